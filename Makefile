@@ -1,0 +1,59 @@
+# nitro: build, install, test, demo. `make help` lists the targets.
+SHELL      := /bin/bash
+PG_CONFIG  ?= $(shell ci/pg.sh system)
+PROFILE    ?= release
+TARGET     := $(or $(CARGO_TARGET_DIR),target)
+
+PG_CONFIG_PATH = $(shell command -v $(PG_CONFIG) || echo $(PG_CONFIG))
+MAJOR      = $(shell $(PG_CONFIG) --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+VERSION   := $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)
+LIBDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --pkglibdir)
+EXTDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --sharedir)/extension
+LIBRARY    = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libnitro.so
+SCRIPT     = $(TARGET)/nitro--$(VERSION).sql
+# The install script: access method, functions and views first, operator classes after them.
+SCRIPT_PARTS = extension/nitro.sql extension/opclasses.sql
+
+CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
+FEATURES   = --no-default-features --features pg$(MAJOR)
+SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
+
+.PHONY: build install demo test bench-quick check fmt clean help
+
+build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
+	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
+	$(CARGO) build --profile $(PROFILE) $(FEATURES)
+	@cat $(SCRIPT_PARTS) /dev/null > $(SCRIPT)
+
+install: build    ## build and install into the server of $PG_CONFIG (15 to 18)
+	$(SUDO) install -D -m 755 $(LIBRARY) $(LIBDIR)/nitro.so.new
+	@# Renamed into place: a running server keeps the library it has mapped.
+	$(SUDO) mv -f $(LIBDIR)/nitro.so.new $(LIBDIR)/nitro.so
+	$(SUDO) install -d $(EXTDIR)
+	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(EXTDIR)
+
+demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and restart
+	@ci/deps.sh
+	@demo/demo.sh
+
+test:             ## everything: style, engine, regression, isolation, crash tests (LONG=1: longer)
+	@ci/deps.sh
+	@ci/test.sh
+
+bench-quick:      ## first figures, engine against its peers and nitro against btree
+	@ci/deps.sh
+	@bench/quick.sh
+
+check:            ## rustfmt and clippy
+	cargo fmt --all --check
+	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
+	cargo clippy -q -p nitro-engine --all-targets -- -D warnings
+
+fmt:              ## format the sources
+	cargo fmt --all
+
+clean:            ## remove everything that was built here
+	cargo clean
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 20

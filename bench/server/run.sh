@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# bench/server/run.sh: nitro against btree on a throwaway server made of what stage.sh left. The measures are
+# in measure.sh; this gives them a folder, a user (PostgreSQL refuses root) and the settings.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+bin=$(cat "${BENCH_DIR:-$PWD/target/bench/server}/bindir")
+tmp=$(mktemp -d /tmp/nitro-bench.XXXXXX)
+as=()
+if [ "$(id -u)" = 0 ]; then
+    user=postgres; id -u postgres > /dev/null 2>&1 || user=nobody
+    as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
+    # A root's home is closed to others: the programs are then used from a copy.
+    if ! "${as[@]}" test -x "$bin/postgres" || ! "${as[@]}" test -r bench/server/measure.sh; then
+        BENCH_DIR=$tmp/server bench/server/stage.sh; bin=$(cat "$tmp/server/bindir")
+    fi
+    cp -r bench tests "$tmp"
+    chown -R "$user" "$tmp"
+else
+    cp -r bench tests "$tmp"
+fi
+mkdir "$tmp/run"; [ ${#as[@]} = 0 ] || chown "$user" "$tmp/run"
+cat > "$tmp/conf" <<C
+shared_preload_libraries = 'nitro'
+nitro.max_memory = '${NITRO_MEMORY:-4GB}'
+shared_buffers = '${SHARED_BUFFERS:-4GB}'
+huge_pages = try
+# Nothing waits for a disk, and no checkpoint comes in between: btree gets its WAL for nothing.
+fsync = off
+synchronous_commit = off
+max_wal_size = 40GB
+checkpoint_timeout = 1h
+maintenance_work_mem = 1GB
+work_mem = 256MB
+jit = off
+random_page_cost = 1.1
+max_parallel_workers_per_gather = 0
+max_parallel_maintenance_workers = 0
+C
+finish() {
+    [ ! -f "$tmp/run/main.data/postmaster.pid" ] ||
+        "${as[@]}" "$bin/pg_ctl" -D "$tmp/run/main.data" -m immediate stop > /dev/null 2>&1 || true
+    rm -rf "$tmp"
+}
+trap finish EXIT
+"${as[@]}" env -C "$tmp" HOME="$tmp/run" RUST_BACKTRACE=0 PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$tmp/conf" \
+    NITRO_TMP="$tmp/run" bash bench/server/measure.sh

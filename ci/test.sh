@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package.
+# One failure does not stop the rest; the last line counts. PG="18 17 16 debian" chooses servers.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+results=$(mktemp); trap 'rm -f "$results"' EXIT
+start=$SECONDS failed=()
+
+step() { # NAME COMMAND...
+    local name=$1 s=0 t=$SECONDS; shift
+    echo "== $name"
+    "$@" || s=$?
+    if [ $s = 0 ]; then echo "1 0" >> "$results"; else echo "0 1" >> "$results"; failed+=("$name"); fi
+    echo "== $name: $([ $s = 0 ] && echo ok || echo FAILED) ($((SECONDS - t))s)"
+}
+
+declare -A config
+for v in ${PG:-18 debian}; do
+    config[$v]=$(ci/pg.sh "$v") || { echo "0 1" >> "$results"; failed+=("PostgreSQL $v"); unset "config[$v]"; }
+done
+set -- ${PG:-18 debian}
+first=${config[$1]:-$(ci/pg.sh debian)}
+major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+export PGRX_PG_CONFIG_PATH=$first
+[ -z "${LONG:-}" ] || export PROPTEST_CASES=${PROPTEST_CASES:-2000}
+
+for v in "$@"; do           # what is compiled differs between versions
+    [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
+done
+step "engine" cargo test -q -p nitro-engine
+step "extension, without a server" cargo test -q --lib -p nitro --no-default-features --features "pg$major"
+step "engine, models under loom" ci/sanitize.sh loom
+if rustup toolchain list 2> /dev/null | grep -q ^nightly; then
+    step "engine under the thread sanitizer" ci/sanitize.sh thread
+    [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address
+else
+    echo "== sanitizers left out: no nightly toolchain"
+fi
+for v in "$@"; do
+    [ -n "${config[$v]:-}" ] || continue
+    # check.sh counts its own suites; it counts as one here only if it stops before it can.
+    before=$(wc -l < "$results")
+    NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
+    [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
+done
+
+read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
+[ ${#failed[@]} = 0 ] || printf 'failed: %s\n' "${failed[@]}"
+echo "$p passed, $f failed ($(((SECONDS - start) / 60)) min)"
+[ "$f" = 0 ]

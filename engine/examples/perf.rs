@@ -1,0 +1,234 @@
+//! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries]`.
+
+use nitro_engine::{Area, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
+use std::hint::black_box;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+const CURRENT: u32 = u32::MAX - 1;
+
+fn area(len: usize) -> Area {
+    // SAFETY: a new mapping, never unmapped.
+    unsafe {
+        let base = libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        );
+        Area::format(NonNull::new(base.cast()).unwrap(), len, 8).unwrap()
+    }
+}
+
+fn mix(i: u64) -> u64 {
+    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What this thread has used of a processor, in ns.
+fn cpu() -> f64 {
+    // SAFETY: fills the structure.
+    let t = unsafe {
+        let mut t: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t);
+        t
+    };
+    t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
+}
+
+fn time(what: &str, n: u64, f: impl FnOnce()) {
+    let (start, used) = (Instant::now(), cpu());
+    f();
+    let ns = start.elapsed().as_nanos() as f64 / n as f64;
+    let used = (cpu() - used) / n as f64;
+    println!(
+        "{what:<20} {used:8.1} ns on the processor, {ns:8.1} ns in all, {:7.2} M/s",
+        1e3 / used
+    );
+}
+
+/// What one dependent access to memory costs here, with the working set of `n` entries.
+fn chase(n: u64) {
+    let lines = (n * 40 / 64) as usize;
+    let mut next: Vec<[u32; 16]> = vec![[0; 16]; lines];
+    let mut order: Vec<u32> = (0..lines as u32).collect();
+    for i in (1..lines).rev() {
+        order.swap(i, mix(i as u64) as usize % i);
+    }
+    for i in 0..lines {
+        next[order[i] as usize][0] = order[(i + 1) % lines];
+    }
+    let mut at = 0;
+    time("chase", 2_000_000, || {
+        for _ in 0..2_000_000 {
+            at = next[at as usize][0];
+        }
+    });
+    black_box(at);
+}
+
+fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
+    println!("--- {name}");
+    let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+    let mut k = Vec::new();
+    time("insert", n, || {
+        for i in 0..n {
+            key(i, &mut k);
+            ix.insert(p, &Memcmp, &k, i & 0xffff_ffff).unwrap();
+        }
+    });
+    let stats = ix.stats();
+    println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / n as f64, stats.blocks);
+    let lookups = n.min(3_000_000);
+    time("contains", lookups, || {
+        for j in 0..lookups {
+            let i = mix(j + 77) % n;
+            key(i, &mut k);
+            assert!(ix.contains(p, &Memcmp, &k, i & 0xffff_ffff));
+        }
+    });
+    let mut cursor = Cursor::new(false);
+    let mut upper = Vec::new();
+    time("cursor equality", lookups, || {
+        for j in 0..lookups {
+            let i = mix(j + 99) % n;
+            key(i, &mut k);
+            upper.clear();
+            upper.extend_from_slice(&k);
+            upper.push(0);
+            cursor.set_range(&k, Some(&upper), CURRENT);
+            assert_eq!(cursor.next(p, ix, &Memcmp), 1);
+        }
+    });
+    time("lookup_batch of 64", lookups, || {
+        let mut keys: Vec<Vec<u8>> = vec![Vec::new(); 64];
+        let mut found = 0;
+        for j in 0..lookups / 64 {
+            for (o, k) in keys.iter_mut().enumerate() {
+                key(mix(j * 64 + o as u64 + 5) % n, k);
+            }
+            let refs: Vec<&[u8]> = keys.iter().map(|k| &k[..]).collect();
+            ix.lookup_batch(p, &Memcmp, &refs, &mut |_, _| found += 1);
+        }
+        assert_eq!(found, lookups / 64 * 64);
+    });
+    time("seek + 100", lookups / 10, || {
+        for j in 0..lookups / 10 {
+            key(mix(j + 99) % n, &mut k);
+            cursor.set_range(&k, None, CURRENT);
+            let mut seen = 0;
+            while seen < 100 {
+                match cursor.next(p, ix, &Memcmp) {
+                    0 => break,
+                    m => seen += m,
+                }
+            }
+        }
+    });
+    for (what, keys, forward) in
+        [("scan", false, true), ("scan backward", false, false), ("scan with keys", true, true)]
+    {
+        let mut cursor = Cursor::new(keys);
+        time(what, n, || {
+            cursor.set_range(&[], None, CURRENT);
+            let mut sum = 0;
+            let mut seen = 0;
+            loop {
+                let m =
+                    if forward { cursor.next(p, ix, &Memcmp) } else { cursor.prev(p, ix, &Memcmp) };
+                if m == 0 {
+                    break;
+                }
+                seen += m;
+                for i in 0..m {
+                    sum += cursor.tid(i);
+                }
+            }
+            black_box(sum);
+            assert_eq!(seen as u64, n);
+        });
+    }
+    time("remove", lookups, || {
+        for i in 0..lookups {
+            key(i, &mut k);
+            assert!(ix.remove(p, &Memcmp, &k, i & 0xffff_ffff));
+        }
+    });
+    // SAFETY: nobody else uses it.
+    unsafe { ix.destroy(p) };
+}
+
+fn main() {
+    let n: u64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(10_000_000);
+    let only = std::env::args().nth(2);
+    let area = area(8 << 30);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(area, 0) };
+    chase(n);
+    type MakeKey = Box<dyn Fn(u64, &mut Vec<u8>)>;
+    let cases: Vec<(&str, u64, MakeKey)> = vec![
+        (
+            "random8",
+            n,
+            Box::new(|i, k| {
+                k.clear();
+                k.extend_from_slice(&mix(i).to_be_bytes());
+            }),
+        ),
+        (
+            "random9",
+            n,
+            Box::new(|i, k| {
+                k.clear();
+                k.push(1);
+                k.extend_from_slice(&mix(i).to_be_bytes());
+            }),
+        ),
+        (
+            "ascending8",
+            n,
+            Box::new(|i, k| {
+                k.clear();
+                k.extend_from_slice(&i.to_be_bytes());
+            }),
+        ),
+        (
+            "ascending9",
+            n,
+            Box::new(|i, k| {
+                k.clear();
+                k.push(1);
+                k.extend_from_slice(&i.to_be_bytes());
+            }),
+        ),
+        (
+            "text25",
+            n / 2,
+            Box::new(|i, k| {
+                k.clear();
+                k.extend_from_slice(format!("{:016x}{:09}", mix(i), i).as_bytes());
+            }),
+        ),
+    ];
+    for (name, n, key) in &cases {
+        if only.as_ref().is_none_or(|only| only == name) {
+            run(&p, name, *n, key);
+        }
+    }
+    if only.is_none_or(|only| only == "build") {
+        println!("--- bottom-up build, ascending8");
+        let ix = Index::create(&p, &IndexOptions { fillfactor: 100, key_len_hint: 8 }).unwrap();
+        time("build", n, || {
+            let mut builder = Builder::new(&p, ix);
+            for i in 0..n {
+                builder.push(&Memcmp, &i.to_be_bytes(), i).unwrap();
+            }
+            ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+        });
+        println!("{:.1} bytes/entry", ix.stats().bytes as f64 / n as f64);
+    }
+}

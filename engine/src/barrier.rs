@@ -1,0 +1,495 @@
+//! The access barrier: who may still be looking at what has been unlinked, who may still publish under
+//! an old term, and who still holds a TID.
+//!
+//! Every process owns one [`Slot`] and writes only to it; whoever waits reads all slots. Every
+//! argument below is the same one (Dekker): one side *announces, fence, looks*, the other *acts,
+//! fence, reads the announcements*. The two SeqCst fences are totally ordered. If the announcer's
+//! comes first, the other side reads the announcement (or something later from the same slot) and
+//! waits. If it comes second, the announcer sees the act. Nothing here depends on x86.
+//!
+//! **Sessions** (unlinked memory). Act: unlink, then close session k. Announce: the session read from
+//! the counter, then walk. A process that announced too late for the collector to see it cannot find
+//! what was unlinked; one that announced a session > k read the counter (Acquire) after the close
+//! (Release), so it cannot either. A stale announcement (< the open session) only delays. Leaving is
+//! a Release store, read with Acquire: all accesses to a node precede its reuse. A nested section
+//! keeps the session of the outermost one.
+//!
+//! **Writer terms** (snapshots). Act: term s -> s + 1. Announce: the term; then read it again and use
+//! what was read. A writer that the snapshot's creator does not see with a term <= s therefore uses
+//! a term > s. One that it saw leave (Release/Acquire) has published. (A writer whose term moved in
+//! between is waited for although it need not be.)
+//!
+//! **Tokens** (TID recycling). Act: take the TIDs out of the index (the walk), then bump the epoch to
+//! f. Announce: the epoch read from the counter, then read entries. If the token is not seen by
+//! `tokens_passed(f)`, its fence came after the walk's and its entries are those after the walk. If
+//! it shows an epoch >= f, the bump (Release) was read (Acquire) before its entries were, which are
+//! again those after the walk. Otherwise it shows less than f and is waited for. A slot shows the
+//! oldest of its process' tokens and goes from none to some under a fence; while it shows some, a
+//! further or renewed token needs no fence of its own: every value that the waiting side may read
+//! in its place is older and delays it, and the fence that made the slot non-zero came before these
+//! reads too. Replacing a value is a Release store: the old token's use of its TIDs is over.
+
+use crate::area::{Area, Ref};
+use crate::sync::{AtomicU64, Ordering, fence};
+use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::AtomicU32;
+
+/// Counters all processes share: read by every section, written rarely, alone on their lines.
+#[repr(C, align(128))]
+pub(crate) struct Globals {
+    /// The open session, from 1.
+    session: AtomicU64,
+    /// Token epoch, from 1.
+    epoch: AtomicU64,
+}
+
+/// What one process announces, on lines of its own. Zeroed = nothing.
+#[repr(C, align(128))]
+pub(crate) struct Slot {
+    /// The session in which its outermost section began; 0 = outside.
+    session: AtomicU64,
+    /// Index root (high half) and term (low half) it writes under; 0 = no writer. One word: a root
+    /// is never seen with another root's term.
+    writer: AtomicU64,
+    /// Epoch of its oldest token; 0 = none.
+    token: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == 128 && size_of::<Globals>() == 128);
+
+/// Stores an announcement and orders everything after it behind it.
+#[inline]
+fn announce(word: &AtomicU64, value: u64) {
+    if cfg!(all(target_arch = "x86_64", not(loom))) {
+        // A locked instruction is a full barrier there and cheaper than a store and an mfence.
+        word.swap(value, SeqCst);
+        core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    } else {
+        word.store(value, Release);
+        fence(SeqCst);
+    }
+}
+
+fn writer_word(root: Ref, term: u32) -> u64 {
+    u64::from(root) << 32 | u64::from(term)
+}
+
+impl Globals {
+    /// The state of a new area.
+    pub(crate) fn init(&self) {
+        self.session.store(1, Relaxed);
+        self.epoch.store(1, Relaxed);
+    }
+}
+
+impl Slot {
+    #[inline]
+    fn enter(&self, globals: &Globals) {
+        announce(&self.session, globals.session.load(Acquire));
+    }
+
+    /// `outermost`: not inside a section of this process yet.
+    #[inline]
+    fn enter_writer(
+        &self,
+        globals: &Globals,
+        outermost: bool,
+        root: Ref,
+        term: impl Fn() -> u32,
+    ) -> u32 {
+        let word = writer_word(root, term());
+        if outermost {
+            // One fence is enough for both words.
+            self.writer.store(word, Release);
+            self.enter(globals);
+        } else {
+            announce(&self.writer, word);
+        }
+        term()
+    }
+
+    #[inline]
+    fn leave_writer(&self) {
+        self.writer.store(0, Release);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        self.session.store(0, Release);
+    }
+
+    /// Shows `oldest`, the oldest epoch of the process' tokens; 0 when it has none.
+    fn show_token(&self, oldest: u64) {
+        // Only the owner writes the slot.
+        let shown = self.token.load(Relaxed);
+        if shown == 0 && oldest != 0 {
+            announce(&self.token, oldest);
+        } else if shown != oldest {
+            self.token.store(oldest, Release);
+        }
+    }
+}
+
+/// The waiting side.
+#[derive(Clone, Copy)]
+pub(crate) struct Barrier<'a> {
+    pub(crate) globals: &'a Globals,
+    pub(crate) slots: &'a [Slot],
+}
+
+impl Barrier<'_> {
+    pub(crate) fn current_session(&self) -> u64 {
+        self.globals.session.load(Acquire)
+    }
+
+    fn close_session(&self) -> u64 {
+        self.globals.session.fetch_add(1, AcqRel)
+    }
+
+    pub(crate) fn oldest_session(&self) -> u64 {
+        // Read before the slots: a session closed while they are read is not judged by this reading.
+        let open = self.globals.session.load(Acquire);
+        fence(SeqCst);
+        self.slots
+            .iter()
+            .map(|slot| slot.session.load(Acquire))
+            .filter(|&session| session != 0)
+            .fold(open, u64::min)
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.session.load(Relaxed) != 0).count()
+    }
+
+    fn writers_passed(&self, root: Ref, sn: u32) -> bool {
+        fence(SeqCst);
+        self.slots.iter().all(|slot| {
+            let word = slot.writer.load(Acquire);
+            word == 0 || (word >> 32) as Ref != root || word as u32 > sn
+        })
+    }
+
+    fn token_fence(&self) -> u64 {
+        fence(SeqCst);
+        self.globals.epoch.fetch_add(1, AcqRel) + 1
+    }
+
+    fn tokens_passed(&self, epoch: u64) -> bool {
+        fence(SeqCst);
+        self.slots.iter().all(|slot| {
+            let token = slot.token.load(Acquire);
+            token == 0 || token >= epoch
+        })
+    }
+}
+
+impl Area {
+    /// Begins a new token epoch. Called after TIDs have been taken out of the indexes; when
+    /// [`tokens_passed`](Self::tokens_passed) says so, nobody holds one of them any more.
+    pub fn token_fence(&self) -> u64 {
+        self.barrier().token_fence()
+    }
+
+    /// Every TID token taken before `fence` began is gone or renewed.
+    pub fn tokens_passed(&self, fence: u64) -> bool {
+        self.barrier().tokens_passed(fence)
+    }
+
+    /// Closes the barrier session and returns it.
+    pub fn quiesce_begin(&self) -> u64 {
+        self.close_session()
+    }
+
+    /// Every process that was inside the barrier at `quiesce_begin` has left.
+    pub fn quiesced(&self, session: u64) -> bool {
+        self.oldest_session() > session
+    }
+
+    /// Closes the open session k; what was unlinked before may be reused when
+    /// `oldest_session() > k`.
+    pub(crate) fn close_session(&self) -> u64 {
+        self.barrier().close_session()
+    }
+
+    /// The oldest session a process is in, or the open one.
+    pub(crate) fn oldest_session(&self) -> u64 {
+        self.barrier().oldest_session()
+    }
+
+    /// No process writes to the index at `root` under a term <= `sn`, and none will: called after
+    /// the index' term has been raised above `sn`.
+    pub(crate) fn writers_passed(&self, root: Ref, sn: u32) -> bool {
+        self.barrier().writers_passed(root, sn)
+    }
+}
+
+/// One registered accessor of an area. Sections nest: only the outermost enters and leaves.
+pub struct Process {
+    area: Area,
+    slot: u32,
+    depth: Cell<u32>,
+    writing: Cell<bool>,
+    /// Counts `abandon`: a guard from before one must not leave a section from after it.
+    life: Cell<u32>,
+    tokens: RefCell<Tokens>,
+}
+
+impl Process {
+    /// Takes process slot `slot`, whatever an earlier owner left in it.
+    ///
+    /// # Safety
+    /// Nobody else uses this slot as long as the value lives.
+    ///
+    /// # Panics
+    /// The area has no such slot.
+    pub unsafe fn attach(area: Area, slot: u32) -> Process {
+        assert!((slot as usize) < area.barrier().slots.len(), "process slot out of range");
+        let process = Process {
+            area,
+            slot,
+            depth: Cell::new(0),
+            writing: Cell::new(false),
+            life: Cell::new(0),
+            tokens: RefCell::default(),
+        };
+        process.abandon();
+        process.close_all_tokens();
+        process
+    }
+
+    /// The area.
+    #[inline]
+    pub fn area(&self) -> Area {
+        self.area
+    }
+
+    /// The number of its slot.
+    #[inline]
+    pub(crate) fn slot_number(&self) -> u32 {
+        self.slot
+    }
+
+    /// Leaves the barrier, however deep inside; for the end of a failed transaction, whose sections
+    /// may have been left without running their guards. Tokens stay. Guards that still exist become
+    /// void. Not for a failed subtransaction: it may run inside a section of an outer caller.
+    pub fn abandon(&self) {
+        self.life.set(self.life.get().wrapping_add(1));
+        self.depth.set(0);
+        self.writing.set(false);
+        self.slot().leave_writer();
+        self.slot().leave();
+    }
+
+    /// Enters the barrier: until the guard is dropped, nothing that can be reached in any index of
+    /// the area is reused.
+    #[inline]
+    pub fn enter(&self) -> BarrierGuard<'_> {
+        if self.depth.get() == 0 {
+            self.slot().enter(self.area.barrier().globals);
+        }
+        self.depth.set(self.depth.get() + 1);
+        BarrierGuard { process: self, life: self.life.get() }
+    }
+
+    /// Enters the barrier as a writer of the index at `root`, under the term that the guard tells.
+    /// At most one writer section at a time: it surrounds the latching of blocks and nothing that
+    /// calls out. It may begin inside a reader section, and readers may nest in it.
+    #[inline]
+    pub(crate) fn enter_writer(&self, root: Ref, term: &AtomicU32) -> WriterGuard<'_> {
+        debug_assert!(!self.writing.get(), "writer sections do not nest");
+        let load = || term.load(core::sync::atomic::Ordering::Acquire);
+        let outermost = self.depth.get() == 0;
+        let globals = self.area.barrier().globals;
+        let term = self.slot().enter_writer(globals, outermost, root, load);
+        self.depth.set(self.depth.get() + 1);
+        self.writing.set(true);
+        WriterGuard { term, section: BarrierGuard { process: self, life: self.life.get() } }
+    }
+
+    /// Takes a token: TIDs read from now on are not recycled until it is closed or renewed.
+    pub fn open_token(&self) -> TokenId {
+        let mut tokens = self.tokens.borrow_mut();
+        let id = tokens.open(self.epoch());
+        self.slot().show_token(tokens.oldest());
+        id
+    }
+
+    /// As closing the token and opening it again: TIDs read before are given up.
+    pub fn renew_token(&self, token: TokenId) {
+        let mut tokens = self.tokens.borrow_mut();
+        tokens.renew(token, self.epoch());
+        self.slot().show_token(tokens.oldest());
+    }
+
+    /// Gives the token up. One that is closed already is ignored.
+    pub fn close_token(&self, token: TokenId) {
+        let mut tokens = self.tokens.borrow_mut();
+        tokens.close(token);
+        self.slot().show_token(tokens.oldest());
+    }
+
+    /// Gives all tokens of this process up.
+    pub fn close_all_tokens(&self) {
+        self.tokens.borrow_mut().clear();
+        self.slot().show_token(0);
+    }
+
+    #[inline]
+    fn slot(&self) -> &Slot {
+        &self.area.barrier().slots[self.slot as usize]
+    }
+
+    fn epoch(&self) -> u64 {
+        self.area.barrier().globals.epoch.load(Acquire)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.abandon();
+        self.close_all_tokens();
+    }
+}
+
+/// A section of the barrier; dropping it leaves.
+#[must_use]
+pub struct BarrierGuard<'a> {
+    process: &'a Process,
+    life: u32,
+}
+
+impl Drop for BarrierGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let process = self.process;
+        if self.life != process.life.get() {
+            return;
+        }
+        let depth = process.depth.get() - 1;
+        process.depth.set(depth);
+        if depth == 0 {
+            process.slot().leave();
+        }
+    }
+}
+
+/// A writer section; dropping it leaves.
+#[must_use]
+pub(crate) struct WriterGuard<'a> {
+    term: u32,
+    section: BarrierGuard<'a>,
+}
+
+impl WriterGuard<'_> {
+    /// The term under which this section writes.
+    #[inline]
+    pub(crate) fn term(&self) -> u32 {
+        self.term
+    }
+}
+
+impl Drop for WriterGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let process = self.section.process;
+        if self.section.life == process.life.get() {
+            process.writing.set(false);
+            process.slot().leave_writer();
+        }
+    }
+}
+
+/// A token of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenId {
+    index: u32,
+    serial: u32,
+}
+
+/// The open tokens of a process.
+#[derive(Default)]
+struct Tokens {
+    /// (serial, epoch), epoch 0 = free. Serials tell a token from an earlier one in its place.
+    table: Vec<(u32, u64)>,
+    unused: Vec<u32>,
+    /// How many tokens have which epoch, ascending. The counter only grows, so a new or renewed
+    /// token is always the last.
+    epochs: Vec<(u64, u32)>,
+}
+
+impl Tokens {
+    fn oldest(&self) -> u64 {
+        self.epochs.first().map_or(0, |&(epoch, _)| epoch)
+    }
+
+    fn open(&mut self, epoch: u64) -> TokenId {
+        let index = self.unused.pop().unwrap_or_else(|| {
+            self.table.push((0, 0));
+            self.table.len() as u32 - 1
+        });
+        let entry = &mut self.table[index as usize];
+        entry.1 = epoch;
+        let serial = entry.0;
+        self.count(epoch);
+        TokenId { index, serial }
+    }
+
+    fn renew(&mut self, token: TokenId, epoch: u64) {
+        if let Some(old) = self.epoch_of(token)
+            && old != epoch
+        {
+            self.uncount(old);
+            self.count(epoch);
+            self.table[token.index as usize].1 = epoch;
+        }
+    }
+
+    fn close(&mut self, token: TokenId) {
+        if let Some(epoch) = self.epoch_of(token) {
+            self.uncount(epoch);
+            self.retire(token.index);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.epochs.clear();
+        for index in 0..self.table.len() as u32 {
+            if self.table[index as usize].1 != 0 {
+                self.retire(index);
+            }
+        }
+    }
+
+    fn retire(&mut self, index: u32) {
+        let entry = &mut self.table[index as usize];
+        *entry = (entry.0.wrapping_add(1), 0);
+        self.unused.push(index);
+    }
+
+    fn epoch_of(&self, token: TokenId) -> Option<u64> {
+        let &(serial, epoch) = self.table.get(token.index as usize)?;
+        (serial == token.serial && epoch != 0).then_some(epoch)
+    }
+
+    fn count(&mut self, epoch: u64) {
+        match self.epochs.last_mut() {
+            Some((last, count)) if *last == epoch => *count += 1,
+            _ => self.epochs.push((epoch, 1)),
+        }
+    }
+
+    fn uncount(&mut self, epoch: u64) {
+        if let Some(i) = self.epochs.iter().position(|&(e, _)| e == epoch) {
+            self.epochs[i].1 -= 1;
+            if self.epochs[i].1 == 0 {
+                self.epochs.remove(i);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "barrier_tests.rs"]
+mod tests;

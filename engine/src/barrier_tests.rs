@@ -1,0 +1,330 @@
+use super::*;
+
+#[cfg(not(loom))]
+mod units {
+    use super::*;
+    use crate::area::tests::Mapping;
+    use core::sync::atomic::Ordering::Relaxed;
+    use proptest::prelude::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    const ROOT: Ref = 77;
+
+    fn attach(area: &Area, slot: u32) -> Process {
+        // SAFETY: every test gives a slot to one process at a time.
+        unsafe { Process::attach(*area, slot) }
+    }
+
+    #[test]
+    fn a_section_holds_its_session_back() {
+        let area = Mapping::new(1 << 20, 2);
+        let (a, b) = (attach(&area, 0), attach(&area, 1));
+        let outer = a.enter();
+        let k = area.quiesce_begin();
+        let inner = a.enter();
+        let late = b.enter();
+        assert_eq!(area.usage().active, 2);
+        assert!(!area.quiesced(k));
+        drop(inner);
+        assert!(!area.quiesced(k), "the outer section goes on");
+        drop(outer);
+        assert!(area.quiesced(k), "whoever entered after the close does not matter");
+        let k = area.quiesce_begin();
+        assert_eq!(area.oldest_session(), k);
+        drop(late);
+        assert!(area.quiesced(k));
+        assert_eq!(area.usage().active, 0);
+    }
+
+    #[test]
+    fn writers_and_readers_nest() {
+        let area = Mapping::new(1 << 20, 1);
+        let p = attach(&area, 0);
+        let term = AtomicU32::new(5);
+        {
+            let _reader = p.enter();
+            let k = area.close_session();
+            {
+                let writer = p.enter_writer(ROOT, &term);
+                assert_eq!(writer.term(), 5);
+                let _nested = p.enter();
+                assert!(!area.writers_passed(ROOT, 5));
+                assert!(area.writers_passed(ROOT, 4));
+                assert!(area.writers_passed(ROOT + 1, 5));
+                assert_eq!(area.oldest_session(), k);
+            }
+            assert!(area.writers_passed(ROOT, 5));
+            assert_eq!(area.oldest_session(), k, "the reader keeps the oldest session");
+        }
+        assert!(area.oldest_session() > 1);
+        let k = area.close_session();
+        let writer = p.enter_writer(ROOT, &term);
+        assert_eq!(area.oldest_session(), k + 1);
+        drop(writer);
+        assert!(area.writers_passed(ROOT, u32::MAX));
+        assert_eq!(area.usage().active, 0);
+    }
+
+    #[test]
+    fn unwinding_leaves() {
+        let area = Mapping::new(1 << 20, 1);
+        let p = attach(&area, 0);
+        let term = AtomicU32::new(1);
+        let _outer = p.enter();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _writer = p.enter_writer(ROOT, &term);
+            let _reader = p.enter();
+            panic!("comparator");
+        }));
+        assert!(unwound.is_err());
+        assert!(area.writers_passed(ROOT, 1));
+        assert_eq!(p.depth.get(), 1);
+        assert_eq!(area.usage().active, 1);
+    }
+
+    #[test]
+    fn abandoned_guards_are_void() {
+        let area = Mapping::new(1 << 20, 1);
+        let p = attach(&area, 0);
+        let term = AtomicU32::new(1);
+        let (reader, writer) = (p.enter(), p.enter_writer(ROOT, &term));
+        let token = p.open_token();
+        p.abandon();
+        assert_eq!(area.usage().active, 0);
+        assert!(area.writers_passed(ROOT, 1));
+        let (_reader, _writer) = (p.enter(), p.enter_writer(ROOT, &term));
+        drop((reader, writer));
+        assert_eq!(area.usage().active, 1, "guards from before do not end the new section");
+        assert!(!area.writers_passed(ROOT, 1));
+        assert!(!area.tokens_passed(area.token_fence()), "tokens stay");
+        p.close_token(token);
+    }
+
+    #[test]
+    fn attaching_resets_the_slot() {
+        let area = Mapping::new(1 << 20, 1);
+        let killed = attach(&area, 0);
+        let term = AtomicU32::new(1);
+        killed.open_token();
+        std::mem::forget(killed.enter());
+        std::mem::forget(killed.enter_writer(ROOT, &term));
+        std::mem::forget(killed);
+        let k = area.quiesce_begin();
+        assert!(!area.quiesced(k));
+        let p = attach(&area, 0);
+        assert!(area.quiesced(k) && area.writers_passed(ROOT, 1));
+        assert!(area.tokens_passed(area.token_fence()));
+        drop(p);
+    }
+
+    #[test]
+    fn closed_tokens_stay_closed() {
+        let area = Mapping::new(1 << 20, 1);
+        let p = attach(&area, 0);
+        let old = p.open_token();
+        p.close_all_tokens();
+        let new = p.open_token();
+        p.close_token(old);
+        p.renew_token(old);
+        let fence = area.token_fence();
+        assert!(!area.tokens_passed(fence), "closing the old one again leaves the new one");
+        p.close_token(new);
+        p.close_token(new);
+        assert!(area.tokens_passed(fence));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Open,
+        Renew(usize),
+        Close(usize),
+        Fence,
+    }
+
+    proptest! {
+        #[test]
+        fn the_slot_shows_the_oldest_token(steps in prop::collection::vec(prop_oneof![
+            Just(Step::Open),
+            any::<usize>().prop_map(Step::Renew),
+            any::<usize>().prop_map(Step::Close),
+            Just(Step::Fence),
+        ], 1..200)) {
+            let area = Mapping::new(1 << 20, 1);
+            let p = attach(&area, 0);
+            let (mut model, mut epoch): (Vec<(TokenId, u64)>, u64) = (Vec::new(), 1);
+            for step in steps {
+                match step {
+                    Step::Open => model.push((p.open_token(), epoch)),
+                    Step::Renew(i) if !model.is_empty() => {
+                        let i = i % model.len();
+                        p.renew_token(model[i].0);
+                        model[i].1 = epoch;
+                    }
+                    Step::Close(i) if !model.is_empty() => {
+                        p.close_token(model.swap_remove(i % model.len()).0);
+                    }
+                    Step::Fence => {
+                        epoch = area.token_fence();
+                        prop_assert_eq!(area.tokens_passed(epoch), model.is_empty());
+                    }
+                    _ => {}
+                }
+                let oldest = model.iter().map(|&(_, epoch)| epoch).min().unwrap_or(0);
+                prop_assert_eq!(p.slot().token.load(Relaxed), oldest);
+            }
+        }
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p nitro-engine --release --lib model`
+#[cfg(loom)]
+mod model {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU32;
+    use loom::thread;
+
+    struct World {
+        globals: Globals,
+        slots: [Slot; 1],
+        /// Whether the node is still linked, or the entry still in the index.
+        linked: AtomicU32,
+        /// The memory, or the TID: loom fails when reuse is not ordered behind every visit.
+        node: UnsafeCell<bool>,
+        term: AtomicU32,
+        published: AtomicU32,
+    }
+
+    impl World {
+        fn new() -> Arc<World> {
+            Arc::new(World {
+                globals: Globals { session: AtomicU64::new(1), epoch: AtomicU64::new(1) },
+                slots: [Slot {
+                    session: AtomicU64::new(0),
+                    writer: AtomicU64::new(0),
+                    token: AtomicU64::new(0),
+                }],
+                linked: AtomicU32::new(1),
+                node: UnsafeCell::new(true),
+                term: AtomicU32::new(1),
+                published: AtomicU32::new(0),
+            })
+        }
+
+        fn barrier(&self) -> Barrier<'_> {
+            Barrier { globals: &self.globals, slots: &self.slots }
+        }
+
+        /// Whether the node is found.
+        fn find(&self) -> bool {
+            self.linked.load(Relaxed) == 1
+        }
+
+        fn use_if(&self, found: bool) {
+            if found {
+                // SAFETY: loom checks that nobody writes meanwhile.
+                self.node.with(|node| assert!(unsafe { *node }, "used after reuse"));
+            }
+        }
+
+        fn reuse(&self) {
+            // SAFETY: loom checks that nobody reads meanwhile.
+            self.node.with_mut(|node| unsafe { *node = false });
+        }
+    }
+
+    // SAFETY: loom checks every access to `node`.
+    unsafe impl Sync for World {}
+    // SAFETY: as above.
+    unsafe impl Send for World {}
+
+    #[test]
+    fn nothing_reachable_is_reused() {
+        loom::model(|| {
+            let world = World::new();
+            let reader = thread::spawn({
+                let world = world.clone();
+                move || {
+                    for _ in 0..2 {
+                        world.slots[0].enter(&world.globals);
+                        world.use_if(world.find());
+                        world.slots[0].leave();
+                    }
+                }
+            });
+            world.linked.store(0, Relaxed);
+            let k = world.barrier().close_session();
+            if world.barrier().oldest_session() > k {
+                world.reuse();
+            }
+            reader.join().unwrap();
+            assert!(world.barrier().oldest_session() > k, "everybody has left");
+        });
+    }
+
+    #[test]
+    fn a_snapshot_sees_all_of_its_terms() {
+        loom::model(|| {
+            let world = World::new();
+            let writer = thread::spawn({
+                let world = world.clone();
+                move || {
+                    let term = || world.term.load(Acquire);
+                    let born = world.slots[0].enter_writer(&world.globals, true, 7, term);
+                    world.published.store(born, Relaxed);
+                    world.slots[0].leave_writer();
+                    world.slots[0].leave();
+                }
+            });
+            let sn = world.term.fetch_add(1, AcqRel);
+            if world.barrier().writers_passed(7, sn) {
+                let first = world.published.load(Relaxed);
+                writer.join().unwrap();
+                let last = world.published.load(Relaxed);
+                assert_eq!(first == sn, last == sn, "an entry appeared in an open snapshot");
+            } else {
+                writer.join().unwrap();
+            }
+            assert!(world.barrier().writers_passed(7, u32::MAX));
+        });
+    }
+
+    /// A process with two scans: the second token opens while the first is open, the first closes,
+    /// the second is renewed; every read happens under a token that its slot stands for.
+    #[test]
+    fn no_tid_is_reused_under_a_token() {
+        loom::model(|| {
+            let world = World::new();
+            let scan = thread::spawn({
+                let world = world.clone();
+                move || {
+                    let slot = &world.slots[0];
+                    let epoch = || world.globals.epoch.load(Acquire);
+                    let mut tokens = Tokens::default();
+                    let first = tokens.open(epoch());
+                    slot.show_token(tokens.oldest());
+                    let found_by_first = world.find();
+                    let second = tokens.open(epoch());
+                    slot.show_token(tokens.oldest());
+                    world.use_if(found_by_first);
+                    tokens.close(first);
+                    slot.show_token(tokens.oldest());
+                    world.use_if(world.find());
+                    tokens.renew(second, epoch());
+                    slot.show_token(tokens.oldest());
+                    world.use_if(world.find());
+                    tokens.close(second);
+                    slot.show_token(tokens.oldest());
+                }
+            });
+            world.linked.store(0, Relaxed);
+            let fence = world.barrier().token_fence();
+            if world.barrier().tokens_passed(fence) {
+                world.reuse();
+            }
+            scan.join().unwrap();
+            assert!(world.barrier().tokens_passed(fence));
+        });
+    }
+}

@@ -1,0 +1,119 @@
+//! Looking up many keys at once: groups of keys go down level by level, so that their waits for
+//! memory overlap.
+
+use crate::area::Ref;
+use crate::barrier::Process;
+use crate::block::{View, tid_of};
+use crate::key::{Probe, Retry};
+use crate::prefetch;
+use crate::root::Index;
+use crate::{KeyOrder, Tid};
+use core::cmp::Ordering;
+
+/// Keys that are on their way together; more do not fit the processor's queue of misses.
+const GROUP: usize = 16;
+
+impl Index {
+    /// All living entries of exactly these keys: `found` gets the position in `keys` and the TID, for
+    /// each key in order of the TIDs. It is called outside the barrier and may do anything.
+    pub fn lookup_batch<O: KeyOrder>(
+        &self,
+        p: &Process,
+        order: &O,
+        keys: &[&[u8]],
+        found: &mut dyn FnMut(usize, Tid),
+    ) {
+        let mut tids = Vec::with_capacity(GROUP);
+        for (group, keys) in keys.chunks(GROUP).enumerate() {
+            {
+                let _section = p.enter();
+                let probes: [Option<Probe<'_, O>>; GROUP] =
+                    core::array::from_fn(|i| keys.get(i).map(|key| Probe::new(order, key, 0)));
+                let mut at = [0 as Ref; GROUP];
+                for (at, probe) in at.iter_mut().zip(probes.iter().flatten()) {
+                    *at = self.top(probe);
+                }
+                let mut nodes = at;
+                for ((leaf, node), probe) in
+                    at.iter_mut().zip(&mut nodes).zip(probes.iter().flatten())
+                {
+                    (*leaf, *node) = self.descend(probe, *node, prefetch::leaf).unwrap_or((0, 0));
+                }
+                for (i, probe) in probes.iter().flatten().enumerate() {
+                    self.equal_entries(probe, at[i], nodes[i], &mut |tid| tids.push((i, tid)));
+                }
+            }
+            for (i, tid) in tids.drain(..) {
+                found(group * GROUP + i, tid);
+            }
+        }
+    }
+
+    /// The living entries with the probe's key, whose TID is 0; `leaf` (0: unknown) is not to the
+    /// right of the first.
+    fn equal_entries<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        leaf: Ref,
+        node: Ref,
+        found: &mut dyn FnMut(Tid),
+    ) {
+        let spot = if leaf == 0 { None } else { self.settle(probe, leaf, node, false) };
+        let spot = spot.unwrap_or_else(|| self.seek(probe, false));
+        let (mut v, mut from) = (spot.v, spot.place.rank);
+        // Above what has been reported.
+        let mut after: Option<Tid> = None;
+        loop {
+            let mut tids = [0; crate::block::SLOTS];
+            if let Ok((n, last, next)) = self.equal_in_leaf(probe, &v, from, &mut tids) {
+                tids[..n].iter().for_each(|&tid| found(tid));
+                if next == 0 {
+                    return;
+                }
+                after = last.or(after);
+                v = self.block(next).view();
+                from = 0;
+                if !v.dead() {
+                    continue;
+                }
+            }
+            // Search the place again.
+            let probe = Probe::new(probe.order, probe.key, after.unwrap_or(0));
+            let spot = self.seek(&probe, after.is_some());
+            (v, from) = (spot.v, spot.place.rank);
+        }
+    }
+
+    /// From a rank on: how many living entries have the key, the last TID of any with it, and the
+    /// leaf where more may be.
+    fn equal_in_leaf<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        v: &View,
+        from: usize,
+        tids: &mut [Tid; crate::block::SLOTS],
+    ) -> Result<(usize, Option<Tid>, Ref), Retry> {
+        let b = v.b;
+        let skip = b.skip();
+        let prefix = probe.prefix(skip);
+        let (mut n, mut last, mut next) = (0, None, b.next());
+        let shared = !O::MEMCMP || skip == 0 || probe.compare_shared(b, skip) == Ordering::Equal;
+        for rank in from..v.mask().count_ones() as usize {
+            let slot = v.slot(rank);
+            let word = b.tid_word(slot);
+            let equal = shared
+                && b.prefix(slot) == prefix
+                && probe.compare_key(self.area, v, slot, word)? == Ordering::Equal;
+            if !equal {
+                next = 0;
+                break;
+            }
+            last = Some(tid_of(word));
+            if b.dead(slot) == 0 {
+                tids[n] = tid_of(word);
+                n += 1;
+            }
+        }
+        if v.valid() { Ok((n, last, next)) } else { Err(Retry) }
+    }
+}

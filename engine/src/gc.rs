@@ -1,0 +1,68 @@
+//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, and lets
+//! unlinked blocks go.
+//!
+//! One process at a time collects an index; another one that tries has nothing to do.
+
+use crate::area::Ref;
+use crate::barrier::Process;
+use crate::block::DIRTY;
+use crate::merge::Workspace;
+use crate::root::Index;
+
+impl Index {
+    /// Visits up to `budget_blocks` leaves with dead entries, and returns how many it visited: fewer
+    /// than the budget if there is nothing (more) to do now.
+    pub fn collect(&self, p: &Process, budget_blocks: usize) -> usize {
+        let root = self.shared();
+        let Some(_collecting) = root.collecting.try_lock() else { return 0 };
+        let mut visited = 0;
+        {
+            let _section = p.enter();
+            // What died before the oldest snapshot was made, nobody sees.
+            if let Some(oldest) = root.snapshots.oldest() {
+                root.work.splice(self.area, oldest.dead.take());
+            } else if root.snapshots.none() {
+                root.work.splice(self.area, root.dirty.take());
+            }
+            let mut work = root.work.take();
+            let mut workspace = (work.head != 0).then(|| Workspace::new(self));
+            while visited < budget_blocks
+                && let Some(leaf) = work.pop(self.area)
+            {
+                self.clean(leaf);
+                if let Some(workspace) = &mut workspace {
+                    self.merge(leaf, workspace);
+                }
+                visited += 1;
+            }
+            root.work.splice(self.area, work);
+            self.retire_nodes();
+        }
+        // Outside, so that this process does not hold up its own garbage.
+        self.drain_limbo();
+        self.reclaim_tops();
+        visited
+    }
+
+    /// Frees what can be freed without visiting anything.
+    pub(crate) fn relieve(&self) {
+        if let Some(_collecting) = self.shared().collecting.try_lock() {
+            self.drain_limbo();
+            self.reclaim_tops();
+        }
+    }
+
+    /// Removes the dead entries of a leaf taken from a list. It stays dirty while snapshots need some.
+    fn clean(&self, leaf: Ref) {
+        let b = self.block(leaf);
+        let Some(latch) = b.latch() else { return };
+        let gone = self.removable(&latch);
+        let latch = if gone != 0 { self.drop_slots(latch, gone) } else { latch };
+        if b.ndead() > 0 {
+            self.shared().dirty.push(self.area, leaf);
+        } else {
+            b.set_flag(DIRTY, false);
+        }
+        latch.release();
+    }
+}

@@ -1,0 +1,204 @@
+use super::*;
+use crate::area::tests::Mapping;
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// A heap in a root of its own.
+fn new_heap(area: &Area) -> &HeapState {
+    heap_at(area, create_root(area, size_of::<HeapState>() + 100, 64).unwrap())
+}
+
+fn heap_at(area: &Area, root: Ref) -> &HeapState {
+    // SAFETY: the callers create all roots with a heap there.
+    unsafe { &*area.at(root).add(64).cast() }
+}
+
+fn word(area: &Area, r: Ref, offset: usize) -> &AtomicU64 {
+    // SAFETY: an aligned word inside a block of the test.
+    unsafe { &*area.at(r).add(offset).cast() }
+}
+
+fn classes() -> impl Iterator<Item = Class> {
+    (0..CLASSES as u8).map(|code| Class::from_code(code).unwrap())
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc(u8),
+    Free(usize),
+    AllocSpan(usize),
+    FreeSpan(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..CLASSES as u8).prop_map(Step::Alloc),
+        3 => any::<usize>().prop_map(Step::Free),
+        1 => (0usize..100_000).prop_map(Step::AllocSpan),
+        1 => any::<usize>().prop_map(Step::FreeSpan),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn blocks_and_spans(steps in prop::collection::vec(step(), 1..300)) {
+        let area = Mapping::new(4 << 20, 1);
+        let start = area.usage();
+        let other = new_heap(&area);
+        let heap = new_heap(&area);
+        let mut blocks: Vec<(Ref, Class)> = Vec::new();
+        let mut spans: Vec<(Ref, usize)> = Vec::new();
+        // Version of every block ever seen: counts on through reuse.
+        let mut versions: HashMap<Ref, (Class, u64)> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Alloc(code) => {
+                    let class = Class::from_code(code).unwrap();
+                    let Ok(r) = heap.alloc(&area, class) else { continue };
+                    let (born_as, version) = *versions.entry(r).or_insert_with(|| {
+                        for offset in (0..64).step_by(8) {
+                            assert_eq!(word(&area, r, offset).load(Relaxed), 0, "not zeroed");
+                        }
+                        (class, 0)
+                    });
+                    prop_assert_eq!(class, born_as);
+                    prop_assert_eq!(word(&area, r, 0).load(Relaxed), version);
+                    // SAFETY: the block is ours.
+                    unsafe { area.at(r).add(8).write_bytes(0xff, class.size() - 8) };
+                    word(&area, r, 0).store(version + 1, Relaxed);
+                    versions.insert(r, (class, version + 1));
+                    let (from, to) = (r as usize * UNIT, r as usize * UNIT + class.size());
+                    let apart = |at: Ref, len: usize| at as usize * UNIT >= to || at as usize * UNIT + len <= from;
+                    prop_assert!(blocks.iter().all(|&(at, class)| apart(at, class.size())));
+                    prop_assert!(spans.iter().all(|&(at, bytes)| apart(at, bytes)));
+                    blocks.push((r, class));
+                }
+                Step::Free(pick) if !blocks.is_empty() => {
+                    let (r, class) = blocks.swap_remove(pick % blocks.len());
+                    prop_assert_eq!(word(&area, r, class.size() - 8).load(Relaxed), u64::MAX);
+                    heap.free(&area, class, r);
+                }
+                Step::AllocSpan(bytes) => {
+                    let Ok(r) = heap.alloc_span(&area, bytes) else { continue };
+                    // SAFETY: the span is ours.
+                    unsafe { area.at(r).write_bytes(0xff, bytes) };
+                    spans.push((r, bytes));
+                }
+                Step::FreeSpan(pick) if !spans.is_empty() => {
+                    let (r, bytes) = spans.swap_remove(pick % spans.len());
+                    heap.free_span(&area, r, bytes);
+                }
+                _ => {}
+            }
+            prop_assert_eq!(area.usage().used - start.used, heap.bytes() + other.bytes());
+        }
+        heap.destroy(&area);
+        prop_assert_eq!(area.usage().used - start.used, other.bytes());
+        other.destroy(&area);
+        prop_assert_eq!(area.usage(), start);
+    }
+}
+
+#[test]
+fn threads_own_their_blocks() {
+    const THREADS: u64 = 4;
+    let area = Mapping::new(64 << 20, 1);
+    let start = area.usage();
+    let root = create_root(&area, size_of::<HeapState>() + 100, 64).unwrap();
+    let heap = heap_at(&area, root);
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let area = area.alias();
+            scope.spawn(move || {
+                let heap = heap_at(&area, root);
+                let (mut held, mut random) = (Vec::new(), thread);
+                for _ in 0..60_000 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    if held.len() < 40 && random & 1 == 0 {
+                        let class = [Class::LEAF[0], Class::INDEX][(random >> 8) as usize & 1];
+                        let r = heap.alloc(&area, class).unwrap();
+                        // The second word is the link while free; the third says who owns it.
+                        assert_eq!(word(&area, r, 16).swap(thread, Relaxed), 0, "owned twice");
+                        held.push((r, class));
+                    } else if !held.is_empty() {
+                        let (r, class) = held.swap_remove((random >> 16) as usize % held.len());
+                        assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
+                        heap.free(&area, class, r);
+                    }
+                    if random.is_multiple_of(512) {
+                        let r = heap.alloc_span(&area, 10_000).unwrap();
+                        heap.free_span(&area, r, 10_000);
+                    }
+                }
+                for (r, class) in held {
+                    assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
+                    heap.free(&area, class, r);
+                }
+            });
+        }
+    });
+    // Freed blocks were reused: never more than what the threads held at once, plus growth.
+    assert!(heap.bytes() < 4 << 20, "{}", heap.bytes());
+    heap.destroy(&area);
+    assert_eq!(area.usage(), start);
+}
+
+#[test]
+fn a_full_area_serves_to_the_last_page() {
+    let area = Mapping::new(8 << 20, 1);
+    let start = area.usage();
+    let heap = new_heap(&area);
+    let class = Class::LEAF[0];
+    let mut blocks = 0;
+    let error = loop {
+        match heap.alloc(&area, class) {
+            Ok(_) => blocks += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(error.requested, PAGE);
+    assert_eq!(area.usage().free, 0);
+    assert!(blocks * class.size() * 100 > start.free * 96, "{blocks} blocks");
+    heap.destroy(&area);
+    assert_eq!(area.usage(), start);
+}
+
+#[test]
+fn a_new_heap_is_small() {
+    let area = Mapping::new(1 << 20, 1);
+    let heap = new_heap(&area);
+    heap.alloc(&area, Class::LEAF[0]).unwrap();
+    heap.alloc(&area, Class::INDEX).unwrap();
+    assert_eq!(heap.bytes(), 3 * PAGE);
+}
+
+#[test]
+fn extents_grow_and_waste_little() {
+    for class in classes() {
+        let (mut held, mut waste) = (0, 0);
+        for _ in 0..300 {
+            let bytes = extent_size(class.size(), held);
+            assert!(bytes >= EXTENT_HEADER + class.size() && bytes.is_multiple_of(PAGE));
+            assert!(bytes <= MAX_EXTENT + 3 * PAGE);
+            held += bytes;
+            waste += (bytes - EXTENT_HEADER) % class.size();
+        }
+        assert!(held > 64 << 20 && waste * 50 < held, "{class:?}: {waste} of {held}");
+    }
+}
+
+#[test]
+fn chunk_classes() {
+    assert_eq!(Class::chunk(0).unwrap().size(), 64);
+    assert_eq!(Class::chunk(512).unwrap().size(), 512);
+    assert_eq!(Class::chunk(513).unwrap().size(), 1024);
+    assert_eq!(Class::chunk(16384).unwrap().size(), 16384);
+    assert_eq!(Class::chunk(16385), None);
+    assert_eq!(Class::chunk(usize::MAX), None);
+    assert_eq!(Class::LEAF[7].size(), 16384);
+    assert_eq!(Class::INDEX.size(), 1024);
+    assert_eq!(Class::from_code(CLASSES as u8), None);
+    assert!(classes().all(|class| Class::from_code(class.code()) == Some(class)));
+}

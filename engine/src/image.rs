@@ -1,0 +1,305 @@
+//! Building the content of leaves: new ones (split, bottom-up build) in place, rewritten ones in
+//! private memory first.
+
+use crate::Tid;
+use crate::area::{Area, Ref};
+use crate::block::{Block, LEAF_HEAP, LOWBIG, LOWTID, Latch, SLOTS, Tail, View, WHOLE, tid_of};
+use crate::heap::Class;
+use crate::insert::MAX_RECORD;
+use crate::key::{append_key, chunk_key, prefix_at};
+use crate::root::init_block;
+use crate::split::MAX_SKIP;
+
+/// Longest low key that is stored in a leaf itself. Keys longer than what a record holds have a
+/// chunk that the low key can share, so this is never exceeded by one without a chunk.
+pub(crate) const MAX_INLINE_LOW: usize = 1024;
+
+/// A low key.
+#[derive(Clone, Copy)]
+pub(crate) struct Low<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) tid: Option<Tid>,
+    /// The chunk that holds `key`, if it is not stored in the leaf.
+    pub(crate) chunk: Ref,
+}
+
+impl Low<'_> {
+    /// Heap bytes in a leaf with this `skip`.
+    pub(crate) fn size(&self, skip: usize) -> usize {
+        let key = if self.chunk != 0 { skip + 4 } else { self.key.len() };
+        key + if self.tid.is_some() { 6 } else { 0 }
+    }
+}
+
+/// An entry, its key whole.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub(crate) key: &'a [u8],
+    /// The chunk that holds `key`, or 0.
+    pub(crate) chunk: Ref,
+    /// The number of the key under a comparator.
+    pub(crate) abbrev: u64,
+    pub(crate) tid: Tid,
+    pub(crate) born: u32,
+    pub(crate) dead: u32,
+}
+
+impl Entry<'_> {
+    /// Heap bytes of this entry behind `previous`, with which it shares a record if the keys are
+    /// the same.
+    pub(crate) fn size(&self, previous: Option<&Entry<'_>>, skip: usize, whole: bool) -> usize {
+        let inline = if whole { 0 } else { skip + 8 };
+        if self.chunk == 0 && !whole && self.key.len() <= inline
+            || previous.is_some_and(|p| p.chunk == self.chunk && p.key == self.key)
+        {
+            0
+        } else if self.chunk != 0 {
+            6
+        } else {
+            2 + self.key.len() - inline
+        }
+    }
+}
+
+/// Heap bytes of these entries in one leaf, low key not included.
+pub(crate) fn heap_size<'a>(
+    entries: impl Iterator<Item = Entry<'a>>,
+    skip: usize,
+    whole: bool,
+) -> usize {
+    let mut previous = None;
+    let mut sum = 0;
+    for entry in entries {
+        sum += entry.size(previous.as_ref(), skip, whole);
+        previous = Some(entry);
+    }
+    sum
+}
+
+/// Fills a private leaf with entries in order.
+pub(crate) struct Image {
+    b: Block,
+    skip: usize,
+    whole: bool,
+    n: usize,
+    ndead: u8,
+    max_born: u32,
+    /// The tail of the last entry.
+    tail: usize,
+}
+
+impl Image {
+    /// Begins with an empty leaf of `class`. `flags`: WHOLE, LEFTMOST.
+    pub(crate) fn new(
+        b: Block,
+        class: Class,
+        flags: u8,
+        low: Option<Low<'_>>,
+        skip: usize,
+    ) -> Image {
+        init_block(b, class, 0, flags);
+        b.set_skip(skip);
+        if let Some(low) = low {
+            let inline = if low.chunk != 0 { &low.key[..skip] } else { low.key };
+            let mut at = LEAF_HEAP;
+            b.set_low_len(inline.len() as u16);
+            b.write_bytes(at, inline);
+            at += inline.len();
+            let mut flags = flags;
+            if let Some(tid) = low.tid {
+                b.write_bytes(at, &tid.to_le_bytes()[..6]);
+                at += 6;
+                flags |= LOWTID;
+            }
+            if low.chunk != 0 {
+                b.write_bytes(at, &low.chunk.to_le_bytes());
+                at += 4;
+                flags |= LOWBIG;
+            }
+            b.init_flags(flags);
+            b.set_heap_top(at as u16);
+        }
+        Image { b, skip, whole: flags & WHOLE != 0, n: 0, ndead: 0, max_born: 0, tail: 0 }
+    }
+
+    /// Adds the next entry, behind `previous`.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>, previous: Option<&Entry<'_>>) {
+        let b = self.b;
+        let inline = if self.whole { 0 } else { self.skip + 8 };
+        let prefix = if self.whole { entry.abbrev } else { prefix_at(entry.key, self.skip) };
+        if entry.chunk == 0 && !self.whole && entry.key.len() <= inline {
+            self.tail = entry.key.len() - self.skip;
+        } else if entry.size(previous, self.skip, self.whole) > 0 {
+            self.tail = match entry.chunk {
+                0 => b.push_record(&entry.key[inline..]),
+                chunk => b.push_chunk(chunk),
+            };
+        }
+        b.set_prefix(self.n, prefix);
+        b.set_tid_word(self.n, entry.tid, self.tail);
+        b.set_born_dead(self.n, entry.born, entry.dead);
+        self.ndead += u8::from(entry.dead != 0);
+        self.max_born = self.max_born.max(entry.born);
+        self.n += 1;
+    }
+
+    /// The leaf is complete on `side`.
+    pub(crate) fn finish(self, side: usize) {
+        let b = self.b;
+        b.set_mask(side, full_mask(self.n));
+        b.set_perm(side, &core::array::from_fn(|i| i as u8));
+        b.set_ndead(self.ndead);
+        b.set_max_born(self.max_born);
+    }
+}
+
+/// The lowest `n` slots.
+pub(crate) fn full_mask(n: usize) -> u64 {
+    if n == SLOTS { u64::MAX } else { (1 << n) - 1 }
+}
+
+/// Private memory for a leaf of any class.
+#[repr(C, align(64))]
+pub(crate) struct Page([u8; 16384]);
+
+impl Page {
+    /// A page, and what is to be arranged in it.
+    pub(crate) fn with(entries: Entries) -> Box<(Entries, Page)> {
+        // In place: the page is larger than what one likes to move.
+        let mut new = Box::<(Entries, Page)>::new_zeroed();
+        // SAFETY: the entries are initialised here, and zeroes are a page.
+        unsafe {
+            (&raw mut (*new.as_mut_ptr()).0).write(entries);
+            new.assume_init()
+        }
+    }
+
+    pub(crate) fn block(&mut self) -> Block {
+        // SAFETY: aligned, as large as the largest class; the callers keep the page while they use
+        // the block.
+        unsafe { Block::private(self.0.as_mut_ptr().cast()) }
+    }
+}
+
+/// The entries of a latched leaf, copied out. Made before the latch is taken, so that nothing is
+/// allocated under it in the usual case.
+pub(crate) struct Entries {
+    keys: Vec<u8>,
+    list: Vec<Stored>,
+    area: Area,
+}
+
+#[derive(Clone, Copy)]
+struct Stored {
+    start: u32,
+    len: u32,
+    chunk: Ref,
+    abbrev: u64,
+    tid: Tid,
+    born: u32,
+    dead: u32,
+}
+
+impl Entries {
+    pub(crate) fn new(area: Area) -> Entries {
+        Entries { keys: Vec::with_capacity(4096), list: Vec::with_capacity(2 * SLOTS), area }
+    }
+
+    /// With room for what so many leaves can have.
+    pub(crate) fn of_leaves(area: Area, n: usize) -> Entries {
+        let keys = Vec::with_capacity(n * SLOTS * (MAX_SKIP + 8 + MAX_RECORD));
+        Entries { keys, list: Vec::with_capacity(n * SLOTS), area }
+    }
+
+    /// Makes sure that `load` allocates nothing under a latch that is taken with this view, which
+    /// need not be valid: then there will be no such latch.
+    pub(crate) fn reserve(&mut self, v: &View) {
+        let inline = v.b.skip() + 8;
+        let sizes = (0..v.mask().count_ones() as usize).map(|rank| {
+            match v.b.tail(v.b.tid_word(v.slot(rank))) {
+                Tail::Inline(_) => inline,
+                Tail::Record(_, len) => inline + len,
+                Tail::Chunk(_) => 0,
+            }
+        });
+        let sum = sizes.sum();
+        self.keys.clear();
+        self.keys.reserve(sum);
+    }
+
+    /// Adds the entries of the latched leaf, in order.
+    pub(crate) fn load(&mut self, latch: &Latch) {
+        let v = &latch.v;
+        for rank in 0..v.mask().count_ones() as usize {
+            let slot = v.slot(rank);
+            let word = v.b.tid_word(slot);
+            let start = self.keys.len();
+            let chunk = match v.b.tail(word) {
+                Tail::Chunk(chunk) => chunk,
+                _ => {
+                    let copied = append_key(self.area, v, slot, word, &mut self.keys);
+                    debug_assert!(copied.is_ok(), "only chunks are validated");
+                    0
+                }
+            };
+            self.list.push(Stored {
+                start: start as u32,
+                len: (self.keys.len() - start) as u32,
+                chunk,
+                abbrev: v.b.prefix(slot),
+                tid: tid_of(word),
+                born: v.b.born(slot),
+                dead: v.b.dead(slot),
+            });
+        }
+    }
+
+    /// Adds one entry that is to be built.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) {
+        let start = self.keys.len();
+        if entry.chunk == 0 {
+            self.keys.extend_from_slice(entry.key);
+        }
+        self.list.push(Stored {
+            start: start as u32,
+            len: entry.key.len() as u32,
+            chunk: entry.chunk,
+            abbrev: entry.abbrev,
+            tid: entry.tid,
+            born: entry.born,
+            dead: entry.dead,
+        });
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.list.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn get(&self, i: usize) -> Entry<'_> {
+        let e = &self.list[i];
+        let key = match e.chunk {
+            0 => &self.keys[e.start as usize..][..e.len as usize],
+            chunk => chunk_key(self.area, chunk),
+        };
+        Entry { key, chunk: e.chunk, abbrev: e.abbrev, tid: e.tid, born: e.born, dead: e.dead }
+    }
+
+    pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {
+        range.map(|i| self.get(i))
+    }
+
+    /// Builds a leaf from a range of the entries.
+    pub(crate) fn write(&self, mut image: Image, range: core::ops::Range<usize>, side: usize) {
+        let mut previous = None;
+        for entry in self.range(range) {
+            image.push(&entry, previous.as_ref());
+            previous = Some(entry);
+        }
+        image.finish(side);
+    }
+}

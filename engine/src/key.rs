@@ -1,0 +1,370 @@
+//! Comparing a searched key with the keys in nodes.
+//!
+//! A [`Probe`] is a position in the order of all entries, (key, TID). In byte order it is compared
+//! with the bytes in the block directly, validated afterwards. A comparator only ever sees private
+//! copies that have been validated: it may be slow, unwind, or use the engine itself, and must not
+//! meet torn bytes.
+
+use crate::area::{Area, Ref};
+use crate::block::{
+    Block, CHUNK_HEADER, LEFTMOST, LOWBIG, LOWTID, SLOTS, Tail, View, WHOLE, tid_of,
+};
+use crate::heap::Class;
+use crate::racy;
+use crate::{KeyOrder, Tid};
+use core::cell::RefCell;
+use core::cmp::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering::*};
+
+/// What was read did not belong to one state of the node: look at it again.
+#[derive(Debug)]
+pub(crate) struct Retry;
+
+/// Eight key bytes from `at`, zero padded, as a number that compares like them.
+#[inline]
+pub(crate) fn prefix_at(key: &[u8], at: usize) -> u64 {
+    let rest = key.get(at..).unwrap_or_default();
+    if let Some(eight) = rest.first_chunk::<8>() {
+        return u64::from_be_bytes(*eight);
+    }
+    rest.iter().enumerate().fold(0, |p, (i, &byte)| p | u64::from(byte) << (56 - 8 * i))
+}
+
+/// A position among all entries.
+pub(crate) struct Probe<'a, O> {
+    pub(crate) order: &'a O,
+    pub(crate) key: &'a [u8],
+    pub(crate) tid: Tid,
+    pub(crate) abbrev: u64,
+    /// Above everything; key and TID do not count.
+    pub(crate) last: bool,
+    scratch: RefCell<Vec<u8>>,
+}
+
+impl<'a, O: KeyOrder> Probe<'a, O> {
+    #[inline]
+    pub(crate) fn new(order: &'a O, key: &'a [u8], tid: Tid) -> Self {
+        let abbrev = if O::MEMCMP { 0 } else { order.abbrev(key) };
+        Probe { order, key, tid, abbrev, last: false, scratch: RefCell::default() }
+    }
+
+    /// The end of everything.
+    pub(crate) fn end(order: &'a O) -> Self {
+        let scratch = RefCell::default();
+        Probe { order, key: &[], tid: Tid::MAX, abbrev: u64::MAX, last: true, scratch }
+    }
+
+    /// The number by which `skip` and this order search a node.
+    #[inline]
+    pub(crate) fn prefix(&self, skip: usize) -> u64 {
+        if O::MEMCMP { prefix_at(self.key, skip) } else { self.abbrev }
+    }
+
+    /// This key against one of which `copy` makes a private copy.
+    #[inline]
+    fn compare_copy(
+        &self,
+        copy: impl FnOnce(&mut Vec<u8>) -> Result<(), Retry>,
+    ) -> Result<Ordering, Retry> {
+        let mut other = self.scratch.take();
+        other.clear();
+        copy(&mut other)?;
+        let ordering = crate::compare(self.order, self.key, &other);
+        self.scratch.replace(other);
+        Ok(ordering)
+    }
+
+    /// This key against the key at `slot` of a leaf, given that the prefixes are equal (and, in byte
+    /// order, the first `skip` bytes).
+    #[inline]
+    pub(crate) fn compare_key(
+        &self,
+        area: Area,
+        v: &View,
+        slot: usize,
+        word: u64,
+    ) -> Result<Ordering, Retry> {
+        if !O::MEMCMP {
+            return self.compare_copy(|out| copy_key(area, v, slot, out));
+        }
+        let at = v.b.skip() + 8;
+        let mine = self.key.len().saturating_sub(at);
+        match v.b.tail(word) {
+            // The shorter of two keys with equal padded prefixes lacks only zeros.
+            Tail::Inline(len) => Ok(self.key.len().cmp(&(at - 8 + len))),
+            Tail::Record(..) if mine == 0 => Ok(Ordering::Less),
+            Tail::Record(offset, len) => {
+                let (src, len) = v.b.bytes(offset, len);
+                // SAFETY: `bytes` clips to the block.
+                Ok(unsafe { racy::compare(&self.key[at..], src, len) })
+            }
+            // Also a key that has become short enough to be inline, since `skip` grew.
+            Tail::Chunk(chunk) => {
+                if !v.valid() {
+                    return Err(Retry);
+                }
+                Ok(self.key.cmp(chunk_key(area, chunk)))
+            }
+        }
+    }
+
+    /// This position against the low key of the node at `r`.
+    pub(crate) fn compare_low(&self, area: Area, r: Ref) -> Result<Ordering, Retry> {
+        let b = Block::at(area, r);
+        loop {
+            let v = b.view();
+            if v.dead() {
+                return Err(Retry);
+            }
+            if b.has(LEFTMOST) || self.last {
+                return Ok(Ordering::Greater);
+            }
+            if b.level() == 1 && (b.has(LOWBIG) || !O::MEMCMP) {
+                let first = first_child(&v);
+                if !v.valid() {
+                    continue;
+                }
+                return self.compare_low(area, first);
+            }
+            let ordering = match self.compare_low_key(area, &v) {
+                Ok(Ordering::Equal) => self.tid.cmp(&b.low_tid()),
+                Ok(unequal) => unequal,
+                Err(Retry) => continue,
+            };
+            if v.valid() {
+                return Ok(ordering);
+            }
+        }
+    }
+
+    fn compare_low_key(&self, area: Area, v: &View) -> Result<Ordering, Retry> {
+        let b = v.b;
+        if !O::MEMCMP {
+            return self.compare_copy(|out| copy_low_bytes(area, v, out));
+        }
+        if b.has(LOWBIG) {
+            let chunk = b.low_chunk();
+            if !v.valid() {
+                return Err(Retry);
+            }
+            return Ok(self.key.cmp(chunk_key(area, chunk)));
+        }
+        let (src, len) = b.low_bytes();
+        // SAFETY: `low_bytes` clips to the block.
+        Ok(unsafe { racy::compare(self.key, src, len) })
+    }
+
+    /// The first bytes of this key against those that all keys of the node share (byte order).
+    #[inline]
+    pub(crate) fn compare_shared(&self, b: Block, skip: usize) -> Ordering {
+        let (src, len) = b.low_bytes();
+        let skip = skip.min(len);
+        let mine = &self.key[..self.key.len().min(skip)];
+        // SAFETY: `low_bytes` clips to the block. A shorter key is below.
+        unsafe { racy::compare(mine, src, skip) }
+    }
+}
+
+/// The leaf whose low key is also that of this index node: it is never merged away.
+pub(crate) fn first_child(v: &View) -> Ref {
+    v.b.child(v.slot(0)) & !crate::block::EXACT
+}
+
+/// The key in a chunk that somebody refers to.
+pub(crate) fn chunk_key<'a>(area: Area, chunk: Ref) -> &'a [u8] {
+    let at = area.at(chunk);
+    // SAFETY: the reference was read from a validated (or latched) block inside the barrier, so the
+    // chunk is not reused; it was completed before it was published and is not written any more.
+    unsafe {
+        let len = (*at.add(16).cast::<AtomicU32>()).load(Relaxed) as usize;
+        core::slice::from_raw_parts(at.add(CHUNK_HEADER), len)
+    }
+}
+
+/// How many entries and low keys refer to the chunk.
+pub(crate) fn chunk_refs<'a>(area: Area, chunk: Ref) -> &'a AtomicU32 {
+    // SAFETY: as in `chunk_key`.
+    unsafe { &*area.at(chunk).add(12).cast() }
+}
+
+/// The class of a chunk for a key of `len` bytes.
+pub(crate) fn chunk_class(len: usize) -> Class {
+    Class::chunk(CHUNK_HEADER + len).expect("keys are at most MAX_KEY_LEN long")
+}
+
+/// Fills a chunk that nobody else knows; it is referred to once.
+pub(crate) fn init_chunk(area: Area, chunk: Ref, key: &[u8]) {
+    let at = area.at(chunk);
+    // SAFETY: a block of `chunk_class(key.len())`, owned by the caller.
+    unsafe {
+        (*at.add(12).cast::<AtomicU32>()).store(1, Relaxed);
+        (*at.add(16).cast::<AtomicU32>()).store(key.len() as u32, Relaxed);
+        core::ptr::copy_nonoverlapping(key.as_ptr(), at.add(CHUNK_HEADER), key.len());
+    }
+}
+
+fn push_bytes(out: &mut Vec<u8>, src: *const u8, len: usize) {
+    out.reserve(len);
+    // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for `len`.
+    unsafe {
+        racy::copy(src, out.as_mut_ptr().add(out.len()), len);
+        out.set_len(out.len() + len);
+    }
+}
+
+/// Appends the key at `slot` of a leaf. Ok: the copy is of one state of the node (the caller still
+/// validates what it read besides).
+pub(crate) fn copy_key(area: Area, v: &View, slot: usize, out: &mut Vec<u8>) -> Result<(), Retry> {
+    let start = out.len();
+    append_key(area, v, slot, v.b.tid_word(slot), out)?;
+    if v.valid() {
+        return Ok(());
+    }
+    out.truncate(start);
+    Err(Retry)
+}
+
+/// Appends the key at `slot`, to be validated by the caller.
+#[inline]
+pub(crate) fn append_key(
+    area: Area,
+    v: &View,
+    slot: usize,
+    word: u64,
+    out: &mut Vec<u8>,
+) -> Result<(), Retry> {
+    let b = v.b;
+    let tail = b.tail(word);
+    if let Tail::Chunk(chunk) = tail {
+        if !v.valid() {
+            return Err(Retry);
+        }
+        out.extend_from_slice(chunk_key(area, chunk));
+        return Ok(());
+    }
+    if !b.has(WHOLE) {
+        let (low, len) = b.low_bytes();
+        push_bytes(out, low, b.skip().min(len));
+        let prefix = b.prefix(slot).to_be_bytes();
+        match tail {
+            Tail::Inline(len) => out.extend_from_slice(&prefix[..len]),
+            _ => out.extend_from_slice(&prefix),
+        }
+    }
+    if let Tail::Record(offset, len) = tail {
+        let (src, len) = b.bytes(offset, len);
+        push_bytes(out, src, len);
+    }
+    Ok(())
+}
+
+/// Appends the low key of a leaf.
+fn copy_low_bytes(area: Area, v: &View, out: &mut Vec<u8>) -> Result<(), Retry> {
+    let start = out.len();
+    if v.b.has(LOWBIG) {
+        let chunk = v.b.low_chunk();
+        if !v.valid() {
+            return Err(Retry);
+        }
+        out.extend_from_slice(chunk_key(area, chunk));
+    } else {
+        let (src, len) = v.b.low_bytes();
+        push_bytes(out, src, len);
+    }
+    if v.valid() {
+        return Ok(());
+    }
+    out.truncate(start);
+    Err(Retry)
+}
+
+/// The low key of the leaf at `r`: key bytes replace `out`; its TID, and whether it has one. None for
+/// the first leaf and for DEAD ones.
+pub(crate) fn low_of(area: Area, r: Ref, out: &mut Vec<u8>) -> Option<(Tid, bool)> {
+    let b = Block::at(area, r);
+    loop {
+        let v = b.view();
+        out.clear();
+        if v.dead() || b.has(LEFTMOST) {
+            return None;
+        }
+        let (tid, with_tid) = (b.low_tid(), b.has(LOWTID));
+        if copy_low_bytes(area, &v, out).is_ok() {
+            return Some((tid, with_tid));
+        }
+    }
+}
+
+/// Where a probe is in a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// How many entries are below the probe (or not above it, if that was asked).
+    pub(crate) rank: usize,
+    pub(crate) n: usize,
+    /// The slot before `rank`, if that entry has the probe's key and TID.
+    pub(crate) hit: Option<usize>,
+    /// A slot with the probe's key.
+    pub(crate) same: Option<usize>,
+}
+
+/// Finds the probe in a leaf whose prefixes are to be searched for `p`. `upper`: entries equal to
+/// the probe count as below it. To be validated by the caller.
+#[inline]
+pub(crate) fn locate<O: KeyOrder>(
+    area: Area,
+    v: &View,
+    probe: &Probe<'_, O>,
+    p: u64,
+    upper: bool,
+) -> Result<Place, Retry> {
+    let (below, mut high) = equal_prefixes(v, p);
+    let n = v.mask().count_ones() as usize;
+    let mut place = Place { rank: below, n, hit: None, same: None };
+    while place.rank < high {
+        let middle = place.rank.midpoint(high);
+        let slot = v.slot(middle);
+        let word = v.b.tid_word(slot);
+        let by_key = probe.compare_key(area, v, slot, word)?;
+        if by_key.is_eq() {
+            place.same = Some(slot);
+        }
+        let ordering = by_key.then_with(|| probe.tid.cmp(&tid_of(word)));
+        if ordering.is_gt() || upper && ordering.is_eq() {
+            // The last time this happens it is for the entry just before the rank.
+            place.rank = middle + 1;
+            place.hit = ordering.is_eq().then_some(slot);
+        } else {
+            high = middle;
+        }
+    }
+    debug_assert!(!v.valid() || place.rank <= n && n <= SLOTS);
+    Ok(place)
+}
+
+/// The ranks whose prefix is `p`: from, to. To be validated by the caller.
+#[inline]
+pub(crate) fn equal_prefixes(v: &View, p: u64) -> (usize, usize) {
+    let live = v.mask();
+    let n = live.count_ones() as usize;
+    // SAFETY: the prefixes of a block.
+    let rank = |p| unsafe { crate::simd::rank(v.b.prefixes(), p, live) };
+    let equal = |rank| rank < n && v.b.prefix(v.slot(rank)) == p;
+    let below = rank(p);
+    if !equal(below) {
+        (below, below)
+    } else if !equal(below + 1) {
+        (below, below + 1)
+    } else {
+        (below, if p == u64::MAX { n } else { rank(p + 1) })
+    }
+}
+
+/// The low key of an index node, if it has it whole.
+pub(crate) fn low_of_node(area: Area, r: Ref, out: &mut Vec<u8>) -> Option<(Tid, bool)> {
+    if Block::at(area, r).has(LOWBIG) { None } else { low_of(area, r, out) }
+}
+
+/// How many leading bytes two keys share.
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}

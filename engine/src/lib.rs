@@ -1,0 +1,124 @@
+//! The Nitro engine: an ordered multi-version index of (key, TID) entries in shared memory.
+//!
+//! It is a skiplist whose nodes are cache-conscious blocks of 64 entries, in one contiguous
+//! [`Area`] given by the caller and used by many processes, each mapping it where it likes. Readers
+//! take no latch; a writer latches one block. Snapshots cost O(1) and may be taken beside writers.
+//! See README.md for the protocols.
+
+mod ahead;
+mod area;
+mod barrier;
+mod batch;
+mod block;
+mod build;
+mod cursor;
+mod dirty;
+mod gc;
+mod heap;
+mod image;
+mod insert;
+mod key;
+mod limbo;
+mod merge;
+mod node;
+mod prefetch;
+mod racy;
+mod remove;
+mod reserve;
+mod root;
+mod seek;
+mod simd;
+mod snapshot;
+mod split;
+mod stats;
+mod sync;
+mod top;
+mod verify;
+mod visit;
+
+pub use area::{Area, AreaError, AreaUsage, OutOfMemory};
+pub use barrier::{BarrierGuard, Process, TokenId};
+pub use build::{BuildError, Builder, Chain};
+pub use cursor::{Cursor, Remove};
+pub use root::Index;
+pub use snapshot::{Snapshot, SnapshotInfo, TooManySnapshots};
+pub use stats::IndexStats;
+pub use verify::{VerifyReport, Violation};
+
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A heap TID as a number (block << 16 | offset), 48 bits.
+pub type Tid = u64;
+
+/// Longest key.
+pub const MAX_KEY_LEN: usize = 16320;
+
+/// A total order of keys. Entries are ordered by (key, TID).
+pub trait KeyOrder {
+    /// Byte order: a key before all its extensions. The methods are then never called.
+    const MEMCMP: bool;
+    /// A number that compares like the keys as far as it goes: if a < b then abbrev(a) <= abbrev(b),
+    /// and keys that compare equal have the same. 0 if there is none.
+    fn abbrev(&self, key: &[u8]) -> u64;
+    /// Compares two keys. It may be slow, unwind, or use the engine. It is called on private copies,
+    /// outside latches. Keys that it calls equal are ordered by their bytes: equal bytes are the same
+    /// key, other bytes never are, and that can be seen under a latch, where nobody may be asked.
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
+}
+
+/// The order of two keys.
+pub(crate) fn compare<O: KeyOrder>(order: &O, a: &[u8], b: &[u8]) -> Ordering {
+    if O::MEMCMP { a.cmp(b) } else { order.compare(a, b).then_with(|| a.cmp(b)) }
+}
+
+/// Byte order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memcmp;
+
+impl KeyOrder for Memcmp {
+    const MEMCMP: bool = true;
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        0
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+}
+
+/// How an index is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// How full, in percent (10 to 100), the bottom-up build and ascending inserts leave blocks.
+    pub fillfactor: u8,
+    /// About how long keys are, in bytes; 0 if not known.
+    pub key_len_hint: u32,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        IndexOptions { fillfactor: 90, key_len_hint: 0 }
+    }
+}
+
+/// Why an entry was not inserted. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsertError {
+    /// The area is full.
+    OutOfMemory(OutOfMemory),
+    /// The key has this many bytes, more than [`MAX_KEY_LEN`].
+    KeyTooLong(usize),
+}
+
+impl fmt::Display for InsertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InsertError::OutOfMemory(e) => e.fmt(f),
+            InsertError::KeyTooLong(len) => {
+                write!(f, "a key of {len} bytes is longer than {MAX_KEY_LEN}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InsertError {}

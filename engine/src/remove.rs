@@ -1,0 +1,152 @@
+//! Removing entries, and looking for one.
+//!
+//! An entry that some snapshot sees is marked dead with the term, without a new version of the leaf:
+//! `dead` goes 0 -> t once, which readers may see at any time. Its leaf goes onto the dirty list. An
+//! entry that no snapshot sees is dropped from the permutation at once.
+
+use crate::area::Ref;
+use crate::barrier::Process;
+use crate::block::{DIRTY, LEFTMOST, Latch, SLOTS, Tail, keep_slots};
+use crate::key::{Probe, chunk_refs};
+use crate::merge::SPARSE;
+use crate::root::Index;
+use crate::sync::Backoff;
+use crate::{KeyOrder, Tid};
+use core::sync::atomic::Ordering::*;
+
+impl Index {
+    /// Is (key, tid) there, and alive?
+    pub fn contains<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool {
+        let probe = Probe::new(order, key, tid);
+        let _section = p.enter();
+        loop {
+            let spot = self.seek(&probe, true);
+            let Some(slot) = spot.place.hit else { return false };
+            let alive = spot.v.b.dead(slot) == 0;
+            // Otherwise the slot may have another entry by now.
+            if spot.v.valid() {
+                return alive;
+            }
+        }
+    }
+
+    /// Removes (key, tid); false if it was not there, or dead.
+    pub fn remove<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool {
+        let probe = Probe::new(order, key, tid);
+        let mut backoff = Backoff::default();
+        loop {
+            let (_section, early) = if O::MEMCMP {
+                (None, Some(self.enter_writer(p)))
+            } else {
+                (Some(p.enter()), None)
+            };
+            let spot = self.seek_to_write(&probe);
+            let Some(slot) = spot.place.hit else { return false };
+            let writer = early.unwrap_or_else(|| self.enter_writer(p));
+            let Some(latch) = spot.v.latch() else {
+                // Its holder may have been descheduled. Snapshots need not wait meanwhile.
+                drop(writer);
+                backoff.wait();
+                continue;
+            };
+            if spot.v.b.dead(slot) != 0 {
+                latch.release();
+                return false;
+            }
+            self.remove_slots(latch, spot.leaf, 1 << slot, writer.term()).release();
+            self.shared().counters.removed(p, 1);
+            return true;
+        }
+    }
+
+    /// Removes the live, not dead slots in `gone` from a latched leaf.
+    pub(crate) fn remove_slots(&self, latch: Latch, leaf: Ref, gone: u64, term: u32) -> Latch {
+        let b = latch.b();
+        let horizon = self.shared().snapshots.horizon();
+        let (mut drop, mut marked) = (0u64, 0u8);
+        let mut rest = gone;
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let born = b.born(slot);
+            // An entry born in a term after the one announced here dies in that term, unseen.
+            let dead = term.max(born);
+            if horizon.needs(born, dead) {
+                b.set_dead(slot, dead);
+                marked += 1;
+            } else {
+                drop |= 1 << slot;
+            }
+        }
+        if marked > 0 {
+            // Who sees the dead and not yet this, reads from before the removal.
+            b.set_ndead(b.ndead() + marked);
+            self.shared().counters.dead.fetch_add(marked.into(), Relaxed);
+            self.make_dirty(&latch, leaf);
+        }
+        if drop == 0 {
+            return latch;
+        }
+        let latch = self.drop_slots(latch, drop);
+        let sparse = latch.v.mask().count_ones() as usize <= SPARSE;
+        if sparse && (b.next() != 0 || !b.has(LEFTMOST)) {
+            // For the collector to merge.
+            self.make_dirty(&latch, leaf);
+        }
+        latch
+    }
+
+    /// Puts a latched leaf with dead entries on the dirty list.
+    pub(crate) fn make_dirty(&self, latch: &Latch, leaf: Ref) {
+        let b = latch.b();
+        if !b.has(DIRTY) {
+            b.set_flag(DIRTY, true);
+            self.shared().dirty.push(self.area, leaf);
+        }
+    }
+
+    /// Takes the slots in `gone` out of a latched leaf. What they occupied in the heap comes back
+    /// when the leaf is rewritten.
+    pub(crate) fn drop_slots(&self, latch: Latch, gone: u64) -> Latch {
+        let b = latch.b();
+        let (side, other) = (latch.v.side(), latch.other());
+        let mask = b.mask(side);
+        let n = mask.count_ones() as usize;
+        let keep = mask & !gone;
+        let mut chunks = [0 as Ref; SLOTS];
+        let mut n_chunks = 0;
+        let (mut rest, mut ndead) = (gone, b.ndead());
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            ndead -= u8::from(b.dead(slot) != 0);
+            if let Tail::Chunk(chunk) = b.tail(b.tid_word(slot)) {
+                chunks[n_chunks] = chunk;
+                n_chunks += 1;
+            }
+        }
+        b.set_perm(other, &keep_slots(&b.perm(side), n, keep).0);
+        b.set_mask(other, keep);
+        let latch = if ndead == b.ndead() {
+            latch.publish_latched()
+        } else {
+            // A reader of the side before must not find "nothing dead" with the dead still in its
+            // mask, so this is not a publication that it may overlook.
+            self.shared().counters.dead.fetch_sub((b.ndead() - ndead).into(), Relaxed);
+            latch.exclude();
+            b.set_ndead(ndead);
+            latch.finish_latched()
+        };
+        for &chunk in &chunks[..n_chunks] {
+            self.unref_chunk(chunk);
+        }
+        latch
+    }
+
+    /// One entry or low key less refers to the chunk; after the last one it goes to the barrier.
+    pub(crate) fn unref_chunk(&self, chunk: Ref) {
+        if chunk_refs(self.area, chunk).fetch_sub(1, AcqRel) == 1 {
+            self.retire_chunk(chunk);
+        }
+    }
+}

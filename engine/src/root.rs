@@ -1,0 +1,205 @@
+//! The root of an index: everything shared about it that is not in its nodes.
+
+use crate::area::{Area, OutOfMemory, Ref};
+use crate::barrier::{Process, WriterGuard};
+use crate::block::{Block, EXACT, LEAF_HEAP, LEFTMOST, NODE_HEAP};
+use crate::dirty::BlockList;
+use crate::heap::{self, Class, HeapState};
+use crate::limbo::Limbo;
+use crate::snapshot::Descriptors;
+use crate::stats::Counters;
+use crate::sync::SpinLock;
+use crate::{IndexOptions, KeyOrder};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
+
+/// The first term; bottom-up built entries are older (0).
+const FIRST_TERM: u32 = 1;
+/// Entry visibility for readers of the current state.
+pub(crate) const CURRENT: u32 = u32::MAX - 1;
+
+/// At the beginning of the first run of pages of an index; a zeroed root but for the fields set by
+/// [`Index::create`] is valid.
+#[repr(C)]
+pub(crate) struct Root {
+    // Read by every operation, written rarely.
+    pub(crate) term: AtomicU32,
+    /// First leaf and first index node: never removed, since nodes are absorbed to the left.
+    pub(crate) leaf: AtomicU32,
+    pub(crate) node: AtomicU32,
+    /// The flat top, 0 = none yet.
+    pub(crate) top: AtomicU32,
+    /// A hint: the last leaf, when the latest insert appended there.
+    pub(crate) last: AtomicU32,
+    /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
+    order: AtomicU8,
+    pub(crate) fillfactor: AtomicU8,
+    /// A hint: the class of the leaf that was made last.
+    pub(crate) new_leaf: AtomicU8,
+    _pad: [u8; 37],
+    pub(crate) top_state: crate::top::TopState,
+    /// Blocks with dead entries since the latest snapshot.
+    pub(crate) dirty: BlockList,
+    /// Blocks that the collector should visit.
+    pub(crate) work: BlockList,
+    /// DEAD index nodes to which the flat top still leads.
+    pub(crate) dead_nodes: BlockList,
+    /// One collector at a time.
+    pub(crate) collecting: SpinLock,
+    pub(crate) limbo: Limbo,
+    pub(crate) snapshots: Descriptors,
+    pub(crate) counters: Counters,
+    heap: HeapState,
+}
+
+/// One index in an area. A plain name: copying it costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    pub(crate) area: Area,
+    pub(crate) root: Ref,
+}
+
+impl Index {
+    /// Creates an empty index.
+    pub fn create(p: &Process, options: &IndexOptions) -> Result<Index, OutOfMemory> {
+        let area = p.area();
+        let root = heap::create_root(&area, size_of::<Root>(), offset_of!(Root, heap))?;
+        let index = Index { area, root };
+        match index.init(options) {
+            Ok(()) => Ok(index),
+            Err(e) => {
+                index.heap().destroy(&area);
+                Err(e)
+            }
+        }
+    }
+
+    /// The first leaf and the first index node, whose only separator is below every key.
+    fn init(&self, options: &IndexOptions) -> Result<(), OutOfMemory> {
+        let root = self.shared();
+        root.term.store(FIRST_TERM, Relaxed);
+        root.fillfactor.store(options.fillfactor.clamp(10, 100), Relaxed);
+        let class = first_class(options.key_len_hint as usize);
+        let leaf = self.heap().alloc(&self.area, class)?;
+        let node = self.heap().alloc(&self.area, Class::INDEX)?;
+        let b = Block::at(self.area, leaf);
+        let m = Block::at(self.area, node);
+        init_block(b, class, 0, LEFTMOST);
+        b.set_parent(node);
+        b.init_ver(false);
+        init_block(m, Class::INDEX, 1, LEFTMOST);
+        m.set_prefix(0, 0);
+        m.set_child(0, leaf | EXACT);
+        m.set_mask(m.init_side(), 1);
+        m.init_ver(false);
+        root.node.store(node, Release);
+        root.leaf.store(leaf, Release);
+        root.top_state.nodes.store(1, Relaxed);
+        root.counters.leaves.store(1, Relaxed);
+        Ok(())
+    }
+
+    /// The index whose root another process knows.
+    ///
+    /// # Safety
+    /// `root` came from [`Index::root`] of an index of this area that has not been destroyed.
+    pub unsafe fn open(area: Area, root: u32) -> Index {
+        Index { area, root }
+    }
+
+    /// The name by which other processes open the index.
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// Gives all memory of the index back to the area.
+    ///
+    /// # Safety
+    /// Nobody uses the index any more.
+    pub unsafe fn destroy(self, p: &Process) {
+        debug_assert!(core::ptr::eq(p.area().at(self.root), self.area.at(self.root)));
+        self.heap().destroy(&self.area);
+    }
+
+    /// The term in which inserts and removals happen now. Readers of the current state use
+    /// `u32::MAX - 1`.
+    pub fn term(&self) -> u32 {
+        self.shared().term.load(Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Root {
+        // SAFETY: `root` names the root of an index that is not destroyed (contract of `open`);
+        // all its fields are atomics valid for any bits.
+        unsafe { &*self.area.at(self.root).cast::<Root>() }
+    }
+
+    #[inline]
+    pub(crate) fn heap(&self) -> &HeapState {
+        &self.shared().heap
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, r: Ref) -> Block {
+        Block::at(self.area, r)
+    }
+
+    #[inline]
+    pub(crate) fn enter_writer<'a>(&self, p: &'a Process) -> WriterGuard<'a> {
+        p.enter_writer(self.root, &self.shared().term)
+    }
+
+    /// Remembers how this index orders its keys, for those who visit it without an order.
+    #[inline]
+    pub(crate) fn note_order<O: KeyOrder>(&self) {
+        let kind = if O::MEMCMP { 1 } else { 2 };
+        let order = &self.shared().order;
+        debug_assert!(order.load(Relaxed) == 0 || order.load(Relaxed) == kind);
+        if order.load(Relaxed) != kind {
+            order.store(kind, Relaxed);
+        }
+    }
+
+    /// Keys are ordered as bytes (or there are none).
+    pub(crate) fn memcmp(&self) -> bool {
+        self.shared().order.load(Relaxed) != 2
+    }
+}
+
+/// The class of a leaf about which nothing is known but the usual length of keys.
+fn first_class(key_len: usize) -> Class {
+    match key_len {
+        0 => Class::LEAF[2],
+        1..=9 => Class::LEAF[0],
+        n => leaf_class(n * 48),
+    }
+}
+
+/// The smallest leaf whose heap has this many bytes, or the largest leaf.
+pub(crate) fn leaf_class(heap: usize) -> Class {
+    let fits = Class::LEAF.iter().find(|class| class.size() - LEAF_HEAP >= heap);
+    *fits.unwrap_or(&Class::LEAF[Class::LEAF.len() - 1])
+}
+
+/// Makes a block that nobody else knows an empty node. Its version is set last, by `init_ver`.
+pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
+    let heap = if level == 0 { LEAF_HEAP } else { NODE_HEAP };
+    b.set_class(class);
+    b.set_level(level);
+    b.init_flags(flags);
+    b.set_next(0);
+    b.set_prev(0);
+    b.set_high(u64::MAX);
+    b.set_link(0);
+    b.set_max_born(0);
+    b.set_low_off(heap as u16);
+    b.set_low_len(0);
+    b.set_heap_top(heap as u16);
+    b.set_ndead(0);
+    b.set_skip(0);
+    b.set_parent(0);
+    for side in 0..2 {
+        b.set_mask(side, 0);
+        b.set_perm(side, &[0; crate::block::SLOTS]);
+    }
+}

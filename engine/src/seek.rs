@@ -1,0 +1,231 @@
+//! Finding the leaf and the place of a key: flat top, one index node, one leaf.
+//!
+//! Every level is an ordered list, and whatever leads into it is a hint that may lag: search is
+//! "move right while the key is not below the right neighbour's low key, otherwise go down". A hint
+//! never leads too far to the right: separators are the low keys of the nodes they lead to, which
+//! never change, and a DEAD node leads to the left neighbour that took its entries.
+
+use crate::KeyOrder;
+use crate::area::{Area, Ref};
+use crate::block::{EXACT, HIGHEXACT, View};
+use crate::key::{Place, Probe, Retry, equal_prefixes, locate};
+use crate::prefetch;
+use crate::root::Index;
+use core::cmp::Ordering;
+
+/// What a node is to a probe.
+pub(crate) enum Route {
+    /// The probe is in this node's range; search its prefixes for this number.
+    Here(u64),
+    /// In this node's range and above everything that shares the node's first `skip` bytes, which is
+    /// everything in it.
+    Beyond,
+    /// Not below the low key of this right neighbour.
+    Right(Ref),
+    /// Below the low key: the way here was not valid.
+    Left,
+}
+
+/// A place in a leaf, valid for the version in the view.
+pub(crate) struct Spot {
+    pub(crate) v: View,
+    pub(crate) place: Place,
+    /// The probe's number in this leaf.
+    pub(crate) prefix: u64,
+    /// The key does not share the leaf's first `skip` bytes.
+    pub(crate) beyond: bool,
+    pub(crate) leaf: Ref,
+    /// The index node through which the leaf was found.
+    pub(crate) node: Ref,
+}
+
+impl Index {
+    /// The place of `probe` (`upper`: behind entries equal to it), at some moment during the call.
+    /// Inside the barrier.
+    pub(crate) fn seek<O: KeyOrder>(&self, probe: &Probe<'_, O>, upper: bool) -> Spot {
+        self.seek_with(probe, upper, prefetch::leaf)
+    }
+
+    /// The same, to write there.
+    pub(crate) fn seek_to_write<O: KeyOrder>(&self, probe: &Probe<'_, O>) -> Spot {
+        self.seek_with(probe, true, prefetch::whole_leaf)
+    }
+
+    #[inline(always)]
+    fn seek_with<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        upper: bool,
+        fetch: impl Fn(Area, Ref) + Copy,
+    ) -> Spot {
+        loop {
+            let node = self.top(probe);
+            let Some((leaf, node)) = self.descend(probe, node, fetch) else { continue };
+            if let Some(spot) = self.settle(probe, leaf, node, upper) {
+                return spot;
+            }
+        }
+    }
+
+    /// From an index node at or to the left of the right one to a leaf that is the same.
+    #[inline]
+    pub(crate) fn descend<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        mut node: Ref,
+        fetch: impl Fn(Area, Ref),
+    ) -> Option<(Ref, Ref)> {
+        loop {
+            let v = self.block(node).view();
+            if v.dead() {
+                node = v.b.prev();
+                continue;
+            }
+            match self.child(&v, probe) {
+                Ok(Child::Down(leaf)) => {
+                    fetch(self.area, leaf);
+                    return Some((leaf, node));
+                }
+                Ok(Child::Right(next)) => {
+                    prefetch::node(self.area, next);
+                    node = next;
+                }
+                Ok(Child::Left) => return None,
+                Err(Retry) => {}
+            }
+        }
+    }
+
+    /// From a leaf at or to the left of the right one to the place.
+    #[inline]
+    pub(crate) fn settle<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        mut leaf: Ref,
+        node: Ref,
+        upper: bool,
+    ) -> Option<Spot> {
+        loop {
+            let v = self.block(leaf).view();
+            if v.dead() {
+                leaf = v.b.prev();
+                continue;
+            }
+            let (prefix, beyond) = match self.route(&v, probe) {
+                Ok(Route::Here(prefix)) => (prefix, false),
+                Ok(Route::Beyond) => (0, true),
+                Ok(Route::Right(next)) => {
+                    prefetch::leaf(self.area, next);
+                    leaf = next;
+                    continue;
+                }
+                Ok(Route::Left) => return None,
+                Err(Retry) => continue,
+            };
+            let place = if beyond {
+                let n = v.mask().count_ones() as usize;
+                Ok(Place { rank: n, n, hit: None, same: None })
+            } else {
+                locate(self.area, &v, probe, prefix, upper)
+            };
+            if let Ok(place) = place
+                && v.valid()
+            {
+                return Some(Spot { v, place, prefix, beyond, leaf, node });
+            }
+        }
+    }
+
+    /// The validated answer of one node.
+    #[inline(always)]
+    pub(crate) fn route<O: KeyOrder>(
+        &self,
+        v: &View,
+        probe: &Probe<'_, O>,
+    ) -> Result<Route, Retry> {
+        let b = v.b;
+        let high = b.high();
+        let next = b.next();
+        let above_next = || {
+            if !v.valid() {
+                return Err(Retry);
+            }
+            probe.compare_low(self.area, next).map(Ordering::is_ge)
+        };
+        let checked = |route: Route| if v.valid() { Ok(route) } else { Err(Retry) };
+        if probe.last {
+            return checked(if next != 0 { Route::Right(next) } else { Route::Beyond });
+        }
+        let skip = b.skip();
+        if O::MEMCMP && skip > 0 {
+            match probe.compare_shared(b, skip) {
+                Ordering::Less => return checked(Route::Left),
+                Ordering::Equal => {}
+                Ordering::Greater => {
+                    let right = next != 0 && above_next()?;
+                    return checked(if right { Route::Right(next) } else { Route::Beyond });
+                }
+            }
+        }
+        let prefix = probe.prefix(skip);
+        let right =
+            next != 0 && (prefix > high || prefix == high && (b.has(HIGHEXACT) || above_next()?));
+        // Not validated here: the search that follows is validated together with this.
+        if right { checked(Route::Right(next)) } else { Ok(Route::Here(prefix)) }
+    }
+
+    /// Where an index node sends the probe.
+    #[inline]
+    fn child<O: KeyOrder>(&self, v: &View, probe: &Probe<'_, O>) -> Result<Child, Retry> {
+        let prefix = match self.route(v, probe)? {
+            Route::Here(prefix) => prefix,
+            Route::Beyond => {
+                let last = v.mask().count_ones() as usize;
+                let child = v.b.child(v.slot(last.saturating_sub(1))) & !EXACT;
+                return if v.valid() { Ok(Child::Down(child)) } else { Err(Retry) };
+            }
+            Route::Right(next) => return Ok(Child::Right(next)),
+            Route::Left => return if v.valid() { Ok(Child::Left) } else { Err(Retry) },
+        };
+        let rank = self.separators(v, probe, prefix)?;
+        let child = v.b.child(v.slot(rank.saturating_sub(1))) & !EXACT;
+        match (v.valid(), rank) {
+            (false, _) => Err(Retry),
+            (true, 0) => Ok(Child::Left),
+            (true, _) => Ok(Child::Down(child)),
+        }
+    }
+
+    /// How many separators of an index node are not above the probe. To be validated by the caller.
+    #[inline]
+    pub(crate) fn separators<O: KeyOrder>(
+        &self,
+        v: &View,
+        probe: &Probe<'_, O>,
+        prefix: u64,
+    ) -> Result<usize, Retry> {
+        let (mut low, mut high) = equal_prefixes(v, prefix);
+        if high == low + 1 && v.b.child(v.slot(low)) & EXACT != 0 {
+            return Ok(high);
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            let child = v.b.child(v.slot(middle)) & !EXACT;
+            if !v.valid() {
+                return Err(Retry);
+            }
+            if probe.compare_low(self.area, child)?.is_ge() {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+}
+
+enum Child {
+    Down(Ref),
+    Right(Ref),
+    Left,
+}

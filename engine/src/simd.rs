@@ -1,0 +1,228 @@
+//! Searching the 64 prefixes of a node at once. No sorted order and no binary search is needed:
+//! the number of live slots below the key is its rank.
+//!
+//! The prefixes may be changing under the search (a free slot being filled, an exclusive rewrite);
+//! the caller validates the version afterwards. Each loaded number is 8-byte aligned, so it is torn
+//! on none of the supported machines, and the result is bounded whatever was loaded.
+
+use crate::block::SLOTS;
+
+/// How many of the slots in `live` have a prefix below `p`.
+///
+/// # Safety
+/// `prefixes` points to 64 mapped, aligned numbers.
+#[inline]
+pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(feature = "atomic-bytes")))]
+    match x86::level() {
+        // SAFETY: the processor has these features; the rest is the caller's contract.
+        x86::AVX512 => return unsafe { x86::rank_avx512(prefixes, p, live) },
+        // SAFETY: as above.
+        x86::AVX2 => return unsafe { x86::rank_avx2(prefixes, p, live) },
+        _ => {}
+    }
+    // SAFETY: the caller's contract.
+    unsafe { rank_portable(prefixes, p, live) }
+}
+
+/// How many of `len` (a multiple of 8) ascending numbers are below `p`.
+///
+/// # Safety
+/// `numbers` points to `len` mapped, aligned numbers, which do not change.
+#[inline]
+pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    match x86::level() {
+        // SAFETY: the processor has these features; the rest is the caller's contract.
+        x86::AVX512 => return unsafe { x86::below_avx512(numbers, len, p) },
+        // SAFETY: as above.
+        x86::AVX2 => return unsafe { x86::below_avx2(numbers, len, p) },
+        _ => {}
+    }
+    // SAFETY: the caller's contract.
+    unsafe { core::slice::from_raw_parts(numbers, len) }.iter().filter(|&&x| x < p).count()
+}
+
+/// Any processor: a loop without branches, which the compiler turns into what the target has.
+///
+/// # Safety
+/// As [`rank`].
+unsafe fn rank_portable(prefixes: *const u64, p: u64, live: u64) -> usize {
+    let mut below = 0u64;
+    for i in 0..SLOTS {
+        // SAFETY: i < 64. An atomic: this path also serves under ThreadSanitizer.
+        let prefix = unsafe { &*prefixes.add(i).cast::<core::sync::atomic::AtomicU64>() }
+            .load(core::sync::atomic::Ordering::Relaxed);
+        below |= u64::from(prefix < p) << i;
+    }
+    (below & live).count_ones() as usize
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::*;
+    use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    pub(super) const AVX512: u8 = 3;
+    pub(super) const AVX2: u8 = 2;
+    const NONE: u8 = 1;
+
+    /// Detected at first use; every thread finds the same.
+    static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+    #[inline]
+    pub(super) fn level() -> u8 {
+        match LEVEL.load(Relaxed) {
+            0 => detect(),
+            level => level,
+        }
+    }
+
+    #[cold]
+    fn detect() -> u8 {
+        let popcnt = is_x86_feature_detected!("popcnt");
+        let level = if popcnt && is_x86_feature_detected!("avx512f") {
+            AVX512
+        } else if popcnt && is_x86_feature_detected!("avx2") {
+            AVX2
+        } else {
+            NONE
+        };
+        LEVEL.store(level, Relaxed);
+        level
+    }
+
+    /// # Safety
+    /// As [`super::rank`], and the processor has AVX-512F.
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub(super) unsafe fn rank_avx512(prefixes: *const u64, p: u64, live: u64) -> usize {
+        let key = _mm512_set1_epi64(p as i64);
+        let mut below = 0u64;
+        for i in 0..8 {
+            // SAFETY: 8 * i + 8 <= 64.
+            let v = unsafe { _mm512_loadu_epi64(prefixes.add(8 * i).cast()) };
+            below |= u64::from(_mm512_cmplt_epu64_mask(v, key)) << (8 * i);
+        }
+        (below & live).count_ones() as usize
+    }
+
+    /// # Safety
+    /// As [`super::below`], and the processor has AVX-512F.
+    #[target_feature(enable = "avx512f,popcnt")]
+    pub(super) unsafe fn below_avx512(numbers: *const u64, len: usize, p: u64) -> usize {
+        let key = _mm512_set1_epi64(p as i64);
+        let mut count = 0;
+        for i in 0..len / 8 {
+            // SAFETY: 8 * i + 8 <= len.
+            let v = unsafe { _mm512_loadu_epi64(numbers.add(8 * i).cast()) };
+            count += _mm512_cmplt_epu64_mask(v, key).count_ones();
+        }
+        count as usize
+    }
+
+    /// # Safety
+    /// As [`super::below`], and the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) unsafe fn below_avx2(numbers: *const u64, len: usize, p: u64) -> usize {
+        let flip = _mm256_set1_epi64x(i64::MIN);
+        let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
+        // A comparison that holds is -1.
+        let mut sums = [_mm256_setzero_si256(); 2];
+        for i in 0..len / 8 {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: 8 * i + 8 <= len.
+                let v = unsafe { _mm256_loadu_si256(numbers.add(8 * i + 4 * half).cast()) };
+                *sum = _mm256_sub_epi64(*sum, _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip)));
+            }
+        }
+        let sum = _mm256_add_epi64(sums[0], sums[1]);
+        let sum = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+        (_mm_cvtsi128_si64(sum) + _mm_extract_epi64::<1>(sum)) as usize
+    }
+
+    /// # Safety
+    /// As [`super::rank`], and the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) unsafe fn rank_avx2(prefixes: *const u64, p: u64, live: u64) -> usize {
+        // There is only a signed comparison: flip the sign bits.
+        let flip = _mm256_set1_epi64x(i64::MIN);
+        let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
+        let mut below = 0u64;
+        for half in 0..2 {
+            let below_key = |i: usize| {
+                // SAFETY: 4 * (8 * half + i) + 4 <= 64.
+                let v = unsafe { _mm256_loadu_si256(prefixes.add(32 * half + 4 * i).cast()) };
+                _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip))
+            };
+            below |= u64::from(bits(core::array::from_fn(below_key))) << (32 * half);
+        }
+        (below & live).count_ones() as usize
+    }
+
+    /// One bit for each of 32 comparisons. Narrowing them to bytes leaves pairs of them alternately in
+    /// the low and the high half of the vector.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn bits(m: [__m256i; 8]) -> u32 {
+        let two = |a, b| {
+            let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+            _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(a, b))
+        };
+        let low = _mm256_packs_epi32(two(m[0], m[1]), two(m[2], m[3]));
+        let high = _mm256_packs_epi32(two(m[4], m[5]), two(m[6], m[7]));
+        let bytes = _mm256_packs_epi16(low, high);
+        let (a, b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+        let first = _mm_movemask_epi8(_mm_unpacklo_epi16(a, b)) as u32;
+        let second = _mm_movemask_epi8(_mm_unpackhi_epi16(a, b)) as u32;
+        first | second << 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the search means.
+    fn expected(prefixes: &[u64; SLOTS], p: u64, live: u64) -> usize {
+        (0..SLOTS).filter(|&i| live >> i & 1 == 1 && prefixes[i] < p).count()
+    }
+
+    proptest! {
+        #[test]
+        fn all_paths_agree(
+            values in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), Just(1 << 63)], SLOTS),
+            p in prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), Just(1 << 63)],
+            live: u64,
+        ) {
+            let prefixes: [u64; SLOTS] = values.try_into().unwrap();
+            let want = expected(&prefixes, p, live);
+            let mut sorted = prefixes;
+            sorted.sort_unstable();
+            for len in [0, 8, 16, 64] {
+                let want = sorted[..len].iter().filter(|&&x| x < p).count();
+                // SAFETY: at most 64 numbers.
+                unsafe {
+                    prop_assert_eq!(below(sorted.as_ptr(), len, p), want);
+                    #[cfg(target_arch = "x86_64")]
+                    if is_x86_feature_detected!("avx512f") {
+                        prop_assert_eq!(x86::below_avx512(sorted.as_ptr(), len, p), want);
+                    }
+                }
+            }
+            // SAFETY: 64 numbers.
+            unsafe {
+                prop_assert_eq!(rank(prefixes.as_ptr(), p, live), want);
+                prop_assert_eq!(rank_portable(prefixes.as_ptr(), p, live), want);
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx2") {
+                    prop_assert_eq!(x86::rank_avx2(prefixes.as_ptr(), p, live), want);
+                }
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx512f") {
+                    prop_assert_eq!(x86::rank_avx512(prefixes.as_ptr(), p, live), want);
+                }
+            }
+        }
+    }
+}

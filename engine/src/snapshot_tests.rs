@@ -1,0 +1,61 @@
+use super::*;
+use crate::area::tests::Mapping;
+use crate::{IndexOptions, Memcmp};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+fn attach(area: &Mapping, slot: u32) -> Process {
+    // SAFETY: every test gives a slot to one process at a time.
+    unsafe { Process::attach(**area, slot) }
+}
+
+/// An index, and `wait` called once while a snapshot of it is made.
+fn while_pending(wait: &mut dyn FnMut(Index, &Process)) -> (Mapping, Index) {
+    let area = Mapping::new(1 << 24, 3);
+    let (p, creator, writer) = (attach(&area, 0), attach(&area, 1), attach(&area, 2));
+    let index = Index::create(&p, &IndexOptions::default()).unwrap();
+    let mut writing = Some(index.enter_writer(&writer));
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        index.create_snapshot(&creator, 7, &mut || {
+            wait(index, &p);
+            writing = None;
+        })
+    }));
+    if let Ok(snapshot) = made {
+        index.release(&creator, snapshot.unwrap());
+    }
+    (area, index)
+}
+
+#[test]
+fn one_entry_comes_and_goes_while_a_snapshot_is_made() {
+    let (area, index) = while_pending(&mut |index, p| {
+        for _ in 0..1000 {
+            assert!(index.insert(p, &Memcmp, b"x", 1).unwrap());
+            assert!(index.remove(p, &Memcmp, b"x", 1));
+        }
+    });
+    assert_eq!(index.stats().removes, 1000);
+    index.verify(&attach(&area, 0), &Memcmp, true, &mut |_, _| ()).unwrap();
+}
+
+#[test]
+fn a_process_ends_while_it_makes_a_snapshot() {
+    let (area, index) = while_pending(&mut |index, p| {
+        // What an unwinding wait would do is not done.
+        index.release_all(p, 8);
+        assert!(!index.shared().snapshots.none());
+        index.release_all(p, 7);
+        assert!(index.shared().snapshots.none());
+        index.shared().snapshots.used.fetch_add(1, SeqCst);
+        resume_unwind(Box::new(()));
+    });
+    let p = attach(&area, 0);
+    assert!(index.shared().snapshots.none());
+    index.insert(&p, &Memcmp, b"x", 1).unwrap();
+    let snapshot = index.create_snapshot(&p, 7, &mut || ()).unwrap();
+    index.retain(&snapshot);
+    assert!(index.remove(&p, &Memcmp, b"x", 1));
+    assert_eq!(index.stats().dead, 1);
+    index.release_all(&p, 7);
+    assert_eq!((index.stats().dead, index.stats().snapshots.len()), (0, 0));
+}

@@ -1,0 +1,327 @@
+//! The flat top: one immutable sorted array of all index nodes, instead of linked levels above
+//! level 1.
+//!
+//! It is a hint. A probe finds in it the last node whose low key is not above it; nodes made since
+//! the array was built are found by moving right from there. It is published like RCU: one Release
+//! store of its reference, and the old array waits in the barrier until nobody can be reading it. A
+//! DEAD index node may go to the barrier only after an array without it has been published
+//! (otherwise a reader that enters later could still find it).
+//!
+//! ```text
+//!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[4] (in units of 64 bytes)
+//!  64  the first `skip` bytes of all low keys but the first, which is below everything
+//! 128  level 0: u64 prefix[n]; level k: every 64th of level k - 1; each padded with u64::MAX to 64,
+//!      the last to 8
+//!      u32 node[n], bit 31 EXACT: the low key is its prefix alone
+//! ```
+
+use crate::KeyOrder;
+use crate::area::Ref;
+use crate::block::{EXACT, SLOTS};
+use crate::key::{Probe, common, first_child, low_of, low_of_node, prefix_at};
+use crate::prefetch;
+use crate::root::Index;
+use crate::sync::SpinLock;
+use core::cmp::Ordering;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+const HEADER: usize = 128;
+const MAX_SKIP: usize = 64;
+const MAX_LEVELS: usize = 4;
+/// A level of at most this many prefixes is searched as a whole.
+const WIDE: usize = 128;
+const RETIRED: usize = 4;
+
+/// What the root knows about the array.
+#[repr(C)]
+pub(crate) struct TopState {
+    building: SpinLock,
+    /// Index nodes.
+    pub(crate) nodes: AtomicU32,
+    /// Index nodes made since the array was built.
+    pub(crate) made: AtomicU32,
+    _pad: u32,
+    /// Arrays in the barrier. Changed under `building`.
+    retired: [Retired; RETIRED],
+}
+
+#[repr(C)]
+struct Retired {
+    session: AtomicU64,
+    array: AtomicU32,
+    _pad: u32,
+}
+
+#[repr(C)]
+struct Header {
+    n: u32,
+    levels: u32,
+    skip: u32,
+    bytes: u32,
+    start: [u32; MAX_LEVELS + 1],
+}
+
+const _: () = assert!(size_of::<Header>() <= 64 && HEADER == 64 + MAX_SKIP);
+
+/// An array that is published, or private to its builder.
+#[derive(Clone, Copy)]
+struct Array(*mut u8);
+
+impl Array {
+    fn header<'a>(self) -> &'a Header {
+        // SAFETY: an array starts with its header and does not change once published; the barrier
+        // keeps it until its readers have left.
+        unsafe { &*self.0.cast() }
+    }
+
+    fn shared_bytes<'a>(self) -> &'a [u8] {
+        // SAFETY: as above; `skip` <= MAX_SKIP.
+        unsafe { core::slice::from_raw_parts(self.0.add(64), self.header().skip as usize) }
+    }
+
+    fn prefixes(self, level: usize) -> *mut u64 {
+        self.0.wrapping_add(self.header().start[level] as usize * 64).cast()
+    }
+
+    fn prefix(self, i: usize) -> u64 {
+        debug_assert!(i < self.header().n as usize);
+        // SAFETY: inside level 0.
+        unsafe { self.prefixes(0).add(i).read() }
+    }
+
+    fn node(self, i: usize) -> u32 {
+        debug_assert!(i < self.header().n as usize);
+        let nodes: *mut u32 = self.prefixes(self.header().levels as usize).cast();
+        // SAFETY: the nodes follow the last level.
+        unsafe { nodes.add(i).read() }
+    }
+
+    /// How many prefixes are below `p`.
+    #[inline]
+    fn below(self, p: u64) -> usize {
+        let header = self.header();
+        let mut level = header.levels as usize - 1;
+        let width = (header.start[level + 1] - header.start[level]) as usize * 8;
+        // SAFETY: the whole top level; a group of a lower level, which is padded to whole groups.
+        let mut count = unsafe { crate::simd::below(self.prefixes(level), width, p) };
+        while level > 0 && count > 0 {
+            level -= 1;
+            let group = (count - 1) * SLOTS;
+            // SAFETY: as above.
+            let in_group = unsafe { crate::simd::below(self.prefixes(level).add(group), SLOTS, p) };
+            count = group + in_group;
+        }
+        count
+    }
+}
+
+impl Index {
+    /// An index node that is not to the right of the probe.
+    #[inline]
+    pub(crate) fn top<O: KeyOrder>(&self, probe: &Probe<'_, O>) -> Ref {
+        let root = self.shared();
+        let array = match root.top.load(Acquire) {
+            0 => return root.node.load(Relaxed),
+            r => Array(self.area.at(r)),
+        };
+        let node = array.node(self.top_rank(array, probe).saturating_sub(1)) & !EXACT;
+        prefetch::node(self.area, node);
+        node
+    }
+
+    /// How many nodes of the array have a low key not above the probe.
+    #[inline]
+    fn top_rank<O: KeyOrder>(&self, array: Array, probe: &Probe<'_, O>) -> usize {
+        let n = array.header().n as usize;
+        let skip = array.header().skip as usize;
+        if probe.last {
+            return n;
+        }
+        if O::MEMCMP && skip > 0 {
+            match probe.key[..probe.key.len().min(skip)].cmp(array.shared_bytes()) {
+                Ordering::Less => return 1,
+                Ordering::Equal => {}
+                Ordering::Greater => return n,
+            }
+        }
+        let prefix = probe.prefix(skip);
+        let mut low = array.below(prefix);
+        if low >= n || array.prefix(low) != prefix {
+            return low;
+        }
+        let mut high = if prefix == u64::MAX { n } else { array.below(prefix + 1).min(n) };
+        if high - low == 1 && array.node(low) & EXACT != 0 {
+            return high;
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            let node = array.node(middle) & !EXACT;
+            // A node that died meanwhile tells nothing: left of it is right in any case.
+            if matches!(probe.compare_low(self.area, node), Ok(Ordering::Greater | Ordering::Equal))
+            {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Counts a new index node, and rebuilds the array when enough have come. Inside the barrier.
+    pub(crate) fn node_made(&self) {
+        let state = &self.shared().top_state;
+        let nodes = state.nodes.fetch_add(1, Relaxed) + 1;
+        let made = state.made.fetch_add(1, Relaxed) + 1;
+        if made >= (nodes / 64).max(4) {
+            self.rebuild_top();
+        }
+    }
+
+    /// Publishes a new array of all index nodes, unless another process is doing it, or there is no
+    /// memory, or too many old ones are still being read. Inside the barrier. True if it did.
+    pub(crate) fn rebuild_top(&self) -> bool {
+        let root = self.shared();
+        let state = &root.top_state;
+        let Some(_building) = state.building.try_lock() else { return false };
+        self.free_retired_tops();
+        let Some(free) = state.retired.iter().find(|r| r.array.load(Relaxed) == 0) else {
+            return false;
+        };
+        state.made.store(0, Relaxed);
+        let Some(new) = self.build_top() else { return false };
+        let old = root.top.swap(new, AcqRel);
+        if old != 0 {
+            free.session.store(self.area.close_session(), Relaxed);
+            free.array.store(old, Relaxed);
+        }
+        true
+    }
+
+    /// Gives arrays back that nobody reads any more.
+    pub(crate) fn reclaim_tops(&self) {
+        if let Some(_building) = self.shared().top_state.building.try_lock() {
+            self.free_retired_tops();
+        }
+    }
+
+    fn free_retired_tops(&self) {
+        for retired in &self.shared().top_state.retired {
+            let array = retired.array.load(Relaxed);
+            if array != 0 && self.area.oldest_session() > retired.session.load(Relaxed) {
+                let bytes = Array(self.area.at(array)).header().bytes as usize;
+                self.heap().free_span(&self.area, array, bytes);
+                retired.array.store(0, Relaxed);
+            }
+        }
+    }
+
+    fn build_top(&self) -> Option<Ref> {
+        let nodes = self.node_lows();
+        let memcmp = self.memcmp();
+        let n = nodes.len();
+        let skip = match (memcmp, &nodes[..]) {
+            (true, [_, first, .., last]) => common(&first.low, &last.low).min(MAX_SKIP),
+            _ => 0,
+        };
+        let mut start = [(HEADER / 64) as u32; MAX_LEVELS + 1];
+        let mut levels = 0;
+        let mut len = n;
+        loop {
+            let top = len <= WIDE || levels + 1 == MAX_LEVELS;
+            let padded = len.next_multiple_of(if top { 8 } else { SLOTS });
+            levels += 1;
+            start[levels] = start[levels - 1] + (padded / 8) as u32;
+            if top {
+                break;
+            }
+            len = padded / SLOTS;
+        }
+        let bytes = start[levels] as usize * 64 + n * 4;
+        let r = self.heap().alloc_span(&self.area, bytes).ok()?;
+        let array = Array(self.area.at(r));
+        let header = Header {
+            n: n as u32,
+            levels: levels as u32,
+            skip: skip as u32,
+            bytes: bytes as u32,
+            start,
+        };
+        // SAFETY: the span is private and has `bytes` bytes, which the layout computed above fills.
+        unsafe {
+            array.0.cast::<Header>().write(header);
+            if skip > 0 {
+                core::ptr::copy_nonoverlapping(nodes[1].low.as_ptr(), array.0.add(64), skip);
+            }
+            let children: *mut u32 = array.prefixes(levels).cast();
+            for level in 0..levels {
+                let from = start[level] as usize * 8;
+                let to = start[level + 1] as usize * 8;
+                array.prefixes(level).write_bytes(0xff, to - from);
+            }
+            for (i, node) in nodes.iter().enumerate() {
+                let mut prefix = if memcmp { prefix_at(&node.low, skip) } else { node.abbrev };
+                if i == 0 {
+                    prefix = 0;
+                }
+                let exact = memcmp && is_exact(&node.low, node.with_tid, skip);
+                array.prefixes(0).add(i).write(prefix);
+                children.add(i).write(node.at | if exact { EXACT } else { 0 });
+                let mut i = i;
+                for level in 1..levels {
+                    if !i.is_multiple_of(SLOTS) {
+                        break;
+                    }
+                    i /= SLOTS;
+                    array.prefixes(level).add(i).write(prefix);
+                }
+            }
+        }
+        Some(r)
+    }
+
+    /// All index nodes in order with their low keys.
+    fn node_lows(&self) -> Vec<NodeLow> {
+        let memcmp = self.memcmp();
+        'walk: loop {
+            let mut nodes = Vec::new();
+            let mut at = self.shared().node.load(Relaxed);
+            while at != 0 {
+                let mut node = NodeLow { at, low: Vec::new(), with_tid: false, abbrev: 0 };
+                let v = self.block(at).view();
+                let next = v.b.next();
+                let first = first_child(&v);
+                node.abbrev = v.b.prefix(v.slot(0));
+                if v.dead() {
+                    continue 'walk;
+                }
+                if !v.valid() {
+                    continue;
+                }
+                if memcmp && !nodes.is_empty() {
+                    let Some((_, with_tid)) = low_of_node(self.area, at, &mut node.low)
+                        .or_else(|| low_of(self.area, first, &mut node.low))
+                    else {
+                        continue 'walk;
+                    };
+                    node.with_tid = with_tid;
+                }
+                nodes.push(node);
+                at = next;
+            }
+            return nodes;
+        }
+    }
+}
+
+struct NodeLow {
+    at: Ref,
+    low: Vec<u8>,
+    with_tid: bool,
+    abbrev: u64,
+}
+
+/// Is a key whose padded bytes from `skip` on are those of this separator never below it? Yes if the
+/// separator ends inside them and not in a zero, which could be padding.
+pub(crate) fn is_exact(separator: &[u8], with_tid: bool, skip: usize) -> bool {
+    !with_tid && separator.len() <= skip + 8 && separator.last().is_none_or(|&byte| byte != 0)
+}

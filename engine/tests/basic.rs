@@ -1,0 +1,87 @@
+//! Loads that make many leaves and index nodes, checked as a whole.
+
+mod common;
+
+use common::*;
+use nitro_engine::{Cursor, Index, Memcmp, Process};
+
+const CURRENT: u32 = u32::MAX - 1;
+
+fn load(p: &Process, ix: Index, n: u64, key: &dyn Fn(u64) -> Vec<u8>) {
+    for i in 0..n {
+        assert!(ix.insert(p, &Memcmp, &key(i), i).unwrap());
+    }
+    let report = ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
+    assert_eq!(report.live, n);
+    for i in 0..n {
+        assert!(ix.contains(p, &Memcmp, &key(i), i), "{i}");
+        assert!(!ix.contains(p, &Memcmp, &key(i), i + n));
+    }
+    for want_keys in [false, true] {
+        let mut cursor = Cursor::new(want_keys);
+        cursor.set_range(&[], None, CURRENT);
+        let (mut forward, mut backward) = (0, 0);
+        while cursor.next(p, ix, &Memcmp) > 0 {
+            forward += cursor.len() as u64;
+        }
+        while cursor.prev(p, ix, &Memcmp) > 0 {
+            backward += cursor.len() as u64;
+        }
+        assert_eq!((forward, backward), (n, n));
+    }
+    println!("{} bytes per entry, {:?}", ix.stats().bytes as u64 / n, ix.stats().blocks);
+}
+
+macro_rules! loads {
+    ($($name:ident: $key:expr;)*) => { $(
+        #[test]
+        fn $name() {
+            let mapping = Mapping::new(1 << 30, 1);
+            let p = mapping.process(0);
+            let before = mapping.area.usage().used;
+            let ix = create(&p);
+            load(&p, ix, 200_000, &$key);
+            // SAFETY: nobody else uses it.
+            unsafe { ix.destroy(&p) };
+            assert_eq!(mapping.area.usage().used, before);
+        }
+    )* };
+}
+
+loads! {
+    random_8: |i| Random(i).next().to_be_bytes().to_vec();
+    random_9: |i| [&[1], Random(i).next().to_be_bytes().as_slice()].concat();
+    ascending_8: |i| i.to_be_bytes().to_vec();
+    ascending_9: |i| [&[1], (i * 1000).to_be_bytes().as_slice()].concat();
+    descending_9: |i| [&[1], (u64::MAX - i).to_be_bytes().as_slice()].concat();
+    long_common_prefix: |i| format!("https://www.example.com/{:08x}", Random(i).next() >> 32).into_bytes();
+    two_prefixes: |i| format!("{}{:08x}", if i % 2 == 0 { "https://www." } else { "http://www.a" }, Random(i).next() >> 32).into_bytes();
+    duplicates: |i| (i % 7).to_be_bytes().to_vec();
+    one_key: |_| b"one and the same key".to_vec();
+    mixed_lengths: |i| vec![(Random(i).next() >> 8) as u8; (Random(i).next() % 90) as usize];
+    prefix_longer_than_skip: |i| [vec![b'x'; 400], i.to_le_bytes().to_vec()].concat();
+}
+
+#[test]
+fn key_too_long() {
+    let mapping = Mapping::new(1 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    assert!(ix.insert(&p, &Memcmp, &[1; nitro_engine::MAX_KEY_LEN], 1).unwrap());
+    assert!(ix.insert(&p, &Memcmp, &[1; nitro_engine::MAX_KEY_LEN + 1], 1).is_err());
+    assert!(ix.contains(&p, &Memcmp, &[1; nitro_engine::MAX_KEY_LEN], 1));
+}
+
+#[test]
+fn out_of_memory_leaves_the_structure_valid() {
+    let mapping = Mapping::new(1 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let mut n = 0;
+    while ix.insert(&p, &Memcmp, &Random(n).next().to_be_bytes(), n).is_ok() {
+        n += 1;
+    }
+    assert!(n > 10_000, "{n}");
+    let report = ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+    assert_eq!(report.live, n);
+}

@@ -1,0 +1,136 @@
+//! Bottom-up builds in several shards, and what can be done with the result.
+
+mod common;
+
+use common::*;
+use nitro_engine::{
+    BuildError, Builder, Chain, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const CURRENT: u32 = u32::MAX - 1;
+
+fn build<O: KeyOrder>(
+    p: &Process,
+    ix: Index,
+    order: &O,
+    entries: &[(Vec<u8>, Tid)],
+    shards: usize,
+) {
+    let per_shard = entries.len().div_ceil(shards).max(1);
+    let chains: Vec<Chain> = (0..shards)
+        .map(|shard| {
+            let mut builder = Builder::new(p, ix);
+            for (key, tid) in entries.iter().skip(shard * per_shard).take(per_shard) {
+                builder.push(order, key, *tid).unwrap();
+                // Repeated ones are dropped.
+                builder.push(order, key, *tid).unwrap();
+            }
+            builder.finish().unwrap()
+        })
+        .collect();
+    ix.adopt(p, chains).unwrap();
+}
+
+fn check<O: KeyOrder>(p: &Process, ix: Index, order: &O, expected: &[(Vec<u8>, Tid)]) {
+    let mut found = Vec::new();
+    ix.verify(p, order, true, &mut |key, tid| found.push((key.to_vec(), tid)))
+        .unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(found, expected);
+    let mut cursor = Cursor::new(true);
+    cursor.set_range(&[], None, CURRENT);
+    let mut backward = Vec::new();
+    while cursor.prev(p, ix, order) > 0 {
+        backward.extend((0..cursor.len()).rev().map(|i| (cursor.key(i).to_vec(), cursor.tid(i))));
+    }
+    backward.reverse();
+    assert_eq!(backward, expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(60), ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes(
+        entries in prop::collection::btree_set((hostile_key(), 0..5u64), 0..1500),
+        more in prop::collection::vec((hostile_key(), 0..5u64), 0..500),
+        shards in 1..4usize,
+        fillfactor in 10..=100u8,
+    ) {
+        let mapping = Mapping::new(256 << 20, 1);
+        let before = mapping.area.usage().used;
+        let p = mapping.process(0);
+        let ix = Index::create(&p, &IndexOptions { fillfactor, key_len_hint: 0 }).unwrap();
+        let sorted: Vec<_> = entries.iter().cloned().collect();
+        build(&p, ix, &Memcmp, &sorted, shards);
+        check(&p, ix, &Memcmp, &sorted);
+        let mut model: BTreeSet<_> = entries;
+        for (i, (key, tid)) in more.into_iter().enumerate() {
+            if i % 3 == 0 {
+                prop_assert_eq!(ix.remove(&p, &Memcmp, &key, tid), model.remove(&(key, tid)));
+            } else {
+                prop_assert_eq!(ix.insert(&p, &Memcmp, &key, tid).unwrap(), model.insert((key, tid)));
+            }
+        }
+        check(&p, ix, &Memcmp, &model.into_iter().collect::<Vec<_>>());
+        // SAFETY: nobody else uses it.
+        unsafe { ix.destroy(&p) };
+        prop_assert_eq!(mapping.area.usage().used, before);
+    }
+
+    #[test]
+    fn comparator(
+        entries in prop::collection::btree_map(hostile_key().prop_map(|key| key.to_ascii_lowercase()), 0..5u64, 0..800),
+        more in prop::collection::vec((hostile_key(), 0..5u64), 0..300),
+        shards in 1..4usize,
+        abbreviate: bool,
+    ) {
+        let mapping = Mapping::new(256 << 20, 1);
+        let p = mapping.process(0);
+        let ix = create(&p);
+        let order = IgnoreCase { abbreviate };
+        let sorted: Vec<_> = entries.into_iter().collect();
+        build(&p, ix, &order, &sorted, shards);
+        check(&p, ix, &order, &sorted);
+        let mut model: BTreeSet<_> = sorted.into_iter().collect();
+        for (key, tid) in more {
+            let key = key.to_ascii_lowercase();
+            prop_assert_eq!(ix.insert(&p, &order, &key, tid).unwrap(), model.insert((key, tid)));
+        }
+        check(&p, ix, &order, &model.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn large() {
+    let mapping = Mapping::new(1 << 30, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let entries: Vec<_> = (0..300_000u64).map(|i| ((i * 7).to_be_bytes().to_vec(), i)).collect();
+    build(&p, ix, &Memcmp, &entries, 3);
+    check(&p, ix, &Memcmp, &entries);
+    assert!(ix.stats().bytes as u64 / 300_000 < 35);
+}
+
+#[test]
+fn refused() {
+    let mapping = Mapping::new(1 << 20, 1);
+    let p = mapping.process(0);
+    let before = mapping.area.usage().used;
+    let ix = create(&p);
+    let mut builder = Builder::new(&p, ix);
+    builder.push(&Memcmp, b"b", 1).unwrap();
+    assert_eq!(builder.push(&Memcmp, b"a", 1), Err(BuildError::OutOfOrder));
+    assert_eq!(builder.push(&Memcmp, b"b", 0), Err(BuildError::OutOfOrder));
+    let chain = builder.finish().unwrap();
+    ix.insert(&p, &Memcmp, b"c", 1).unwrap();
+    assert_eq!(ix.adopt(&p, vec![chain]), Err(BuildError::NotEmpty));
+    let mut builder = Builder::new(&p, ix);
+    let full = (0u64..).find_map(|i| builder.push(&Memcmp, &i.to_be_bytes(), i).err()).unwrap();
+    assert!(matches!(full, BuildError::OutOfMemory(_)));
+    drop(builder);
+    // SAFETY: nobody else uses it.
+    unsafe { ix.destroy(&p) };
+    assert_eq!(mapping.area.usage().used, before);
+}

@@ -1,0 +1,128 @@
+//! What the tests share: an area over anonymous memory, orders and hostile keys.
+#![allow(dead_code, reason = "each test uses a part")]
+
+use nitro_engine::{Area, Index, IndexOptions, KeyOrder, Process};
+use proptest::prelude::*;
+use std::cmp::Ordering;
+use std::ptr::NonNull;
+
+/// An area that is unmapped when dropped.
+pub struct Mapping {
+    pub area: Area,
+    base: usize,
+    len: usize,
+}
+
+impl Mapping {
+    pub fn new(len: usize, processes: u32) -> Mapping {
+        // SAFETY: a new mapping.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        assert!(base != libc::MAP_FAILED);
+        let base = NonNull::new(base.cast()).unwrap();
+        // SAFETY: fresh zeroed pages, mapped until the value is dropped.
+        let area = unsafe { Area::format(base, len, processes) }.unwrap();
+        Mapping { area, base: base.as_ptr().addr(), len }
+    }
+
+    pub fn process(&self, slot: u32) -> Process {
+        // SAFETY: every test gives every slot away once at a time.
+        unsafe { Process::attach(self.area, slot) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.base), self.len) };
+    }
+}
+
+pub fn create(p: &Process) -> Index {
+    Index::create(p, &IndexOptions::default()).unwrap()
+}
+
+/// ASCII case does not count; no abbreviation, or one of the first byte.
+pub struct IgnoreCase {
+    pub abbreviate: bool,
+}
+
+impl KeyOrder for IgnoreCase {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, key: &[u8]) -> u64 {
+        match key.first() {
+            Some(byte) if self.abbreviate => u64::from(byte.to_ascii_lowercase()) + 1,
+            _ => 0,
+        }
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.to_ascii_lowercase().cmp(&b.to_ascii_lowercase())
+    }
+}
+
+/// A key whose byte order is that of [`IgnoreCase`], ties decided by the bytes.
+pub fn fold_case(key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for byte in key.to_ascii_lowercase() {
+        out.push(byte);
+        if byte == 0 {
+            out.push(1);
+        }
+    }
+    out.extend([0, 0]);
+    out.extend(key);
+    out
+}
+
+/// The key that [`fold_case`] folded.
+pub fn unfold_case(folded: &[u8]) -> Vec<u8> {
+    let mut at = 0;
+    while folded[at..at + 2] != [0, 0] {
+        at += if folded[at] == 0 { 2 } else { 1 };
+    }
+    folded[at + 2..].to_vec()
+}
+
+/// Keys that are short, share prefixes, extend each other with zeros, or are long.
+pub fn hostile_key() -> impl Strategy<Value = Vec<u8>> {
+    let small = prop::sample::select(vec![0u8, 0, 1, b'a', b'A', b'b', 255]);
+    prop_oneof![
+        4 => prop::collection::vec(small.clone(), 0..4),
+        4 => prop::collection::vec(small.clone(), 0..14),
+        3 => (0u64..500).prop_map(|i| i.to_be_bytes().to_vec()),
+        3 => (0u64..500).prop_map(|i| [b"\x01prefix shared by all ".as_slice(), &i.to_be_bytes()].concat()),
+        2 => (prop::sample::select(vec![20usize, 40, 300]), small.clone(), 0..4u8)
+            .prop_map(|(n, byte, last)| [vec![byte; n], vec![last]].concat()),
+        1 => (prop::sample::select(vec![600usize, 3000, 16000]), small, 0..4u8)
+            .prop_map(|(n, byte, last)| [vec![byte; n], vec![last]].concat()),
+    ]
+}
+
+/// A random number generator (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// How many random cases: PROPTEST_CASES, or this many.
+pub fn cases(usual: u32) -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(usual)
+}

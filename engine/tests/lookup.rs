@@ -1,0 +1,131 @@
+//! Lookups in batches and the partition.
+
+mod common;
+
+use common::*;
+use nitro_engine::{Cursor, KeyOrder, Memcmp, Remove, Tid};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const CURRENT: u32 = u32::MAX - 1;
+
+fn batch<O: KeyOrder>(
+    order: &O,
+    fold: fn(&[u8]) -> Vec<u8>,
+    entries: &BTreeMap<Vec<u8>, u8>,
+    more: &[Vec<u8>],
+) {
+    let mapping = Mapping::new(256 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let mut model: BTreeMap<Vec<u8>, BTreeSet<Tid>> = BTreeMap::new();
+    for (key, n) in entries {
+        for tid in 0..u64::from(*n) {
+            let new = model.entry(fold(key)).or_default().insert(tid);
+            assert_eq!(ix.insert(&p, order, key, tid).unwrap(), new);
+        }
+    }
+    let keys: Vec<&[u8]> = entries.keys().chain(more).map(|key| &key[..]).collect();
+    let mut found: Vec<Vec<Tid>> = vec![Vec::new(); keys.len()];
+    ix.lookup_batch(&p, order, &keys, &mut |i, tid| found[i].push(tid));
+    for (key, found) in keys.iter().zip(found) {
+        let expected: Vec<Tid> = model.get(&fold(key)).into_iter().flatten().copied().collect();
+        assert_eq!(found, expected, "{key:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
+
+    #[test]
+    fn batches(
+        entries in prop::collection::btree_map(hostile_key(), any::<u8>(), 0..60),
+        more in prop::collection::vec(hostile_key(), 0..60),
+        abbreviate: bool,
+    ) {
+        batch(&Memcmp, |key| key.to_vec(), &entries, &more);
+        batch(&IgnoreCase { abbreviate }, fold_case, &entries, &more);
+    }
+}
+
+#[test]
+fn partition() {
+    let mapping = Mapping::new(256 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    assert!(ix.partition(&p, 4).is_empty());
+    const N: u64 = 100_000;
+    for i in 0..N {
+        ix.insert(&p, &Memcmp, &Random(i).next().to_be_bytes(), i).unwrap();
+    }
+    let keys = ix.partition(&p, 5);
+    assert_eq!(keys.len(), 4);
+    let count = |lower: &[u8], upper: Option<&[u8]>| {
+        let mut cursor = Cursor::new(false);
+        cursor.set_range(lower, upper, CURRENT);
+        let mut n = 0;
+        while cursor.next(&p, ix, &Memcmp) > 0 {
+            n += cursor.len() as u64;
+        }
+        n
+    };
+    let mut total = 0;
+    for i in 0..5 {
+        let lower = if i == 0 { &[][..] } else { &keys[i - 1] };
+        let n = count(lower, keys.get(i).map(|key| &key[..]));
+        assert!((N / 6..N / 4).contains(&n), "{n}");
+        total += n;
+    }
+    assert_eq!(total, N);
+}
+
+/// Everything goes, in several ways, and memory is reused.
+#[test]
+fn delete_everything() {
+    let mapping = Mapping::new(64 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let mut bytes = 0;
+    for round in 0..6u64 {
+        for i in 0..50_000 {
+            ix.insert(&p, &Memcmp, &Random(i).next().to_be_bytes(), round).unwrap();
+        }
+        let snapshot = (round % 2 == 0).then(|| ix.create_snapshot(&p, 0, &mut || ()).unwrap());
+        if round % 3 == 0 {
+            for i in 0..50_000 {
+                assert!(ix.remove(&p, &Memcmp, &Random(i).next().to_be_bytes(), round));
+            }
+        } else {
+            let mut cursor = Cursor::new(false);
+            cursor.set_range(&[], None, CURRENT);
+            let step = |c: &mut Cursor| {
+                if round == 1 { c.next(&p, ix, &Memcmp) } else { c.prev(&p, ix, &Memcmp) }
+            };
+            while step(&mut cursor) > 0 {
+                let all: Vec<u16> = (0..cursor.len() as u16).collect();
+                assert_eq!(cursor.remove(&p, ix, &Memcmp, &all, Remove::IfUnchanged), all.len());
+            }
+        }
+        if let Some(snapshot) = snapshot {
+            let mut cursor = Cursor::new(false);
+            cursor.set_range(&[], None, snapshot.sn);
+            let mut n = 0;
+            while cursor.next(&p, ix, &Memcmp) > 0 {
+                n += cursor.len();
+            }
+            assert_eq!(n, 50_000);
+            ix.release(&p, snapshot);
+        }
+        while ix.collect(&p, 1000) > 0 {}
+        let report = ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
+        assert_eq!((report.live, report.dead), (0, 0));
+        let stats = ix.stats();
+        println!("round {round}: {stats:?}");
+        assert!(report.leaves < 30 && report.nodes < 5, "{report:?}");
+        assert_eq!((stats.garbage, stats.dirty), (0, 0));
+        if round == 0 {
+            bytes = stats.bytes;
+        }
+        assert!(stats.bytes <= bytes + (1 << 20), "{} then {}", bytes, stats.bytes);
+    }
+}

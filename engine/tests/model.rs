@@ -1,0 +1,250 @@
+//! The index against a BTreeMap: random operations, every live snapshot, both directions.
+
+mod common;
+
+use common::*;
+use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Tid};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+const CURRENT: u32 = u32::MAX - 1;
+
+/// The sort key of a model entry: what the order compares.
+type Fold = fn(&[u8]) -> Vec<u8>;
+type Model = BTreeSet<(Vec<u8>, Tid)>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Insert(Vec<u8>, Tid),
+    /// Ascending keys from here on.
+    Run(u64, u16),
+    /// Many TIDs of one key.
+    Duplicates(Vec<u8>, u8),
+    Remove(Vec<u8>, Tid),
+    RemoveNth(u16),
+    /// Through a cursor: every third entry of a range.
+    RemoveRange(Vec<u8>, Vec<u8>, bool),
+    Snapshot,
+    Release(u8),
+    Collect,
+    Scan(Vec<u8>, Vec<u8>),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let tid = 0..6u64;
+    prop_oneof![
+        12 => (hostile_key(), tid.clone()).prop_map(|(k, t)| Op::Insert(k, t)),
+        2 => (0u64..1000, 1u16..200).prop_map(|(a, n)| Op::Run(a, n)),
+        1 => (hostile_key(), 1u8..).prop_map(|(k, n)| Op::Duplicates(k, n)),
+        3 => (hostile_key(), tid).prop_map(|(k, t)| Op::Remove(k, t)),
+        6 => any::<u16>().prop_map(Op::RemoveNth),
+        1 => (hostile_key(), hostile_key(), any::<bool>()).prop_map(|(a, b, k)| Op::RemoveRange(a, b, k)),
+        1 => Just(Op::Snapshot),
+        1 => any::<u8>().prop_map(Op::Release),
+        1 => Just(Op::Collect),
+        1 => (hostile_key(), hostile_key()).prop_map(|(a, b)| Op::Scan(a, b)),
+    ]
+}
+
+struct Run<'a, O> {
+    p: &'a Process,
+    ix: Index,
+    order: O,
+    fold: Fold,
+    unfold: Fold,
+    model: Model,
+    snapshots: Vec<(Snapshot, Model)>,
+}
+
+impl<O: KeyOrder> Run<'_, O> {
+    fn insert(&mut self, key: &[u8], tid: Tid) {
+        let new = self.model.insert(((self.fold)(key), tid));
+        assert_eq!(self.ix.insert(self.p, &self.order, key, tid).unwrap(), new, "{key:?} {tid}");
+        assert!(self.ix.contains(self.p, &self.order, key, tid));
+    }
+
+    fn apply(&mut self, op: &Op) {
+        let (p, ix) = (self.p, self.ix);
+        match op {
+            Op::Insert(key, tid) => self.insert(key, *tid),
+            Op::Run(start, n) => {
+                for i in 0..u64::from(*n) {
+                    self.insert(&(start + i).to_be_bytes(), 1);
+                }
+            }
+            Op::Duplicates(key, n) => {
+                for tid in 0..u64::from(*n) {
+                    self.insert(key, tid);
+                }
+            }
+            Op::Remove(key, tid) => {
+                let there = self.model.remove(&((self.fold)(key), *tid));
+                assert_eq!(ix.remove(p, &self.order, key, *tid), there);
+                assert!(!ix.contains(p, &self.order, key, *tid));
+            }
+            Op::RemoveNth(n) => {
+                if !self.model.is_empty() {
+                    let (key, tid) =
+                        self.model.iter().nth(*n as usize % self.model.len()).unwrap().clone();
+                    assert!(ix.remove(p, &self.order, &(self.unfold)(&key), tid));
+                    self.model.remove(&(key, tid));
+                }
+            }
+            Op::RemoveRange(lower, upper, keys) => {
+                let mut cursor = Cursor::new(*keys);
+                cursor.set_range(lower, Some(upper), CURRENT);
+                let mut seen = 0;
+                while cursor.next(p, ix, &self.order) > 0 {
+                    let which: Vec<u16> = (0..cursor.len() as u16)
+                        .filter(|_| {
+                            seen += 1;
+                            seen % 3 == 0
+                        })
+                        .collect();
+                    let n = cursor.remove(p, ix, &self.order, &which, Remove::Always);
+                    assert_eq!(n, which.len());
+                }
+                let (lower, upper) = ((self.fold)(lower), (self.fold)(upper));
+                let mut seen = 0;
+                self.model.retain(|(key, _)| {
+                    let inside = lower <= *key && *key < upper;
+                    seen += usize::from(inside);
+                    !inside || seen % 3 != 0
+                });
+            }
+            Op::Snapshot => {
+                if let Ok(snapshot) = ix.create_snapshot(p, 7, &mut || ()) {
+                    self.snapshots.push((snapshot, self.model.clone()));
+                }
+            }
+            Op::Release(n) => {
+                if !self.snapshots.is_empty() {
+                    let n = *n as usize % self.snapshots.len();
+                    let (snapshot, _) = self.snapshots.swap_remove(n);
+                    ix.release(p, snapshot);
+                }
+            }
+            Op::Collect => {
+                ix.collect(p, 1000);
+            }
+            Op::Scan(lower, upper) => self.scan(lower, Some(upper)),
+        }
+    }
+
+    fn scan(&self, lower: &[u8], upper: Option<&[u8]>) {
+        self.scan_at(lower, upper, CURRENT, &self.model);
+        for (snapshot, model) in &self.snapshots {
+            self.scan_at(lower, upper, snapshot.sn, model);
+        }
+    }
+
+    fn scan_at(&self, lower: &[u8], upper: Option<&[u8]>, sn: u32, model: &Model) {
+        let (low, high) = ((self.fold)(lower), upper.map(self.fold));
+        let expected: Vec<_> = model
+            .iter()
+            .filter(|(key, _)| *key >= low && high.as_ref().is_none_or(|high| key < high))
+            .cloned()
+            .collect();
+        for want_keys in [true, false] {
+            let mut cursor = Cursor::new(want_keys);
+            cursor.set_range(lower, upper, sn);
+            let read = |cursor: &Cursor| -> Vec<(Vec<u8>, Tid)> {
+                let key = |i| if want_keys { (self.fold)(cursor.key(i)) } else { Vec::new() };
+                (0..cursor.len()).map(|i| (key(i), cursor.tid(i))).collect()
+            };
+            let hide = |entries: &[(Vec<u8>, Tid)]| -> Vec<(Vec<u8>, Tid)> {
+                let key = |key: &Vec<u8>| if want_keys { key.clone() } else { Vec::new() };
+                entries.iter().map(|(k, tid)| (key(k), *tid)).collect()
+            };
+            let mut forward = Vec::new();
+            while cursor.next(self.p, self.ix, &self.order) > 0 {
+                forward.extend(read(&cursor));
+            }
+            assert_eq!(forward, hide(&expected), "forward");
+            // From the end back.
+            let mut backward = Vec::new();
+            while cursor.prev(self.p, self.ix, &self.order) > 0 {
+                let mut batch = read(&cursor);
+                batch.reverse();
+                backward.extend(batch);
+            }
+            backward.reverse();
+            assert_eq!(backward, hide(&expected), "backward");
+            // Two steps forward, one back.
+            cursor.set_range(lower, upper, sn);
+            let mut first = Vec::new();
+            if cursor.next(self.p, self.ix, &self.order) > 0 {
+                first = read(&cursor);
+            }
+            if !first.is_empty() && cursor.next(self.p, self.ix, &self.order) > 0 {
+                let mark = cursor.clone();
+                assert!(cursor.prev(self.p, self.ix, &self.order) > 0);
+                assert_eq!(read(&cursor), first, "back to the first batch");
+                cursor = mark;
+                let here = read(&cursor);
+                assert_eq!(here, hide(&expected)[first.len()..][..here.len()]);
+            }
+        }
+    }
+
+    fn check(&self) {
+        let mut entries = Vec::new();
+        let report = self
+            .ix
+            .verify(self.p, &self.order, true, &mut |key, tid| {
+                entries.push(((self.fold)(key), tid))
+            })
+            .unwrap_or_else(|violation| panic!("{violation}"));
+        assert_eq!(entries, self.model.iter().cloned().collect::<Vec<_>>());
+        assert_eq!(report.live as usize, self.model.len());
+    }
+}
+
+fn run<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, ops: &[Op]) {
+    let mapping = Mapping::new(64 << 20, 2);
+    let before = mapping.area.usage().used;
+    let p = mapping.process(0);
+    let ix = create(&p);
+    assert!(mapping.area.usage().used - before <= 16 << 10);
+    let mut run =
+        Run { p: &p, ix, order, fold, unfold, model: Model::new(), snapshots: Vec::new() };
+    run.check();
+    for (i, op) in ops.iter().enumerate() {
+        run.apply(op);
+        if i % 16 == 0 {
+            run.check();
+        }
+    }
+    run.check();
+    run.scan(&[], None);
+    while let Some((snapshot, _)) = run.snapshots.pop() {
+        ix.release(&p, snapshot);
+        run.scan(&[], None);
+    }
+    while ix.collect(&p, 100) > 0 {}
+    run.check();
+    let stats = ix.stats();
+    assert_eq!((stats.dirty, stats.live), (0, run.model.len() as u64));
+    // SAFETY: nobody else uses it.
+    unsafe { ix.destroy(&p) };
+    assert_eq!(mapping.area.usage().used, before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(60), max_shrink_iters: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes(ops in prop::collection::vec(op(), 1..400)) {
+        run(Memcmp, |key| key.to_vec(), |key| key.to_vec(), &ops);
+    }
+
+    #[test]
+    fn comparator(ops in prop::collection::vec(op(), 1..200)) {
+        run(IgnoreCase { abbreviate: false }, fold_case, unfold_case, &ops);
+    }
+
+    #[test]
+    fn comparator_with_abbreviation(ops in prop::collection::vec(op(), 1..200)) {
+        run(IgnoreCase { abbreviate: true }, fold_case, unfold_case, &ops);
+    }
+}

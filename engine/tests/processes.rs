@@ -1,0 +1,65 @@
+//! Two processes over one shared mapping: both insert, remove and scan, then everything is verified.
+//! Not under ThreadSanitizer, which sees threads and not processes.
+#![cfg(not(feature = "atomic-bytes"))]
+
+mod common;
+
+use common::*;
+use nitro_engine::{Cursor, Index, Memcmp, Process};
+
+const N: u64 = 60_000;
+
+fn key(i: u64) -> [u8; 8] {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()
+}
+
+/// Inserts the numbers of one parity, removes every fifth of them, scans in between.
+fn work(p: &Process, ix: Index, parity: u64) {
+    for i in (0..N).filter(|i| i % 2 == parity) {
+        assert!(ix.insert(p, &Memcmp, &key(i), i).unwrap());
+        if i % 10 == parity {
+            assert!(ix.remove(p, &Memcmp, &key(i), i));
+        }
+        if i % 10_000 == parity {
+            let mut cursor = Cursor::new(true);
+            cursor.set_range(&[], None, u32::MAX - 1);
+            let mut last = Vec::new();
+            while cursor.next(p, ix, &Memcmp) > 0 {
+                for n in 0..cursor.len() {
+                    assert!(last.as_slice() < cursor.key(n));
+                    last = cursor.key(n).to_vec();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_processes() {
+    let mapping = Mapping::new(64 << 20, 2);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    // SAFETY: the child uses the mapping and its own memory, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let ok = std::panic::catch_unwind(|| work(&mapping.process(1), ix, 1)).is_ok();
+        // SAFETY: ends the child without the parent's exit handlers.
+        unsafe { libc::_exit(if ok { 0 } else { 1 }) };
+    }
+    work(&p, ix, 0);
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the other process failed");
+    while ix.collect(&p, 100) > 0 {}
+    let mut entries = 0u64;
+    ix.verify(&p, &Memcmp, true, &mut |_, tid| {
+        assert!(tid % 10 != tid % 2);
+        entries += 1;
+    })
+    .unwrap();
+    assert_eq!(entries, N - N / 5);
+    // SAFETY: nobody uses it any more.
+    unsafe { ix.destroy(&p) };
+}

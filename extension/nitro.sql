@@ -1,0 +1,94 @@
+\echo Use "CREATE EXTENSION nitro" to load this file. \quit
+
+CREATE FUNCTION nitro_handler(internal) RETURNS index_am_handler
+    LANGUAGE c STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', 'nitro_handler_wrapper';
+
+CREATE ACCESS METHOD nitro TYPE INDEX HANDLER nitro_handler;
+COMMENT ON ACCESS METHOD nitro IS 'in-memory MVCC skiplist index access method';
+
+-- Monitoring: everybody may look, as with pg_stat_all_indexes. (Views cannot be created in pg_catalog, so
+-- the extension lives in the schema that CREATE EXTENSION names.)
+
+CREATE FUNCTION nitro_index_stats(
+    OUT indexrelid oid,
+    OUT state text,
+    OUT entries bigint,
+    OUT dead_entries bigint,
+    OUT bytes bigint,
+    OUT leaf_blocks bigint,
+    OUT inner_blocks bigint,
+    OUT top_blocks bigint,
+    OUT term bigint,
+    OUT snapshots bigint,
+    OUT oldest_snapshot bigint,
+    OUT oldest_snapshot_holder integer,
+    OUT garbage_blocks bigint,
+    OUT dirty_blocks bigint,
+    OUT scans bigint,
+    OUT builder_pid integer,
+    OUT heap_blocks_walked bigint,
+    OUT build_ms bigint)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
+    AS 'MODULE_PATHNAME', 'nitro_index_stats_wrapper';
+COMMENT ON FUNCTION nitro_index_stats() IS 'state of the nitro indexes of the current database';
+
+CREATE VIEW pg_stat_nitro_indexes AS
+    SELECT i.indrelid AS relid,
+           s.indexrelid,
+           n.nspname AS schemaname,
+           t.relname,
+           c.relname AS indexrelname,
+           s.state,
+           s.entries,
+           s.dead_entries,
+           s.bytes,
+           s.leaf_blocks,
+           s.inner_blocks,
+           s.top_blocks,
+           s.term,
+           s.snapshots,
+           s.oldest_snapshot,
+           s.oldest_snapshot_holder,
+           s.garbage_blocks,
+           s.dirty_blocks,
+           s.scans,
+           s.builder_pid,
+           s.heap_blocks_walked,
+           s.build_ms
+    FROM nitro_index_stats() s
+         LEFT JOIN pg_class c ON c.oid = s.indexrelid
+         LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+         LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
+         LEFT JOIN pg_class t ON t.oid = i.indrelid;
+COMMENT ON VIEW pg_stat_nitro_indexes IS 'nitro indexes of the current database that this server knows';
+GRANT SELECT ON pg_stat_nitro_indexes TO PUBLIC;
+
+CREATE FUNCTION nitro_memory_stats(
+    OUT total bigint,
+    OUT used bigint,
+    OUT free bigint,
+    OUT largest_free bigint,
+    OUT overhead bigint,
+    OUT indexes bigint,
+    OUT max_indexes bigint,
+    OUT barrier_session bigint,
+    OUT barrier_oldest_session bigint,
+    OUT processes_inside bigint)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
+    AS 'MODULE_PATHNAME', 'nitro_memory_stats_wrapper';
+COMMENT ON FUNCTION nitro_memory_stats() IS 'use of the shared memory of all nitro indexes';
+
+CREATE VIEW nitro_memory AS SELECT * FROM nitro_memory_stats();
+COMMENT ON VIEW nitro_memory IS 'use of the shared memory of all nitro indexes';
+GRANT SELECT ON nitro_memory TO PUBLIC;
+
+-- Checking: the function itself asks for ownership of the table.
+
+CREATE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_verify_wrapper';
+COMMENT ON FUNCTION nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
+

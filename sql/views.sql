@@ -1,0 +1,42 @@
+-- pg_stat_nitro_indexes and nitro_memory.
+CREATE TABLE v (a int, b text);
+INSERT INTO v SELECT i, 'text ' || i FROM generate_series(1, 1000) i;
+SELECT used AS before, indexes AS indexes_before FROM nitro_memory \gset
+CREATE INDEX v_a ON v USING nitro (a);
+CREATE INDEX v_b ON v USING nitro (b) WHERE a <= 10;
+
+SELECT schemaname, relname, indexrelname, relid = 'v'::regclass AS relid, indexrelid = indexrelname::regclass AS indexrelid,
+       state, entries, dead_entries, bytes > 0 AS bytes, leaf_blocks > 0 AS leaf_blocks, inner_blocks > 0 AS inner_blocks,
+       top_blocks >= 0 AS top_blocks, term > 0 AS term, snapshots, oldest_snapshot, oldest_snapshot_holder,
+       garbage_blocks >= 0 AS garbage_blocks, dirty_blocks >= 0 AS dirty_blocks, scans, builder_pid, heap_blocks_walked, build_ms >= 0 AS build_ms
+FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY indexrelname \gx
+
+-- Scans are counted, entries follow writes.
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT a FROM v WHERE a = 500;
+SELECT count(*) FROM v WHERE a < 10;
+RESET enable_seqscan;
+RESET enable_bitmapscan;
+INSERT INTO v SELECT i, 'more' FROM generate_series(1001, 1010) i;
+SELECT indexrelname, entries, scans FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY 1;
+
+-- The area.
+SELECT total = pg_size_bytes(current_setting('nitro.max_memory')) AS total,
+       used > :before AS used, used + free + overhead = total AS sums_up, largest_free BETWEEN 1 AND free AS largest_free,
+       indexes - :indexes_before AS indexes, max_indexes = current_setting('nitro.max_indexes')::bigint AS max_indexes,
+       barrier_session >= barrier_oldest_session AS sessions, processes_inside >= 0 AS processes_inside
+FROM nitro_memory;
+
+-- Everybody may look.
+CREATE ROLE regress_nitro_viewer;
+SET ROLE regress_nitro_viewer;
+SELECT count(*) FROM pg_stat_nitro_indexes WHERE relname = 'v';
+SELECT count(*) FROM nitro_memory;
+RESET ROLE;
+DROP ROLE regress_nitro_viewer;
+
+-- All memory comes back.
+DROP TABLE v;
+SELECT count(*) FROM pg_stat_nitro_indexes WHERE relname = 'v';
+SELECT used - :before AS not_returned, indexes - :indexes_before AS indexes FROM nitro_memory;

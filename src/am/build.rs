@@ -1,0 +1,225 @@
+//! CREATE INDEX and everything else that writes a new index: `ambuild`, `ambuildempty`.
+//!
+//! The heap is scanned by the server (`table_index_build_scan`), entries are sorted and loaded bottom
+//! up. The new incarnation is private until the transaction commits, so no reader or writer meets the
+//! index before it is READY. An ERROR on the way aborts the transaction, whose callback returns the
+//! memory (see `lifecycle`).
+
+use std::ffi::c_void;
+
+use nitro_engine::{BuildError, Builder, Index, IndexOptions, KeyOrder};
+use pgrx::pg_sys::{BlockNumber, Datum, Relation};
+use pgrx::prelude::*;
+
+use crate::compat;
+use crate::error::{self, Failure};
+use crate::handle::{self, Handle, with_order};
+use crate::key::KeyDesc;
+use crate::sort::Sorter;
+use crate::{directory, identity, lifecycle, shmem};
+
+/// Phases shown in `pg_stat_progress_create_index`; 1 is the server's own "initializing".
+const PHASE_SCAN: i64 = 2;
+const PHASE_SORT: i64 = 3;
+const PHASE_LOAD: i64 = 4;
+
+/// Names a phase (amcanbuildphasename).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn phase_name(phase: i64) -> *mut core::ffi::c_char {
+    let name = match phase {
+        1 => c"initializing",
+        PHASE_SCAN => c"scanning table",
+        PHASE_SORT => c"sorting entries",
+        PHASE_LOAD => c"loading index bottom-up",
+        _ => return std::ptr::null_mut(),
+    };
+    // SAFETY: a constant; the server only reads it.
+    name.as_ptr().cast_mut()
+}
+
+fn progress(parameter: u32, value: i64) {
+    // SAFETY: writes this backend's own progress entry.
+    unsafe { pg_sys::pgstat_progress_update_param(parameter as i32, value) };
+}
+
+/// Builds the index of a heap (`ambuild`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn build(
+    heap: Relation,
+    index: Relation,
+    info: *mut pg_sys::IndexInfo,
+) -> *mut pg_sys::IndexBuildResult {
+    // SAFETY: the server passes open, locked relations.
+    unsafe {
+        refuse_other_tables(heap);
+        let started = std::time::Instant::now();
+        Handle::forget(index);
+        lifecycle::sweep();
+        let process = shmem::process();
+        // Says what is not supported before anything is written.
+        KeyDesc::for_index(index);
+        let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
+        // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
+        // the same file: its earlier incarnation is gone, and no callback will tell.
+        let here = compat::locator(index);
+        shmem::directory().remove(process, |entry| entry.is_at(&here));
+        let handle = Handle::attach(index, incarnation).unwrap_or_else(|| directory::full());
+        let tuples = with_order!(handle.desc, order => {
+            let mut sorter = Sorter::new(order, pg_sys::maintenance_work_mem as usize * 1024);
+            let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
+            let (engine, loaded) = load(index, sorter, order);
+            handle.entry.finish_building(engine, started.elapsed().as_millis() as u64);
+            (heap_tuples, loaded)
+        });
+        let result: *mut pg_sys::IndexBuildResult =
+            pg_sys::palloc0(size_of::<pg_sys::IndexBuildResult>()).cast();
+        (*result).heap_tuples = tuples.0;
+        (*result).index_tuples = tuples.1 as f64;
+        result
+    }
+}
+
+/// Writes the init fork of an unlogged index (`ambuildempty`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn build_empty(index: Relation) {
+    // SAFETY: the server passes an open, locked relation whose init fork is empty.
+    unsafe { identity::create(index, pg_sys::ForkNumber::INIT_FORKNUM) };
+}
+
+/// HOT chains, heap TIDs and page LSNs are the heap's: other table access methods are refused.
+unsafe fn refuse_other_tables(heap: Relation) {
+    // SAFETY: open relation.
+    let (am, name) = unsafe { ((*(*heap).rd_rel).relam, handle::name(heap)) };
+    if am != pg_sys::HEAP_TABLE_AM_OID {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            format!("cannot create a nitro index on table \"{name}\""),
+        )
+        .detail("The table does not use the access method \"heap\".")
+        .hint("Use an index type that the table's access method supports.")
+        .raise();
+    }
+}
+
+struct Collector<'a, 'o, O: KeyOrder> {
+    desc: &'a KeyDesc,
+    sorter: &'a mut Sorter<'o, O>,
+    key: Vec<u8>,
+    name: String,
+}
+
+unsafe fn scan_heap<O: KeyOrder>(
+    heap: Relation,
+    index: Relation,
+    info: *mut pg_sys::IndexInfo,
+    desc: &KeyDesc,
+    sorter: &mut Sorter<'_, O>,
+) -> f64 {
+    progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
+    // SAFETY: relations are open and locked by the server; the collector outlives the scan.
+    unsafe {
+        let mut state = Collector { desc, sorter, key: Vec::new(), name: handle::name(index) };
+        let tuples = pg_sys::table_index_build_scan(
+            heap,
+            index,
+            info,
+            true,
+            true,
+            Some(collect::<O>),
+            (&raw mut state).cast(),
+            std::ptr::null_mut(),
+        );
+        progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
+        tuples
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn collect<O: KeyOrder>(
+    _index: Relation,
+    tid: pg_sys::ItemPointer,
+    values: *mut Datum,
+    isnull: *mut bool,
+    _alive: bool,
+    state: *mut c_void,
+) {
+    // SAFETY: `state` is the collector of `scan_heap`, the rest comes from the server's scan.
+    unsafe {
+        let state = &mut *state.cast::<Collector<'_, '_, O>>();
+        state.key.clear();
+        state.desc.encode(values, isnull, &mut state.key);
+        if state.key.len() > nitro_engine::MAX_KEY_LEN {
+            error::key_too_long(&state.name, state.key.len());
+        }
+        state.sorter.push(&state.key, compat::tid_to_u64(&*tid));
+    }
+}
+
+unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -> (Index, i64) {
+    let process = shmem::process();
+    // SAFETY: open relation.
+    let (name, fillfactor) = unsafe { (handle::name(index), super::fillfactor(index)) };
+    let fail = |e: BuildError| -> ! {
+        match e {
+            BuildError::OutOfMemory(e) => error::out_of_memory(&name, e.requested),
+            BuildError::KeyTooLong(n) => error::key_too_long(&name, n),
+            BuildError::OutOfOrder => Failure::new(
+                PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+                format!("the operator class of index \"{name}\" compares inconsistently"),
+            )
+            .hint("Its comparison function must define one total order.")
+            .raise(),
+            BuildError::NotEmpty => unreachable!("the index was created for this build"),
+        }
+    };
+    progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
+    let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
+    let unfinished = Unfinished(
+        Index::create(process, &options)
+            .unwrap_or_else(|e| error::out_of_memory(&name, e.requested)),
+    );
+    let mut builder = Builder::new(process, unfinished.0);
+    let mut loaded = 0i64;
+    sorter.drain(|key, tid| {
+        if let Err(e) = builder.push(order, key, tid) {
+            fail(e);
+        }
+        loaded += 1;
+        if loaded & 0xffff == 1 {
+            pgrx::check_for_interrupts!();
+            progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_LOAD);
+            progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
+        }
+    });
+    let chain = builder.finish().unwrap_or_else(|e| fail(e));
+    unfinished.0.adopt(process, vec![chain]).unwrap_or_else(|e| fail(e));
+    progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
+    (unfinished.done(), loaded)
+}
+
+/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it.
+struct Unfinished(Index);
+
+impl Unfinished {
+    fn done(self) -> Index {
+        let index = self.0;
+        std::mem::forget(self);
+        index
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // SAFETY: only this process ever knew the index.
+        unsafe { self.0.destroy(shmem::process()) };
+    }
+}
+
+/// The number of blocks of a relation's main fork.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn blocks(rel: Relation) -> BlockNumber {
+    // SAFETY: by contract.
+    unsafe { pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
+}

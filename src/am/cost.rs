@@ -1,0 +1,328 @@
+//! What a scan costs (`amcostestimate`).
+//!
+//! The selectivity and correlation estimates are btree's: the same columns, the same statistics. The
+//! prices differ, because the index is memory of this server and never read from disk: there is no
+//! page I/O, a descent is a handful of comparisons and copying an entry costs about half of what
+//! btree charges. So nitro wins over a btree on the same columns, and loses to a btree whose columns
+//! let it read fewer entries.
+//!
+//! Which conditions bound the scan: those on leading columns as long as every column before has an
+//! equality. A column without one is skipped over (the scan jumps to the next useful prefix, see
+//! `quals`), which costs one descent per distinct value; worthwhile only while there are fewer of them
+//! than blocks.
+
+use pgrx::PgList;
+use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, PlannerInfo};
+use pgrx::prelude::*;
+
+use crate::compat;
+
+/// Operators that one level of a descent counts for.
+const DESCENT_OPERATORS_PER_LEVEL: f64 = 15.0;
+/// Reading an entry against btree's `cpu_index_tuple_cost`, and a condition against an operator call:
+/// ranges are compared block by block.
+const ENTRY_FACTOR: f64 = 0.5;
+/// Levels of a large index: leaf blocks, inner nodes, flat top.
+const LEVELS: f64 = 3.0;
+/// The server's default estimate for an inequality (selfuncs.h).
+const DEFAULT_RANGE_SELECTIVITY: f64 = 0.333_333_333_333_333_3;
+
+/// Whether an open index is a nitro index of this library.
+///
+/// # Safety
+/// `index` must be an open index.
+pub unsafe fn is_nitro(index: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache fills `rd_indam` of an open index.
+    let own = unsafe { (*index).rd_indam.as_ref() };
+    own.and_then(|am| am.amcostestimate).is_some_and(|f| f as *const () == OWN)
+}
+
+/// Whether the planner describes a nitro index of this library.
+pub fn describes_nitro(info: &IndexOptInfo) -> bool {
+    info.amcostestimate.is_some_and(|f| f as *const () == OWN)
+}
+
+/// Our routines are recognised by this one: cheaper than asking the catalogue for the OID.
+const OWN: *const () = estimate as *const ();
+
+/// Height reported to the planner (`amgettreeheight`); the planner hook refines it.
+#[cfg(feature = "pg18")]
+#[pg_guard]
+pub unsafe extern "C-unwind" fn tree_height(_index: pg_sys::Relation) -> i32 {
+    LEVELS as i32 - 1
+}
+
+/// Estimates an index path (`amcostestimate`).
+#[allow(clippy::too_many_arguments, reason = "the server's callback")]
+#[pg_guard]
+pub unsafe extern "C-unwind" fn estimate(
+    root: *mut PlannerInfo,
+    path: *mut IndexPath,
+    _loop_count: f64,
+    startup_cost: *mut pg_sys::Cost,
+    total_cost: *mut pg_sys::Cost,
+    selectivity: *mut pg_sys::Selectivity,
+    correlation: *mut f64,
+    pages: *mut f64,
+) {
+    // SAFETY: the planner passes its own live structures and out parameters.
+    unsafe {
+        let index = &*(*path).indexinfo;
+        let quals = pg_sys::get_quals_from_indexclauses((*path).indexclauses);
+        let fraction = selectivity_of(root, index, quals);
+        let bounds = Bounds::of(root, index, (*path).indexclauses);
+
+        let descents = bounds.descents.min((f64::from(index.pages) / 3.0).ceil()).max(1.0);
+        let rows = (*index.rel).tuples;
+        let entries =
+            (selectivity_of(root, index, bounds.quals) * rows).round().min(index.tuples).max(1.0);
+
+        let conditions = PgList::<pg_sys::RestrictInfo>::from_pg(quals).len() as f64;
+        let per_entry =
+            ENTRY_FACTOR * (pg_sys::cpu_index_tuple_cost + conditions * pg_sys::cpu_operator_cost);
+        let levels =
+            if index.tree_height >= 0 { f64::from(index.tree_height) + 1.0 } else { LEVELS };
+        let descent = levels * DESCENT_OPERATORS_PER_LEVEL * pg_sys::cpu_operator_cost;
+        let arguments = pg_sys::index_other_operands_eval_cost(root, quals);
+
+        *startup_cost = arguments + descent;
+        *total_cost = arguments + descents * descent + entries * per_entry;
+        *selectivity = fraction;
+        *correlation = bounds.correlation.unwrap_or_else(|| first_column(root, index).correlation);
+        // Consistent with the virtual size that the planner hook reports.
+        *pages = if index.pages > 1 && index.tuples > 1.0 {
+            (entries * f64::from(index.pages) / index.tuples).ceil()
+        } else {
+            1.0
+        };
+    }
+}
+
+/// The fraction of the table's rows that pass `quals` and the predicate of a partial index.
+unsafe fn selectivity_of(
+    root: *mut PlannerInfo,
+    index: &IndexOptInfo,
+    quals: *mut pg_sys::List,
+) -> f64 {
+    // SAFETY: planner structures by the caller's contract.
+    unsafe {
+        let info = std::ptr::from_ref(index).cast_mut();
+        let all = pg_sys::add_predicate_to_index_quals(info, quals);
+        pg_sys::clauselist_selectivity(
+            root,
+            all,
+            (*index.rel).relid as i32,
+            pg_sys::JoinType::JOIN_INNER,
+            std::ptr::null_mut(),
+        )
+    }
+}
+
+/// The conditions that limit what a scan reads.
+struct Bounds {
+    /// RestrictInfos.
+    quals: *mut pg_sys::List,
+    /// How often the scan starts anew: array elements times skipped values.
+    descents: f64,
+    /// Correlation of the first column, if its statistics had to be read.
+    correlation: Option<f64>,
+}
+
+impl Bounds {
+    /// # Safety
+    /// `clauses` must be the IndexClauses of a path of `index`, in column order as the planner
+    /// keeps them.
+    unsafe fn of(
+        root: *mut PlannerInfo,
+        index: &IndexOptInfo,
+        clauses: *mut pg_sys::List,
+    ) -> Bounds {
+        let mut bounds = Bounds { quals: std::ptr::null_mut(), descents: 1.0, correlation: None };
+        // SAFETY: by contract.
+        unsafe {
+            let mut column = 0;
+            let mut equality = false;
+            // Conditions on `column` while it has no equality.
+            let mut range: *mut pg_sys::List = std::ptr::null_mut();
+            for clause in PgList::<pg_sys::IndexClause>::from_pg(clauses).iter_ptr() {
+                let target = i32::from((*clause).indexcol);
+                if target > column {
+                    if equality {
+                        column += 1;
+                        range = std::ptr::null_mut();
+                    }
+                    equality = false;
+                    let before = bounds.descents;
+                    while column < target {
+                        if !bounds.skip(root, index, column, range) {
+                            bounds.descents = before;
+                            return bounds;
+                        }
+                        column += 1;
+                        range = std::ptr::null_mut();
+                    }
+                }
+                for qual in PgList::<pg_sys::RestrictInfo>::from_pg((*clause).indexquals).iter_ptr()
+                {
+                    let kind = Condition::of(root, index, column, (*qual).clause.cast());
+                    bounds.descents *= kind.descents;
+                    bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
+                    equality |= kind.equality;
+                    range = pg_sys::lappend(range, qual.cast());
+                }
+            }
+        }
+        bounds
+    }
+
+    /// Whether skipping over the values of `column` pays off; adds its descents.
+    ///
+    /// # Safety
+    /// As `of`; `range` lists conditions on that column.
+    unsafe fn skip(
+        &mut self,
+        root: *mut PlannerInfo,
+        index: &IndexOptInfo,
+        column: i32,
+        range: *mut pg_sys::List,
+    ) -> bool {
+        // SAFETY: by contract.
+        unsafe {
+            let statistics = column_statistics(root, index, column);
+            if column == 0 {
+                self.correlation = Some(statistics.correlation);
+            }
+            let Some(mut distinct) = statistics.distinct else { return false };
+            if range.is_null() {
+                distinct += 1.0;
+            } else {
+                let part = selectivity_of(root, index, range);
+                if part < DEFAULT_RANGE_SELECTIVITY {
+                    return false;
+                }
+                distinct = (distinct * part).round().max(1.0);
+            }
+            self.descents *= distinct;
+            self.descents <= f64::from(index.pages)
+        }
+    }
+}
+
+/// What one index condition does for the scan.
+struct Condition {
+    equality: bool,
+    descents: f64,
+}
+
+impl Condition {
+    /// # Safety
+    /// `clause` must be an index condition on `column`.
+    unsafe fn of(
+        root: *mut PlannerInfo,
+        index: &IndexOptInfo,
+        column: i32,
+        clause: *mut pg_sys::Node,
+    ) -> Condition {
+        // SAFETY: the tag says what the node is.
+        unsafe {
+            let mut descents = 1.0;
+            let operator = match (*clause).type_ {
+                pg_sys::NodeTag::T_OpExpr => (*clause.cast::<pg_sys::OpExpr>()).opno,
+                pg_sys::NodeTag::T_ScalarArrayOpExpr => {
+                    let array = clause.cast::<pg_sys::ScalarArrayOpExpr>();
+                    if let Some(elements) =
+                        PgList::<pg_sys::Node>::from_pg((*array).args).get_ptr(1)
+                    {
+                        descents = compat::estimate_array_length(root, elements).max(1.0);
+                    }
+                    (*array).opno
+                }
+                pg_sys::NodeTag::T_NullTest => {
+                    let test = clause.cast::<pg_sys::NullTest>();
+                    let equality = (*test).nulltesttype == pg_sys::NullTestType::IS_NULL;
+                    return Condition { equality, descents };
+                }
+                // A row comparison is a range on its first column.
+                _ => return Condition { equality: false, descents },
+            };
+            let family = *index.opfamily.add(column as usize);
+            let strategy = pg_sys::get_op_opfamily_strategy(operator, family);
+            Condition { equality: strategy == pg_sys::BTEqualStrategyNumber as i32, descents }
+        }
+    }
+}
+
+struct ColumnStatistics {
+    /// Number of distinct values, unless it is a mere default.
+    distinct: Option<f64>,
+    /// Between index order and heap order.
+    correlation: f64,
+}
+
+unsafe fn first_column(root: *mut PlannerInfo, index: &IndexOptInfo) -> ColumnStatistics {
+    // SAFETY: every index has a first column.
+    unsafe { column_statistics(root, index, 0) }
+}
+
+unsafe fn column_statistics(
+    root: *mut PlannerInfo,
+    index: &IndexOptInfo,
+    column: i32,
+) -> ColumnStatistics {
+    // SAFETY: `indextlist` has one TargetEntry per column; statistics are released after reading.
+    unsafe {
+        let mut variable = pg_sys::VariableStatData::default();
+        let columns = PgList::<pg_sys::TargetEntry>::from_pg(index.indextlist);
+        let Some(entry) = columns.get_ptr(column as usize) else {
+            return ColumnStatistics { distinct: None, correlation: 0.0 };
+        };
+        pg_sys::examine_variable(root, (*entry).expr.cast(), 0, &mut variable);
+        let mut is_default = true;
+        let distinct = pg_sys::get_variable_numdistinct(&mut variable, &mut is_default);
+        let mut correlation = 0.0;
+        if !variable.statsTuple.is_null() {
+            correlation = correlation_of(index, column as usize, variable.statsTuple);
+            if let Some(free) = variable.freefunc {
+                free(variable.statsTuple);
+            }
+        }
+        if index.nkeycolumns > 1 {
+            // Further columns dilute the order of the first one.
+            correlation *= 0.75;
+        }
+        ColumnStatistics { distinct: (!is_default).then_some(distinct), correlation }
+    }
+}
+
+unsafe fn correlation_of(
+    index: &IndexOptInfo,
+    column: usize,
+    statistics: pg_sys::HeapTuple,
+) -> f64 {
+    // SAFETY: arrays of the index info have one element per key column; the slot is freed.
+    unsafe {
+        let kind = *index.opcintype.add(column);
+        let less = pg_sys::get_opfamily_member(
+            *index.opfamily.add(column),
+            kind,
+            kind,
+            pg_sys::BTLessStrategyNumber as i16,
+        );
+        let mut slot = pg_sys::AttStatsSlot::default();
+        if less == pg_sys::InvalidOid
+            || !pg_sys::get_attstatsslot(
+                &mut slot,
+                statistics,
+                pg_sys::STATISTIC_KIND_CORRELATION as i32,
+                less,
+                pg_sys::ATTSTATSSLOT_NUMBERS as i32,
+            )
+        {
+            return 0.0;
+        }
+        let correlation = if slot.nnumbers > 0 { f64::from(*slot.numbers) } else { 0.0 };
+        pg_sys::free_attstatsslot(&mut slot);
+        let descending = !index.reverse_sort.is_null() && *index.reverse_sort.add(column);
+        if descending { -correlation } else { correlation }
+    }
+}

@@ -1,0 +1,104 @@
+//! `aminsert`: one entry for one new heap tuple.
+//!
+//! Order of events of one insertion, and who relies on it:
+//! 1. the executor has put the tuple into the heap (and cleared the page's all-visible bit: an
+//!    index-only scan that sees the entry sees the cleared bit);
+//! 2. barrier section, then the state is read: UNBUILT or FAILED means return, the walk that builds
+//!    the index will find the tuple (see `Entry::begin_building`);
+//! 3. the entry is published, insert-if-absent: a walk may have indexed the tuple already;
+//! 4. full fence, then the second serializable check: a reader takes its predicate lock, then reads;
+//!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
+//!    reader that came in between.
+//!
+//! An ERROR or a crash after 1 leaves at most an entry of a dead tuple, which VACUUM removes.
+
+use std::cell::RefCell;
+use std::sync::atomic::{Ordering::*, fence};
+
+use pgrx::pg_sys::{Datum, Relation};
+use pgrx::prelude::*;
+
+use crate::directory::State;
+use crate::error::{self, Failure};
+use crate::handle::{self, Handle, with_order};
+use crate::{compat, lifecycle, shmem};
+
+thread_local! {
+    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Inserts one entry (`aminsert`). Uniqueness is not ours to check: always false.
+#[allow(clippy::too_many_arguments, reason = "the server's callback")]
+#[pg_guard]
+pub unsafe extern "C-unwind" fn insert(
+    index: Relation,
+    values: *mut Datum,
+    isnull: *mut bool,
+    tid: pg_sys::ItemPointer,
+    _heap: Relation,
+    _unique: pg_sys::IndexUniqueCheck::Type,
+    _unchanged: bool,
+    _info: *mut pg_sys::IndexInfo,
+) -> bool {
+    // SAFETY: the server passes an open index and one value per column.
+    unsafe {
+        let Some(handle) = Handle::try_open(index) else { return false };
+        // An expression inside `encode` may insert into another nitro index: take, do not borrow.
+        let mut key = KEY.take();
+        key.clear();
+        handle.desc.encode(values, isnull, &mut key);
+        publish(index, &handle, &key, compat::tid_to_u64(&*tid));
+        KEY.set(key);
+        if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 {
+            fence(SeqCst);
+            compat::check_serializable_conflict_in(index);
+        }
+    }
+    false
+}
+
+unsafe fn publish(index: Relation, handle: &Handle, key: &[u8], tid: u64) {
+    let process = shmem::process();
+    let mut swept = false;
+    loop {
+        let outcome = {
+            let _inside = process.enter();
+            fence(SeqCst);
+            match handle.entry.state() {
+                State::Unbuilt => return,
+                State::Failed => None,
+                State::Building | State::Ready => handle.index(),
+            }
+            .map(
+                |engine| with_order!(handle.desc, order => engine.insert(process, order, key, tid)),
+            )
+        };
+        match outcome {
+            None => return warn_once(index, handle),
+            Some(Ok(_)) => return,
+            Some(Err(nitro_engine::InsertError::OutOfMemory(_))) if !swept => {
+                // Entries that no callback could free may hold what is missing.
+                swept = true;
+                // SAFETY: a transaction is running.
+                unsafe { lifecycle::sweep() };
+            }
+            // SAFETY: open relation.
+            Some(Err(e)) => error::insert_failed(&unsafe { handle::name(index) }, e),
+        }
+    }
+}
+
+/// A failed index does not stop writes; it says so once.
+fn warn_once(index: Relation, handle: &Handle) {
+    if handle.entry.warned.swap(1, Relaxed) == 0 {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            // SAFETY: open relation.
+            format!("nitro index \"{}\" could not be built and is not used", unsafe {
+                handle::name(index)
+            }),
+        )
+        .hint("The server log says why. REINDEX the index once the cause is gone.")
+        .warn();
+    }
+}

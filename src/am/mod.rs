@@ -1,0 +1,78 @@
+//! The index access method: the handler, and one file per callback family.
+
+use pgrx::prelude::*;
+use pgrx::{PgBox, pg_sys};
+
+mod build;
+mod cost;
+mod insert;
+mod options;
+mod quals;
+mod scan;
+mod tuple;
+mod vacuum;
+mod validate;
+
+pub use build::blocks;
+pub use cost::{describes_nitro, is_nitro};
+pub use options::fillfactor;
+
+/// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
+pub const STRATEGIES: u16 = 5;
+/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
+#[cfg(not(feature = "pg18"))]
+pub const SUPPORT_FUNCTIONS: u16 = 5;
+/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
+#[cfg(feature = "pg18")]
+pub const SUPPORT_FUNCTIONS: u16 = 6;
+
+/// `nitro_handler(internal) returns index_am_handler`. Trivial on purpose: the planner of 18 calls it
+/// for many operator lookups.
+#[pg_extern]
+fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRoutine> {
+    // SAFETY: allocates a zeroed node of the right size with its tag set; the server frees it.
+    let mut am =
+        unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };
+    am.amstrategies = STRATEGIES;
+    am.amsupport = SUPPORT_FUNCTIONS;
+    am.amoptsprocnum = 5;
+    am.amcanorder = true;
+    am.amcanbackward = true;
+    am.amcanmulticol = true;
+    am.amoptionalkey = true;
+    am.amsearcharray = true;
+    am.amsearchnulls = true;
+    am.amclusterable = true;
+    am.amcaninclude = true;
+    am.amusemaintenanceworkmem = false;
+    #[cfg(feature = "pg18")]
+    {
+        am.amconsistentequality = true;
+        am.amconsistentordering = true;
+        am.amgettreeheight = Some(cost::tree_height);
+        am.amtranslatestrategy = Some(validate::strategy_to_cmptype);
+        am.amtranslatecmptype = Some(validate::cmptype_to_strategy);
+    }
+    // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.
+    am.amparallelvacuumoptions = (pg_sys::VACUUM_OPTION_PARALLEL_BULKDEL
+        | pg_sys::VACUUM_OPTION_PARALLEL_COND_CLEANUP) as u8;
+    am.ambuild = Some(build::build);
+    am.ambuildempty = Some(build::build_empty);
+    am.aminsert = Some(insert::insert);
+    am.ambulkdelete = Some(vacuum::bulk_delete);
+    am.amvacuumcleanup = Some(vacuum::cleanup);
+    am.amcanreturn = Some(scan::can_return);
+    am.amcostestimate = Some(cost::estimate);
+    am.amoptions = Some(options::parse);
+    am.amproperty = Some(validate::property);
+    am.ambuildphasename = Some(build::phase_name);
+    am.amvalidate = Some(validate::validate);
+    am.ambeginscan = Some(scan::begin);
+    am.amrescan = Some(scan::rescan);
+    am.amgettuple = Some(scan::get_tuple);
+    am.amgetbitmap = Some(scan::get_bitmap);
+    am.amendscan = Some(scan::end);
+    am.ammarkpos = Some(scan::mark);
+    am.amrestrpos = Some(scan::restore);
+    am.into_pg_boxed()
+}

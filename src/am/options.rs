@@ -1,0 +1,76 @@
+//! Storage parameters: `WITH (fillfactor = 10..100)`.
+
+use std::sync::OnceLock;
+
+use pgrx::prelude::*;
+
+/// How full leaf blocks are packed by a build and by ascending inserts, in percent.
+const FILLFACTOR_DEFAULT: i32 = 90;
+const FILLFACTOR_MIN: i32 = 10;
+const FILLFACTOR_MAX: i32 = 100;
+
+/// What the server stores in `rd_options`.
+#[repr(C)]
+struct Options {
+    /// Varlena header, written by the server.
+    header: i32,
+    fillfactor: i32,
+}
+
+/// Our kind of relation options in this process, registered at first use.
+fn kind() -> pg_sys::relopt_kind::Type {
+    static KIND: OnceLock<pg_sys::relopt_kind::Type> = OnceLock::new();
+    *KIND.get_or_init(|| {
+        // SAFETY: both only append to process-local tables; the strings are copied.
+        unsafe {
+            let kind = pg_sys::add_reloption_kind();
+            pg_sys::add_int_reloption(
+                kind,
+                c"fillfactor".as_ptr(),
+                c"Packs nitro index blocks only to this percentage".as_ptr(),
+                FILLFACTOR_DEFAULT,
+                FILLFACTOR_MIN,
+                FILLFACTOR_MAX,
+                pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
+            );
+            kind
+        }
+    })
+}
+
+/// Parses the storage parameters of an index (`amoptions`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn parse(
+    reloptions: pg_sys::Datum,
+    validate: bool,
+) -> *mut pg_sys::bytea {
+    let known = [pg_sys::relopt_parse_elt {
+        optname: c"fillfactor".as_ptr(),
+        opttype: pg_sys::relopt_type::RELOPT_TYPE_INT,
+        offset: std::mem::offset_of!(Options, fillfactor) as i32,
+        #[cfg(feature = "pg18")]
+        isset_offset: 0,
+    }];
+    // SAFETY: the table describes `Options`, whose size is passed with it.
+    unsafe {
+        pg_sys::build_reloptions(
+            reloptions,
+            validate,
+            kind(),
+            size_of::<Options>(),
+            known.as_ptr(),
+            known.len() as i32,
+        )
+        .cast()
+    }
+}
+
+/// The fillfactor of an open index.
+///
+/// # Safety
+/// `index` must be an open nitro index.
+pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
+    // SAFETY: `rd_options` is null or what `parse` returned.
+    let options = unsafe { (*index).rd_options.cast::<Options>().as_ref() };
+    options.map_or(FILLFACTOR_DEFAULT, |o| o.fillfactor) as u8
+}

@@ -1,0 +1,348 @@
+//! From scan keys to ranges of the index.
+//!
+//! Every key column gets a sorted list of disjoint intervals of its encoded values (`key::Interval`),
+//! the intersection of all its conditions: an equality is a point, `= ANY (array)` several points,
+//! `<` and friends an interval, IS NULL a point, IS NOT NULL an interval.
+//!
+//! The leading columns whose intervals are all points, plus the next column if it is constrained,
+//! are *enumerated*: their combinations, in index order, are ranges of whole keys that need no further
+//! test. Constrained columns behind them are *filters*: an entry that fails one tells where the next
+//! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::filter`].
+
+use std::cmp::Ordering;
+
+use pgrx::pg_sys;
+
+use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+
+/// What a scan looks for.
+#[derive(Default)]
+pub struct Plan {
+    /// Per key column; `None` = unconstrained.
+    columns: Vec<Option<Vec<Interval>>>,
+    enumerated: usize,
+    filters: Vec<usize>,
+    /// Some condition is only approximated: the server has to check the heap tuple again.
+    pub lossy: bool,
+    impossible: bool,
+}
+
+/// A bound of a range of keys, see `nitro_engine::Cursor::set_range`.
+#[derive(Default, Clone)]
+pub struct Range {
+    /// First key that belongs to the range.
+    pub lower: Vec<u8>,
+    /// First key behind the range; meaningless when `unbounded`.
+    upper: Vec<u8>,
+    unbounded: bool,
+}
+
+impl Range {
+    /// The exclusive upper bound.
+    pub fn upper(&self) -> Option<&[u8]> {
+        (!self.unbounded).then_some(&self.upper[..])
+    }
+}
+
+/// Position of an edge relative to another one in index order. `open` is what `Open` means: `Less`
+/// for lower edges, `Greater` for upper ones.
+fn compare_edges(
+    desc: &KeyDesc,
+    column: usize,
+    (a, a_open): (&Edge, Ordering),
+    (b, b_open): (&Edge, Ordering),
+) -> Ordering {
+    let side = |e: &Edge| matches!(e, Edge::After(_));
+    match (a, b) {
+        (Edge::Open, Edge::Open) => a_open.cmp(&b_open),
+        (Edge::Open, _) => a_open,
+        (_, Edge::Open) => b_open.reverse(),
+        (Edge::Before(x) | Edge::After(x), Edge::Before(y) | Edge::After(y)) => {
+            desc.compare_segment(column, x, y).then(side(a).cmp(&side(b)))
+        }
+    }
+}
+
+const LOWER: Ordering = Ordering::Less;
+const UPPER: Ordering = Ordering::Greater;
+
+fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let mut out = Vec::with_capacity(a.len().max(b.len()));
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let (x, y) = (&a[i], &b[j]);
+        let low = compare_edges(desc, column, (&x.lower, LOWER), (&y.lower, LOWER));
+        let high = compare_edges(desc, column, (&x.upper, UPPER), (&y.upper, UPPER));
+        let lower = if low.is_ge() { &x.lower } else { &y.lower };
+        let upper = if high.is_le() { &x.upper } else { &y.upper };
+        if compare_edges(desc, column, (lower, LOWER), (upper, UPPER)).is_lt() {
+            out.push(Interval { lower: lower.clone(), upper: upper.clone() });
+        }
+        if high.is_le() {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    out
+}
+
+/// Sorts and merges: the union of the intervals of an array's elements.
+fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
+    all.sort_by(|a, b| compare_edges(desc, column, (&a.lower, LOWER), (&b.lower, LOWER)));
+    let mut out: Vec<Interval> = Vec::with_capacity(all.len());
+    for next in all {
+        match out.last_mut() {
+            Some(last)
+                if compare_edges(desc, column, (&next.lower, LOWER), (&last.upper, UPPER))
+                    .is_lt() =>
+            {
+                if compare_edges(desc, column, (&next.upper, UPPER), (&last.upper, UPPER)).is_gt() {
+                    last.upper = next.upper;
+                }
+            }
+            _ => out.push(next),
+        }
+    }
+    out
+}
+
+fn is_point(desc: &KeyDesc, column: usize, i: &Interval) -> bool {
+    match (&i.lower, &i.upper) {
+        (Edge::Before(a), Edge::After(b)) => desc.compare_segment(column, a, b).is_eq(),
+        _ => false,
+    }
+}
+
+/// The intervals of one scan key, and whether they only approximate it.
+unsafe fn intervals_of(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> (usize, Vec<Interval>, bool) {
+    let flags = key.sk_flags as u32;
+    // SAFETY: the caller passes initialised scan keys of this index; a row comparison's argument is
+    // an array of scan keys that ends with SK_ROW_END, and its first member is what we use.
+    unsafe {
+        if flags & pg_sys::SK_ROW_HEADER != 0 {
+            let first = &*key.sk_argument.cast_mut_ptr::<pg_sys::ScanKeyData>();
+            if first.sk_flags as u32 & pg_sys::SK_ISNULL != 0 {
+                return (first.sk_attno as usize - 1, Vec::new(), false);
+            }
+            // `(a, b) > (x, y)` implies `a >= x`; the server rechecks the rest.
+            let strategy = match first.sk_strategy as u32 {
+                pg_sys::BTLessStrategyNumber => pg_sys::BTLessEqualStrategyNumber,
+                pg_sys::BTGreaterStrategyNumber => pg_sys::BTGreaterEqualStrategyNumber,
+                other => other,
+            };
+            let column = first.sk_attno as usize - 1;
+            let bound = desc.bound(
+                column,
+                strategy as u16,
+                first.sk_subtype,
+                first.sk_collation,
+                first.sk_argument,
+            );
+            return (column, bound.interval.into_iter().collect(), true);
+        }
+        let column = key.sk_attno as usize - 1;
+        if flags & pg_sys::SK_ISNULL != 0 {
+            let intervals = if flags & pg_sys::SK_SEARCHNULL != 0 {
+                let null = desc.null_segment(column);
+                vec![Interval { lower: Edge::Before(null.clone()), upper: Edge::After(null) }]
+            } else if flags & pg_sys::SK_SEARCHNOTNULL != 0 {
+                vec![desc.not_null(column)]
+            } else {
+                // The operators are strict: a NULL argument matches nothing.
+                Vec::new()
+            };
+            return (column, intervals, false);
+        }
+        if flags & pg_sys::SK_SEARCHARRAY != 0 {
+            let mut lossy = false;
+            let mut all = Vec::new();
+            for element in array_elements(key.sk_argument) {
+                let bound =
+                    desc.bound(column, key.sk_strategy, key.sk_subtype, key.sk_collation, element);
+                lossy |= bound.lossy;
+                all.extend(bound.interval);
+            }
+            return (column, union(desc, column, all), lossy);
+        }
+        let bound =
+            desc.bound(column, key.sk_strategy, key.sk_subtype, key.sk_collation, key.sk_argument);
+        (column, bound.interval.into_iter().collect(), bound.lossy)
+    }
+}
+
+/// The non-NULL elements of an array datum.
+unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
+    // SAFETY: the planner only builds SK_SEARCHARRAY keys with array arguments.
+    unsafe {
+        let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
+        let (mut length, mut by_value, mut align) = (0i16, false, 0);
+        pg_sys::get_typlenbyvalalign((*array).elemtype, &mut length, &mut by_value, &mut align);
+        let (mut values, mut nulls, mut n) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        pg_sys::deconstruct_array(
+            array,
+            (*array).elemtype,
+            i32::from(length),
+            by_value,
+            align,
+            &mut values,
+            &mut nulls,
+            &mut n,
+        );
+        (0..n as usize).filter(|&i| !*nulls.add(i)).map(|i| *values.add(i)).collect()
+    }
+}
+
+impl Plan {
+    /// Digests the scan keys of an index scan. May raise an ERROR (comparators, detoasting).
+    ///
+    /// # Safety
+    /// `keys` must be initialised scan keys for the index that `desc` describes.
+    pub unsafe fn compile(&mut self, desc: &KeyDesc, keys: &[pg_sys::ScanKeyData]) {
+        self.columns.clear();
+        self.columns.resize_with(desc.nkeys, || None);
+        self.lossy = false;
+        self.impossible = false;
+        for key in keys {
+            // SAFETY: by contract.
+            let (column, intervals, lossy) = unsafe { intervals_of(desc, key) };
+            self.lossy |= lossy;
+            let merged = match &self.columns[column] {
+                None => intervals,
+                Some(known) => intersect(desc, column, known, &intervals),
+            };
+            self.impossible |= merged.is_empty();
+            self.columns[column] = Some(merged);
+        }
+        self.enumerated = 0;
+        for (c, intervals) in self.columns.iter().enumerate() {
+            let Some(intervals) = intervals else { break };
+            self.enumerated = c + 1;
+            if !intervals.iter().all(|i| is_point(desc, c, i)) {
+                break;
+            }
+        }
+        self.filters.clear();
+        self.filters.extend((self.enumerated..desc.nkeys).filter(|&c| self.columns[c].is_some()));
+    }
+
+    /// Nothing can match.
+    pub fn is_impossible(&self) -> bool {
+        self.impossible
+    }
+
+    /// Whether entries inside a range still have to pass [`Plan::filter`].
+    pub fn has_filters(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
+    fn intervals(&self, column: usize) -> &[Interval] {
+        self.columns[column].as_deref().unwrap_or(&[])
+    }
+
+    /// Puts `at` on the first (or last) combination of the enumerated columns.
+    pub fn first(&self, at: &mut Vec<usize>, forward: bool) {
+        at.clear();
+        at.extend(
+            (0..self.enumerated).map(|c| if forward { 0 } else { self.intervals(c).len() - 1 }),
+        );
+    }
+
+    /// Moves `at` to the next combination in index order (or the previous one); false: there is none,
+    /// and `at` stays.
+    pub fn step(&self, at: &mut [usize], forward: bool) -> bool {
+        let last = |c: usize| self.intervals(c).len() - 1;
+        let Some(c) =
+            (0..at.len()).rev().find(|&c| if forward { at[c] < last(c) } else { at[c] > 0 })
+        else {
+            return false;
+        };
+        at[c] = if forward { at[c] + 1 } else { at[c] - 1 };
+        for (later, i) in at.iter_mut().enumerate().skip(c + 1) {
+            *i = if forward { 0 } else { last(later) };
+        }
+        true
+    }
+
+    /// The range of keys of one combination.
+    pub fn range(&self, at: &[usize], range: &mut Range) {
+        range.lower.clear();
+        range.upper.clear();
+        range.unbounded = false;
+        let Some((&last, points)) = at.split_last() else {
+            range.unbounded = true;
+            return;
+        };
+        for (c, &i) in points.iter().enumerate() {
+            if let Edge::Before(segment) = &self.intervals(c)[i].lower {
+                range.lower.extend_from_slice(segment);
+            }
+        }
+        range.upper.extend_from_slice(&range.lower);
+        let interval = &self.intervals(points.len())[last];
+        append_edge(&mut range.lower, &interval.lower, false);
+        if matches!(interval.upper, Edge::Open) && points.is_empty() {
+            range.unbounded = true;
+        } else {
+            append_edge(&mut range.upper, &interval.upper, true);
+        }
+    }
+
+    /// Tests an entry's key against the filters. On a mismatch `target` becomes the position behind
+    /// which (going backward: before which) the next entry that can pass lies.
+    pub fn filter(&self, desc: &KeyDesc, key: &[u8], forward: bool, target: &mut Vec<u8>) -> bool {
+        let Some(&deepest) = self.filters.last() else { return true };
+        let mut start = 0;
+        for (column, segment) in desc.split(key, deepest + 1).enumerate() {
+            let prefix = &key[..start];
+            start += segment.len();
+            let Some(intervals) = self.columns[column].as_deref() else { continue };
+            if column < self.enumerated {
+                continue;
+            }
+            // The first interval that ends behind the segment.
+            let i = intervals.partition_point(|i| ends_before(desc, column, i, segment));
+            if i < intervals.len() && starts_at_or_before(desc, column, &intervals[i], segment) {
+                continue;
+            }
+            target.clear();
+            target.extend_from_slice(prefix);
+            match (forward, i) {
+                (true, i) if i < intervals.len() => append_edge(target, &intervals[i].lower, false),
+                (true, _) => target.push(SENTINEL),
+                (false, 0) => (),
+                (false, i) => append_edge(target, &intervals[i - 1].upper, true),
+            }
+            return false;
+        }
+        true
+    }
+}
+
+fn append_edge(key: &mut Vec<u8>, edge: &Edge, upper: bool) {
+    match edge {
+        Edge::Open if upper => key.push(SENTINEL),
+        Edge::Open => (),
+        Edge::Before(segment) => key.extend_from_slice(segment),
+        Edge::After(segment) => {
+            key.extend_from_slice(segment);
+            key.push(SENTINEL);
+        }
+    }
+}
+
+fn ends_before(desc: &KeyDesc, column: usize, i: &Interval, segment: &[u8]) -> bool {
+    match &i.upper {
+        Edge::Open => false,
+        Edge::Before(s) => desc.compare_segment(column, s, segment).is_le(),
+        Edge::After(s) => desc.compare_segment(column, s, segment).is_lt(),
+    }
+}
+
+fn starts_at_or_before(desc: &KeyDesc, column: usize, i: &Interval, segment: &[u8]) -> bool {
+    match &i.lower {
+        Edge::Open => true,
+        Edge::Before(s) => desc.compare_segment(column, s, segment).is_le(),
+        Edge::After(s) => desc.compare_segment(column, s, segment).is_lt(),
+    }
+}

@@ -1,0 +1,525 @@
+//! Scans: `ambeginscan` .. `amendscan`, both directions, mark/restore, bitmaps, index-only.
+//!
+//! A scan copies the entries of one block at a time into its cursor and holds nothing of the engine
+//! between two calls. Its range may be one of many (`quals::Plan`): combinations of points are
+//! visited in index order, entries that fail a filter let the scan jump ahead.
+//!
+//! Recycling of TIDs (invariant D2b): an index-only scan, and any scan with a non-MVCC snapshot,
+//! holds a token from before it reads a batch until it asks for the next one; `ambulkdelete` does not
+//! return while an older token is out. A plain MVCC scan needs none: a row that a recycled TID leads
+//! to is too new for its snapshot. Tokens are closed by a memory context callback, since `amendscan`
+//! is not called on ERROR.
+//!
+//! termSn is captured at the first fetch after each rescan, never at snapshot time: an index that
+//! was built after the snapshot would lose rows.
+
+use std::ffi::c_void;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use nitro_engine::{Cursor, Index, Process, Remove, Tid, TokenId};
+use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
+use pgrx::prelude::*;
+
+use super::quals::{Plan, Range};
+use super::tuple::TupleFormer;
+use crate::directory::State;
+use crate::handle::{Handle, with_order};
+use crate::key::SENTINEL;
+use crate::{compat, resync, shmem};
+
+/// Private state of one scan (`scan->opaque`).
+struct Scan {
+    handle: Rc<Handle>,
+    process: &'static Process,
+    engine: Option<Index>,
+    plan: Plan,
+    /// Set by the first fetch after a rescan.
+    started: bool,
+    sn: u32,
+    /// The combination of enumerated intervals that `range` was made from.
+    at: Vec<usize>,
+    range: Range,
+    place: Place,
+    /// Entries of the current batch that the heap found dead to everybody.
+    kills: Vec<u16>,
+    token: Token,
+    mark: Option<Box<Mark>>,
+    former: Option<TupleFormer>,
+}
+
+/// Where a scan stands inside its range.
+#[derive(Clone)]
+struct Place {
+    cursor: Cursor,
+    /// Index of the current entry in the batch; -1 and `len` are the positions outside.
+    pos: isize,
+    /// Where the last entry that failed a filter says to go on.
+    target: Vec<u8>,
+    has_target: bool,
+    /// The cursor's range was cut by a jump in this direction (forward = true).
+    cut: Option<bool>,
+    /// After a turn: entries not before (going backward: not after) this one were returned already.
+    turned_at: Option<(Vec<u8>, Tid)>,
+}
+
+struct Mark {
+    at: Vec<usize>,
+    range: Range,
+    place: Place,
+}
+
+/// TID-recycle tokens of one scan: one for the current batch, one for a marked older batch.
+#[derive(Default)]
+struct Token {
+    needed: bool,
+    current: Option<TokenId>,
+    /// The mark was set while `current` covered the current batch.
+    marked_here: bool,
+    marked: Option<TokenId>,
+}
+
+impl Token {
+    /// Call before reading a batch.
+    fn renew(&mut self, process: &Process) {
+        if !self.needed {
+            return;
+        }
+        if std::mem::take(&mut self.marked_here) {
+            self.marked = self.current.take();
+        }
+        match self.current {
+            Some(id) => process.renew_token(id),
+            None => self.current = Some(process.open_token()),
+        }
+    }
+
+    fn mark(&mut self, process: &Process) {
+        if let Some(old) = self.marked.take() {
+            process.close_token(old);
+        }
+        self.marked_here = self.current.is_some();
+    }
+
+    fn restore(&mut self, process: &Process) {
+        if let Some(older) = self.marked.take() {
+            if let Some(id) = self.current.replace(older) {
+                process.close_token(id);
+            }
+            self.marked_here = true;
+        }
+    }
+
+    fn close(&mut self, process: &Process) {
+        for id in [self.current.take(), self.marked.take()].into_iter().flatten() {
+            process.close_token(id);
+        }
+        self.marked_here = false;
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.token.close(self.process);
+    }
+}
+
+unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
+    // SAFETY: `begin` stored a pointer to a cell that holds a live scan until `end`.
+    unsafe { &mut **(*scan).opaque.cast::<*mut Scan>() }
+}
+
+/// Starts a scan (`ambeginscan`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32) -> IndexScanDesc {
+    // SAFETY: the server passes an open index; the cell and the callback live in the memory context
+    // that the scan descriptor lives in.
+    unsafe {
+        let handle = Handle::open(index);
+        let scan = pg_sys::RelationGetIndexScan(index, keys, order_bys);
+        (*scan).xs_itupdesc = (*index).rd_att;
+        (*scan).xs_hitupdesc = (*index).rd_att;
+        let cursor = Cursor::new(false);
+        let state = Box::new(Scan {
+            handle,
+            process: shmem::process(),
+            engine: None,
+            plan: Plan::default(),
+            started: false,
+            sn: 0,
+            at: Vec::new(),
+            range: Range::default(),
+            place: Place {
+                cursor,
+                pos: -1,
+                target: Vec::new(),
+                has_target: false,
+                cut: None,
+                turned_at: None,
+            },
+            kills: Vec::new(),
+            token: Token::default(),
+            mark: None,
+            former: None,
+        });
+        #[repr(C)]
+        struct Cell {
+            scan: *mut Scan,
+            callback: pg_sys::MemoryContextCallback,
+        }
+        let cell: *mut Cell = pg_sys::palloc0(size_of::<Cell>()).cast();
+        (*cell).scan = Box::into_raw(state);
+        (*cell).callback.func = Some(forget);
+        (*cell).callback.arg = cell.cast();
+        pg_sys::MemoryContextRegisterResetCallback(
+            pg_sys::CurrentMemoryContext,
+            &raw mut (*cell).callback,
+        );
+        (*scan).opaque = cell.cast();
+        scan
+    }
+}
+
+/// Drops the scan behind a cell, once.
+#[pg_guard]
+unsafe extern "C-unwind" fn forget(cell: *mut c_void) {
+    // SAFETY: the cell's first field is the scan pointer, null after the first call.
+    unsafe {
+        let slot = cell.cast::<*mut Scan>();
+        if !(*slot).is_null() {
+            drop(Box::from_raw(std::mem::replace(&mut *slot, std::ptr::null_mut())));
+        }
+    }
+}
+
+/// Restarts a scan with new keys (`amrescan`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn rescan(
+    scan: IndexScanDesc,
+    keys: ScanKey,
+    n: i32,
+    _order_bys: ScanKey,
+    _n_order_bys: i32,
+) {
+    // SAFETY: the descriptor has room for the number of keys it was begun with.
+    unsafe {
+        if !keys.is_null() && n > 0 {
+            std::ptr::copy(keys, (*scan).keyData, n as usize);
+        }
+        let state = state(scan);
+        state.flush_kills();
+        state.token.close(state.process);
+        state.mark = None;
+        state.started = false;
+    }
+}
+
+/// Ends a scan (`amendscan`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
+    // SAFETY: `begin`'s cell; the context callback finds it empty later.
+    unsafe {
+        state(scan).flush_kills();
+        forget((*scan).opaque);
+    }
+}
+
+/// Remembers the current entry (`ammarkpos`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
+    // SAFETY: see `state`.
+    let state = unsafe { state(scan) };
+    state.flush_kills();
+    state.token.mark(state.process);
+    match &mut state.mark {
+        Some(mark) => {
+            mark.at.clone_from(&state.at);
+            mark.range.clone_from(&state.range);
+            mark.place.clone_from(&state.place);
+        }
+        None => {
+            state.mark = Some(Box::new(Mark {
+                at: state.at.clone(),
+                range: state.range.clone(),
+                place: state.place.clone(),
+            }));
+        }
+    }
+}
+
+/// Returns to the remembered entry (`amrestrpos`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn restore(scan: IndexScanDesc) {
+    // SAFETY: see `state`.
+    let state = unsafe { state(scan) };
+    state.flush_kills();
+    state.token.restore(state.process);
+    if let Some(mark) = &state.mark {
+        state.at.clone_from(&mark.at);
+        state.range.clone_from(&mark.range);
+        state.place.clone_from(&mark.place);
+    }
+}
+
+/// Fetches the next entry in a direction (`amgettuple`).
+///
+/// Most calls find it in the batch that is there, by steps that call nothing of the server and cannot
+/// fail: those do without the guard that turns panics into ERRORs, whose price is that of the step.
+pub unsafe extern "C-unwind" fn get_tuple(
+    scan: IndexScanDesc,
+    direction: pg_sys::ScanDirection::Type,
+) -> bool {
+    // SAFETY: see `state`; the descriptor is the server's.
+    unsafe {
+        let state = state(scan);
+        let forward = direction != pg_sys::ScanDirection::BackwardScanDirection;
+        let before = state.place.pos;
+        if !(*scan).kill_prior_tuple && state.step_in_batch(forward) {
+            let i = state.place.pos as usize;
+            if !(*scan).xs_want_itup {
+                (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
+                return true;
+            }
+            if let Some(former) = state.former.as_mut().filter(|former| former.is_by_value()) {
+                (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
+                former.form_by_value(scan, &state.handle.desc, &state.place.cursor, i);
+                return true;
+            }
+            state.place.pos = before;
+        }
+        get_tuple_guarded(scan, direction)
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn get_tuple_guarded(
+    scan: IndexScanDesc,
+    direction: pg_sys::ScanDirection::Type,
+) -> bool {
+    // SAFETY: see `state`; the descriptor is the server's.
+    unsafe {
+        let state = state(scan);
+        let forward = direction != pg_sys::ScanDirection::BackwardScanDirection;
+        if !state.started {
+            let snapshot = (*scan).xs_snapshot;
+            let mvcc = !snapshot.is_null()
+                && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+            state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
+        } else if (*scan).kill_prior_tuple && state.place.pos >= 0 {
+            state.kills.push(state.place.pos as u16);
+        }
+        if !state.advance(forward) {
+            return false;
+        }
+        let i = state.place.pos as usize;
+        (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
+        (*scan).xs_recheck = state.plan.lossy;
+        if (*scan).xs_want_itup {
+            let former = state.former.get_or_insert_with(|| TupleFormer::new(scan));
+            return former.form(scan, &state.handle.desc, &state.place.cursor, i);
+        }
+        true
+    }
+}
+
+/// Adds all matches to a bitmap (`amgetbitmap`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn get_bitmap(
+    scan: IndexScanDesc,
+    bitmap: *mut pg_sys::TIDBitmap,
+) -> i64 {
+    // SAFETY: see `state`; bitmap scans are MVCC only, so no token is needed.
+    unsafe {
+        let state = state(scan);
+        state.start(scan, true, false);
+        let mut tids = [pg_sys::ItemPointerData::default(); 64];
+        let (mut n, mut total) = (0, 0);
+        while state.advance(true) {
+            tids[n] = compat::u64_to_tid(state.place.cursor.tid(state.place.pos as usize));
+            n += 1;
+            if n == tids.len() {
+                pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
+                total += n as i64;
+                n = 0;
+                pgrx::check_for_interrupts!();
+            }
+        }
+        pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
+        total + n as i64
+    }
+}
+
+/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload.
+/// Must not look at the index: the server also asks for partitioned indexes, which have no storage.
+#[pg_guard]
+pub unsafe extern "C-unwind" fn can_return(_index: Relation, _column: i32) -> bool {
+    true
+}
+
+impl Scan {
+    unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
+        // SAFETY: the descriptor holds the keys of the last rescan.
+        unsafe {
+            let index = (*scan).indexRelation;
+            if self.handle.entry.state() != State::Ready {
+                resync::ensure_ready(index, &self.handle);
+            }
+            self.engine = self.handle.index();
+            let n = (*scan).numberOfKeys as usize;
+            let keys = if n == 0 { &[] } else { std::slice::from_raw_parts((*scan).keyData, n) };
+            self.plan.compile(&self.handle.desc, keys);
+            self.place.cursor.want_keys((*scan).xs_want_itup || self.plan.has_filters());
+            compat::count_index_scan(scan);
+        }
+        self.handle.entry.scans.fetch_add(1, Relaxed);
+        self.token.needed = token;
+        self.kills.clear();
+        self.started = true;
+        self.sn = self.engine.map_or(0, |engine| engine.term());
+        if self.plan.is_impossible() {
+            // No range to open; and nothing of the last one may be left.
+            self.place.cursor.set_range(&[], Some(&[]), self.sn);
+            self.place.pos = -1;
+        } else {
+            self.plan.first(&mut self.at, forward);
+            self.open_range(forward);
+        }
+    }
+
+    /// Moves to the next entry of the current batch, if that is all there is to do.
+    #[inline]
+    fn step_in_batch(&mut self, forward: bool) -> bool {
+        let next = if forward { self.place.pos + 1 } else { self.place.pos - 1 };
+        let batch = 0..self.place.cursor.len() as isize;
+        let simple = self.started
+            && batch.contains(&self.place.pos)
+            && batch.contains(&next)
+            && self.place.cut.is_none()
+            && !self.plan.has_filters();
+        if simple {
+            self.place.pos = next;
+        }
+        simple
+    }
+
+    /// Positions the cursor before (going backward: behind) the current range.
+    fn open_range(&mut self, forward: bool) {
+        self.plan.range(&self.at, &mut self.range);
+        self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
+        self.place.pos = if forward { -1 } else { 0 };
+        self.place.has_target = false;
+        self.place.cut = None;
+        self.place.turned_at = None;
+    }
+
+    /// Moves to the next matching entry; false at the end, where the scan stays and may turn.
+    fn advance(&mut self, forward: bool) -> bool {
+        if self.plan.is_impossible() || self.engine.is_none() {
+            return false;
+        }
+        if self.place.cut == Some(!forward) {
+            self.turn(forward);
+        }
+        loop {
+            let len = self.place.cursor.len() as isize;
+            self.place.pos += if forward { 1 } else { -1 };
+            while (0..len).contains(&self.place.pos) {
+                if self.matches(forward) {
+                    return true;
+                }
+                self.place.pos += if forward { 1 } else { -1 };
+            }
+            if self.next_batch(forward) {
+                continue;
+            }
+            if !self.plan.step(&mut self.at, forward) {
+                self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
+                return false;
+            }
+            self.open_range(forward);
+        }
+    }
+
+    fn next_batch(&mut self, forward: bool) -> bool {
+        self.flush_kills();
+        let Some(engine) = self.engine else { return false };
+        let place = &mut self.place;
+        if std::mem::take(&mut place.has_target) {
+            if forward {
+                place.cursor.set_range(&place.target, self.range.upper(), self.sn);
+            } else {
+                place.cursor.set_range(&self.range.lower, Some(&place.target), self.sn);
+            }
+            place.cut = Some(forward);
+        }
+        self.token.renew(self.process);
+        let n = with_order!(self.handle.desc, order => {
+            if forward {
+                place.cursor.next(self.process, engine, order)
+            } else {
+                place.cursor.prev(self.process, engine, order)
+            }
+        });
+        place.pos = if forward { -1 } else { n as isize };
+        n > 0
+    }
+
+    fn matches(&mut self, forward: bool) -> bool {
+        let place = &mut self.place;
+        let i = place.pos as usize;
+        if let Some((key, tid)) = &place.turned_at {
+            let returned = place.cursor.key(i) == key
+                && if forward { place.cursor.tid(i) <= *tid } else { place.cursor.tid(i) >= *tid };
+            if returned {
+                return false;
+            }
+        }
+        if !self.plan.has_filters() {
+            return true;
+        }
+        let desc = &self.handle.desc;
+        place.has_target = !self.plan.filter(desc, place.cursor.key(i), forward, &mut place.target);
+        !place.has_target
+    }
+
+    /// The scan changes direction after a jump cut the cursor's range: cut it at the current entry
+    /// instead, on the other side. Rare (a scrolling cursor over a filtered scan).
+    fn turn(&mut self, forward: bool) {
+        self.flush_kills();
+        let place = &mut self.place;
+        place.has_target = false;
+        if !(0..place.cursor.len() as isize).contains(&place.pos) {
+            // Outside of everything: come back through the whole range.
+            self.open_range(forward);
+            return;
+        }
+        let i = place.pos as usize;
+        let (key, tid) = (place.cursor.key(i).to_vec(), place.cursor.tid(i));
+        if forward {
+            place.cursor.set_range(&key, self.range.upper(), self.sn);
+        } else {
+            let mut behind = key.clone();
+            behind.push(SENTINEL);
+            place.cursor.set_range(&self.range.lower, Some(&behind), self.sn);
+        }
+        place.pos = if forward { -1 } else { 0 };
+        place.cut = Some(forward);
+        place.turned_at = Some((key, tid));
+    }
+
+    /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.
+    fn flush_kills(&mut self) {
+        if self.kills.is_empty() {
+            return;
+        }
+        if let Some(engine) = self.engine {
+            self.kills.sort_unstable();
+            self.kills.dedup();
+            let cursor = &mut self.place.cursor;
+            with_order!(self.handle.desc, order => {
+                cursor.remove(self.process, engine, order, &self.kills, Remove::IfUnchanged)
+            });
+        }
+        self.kills.clear();
+    }
+}

@@ -1,0 +1,382 @@
+//! Order-preserving byte encodings of native values. No PostgreSQL symbol is used here.
+//!
+//! Every encoding is self-delimiting and prefix-free: no encoded value is a proper prefix of another,
+//! so segments can simply be put one after the other, and inverting all bytes reverses the order.
+//! First bytes lie in 0x02..=0xFD, before and after inversion; 0x01 and 0xFE are NULLs, 0xFF is
+//! left to search keys ("after everything that starts with this prefix").
+
+use super::numeric;
+use std::borrow::Cow;
+
+/// A NULL that sorts before all values.
+pub const NULL_FIRST: u8 = 0x01;
+/// A NULL that sorts after all values.
+pub const NULL_LAST: u8 = 0xFE;
+/// Never starts a segment: sorts after everything.
+pub const SENTINEL: u8 = 0xFF;
+/// First byte of values whose body says everything.
+const PLAIN: u8 = 0x80;
+
+/// How the bytes of a type without an encoding of its own are laid out in a datum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// Variable length with a length word.
+    Varlena,
+    /// `bpchar`: as [`Layout::Varlena`], trailing blanks do not count.
+    BlankPadded,
+    /// `name`: 64 bytes, padded with zeros.
+    Name,
+    /// Zero-terminated.
+    CString,
+    /// Fixed length, by reference.
+    Fixed(u16),
+    /// 1, 2, 4 or 8 bytes inside the datum.
+    Value(u8),
+}
+
+/// Which integer a datum holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Int {
+    /// `bool`
+    Bool,
+    /// `"char"`, which sorts as unsigned
+    Char,
+    /// `int2`
+    Int2,
+    /// `int4`, `date`
+    Int4,
+    /// `int8`, `time`, `timestamp`, `timestamptz`
+    Int8,
+    /// `oid`
+    Oid,
+}
+
+/// How a column is written into the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// By value: equal numbers of all widths have equal segments.
+    Int(Int),
+    /// `float4`
+    Float4,
+    /// `float8`
+    Float8,
+    /// `numeric`
+    Numeric,
+    /// `interval`: its length, as `interval_cmp` counts it.
+    Interval,
+    /// `timetz`: the instant, then the zone.
+    TimeTz,
+    /// `uuid`
+    Uuid,
+    /// Byte strings in byte order.
+    Bytes(Layout),
+    /// Bytes without an order: compared by a function, or not at all (INCLUDE columns).
+    Raw(Layout),
+}
+
+/// Reads an encoded value, undoing the inversion of a descending column.
+pub struct Reader<'k> {
+    rest: &'k [u8],
+    flip: u8,
+}
+
+impl<'k> Reader<'k> {
+    /// Starts at the first byte of `segment`; `flip` is 0xFF for an inverted segment, else 0.
+    pub fn new(segment: &'k [u8], flip: u8) -> Reader<'k> {
+        Reader { rest: segment, flip }
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        let b = self.rest[0] ^ self.flip;
+        self.rest = &self.rest[1..];
+        b
+    }
+
+    /// The next `N` bytes.
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        std::array::from_fn(|_| self.byte())
+    }
+
+    /// The next `n` bytes as a big-endian number.
+    fn big_endian(&mut self, n: usize) -> u128 {
+        (0..n).fold(0, |v, _| v << 8 | u128::from(self.byte()))
+    }
+
+    /// Bytes not read yet (as stored).
+    pub fn rest(&self) -> &'k [u8] {
+        self.rest
+    }
+}
+
+/// Inverts a segment: descending order.
+pub fn invert(segment: &mut [u8]) {
+    segment.iter_mut().for_each(|b| *b = !*b);
+}
+
+// Integers. x >= 0: below 64 in the first byte, else 0xC0 + length and the minimal big-endian bytes.
+// x < 0: the inverted encoding of !x.
+
+/// Appends an integer.
+pub fn put_int(out: &mut Vec<u8>, v: i64) {
+    let sign = (v >> 63) as u64;
+    let magnitude = v as u64 ^ sign;
+    if magnitude < 64 {
+        out.push((PLAIN | magnitude as u8) ^ sign as u8);
+    } else {
+        let n = 8 - magnitude.leading_zeros() as usize / 8;
+        out.push((0xC0 + n as u8) ^ sign as u8);
+        out.extend_from_slice(&(v as u64).to_be_bytes()[8 - n..]);
+    }
+}
+
+/// Appends an integer of up to 128 bits, in the same encoding.
+pub fn put_wide(out: &mut Vec<u8>, v: i128) {
+    if let Ok(v) = i64::try_from(v) {
+        return put_int(out, v);
+    }
+    let sign = (v >> 127) as u128;
+    let n = 16 - (v as u128 ^ sign).leading_zeros() as usize / 8;
+    out.push((0xC0 + n as u8) ^ sign as u8);
+    out.extend_from_slice(&(v as u128).to_be_bytes()[16 - n..]);
+}
+
+/// Bytes that follow the first byte of an integer.
+fn int_tail(marker: u8) -> usize {
+    match marker {
+        0x40..=0xBF => 0,
+        0xC0.. => usize::from(marker - 0xC0),
+        _ => usize::from(0x3F - marker),
+    }
+}
+
+/// Reads an integer.
+pub fn get_wide(r: &mut Reader) -> i128 {
+    let marker = r.byte();
+    match marker {
+        0x40..=0xBF => i128::from(marker) - 0x80,
+        _ => {
+            let n = int_tail(marker);
+            let v = r.big_endian(n);
+            // A negative number has ones above its stored bytes.
+            let above = if n < 16 { !0 << (8 * n) } else { 0 };
+            (if marker < 0x40 { v | above } else { v }) as i128
+        }
+    }
+}
+
+/// Reads an integer of a column whose values have at most 64 bits.
+pub fn get_int(r: &mut Reader) -> i64 {
+    let marker = r.byte();
+    match marker {
+        0x40..=0xBF => i64::from(marker) - 0x80,
+        _ => {
+            let (tail, rest) = r.rest.split_at(int_tail(marker));
+            r.rest = rest;
+            let sign = if marker < 0x40 { -1 } else { 0 };
+            tail.iter().fold(sign, |v, b| v << 8 | i64::from(b ^ r.flip))
+        }
+    }
+}
+
+// Floats: sign bit flipped for positive numbers, all bits for negative ones; -0 is 0, NaN is greatest.
+
+/// The NaN that PostgreSQL makes.
+pub const FLOAT8_NAN: u64 = 0x7FF8_0000_0000_0000;
+/// The NaN that PostgreSQL makes.
+pub const FLOAT4_NAN: u32 = 0x7FC0_0000;
+
+/// The representative of all values that compare equal to this one.
+pub fn canonical_float8(v: f64) -> f64 {
+    if v.is_nan() { f64::from_bits(FLOAT8_NAN) } else { v + 0.0 }
+}
+
+/// The representative of all values that compare equal to this one.
+pub fn canonical_float4(v: f32) -> f32 {
+    if v.is_nan() { f32::from_bits(FLOAT4_NAN) } else { v + 0.0 }
+}
+
+/// Appends a double.
+pub fn put_float8(out: &mut Vec<u8>, v: f64) {
+    let bits = canonical_float8(v).to_bits();
+    let mask = ((bits as i64 >> 63) as u64) | 1 << 63;
+    out.push(PLAIN);
+    out.extend_from_slice(&(bits ^ mask).to_be_bytes());
+}
+
+/// Appends a float.
+pub fn put_float4(out: &mut Vec<u8>, v: f32) {
+    let bits = canonical_float4(v).to_bits();
+    let mask = ((bits as i32 >> 31) as u32) | 1 << 31;
+    out.push(PLAIN);
+    out.extend_from_slice(&(bits ^ mask).to_be_bytes());
+}
+
+/// Reads a double, in its canonical form.
+pub fn get_float8(r: &mut Reader) -> f64 {
+    r.byte();
+    let bits = u64::from_be_bytes(r.array());
+    f64::from_bits(if bits >> 63 == 1 { bits ^ 1 << 63 } else { !bits })
+}
+
+/// Reads a float, in its canonical form.
+pub fn get_float4(r: &mut Reader) -> f32 {
+    r.byte();
+    let bits = u32::from_be_bytes(r.array());
+    f32::from_bits(if bits >> 31 == 1 { bits ^ 1 << 31 } else { !bits })
+}
+
+/// The greatest float that is not above a double, and whether it equals it.
+pub fn float8_in_float4(v: f64) -> (f32, bool) {
+    let near = v as f32;
+    if v.is_nan() || f64::from(near) == v {
+        (near, true)
+    } else if f64::from(near) > v {
+        (near.next_down(), false)
+    } else {
+        (near, false)
+    }
+}
+
+// Byte strings: 0x00 ends, 0x00 and 0x01 inside become 0x01 0x01 and 0x01 0x02. The terminator never
+// occurs inside, so the encoding stays prefix-free when it is inverted; ordinary text costs one byte.
+
+/// Appends a byte string.
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.reserve(bytes.len() + 2);
+    out.push(PLAIN);
+    if bytes.iter().all(|&b| b > 1) {
+        out.extend_from_slice(bytes);
+    } else {
+        for &b in bytes {
+            match b {
+                0 | 1 => out.extend_from_slice(&[1, b + 1]),
+                _ => out.push(b),
+            }
+        }
+    }
+    out.push(0);
+}
+
+/// The byte string of a segment; borrowed if it is stored as it is.
+pub fn get_bytes(segment: &[u8], flip: u8) -> Cow<'_, [u8]> {
+    let body = &segment[1..segment.len() - 1];
+    if flip == 0 && !body.contains(&1) {
+        return Cow::Borrowed(body);
+    }
+    let mut out = body.to_vec();
+    if flip != 0 {
+        invert(&mut out);
+    }
+    let mut escaped = false;
+    out.retain_mut(|b| {
+        let escape = !escaped && *b == 1;
+        if escaped {
+            *b -= 1;
+        }
+        escaped = escape;
+        !escape
+    });
+    Cow::Owned(out)
+}
+
+/// Appends the 16 bytes of a UUID.
+pub fn put_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
+    out.push(PLAIN);
+    out.extend_from_slice(uuid);
+}
+
+/// Reads a UUID.
+pub fn get_uuid(r: &mut Reader) -> [u8; 16] {
+    r.byte();
+    r.array()
+}
+
+// Raw bytes: their length (7 bits a byte, low bits first), then the bytes.
+
+fn put_len(out: &mut Vec<u8>, mut n: usize) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+fn get_len(bytes: &mut &[u8]) -> usize {
+    let mut n = 0;
+    for shift in (0..64).step_by(7) {
+        let b = bytes[0];
+        *bytes = &bytes[1..];
+        n |= usize::from(b & 0x7F) << shift;
+        if b < 0x80 {
+            break;
+        }
+    }
+    n
+}
+
+/// Appends bytes as they are.
+pub fn put_raw(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.reserve(bytes.len() + 4);
+    out.push(PLAIN);
+    put_len(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+/// The bytes of a raw segment.
+pub fn get_raw(segment: &[u8]) -> &[u8] {
+    let mut rest = &segment[1..];
+    let n = get_len(&mut rest);
+    &rest[..n]
+}
+
+// Payload: what an encoding cannot give back, as (column from 1, length, bytes). Sorted by column, so
+// equal rows have equal payloads.
+
+/// Appends a payload item for the column with this zero-based number.
+pub fn put_extra(payload: &mut Vec<u8>, column: usize, bytes: &[u8]) {
+    payload.push(column as u8 + 1);
+    put_len(payload, bytes.len());
+    payload.extend_from_slice(bytes);
+}
+
+/// The items of a payload, as (zero-based column, bytes). A zero byte ends it.
+pub fn extras(mut payload: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    std::iter::from_fn(move || {
+        let column = usize::from(*payload.first()?).checked_sub(1)?;
+        payload = &payload[1..];
+        let n = get_len(&mut payload);
+        let (bytes, rest) = payload.split_at(n);
+        payload = rest;
+        Some((column, bytes))
+    })
+}
+
+/// Length of the segment that `key` starts with. `flip` is 0xFF if the column's bytes are inverted.
+pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
+    let first = key[0];
+    if first == NULL_FIRST || first == NULL_LAST {
+        return 1;
+    }
+    match codec {
+        Codec::Int(_) | Codec::Interval => 1 + int_tail(first ^ flip),
+        Codec::TimeTz => {
+            let n = 1 + int_tail(first ^ flip);
+            n + 1 + int_tail(key[n] ^ flip)
+        }
+        Codec::Float4 => 5,
+        Codec::Float8 => 9,
+        Codec::Uuid => 17,
+        Codec::Numeric => {
+            let mut r = Reader::new(key, flip);
+            numeric::skip(&mut r);
+            key.len() - r.rest().len()
+        }
+        Codec::Bytes(_) => 1 + key.iter().position(|&b| b == flip).unwrap_or(key.len() - 1),
+        Codec::Raw(_) => {
+            let mut rest = &key[1..];
+            let n = get_len(&mut rest);
+            key.len() - rest.len() + n
+        }
+    }
+}

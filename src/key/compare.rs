@@ -1,0 +1,175 @@
+//! The order of keys that have columns without a byte encoding.
+
+use super::codec::{self, Codec, Layout, SENTINEL};
+use super::desc::{Column, KeyDesc};
+use pgrx::pg_sys::{self, Datum, Oid};
+use pgrx::varlena;
+use std::cmp::Ordering;
+use std::mem::MaybeUninit;
+
+/// An operator class's comparison function, ready to be called.
+pub struct Comparator {
+    function: *mut pg_sys::FmgrInfo,
+    collation: Oid,
+}
+
+impl Comparator {
+    /// Looks the function up; its state lives in `context`.
+    ///
+    /// # Safety
+    /// `function` must be a btree comparison function; `context` must outlive the comparator.
+    pub unsafe fn new(function: Oid, collation: Oid, context: pg_sys::MemoryContext) -> Comparator {
+        // SAFETY: plain allocation in a context that outlives us, then a catalogue look-up.
+        unsafe {
+            let info = pg_sys::MemoryContextAllocZero(context, size_of::<pg_sys::FmgrInfo>());
+            pg_sys::fmgr_info_cxt(function, info.cast(), context);
+            Comparator { function: info.cast(), collation }
+        }
+    }
+
+    /// Compares two values; an ERROR of the function unwinds.
+    fn compare(&self, layout: Layout, a: &[u8], b: &[u8]) -> Ordering {
+        // Whatever the order, equal bytes are equal; with many duplicates this is the common case.
+        if a == b {
+            return Ordering::Equal;
+        }
+        let (mut x, mut y) = (Scratch::new(), Scratch::new());
+        let (x, y) = (x.datum(layout, a), y.datum(layout, b));
+        // SAFETY: a comparison function of the values' type; the datums live across the call.
+        let r = unsafe { pg_sys::FunctionCall2Coll(self.function, self.collation, x, y) };
+        (r.value() as i32).cmp(&0)
+    }
+}
+
+/// Words of a value that is short enough for the stack.
+const SHORT: usize = 32;
+
+/// An aligned copy of a value, on the stack if it is short. Per call, because a comparison function
+/// may run queries that compare keys of the same index.
+struct Scratch {
+    short: [MaybeUninit<u64>; SHORT],
+    long: Vec<u64>,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch { short: [MaybeUninit::uninit(); SHORT], long: Vec::new() }
+    }
+
+    /// A datum of this layout with these bytes; valid as long as the scratch is neither moved nor reused.
+    fn datum(&mut self, layout: Layout, bytes: &[u8]) -> Datum {
+        let header = match layout {
+            Layout::Varlena | Layout::BlankPadded => pg_sys::VARHDRSZ,
+            _ => 0,
+        };
+        let total = match layout {
+            Layout::Name => pg_sys::NAMEDATALEN as usize,
+            Layout::CString => bytes.len() + 1,
+            Layout::Value(_) => 8,
+            _ => header + bytes.len(),
+        };
+        let words = total.div_ceil(8);
+        let p: *mut u8 = if words <= SHORT {
+            self.short.as_mut_ptr().cast()
+        } else {
+            self.long.resize(words, 0);
+            self.long.as_mut_ptr().cast()
+        };
+        // SAFETY: `p` has `words` aligned words; `total` bytes of them are written below, and a
+        // word that holds an unstored tail (name, cstring, value) is zeroed first.
+        unsafe {
+            if total > header + bytes.len() {
+                p.write_bytes(0, total);
+            }
+            if header != 0 {
+                varlena::set_varsize_4b(p.cast(), total as i32);
+            }
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), p.add(header), bytes.len());
+            match layout {
+                Layout::Value(n) => {
+                    let shift = 64 - 8 * u32::from(n);
+                    Datum::from((p.cast::<i64>().read() << shift >> shift) as usize)
+                }
+                _ => Datum::from(p.cast::<core::ffi::c_void>()),
+            }
+        }
+    }
+}
+
+impl Column {
+    /// The order of two segments in the index.
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        match (&self.comparator, self.codec) {
+            // Different first bytes: one is NULL, whose marker says where it goes.
+            (Some(comparator), Codec::Raw(layout)) if a[0] == b[0] => {
+                let null = a[0] == self.null_marker();
+                let order = match null {
+                    true => Ordering::Equal,
+                    false => comparator.compare(layout, codec::get_raw(a), codec::get_raw(b)),
+                };
+                if self.desc { order.reverse() } else { order }
+            }
+            _ => a.cmp(b),
+        }
+    }
+}
+
+impl KeyDesc {
+    /// Compares two segments of a column in index order.
+    pub fn compare_segment(&self, col: usize, a: &[u8], b: &[u8]) -> Ordering {
+        self.columns[col].compare(a, b)
+    }
+
+    /// Compares two keys, column by column. A key that ends (a search key) is before, [`SENTINEL`]
+    /// after everything that starts like it.
+    pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let (mut x, mut y) = (a, b);
+        for column in &self.columns[..self.nkeys] {
+            match (x.first(), y.first()) {
+                (Some(&f), Some(&g)) if f != SENTINEL && g != SENTINEL => {
+                    let (s, rest_x) = x.split_at(column.segment_len(x));
+                    let (t, rest_y) = y.split_at(column.segment_len(y));
+                    let order = column.compare(s, t);
+                    if order != Ordering::Equal {
+                        return order;
+                    }
+                    (x, y) = (rest_x, rest_y);
+                }
+                _ => break,
+            }
+        }
+        // What is left: INCLUDE columns and payload, or the end of a search key. Equal values with
+        // different bytes (see `closed`) are told apart by the whole keys.
+        x.cmp(y).then_with(|| a.cmp(b))
+    }
+
+    /// Up to 8 bytes of the leading column, monotone in the order of whole keys.
+    pub fn abbreviate(&self, key: &[u8]) -> u64 {
+        let leading = &self.columns[0];
+        let n = match key.first() {
+            None => return 0,
+            _ if leading.comparator.is_some() => return 0,
+            Some(&SENTINEL) => 1,
+            Some(_) => leading.segment_len(key).min(8),
+        };
+        let mut bytes = [0; 8];
+        bytes[..n].copy_from_slice(&key[..n]);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+/// The order of an index that is not [`KeyDesc::is_memcmp`].
+#[derive(Clone, Copy)]
+pub struct KeyRef<'a>(pub &'a KeyDesc);
+
+impl nitro_engine::KeyOrder for KeyRef<'_> {
+    const MEMCMP: bool = false;
+
+    fn abbrev(&self, key: &[u8]) -> u64 {
+        self.0.abbreviate(key)
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.0.compare(a, b)
+    }
+}

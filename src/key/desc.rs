@@ -1,0 +1,410 @@
+//! The description of an index's keys, made once per relation and process.
+
+use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
+use super::compare::Comparator;
+use super::datum;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::pg_sys::{Datum, Oid};
+use pgrx::{FromDatum, PgLogLevel, PgSqlErrorCode, PgTupleDesc, pg_sys};
+
+/// One column of an index.
+pub struct Column {
+    /// Sorted in descending order.
+    pub desc: bool,
+    /// NULLs come first in the index.
+    pub nulls_first: bool,
+    /// The operator class's input type; the column's own type for an INCLUDE column.
+    pub typid: Oid,
+    /// Collation, or `InvalidOid`.
+    pub collation: Oid,
+    pub(super) codec: Codec,
+    /// Orders a column that is stored raw.
+    pub(super) comparator: Option<Comparator>,
+}
+
+impl Column {
+    /// The single byte that stands for NULL.
+    pub(super) fn null_marker(&self) -> u8 {
+        if self.nulls_first { NULL_FIRST } else { NULL_LAST }
+    }
+
+    /// What the column's segments are inverted with. Raw segments are never inverted.
+    pub(super) fn flip(&self) -> u8 {
+        if self.desc && self.comparator.is_none() { 0xFF } else { 0 }
+    }
+
+    pub(super) fn segment_len(&self, key: &[u8]) -> usize {
+        codec::segment_len(self.codec, self.flip(), key)
+    }
+}
+
+/// How the rows of one index become keys. Owned by the process, valid until the index is changed.
+pub struct KeyDesc {
+    /// Key columns in index order, then INCLUDE columns.
+    pub columns: Vec<Column>,
+    /// Number of key columns.
+    pub nkeys: usize,
+    /// Entries end with a zero byte, because some comparator may call different bytes equal: a search
+    /// key must sort before every entry it is equal to, whatever bytes that has.
+    pub(super) closed: bool,
+    /// The context of the comparators' FmgrInfo; null if there are none.
+    context: pg_sys::MemoryContext,
+}
+
+impl Drop for KeyDesc {
+    fn drop(&mut self) {
+        if !self.context.is_null() {
+            // SAFETY: made by `for_index`, used by nothing but the comparators dropped with it.
+            unsafe { pg_sys::MemoryContextDelete(self.context) };
+        }
+    }
+}
+
+impl KeyDesc {
+    /// Reads the description from an index. What is not supported is an ERROR.
+    ///
+    /// # Safety
+    /// `rel` must be an open index; needs catalogue access.
+    pub unsafe fn for_index(rel: pg_sys::Relation) -> KeyDesc {
+        // SAFETY: an open index has its tuple descriptor and pg_index row.
+        let (attrs, nkeys) = unsafe {
+            (PgTupleDesc::from_pg_unchecked((*rel).rd_att), (*(*rel).rd_index).indnkeyatts as usize)
+        };
+        let mut desc = KeyDesc {
+            columns: Vec::with_capacity(attrs.len()),
+            nkeys,
+            closed: false,
+            context: std::ptr::null_mut(),
+        };
+        for (i, attr) in attrs.iter().enumerate() {
+            let layout = layout_of(attr);
+            let column = if i < nkeys {
+                // SAFETY: `i` is a key column of an open index.
+                unsafe { desc.key_column(rel, i, layout) }
+            } else {
+                Column {
+                    desc: false,
+                    nulls_first: false,
+                    typid: attr.atttypid,
+                    collation: attr.attcollation,
+                    codec: include_codec(attr.atttypid, layout),
+                    comparator: None,
+                }
+            };
+            desc.columns.push(column);
+        }
+        desc
+    }
+
+    /// # Safety
+    /// `i` must be a key column of the open index `rel`.
+    unsafe fn key_column(&mut self, rel: pg_sys::Relation, i: usize, layout: Layout) -> Column {
+        // SAFETY: these arrays have one element per key column.
+        let (option, typid, collation, compare) = unsafe {
+            (
+                *(*rel).rd_indoption.add(i) as u32,
+                *(*rel).rd_opcintype.add(i),
+                *(*rel).rd_indcollation.add(i),
+                pg_sys::index_getprocid(rel, i as i16 + 1, 1),
+            )
+        };
+        if compare == Oid::INVALID {
+            refuse(
+                format!("index column {} cannot be ordered by access method \"nitro\"", i + 1),
+                "Its operator class has no comparison function (support function 1).".into(),
+                "Use an operator class that orders its type.",
+            );
+        }
+        if collation != Oid::INVALID {
+            check_deterministic(collation);
+        }
+        // SAFETY: catalogue access by contract.
+        let codec = unsafe { key_codec(compare, collation, layout) };
+        let comparator = matches!(codec, Codec::Raw(_)).then(|| {
+            // SAFETY: `compare` is the opclass's comparison function, the context lives as long as
+            // this description.
+            unsafe { Comparator::new(compare, collation, self.comparator_context()) }
+        });
+        self.closed |= comparator.is_some() && !collated(compare);
+        Column {
+            desc: option & pg_sys::INDOPTION_DESC != 0,
+            nulls_first: option & pg_sys::INDOPTION_NULLS_FIRST != 0,
+            typid,
+            collation,
+            codec,
+            comparator,
+        }
+    }
+
+    fn comparator_context(&mut self) -> pg_sys::MemoryContext {
+        if self.context.is_null() {
+            // SAFETY: plain allocation of a context; the name is a constant.
+            self.context = unsafe {
+                pg_sys::AllocSetContextCreateExtended(
+                    pg_sys::CacheMemoryContext,
+                    c"nitro comparators".as_ptr(),
+                    0,
+                    1024,
+                    pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+                )
+            };
+        }
+        self.context
+    }
+
+    /// Whether the bytes of the keys have the order of the index.
+    pub fn is_memcmp(&self) -> bool {
+        self.columns.iter().all(|c| c.comparator.is_none())
+    }
+
+    /// Appends the key of a row.
+    ///
+    /// # Safety
+    /// `values` and `isnull` must have one valid element per column.
+    pub unsafe fn encode(&self, values: *const Datum, isnull: *const bool, out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        for (i, column) in self.columns.iter().enumerate() {
+            // SAFETY: by contract.
+            if unsafe { *isnull.add(i) } {
+                out.push(column.null_marker());
+                continue;
+            }
+            let start = out.len();
+            // SAFETY: a non-null value of the column's type.
+            unsafe {
+                datum::put(column.codec, *values.add(i), out, |extra| {
+                    codec::put_extra(&mut payload, i, extra)
+                })
+            };
+            if column.flip() != 0 {
+                codec::invert(&mut out[start..]);
+            }
+        }
+        out.extend_from_slice(&payload);
+        if self.closed {
+            out.push(0);
+        }
+    }
+
+    /// The segments of the first `n` columns (fewer if a search key has fewer).
+    pub fn split<'k>(&self, key: &'k [u8], n: usize) -> impl Iterator<Item = &'k [u8]> {
+        let mut rest = key;
+        self.columns[..n].iter().map_while(move |column| {
+            if rest.first().is_none_or(|&b| b == codec::SENTINEL) {
+                return None;
+            }
+            let (segment, tail) = rest.split_at(column.segment_len(rest));
+            rest = tail;
+            Some(segment)
+        })
+    }
+
+    /// Gives the row of an entry back, allocated in the current memory context.
+    ///
+    /// # Safety
+    /// `key` must have been made by [`KeyDesc::encode`] for the same index.
+    pub unsafe fn decode(&self, key: &[u8], values: &mut [Datum], isnull: &mut [bool]) {
+        let mut rest = key;
+        for (i, column) in self.columns.iter().enumerate() {
+            isnull[i] = rest[0] == NULL_FIRST || rest[0] == NULL_LAST;
+            if isnull[i] {
+                values[i] = Datum::from(0);
+                rest = &rest[1..];
+            } else if let codec::Codec::Int(kind) = column.codec {
+                // The usual column, and most of the work of an index-only scan: read in one pass.
+                let mut reader = codec::Reader::new(rest, column.flip());
+                values[i] = datum::from_int(kind, codec::get_int(&mut reader));
+                rest = reader.rest();
+            } else {
+                let (segment, behind) = rest.split_at(column.segment_len(rest));
+                // SAFETY: a segment of this column, by contract.
+                values[i] = unsafe { self.value(i, segment, None) };
+                rest = behind;
+            }
+        }
+        // Few values have a payload: they are made a second time.
+        for (i, extra) in codec::extras(rest) {
+            if let Some(segment) = self.split(key, i + 1).last() {
+                // SAFETY: a segment of this column and its payload, by contract.
+                values[i] = unsafe { self.value(i, segment, Some(extra)) };
+            }
+        }
+    }
+
+    /// # Safety
+    /// `segment` and `extra` must have been made by `datum::put` for this column.
+    unsafe fn value(&self, i: usize, segment: &[u8], extra: Option<&[u8]>) -> Datum {
+        let column = &self.columns[i];
+        // SAFETY: by contract.
+        unsafe { datum::get(column.codec, segment, column.flip(), extra) }
+    }
+}
+
+fn refuse(message: String, detail: String, hint: &'static str) -> ! {
+    ErrorReport::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message, "nitro")
+        .set_detail(detail)
+        .set_hint(hint)
+        .report(PgLogLevel::ERROR);
+    unreachable!("an ERROR does not return")
+}
+
+/// Equal bytes and equal keys are one in every index; a nondeterministic collation breaks that.
+fn check_deterministic(collation: Oid) {
+    // SAFETY: catalogue look-ups of an index column's collation.
+    let name = unsafe {
+        if pg_sys::get_collation_isdeterministic(collation) {
+            return;
+        }
+        let name = pg_sys::get_collation_name(collation);
+        if name.is_null() {
+            collation.to_u32().to_string()
+        } else {
+            std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
+        }
+    };
+    refuse(
+        format!(
+            "nondeterministic collation \"{name}\" is not supported by access method \"nitro\""
+        ),
+        "Strings with different bytes may be equal under this collation.".into(),
+        "Use a btree index, or a deterministic collation in the index and in the queries.",
+    )
+}
+
+fn layout_of(attr: &pg_sys::FormData_pg_attribute) -> Layout {
+    // SAFETY: a catalogue look-up of an existing type.
+    let typid = unsafe { pg_sys::getBaseType(attr.atttypid) };
+    match (typid, attr.attlen) {
+        (pg_sys::NAMEOID, _) => Layout::Name,
+        (_, -1) => Layout::Varlena,
+        (_, -2) => Layout::CString,
+        (_, n) if attr.attbyval => Layout::Value(n as u8),
+        (_, n) => Layout::Fixed(n as u16),
+    }
+}
+
+/// The codec of a key column: the comparison function says which order it must have. Any function
+/// that is not known here compares raw segments.
+///
+/// # Safety
+/// Needs catalogue access.
+unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
+    // SAFETY: catalogue access by contract.
+    let text = |layout| match unsafe { byte_order(collation) } {
+        true => Codec::Bytes(layout),
+        false => Codec::Raw(layout),
+    };
+    match compare.to_u32() {
+        pg_sys::F_BTINT2CMP => Codec::Int(Int::Int2),
+        pg_sys::F_BTINT4CMP | pg_sys::F_DATE_CMP => Codec::Int(Int::Int4),
+        pg_sys::F_BTINT8CMP
+        | pg_sys::F_TIME_CMP
+        | pg_sys::F_TIMESTAMP_CMP
+        | pg_sys::F_TIMESTAMPTZ_CMP => Codec::Int(Int::Int8),
+        pg_sys::F_BTOIDCMP => Codec::Int(Int::Oid),
+        pg_sys::F_BTBOOLCMP => Codec::Int(Int::Bool),
+        pg_sys::F_BTCHARCMP => Codec::Int(Int::Char),
+        pg_sys::F_BTFLOAT4CMP => Codec::Float4,
+        pg_sys::F_BTFLOAT8CMP => Codec::Float8,
+        pg_sys::F_NUMERIC_CMP => Codec::Numeric,
+        pg_sys::F_INTERVAL_CMP => Codec::Interval,
+        pg_sys::F_TIMETZ_CMP => Codec::TimeTz,
+        pg_sys::F_UUID_CMP => Codec::Uuid,
+        pg_sys::F_BYTEACMP | pg_sys::F_BTTEXT_PATTERN_CMP => Codec::Bytes(layout),
+        pg_sys::F_BTBPCHAR_PATTERN_CMP => Codec::Bytes(Layout::BlankPadded),
+        pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP => text(layout),
+        pg_sys::F_BPCHARCMP => text(Layout::BlankPadded),
+        _ => Codec::Raw(layout),
+    }
+}
+
+/// Comparison functions that call two raw segments equal only if their bytes are.
+fn collated(compare: Oid) -> bool {
+    matches!(compare.to_u32(), pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP | pg_sys::F_BPCHARCMP)
+}
+
+/// The codec of an INCLUDE column: integers are shortened, everything else is kept as it is.
+fn include_codec(typid: Oid, layout: Layout) -> Codec {
+    match typid {
+        pg_sys::INT2OID => Codec::Int(Int::Int2),
+        pg_sys::INT4OID | pg_sys::DATEOID => Codec::Int(Int::Int4),
+        pg_sys::INT8OID | pg_sys::TIMEOID | pg_sys::TIMESTAMPOID | pg_sys::TIMESTAMPTZOID => {
+            Codec::Int(Int::Int8)
+        }
+        pg_sys::OIDOID => Codec::Int(Int::Oid),
+        pg_sys::BOOLOID => Codec::Int(Int::Bool),
+        _ => Codec::Raw(layout),
+    }
+}
+
+/// Whether a collation orders strings by their bytes: C and POSIX of any provider, and all of the
+/// builtin provider's (17+), which compare code points in UTF-8.
+///
+/// # Safety
+/// Needs catalogue access.
+unsafe fn byte_order(collation: Oid) -> bool {
+    const BUILTIN: u8 = b'b';
+    let (cache, key, column) = match collation {
+        pg_sys::C_COLLATION_OID => return true,
+        pg_sys::DEFAULT_COLLATION_OID => (
+            pg_sys::SysCacheIdentifier::DATABASEOID,
+            // SAFETY: a plain global of the process.
+            unsafe { pg_sys::MyDatabaseId },
+            pg_sys::Anum_pg_database_datcollate,
+        ),
+        _ => {
+            (pg_sys::SysCacheIdentifier::COLLOID, collation, pg_sys::Anum_pg_collation_collcollate)
+        }
+    };
+    // SAFETY: a look-up in a system cache; the tuple has the row type of its catalogue and is
+    // released after its fields are copied.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(cache as _, Datum::from(key));
+        if tuple.is_null() {
+            return false;
+        }
+        let row = (*tuple).t_data.cast::<u8>().add((*(*tuple).t_data).t_hoff.into());
+        let provider = if collation == pg_sys::DEFAULT_COLLATION_OID {
+            (*row.cast::<pg_sys::FormData_pg_database>()).datlocprovider
+        } else {
+            (*row.cast::<pg_sys::FormData_pg_collation>()).collprovider
+        };
+        let mut isnull = false;
+        let locale = pg_sys::SysCacheGetAttr(cache as _, tuple, column as i16, &mut isnull);
+        let locale = String::from_datum(locale, isnull);
+        pg_sys::ReleaseSysCache(tuple);
+        match provider as u8 {
+            BUILTIN => true,
+            pg_sys::COLLPROVIDER_LIBC => locale.is_some_and(|l| libc_byte_order(&l)),
+            _ => false,
+        }
+    }
+}
+
+/// Whether `strcoll` compares bytes in a locale of the C library.
+fn libc_byte_order(locale: &str) -> bool {
+    match locale.to_ascii_lowercase().as_str() {
+        "c" | "posix" => true,
+        "c.utf-8" | "c.utf8" => strict_c_utf8(),
+        _ => false,
+    }
+}
+
+/// Since 2.35 glibc has its own C.UTF-8, which compares with strcmp; before, each distribution had
+/// another one.
+#[cfg(target_env = "gnu")]
+fn strict_c_utf8() -> bool {
+    unsafe extern "C" {
+        fn gnu_get_libc_version() -> *const std::ffi::c_char;
+    }
+    // SAFETY: glibc returns a constant string.
+    let version = unsafe { std::ffi::CStr::from_ptr(gnu_get_libc_version()) };
+    let mut parts = version.to_str().unwrap_or_default().split('.').map(|p| p.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 35)
+}
+
+/// What other C libraries do is not known here.
+#[cfg(not(target_env = "gnu"))]
+fn strict_c_utf8() -> bool {
+    false
+}

@@ -1,0 +1,30 @@
+//! Keys: rows of an index as byte strings whose order is the index order.
+//!
+//! ```text
+//! key     = segment of each key column, segment of each INCLUDE column, payload
+//! segment = marker byte, body            (see `codec`; inverted for DESC columns)
+//! payload = what the segments cannot give back bit for bit (scale of a numeric, -0.0, ...)
+//! ```
+//! The payload is empty for canonical values. Equal rows have equal keys, so (key, TID) names an
+//! index entry. What is canonical never depends on a type modifier: `ALTER TABLE ... TYPE` may
+//! change that of an index without rebuilding it.
+//!
+//! A column whose order has no byte encoding (text under most collations) is stored raw and compared
+//! by its operator class; an index with such a column is ordered by [`KeyRef`] instead of memcmp.
+//! Search keys are whole segments, optionally followed by [`SENTINEL`], "after everything that
+//! starts with this".
+
+mod bound;
+mod codec;
+mod compare;
+mod datetime;
+mod datum;
+mod desc;
+mod numeric;
+#[cfg(test)]
+mod tests;
+
+pub use bound::{Edge, Interval};
+pub use codec::SENTINEL;
+pub use compare::KeyRef;
+pub use desc::KeyDesc;

@@ -1,0 +1,145 @@
+# tests/lib.sh: helpers of the server tests. A test is an executable in tests/ that ci/check.sh runs with
+#   NITRO_BIN   bindir of a PostgreSQL that has nitro installed
+#   NITRO_CONF  settings every server gets
+#   NITRO_TMP   an empty folder of its own
+# and that begins with
+#   . "$(dirname "$0")/lib.sh"
+# It fails by its exit status; lines that begin with # are shown even when it passes. Servers have their
+# sockets in NITRO_TMP and no TCP port. The functions work on the server $node (default: main).
+#
+#   new_server [-c SETTING]...      initdb and start           settings 'name = value'...   append, not applied
+#   start | stop [fast] | restart   fast by default; stop immediate is a crash of the whole server
+#   crash                           SIGKILL to the postmaster and all its children, as a power cut
+#   kill_backend PID                SIGKILL to one backend; returns when the server has recovered, 1 if there is none
+#   sql 'STATEMENTS'                run, each in its own transaction, print bare rows; an error ends the test
+#   sql_fails 'STATEMENT'           run, must fail; prints SQLSTATE and message
+#   session NAME | tell NAME 'STATEMENT' | answer NAME | ask NAME 'STATEMENT' | end NAME
+#                                   long-lived connections: ask = tell, then wait for the answer
+#   wait_until 'SELECT bool'        poll, at most 60 s
+#   assert_eq WHAT GOT WANT | fail WHY | note TEXT
+#   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
+set -euo pipefail
+: "${NITRO_BIN:?run this through ci/check.sh}" "${NITRO_CONF:?}" "${NITRO_TMP:?}"
+export PGHOST=$NITRO_TMP PGDATABASE=postgres PGUSER=postgres PGOPTIONS= PGCONNECT_TIMEOUT=30 LC_ALL=C
+LONG=${LONG:-} node=main
+NITRO_SEED=${NITRO_SEED:-$((SRANDOM % 1000000))}
+RANDOM=$((NITRO_SEED % 32768))
+
+note() { echo "# $*"; }
+fail() {
+    echo "FAILED at ${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: $*"
+    exit 1
+}
+random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
+
+# --- servers -----------------------------------------------------------------------------------------
+data() { echo "$NITRO_TMP/$node.data"; }
+# A port is here only the suffix of a socket's name: one for each server of the test.
+port() { cat "$(data)/nitro.port"; }
+settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
+
+new_server() {
+    local n conf=()
+    while [ "${1:-}" = -c ]; do conf+=("$2"); shift 2; done
+    n=$(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l)
+    "$NITRO_BIN/initdb" -D "$(data)" -U postgres -A trust -N -E UTF8 --no-locale > "$NITRO_TMP/$node.initdb" ||
+        fail "initdb"
+    echo $((5432 + n)) > "$(data)/nitro.port"
+    cat "$NITRO_CONF" >> "$(data)/postgresql.conf"
+    settings "listen_addresses = ''" "unix_socket_directories = '$NITRO_TMP'" "port = $((5432 + n))" \
+        "autovacuum = off" "log_line_prefix = '%m [%p] %b '" "max_connections = 50" "${conf[@]}"
+    start
+    sql "CREATE EXTENSION IF NOT EXISTS nitro"
+}
+start() {
+    "$NITRO_BIN/pg_ctl" -D "$(data)" -l "$NITRO_TMP/$node.log" -t 300 -w start > "$NITRO_TMP/pg_ctl.out" ||
+        { cat "$NITRO_TMP/pg_ctl.out"; fail "server $node does not start"; }
+}
+stop() {
+    "$NITRO_BIN/pg_ctl" -D "$(data)" -t 300 -w -m "${1:-fast}" stop > "$NITRO_TMP/pg_ctl.out" ||
+        { cat "$NITRO_TMP/pg_ctl.out"; fail "server $node does not stop"; }
+}
+restart() { stop "${1:-fast}"; start; }
+postmaster() { head -n 1 "$(data)/postmaster.pid"; }
+crash() {
+    local p children
+    p=$(postmaster) children=$(ps -o pid= --ppid "$p")
+    # Stopped first, so that it neither reaps nor starts children while all are killed.
+    kill -STOP "$p"
+    # shellcheck disable=SC2086
+    kill -KILL "$p" $children 2> /dev/null || true
+    for p in $p $children; do while kill -0 "$p" 2> /dev/null; do sleep 0.02; done; done
+    rm -f "$(data)/postmaster.pid"
+}
+# The server restarts all its processes when one died: wait until it answers anew.
+kill_backend() {
+    local before
+    before=$(grep -c 'ready to accept connections' "$NITRO_TMP/$node.log")
+    kill -KILL "$1" 2> /dev/null || return 1
+    for _ in $(seq 600); do
+        if [ "$(grep -c 'ready to accept connections' "$NITRO_TMP/$node.log")" -gt "$before" ]; then return; fi
+        sleep 0.1
+    done
+    fail "no recovery within a minute after backend $1 was killed"
+}
+
+# --- statements --------------------------------------------------------------------------------------
+PSQL=(psql -X -A -t -q)
+sql() { "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 <<< "$*" || fail "statement failed: $*"; }
+sql_fails() {
+    local out
+    if out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "$*" 2>&1); then
+        fail "should have failed: $*"
+    fi
+    sed -n 's/^[A-Z]*: *\([0-9A-Z]\{5\}: .*\)/\1/p' <<< "$out"
+}
+wait_until() {
+    for _ in $(seq 600); do
+        [ "$("${PSQL[@]}" -p "$(port)" -c "$*" 2> /dev/null)" != t ] || return 0
+        sleep 0.1
+    done
+    fail "still not true after a minute: $*"
+}
+assert_eq() { [ "$2" = "$3" ] || fail "$1: got"$'\n'"$2"$'\n'"instead of"$'\n'"$3"; }
+
+# --- long-lived sessions -----------------------------------------------------------------------------
+declare -A session_in session_out session_pid
+session() {
+    local f=$NITRO_TMP/session.$1 in out
+    mkfifo "$f.in" "$f.out"
+    # The fifos are opened read-write here: no open can block, and no end of file comes in between.
+    exec {in}<> "$f.in" {out}<> "$f.out"
+    rm "$f.in" "$f.out"
+    "${PSQL[@]}" -p "$(port)" <&"$in" >&"$out" 2>&1 {in}>&- {out}>&- &
+    session_pid[$1]=$! session_in[$1]=$in session_out[$1]=$out
+    ask "$1" "SELECT" > /dev/null
+}
+tell() { printf '%s\n;\n\\echo :end:\n' "$2" >&"${session_in[$1]}"; }
+answer() {
+    local line
+    while IFS= read -r -t "${ANSWER_TIMEOUT:-60}" -u "${session_out[$1]}" line || fail "session $1 does not answer"; do
+        [ "$line" != :end: ] || return 0
+        printf '%s\n' "$line"
+    done
+}
+ask() { tell "$1" "$2"; answer "$1"; }
+end() {
+    local in=${session_in[$1]} out=${session_out[$1]}
+    printf '\\q\n' >&"$in"; wait "${session_pid[$1]}" 2> /dev/null || true
+    exec {in}>&- {out}>&-
+    unset "session_in[$1]" "session_out[$1]" "session_pid[$1]"
+}
+
+# Whatever happens, no process outlives the test.
+cleanup() {
+    local status=$? d p
+    trap - EXIT INT TERM
+    for p in "${session_pid[@]}" $(jobs -p); do kill "$p" 2> /dev/null || true; done
+    for d in "$NITRO_TMP"/*.data; do
+        [ ! -f "$d/postmaster.pid" ] || "$NITRO_BIN/pg_ctl" -D "$d" -m immediate -w stop > /dev/null 2>&1 || true
+    done
+    [ $status = 0 ] || note "seed: NITRO_SEED=$NITRO_SEED"
+    exit $status
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM

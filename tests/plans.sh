@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Plans over a restart: queries run without an index until it is ready, and a cached plan goes back to it.
+. "$(dirname "$0")/lib.sh"
+new_server
+sql "CREATE TABLE t AS SELECT i AS a, i % 1000 AS b FROM generate_series(1, 200000) i;
+     CREATE INDEX t_a ON t USING nitro (a); CREATE INDEX t_b ON t (b); VACUUM ANALYZE t;
+     CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1000 / \$1; END';
+     CREATE TABLE f AS SELECT i AS a FROM generate_series(1, 100) i;
+     CREATE INDEX f_slow ON f USING nitro (slow(a)); VACUUM ANALYZE f"
+uses() { [[ $(ask s "EXPLAIN (COSTS OFF) EXECUTE q(1)") == *t_a* ]]; }
+prepare() {
+    session s
+    ask s "SET plan_cache_mode = force_generic_plan; PREPARE q(int) AS SELECT a FROM t WHERE a = \$1" > /dev/null
+}
+prepare
+uses || fail "the index is not used: $(ask s "EXPLAIN EXECUTE q(1)")"
+end s
+
+restart immediate
+# Kept from being built: the worker waits behind this lock, and queries must not.
+session lock
+ask lock "BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; COMMIT; SET nitro.enable_scan = off" > /dev/null
+prepare
+ask s "EXPLAIN (COSTS OFF) EXECUTE q" > /dev/null
+assert_eq "an answer without the index" "$(ask s "EXECUTE q(77)")" 77
+wait_until "SELECT count(*) = 1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a' AND state = 'ready'"
+# The plan was marked transient: it is made again once the oldest transaction has changed.
+back() { for _ in $(seq 50); do sql "CREATE TEMP TABLE x (i int)"; ! uses || return 0; sleep 0.1; done; return 1; }
+back || fail "the cached plan does not return to the index"
+assert_eq "an answer by the index" "$(ask s "EXECUTE q(77)")" 77
+assert_eq "entries" "$(sql "SELECT entries FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a'")" 200000
+assert_eq "verified" "$(sql "SELECT nitro_verify('t_a', true)")" 200000
+end s
+
+# An index that cannot be built any more is failed and stays out of the way. nitro_verify tells why.
+sql "CREATE OR REPLACE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1000 / (\$1 - 50); END'"
+restart immediate
+sql "SET enable_seqscan = off; EXPLAIN SELECT * FROM f WHERE slow(a) = 3" > /dev/null
+wait_until "SELECT count(*) = 1 FROM pg_stat_nitro_indexes WHERE indexrelname = 'f_slow' AND state = 'failed'"
+[[ $(sql "SET enable_seqscan = off; EXPLAIN SELECT * FROM f WHERE slow(a) = 3") != *f_slow* ]] || fail "a failed index was planned"
+[[ $(sql_fails "SELECT nitro_verify('f_slow')") == 22012* ]] || fail "not the original error"
+sql "CREATE OR REPLACE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1000 / \$1; END'; REINDEX INDEX f_slow"
+[[ $(sql "SET enable_seqscan = off; EXPLAIN SELECT * FROM f WHERE slow(a) = 3") == *f_slow* ]] || fail "REINDEX does not help"
+
+# A temporary index is out of a worker's reach: it is never hidden.
+session tmp
+ask tmp "CREATE TEMP TABLE v AS SELECT generate_series(1, 1000) a; CREATE INDEX v_a ON v USING nitro (a); SET enable_seqscan = off" > /dev/null
+[[ $(ask tmp "EXPLAIN SELECT * FROM v WHERE a = 5") == *v_a* ]] || fail "a temporary index is hidden"
+assert_eq "temporary" "$(ask tmp "SELECT nitro_verify('v_a', true)")" 1000
+end tmp
