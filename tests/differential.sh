@@ -73,7 +73,7 @@ for ((round = 1; round < 4 || SECONDS < duration; round++)); do
     pids=()
     for w in $(seq $writers); do
         f=$NITRO_TMP/writer.$w
-        awk -v seed=$((NITRO_SEED * 1000 + round * 10 + w)) -v n=$((${LONG:+4}00 + 300)) -v top="$top" -f "$here/actions.awk" > "$f.sql"
+        awk -v seed=$((NITRO_SEED * 1000 + round * 10 + w)) -v n=$((${LONG:+4}00 + 300)) -v top="$top" -v copies="$f.copy" -f "$here/actions.awk" > "$f.sql"
         "${PSQL[@]}" -p "$(port)" -f "$f.sql" > "$f.out" 2>&1 & pids+=($!)
     done
     RANDOM=$(((NITRO_SEED + round * 7) % 32768))
