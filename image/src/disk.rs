@@ -1,0 +1,88 @@
+//! The little of a file system that images need, as a trait: tests put a disk behind it that
+//! crashes, fills up and fails.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// A file system.
+///
+/// What a file holds is durable after [`sync`](Disk::sync) of that file, which names a folder holds
+/// after [`sync_dir`](Disk::sync_dir) of that folder; a crash before that may lose, or keep, any
+/// of it. A rename is atomic.
+pub trait Disk: Sync {
+    /// A file being written.
+    type File: Write + Send;
+    /// A file being read.
+    type Input: Read + Send;
+
+    /// Makes a folder; an error if there is one.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Opens an empty file for writing; one that exists is emptied.
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    /// Makes the contents of a file durable.
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+    /// Makes the names in a folder durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file another name in its folder, replacing the file that has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file; [`IsADirectory`](io::ErrorKind::IsADirectory) if it is none.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes an empty folder.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+    /// The names in a folder, in any order; names that are not text left out.
+    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
+    /// Opens a file for reading, and says how long it is.
+    fn open(&self, path: &Path) -> io::Result<(Self::Input, u64)>;
+}
+
+/// The file system of the machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    type File = File;
+    type Input = File;
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        File::create(path)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path)? {
+            names.extend(entry?.file_name().into_string());
+        }
+        Ok(names)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok((file, length))
+    }
+}

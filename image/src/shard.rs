@@ -1,0 +1,228 @@
+//! A shard: one file with the entries of one key range, in ascending order.
+//!
+//! The file is a header, frames of compressed entries, and a closing frame with the totals. *One*
+//! checksum runs through all of it, and every frame carries the value so far: a frame is good only
+//! if everything before it is what the writer wrote, so frames that are lost, repeated, swapped or
+//! taken from another shard are noticed at once. The closing frame makes a file that was cut
+//! between two frames incomplete. The manifest repeats the final checksum, which ties the shard to
+//! the one image it was written for.
+//!
+//! Inside a frame keys are front-coded: what a key shares with the one before is not repeated. A
+//! frame starts afresh, so nothing but the checksum reaches across frames.
+
+mod reader;
+mod writer;
+
+use std::fmt;
+
+pub use reader::ShardReader;
+pub use writer::ShardWriter;
+
+use crate::Damage;
+
+/// Longest key.
+pub const MAX_KEY: usize = 16320;
+
+/// TIDs are numbers of this many bits.
+pub const TID_BITS: u32 = 48;
+
+/// A frame is full when its entries take this many bytes before compression: large enough for
+/// sequential I/O and for the compressor, small enough for the second-level cache.
+const FRAME: usize = 256 << 10;
+
+/// Most bytes that one entry takes: three varints and a key.
+const MAX_ENTRY: usize = 3 + 3 + 7 + MAX_KEY;
+
+/// Most bytes of entries in a frame. Larger lengths in a file are refused before memory is
+/// allocated for them.
+const MAX_RAW: usize = FRAME + MAX_ENTRY;
+
+/// Most bytes of a compressed frame; what Snappy promises for incompressible input.
+const MAX_PACKED: usize = 32 + MAX_RAW + MAX_RAW / 6;
+
+const MAGIC: [u8; 8] = *b"NitroShd";
+const VERSION: u32 = 1;
+
+/// Which shard of which image. It is in the header, so that a file in the wrong place is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardId {
+    /// OID of the database.
+    pub database: u32,
+    /// Incarnation of the index.
+    pub incarnation: u128,
+    /// Generation of the image.
+    pub generation: u64,
+    /// Number of the shard, from 0.
+    pub shard: u32,
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ShardId { database, incarnation, generation, shard } = self;
+        write!(f, "{database}/{incarnation:032x}/{generation}/shard-{shard}")
+    }
+}
+
+/// What the manifest remembers of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSummary {
+    /// Number of entries.
+    pub entries: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// The running checksum at the end of the file.
+    pub crc: u32,
+}
+
+/// The running checksum `crc`, continued over `bytes`.
+fn checksum(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// The head of the file: magic, version, the parts of the id, checksum; integers little-endian.
+const HEADER: usize = 48;
+
+fn encode_header(id: &ShardId) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header[12..16].copy_from_slice(&id.database.to_le_bytes());
+    header[16..32].copy_from_slice(&id.incarnation.to_le_bytes());
+    header[32..40].copy_from_slice(&id.generation.to_le_bytes());
+    header[40..44].copy_from_slice(&id.shard.to_le_bytes());
+    let crc = checksum(0, &header[..44]);
+    header[44..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+fn decode_header(header: &[u8; HEADER]) -> Result<ShardId, Damage> {
+    if header[..8] != MAGIC {
+        return Err(Damage::Magic);
+    }
+    match u32_at(header, 8) {
+        VERSION => {}
+        version => return Err(Damage::Newer(version)),
+    }
+    if u32_at(header, 44) != checksum(0, &header[..44]) {
+        return Err(Damage::Header);
+    }
+    let (low, high) = (u64_at(header, 16), u64_at(header, 24));
+    Ok(ShardId {
+        database: u32_at(header, 12),
+        incarnation: u128::from(high) << 64 | u128::from(low),
+        generation: u64_at(header, 32),
+        shard: u32_at(header, 40),
+    })
+}
+
+/// The head of a frame, in front of `packed` bytes. `crc` is the running checksum over the file
+/// up to the end of the frame, checksums left out.
+///
+/// The closing frame has no entries; its bytes are not compressed: [`Totals`].
+#[derive(Clone, Copy)]
+struct Frame {
+    raw: u32,
+    packed: u32,
+    entries: u32,
+    crc: u32,
+}
+
+impl Frame {
+    const SIZE: usize = 16;
+
+    /// The head of a frame with these bytes, when `crc` is the running checksum in front of it.
+    fn new(raw: usize, entries: u32, packed: &[u8], crc: u32) -> Frame {
+        let mut frame = Frame { raw: raw as u32, packed: packed.len() as u32, entries, crc: 0 };
+        frame.crc = frame.continued(crc, packed);
+        frame
+    }
+
+    fn continued(&self, crc: u32, packed: &[u8]) -> u32 {
+        checksum(checksum(crc, &self.encode()[..12]), packed)
+    }
+
+    fn encode(&self) -> [u8; Frame::SIZE] {
+        let mut bytes = [0; Frame::SIZE];
+        for (at, field) in [self.raw, self.packed, self.entries, self.crc].into_iter().enumerate() {
+            bytes[4 * at..4 * at + 4].copy_from_slice(&field.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; Frame::SIZE]) -> Frame {
+        Frame {
+            raw: u32_at(bytes, 0),
+            packed: u32_at(bytes, 4),
+            entries: u32_at(bytes, 8),
+            crc: u32_at(bytes, 12),
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.raw == 0
+    }
+}
+
+/// The bytes of the closing frame: how many entries and frames came before it.
+#[derive(Clone, Copy, Default)]
+struct Totals {
+    entries: u64,
+    frames: u64,
+}
+
+impl Totals {
+    const SIZE: usize = 16;
+
+    fn encode(&self) -> [u8; Totals::SIZE] {
+        let mut bytes = [0; Totals::SIZE];
+        bytes[..8].copy_from_slice(&self.entries.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.frames.to_le_bytes());
+        bytes
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes[at..at + 4].iter().rev().fold(0, |value, byte| value << 8 | u32::from(*byte))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at + 4)) << 32 | u64::from(u32_at(bytes, at))
+}
+
+/// Appends `value`, seven bits a byte, lowest first; all bytes but the last have the top bit set.
+#[inline]
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Takes a number off the front of `bytes`; `None` if there is none or it has more than 63 bits.
+#[inline]
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..63).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// Signed numbers close to zero become small unsigned ones.
+#[inline]
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+#[inline]
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}

@@ -1,0 +1,310 @@
+//! The folder of all images, and what is durable in it when.
+//!
+//! ```text
+//! <root>/<database>/<incarnation, 32 hex digits>/<generation>/{shard-0, shard-1, ..., manifest}
+//! ```
+//!
+//! A generation is an image if and only if it has a manifest. These hold at every moment, also
+//! after a crash of the machine:
+//!
+//! - **S1** A manifest that can be read names only shards that are complete and durable. Therefore
+//!   a commit syncs the shards, then the folder with their names, and only then gives the manifest
+//!   its name; a removal takes the manifest away, durably, before the first shard.
+//! - **S2** From the first commit on, a crash leaves at least one image that was committed; once
+//!   the commit of generation g has returned, it leaves g or a newer one. Therefore folders are
+//!   durable before anything in them, a manifest is replaced only by a rename, the rename is
+//!   durable before a commit returns, and only then an old generation goes.
+//! - **S3** Once a discard has returned, no image from before can be read while the machine runs.
+//!   Therefore a discard ends with the removal of the incarnation's folder, which the file system
+//!   refuses until it is empty: a draft that raced with it has lost its folder too and cannot
+//!   commit. A discard is not durable, and gives S1 and S2 up: a crash may bring back all of an
+//!   image (which is right again, since the WAL after it is read) or parts, which are [`Damage`].
+//!
+//! Errors keep S1 to S3. What a failed operation leaves behind is at worst an orphan for
+//! [`sweep`](Store::sweep). The caller sees to it that one incarnation has one draft, refresh or
+//! sweep at a time; everything else may run beside them.
+
+mod draft;
+
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+pub use draft::{Draft, ShardFile};
+
+use crate::{Damage, Disk, MAX_MANIFEST, Manifest, RealDisk, ShardReader};
+
+const MANIFEST: &str = "manifest";
+const TEMPORARY: &str = "manifest.tmp";
+
+/// How many generations are kept: should the newest be damaged, there is another.
+const KEPT: usize = 2;
+
+/// How often a discard starts anew because a draft makes files while it removes them. A draft has
+/// one folder and ends when that is gone, so even the second attempt is rare.
+const ATTEMPTS: usize = 100;
+
+/// The folder of all images.
+pub struct Store<D = RealDisk> {
+    disk: D,
+    root: PathBuf,
+}
+
+impl<D: Disk> Store<D> {
+    /// The images below `root`, which need not exist yet.
+    pub fn new(disk: D, root: impl Into<PathBuf>) -> Store<D> {
+        Store { disk, root: root.into() }
+    }
+
+    /// Starts a new image. Nothing can be read of it before it is committed.
+    pub fn begin(&self, database: u32, incarnation: u128) -> io::Result<Draft<'_, D>> {
+        let folder = self.incarnation_folder(database, incarnation);
+        for folder in [&self.root, &self.database_folder(database), &folder] {
+            match self.disk.create_dir(folder) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            // Also if it exists: whoever made it may have been killed before this.
+            self.disk.sync_dir(parent(folder))?;
+        }
+        let generation = self.generations(&folder)?.first().map_or(1, |newest| newest + 1);
+        self.disk.create_dir(&folder.join(generation.to_string()))?;
+        let draft = Draft::new(self, database, incarnation, generation);
+        self.disk.sync_dir(&folder)?;
+        Ok(draft)
+    }
+
+    /// Replaces the manifest of an image, when its shards are still right.
+    pub fn refresh(&self, manifest: &Manifest) -> io::Result<()> {
+        let folder = self.folder_of(manifest);
+        // Not for an image that was discarded meanwhile.
+        let current = self.manifest(manifest.database, manifest.incarnation, manifest.generation);
+        match current.map_err(io::Error::other)? {
+            Some(current) if current.shards == manifest.shards => {
+                self.write_manifest(&folder, manifest)
+            }
+            Some(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the shards differ")),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// The images of an index, newest first.
+    pub fn images(&self, database: u32, incarnation: u128) -> Vec<Result<Manifest, Damage>> {
+        match self.generations(&self.incarnation_folder(database, incarnation)) {
+            Ok(generations) => generations
+                .into_iter()
+                .filter_map(|generation| {
+                    self.manifest(database, incarnation, generation).transpose()
+                })
+                .collect(),
+            Err(error) => vec![Err(error.into())],
+        }
+    }
+
+    /// Opens a shard of an image. One of the wrong length is refused before any of it is read.
+    pub fn open_shard(
+        &self,
+        manifest: &Manifest,
+        shard: u32,
+    ) -> Result<ShardReader<D::Input>, Damage> {
+        let missing = Damage::Missing { shard };
+        let Some(summary) = manifest.shards.get(shard as usize) else { return Err(missing) };
+        let path = self.folder_of(manifest).join(shard_name(shard));
+        let Some((file, length)) = present(self.disk.open(&path))? else { return Err(missing) };
+        if length < summary.bytes {
+            return Err(Damage::Truncated);
+        } else if length > summary.bytes {
+            return Err(Damage::Trailing);
+        }
+        ShardReader::new(file, manifest.shard_id(shard), summary)
+    }
+
+    /// Forgets all images of an index (S3). On an error some may be left: call it again.
+    pub fn discard(&self, database: u32, incarnation: u128) -> io::Result<()> {
+        let folder = self.incarnation_folder(database, incarnation);
+        let attempt = || {
+            for generation in self.generations(&folder)? {
+                self.remove_file(&folder.join(generation.to_string()).join(MANIFEST))?;
+            }
+            self.remove_tree(&folder)
+        };
+        self.repeated(attempt)
+    }
+
+    /// The databases that have a folder.
+    pub fn databases(&self) -> io::Result<Vec<u32>> {
+        let names = self.list(&self.root)?;
+        Ok(names.iter().filter_map(|name| canonical(name, u32::to_string)).collect())
+    }
+
+    /// The incarnations of a database that have a folder.
+    pub fn incarnations(&self, database: u32) -> io::Result<Vec<u128>> {
+        let names = self.list(&self.database_folder(database))?;
+        Ok(names
+            .iter()
+            .filter_map(|name| u128::from_str_radix(name, 16).ok().filter(|id| hex(*id) == *name))
+            .collect())
+    }
+
+    /// Removes what is no image or not needed: generations without a manifest other than
+    /// `in_progress`, temporary files, and all images but the newest two.
+    pub fn sweep(
+        &self,
+        database: u32,
+        incarnation: u128,
+        in_progress: Option<u64>,
+    ) -> io::Result<()> {
+        let folder = self.incarnation_folder(database, incarnation);
+        let mut images = 0;
+        for generation in self.generations(&folder)? {
+            if Some(generation) == in_progress {
+                continue;
+            }
+            let folder = folder.join(generation.to_string());
+            let names = self.list(&folder)?;
+            if images < KEPT && names.iter().any(|name| name == MANIFEST) {
+                images += 1;
+                self.remove_file(&folder.join(TEMPORARY))?;
+            } else {
+                self.remove_generation(&folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the folder of a database. Its images cannot be read afterwards.
+    pub fn remove_database(&self, database: u32) -> io::Result<()> {
+        for incarnation in self.incarnations(database)? {
+            self.discard(database, incarnation)?;
+        }
+        self.repeated(|| self.remove_tree(&self.database_folder(database)))
+    }
+
+    /// Runs a removal again when new files came up behind it.
+    fn repeated(&self, removal: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        for _ in 1..ATTEMPTS {
+            match removal() {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                other => return other,
+            }
+        }
+        removal()
+    }
+
+    fn database_folder(&self, database: u32) -> PathBuf {
+        self.root.join(database.to_string())
+    }
+
+    fn incarnation_folder(&self, database: u32, incarnation: u128) -> PathBuf {
+        self.database_folder(database).join(hex(incarnation))
+    }
+
+    fn folder_of(&self, manifest: &Manifest) -> PathBuf {
+        self.incarnation_folder(manifest.database, manifest.incarnation)
+            .join(manifest.generation.to_string())
+    }
+
+    /// The generations of an incarnation, newest first, with or without a manifest.
+    fn generations(&self, folder: &Path) -> io::Result<Vec<u64>> {
+        let names = self.list(folder)?;
+        let mut generations: Vec<u64> =
+            names.iter().filter_map(|name| canonical(name, u64::to_string)).collect();
+        generations.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(generations)
+    }
+
+    /// Reads the manifest of a generation, if it has one.
+    fn manifest(
+        &self,
+        database: u32,
+        incarnation: u128,
+        generation: u64,
+    ) -> Result<Option<Manifest>, Damage> {
+        let folder = self.incarnation_folder(database, incarnation);
+        let path = folder.join(generation.to_string()).join(MANIFEST);
+        let Some((file, _)) = present(self.disk.open(&path))? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut bytes)?;
+        let manifest = Manifest::decode(&bytes)?;
+        match self.folder_of(&manifest).join(MANIFEST) == path {
+            true => Ok(Some(manifest)),
+            false => Err(Damage::Misplaced),
+        }
+    }
+
+    /// Makes or replaces a manifest, durably and at once.
+    fn write_manifest(&self, folder: &Path, manifest: &Manifest) -> io::Result<()> {
+        let bytes = manifest.encode();
+        if bytes.len() > MAX_MANIFEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the manifest is too long"));
+        }
+        let temporary = folder.join(TEMPORARY);
+        let mut file = self.disk.create(&temporary)?;
+        file.write_all(&bytes)?;
+        self.disk.sync(&file)?;
+        self.disk.rename(&temporary, &folder.join(MANIFEST))?;
+        self.disk.sync_dir(folder)
+    }
+
+    /// Removes a generation so that S1 holds all the time.
+    fn remove_generation(&self, folder: &Path) -> io::Result<()> {
+        if present(self.disk.remove_file(&folder.join(MANIFEST)))?.is_some() {
+            self.disk.sync_dir(folder)?;
+        }
+        self.remove_tree(folder)
+    }
+
+    /// Removes a file, or a folder with all that is in it. Links are not followed.
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        match self.remove_file(path) {
+            // Not every system says that it is a folder.
+            Err(error) if is_folder(&error) => {}
+            other => return other,
+        }
+        for name in self.list(path)? {
+            self.remove_tree(&path.join(name))?;
+        }
+        present(self.disk.remove_dir(path)).map(|_| ())
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        present(self.disk.remove_file(path)).map(|_| ())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        Ok(present(self.disk.list(path))?.unwrap_or_default())
+    }
+}
+
+fn is_folder(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::PermissionDenied)
+}
+
+fn shard_name(shard: u32) -> String {
+    format!("shard-{shard}")
+}
+
+fn hex(incarnation: u128) -> String {
+    format!("{incarnation:032x}")
+}
+
+/// The number that is written like this; a folder named 01 is not ours.
+fn canonical<T: std::str::FromStr>(name: &str, print: impl Fn(&T) -> String) -> Option<T> {
+    name.parse().ok().filter(|number| print(number) == name)
+}
+
+/// The folder that a path is in, also for a relative one.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// `None` for what does not exist.
+fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
