@@ -28,7 +28,16 @@ CREATE FUNCTION nitro_index_stats(
     OUT scans bigint,
     OUT builder_pid integer,
     OUT heap_blocks_walked bigint,
-    OUT build_ms bigint)
+    OUT build_ms bigint,
+    OUT image_lsn bigint,
+    OUT image_time timestamptz,
+    OUT image_entries bigint,
+    OUT image_bytes bigint,
+    OUT progress_pid integer,
+    OUT progress_command text,
+    OUT progress_total bigint,
+    OUT progress_done bigint,
+    OUT progress_bytes bigint)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_index_stats_wrapper';
@@ -56,7 +65,11 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.scans,
            s.builder_pid,
            s.heap_blocks_walked,
-           s.build_ms
+           s.build_ms,
+           '0/0'::pg_lsn + s.image_lsn AS image_lsn,
+           s.image_time,
+           s.image_entries,
+           s.image_bytes
     FROM nitro_index_stats() s
          LEFT JOIN pg_class c ON c.oid = s.indexrelid
          LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -64,6 +77,21 @@ CREATE VIEW pg_stat_nitro_indexes AS
          LEFT JOIN pg_class t ON t.oid = i.indrelid;
 COMMENT ON VIEW pg_stat_nitro_indexes IS 'nitro indexes of the current database that this server knows';
 GRANT SELECT ON pg_stat_nitro_indexes TO PUBLIC;
+
+CREATE VIEW pg_stat_progress_nitro AS
+    SELECT s.progress_pid AS pid,
+           current_database() AS datname,
+           i.indrelid AS relid,
+           s.indexrelid AS index_relid,
+           s.progress_command AS command,
+           s.progress_total AS entries_total,
+           s.progress_done AS entries_done,
+           s.progress_bytes AS bytes_written
+    FROM nitro_index_stats() s
+         LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
+    WHERE s.progress_pid IS NOT NULL;
+COMMENT ON VIEW pg_stat_progress_nitro IS 'images of nitro indexes that are being written or read now';
+GRANT SELECT ON pg_stat_progress_nitro TO PUBLIC;
 
 CREATE FUNCTION nitro_memory_stats(
     OUT total bigint,
@@ -92,3 +120,9 @@ CREATE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT fals
     AS 'MODULE_PATHNAME', 'nitro_verify_wrapper';
 COMMENT ON FUNCTION nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
 
+-- Images: the function makes those of tables that the caller owns, or refuses.
+
+CREATE FUNCTION nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
+COMMENT ON FUNCTION nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';

@@ -32,11 +32,14 @@ pub unsafe fn locator(rel: pg_sys::Relation) -> Locator {
 }
 
 #[cfg(feature = "pg15")]
-type CoreLocator = pg_sys::RelFileNode;
+/// The server's own locator.
+pub type CoreLocator = pg_sys::RelFileNode;
 #[cfg(not(feature = "pg15"))]
-type CoreLocator = pg_sys::RelFileLocator;
+/// The server's own locator.
+pub type CoreLocator = pg_sys::RelFileLocator;
 
-fn from_core(l: &CoreLocator) -> Locator {
+/// The server's locator as ours.
+pub fn from_core(l: &CoreLocator) -> Locator {
     #[cfg(feature = "pg15")]
     return Locator {
         tablespace: l.spcNode.to_u32(),
@@ -131,7 +134,8 @@ pub fn wait_event(name: &'static CStr, slot: usize) -> u32 {
     #[cfg(not(any(feature = "pg15", feature = "pg16")))]
     {
         use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-        static KNOWN: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+        static KNOWN: [AtomicU32; crate::wait::NAMES.len()] =
+            [const { AtomicU32::new(0) }; crate::wait::NAMES.len()];
         let known = KNOWN[slot].load(Relaxed);
         if known != 0 {
             return known;
@@ -317,6 +321,178 @@ pub unsafe fn die_on_sigterm() {
         pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
         #[cfg(not(feature = "pg18"))]
         pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
+    }
+}
+
+/// The block of a main fork that a decoded WAL record refers to under `id`.
+///
+/// # Safety
+/// `state` must have decoded a record.
+pub unsafe fn wal_block(
+    state: *mut pg_sys::XLogReaderState,
+    id: u8,
+) -> Option<(Locator, pg_sys::BlockNumber)> {
+    // SAFETY: the out parameters are written when there is such a reference.
+    unsafe {
+        let mut locator = CoreLocator::default();
+        let (mut fork, mut block) = (0, 0);
+        pg_sys::XLogRecGetBlockTagExtended(
+            state,
+            id,
+            &mut locator,
+            &mut fork,
+            &mut block,
+            std::ptr::null_mut(),
+        )
+        .then_some(())?;
+        (fork == pg_sys::ForkNumber::MAIN_FORKNUM).then(|| (from_core(&locator), block))
+    }
+}
+
+/// The macro `PageGetLSN`.
+///
+/// # Safety
+/// `buffer` must be pinned and locked.
+pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
+    // SAFETY: by contract.
+    let lsn = unsafe {
+        let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
+        (*page).pd_lsn
+    };
+    u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff)
+}
+
+/// Creates and acquires a persistent physical replication slot.
+///
+/// # Safety
+/// No slot may be acquired.
+pub unsafe fn create_slot(name: &CStr) {
+    let kept = pg_sys::ReplicationSlotPersistency::RS_PERSISTENT;
+    // SAFETY: by contract; the server copies the name.
+    unsafe {
+        #[cfg(any(feature = "pg15", feature = "pg16"))]
+        pg_sys::ReplicationSlotCreate(name.as_ptr(), false, kept, false);
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        pg_sys::ReplicationSlotCreate(name.as_ptr(), false, kept, false, false, false);
+    }
+}
+
+/// Acquires a replication slot; ERROR if it is in use.
+///
+/// # Safety
+/// No slot may be acquired.
+pub unsafe fn acquire_slot(name: &CStr) {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(feature = "pg18")]
+        pg_sys::ReplicationSlotAcquire(name.as_ptr(), true, true);
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::ReplicationSlotAcquire(name.as_ptr(), true);
+    }
+}
+
+/// Drops a replication slot, also one that was invalidated; ERROR if it is in use.
+///
+/// # Safety
+/// No slot may be acquired.
+pub unsafe fn drop_slot(name: &CStr) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::ReplicationSlotDrop(name.as_ptr(), true) };
+}
+
+/// Whether the server has invalidated a slot.
+///
+/// # Safety
+/// `slot` must be a slot of the server's array.
+pub unsafe fn slot_is_lost(slot: *mut pg_sys::ReplicationSlot) -> bool {
+    // SAFETY: by contract; the mutex guards the words.
+    unsafe {
+        pg_sys::SpinLockAcquire(&raw mut (*slot).mutex);
+        #[cfg(feature = "pg15")]
+        let lost = (*slot).data.restart_lsn == 0 && (*slot).data.invalidated_at != 0;
+        #[cfg(not(feature = "pg15"))]
+        let lost = (*slot).data.invalidated != 0;
+        pg_sys::SpinLockRelease(&raw mut (*slot).mutex);
+        lost
+    }
+}
+
+/// Whether the server has been shut down cleanly (and nothing has been written since).
+pub fn was_shut_down() -> bool {
+    let mut intact = false;
+    // SAFETY: reads the control file of the data directory.
+    unsafe {
+        let control = pg_sys::get_controlfile(pg_sys::DataDir, &mut intact);
+        intact && (*control).state == pg_sys::DBState::DB_SHUTDOWNED
+    }
+}
+
+/// Whether somebody waits for, or has, a lock on the current database that ends its use: DROP
+/// DATABASE and what copies or moves one.
+pub fn database_is_wanted() -> bool {
+    // SAFETY: a lock that is taken only if it can be had at once, and given back.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: 0,
+            locktag_field2: pg_sys::DatabaseRelationId.to_u32(),
+            locktag_field3: pg_sys::MyDatabaseId.to_u32(),
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        let mode = pg_sys::RowExclusiveLock as i32;
+        let free = pg_sys::LockAcquire(&tag, mode, false, true)
+            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL;
+        if free {
+            pg_sys::LockRelease(&tag, mode, false);
+        }
+        !free
+    }
+}
+
+/// Lets SIGHUP be noticed: see [`reload_if_asked`].
+///
+/// # Safety
+/// Before signals are unblocked.
+pub unsafe fn reload_on_sighup() {
+    unsafe extern "C-unwind" {
+        fn SignalHandlerForConfigReload(signal: core::ffi::c_int);
+    }
+    // SAFETY: installs the server's handler, as in `die_on_sigterm`.
+    unsafe {
+        #[cfg(feature = "pg18")]
+        pg_sys::pqsignal_be(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
+    }
+}
+
+/// Reads the configuration again if SIGHUP asked for it.
+pub fn reload_if_asked() {
+    // SAFETY: the flag is set by the handler; reading the file is allowed in a main loop.
+    unsafe {
+        if pg_sys::ConfigReloadPending != 0 {
+            pg_sys::ConfigReloadPending = 0;
+            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
+        }
+    }
+}
+
+/// Whether the server has a database with this OID.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn database_exists(database: u32) -> bool {
+    let none = pg_sys::Datum::from(0);
+    // SAFETY: a lookup in a shared catalogue.
+    unsafe {
+        pg_sys::SearchSysCacheExists(
+            pg_sys::SysCacheIdentifier::DATABASEOID as i32,
+            pg_sys::Oid::from(database).into(),
+            none,
+            none,
+            none,
+        )
     }
 }
 

@@ -19,6 +19,7 @@ use pgrx::prelude::*;
 
 use crate::compat::Locator;
 use crate::error::Failure;
+use crate::image::ImageState;
 
 /// What an index in memory is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +33,10 @@ pub enum State {
     Ready = 2,
     /// A row cannot be indexed, or memory ran out. As unbuilt, but not retried on its own.
     Failed = 3,
+    /// An image is being read into memory that is not the index' yet. As unbuilt.
+    Loading = 4,
+    /// The image is in; blocks that have changed since are looked at. Inserts publish.
+    CatchingUp = 5,
 }
 
 impl State {
@@ -40,6 +45,8 @@ impl State {
             1 => State::Building,
             2 => State::Ready,
             3 => State::Failed,
+            4 => State::Loading,
+            5 => State::CatchingUp,
             _ => State::Unbuilt,
         }
     }
@@ -51,7 +58,14 @@ impl State {
             State::Building => "building",
             State::Ready => "ready",
             State::Failed => "failed",
+            State::Loading => "loading",
+            State::CatchingUp => "catching up",
         }
+    }
+
+    /// Whether new rows must get their entries.
+    pub fn publishes(self) -> bool {
+        matches!(self, State::Building | State::Ready | State::CatchingUp)
     }
 }
 
@@ -66,7 +80,7 @@ pub struct Entry {
     /// Next entry of the hash chain or of the free list, as index + 1.
     next: AtomicU32,
     state: AtomicU32,
-    /// Engine root; valid while the state is BUILDING or READY.
+    /// Engine root; valid while inserts publish.
     root: AtomicU32,
     database: AtomicU32,
     tablespace: AtomicU32,
@@ -74,7 +88,7 @@ pub struct Entry {
     incarnation: [AtomicU64; 2],
     /// OID of the index relation that attached last.
     pub relid: AtomicU32,
-    /// First heap block that a (re)build has not walked yet.
+    /// First heap block that a walk has not reached yet.
     pub next_block: AtomicU32,
     /// PID of the process that walks the heap, 0 when none does.
     pub builder: AtomicI32,
@@ -86,16 +100,29 @@ pub struct Entry {
     pub warned: AtomicU32,
     /// A query asked the background worker to build the index.
     pub requested: AtomicU32,
+    /// Its images on disk.
+    pub image: ImageState,
 }
 
 /// Header of the shared directory; buckets and entries follow.
 #[repr(C, align(128))]
 pub struct Directory {
     lock: *mut pg_sys::LWLock,
+    /// Facts about this server life, shared by all processes.
+    pub life: Life,
     capacity: u32,
     buckets: u32,
     free: AtomicU32,
     used: AtomicU32,
+}
+
+/// What the processes of one server life tell each other.
+#[derive(Default)]
+pub struct Life {
+    /// Process slots of the engine's area that threads have.
+    pub thread_slots: AtomicU64,
+    /// The replication slot as the keeper found it: see `image::slot`.
+    pub slot_found: AtomicU32,
 }
 
 /// Drops the directory lock when it goes out of scope; an ERROR releases LWLocks anyway.
@@ -129,6 +156,7 @@ impl Directory {
         unsafe {
             at.write(Directory {
                 lock,
+                life: Life::default(),
                 capacity: capacity as u32,
                 buckets: capacity as u32,
                 free: AtomicU32::new(0),
@@ -216,6 +244,7 @@ impl Directory {
         entry.scans.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);
+        entry.image.reset();
         let bucket = self.bucket(database, incarnation);
         entry.next.store(bucket.load(Relaxed), Relaxed);
         entry.in_use.store(1, Release);
@@ -265,6 +294,23 @@ impl Directory {
         }
     }
 
+    /// Who of a database is in a state.
+    pub fn incarnations<C: FromIterator<Incarnation>>(&self, database: u32, state: State) -> C {
+        let mut all = Vec::new();
+        self.for_each(|entry| {
+            if entry.database() == database && entry.state() == state {
+                all.push(entry.incarnation());
+            }
+        });
+        all.into_iter().collect()
+    }
+
+    /// Whether an index has an entry.
+    pub fn knows(&self, database: u32, incarnation: Incarnation) -> bool {
+        let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+        self.find(database, incarnation).is_some()
+    }
+
     /// Entries in use and room for entries.
     pub fn fill(&self) -> (u32, u32) {
         (self.used.load(Relaxed), self.capacity)
@@ -272,7 +318,8 @@ impl Directory {
 }
 
 impl Entry {
-    fn incarnation(&self) -> Incarnation {
+    /// Who the index is.
+    pub fn incarnation(&self) -> Incarnation {
         u128::from(self.incarnation[0].load(Relaxed))
             | u128::from(self.incarnation[1].load(Relaxed)) << 64
     }
@@ -330,6 +377,28 @@ impl Entry {
         self.root.store(index.root(), Relaxed);
         self.next_block.store(0, Relaxed);
         self.state.store(State::Building as u32, SeqCst);
+        fence(SeqCst);
+    }
+
+    /// Moves from UNBUILT to LOADING, which only says what is going on.
+    pub fn begin_loading(&self) {
+        self.state.store(State::Loading as u32, SeqCst);
+    }
+
+    /// Back to UNBUILT: the image was not usable, or reading it was interrupted.
+    pub fn stop_loading(&self) {
+        self.state.store(State::Unbuilt as u32, SeqCst);
+    }
+
+    /// Moves from LOADING to CATCHING UP with an engine index that has the entries of an image valid
+    /// as of `since`. From here on inserts publish; the completeness is that of `begin_building`, with
+    /// the end of the WAL read after this in the place of the heap.
+    pub fn begin_catching_up(&self, index: Index, since: u64, by_pages: bool) {
+        self.root.store(index.root(), Relaxed);
+        self.next_block.store(0, Relaxed);
+        self.image.catch_up_from.store(since, Relaxed);
+        self.image.by_pages.store(u32::from(by_pages), Relaxed);
+        self.state.store(State::CatchingUp as u32, SeqCst);
         fence(SeqCst);
     }
 

@@ -1,7 +1,7 @@
 //! Settings (`nitro.*`).
 
 use pgrx::prelude::*;
-use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
 /// Size of the shared area in MB.
 pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(1024);
@@ -10,12 +10,83 @@ pub static MAX_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(4096);
 /// Whether the planner may use nitro indexes.
 pub static ENABLE_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
+/// Whether images are made.
+pub static BACKUP: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Threads that write or read one image.
+pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
+/// Most MB per second that images are written with; 0 = no limit.
+pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(0);
+/// Whether a replication slot keeps the WAL that images need.
+pub static USE_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Most MB of WAL that the slot keeps.
+pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
+/// What a query does that would use an index whose image is not loaded yet.
+pub static WHEN_LOADING: GucSetting<WhenLoading> =
+    GucSetting::<WhenLoading>::new(WhenLoading::Wait);
+
+/// See [`WHEN_LOADING`].
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum WhenLoading {
+    /// It waits, or loads the image itself.
+    #[name = c"wait"]
+    Wait,
+    /// It is planned without the index.
+    #[name = c"skip"]
+    Skip,
+}
+
+/// A mechanism that is switched off, so that a test can see the answers go wrong without it.
+pub static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
+
+/// See [`BREAK`].
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum Mechanism {
+    /// Everything works.
+    #[name = c"none"]
+    None,
+    /// Inserts that began before an image do not look at their page (D3).
+    #[name = c"straddlers"]
+    Straddlers,
+    /// Entries of changed blocks are loaded from images (D5).
+    #[name = c"filter"]
+    Filter,
+    /// Changed blocks are not looked at again (D5).
+    #[name = c"reread"]
+    Reread,
+    /// VACUUM does not care about images that could still be loaded (D2b).
+    #[name = c"forget"]
+    Forget,
+    /// Pages without an LSN count as unchanged.
+    #[name = c"new_pages"]
+    NewPages,
+    /// Images of any state, history and definition of an index are taken (D4).
+    #[name = c"manifest"]
+    Manifest,
+}
+
 /// Defines the settings and reserves the prefix. A library that is loaded later than at server start
 /// cannot define settings of the postmaster, and has no use for them.
 pub fn register(preloading: bool) {
     if preloading {
         register_sizes();
+        register_images();
     }
+    GucRegistry::define_enum_guc(
+        c"nitro.when_loading",
+        c"What a query does while the image of an index is being loaded.",
+        c"\"wait\" waits for the index, \"skip\" plans the query without it.",
+        &WHEN_LOADING,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_enum_guc(
+        c"nitro.debug_break",
+        c"Switches off one of the mechanisms that answers depend on. Only for nitro's own tests.",
+        c"",
+        &BREAK,
+        GucContext::Sighup,
+        GucFlags::NO_SHOW_ALL,
+    );
     GucRegistry::define_bool_guc(
         c"nitro.enable_scan",
         c"Enables the planner's use of nitro indexes.",
@@ -48,5 +119,55 @@ fn register_sizes() {
         1_000_000,
         GucContext::Postmaster,
         GucFlags::default(),
+    );
+}
+
+/// Settings of what the background processes do.
+fn register_images() {
+    GucRegistry::define_bool_guc(
+        c"nitro.backup",
+        c"Writes images of nitro indexes at every checkpoint.",
+        c"From an image an index is back after a restart without being rebuilt. Single indexes are left out by their storage parameter \"backup\".",
+        &BACKUP,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.backup_workers",
+        c"Threads that write or read the image of an index.",
+        c"An image is written as one file per thread.",
+        &BACKUP_WORKERS,
+        1,
+        i32::try_from(crate::threads::MAX_THREADS).unwrap_or(i32::MAX),
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.backup_rate",
+        c"Largest rate in megabytes per second at which images are written.",
+        c"0 means no limit.",
+        &BACKUP_RATE,
+        0,
+        1_000_000,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.use_slot",
+        c"Keeps the WAL since the oldest image by a replication slot named \"nitro\".",
+        c"Without it an image is only usable after a restart if the WAL since then happens to be there.",
+        &USE_SLOT,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.max_wal_lag",
+        c"Largest amount of WAL that the replication slot \"nitro\" keeps.",
+        c"An image that needs older WAL is given up when it would keep more.",
+        &MAX_WAL_LAG,
+        64,
+        i32::MAX / 2,
+        GucContext::Sighup,
+        GucFlags::UNIT_MB,
     );
 }

@@ -118,6 +118,35 @@ impl Handle {
     }
 }
 
+/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it.
+pub struct Unfinished(Index);
+
+impl Unfinished {
+    /// Takes charge of a new index.
+    pub fn new(index: Index) -> Unfinished {
+        Unfinished(index)
+    }
+
+    /// The index.
+    pub fn index(&self) -> Index {
+        self.0
+    }
+
+    /// It is finished, and the caller's.
+    pub fn done(self) -> Index {
+        let index = self.0;
+        std::mem::forget(self);
+        index
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // SAFETY: only this process ever knew the index.
+        unsafe { self.0.destroy(shmem::process()) };
+    }
+}
+
 /// Runs `$body` with `$order` bound to the order of the index' keys: byte order, or the comparator
 /// of its columns. One expansion per order, so that the byte order is compiled in.
 macro_rules! with_order {

@@ -7,13 +7,16 @@
 pgrx::pg_module_magic!(name, version);
 
 mod am;
+mod attempt;
 mod catalog;
 mod compat;
 mod directory;
 mod error;
+mod feed;
 mod guc;
 mod handle;
 mod identity;
+mod image;
 mod key;
 mod lifecycle;
 mod owner;
@@ -22,6 +25,7 @@ mod resync;
 mod shmem;
 mod sort;
 mod temporary;
+mod threads;
 mod verify;
 mod views;
 mod wait;
@@ -39,6 +43,7 @@ pub extern "C-unwind" fn _PG_init() {
     if preloading {
         shmem::install_hooks();
         lifecycle::install_hooks();
+        image::keeper::register();
     }
     // Also in a server without the preload, where the handler loads the library: the indexes are
     // hidden, so that their tables can still be read.

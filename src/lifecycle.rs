@@ -22,6 +22,21 @@ static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
 thread_local! {
     /// Databases dropped by the running transaction, not yet committed.
     static DROPPED_DATABASES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Entries, with their generations, of indexes built by the running transaction.
+    static CREATED: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An index was built in this transaction: its image is due when it commits.
+pub fn created(entry: &'static Entry) {
+    CREATED.with_borrow_mut(|all| all.push((entry, entry.generation())));
+}
+
+fn want_images() {
+    for (entry, generation) in CREATED.with_borrow_mut(std::mem::take) {
+        if entry.generation() == generation {
+            entry.image.wanted.store(1, Relaxed);
+        }
+    }
 }
 
 /// Registers the callbacks; only while `shared_preload_libraries` are loaded.
@@ -46,15 +61,21 @@ unsafe extern "C-unwind" fn at_transaction_end(
             // SAFETY: commit processing, before the server deletes the files and drops its locks.
             free_files(&unsafe { compat::pending_deletes(true) });
             free_databases();
+            want_images();
         }
         XACT_EVENT_ABORT => {
             leave_engine();
+            CREATED.with_borrow_mut(Vec::clear);
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             // SAFETY: abort processing, as above.
             free_files(&unsafe { compat::pending_deletes(false) });
         }
         XACT_EVENT_PARALLEL_ABORT => leave_engine(),
-        XACT_EVENT_PREPARE => DROPPED_DATABASES.with_borrow_mut(Vec::clear),
+        XACT_EVENT_PREPARE => {
+            DROPPED_DATABASES.with_borrow_mut(Vec::clear);
+            // The next checkpoint comes soon enough.
+            CREATED.with_borrow_mut(Vec::clear);
+        }
         _ => (),
     }
 }

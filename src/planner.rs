@@ -21,8 +21,10 @@ use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo, SysCacheIdentifier};
 use pgrx::prelude::*;
 
 use crate::directory::State;
+use crate::feed::Feed;
+use crate::guc::{self, WhenLoading};
 use crate::handle::Handle;
-use crate::{am, catalog, guc, shmem, worker};
+use crate::{am, catalog, image, resync, shmem, worker};
 
 static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 
@@ -111,10 +113,14 @@ unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle:
     match handle.entry.state() {
         State::Ready => true,
         State::Failed => false,
-        State::Unbuilt | State::Building => {
+        State::Unbuilt | State::Building | State::Loading | State::CatchingUp => {
             // SAFETY: open relation by the caller's contract.
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
             if persistence == pg_sys::RELPERSISTENCE_TEMP {
+                return true;
+            }
+            // SAFETY: as above.
+            if guc::WHEN_LOADING.get() == WhenLoading::Wait && unsafe { load(index, handle) } {
                 return true;
             }
             plan_again_soon(root);
@@ -122,6 +128,25 @@ unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle:
             false
         }
     }
+}
+
+/// Waits for the load of an image, or loads it here and now; false if there is none to be loaded. The
+/// wait is for a heavyweight lock, which the deadlock detector sees.
+unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
+    let loading = matches!(handle.entry.state(), State::Loading | State::CatchingUp);
+    if !(loading || handle.entry.state() == State::Unbuilt && image::exist(handle.entry)) {
+        return false;
+    }
+    // SAFETY: open and locked by the caller; planning is not done in parallel workers, and recovery
+    // has been ruled out.
+    unsafe {
+        if pg_sys::IsInParallelMode() {
+            return false;
+        }
+        let mut feed = Feed::new(handle.entry.database());
+        resync::bring_up(index, handle, &mut feed, resync::From::Image);
+    }
+    handle.entry.state() == State::Ready
 }
 
 /// A cached plan that was made without the index must not outlive the reason: the server makes a

@@ -1,4 +1,5 @@
-//! `resync`: an index is brought up from the heap, by whoever needs it first.
+//! `resync`: an index is brought up from the heap, by whoever needs it first: from all of its blocks,
+//! or from an image and the blocks that have changed since.
 //!
 //! For each heap block, under its share lock, every HOT chain gives one entry: its root TID with the
 //! key of the *last* member that is not dead. Equal to the key of every other member in unbroken
@@ -22,21 +23,21 @@
 //!
 //! A crash at any point loses all of shared memory, and with it every half-built index.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nitro_engine::{Index, IndexOptions, KeyOrder, Tid};
-use pgrx::pg_sys::panic::CaughtError;
 use pgrx::pg_sys::{BlockNumber, Relation};
 use pgrx::prelude::*;
 
 use crate::directory::State;
 use crate::error::{self, Failure};
+use crate::feed::{self, Feed, Touched};
+use crate::guc::{self, Mechanism};
 use crate::handle::{self, Handle, with_order};
 use crate::sort::Sorter;
 use crate::wait::{self, Wait};
-use crate::{am, shmem};
+use crate::{am, attempt, compat, image, shmem};
 
 mod evaluate;
 mod walk;
@@ -46,7 +47,7 @@ use evaluate::Evaluator;
 /// Sub-id of the object lock that serialises walks of one index.
 const BUILD_LOCK: u16 = 1;
 /// Blocks evaluated in one subtransaction.
-const STEP: BlockNumber = 64;
+const STEP: usize = 64;
 /// After this long a batch of evaluated blocks is inserted, so that a walk under a short
 /// statement_timeout makes progress.
 const BATCH_TIME: Duration = Duration::from_millis(50);
@@ -97,13 +98,13 @@ pub unsafe fn lock_against_builds(index: Relation) -> BuildLock {
     unsafe { BuildLock::take(index, pg_sys::ShareLock) }
 }
 
-/// Returns when the index is READY: builds it or waits for who does. Raises the original ERROR when
-/// it cannot be built.
+/// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
+/// ERROR when it cannot be built.
 ///
 /// # Safety
 /// `index` must be open and locked, inside a transaction.
 pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
-    // SAFETY: by contract; the heap of an open index exists.
+    // SAFETY: by contract.
     unsafe {
         if pg_sys::RecoveryInProgress() {
             not_here(index, "Nitro indexes are not maintained during recovery.");
@@ -111,11 +112,40 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
         if pg_sys::IsInParallelMode() {
             not_here(index, "It cannot be built inside a parallel query.");
         }
+        bring_up(index, handle, &mut Feed::new(handle.entry.database()), From::Anything);
+    }
+}
+
+/// What an index may be brought up from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum From {
+    /// Its image if there is one, else its table.
+    Anything,
+    /// Only an image.
+    Image,
+}
+
+/// Brings an index up, or waits for who does. It is not READY afterwards if there was no usable image
+/// and nothing else was allowed.
+///
+/// # Safety
+/// As [`ensure_ready`], neither in recovery nor in parallel mode.
+pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, from: From) {
+    // SAFETY: by contract; the heap of an open index exists.
+    unsafe {
         let lock = BuildLock::take(index, pg_sys::ExclusiveLock);
         if handle.entry.state() != State::Ready {
             let heap_oid = (*(*index).rd_index).indrelid;
             let heap = pg_sys::table_open(heap_oid, pg_sys::AccessShareLock as i32);
-            build(heap, index, handle);
+            let _claim = Claim::take(handle);
+            let loaded = match handle.entry.state() {
+                State::CatchingUp => go_on_catching_up(heap, index, handle, feed),
+                State::Unbuilt | State::Loading | State::Failed => load(heap, index, handle, feed),
+                State::Building | State::Ready => false,
+            };
+            if !loaded && from == From::Anything {
+                build(heap, index, handle);
+            }
             pg_sys::table_close(heap, pg_sys::NoLock as i32);
         }
         lock.unlock();
@@ -135,6 +165,14 @@ unsafe fn not_here(index: Relation, detail: &str) -> ! {
 
 /// Clears `builder` also when the walk is interrupted.
 struct Claim<'a>(&'a Handle);
+
+impl Claim<'_> {
+    fn take(handle: &Handle) -> Claim<'_> {
+        // SAFETY: a plain global.
+        handle.entry.builder.store(unsafe { pg_sys::MyProcPid }, Relaxed);
+        Claim(handle)
+    }
+}
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
@@ -159,17 +197,138 @@ unsafe fn build(heap: Relation, index: Relation, handle: &Handle) {
             handle.entry.begin_building(engine);
             engine
         });
-        handle.entry.builder.store(pg_sys::MyProcPid, Relaxed);
-        let _claim = Claim(handle);
-        with_order!(handle.desc, order => walk_heap(heap, index, handle, engine, order));
-        let milliseconds = started.elapsed().as_millis() as u64;
-        handle.entry.finish_building(engine, milliseconds);
-        handle.entry.warned.store(0, Relaxed);
+        walk(heap, index, handle, engine, None);
+        let milliseconds = finish(handle, engine, started);
         pgrx::log!(
             "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
             engine.stats().live
         );
     }
+}
+
+fn finish(handle: &Handle, engine: Index, started: Instant) -> u64 {
+    let milliseconds = started.elapsed().as_millis() as u64;
+    handle.entry.finish_building(engine, milliseconds);
+    handle.entry.warned.store(0, Relaxed);
+    milliseconds
+}
+
+/// Loads an image and looks at what has changed since; false if there is no usable image.
+unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed) -> bool {
+    let started = Instant::now();
+    let entry = handle.entry;
+    if !image::exist(entry) {
+        return false;
+    }
+    // SAFETY: open relations, under the build lock. An ERROR while loading leaves LOADING behind,
+    // which is no more than a name for UNBUILT; the memory goes with `Unfinished`.
+    unsafe {
+        entry.begin_loading();
+        let loaded = match image::load::load(heap, index, handle, feed) {
+            Ok(loaded) => loaded,
+            Err(why) => {
+                entry.stop_loading();
+                pgrx::log!("nitro index \"{}\": its image is not used: {why}", handle::name(index));
+                return false;
+            }
+        };
+        image::load::note(&entry.image, &loaded);
+        let image::load::Loaded {
+            index: unfinished,
+            manifest,
+            touched,
+            read_to,
+            by_pages,
+            left_out,
+        } = loaded;
+        let engine = unfinished.done();
+        // A row that was inserted before this, and not published, has its WAL record before `end`.
+        entry.begin_catching_up(engine, manifest.lsn, by_pages);
+        let end = feed::flushed_end();
+        let since = if by_pages { read_to } else { manifest.lsn };
+        let Some(mut changed) = changes(heap, feed, since, end) else {
+            entry.give_up(shmem::process(), State::Unbuilt);
+            return false;
+        };
+        changed.add_all(&touched);
+        let looked_at = changed.count();
+        catch_up(heap, index, handle, engine, &changed);
+        let milliseconds = finish(handle, engine, started);
+        pgrx::log!(
+            "nitro index \"{}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {:X}/{:X}",
+            handle::name(index),
+            manifest.entries,
+            manifest.lsn >> 32,
+            manifest.lsn & 0xffff_ffff,
+        );
+        true
+    }
+}
+
+/// The blocks that changed between two LSNs, by the WAL.
+unsafe fn changes(heap: Relation, feed: &mut Feed, since: u64, end: u64) -> Option<Touched> {
+    // SAFETY: open relation.
+    unsafe {
+        feed.read(since, end).ok()?;
+        Some(feed.touched(&compat::locator(heap), since, am::blocks(heap)))
+    }
+}
+
+/// Goes on where a walk over changed blocks was interrupted. Blocks that changed since the index began
+/// to catch up are among them again, which does no harm: their rows were published.
+unsafe fn go_on_catching_up(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    feed: &mut Feed,
+) -> bool {
+    let started = Instant::now();
+    let (entry, process) = (handle.entry, shmem::process());
+    let since = entry.image.catch_up_from.load(Relaxed);
+    // SAFETY: open relations, under the build lock.
+    unsafe {
+        let changed = match entry.image.by_pages.load(Relaxed) {
+            0 => changes(heap, feed, since, feed::flushed_end()),
+            _ => Some(feed::newer_pages(heap, since, am::blocks(heap))),
+        };
+        match (changed, handle.index()) {
+            (Some(changed), Some(engine)) => {
+                catch_up(heap, index, handle, engine, &changed);
+                finish(handle, engine, started);
+                true
+            }
+            _ => {
+                entry.give_up(process, State::Unbuilt);
+                false
+            }
+        }
+    }
+}
+
+unsafe fn catch_up(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    engine: Index,
+    changed: &Touched,
+) {
+    if guc::BREAK.get() != Mechanism::Reread {
+        // SAFETY: by the caller's contract.
+        unsafe { walk(heap, index, handle, engine, Some(changed)) };
+    }
+}
+
+/// Walks the table, or those blocks of it, and inserts what is missing.
+unsafe fn walk(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    engine: Index,
+    only: Option<&Touched>,
+) {
+    with_order!(handle.desc, order =>
+        // SAFETY: open relations by the caller's contract.
+        unsafe { walk_heap(heap, index, handle, engine, order, only) });
 }
 
 unsafe fn walk_heap<O: KeyOrder>(
@@ -178,20 +337,37 @@ unsafe fn walk_heap<O: KeyOrder>(
     handle: &Handle,
     engine: Index,
     order: &O,
+    only: Option<&Touched>,
 ) {
     // SAFETY: open relations; the evaluator restores user, GUCs and search_path, abort does on ERROR.
     unsafe {
-        let mut evaluator = Evaluator::begin(heap, index, handle);
         let blocks = am::blocks(heap);
-        let budget = pg_sys::maintenance_work_mem as usize * 1024;
+        let at_or_after = |block| match only {
+            None => Some(block).filter(|&block| block < blocks),
+            Some(touched) => touched.next(block).filter(|&block| block < blocks),
+        };
         let mut next = handle.entry.next_block.load(Relaxed);
-        while next < blocks {
+        if at_or_after(next).is_none() {
+            return;
+        }
+        let mut evaluator = Evaluator::begin(heap, index, handle);
+        let budget = pg_sys::maintenance_work_mem as usize * 1024;
+        let mut step = Vec::with_capacity(STEP);
+        while at_or_after(next).is_some() {
             let mut batch = Sorter::new(order, usize::MAX);
             let begun = Instant::now();
-            while next < blocks && batch.memory() < budget && begun.elapsed() < BATCH_TIME {
-                let end = (next + STEP).min(blocks);
-                evaluate_blocks(&mut evaluator, handle, &mut batch, next..end);
-                next = end;
+            while batch.memory() < budget && begun.elapsed() < BATCH_TIME {
+                step.clear();
+                while step.len() < STEP
+                    && let Some(block) = at_or_after(next)
+                {
+                    step.push(block);
+                    next = block + 1;
+                }
+                if step.is_empty() {
+                    break;
+                }
+                evaluate_blocks(&mut evaluator, handle, &mut batch, &step);
             }
             insert_batch(index, handle, engine, order, batch);
             handle.entry.next_block.store(next, Relaxed);
@@ -205,38 +381,20 @@ unsafe fn evaluate_blocks<O: KeyOrder>(
     evaluator: &mut Evaluator,
     handle: &Handle,
     batch: &mut Sorter<'_, O>,
-    blocks: std::ops::Range<BlockNumber>,
+    blocks: &[BlockNumber],
 ) {
     for attempt in 0.. {
         let mark = batch.mark();
         let mut live = false;
-        // SAFETY: a subtransaction around code that may fail; on failure it is rolled back before
-        // anything else happens.
-        let outcome = unsafe {
-            let context = pg_sys::CurrentMemoryContext;
-            let owner = pg_sys::CurrentResourceOwner;
-            pg_sys::BeginInternalSubTransaction(std::ptr::null());
-            pg_sys::MemoryContextSwitchTo(context);
-            let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
-                for block in blocks.clone() {
-                    evaluator.block(block, batch, &mut live);
-                }
-                None
-            }))
-            .catch_others(Some)
-            .catch_rust_panic(Some)
-            .execute();
-            match outcome {
-                None => pg_sys::ReleaseCurrentSubTransaction(),
-                Some(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
+        let outcome = attempt::subtransaction(|| {
+            for &block in blocks {
+                // SAFETY: between the evaluator's `begin` and `end`.
+                unsafe { evaluator.block(block, batch, &mut live) };
             }
-            pg_sys::MemoryContextSwitchTo(context);
-            pg_sys::CurrentResourceOwner = owner;
-            outcome
-        };
-        let Some(error) = outcome else { return };
+        });
+        let Err(error) = outcome else { return };
         batch.rollback(mark);
-        if is_transient(&error) {
+        if attempt::is_transient(&error) {
             error.rethrow();
         }
         if live || attempt >= RETRIES {
@@ -249,25 +407,6 @@ unsafe fn evaluate_blocks<O: KeyOrder>(
         // TOAST data went with it. Soon it is dead, and then it is skipped.
         wait::nap(Wait::Ready, 20);
     }
-}
-
-/// Errors that say nothing about the row: cancel, shutdown, deadlock, lack of resources.
-fn is_transient(error: &CaughtError) -> bool {
-    let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
-        return false;
-    };
-    use PgSqlErrorCode::*;
-    matches!(
-        report.sql_error_code(),
-        ERRCODE_QUERY_CANCELED
-            | ERRCODE_ADMIN_SHUTDOWN
-            | ERRCODE_CRASH_SHUTDOWN
-            | ERRCODE_T_R_DEADLOCK_DETECTED
-            | ERRCODE_LOCK_NOT_AVAILABLE
-            | ERRCODE_OUT_OF_MEMORY
-            | ERRCODE_DISK_FULL
-            | ERRCODE_TOO_MANY_CONNECTIONS
-    )
 }
 
 unsafe fn insert_batch<O: KeyOrder>(

@@ -2,16 +2,17 @@
 //!
 //! The segment is reserved when the postmaster starts and inherited by fork, at the same address in
 //! every process. After a crash restart it is new and zeroed and the startup hook runs again, so
-//! nothing here has to survive a crash: every index is unbuilt until somebody needs it.
+//! nothing here has to survive a crash: every index is unbuilt until somebody needs it or its image is
+//! loaded.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
 use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
 use crate::directory::Directory;
-use crate::{compat, error, guc};
+use crate::{compat, error, guc, image, threads};
 
 const PAGE: usize = 4096;
 /// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
@@ -26,6 +27,16 @@ static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
 fn area_bytes() -> usize {
     guc::MAX_MEMORY.get() as usize * 1024 * 1024
+}
+
+/// Every process and every thread may have a slot of its own.
+fn process_slots() -> u32 {
+    compat::proc_count() + threads::MAX_THREADS
+}
+
+/// The word in which threads take process slots of the area.
+pub fn thread_slots() -> &'static AtomicU64 {
+    &directory().life.thread_slots
 }
 
 /// Chains our hooks; only while `shared_preload_libraries` are loaded.
@@ -79,7 +90,7 @@ unsafe extern "C-unwind" fn startup() {
         }
         if !found_area
             && let Err(e) =
-                Area::format(NonNull::new_unchecked(base), area_bytes(), compat::proc_count())
+                Area::format(NonNull::new_unchecked(base), area_bytes(), process_slots())
         {
             error::Failure::new(
                 PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
@@ -87,6 +98,9 @@ unsafe extern "C-unwind" fn startup() {
             )
             .hint("Check \"nitro.max_memory\".")
             .raise();
+        }
+        if !pg_sys::IsUnderPostmaster {
+            pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
         }
         DIRECTORY.store(directory.cast(), Relaxed);
         AREA.store(base, Relaxed);
@@ -143,9 +157,17 @@ fn register_process() -> &'static Process {
     }
 }
 
+/// In the postmaster, after its last child.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_server_exit(_code: i32, _arg: pg_sys::Datum) {
+    image::slot::remove_at_exit();
+}
+
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
+    threads::stop_all();
     if let Some(process) = process_if_registered() {
+        image::backup::abandon(process);
         process.close_all_tokens();
         process.abandon();
     }

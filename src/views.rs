@@ -32,6 +32,15 @@ fn nitro_index_stats() -> TableIterator<
         name!(builder_pid, Option<i32>),
         name!(heap_blocks_walked, Option<i64>),
         name!(build_ms, Option<i64>),
+        name!(image_lsn, Option<i64>),
+        name!(image_time, Option<TimestampWithTimeZone>),
+        name!(image_entries, Option<i64>),
+        name!(image_bytes, Option<i64>),
+        name!(progress_pid, Option<i32>),
+        name!(progress_command, Option<&'static str>),
+        name!(progress_total, Option<i64>),
+        name!(progress_done, Option<i64>),
+        name!(progress_bytes, Option<i64>),
     ),
 > {
     let process = shmem::process();
@@ -47,14 +56,18 @@ fn nitro_index_stats() -> TableIterator<
         // frees: state first, inside.
         let _inside = process.enter();
         let state = entry.state();
-        let engine = match state {
-            State::Building | State::Ready => entry.index(process),
-            State::Unbuilt | State::Failed => None,
-        };
+        let engine = if state.publishes() { entry.index(process) } else { None };
         let stats = engine.map(|engine| engine.stats());
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let oldest = stats.as_ref().and_then(|s| s.snapshots.first());
         let builder = entry.builder.load(Relaxed);
+        let image = &entry.image;
+        let image_lsn = Some(image.saved_lsn.load(Relaxed)).filter(|&lsn| lsn != 0);
+        let saver = image.saver.load(Relaxed);
+        let command = match state {
+            State::Loading => Some(("load", builder)),
+            _ => (saver != 0).then_some(("backup", saver)),
+        };
         rows.push((
             pg_sys::Oid::from(entry.relid.load(Relaxed)),
             state.name(),
@@ -72,8 +85,18 @@ fn nitro_index_stats() -> TableIterator<
             stats.as_ref().map(|s| i64::from(s.dirty)),
             number(entry.scans.load(Relaxed)),
             (builder != 0).then_some(builder),
-            (state == State::Building).then(|| i64::from(entry.next_block.load(Relaxed))),
+            matches!(state, State::Building | State::CatchingUp)
+                .then(|| i64::from(entry.next_block.load(Relaxed))),
             (state == State::Ready).then(|| number(entry.build_ms.load(Relaxed))),
+            image_lsn.map(|lsn| lsn as i64),
+            image_lsn.map(|_| pgrx::datum::to_timestamp(image.saved_at.load(Relaxed) as f64)),
+            image_lsn.map(|_| number(image.saved_entries.load(Relaxed))),
+            image_lsn.map(|_| number(image.saved_bytes.load(Relaxed))),
+            command.map(|(_, pid)| pid),
+            command.map(|(name, _)| name),
+            command.map(|_| number(image.total.load(Relaxed))),
+            command.map(|_| number(image.done.load(Relaxed))),
+            command.map(|_| number(image.bytes.load(Relaxed))),
         ));
     });
     TableIterator::new(rows)

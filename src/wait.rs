@@ -14,9 +14,26 @@ pub enum Wait {
     Barrier,
     /// A build waits for the end of a transaction whose row it cannot evaluate.
     Ready,
+    /// An image is being written.
+    ImageWrite,
+    /// An image is being read, by this process or by one that it waits for.
+    ImageRead,
+    /// An image waits for writers that began before it.
+    ImageWriters,
+    /// The keeper waits for something to do.
+    KeeperMain,
 }
 
-const NAMES: [&std::ffi::CStr; 3] = [c"NitroTidTokens", c"NitroBarrier", c"NitroReady"];
+/// Names of the events.
+pub const NAMES: [&std::ffi::CStr; 7] = [
+    c"NitroTidTokens",
+    c"NitroBarrier",
+    c"NitroReady",
+    c"NitroImageWrite",
+    c"NitroImageRead",
+    c"NitroImageWriters",
+    c"NitroKeeperMain",
+];
 
 /// Sleeps on the process latch for `milliseconds`, showing `event`, then handles interrupts.
 /// May raise an ERROR (cancel, terminate): call it with nothing held.

@@ -1,18 +1,24 @@
-//! The background worker that builds what the planner wanted to use.
+//! The background worker that brings indexes up and makes their images.
 //!
-//! A short-lived worker, started by the first query that meets an index which is not ready. It connects
-//! to the database, frees what is no longer in the catalogue, builds what was asked for, this index
-//! and others, and ends: it never stands in the way of DROP DATABASE for long (SIGTERM ends it, too).
+//! A short-lived worker in one database, started by the first query that meets an index which is not
+//! ready, or sent by the keeper. It frees what is no longer in the catalogue, loads every image that
+//! is not loaded yet, builds what was asked for, makes the images that are due, and ends: it does not
+//! stand in the way of DROP DATABASE for long (and gives way when it sees one waiting).
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
+use nitro_image::Manifest;
+use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker};
+use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
-use crate::directory::{Entry, State};
-use crate::handle::Handle;
-use crate::{compat, lifecycle, resync, shmem};
+use crate::directory::{Entry, Incarnation, State};
+use crate::feed::Feed;
+use crate::handle::{self, Handle};
+use crate::{am, attempt, compat, image, lifecycle, resync, shmem};
 
 /// Asks for an index to be built; at most one request per entry is under way.
 pub fn wake(entry: &'static Entry) {
@@ -21,18 +27,23 @@ pub fn wake(entry: &'static Entry) {
     }
     // SAFETY: a plain global.
     let database = unsafe { pg_sys::MyDatabaseId };
-    let started = BackgroundWorkerBuilder::new("nitro builder")
-        .set_type("nitro builder")
-        .set_library("nitro")
-        .set_function("nitro_worker_main")
-        .set_argument(Some(pg_sys::Datum::from(database)))
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
-        .enable_spi_access()
-        .load_dynamic();
-    if started.is_err() {
+    if start(database.to_u32()).is_none() {
         // No worker slot is free: the next query asks again.
         entry.requested.store(0, Relaxed);
     }
+}
+
+/// Starts a worker in a database; `None` if there is no place for one.
+pub fn start(database: u32) -> Option<DynamicBackgroundWorker> {
+    BackgroundWorkerBuilder::new("nitro builder")
+        .set_type("nitro builder")
+        .set_library("nitro")
+        .set_function("nitro_worker_main")
+        .set_argument(Some(pg_sys::Datum::from(pg_sys::Oid::from(database))))
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .enable_spi_access()
+        .load_dynamic()
+        .ok()
 }
 
 /// Entry point of the worker.
@@ -46,28 +57,104 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnectionByOid(
             pg_sys::Oid::from(argument.value() as u32),
             pg_sys::InvalidOid,
-            0,
+            pg_sys::BGWORKER_BYPASS_ALLOWCONN,
         );
     }
     transaction("sweep", || {
         // SAFETY: inside a transaction.
         unsafe { lifecycle::sweep() }
     });
-    while let Some(entry) = next_request() {
+    // SAFETY: a plain global.
+    let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let mut feed = Feed::new(here);
+    load_images(here, &mut feed);
+    while let Some(entry) = next_request(|entry| &entry.requested) {
         transaction("build", || {
+            let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
             // SAFETY: inside a transaction.
-            unsafe { build(entry) }
+            unsafe {
+                with_index(relid, |_, index, handle| {
+                    if std::ptr::eq(handle.entry, entry) {
+                        resync::bring_up(index, handle, &mut feed, resync::From::Anything);
+                    }
+                });
+            }
+        });
+    }
+    drop(feed);
+    while let Some(entry) = next_request(|entry| &entry.image.wanted) {
+        transaction("make an image", || {
+            // SAFETY: inside a transaction.
+            unsafe { make_image(entry) }
+        });
+    }
+}
+
+/// Loads what has an image and is not loaded yet, the oldest image first: one reading of the WAL does
+/// for all. Removes images of indexes that are gone.
+fn load_images(here: u32, feed: &mut Feed) {
+    let store = image::store();
+    let incarnations = store.incarnations(here).unwrap_or_default();
+    let known: HashSet<Incarnation> = shmem::directory().incarnations(here, State::Ready);
+    let mut images: Vec<(Incarnation, Vec<Manifest>)> = incarnations
+        .into_iter()
+        .filter(|incarnation| !known.contains(incarnation))
+        .map(|incarnation| (incarnation, image::manifests(here, incarnation)))
+        .collect();
+    images.sort_by_key(|(_, manifests)| manifests.first().map(|m| m.lsn));
+    for (incarnation, manifests) in images {
+        let mut found = false;
+        let asked = transaction("load an image", || {
+            for relid in manifests.iter().map(|m| pg_sys::Oid::from(m.index)) {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    with_index(relid, |_, index, handle| {
+                        found |= handle.entry.incarnation() == incarnation;
+                        if found && handle.entry.state() != State::Ready {
+                            resync::bring_up(index, handle, feed, resync::From::Image);
+                        }
+                    });
+                }
+                if found {
+                    break;
+                }
+            }
+        });
+        // A new OID for the same file (ALTER TYPE) is found by the next image. An index that another
+        // process is creating has no image yet, but may have a folder: its entry is known.
+        let in_use = || shmem::directory().knows(here, incarnation);
+        if asked && !found && !in_use() {
+            let _ = store.discard(here, incarnation);
+        }
+    }
+}
+
+/// Makes the image of an index, if it still exists.
+unsafe fn make_image(entry: &'static Entry) {
+    let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
+    // SAFETY: inside a transaction.
+    unsafe {
+        with_index(relid, |heap, index, handle| {
+            if !std::ptr::eq(handle.entry, entry) {
+                return;
+            }
+            match image::backup::back_up(heap, index, handle) {
+                Ok(outcome) => {
+                    pgrx::debug1!("image of nitro index \"{}\": {outcome:?}", handle::name(index))
+                }
+                Err(why) => image::backup::warn(index, &why),
+            }
         });
     }
 }
 
 /// Takes one request of this database.
-fn next_request() -> Option<&'static Entry> {
+fn next_request(flag: impl Fn(&Entry) -> &AtomicU32) -> Option<&'static Entry> {
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut found = None;
     shmem::directory().for_each(|entry| {
-        if found.is_none() && entry.database() == here && entry.requested.swap(0, AcqRel) != 0 {
+        if found.is_none() && entry.database() == here && flag(entry).swap(0, AcqRel) != 0 {
             found = Some(entry);
         }
     });
@@ -75,7 +162,7 @@ fn next_request() -> Option<&'static Entry> {
 }
 
 /// Runs `work` in a transaction; an ERROR is logged by the server and ends only that transaction.
-fn transaction(what: &str, work: impl FnOnce()) {
+pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
     // SAFETY: transaction control at the top level of a background worker.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
@@ -86,7 +173,7 @@ fn transaction(what: &str, work: impl FnOnce()) {
             true
         }))
         .catch_others(|error| {
-            report(what, error);
+            pgrx::log!("nitro builder could not {what}: {}", attempt::message(&error));
             false
         })
         .execute();
@@ -96,21 +183,17 @@ fn transaction(what: &str, work: impl FnOnce()) {
         } else {
             pg_sys::AbortCurrentTransaction();
         }
+        ok
     }
 }
 
-/// An ERROR that was caught is not in the log yet.
-fn report(what: &str, error: pg_sys::panic::CaughtError) {
-    use pg_sys::panic::CaughtError::*;
-    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
-    pgrx::log!("nitro builder could not {what}: {}", report.message());
-}
-
-/// Opens the index that an entry stands for, if it still exists, and builds it.
-unsafe fn build(entry: &'static Entry) {
+/// Opens an index and its table, if they still exist, for `work`.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation, &Handle)) {
     // SAFETY: inside a transaction with an active snapshot; heap before index, as everybody locks.
     unsafe {
-        let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
         let heap_oid = pg_sys::IndexGetRelation(relid, true);
         if heap_oid == pg_sys::InvalidOid {
             return;
@@ -121,9 +204,8 @@ unsafe fn build(entry: &'static Entry) {
         }
         let index = compat::try_index_open(relid, pg_sys::AccessShareLock as i32);
         if !index.is_null() {
-            let handle = Handle::open(index);
-            if std::ptr::eq(handle.entry, entry) && entry.state() != State::Ready {
-                resync::ensure_ready(index, &handle);
+            if am::is_nitro(index) {
+                work(heap, index, &Handle::open(index));
             }
             pg_sys::index_close(index, pg_sys::NoLock as i32);
         }

@@ -62,6 +62,32 @@ impl Index {
         key: &[u8],
         tid: Tid,
     ) -> Result<bool, InsertError> {
+        let outcome = self.insert_under(p, order, key, tid, None)?;
+        Ok(outcome.expect("no term was asked for"))
+    }
+
+    /// As [`insert`](Self::insert), but only under the given term; `None`, and nothing has changed, if
+    /// it is over. What the caller saw between reading the term and this call is then what a snapshot
+    /// that closes the term saw, too: such a snapshot has the entry, or this returns `None`.
+    pub fn insert_in_term<O: KeyOrder>(
+        &self,
+        p: &Process,
+        order: &O,
+        key: &[u8],
+        tid: Tid,
+        term: u32,
+    ) -> Result<Option<bool>, InsertError> {
+        self.insert_under(p, order, key, tid, Some(term))
+    }
+
+    fn insert_under<O: KeyOrder>(
+        &self,
+        p: &Process,
+        order: &O,
+        key: &[u8],
+        tid: Tid,
+        term: Option<u32>,
+    ) -> Result<Option<bool>, InsertError> {
         if key.len() > MAX_KEY_LEN {
             return Err(InsertError::KeyTooLong(key.len()));
         }
@@ -90,6 +116,9 @@ impl Index {
                 // The tail of an entry with this key is shared.
                 let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
                 let writer = early.unwrap_or_else(|| self.enter_writer(p));
+                if term.is_some_and(|term| term != writer.term()) {
+                    return Ok(None);
+                }
                 let mut step = self.try_insert(writer.term(), &probe, &spot, same, &mut reserve);
                 if let Step::Promote(leaf) = step {
                     if !O::MEMCMP {
@@ -97,16 +126,14 @@ impl Index {
                     }
                     self.promote(order, leaf, spot.node, &mut reserve);
                     step = Step::Again;
+                } else if let Step::Done(true) = step {
+                    // Inside the section: a snapshot that has the entry comes after it was counted.
+                    self.shared().counters.inserted(p);
                 }
                 step
             };
             match step {
-                Step::Done(inserted) => {
-                    if inserted {
-                        self.shared().counters.inserted(p);
-                    }
-                    return Ok(inserted);
-                }
+                Step::Done(inserted) => return Ok(Some(inserted)),
                 Step::Again | Step::Promote(_) => backoff.wait(),
                 Step::Need(need) => reserve.fill(need, key).map_err(InsertError::OutOfMemory)?,
                 Step::Full => {

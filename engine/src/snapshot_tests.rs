@@ -59,3 +59,16 @@ fn a_process_ends_while_it_makes_a_snapshot() {
     index.release_all(&p, 7);
     assert_eq!((index.stats().dead, index.stats().snapshots.len()), (0, 0));
 }
+
+#[test]
+fn an_insert_under_a_closed_term_does_nothing() {
+    let (area, index) = while_pending(&mut |index, p| {
+        let now = index.term();
+        assert_eq!(index.insert_in_term(p, &Memcmp, b"x", 1, now - 1).unwrap(), None);
+        assert_eq!(index.stats().inserts, 0);
+        assert_eq!(index.insert_in_term(p, &Memcmp, b"x", 1, now).unwrap(), Some(true));
+        assert_eq!(index.insert_in_term(p, &Memcmp, b"x", 1, now).unwrap(), Some(false));
+    });
+    assert_eq!(index.stats().inserts, 1);
+    index.verify(&attach(&area, 0), &Memcmp, true, &mut |_, _| ()).unwrap();
+}

@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 
 use crate::compat;
 use crate::error::{self, Failure};
-use crate::handle::{self, Handle, with_order};
+use crate::handle::{self, Handle, Unfinished, with_order};
 use crate::key::KeyDesc;
 use crate::sort::Sorter;
 use crate::{directory, identity, lifecycle, shmem};
@@ -69,6 +69,7 @@ pub unsafe extern "C-unwind" fn build(
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
             let (engine, loaded) = load(index, sorter, order);
             handle.entry.finish_building(engine, started.elapsed().as_millis() as u64);
+            lifecycle::created(handle.entry);
             (heap_tuples, loaded)
         });
         let result: *mut pg_sys::IndexBuildResult =
@@ -174,11 +175,11 @@ unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -
     };
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
     let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
-    let unfinished = Unfinished(
+    let unfinished = Unfinished::new(
         Index::create(process, &options)
             .unwrap_or_else(|e| error::out_of_memory(&name, e.requested)),
     );
-    let mut builder = Builder::new(process, unfinished.0);
+    let mut builder = Builder::new(process, unfinished.index());
     let mut loaded = 0i64;
     sorter.drain(|key, tid| {
         if let Err(e) = builder.push(order, key, tid) {
@@ -192,27 +193,9 @@ unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -
         }
     });
     let chain = builder.finish().unwrap_or_else(|e| fail(e));
-    unfinished.0.adopt(process, vec![chain]).unwrap_or_else(|e| fail(e));
+    unfinished.index().adopt(process, vec![chain]).unwrap_or_else(|e| fail(e));
     progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
     (unfinished.done(), loaded)
-}
-
-/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it.
-struct Unfinished(Index);
-
-impl Unfinished {
-    fn done(self) -> Index {
-        let index = self.0;
-        std::mem::forget(self);
-        index
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // SAFETY: only this process ever knew the index.
-        unsafe { self.0.destroy(shmem::process()) };
-    }
 }
 
 /// The number of blocks of a relation's main fork.

@@ -5,8 +5,11 @@
 //!    index-only scan that sees the entry sees the cleared bit);
 //! 2. barrier section, then the state is read: UNBUILT or FAILED means return, the walk that builds
 //!    the index will find the tuple (see `Entry::begin_building`);
-//! 3. the entry is published, insert-if-absent: a walk may have indexed the tuple already;
-//! 4. full fence, then the second serializable check: a reader takes its predicate lock, then reads;
+//! 3. if the tuple may be older than an image that is being made, its page is looked at, with nothing
+//!    held (see `image::straddler`), and 2 begins again;
+//! 4. the entry is published under the term for which 3 was answered, insert-if-absent: a walk may
+//!    have indexed the tuple already;
+//! 5. full fence, then the second serializable check: a reader takes its predicate lock, then reads;
 //!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
 //!    reader that came in between.
 //!
@@ -15,12 +18,14 @@
 use std::cell::RefCell;
 use std::sync::atomic::{Ordering::*, fence};
 
+use nitro_engine::InsertError;
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
 use crate::directory::State;
 use crate::error::{self, Failure};
 use crate::handle::{self, Handle, with_order};
+use crate::image::straddler;
 use crate::{compat, lifecycle, shmem};
 
 thread_local! {
@@ -35,7 +40,7 @@ pub unsafe extern "C-unwind" fn insert(
     values: *mut Datum,
     isnull: *mut bool,
     tid: pg_sys::ItemPointer,
-    _heap: Relation,
+    heap: Relation,
     _unique: pg_sys::IndexUniqueCheck::Type,
     _unchanged: bool,
     _info: *mut pg_sys::IndexInfo,
@@ -47,7 +52,7 @@ pub unsafe extern "C-unwind" fn insert(
         let mut key = KEY.take();
         key.clear();
         handle.desc.encode(values, isnull, &mut key);
-        publish(index, &handle, &key, compat::tid_to_u64(&*tid));
+        publish(heap, index, &handle, &key, compat::tid_to_u64(&*tid));
         KEY.set(key);
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 {
             fence(SeqCst);
@@ -57,33 +62,63 @@ pub unsafe extern "C-unwind" fn insert(
     false
 }
 
-unsafe fn publish(index: Relation, handle: &Handle, key: &[u8], tid: u64) {
+/// How an attempt to publish ended.
+enum Step {
+    Done,
+    /// The term ended meanwhile.
+    Again,
+    /// The page must be compared with this LSN first.
+    Look(u64),
+    Failed(InsertError),
+}
+
+unsafe fn publish(heap: Relation, index: Relation, handle: &Handle, key: &[u8], tid: u64) {
     let process = shmem::process();
+    let image = &handle.entry.image;
     let mut swept = false;
+    // The page is known to have changed after this LSN.
+    let mut changed_after = 0;
     loop {
-        let outcome = {
+        let step = {
             let _inside = process.enter();
             fence(SeqCst);
             match handle.entry.state() {
-                State::Unbuilt => return,
+                State::Unbuilt | State::Loading => return,
                 State::Failed => None,
-                State::Building | State::Ready => handle.index(),
+                State::Building | State::Ready | State::CatchingUp => handle.index(),
             }
-            .map(
-                |engine| with_order!(handle.desc, order => engine.insert(process, order, key, tid)),
-            )
+            .map(|engine| {
+                let term = engine.term();
+                match straddler::question(image) {
+                    Some(lsn) if lsn > changed_after => Step::Look(lsn),
+                    _ => with_order!(handle.desc, order =>
+                    match engine.insert_in_term(process, order, key, tid, term) {
+                        Ok(Some(_)) => Step::Done,
+                        Ok(None) => Step::Again,
+                        Err(e) => Step::Failed(e),
+                    }),
+                }
+            })
         };
-        match outcome {
+        match step {
             None => return warn_once(index, handle),
-            Some(Ok(_)) => return,
-            Some(Err(nitro_engine::InsertError::OutOfMemory(_))) if !swept => {
+            Some(Step::Done) => return,
+            Some(Step::Again) => {
+                pgrx::check_for_interrupts!();
+            }
+            Some(Step::Look(lsn)) => {
+                // SAFETY: the server holds a pin at most while it calls aminsert.
+                unsafe { straddler::mark(heap, (tid >> 16) as u32, lsn) };
+                changed_after = lsn;
+            }
+            Some(Step::Failed(InsertError::OutOfMemory(_))) if !swept => {
                 // Entries that no callback could free may hold what is missing.
                 swept = true;
                 // SAFETY: a transaction is running.
                 unsafe { lifecycle::sweep() };
             }
             // SAFETY: open relation.
-            Some(Err(e)) => error::insert_failed(&unsafe { handle::name(index) }, e),
+            Some(Step::Failed(e)) => error::insert_failed(&unsafe { handle::name(index) }, e),
         }
     }
 }

@@ -15,7 +15,7 @@ mod validate;
 
 pub use build::blocks;
 pub use cost::{describes_nitro, is_nitro};
-pub use options::fillfactor;
+pub use options::{backup, fillfactor};
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
 pub const STRATEGIES: u16 = 5;

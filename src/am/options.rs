@@ -1,5 +1,7 @@
-//! Storage parameters: `WITH (fillfactor = 10..100)`.
+//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off)`.
 
+use std::ffi::CStr;
+use std::mem::offset_of;
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
@@ -15,6 +17,7 @@ struct Options {
     /// Varlena header, written by the server.
     header: i32,
     fillfactor: i32,
+    backup: bool,
 }
 
 /// Our kind of relation options in this process, registered at first use.
@@ -33,6 +36,13 @@ fn kind() -> pg_sys::relopt_kind::Type {
                 FILLFACTOR_MAX,
                 pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
             );
+            pg_sys::add_bool_reloption(
+                kind,
+                c"backup".as_ptr(),
+                c"Writes images of the index, from which it is loaded after a restart".as_ptr(),
+                true,
+                pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
+            );
             kind
         }
     })
@@ -44,13 +54,18 @@ pub unsafe extern "C-unwind" fn parse(
     reloptions: pg_sys::Datum,
     validate: bool,
 ) -> *mut pg_sys::bytea {
-    let known = [pg_sys::relopt_parse_elt {
-        optname: c"fillfactor".as_ptr(),
-        opttype: pg_sys::relopt_type::RELOPT_TYPE_INT,
-        offset: std::mem::offset_of!(Options, fillfactor) as i32,
+    let parameter = |name: &'static CStr, kind, offset: usize| pg_sys::relopt_parse_elt {
+        optname: name.as_ptr(),
+        opttype: kind,
+        offset: offset as i32,
         #[cfg(feature = "pg18")]
         isset_offset: 0,
-    }];
+    };
+    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT};
+    let known = [
+        parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
+        parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
+    ];
     // SAFETY: the table describes `Options`, whose size is passed with it.
     unsafe {
         pg_sys::build_reloptions(
@@ -73,4 +88,13 @@ pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
     // SAFETY: `rd_options` is null or what `parse` returned.
     let options = unsafe { (*index).rd_options.cast::<Options>().as_ref() };
     options.map_or(FILLFACTOR_DEFAULT, |o| o.fillfactor) as u8
+}
+
+/// Whether images of an open index are wanted.
+///
+/// # Safety
+/// `index` must be an open nitro index.
+pub unsafe fn backup(index: pg_sys::Relation) -> bool {
+    // SAFETY: as in `fillfactor`.
+    unsafe { (*index).rd_options.cast::<Options>().as_ref() }.is_none_or(|o| o.backup)
 }

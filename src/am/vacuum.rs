@@ -5,12 +5,19 @@
 //! - while it walks the entries it holds the build lock of the index (`resync`) in share mode: no walk
 //!   of the heap is under way that may have copied a tuple before VACUUM pruned it; one that begins
 //!   later sees it pruned;
+//! - an image that could still be loaded is loaded first, by the background worker, or forgotten for
+//!   the rest of this server life: no entry comes back from it. (After a restart the TIDs that are
+//!   recycled now have WAL records that the image's catch-up sees.)
 //! - it waits for every TID token taken before the end of its walk, whatever it deleted.
 //!
 //! Cancel or ERROR at any point leaves a superset of the live entries, and VACUUM does not go on to
 //! recycle TIDs.
 
-use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+use std::time::{Duration, Instant};
 
 use nitro_engine::{Cursor, Remove};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -18,10 +25,13 @@ use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo};
 use pgrx::prelude::*;
 
 use crate::directory::State;
+use crate::guc::{self, Mechanism};
 use crate::handle::{Handle, with_order};
 use crate::wait::{self, Wait};
-use crate::{compat, lifecycle, resync, shmem};
+use crate::{compat, identity, image, lifecycle, resync, shmem, worker};
 
+/// How long VACUUM waits for the load of an index, which then goes on without its image.
+const LOAD_PATIENCE: Duration = Duration::from_secs(300);
 /// Blocks that the collector visits between two looks at interrupts.
 const COLLECT_BLOCKS: usize = 1024;
 
@@ -40,10 +50,18 @@ pub unsafe extern "C-unwind" fn bulk_delete(
             // A server without the library has no index in memory, and anti-wraparound must go on.
             return stats;
         }
-        let Some(handle) = Handle::try_open((*info).index) else { return stats };
+        let Some(handle) = Handle::try_open((*info).index) else {
+            let l = compat::locator((*info).index);
+            image::forget(l.database, identity::read((*info).index));
+            return stats;
+        };
         let process = shmem::process();
+        await_load(&handle);
         let built = resync::lock_against_builds((*info).index);
-        if matches!(handle.entry.state(), State::Building | State::Ready)
+        if !handle.entry.state().publishes() && guc::BREAK.get() != Mechanism::Forget {
+            image::forget(handle.entry.database(), handle.entry.incarnation());
+        }
+        if handle.entry.state().publishes()
             && let Some(engine) = handle.index()
         {
             let mut cursor = Cursor::new(true);
@@ -72,6 +90,23 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         let walked = area.token_fence();
         wait::until(Wait::TidTokens, || area.tokens_passed(walked));
         stats
+    }
+}
+
+/// An index whose image is about to be loaded is worth waiting for; else the image has to be forgotten.
+fn await_load(handle: &Handle) {
+    let entry = handle.entry;
+    if entry.state() != State::Unbuilt || !image::exist(entry) {
+        return;
+    }
+    worker::wake(entry);
+    let begun = Instant::now();
+    // While the worker is busy with other indexes, neither request nor builder says more.
+    while matches!(entry.state(), State::Unbuilt | State::Loading)
+        && (entry.requested.load(Relaxed) != 0 || entry.builder.load(Relaxed) != 0)
+        && begun.elapsed() < LOAD_PATIENCE
+    {
+        wait::nap(Wait::ImageRead, 10);
     }
 }
 

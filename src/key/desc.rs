@@ -33,6 +33,17 @@ impl Column {
         if self.desc && self.comparator.is_none() { 0xFF } else { 0 }
     }
 
+    /// How values are written and ordered, in words.
+    pub fn describe(&self) -> String {
+        format!(
+            "{:?}{}{}{}",
+            self.codec,
+            if self.desc { " desc" } else { "" },
+            if self.nulls_first { " nulls first" } else { "" },
+            if self.comparator.is_some() { " by comparison" } else { "" },
+        )
+    }
+
     pub(super) fn segment_len(&self, key: &[u8]) -> usize {
         codec::segment_len(self.codec, self.flip(), key)
     }

@@ -1,0 +1,464 @@
+//! Writing an image.
+//!
+//! The order of events keeps D3, "an entry that belongs to the index is in the image of LSN B, or its
+//! heap block has a WAL record later than B":
+//! 1. only of an index that is READY and valid: entries that a build adds belong to old tuples;
+//! 2. B := insert LSN, then X := next transaction ID, both published;
+//! 3. the term is closed, and writers that began in it are waited for: the image has their entries.
+//!    Who publishes later has seen B and X (see `straddler`);
+//! 4. F := insert LSN, after 3: no entry in the image belongs to a tuple whose record is not before F;
+//! 5. the entries as of 3 are written, by ranges, by several threads;
+//! 6. WAL is flushed up to F, then the manifest appears. Nothing in an image is ahead of durable WAL.
+//!
+//! If no operation was counted since the newest image was begun, its files are still right, and it
+//! gets a new manifest by the same steps without 5.
+//!
+//! No snapshot is held while the files are written, so the collector does not stop: an entry that dies
+//! and is dropped meanwhile was dead to everybody, and one that is written although dead is harmless
+//! until its TID is recycled, which leaves a WAL record after B.
+//!
+//! ERROR, FATAL or a crash at any point leave the image before this one; a B that was published
+//! without an image makes old transactions look at pages, nothing else.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::time::{Duration, Instant, SystemTime};
+
+use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
+use nitro_image::{Draft, Manifest, ShardSummary};
+use pgrx::pg_sys::{self, Relation};
+use pgrx::prelude::*;
+
+use super::{ImageState, UNKNOWN, slot};
+use crate::directory::{Entry, State};
+use crate::error::Failure;
+use crate::handle::{self, Handle};
+use crate::key::KeyRef;
+use crate::wait::{self, Wait};
+use crate::{am, compat, guc, shmem, threads, worker};
+
+/// Leaves that are worth a thread of their own.
+const LEAVES_PER_SHARD: u32 = 256;
+
+/// How a backup ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Entries and bytes were written.
+    Written,
+    /// Nothing had changed: the files got a new manifest.
+    Refreshed,
+    /// There is no image to be made now, for this reason.
+    NotNow(&'static str),
+}
+
+thread_local! {
+    /// The index of which this process makes an image.
+    static SAVING: Cell<Option<&'static Entry>> = const { Cell::new(None) };
+}
+
+/// One image of one index at a time.
+struct Claim(&'static Entry);
+
+impl Claim {
+    fn take(entry: &'static Entry) -> Option<Claim> {
+        // SAFETY: a plain global.
+        let me = unsafe { pg_sys::MyProcPid };
+        entry.image.saver.compare_exchange(0, me, AcqRel, Relaxed).ok()?;
+        SAVING.set(Some(entry));
+        for word in [&entry.image.done, &entry.image.total, &entry.image.bytes] {
+            word.store(0, Relaxed);
+        }
+        Some(Claim(entry))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        SAVING.set(None);
+        self.0.image.saver.store(0, Release);
+    }
+}
+
+/// For a process that ends without unwinding: gives up the image that it makes. Its locks on the index
+/// are still held.
+pub fn abandon(process: &Process) {
+    if let Some(entry) = SAVING.take() {
+        if let Some(engine) = entry.index(process) {
+            // SAFETY: a plain global.
+            engine.release_all(process, unsafe { pg_sys::MyProcPid } as u64);
+        }
+        entry.image.saver.store(0, Release);
+    }
+}
+
+/// Why there is no image to be made of an index now.
+unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
+    // SAFETY: open relation.
+    unsafe {
+        let form = (*index).rd_index;
+        if (*(*index).rd_rel).relpersistence as u8 != pg_sys::RELPERSISTENCE_PERMANENT {
+            return Some("its table is not permanent");
+        }
+        if !guc::BACKUP.get() || !am::backup(index) {
+            return Some("images are switched off");
+        }
+        if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
+            return Some("\"wal_level\" is below \"replica\"");
+        }
+        if pg_sys::RecoveryInProgress() {
+            return Some("the server is in recovery");
+        }
+        if !(*form).indisvalid || !(*form).indisready {
+            return Some("the index is not valid");
+        }
+        (handle.entry.state() != State::Ready).then_some("the index is not in memory")
+    }
+}
+
+fn operations(engine: Index) -> u64 {
+    let stats = engine.stats();
+    stats.inserts + stats.removes
+}
+
+/// Makes an image. What the file system refuses is the error.
+///
+/// # Safety
+/// Open relations, locked at least in AccessShare mode, inside a transaction.
+pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Result<Outcome, String> {
+    let entry = handle.entry;
+    let image = &entry.image;
+    // SAFETY: open relations.
+    unsafe {
+        if let Some(why) = obstacle(index, handle) {
+            return Ok(Outcome::NotNow(why));
+        }
+        let Some(_claim) = Claim::take(entry) else {
+            return Ok(Outcome::NotNow("another process makes one"));
+        };
+        let Some(engine) = handle.index() else {
+            return Ok(Outcome::NotNow("the index is not in memory"));
+        };
+        let process = shmem::process();
+        let (database, incarnation) = (entry.database(), entry.incarnation());
+        let store = super::store();
+        let held = slot::ensure();
+        let before = operations(engine);
+        // 2
+        let lsn = pg_sys::GetXLogInsertRecPtr();
+        let xid = pg_sys::ReadNextFullTransactionId().value as u32;
+        image.lsn.store(lsn, SeqCst);
+        image.xid.store(xid, SeqCst);
+        // 3
+        let snapshot = engine
+            .create_snapshot(process, pg_sys::MyProcPid as u64, &mut || {
+                wait::nap(Wait::ImageWriters, 1)
+            })
+            .map_err(|e| e.to_string())?;
+        engine.release(process, snapshot);
+        let after = operations(engine);
+        // 4
+        let end = pg_sys::GetXLogInsertRecPtr();
+        let heap_at = compat::locator(heap);
+        let mut manifest = Manifest {
+            system: pg_sys::GetSystemIdentifier(),
+            lsn,
+            timeline: pg_sys::GetWALInsertionTimeLine(),
+            server: pg_sys::PG_VERSION_NUM,
+            slot: held,
+            database,
+            index: (*index).rd_id.to_u32(),
+            heap_tablespace: heap_at.tablespace,
+            heap_file: heap_at.number,
+            incarnation,
+            generation: 0,
+            name: handle::name(index),
+            columns: super::columns(&handle.desc),
+            entries: 0,
+            operations: before,
+            taken: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64),
+            shards: Vec::new(),
+        };
+        let newest = super::manifests(database, incarnation).into_iter().next().filter(|m| {
+            after != UNKNOWN
+                && image.operations.load(Relaxed) == after
+                && image.saved_lsn.load(Relaxed) == m.lsn
+        });
+        if let Some(newest) = newest {
+            manifest.generation = newest.generation;
+            manifest.entries = newest.entries;
+            manifest.operations = newest.operations;
+            manifest.shards = newest.shards;
+            pg_sys::XLogFlush(end);
+            store.refresh(&manifest).map_err(|e| e.to_string())?;
+            note(image, &manifest, after);
+            return Ok(Outcome::Refreshed);
+        }
+        // 5
+        let draft = store.begin(database, incarnation).map_err(|e| e.to_string())?;
+        image.total.store(engine.stats().live, Relaxed);
+        manifest.shards = write_shards(index, handle, engine, snapshot.sn, &draft)?;
+        manifest.generation = draft.generation();
+        manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
+        // 6
+        pg_sys::XLogFlush(end);
+        draft.commit(&manifest).map_err(|e| e.to_string())?;
+        note(image, &manifest, before);
+    }
+    Ok(Outcome::Written)
+}
+
+/// Says that an image could not be made; the one before it stays valid.
+///
+/// # Safety
+/// `index` must be open.
+pub unsafe fn warn(index: Relation, why: &str) {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_IO_ERROR,
+        // SAFETY: by contract.
+        format!("could not make an image of nitro index \"{}\": {why}", unsafe {
+            handle::name(index)
+        }),
+    )
+    .detail("The image before it, if there is one, is still valid.")
+    .warn();
+}
+
+/// Makes images of an index, or of all indexes of the current database that the user owns; returns
+/// how many were written or found unchanged.
+#[pg_extern]
+fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
+    let mut made = 0;
+    // SAFETY: a function called from SQL runs in a transaction with catalogue access.
+    unsafe {
+        let relids = match index {
+            Some(relid) => {
+                check_owner(relid);
+                vec![relid]
+            }
+            None => own_indexes(),
+        };
+        for relid in relids {
+            worker::with_index(relid, |heap, rel, handle| match back_up(heap, rel, handle) {
+                Ok(Outcome::NotNow(why)) if index.is_some() => Failure::new(
+                    PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                    format!("cannot make an image of index \"{}\" now", handle::name(rel)),
+                )
+                .detail(format!("The reason: {why}."))
+                .raise(),
+                Ok(Outcome::NotNow(_)) => (),
+                Ok(_) => made += 1,
+                Err(why) => warn(rel, &why),
+            });
+        }
+    }
+    made
+}
+
+/// ERROR unless the index exists, is ours and on a table that the user owns.
+unsafe fn check_owner(relid: pg_sys::Oid) {
+    // SAFETY: catalogue access by the caller's contract.
+    unsafe {
+        let heap = pg_sys::IndexGetRelation(relid, true);
+        let mut known = false;
+        if heap != pg_sys::InvalidOid {
+            if !compat::owns_relation(heap, pg_sys::GetUserId()) {
+                Failure::new(
+                    PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                    "must be owner of the table of the index".to_owned(),
+                )
+                .raise();
+            }
+            worker::with_index(relid, |_, _, _| known = true);
+        }
+        if !known {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
+                format!("relation with OID {} is not a nitro index", relid.to_u32()),
+            )
+            .raise();
+        }
+    }
+}
+
+/// The valid nitro indexes of the current database on tables that the user owns.
+fn own_indexes() -> Vec<pg_sys::Oid> {
+    // SAFETY: a function called from SQL has catalogue access.
+    let user = unsafe { pg_sys::GetUserId() };
+    let mut all = Vec::new();
+    // SAFETY: a plain global.
+    let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    shmem::directory().for_each(|entry| {
+        if entry.database() == here && entry.state() == State::Ready {
+            all.push(pg_sys::Oid::from(entry.relid.load(Relaxed)));
+        }
+    });
+    // SAFETY: as above.
+    all.retain(|&relid| unsafe {
+        let heap = pg_sys::IndexGetRelation(relid, true);
+        heap != pg_sys::InvalidOid && compat::owns_relation(heap, user)
+    });
+    all
+}
+
+/// Remembers an image that is on disk. Public for `load`, which finds one there.
+pub fn note(image: &ImageState, manifest: &Manifest, operations: u64) {
+    image.operations.store(operations, Relaxed);
+    image.saved_at.store(manifest.taken, Relaxed);
+    image.saved_entries.store(manifest.entries, Relaxed);
+    image.saved_bytes.store(manifest.shards.iter().map(|shard| shard.bytes).sum(), Relaxed);
+    image.saved_lsn.store(manifest.lsn, Relaxed);
+}
+
+unsafe fn write_shards(
+    index: Relation,
+    handle: &Handle,
+    engine: Index,
+    sn: u32,
+    draft: &Draft<'_>,
+) -> Result<Vec<ShardSummary>, String> {
+    let process = shmem::process();
+    let workers = guc::BACKUP_WORKERS.get() as usize;
+    let useful = engine.stats().blocks[0].div_ceil(LEAVES_PER_SHARD) as usize;
+    let cuts = engine.partition(process, workers.min(useful).max(1));
+    let shards: Vec<_> = (0..=cuts.len())
+        .map(|i| {
+            let lower = i.checked_sub(1).map_or(&[][..], |i| &cuts[i][..]);
+            Shard { number: i, lower, upper: cuts.get(i).map(Vec::as_slice) }
+        })
+        .collect();
+    let job = Job { engine, sn, draft, image: &handle.entry.image, pace: Pace::new() };
+    let mut waiters = Waiters::new(index);
+    if handle.desc.is_memcmp() {
+        threads::run(
+            shards.len(),
+            workers,
+            Wait::ImageWrite,
+            |process, i| job.write(process, &Memcmp, &shards[i], || !threads::stopped()),
+            || waiters.give_way(),
+        )
+    } else {
+        // A comparison function is the server's: one shard after the other, by this process.
+        let order = KeyRef(&handle.desc);
+        let go_on = || {
+            pgrx::check_for_interrupts!();
+            waiters.give_way();
+            true
+        };
+        let mut go_on = go_on;
+        shards.iter().map(|shard| job.write(process, &order, shard, &mut go_on)).collect()
+    }
+}
+
+/// Somebody who waits for an exclusive lock on the index does not wait for its image.
+struct Waiters {
+    index: Relation,
+    looked: Instant,
+}
+
+impl Waiters {
+    fn new(index: Relation) -> Waiters {
+        Waiters { index, looked: Instant::now() }
+    }
+
+    fn give_way(&mut self) {
+        if self.looked.elapsed() < Duration::from_millis(100) {
+            return;
+        }
+        self.looked = Instant::now();
+        // SAFETY: open and locked in this mode by the caller of `back_up`.
+        let waiting = unsafe {
+            pg_sys::LockHasWaitersRelation(self.index, pg_sys::AccessShareLock as i32)
+                || compat::database_is_wanted()
+        };
+        if waiting {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+                // SAFETY: open relation.
+                format!("gave up the image of index \"{}\"", unsafe { handle::name(self.index) }),
+            )
+            .detail("Another session waits for a lock on the index or its database.")
+            .raise();
+        }
+    }
+}
+
+struct Shard<'a> {
+    number: usize,
+    lower: &'a [u8],
+    upper: Option<&'a [u8]>,
+}
+
+/// What all threads of one image share.
+struct Job<'a> {
+    engine: Index,
+    sn: u32,
+    draft: &'a Draft<'a>,
+    image: &'a ImageState,
+    pace: Pace,
+}
+
+impl Job<'_> {
+    fn write<O: KeyOrder>(
+        &self,
+        process: &Process,
+        order: &O,
+        shard: &Shard<'_>,
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<ShardSummary, String> {
+        let explain = |e: io::Error| format!("could not write shard {}: {e}", shard.number);
+        let mut out = self.draft.shard(shard.number as u32).map_err(explain)?;
+        let mut cursor = Cursor::new(true);
+        cursor.set_range(shard.lower, shard.upper, self.sn);
+        let mut bytes = 0;
+        loop {
+            if !go_on() {
+                return Err("stopped".into());
+            }
+            let n = cursor.next(process, self.engine, order);
+            if n == 0 {
+                break;
+            }
+            for i in 0..n {
+                out.push(cursor.key(i), cursor.tid(i)).map_err(explain)?;
+            }
+            self.image.done.fetch_add(n as u64, Relaxed);
+            let now = out.bytes_written();
+            if now > bytes {
+                self.image.bytes.fetch_add(now - bytes, Relaxed);
+                self.pace.keep(now - bytes, &mut go_on);
+                bytes = now;
+            }
+        }
+        self.draft.finish_shard(out).map_err(explain)
+    }
+}
+
+/// Keeps all threads together below `nitro.backup_rate`.
+struct Pace {
+    began: Instant,
+    bytes: AtomicU64,
+    /// Bytes per second; 0 = as fast as possible.
+    rate: u64,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        let rate = guc::BACKUP_RATE.get() as u64 * 1024 * 1024;
+        Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate }
+    }
+
+    fn keep(&self, bytes: u64, go_on: &mut impl FnMut() -> bool) {
+        if self.rate == 0 {
+            return;
+        }
+        let all = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let due = Duration::from_secs_f64(all as f64 / self.rate as f64);
+        while let Some(left) = due.checked_sub(self.began.elapsed())
+            && !left.is_zero()
+            && go_on()
+        {
+            std::thread::sleep(left.min(Duration::from_millis(20)));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The keeper: one background worker per server that decides when images are made and loaded.
+//!
+//! It has no database and runs no user code. At the start it sends a worker into every database that
+//! has images; at every checkpoint, and when an index was created, into every database whose images
+//! are to be made anew; in between it moves the replication slot and removes what belongs to databases
+//! that are gone. It learns of a checkpoint by the redo pointer, so no part of the checkpointer waits
+//! for it.
+//!
+//! It ends by SIGTERM at any interrupt check, and is started again when it fails.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{
+    BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
+};
+use pgrx::prelude::*;
+
+use super::slot;
+use crate::directory::State;
+use crate::wait::{self, Wait};
+use crate::worker::{self, transaction};
+use crate::{compat, guc, shmem};
+
+/// How often the keeper looks around.
+const PAUSE_MS: i64 = 500;
+/// How often it looks after the slot, if no image is made.
+const SLOT_CARE: Duration = Duration::from_secs(10);
+/// A worker that still runs after this long does not keep others from being started.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Registers the keeper; only while `shared_preload_libraries` are loaded.
+pub fn register() {
+    BackgroundWorkerBuilder::new("nitro keeper")
+        .set_type("nitro keeper")
+        .set_library("nitro")
+        .set_function("nitro_keeper_main")
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(Duration::from_secs(5)))
+        .enable_spi_access()
+        .load();
+}
+
+/// Marks all indexes for a new image, of one database or of all.
+pub fn want_images(database: Option<u32>) {
+    shmem::directory().for_each(|entry| {
+        if entry.state() == State::Ready && database.is_none_or(|d| d == entry.database()) {
+            entry.image.wanted.store(1, Relaxed);
+        }
+    });
+}
+
+/// Entry point.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
+    // SAFETY: the first things a background worker does, in the order the server documents.
+    unsafe {
+        compat::die_on_sigterm();
+        compat::reload_on_sighup();
+        pg_sys::BackgroundWorkerUnblockSignals();
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+    }
+    slot::look_at_start();
+    // Folders of databases that are gone were removed first, so every worker gets where it is sent.
+    remove_orphans();
+    let mut keeper = Keeper {
+        waiting: super::store().databases().unwrap_or_default().into(),
+        sent: None,
+        redo: redo(),
+        slot: None,
+    };
+    loop {
+        keeper.look_around();
+        wait::nap(Wait::KeeperMain, PAUSE_MS);
+        compat::reload_if_asked();
+    }
+}
+
+struct Keeper {
+    /// Databases that need a worker.
+    waiting: VecDeque<u32>,
+    /// The worker that was sent last, one at a time.
+    sent: Option<(DynamicBackgroundWorker, Instant)>,
+    /// The redo pointer of the last checkpoint that images were made for.
+    redo: u64,
+    /// When the slot was looked after.
+    slot: Option<Instant>,
+}
+
+fn redo() -> u64 {
+    // SAFETY: a shared counter under its spinlock.
+    unsafe { pg_sys::GetRedoRecPtr() }
+}
+
+impl Keeper {
+    fn look_around(&mut self) {
+        let redo = redo();
+        let checkpoint = redo != self.redo;
+        if checkpoint {
+            self.redo = redo;
+            remove_orphans();
+            if guc::BACKUP.get() {
+                want_images(None);
+            }
+        }
+        shmem::directory().for_each(|entry| {
+            let database = entry.database();
+            if entry.image.wanted.load(Relaxed) != 0 && !self.waiting.contains(&database) {
+                self.waiting.push_back(database);
+            }
+        });
+        let idle = self.is_idle();
+        if idle && let Some(&database) = self.waiting.front() {
+            match worker::start(database) {
+                Some(handle) => {
+                    self.waiting.pop_front();
+                    self.sent = Some((handle, Instant::now()));
+                }
+                // No place for a worker: next time.
+                None => return,
+            }
+        }
+        // When the images of a checkpoint are done, the WAL before them can go.
+        let due = self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE);
+        if due && self.waiting.is_empty() && idle || checkpoint {
+            self.slot = Some(Instant::now());
+            transaction("look after the replication slot", || {
+                // SAFETY: the keeper, inside a transaction.
+                unsafe { slot::maintain(oldest_image()) };
+            });
+        }
+    }
+
+    fn is_idle(&mut self) -> bool {
+        let done = self.sent.as_ref().is_none_or(|(handle, since)| {
+            matches!(handle.pid(), Err(BackgroundWorkerStatus::Stopped))
+                || since.elapsed() > PATIENCE
+        });
+        if done {
+            self.sent = None;
+        }
+        done
+    }
+}
+
+/// The LSN of the oldest image that would be loaded.
+fn oldest_image() -> Option<u64> {
+    let store = super::store();
+    let databases = store.databases().unwrap_or_default();
+    let newest = databases.into_iter().flat_map(|database| {
+        let all = store.incarnations(database).unwrap_or_default();
+        all.into_iter().filter_map(move |incarnation| {
+            super::manifests(database, incarnation).into_iter().next()
+        })
+    });
+    newest.map(|manifest| manifest.lsn).min()
+}
+
+/// Removes the images of databases that do not exist any more.
+fn remove_orphans() {
+    transaction("remove images of dropped databases", || {
+        let store = super::store();
+        for database in store.databases().unwrap_or_default() {
+            // SAFETY: a shared catalogue, readable without a database.
+            let exists = unsafe { compat::database_exists(database) };
+            if !exists && let Err(e) = store.remove_database(database) {
+                pgrx::log!("nitro could not remove pg_nitro/{database}: {e}");
+            }
+        }
+    });
+}

@@ -1,0 +1,249 @@
+//! Reading an image.
+//!
+//! An image is used if, and only if, everything that its manifest says is true of this server and this
+//! index (D4), its files are whole, and it can be told which heap blocks have changed since its LSN B:
+//! - by the WAL from B on, wherever it is there; or
+//! - by the LSNs of the pages, if the WAL is missing for a harmless reason. That is so if this server
+//!   started without our slot although the image was made under its protection (clean stop, base
+//!   backup, fresh standby), or with one that was invalidated for holding too much. A slot that
+//!   promises WAL which is not there means that somebody reset it: pages may be older than the image
+//!   then, and no comparison finds that out.
+//!
+//! Entries of blocks that have changed are left out while the image is read: their TIDs may have been
+//! recycled before the restart. After that none is recycled as long as the image can be loaded, since
+//! `ambulkdelete` waits for the load or forgets the image (D2b); so what changes while the image is
+//! read needs a second look, and nothing has to be taken out of the index again.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use nitro_engine::{Builder, Chain, Index, IndexOptions, KeyOrder, Memcmp, Process};
+use nitro_image::{Manifest, RealDisk, Store};
+use pgrx::pg_sys::{self, Relation};
+
+use super::slot::{self, Found};
+use super::{ImageState, UNKNOWN, backup};
+use crate::feed::{self, Feed, Touched};
+use crate::guc::{self, Mechanism};
+use crate::handle::{self, Handle, Unfinished};
+use crate::key::KeyDesc;
+use crate::wait::Wait;
+use crate::{am, attempt, compat, shmem, threads};
+
+/// Entries between two looks at whether to stop.
+const STEP: u64 = 4096;
+
+/// The content of an image, and what has to be looked at.
+pub struct Loaded {
+    /// Its entries, without those of changed blocks.
+    pub index: Unfinished,
+    /// What it was loaded from.
+    pub manifest: Manifest,
+    /// Blocks that changed between its LSN and `read_to`.
+    pub touched: Touched,
+    /// WAL has been considered up to here.
+    pub read_to: u64,
+    /// By page LSN.
+    pub by_pages: bool,
+    /// Entries that were left out.
+    pub left_out: u64,
+}
+
+/// Loads the newest image of an index that can be used. `Err`: why there is none; empty if there was
+/// none in the first place.
+///
+/// # Safety
+/// Open relations, inside a transaction, under the index' build lock, outside of recovery.
+pub unsafe fn load(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    feed: &mut Feed,
+) -> Result<Loaded, String> {
+    let store = super::store();
+    let mut reasons = Vec::new();
+    for image in store.images(handle.entry.database(), handle.entry.incarnation()) {
+        let tried = match image {
+            // SAFETY: by contract.
+            Ok(manifest) => unsafe { load_one(heap, index, handle, feed, &store, manifest) },
+            Err(damage) => Err(damage.to_string()),
+        };
+        match tried {
+            Ok(loaded) => return Ok(loaded),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+unsafe fn load_one(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    feed: &mut Feed,
+    store: &Store<RealDisk>,
+    manifest: Manifest,
+) -> Result<Loaded, String> {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        if guc::BREAK.get() != Mechanism::Manifest {
+            check(heap, handle, &manifest)?;
+        }
+        let read_to = feed::flushed_end();
+        let blocks = am::blocks(heap);
+        let (touched, by_pages) = match feed.read(manifest.lsn, read_to) {
+            Ok(()) => (feed.touched(&compat::locator(heap), manifest.lsn, blocks), false),
+            Err(gap) if pages_tell(&manifest) => {
+                pgrx::log!(
+                    "nitro index \"{}\": comparing the pages of its table with its image, because the WAL cannot be used: {}",
+                    handle::name(index),
+                    gap.0
+                );
+                (feed::newer_pages(heap, manifest.lsn, blocks), true)
+            }
+            Err(gap) => return Err(format!("the WAL since it was made cannot be used: {}", gap.0)),
+        };
+        let (index, left_out) = read_shards(index, handle, store, &manifest, &touched)?;
+        Ok(Loaded { index, manifest, touched, read_to, by_pages, left_out })
+    }
+}
+
+/// Invariant D4.
+unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<(), String> {
+    // SAFETY: open relation; reads shared state.
+    unsafe {
+        let at = compat::locator(heap);
+        if manifest.system != pg_sys::GetSystemIdentifier() {
+            return Err("it belongs to another database system".into());
+        }
+        if manifest.server / 10000 != pg_sys::PG_VERSION_NUM / 10000 {
+            return Err("it was made by another major version of PostgreSQL".into());
+        }
+        if (manifest.heap_tablespace, manifest.heap_file) != (at.tablespace, at.number) {
+            return Err("the table was moved since".into());
+        }
+        if manifest.columns != super::columns(&handle.desc) {
+            return Err("the order of its keys has changed since".into());
+        }
+        if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
+            return Err("\"wal_level\" is below \"replica\"".into());
+        }
+        if manifest.lsn > pg_sys::GetXLogInsertRecPtr() {
+            return Err("it is newer than the server's WAL".into());
+        }
+        let ours = attempt::subtransaction(|| feed::in_history(manifest.timeline, manifest.lsn));
+        if !ours.map_err(|e| attempt::message(&e).to_owned())? {
+            return Err(format!(
+                "it was made on timeline {}, which this server left before",
+                manifest.timeline
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether the LSNs of pages may be asked where the WAL is missing.
+fn pages_tell(manifest: &Manifest) -> bool {
+    manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
+}
+
+/// Entries as they were written, in order: nothing is compared but neighbours, for equality.
+struct AsWritten<'a>(&'a KeyDesc);
+
+// SAFETY: `abbreviate` reads what `KeyDesc::for_index` made, and calls nothing of the server.
+unsafe impl Sync for AsWritten<'_> {}
+
+impl KeyOrder for AsWritten<'_> {
+    const MEMCMP: bool = false;
+
+    fn abbrev(&self, key: &[u8]) -> u64 {
+        self.0.abbreviate(key)
+    }
+
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        if a == b { std::cmp::Ordering::Equal } else { std::cmp::Ordering::Less }
+    }
+}
+
+unsafe fn read_shards(
+    index: Relation,
+    handle: &Handle,
+    store: &Store<RealDisk>,
+    manifest: &Manifest,
+    touched: &Touched,
+) -> Result<(Unfinished, u64), String> {
+    let process = shmem::process();
+    // SAFETY: open relation.
+    let fillfactor = unsafe { am::fillfactor(index) };
+    let options = IndexOptions { fillfactor, key_len_hint: 0 };
+    let target = Unfinished::new(Index::create(process, &options).map_err(|e| e.to_string())?);
+    let image = &handle.entry.image;
+    image.done.store(0, Relaxed);
+    image.total.store(manifest.entries, Relaxed);
+    let everything = guc::BREAK.get() == Mechanism::Filter;
+    let job = Job { store, manifest, touched, image, target: target.index(), everything };
+    let run = |read: &(dyn Fn(&Process, usize) -> Result<Shard, String> + Sync)| {
+        let workers = guc::BACKUP_WORKERS.get() as usize;
+        threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, || ())
+    };
+    let shards = if handle.desc.is_memcmp() {
+        run(&|process, i| job.read(process, &Memcmp, i))
+    } else {
+        let order = AsWritten(&handle.desc);
+        let (job, order) = (&job, &order);
+        run(&move |process, i| job.read(process, order, i))
+    }?;
+    let left_out = shards.iter().map(|shard| shard.left_out).sum();
+    let chains = shards.into_iter().map(|shard| shard.chain).collect();
+    target.index().adopt(process, chains).map_err(|e| e.to_string())?;
+    Ok((target, left_out))
+}
+
+/// What all threads of one load share.
+struct Job<'a> {
+    store: &'a Store<RealDisk>,
+    manifest: &'a Manifest,
+    touched: &'a Touched,
+    image: &'a ImageState,
+    target: Index,
+    /// Only for tests that want to see it go wrong.
+    everything: bool,
+}
+
+struct Shard {
+    chain: Chain,
+    left_out: u64,
+}
+
+impl Job<'_> {
+    fn read<O: KeyOrder>(&self, process: &Process, order: &O, i: usize) -> Result<Shard, String> {
+        let mut input =
+            self.store.open_shard(self.manifest, i as u32).map_err(|e| e.to_string())?;
+        let mut builder = Builder::new(process, self.target);
+        let (mut n, mut left_out) = (0u64, 0);
+        loop {
+            let item = input.next().map_err(|e| format!("shard {i}: {e}"))?;
+            let Some((key, tid)) = item else { break };
+            n += 1;
+            if n.is_multiple_of(STEP) {
+                self.image.done.fetch_add(STEP, Relaxed);
+                if threads::stopped() {
+                    return Err("stopped".into());
+                }
+            }
+            if self.touched.contains((tid >> 16) as u32) && !self.everything {
+                left_out += 1;
+                continue;
+            }
+            builder.push(order, key, tid).map_err(|e| format!("shard {i}: {e}"))?;
+        }
+        let chain = builder.finish().map_err(|e| format!("shard {i}: {e}"))?;
+        Ok(Shard { chain, left_out })
+    }
+}
+
+/// Remembers the image that an index has been brought up from: if nothing has changed since, its
+/// files are still right.
+pub fn note(image: &ImageState, loaded: &Loaded) {
+    let same = loaded.left_out == 0 && loaded.touched.count() == 0;
+    backup::note(image, &loaded.manifest, if same { 0 } else { UNKNOWN });
+}

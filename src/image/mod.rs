@@ -1,0 +1,89 @@
+//! Images: copies of indexes on disk, from which they are back after a restart without a rebuild.
+//!
+//! An image of LSN B has every entry whose heap block has no WAL record after B (invariant D3). With a
+//! look at the blocks that have changed since, it is an exact index (D5). Whether an image may be used
+//! is decided by comparison, never assumed (D4). See docs/durability.md for the invariants and the
+//! argument for each.
+//!
+//! - `backup` writes an image, `straddler` keeps D3 for inserts that began before it;
+//! - `load` reads one and says what has to be looked at; `resync` looks;
+//! - `slot` keeps the WAL that images need; `keeper` decides when what happens.
+//!
+//! The format of the files and what is durable when is the matter of the crate `nitro-image`.
+
+pub mod backup;
+pub mod keeper;
+pub mod load;
+pub mod slot;
+mod state;
+pub mod straddler;
+
+pub use state::{ImageState, UNKNOWN};
+
+use nitro_image::{Manifest, RealDisk, Store};
+use pgrx::pg_sys::{self, Oid};
+use pgrx::prelude::*;
+
+use crate::directory::{Entry, Incarnation};
+use crate::key::KeyDesc;
+
+/// The folder of all images; every process of the server runs in the data directory.
+pub fn store() -> Store<RealDisk> {
+    Store::new(RealDisk, "pg_nitro")
+}
+
+/// The readable manifests of an index, newest first.
+pub fn manifests(database: u32, incarnation: Incarnation) -> Vec<Manifest> {
+    store().images(database, incarnation).into_iter().filter_map(Result::ok).collect()
+}
+
+/// Whether an index has images on disk that have not been found unusable.
+pub fn exist(entry: &Entry) -> bool {
+    !store().images(entry.database(), entry.incarnation()).is_empty()
+}
+
+/// After this no image of the index can be loaded in this server life.
+pub fn forget(database: u32, incarnation: Incarnation) {
+    if let Err(e) = store().discard(database, incarnation) {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_IO_ERROR,
+            format!("could not remove the images of a nitro index: {e}"),
+        )
+        .detail(format!("Folder: pg_nitro/{database}/{incarnation:032x}."))
+        .hint("VACUUM must not go on while an image could bring back entries that it removes. Remove the folder.")
+        .raise();
+    }
+}
+
+use crate::error::Failure;
+
+/// What decides the order and the encoding of keys, a line per column. An image of other columns is
+/// not this index'.
+pub fn columns(desc: &KeyDesc) -> Vec<String> {
+    desc.columns
+        .iter()
+        .enumerate()
+        .map(|(i, column)| {
+            let kind = if i < desc.nkeys { "key" } else { "include" };
+            // A new version of a collation may order differently.
+            let version = collation_version(column.collation).unwrap_or_default();
+            format!(
+                "{kind} {} type {} collation {} {version}",
+                column.describe(),
+                column.typid.to_u32(),
+                column.collation.to_u32(),
+            )
+        })
+        .collect()
+}
+
+/// The version of a collation as its provider has it now, if it has versions.
+fn collation_version(collation: Oid) -> Option<String> {
+    if collation == pg_sys::InvalidOid {
+        return None;
+    }
+    // SAFETY: a function of one OID that returns text or NULL; needs catalogue access.
+    unsafe {
+        pgrx::direct_function_call(pg_sys::pg_collation_actual_version, &[collation.into_datum()])
+    }
+}

@@ -1,0 +1,63 @@
+//! Inserts that straddle an image.
+//!
+//! A heap tuple inserted before an image's LSN B, whose entry is published after the image's
+//! snapshot, is in neither: not in the image, and no WAL record after B names its block. So such an
+//! insert makes one: a full image of the heap page, at most once per page and image.
+//!
+//! An insert can only straddle if its transaction began to write before B was read. Transaction IDs
+//! are given out in order: the image notes the next one after it read B, and who has a later one
+//! inserted his tuple later, too. (A subtransaction counts by its own ID, under which it inserts.)
+//! Everybody else, whatever the statement, looks at the LSN of the page.
+//!
+//! The answer must still hold when the entry is published. An image first publishes B, then closes the
+//! term of the index, then waits for writers of that term. `aminsert` reads the term, then B, and
+//! publishes only under that very term (`Index::insert_in_term`): under the old one it is in the
+//! snapshot, under the new one it has seen B.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use pgrx::pg_sys::{self, Relation, XLogRecPtr};
+
+use super::ImageState;
+use crate::compat;
+use crate::guc::{self, Mechanism};
+
+/// The LSN that the insert of the running (sub)transaction has to compare with its page, if any.
+pub fn question(state: &ImageState) -> Option<XLogRecPtr> {
+    let lsn = state.lsn.load(Relaxed);
+    if lsn == 0 || guc::BREAK.get() == Mechanism::Straddlers {
+        return None;
+    }
+    // SAFETY: reads this backend's transaction state.
+    let xid = unsafe { pg_sys::GetCurrentTransactionIdIfAny() };
+    // Running transactions are less than 2^31 behind the next one, so the circle has a direction.
+    let distance = xid.into_inner().wrapping_sub(state.xid.load(Relaxed)) as i32;
+    // Without an ID it is not known when the tuple came, and that counts as before.
+    let began_later = xid != pg_sys::InvalidTransactionId && distance >= 0;
+    (!began_later).then_some(lsn)
+}
+
+/// Sees to it that a WAL record after `lsn` names the block.
+///
+/// # Safety
+/// `heap` must be the open table, with no content lock held on its buffers.
+pub unsafe fn mark(heap: Relation, block: pg_sys::BlockNumber, lsn: XLogRecPtr) {
+    // SAFETY: by contract; the page is changed and logged in a critical section, under its lock.
+    unsafe {
+        if !compat::relation_needs_wal(heap) {
+            return;
+        }
+        let buffer = pg_sys::ReadBuffer(heap, block);
+        if pg_sys::BufferGetLSNAtomic(buffer) <= lsn {
+            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+            if compat::page_lsn(buffer) <= lsn {
+                pg_sys::CritSectionCount += 1;
+                pg_sys::MarkBufferDirty(buffer);
+                pg_sys::log_newpage_buffer(buffer, true);
+                pg_sys::CritSectionCount -= 1;
+            }
+            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_UNLOCK as i32);
+        }
+        pg_sys::ReleaseBuffer(buffer);
+    }
+}
