@@ -24,6 +24,8 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
+# Images keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
+{ cat "$t/nitro.conf"; echo "nitro.backup = off"; } > "$t/quiet.conf"
 
 # PostgreSQL refuses to run as root.
 as=()
@@ -59,7 +61,7 @@ regress() { # KIND PROGRAM NAMES...: pg_regress and the isolation tester take th
     say "$kind: $*"
     run mkdir -p "$kind"
     run timeout 900 "$program" --inputdir=. --outputdir="$kind" --bindir="$bin" --temp-instance="$kind/instance" \
-        --temp-config=nitro.conf --no-locale --encoding=UTF8 --load-extension=nitro "$@" > "$t/$kind.out" 2>&1 || s=$?
+        --temp-config=quiet.conf --no-locale --encoding=UTF8 --load-extension=nitro "$@" > "$t/$kind.out" 2>&1 || s=$?
     if [ $s != 0 ]; then
         cat "$t/$kind.out" "$t/$kind/regression.diffs" 2> /dev/null || true
         tail -n 60 "$t/$kind/log/postmaster.log" 2> /dev/null || true

@@ -427,6 +427,24 @@ pub fn was_shut_down() -> bool {
     }
 }
 
+/// Whether somebody waits for a lock on a relation that ends its use by others.
+///
+/// # Safety
+/// Inside a transaction that holds an AccessShareLock on the relation.
+pub unsafe fn is_wanted(relation: pg_sys::Oid) -> bool {
+    // A lock that conflicts with the wanted ones, and that is not had while somebody is in line for
+    // one. (LockHasWaitersRelation does not know locks taken by the fast path.)
+    let mode = pg_sys::RowExclusiveLock as i32;
+    // SAFETY: by contract; the lock is given back.
+    unsafe {
+        let free = pg_sys::ConditionalLockRelationOid(relation, mode);
+        if free {
+            pg_sys::UnlockRelationOid(relation, mode);
+        }
+        !free
+    }
+}
+
 /// Whether somebody waits for, or has, a lock on the current database that ends its use: DROP
 /// DATABASE and what copies or moves one.
 pub fn database_is_wanted() -> bool {

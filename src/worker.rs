@@ -84,8 +84,12 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     drop(feed);
     while let Some(entry) = next_request(|entry| &entry.image.wanted) {
         transaction("make an image", || {
-            // SAFETY: inside a transaction.
-            unsafe { make_image(entry) }
+            // SAFETY: inside a transaction. A long one: it must not keep VACUUM from its work.
+            unsafe {
+                pg_sys::PopActiveSnapshot();
+                make_image(entry);
+                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+            }
         });
     }
 }

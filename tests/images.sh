@@ -12,4 +12,4 @@ crash; start
 sql "SET nitro.when_loading = wait; EXPLAIN (costs off) SELECT * FROM t WHERE k = 77"
 verified t
 sql "SELECT slot_name, restart_lsn, active FROM pg_replication_slots"
-fail x; grep -h "nitro" "$NITRO_TMP/main.log" || true
+grep -h "nitro" "$NITRO_TMP/main.log" || true

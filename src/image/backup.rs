@@ -329,6 +329,9 @@ unsafe fn write_shards(
         .collect();
     let job = Job { engine, sn, draft, image: &handle.entry.image, pace: Pace::new() };
     let mut waiters = Waiters::new(index);
+    // What the catalogue was read with.
+    // SAFETY: between two accesses to the catalogue.
+    unsafe { pg_sys::InvalidateCatalogSnapshot() };
     if handle.desc.is_memcmp() {
         threads::run(
             shards.len(),
@@ -346,11 +349,38 @@ unsafe fn write_shards(
             true
         };
         let mut go_on = go_on;
-        shards.iter().map(|shard| job.write(process, &order, shard, &mut go_on)).collect()
+        let snapshot = OwnSnapshot::take();
+        let all =
+            shards.iter().map(|shard| job.write(process, &order, shard, &mut go_on)).collect();
+        snapshot.end();
+        all
     }
 }
 
-/// Somebody who waits for an exclusive lock on the index does not wait for its image.
+/// A comparison function may need a snapshot; an ERROR takes it away with the transaction.
+struct OwnSnapshot(bool);
+
+impl OwnSnapshot {
+    fn take() -> OwnSnapshot {
+        // SAFETY: inside a transaction.
+        unsafe {
+            let missing = !pg_sys::ActiveSnapshotSet();
+            if missing {
+                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+            }
+            OwnSnapshot(missing)
+        }
+    }
+
+    fn end(self) {
+        if self.0 {
+            // SAFETY: pushed in `take`.
+            unsafe { pg_sys::PopActiveSnapshot() };
+        }
+    }
+}
+
+/// Somebody who waits for an exclusive lock on the index or its table does not wait for the image.
 struct Waiters {
     index: Relation,
     looked: Instant,
@@ -366,9 +396,10 @@ impl Waiters {
             return;
         }
         self.looked = Instant::now();
-        // SAFETY: open and locked in this mode by the caller of `back_up`.
+        // SAFETY: open relations.
         let waiting = unsafe {
-            pg_sys::LockHasWaitersRelation(self.index, pg_sys::AccessShareLock as i32)
+            compat::is_wanted((*self.index).rd_id)
+                || compat::is_wanted((*(*self.index).rd_index).indrelid)
                 || compat::database_is_wanted()
         };
         if waiting {
@@ -377,7 +408,7 @@ impl Waiters {
                 // SAFETY: open relation.
                 format!("gave up the image of index \"{}\"", unsafe { handle::name(self.index) }),
             )
-            .detail("Another session waits for a lock on the index or its database.")
+            .detail("Another session waits for a lock on the index, its table or its database.")
             .raise();
         }
     }
