@@ -468,6 +468,51 @@ pub fn database_is_wanted() -> bool {
     }
 }
 
+/// Lets SIGTERM ask this background worker to end: see [`asked_to_end`].
+///
+/// # Safety
+/// Before signals are unblocked.
+pub unsafe fn ask_on_sigterm() {
+    unsafe extern "C-unwind" {
+        fn SignalHandlerForShutdownRequest(signal: core::ffi::c_int);
+    }
+    // SAFETY: installs the server's handler, as in `die_on_sigterm`.
+    unsafe {
+        #[cfg(feature = "pg18")]
+        pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
+    }
+}
+
+/// Whether SIGTERM has come.
+pub fn asked_to_end() -> bool {
+    // SAFETY: a flag set by the handler.
+    unsafe { pg_sys::ShutdownRequestPending != 0 }
+}
+
+/// Takes an AccessShareLock on an index of any database until the transaction ends, if it can be had
+/// at once.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn lock_index_of(database: u32, relation: u32) -> bool {
+    // SAFETY: the tag of a relation lock, as SET_LOCKTAG_RELATION fills it.
+    unsafe {
+        let tag = pg_sys::LOCKTAG {
+            locktag_field1: database,
+            locktag_field2: relation,
+            locktag_field3: 0,
+            locktag_field4: 0,
+            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
+            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
+        };
+        let mode = pg_sys::AccessShareLock as i32;
+        pg_sys::LockAcquire(&tag, mode, false, true)
+            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
+    }
+}
+
 /// Lets SIGHUP be noticed: see [`reload_if_asked`].
 ///
 /// # Safety

@@ -23,9 +23,24 @@ use crate::attempt;
 use crate::compat::{self, Locator};
 use crate::guc::{self, Mechanism};
 
-/// Why the WAL cannot tell.
+/// Why the WAL cannot tell what has changed.
 #[derive(Debug)]
-pub struct Gap(pub String);
+pub enum Gap {
+    /// It is not there, or cannot be read.
+    Missing(String),
+    /// It is there, but not everything was logged or noted.
+    Incomplete(&'static str),
+}
+
+impl Gap {
+    /// In words.
+    pub fn why(&self) -> &str {
+        match self {
+            Gap::Missing(why) => why,
+            Gap::Incomplete(why) => why,
+        }
+    }
+}
 
 /// The blocks of one table that have changed.
 pub struct Touched {
@@ -124,7 +139,7 @@ impl Feed {
                 if attempt::is_transient(&error) {
                     error.rethrow();
                 }
-                Err(Gap(attempt::message(&error).into()))
+                Err(Gap::Missing(attempt::message(&error).into()))
             }
         }
     }
@@ -157,7 +172,7 @@ impl Feed {
                     let parameters =
                         (*record).main_data.cast::<pg_sys::xl_parameter_change>().read_unaligned();
                     if parameters.wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int {
-                        return Err(Gap("wal_level was minimal in between".into()));
+                        return Err(Gap::Incomplete("\"wal_level\" was \"minimal\" in between"));
                     }
                 }
                 RM_SMGR if info == XLOG_SMGR_TRUNCATE => {
@@ -182,7 +197,7 @@ impl Feed {
             }
         }
         if self.blocks > MAX_BLOCKS {
-            return Err(Gap("too many blocks have changed".into()));
+            return Err(Gap::Incomplete("too many blocks have changed"));
         }
         Ok(())
     }
@@ -287,7 +302,7 @@ impl Reader {
                 end.cast(),
             );
             if state.is_null() {
-                return Err(Gap("out of memory".into()));
+                return Err(Gap::Missing("out of memory".into()));
             }
             pg_sys::XLogBeginRead(state, begin);
             Ok(Reader { state, end })
@@ -315,7 +330,7 @@ impl Reader {
             } else {
                 std::ffi::CStr::from_ptr(error).to_string_lossy().into_owned()
             };
-            Err(Gap(why))
+            Err(Gap::Missing(why))
         }
     }
 

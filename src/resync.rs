@@ -224,13 +224,9 @@ unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed
     // which is no more than a name for UNBUILT; the memory goes with `Unfinished`.
     unsafe {
         entry.begin_loading();
-        let loaded = match image::load::load(heap, index, handle, feed) {
-            Ok(loaded) => loaded,
-            Err(why) => {
-                entry.stop_loading();
-                pgrx::log!("nitro index \"{}\": its image is not used: {why}", handle::name(index));
-                return false;
-            }
+        let Some(loaded) = image::load::load(heap, index, handle, feed) else {
+            entry.stop_loading();
+            return false;
         };
         image::load::note(&entry.image, &loaded);
         let image::load::Loaded {

@@ -18,6 +18,7 @@ use pgrx::prelude::*;
 use crate::directory::{Entry, Incarnation, State};
 use crate::feed::Feed;
 use crate::handle::{self, Handle};
+use crate::image::backup::Outcome;
 use crate::{am, attempt, compat, image, lifecycle, resync, shmem};
 
 /// Asks for an index to be built; at most one request per entry is under way.
@@ -146,7 +147,7 @@ unsafe fn make_image(entry: &'static Entry) {
                 Ok(outcome) => {
                     pgrx::debug1!("image of nitro index \"{}\": {outcome:?}", handle::name(index))
                 }
-                Err(why) => image::backup::warn(index, &why),
+                Err(why) => image::sql::warn(index, &why),
             }
         });
     }

@@ -160,6 +160,11 @@ impl Index {
         }
     }
 
+    /// Keys are ordered as bytes (or there are none yet).
+    pub fn is_byte_ordered(&self) -> bool {
+        self.memcmp()
+    }
+
     /// Keys are ordered as bytes (or there are none).
     pub(crate) fn memcmp(&self) -> bool {
         self.shared().order.load(Relaxed) != 2

@@ -30,13 +30,13 @@ use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
-use super::{ImageState, UNKNOWN, slot};
+use super::{ImageState, slot};
 use crate::directory::{Entry, State};
 use crate::error::Failure;
 use crate::handle::{self, Handle};
 use crate::key::KeyRef;
 use crate::wait::{self, Wait};
-use crate::{am, compat, guc, shmem, threads, worker};
+use crate::{am, compat, guc, shmem, threads};
 
 /// Leaves that are worth a thread of their own.
 const LEAVES_PER_SHARD: u32 = 256;
@@ -126,179 +126,125 @@ fn operations(engine: Index) -> u64 {
 /// # Safety
 /// Open relations, locked at least in AccessShare mode, inside a transaction.
 pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Result<Outcome, String> {
-    let entry = handle.entry;
-    let image = &entry.image;
     // SAFETY: open relations.
     unsafe {
         if let Some(why) = obstacle(index, handle) {
             return Ok(Outcome::NotNow(why));
         }
-        let Some(_claim) = Claim::take(entry) else {
-            return Ok(Outcome::NotNow("another process makes one"));
-        };
-        let Some(engine) = handle.index() else {
-            return Ok(Outcome::NotNow("the index is not in memory"));
-        };
-        let process = shmem::process();
-        let (database, incarnation) = (entry.database(), entry.incarnation());
-        let store = super::store();
-        let held = slot::ensure();
-        let before = operations(engine);
-        // 2
-        let lsn = pg_sys::GetXLogInsertRecPtr();
-        let xid = pg_sys::ReadNextFullTransactionId().value as u32;
-        image.lsn.store(lsn, SeqCst);
-        image.xid.store(xid, SeqCst);
-        // 3
-        let snapshot = engine
-            .create_snapshot(process, pg_sys::MyProcPid as u64, &mut || {
-                wait::nap(Wait::ImageWriters, 1)
-            })
-            .map_err(|e| e.to_string())?;
-        engine.release(process, snapshot);
-        let after = operations(engine);
-        // 4
-        let end = pg_sys::GetXLogInsertRecPtr();
-        let heap_at = compat::locator(heap);
-        let mut manifest = Manifest {
+        let at = compat::locator(heap);
+        let prototype = Manifest {
             system: pg_sys::GetSystemIdentifier(),
-            lsn,
-            timeline: pg_sys::GetWALInsertionTimeLine(),
+            lsn: 0,
+            timeline: 0,
             server: pg_sys::PG_VERSION_NUM,
-            slot: held,
-            database,
+            slot: false,
+            database: handle.entry.database(),
             index: (*index).rd_id.to_u32(),
-            heap_tablespace: heap_at.tablespace,
-            heap_file: heap_at.number,
-            incarnation,
+            heap_tablespace: at.tablespace,
+            heap_file: at.number,
+            incarnation: handle.entry.incarnation(),
             generation: 0,
             name: handle::name(index),
             columns: super::columns(&handle.desc),
             entries: 0,
-            operations: before,
-            taken: SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64),
+            operations: 0,
+            taken: 0,
             shards: Vec::new(),
         };
-        let newest = super::manifests(database, incarnation).into_iter().next().filter(|m| {
-            after != UNKNOWN
-                && image.operations.load(Relaxed) == after
-                && image.saved_lsn.load(Relaxed) == m.lsn
-        });
-        if let Some(newest) = newest {
-            manifest.generation = newest.generation;
-            manifest.entries = newest.entries;
-            manifest.operations = newest.operations;
-            manifest.shards = newest.shards;
-            pg_sys::XLogFlush(end);
-            store.refresh(&manifest).map_err(|e| e.to_string())?;
-            note(image, &manifest, after);
-            return Ok(Outcome::Refreshed);
-        }
-        // 5
-        let draft = store.begin(database, incarnation).map_err(|e| e.to_string())?;
-        image.total.store(engine.stats().live, Relaxed);
-        manifest.shards = write_shards(index, handle, engine, snapshot.sn, &draft)?;
-        manifest.generation = draft.generation();
-        manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
-        // 6
-        pg_sys::XLogFlush(end);
-        draft.commit(&manifest).map_err(|e| e.to_string())?;
-        note(image, &manifest, before);
+        make(handle.entry, prototype, |engine, sn, draft| {
+            write_shards(index, handle, engine, sn, draft)
+        })
     }
-    Ok(Outcome::Written)
 }
 
-/// Says that an image could not be made; the one before it stays valid.
+/// Makes a last image when the server stops, without a database and by the newest image's description
+/// of the index; only where keys are ordered as bytes. `go_on` is asked whether there is still time.
 ///
 /// # Safety
-/// `index` must be open.
-pub unsafe fn warn(index: Relation, why: &str) {
-    Failure::new(
-        PgSqlErrorCode::ERRCODE_IO_ERROR,
-        // SAFETY: by contract.
-        format!("could not make an image of nitro index \"{}\": {why}", unsafe {
-            handle::name(index)
-        }),
-    )
-    .detail("The image before it, if there is one, is still valid.")
-    .warn();
-}
-
-/// Makes images of an index, or of all indexes of the current database that the user owns; returns
-/// how many were written or found unchanged.
-#[pg_extern]
-fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
-    let mut made = 0;
-    // SAFETY: a function called from SQL runs in a transaction with catalogue access.
-    unsafe {
-        let relids = match index {
-            Some(relid) => {
-                check_owner(relid);
-                vec![relid]
-            }
-            None => own_indexes(),
+/// The index must not go away meanwhile; inside a transaction.
+pub unsafe fn back_up_at_exit(
+    entry: &'static Entry,
+    go_on: impl Fn() -> bool + Sync,
+) -> Result<Outcome, String> {
+    let prototype = super::manifests(entry.database(), entry.incarnation()).into_iter().next();
+    let Some(prototype) = prototype else {
+        return Ok(Outcome::NotNow("there is no image that describes the index"));
+    };
+    make(entry, prototype, |engine, sn, draft| {
+        let shards = Shards::cut(engine);
+        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new() };
+        let write = |process: &Process, i: usize| {
+            job.write(process, &Memcmp, &shards.get(i), || !threads::stopped() && go_on())
         };
-        for relid in relids {
-            worker::with_index(relid, |heap, rel, handle| match back_up(heap, rel, handle) {
-                Ok(Outcome::NotNow(why)) if index.is_some() => Failure::new(
-                    PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    format!("cannot make an image of index \"{}\" now", handle::name(rel)),
-                )
-                .detail(format!("The reason: {why}."))
-                .raise(),
-                Ok(Outcome::NotNow(_)) => (),
-                Ok(_) => made += 1,
-                Err(why) => warn(rel, &why),
-            });
-        }
-    }
-    made
+        threads::run(shards.count(), shards.count(), Wait::ImageWrite, write, || ())
+    })
 }
 
-/// ERROR unless the index exists, is ours and on a table that the user owns.
-unsafe fn check_owner(relid: pg_sys::Oid) {
-    // SAFETY: catalogue access by the caller's contract.
+/// Steps 2 to 6. `write` writes the entries of a term to a draft.
+fn make(
+    entry: &'static Entry,
+    mut manifest: Manifest,
+    write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
+) -> Result<Outcome, String> {
+    let image = &entry.image;
+    let process = shmem::process();
+    let Some(_claim) = Claim::take(entry) else {
+        return Ok(Outcome::NotNow("another process makes one"));
+    };
+    let Some(engine) = entry.index(process) else {
+        return Ok(Outcome::NotNow("the index is not in memory"));
+    };
+    let store = super::store();
+    let before = operations(engine);
+    // SAFETY: outside of recovery, inside a transaction; shared positions and counters are read.
     unsafe {
-        let heap = pg_sys::IndexGetRelation(relid, true);
-        let mut known = false;
-        if heap != pg_sys::InvalidOid {
-            if !compat::owns_relation(heap, pg_sys::GetUserId()) {
-                Failure::new(
-                    PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                    "must be owner of the table of the index".to_owned(),
-                )
-                .raise();
-            }
-            worker::with_index(relid, |_, _, _| known = true);
-        }
-        if !known {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
-                format!("relation with OID {} is not a nitro index", relid.to_u32()),
-            )
-            .raise();
-        }
+        manifest.slot = slot::ensure();
+        // 2
+        manifest.lsn = pg_sys::GetXLogInsertRecPtr();
+        manifest.timeline = pg_sys::GetWALInsertionTimeLine();
+        image.lsn.store(manifest.lsn, SeqCst);
+        image.xid.store(pg_sys::ReadNextFullTransactionId().value as u32, SeqCst);
     }
-}
-
-/// The valid nitro indexes of the current database on tables that the user owns.
-fn own_indexes() -> Vec<pg_sys::Oid> {
-    // SAFETY: a function called from SQL has catalogue access.
-    let user = unsafe { pg_sys::GetUserId() };
-    let mut all = Vec::new();
+    manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
+    // 3
     // SAFETY: a plain global.
-    let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    shmem::directory().for_each(|entry| {
-        if entry.database() == here && entry.state() == State::Ready {
-            all.push(pg_sys::Oid::from(entry.relid.load(Relaxed)));
-        }
+    let holder = unsafe { pg_sys::MyProcPid } as u64;
+    let snapshot = engine
+        .create_snapshot(process, holder, &mut || wait::nap(Wait::ImageWriters, 1))
+        .map_err(|e| e.to_string())?;
+    engine.release(process, snapshot);
+    let after = operations(engine);
+    // 4
+    // SAFETY: a shared position.
+    let end = unsafe { pg_sys::GetXLogInsertRecPtr() };
+    // SAFETY: outside of recovery; what has been inserted can be flushed.
+    let flush = || unsafe { pg_sys::XLogFlush(end) };
+    let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();
+    let unchanged = newest.filter(|newest| {
+        image.operations.load(Relaxed) == after && image.saved_lsn.load(Relaxed) == newest.lsn
     });
-    // SAFETY: as above.
-    all.retain(|&relid| unsafe {
-        let heap = pg_sys::IndexGetRelation(relid, true);
-        heap != pg_sys::InvalidOid && compat::owns_relation(heap, user)
-    });
-    all
+    if let Some(newest) = unchanged {
+        manifest.generation = newest.generation;
+        manifest.entries = newest.entries;
+        manifest.operations = newest.operations;
+        manifest.shards = newest.shards;
+        flush();
+        store.refresh(&manifest).map_err(|e| e.to_string())?;
+        note(image, &manifest, after);
+        return Ok(Outcome::Refreshed);
+    }
+    // 5
+    let draft = store.begin(manifest.database, manifest.incarnation).map_err(|e| e.to_string())?;
+    image.total.store(engine.stats().live, Relaxed);
+    manifest.operations = before;
+    manifest.shards = write(engine, snapshot.sn, &draft)?;
+    manifest.generation = draft.generation();
+    manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
+    // 6
+    flush();
+    draft.commit(&manifest).map_err(|e| e.to_string())?;
+    note(image, &manifest, before);
+    Ok(Outcome::Written)
 }
 
 /// Remembers an image that is on disk. Public for `load`, which finds one there.
@@ -318,15 +264,7 @@ unsafe fn write_shards(
     draft: &Draft<'_>,
 ) -> Result<Vec<ShardSummary>, String> {
     let process = shmem::process();
-    let workers = guc::BACKUP_WORKERS.get() as usize;
-    let useful = engine.stats().blocks[0].div_ceil(LEAVES_PER_SHARD) as usize;
-    let cuts = engine.partition(process, workers.min(useful).max(1));
-    let shards: Vec<_> = (0..=cuts.len())
-        .map(|i| {
-            let lower = i.checked_sub(1).map_or(&[][..], |i| &cuts[i][..]);
-            Shard { number: i, lower, upper: cuts.get(i).map(Vec::as_slice) }
-        })
-        .collect();
+    let shards = Shards::cut(engine);
     let job = Job { engine, sn, draft, image: &handle.entry.image, pace: Pace::new() };
     let mut waiters = Waiters::new(index);
     // What the catalogue was read with.
@@ -334,10 +272,10 @@ unsafe fn write_shards(
     unsafe { pg_sys::InvalidateCatalogSnapshot() };
     if handle.desc.is_memcmp() {
         threads::run(
-            shards.len(),
-            workers,
+            shards.count(),
+            shards.count(),
             Wait::ImageWrite,
-            |process, i| job.write(process, &Memcmp, &shards[i], || !threads::stopped()),
+            |process, i| job.write(process, &Memcmp, &shards.get(i), || !threads::stopped()),
             || waiters.give_way(),
         )
     } else {
@@ -350,8 +288,9 @@ unsafe fn write_shards(
         };
         let mut go_on = go_on;
         let snapshot = OwnSnapshot::take();
-        let all =
-            shards.iter().map(|shard| job.write(process, &order, shard, &mut go_on)).collect();
+        let all = (0..shards.count())
+            .map(|i| job.write(process, &order, &shards.get(i), &mut go_on))
+            .collect();
         snapshot.end();
         all
     }
@@ -411,6 +350,28 @@ impl Waiters {
             .detail("Another session waits for a lock on the index, its table or its database.")
             .raise();
         }
+    }
+}
+
+/// The ranges that are written by a thread each.
+struct Shards {
+    cuts: Vec<Vec<u8>>,
+}
+
+impl Shards {
+    fn cut(engine: Index) -> Shards {
+        let workers = guc::BACKUP_WORKERS.get() as usize;
+        let useful = engine.stats().blocks[0].div_ceil(LEAVES_PER_SHARD) as usize;
+        Shards { cuts: engine.partition(shmem::process(), workers.min(useful).max(1)) }
+    }
+
+    fn count(&self) -> usize {
+        self.cuts.len() + 1
+    }
+
+    fn get(&self, i: usize) -> Shard<'_> {
+        let lower = i.checked_sub(1).map_or(&[][..], |i| &self.cuts[i][..]);
+        Shard { number: i, lower, upper: self.cuts.get(i).map(Vec::as_slice) }
     }
 }
 

@@ -6,7 +6,7 @@
 //! that are gone. It learns of a checkpoint by the redo pointer, so no part of the checkpointer waits
 //! for it.
 //!
-//! It ends by SIGTERM at any interrupt check, and is started again when it fails.
+//! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use pgrx::bgworkers::{
 };
 use pgrx::prelude::*;
 
-use super::slot;
+use super::{backup, slot};
 use crate::directory::State;
 use crate::wait::{self, Wait};
 use crate::worker::{self, transaction};
@@ -26,9 +26,14 @@ use crate::{compat, guc, shmem};
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
 /// How often it looks after the slot, if no image is made.
-const SLOT_CARE: Duration = Duration::from_secs(10);
+const SLOT_CARE: Duration = Duration::from_secs(30);
 /// A worker that still runs after this long does not keep others from being started.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Time for images when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// Larger images are not made then.
+const STOP_BYTES: u64 = 256 << 20;
 
 /// Registers the keeper; only while `shared_preload_libraries` are loaded.
 pub fn register() {
@@ -57,7 +62,7 @@ pub fn want_images(database: Option<u32>) {
 pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     // SAFETY: the first things a background worker does, in the order the server documents.
     unsafe {
-        compat::die_on_sigterm();
+        compat::ask_on_sigterm();
         compat::reload_on_sighup();
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
@@ -71,10 +76,51 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         redo: redo(),
         slot: None,
     };
-    loop {
+    while !compat::asked_to_end() {
         keeper.look_around();
         wait::nap(Wait::KeeperMain, PAUSE_MS);
         compat::reload_if_asked();
+    }
+    if guc::BACKUP.get() {
+        last_images();
+    }
+}
+
+/// The server stops: images of what is quickly written, so that the next start has nothing to catch up
+/// with. Other processes may still write; what they write is caught up.
+fn last_images() {
+    let begun = Instant::now();
+    let in_time = || begun.elapsed() < STOP_PATIENCE;
+    let process = shmem::process();
+    let mut all = Vec::new();
+    shmem::directory().for_each(|entry| {
+        let size = entry.image.saved_bytes.load(Relaxed);
+        let engine = entry.index(process).filter(|_| entry.state() == State::Ready);
+        if engine.is_some_and(|engine| engine.is_byte_ordered()) && size < STOP_BYTES {
+            all.push((size, entry, entry.generation()));
+        }
+    });
+    all.sort_unstable_by_key(|&(size, ..)| size);
+    for (_, entry, generation) in all {
+        if !in_time() {
+            break;
+        }
+        transaction("make a last image", || {
+            let relid = entry.relid.load(Relaxed);
+            // SAFETY: the lock keeps the index, which still was there when it was had, from being
+            // dropped.
+            let outcome = unsafe {
+                if !compat::lock_index_of(entry.database(), relid)
+                    || entry.generation() != generation
+                {
+                    return;
+                }
+                backup::back_up_at_exit(entry, in_time)
+            };
+            if let Err(why) = outcome {
+                pgrx::debug1!("no last image of index {relid}: {why}");
+            }
+        });
     }
 }
 
@@ -85,7 +131,7 @@ struct Keeper {
     sent: Option<(DynamicBackgroundWorker, Instant)>,
     /// The redo pointer of the last checkpoint that images were made for.
     redo: u64,
-    /// When the slot was looked after.
+    /// When the slot was looked after; `None`: it should be.
     slot: Option<Instant>,
 }
 
@@ -122,13 +168,14 @@ impl Keeper {
                 None => return,
             }
         }
-        // When the images of a checkpoint are done, the WAL before them can go.
+        // By the clock, too: the slot may hold too much although no image succeeds.
         let due = self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE);
-        if due && self.waiting.is_empty() && idle || checkpoint {
+        if due && idle {
             self.slot = Some(Instant::now());
             transaction("look after the replication slot", || {
+                let oldest = guc::BACKUP.get().then(oldest_image).flatten();
                 // SAFETY: the keeper, inside a transaction.
-                unsafe { slot::maintain(oldest_image()) };
+                unsafe { slot::maintain(oldest) };
             });
         }
     }
@@ -138,8 +185,9 @@ impl Keeper {
             matches!(handle.pid(), Err(BackgroundWorkerStatus::Stopped))
                 || since.elapsed() > PATIENCE
         });
-        if done {
-            self.sent = None;
+        if done && self.sent.take().is_some() {
+            // It may have made images: older WAL is not needed any more.
+            self.slot = None;
         }
         done
     }

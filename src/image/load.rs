@@ -16,13 +16,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use nitro_engine::{Builder, Chain, Index, IndexOptions, KeyOrder, Memcmp, Process};
-use nitro_image::{Manifest, RealDisk, Store};
+use nitro_engine::{BuildError, Builder, Chain, Index, IndexOptions, KeyOrder, Memcmp, Process};
+use nitro_image::{Damage, Manifest, RealDisk, Store};
 use pgrx::pg_sys::{self, Relation};
 
 use super::slot::{self, Found};
 use super::{ImageState, UNKNOWN, backup};
-use crate::feed::{self, Feed, Touched};
+use crate::feed::{self, Feed, Gap, Touched};
 use crate::guc::{self, Mechanism};
 use crate::handle::{self, Handle, Unfinished};
 use crate::key::KeyDesc;
@@ -48,8 +48,31 @@ pub struct Loaded {
     pub left_out: u64,
 }
 
-/// Loads the newest image of an index that can be used. `Err`: why there is none; empty if there was
-/// none in the first place.
+/// Why an image is not loaded.
+pub enum Refusal {
+    /// It is wrong, or nobody can tell that it is right; nor will anybody later.
+    Unusable(String),
+    /// It may be right, but could not be loaded now.
+    NotNow(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal::NotNow(why)
+    }
+}
+
+impl From<Damage> for Refusal {
+    fn from(damage: Damage) -> Refusal {
+        match damage {
+            Damage::Io(_) => Refusal::NotNow(damage.to_string()),
+            _ => Refusal::Unusable(damage.to_string()),
+        }
+    }
+}
+
+/// Loads the newest image of an index that can be used. What was refused for good is removed: what
+/// speaks against an image (WAL that is missing, say) may not be visible to the next server life.
 ///
 /// # Safety
 /// Open relations, inside a transaction, under the index' build lock, outside of recovery.
@@ -58,21 +81,31 @@ pub unsafe fn load(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-) -> Result<Loaded, String> {
+) -> Option<Loaded> {
     let store = super::store();
-    let mut reasons = Vec::new();
+    let mut usable_later = false;
     for image in store.images(handle.entry.database(), handle.entry.incarnation()) {
         let tried = match image {
             // SAFETY: by contract.
             Ok(manifest) => unsafe { load_one(heap, index, handle, feed, &store, manifest) },
-            Err(damage) => Err(damage.to_string()),
+            Err(damage) => Err(damage.into()),
         };
-        match tried {
-            Ok(loaded) => return Ok(loaded),
-            Err(reason) => reasons.push(reason),
-        }
+        let why = match tried {
+            Ok(loaded) => return Some(loaded),
+            Err(Refusal::Unusable(why)) => why,
+            Err(Refusal::NotNow(why)) => {
+                usable_later = true;
+                why
+            }
+        };
+        // SAFETY: open relation.
+        let name = unsafe { handle::name(index) };
+        pgrx::log!("nitro index \"{name}\": its image is not used: {why}");
     }
-    Err(reasons.join("; "))
+    if !usable_later {
+        super::forget(handle.entry.database(), handle.entry.incarnation());
+    }
+    None
 }
 
 unsafe fn load_one(
@@ -82,25 +115,27 @@ unsafe fn load_one(
     feed: &mut Feed,
     store: &Store<RealDisk>,
     manifest: Manifest,
-) -> Result<Loaded, String> {
+) -> Result<Loaded, Refusal> {
     // SAFETY: by the caller's contract.
     unsafe {
         if guc::BREAK.get() != Mechanism::Manifest {
-            check(heap, handle, &manifest)?;
+            check(heap, handle, &manifest).map_err(Refusal::Unusable)?;
         }
         let read_to = feed::flushed_end();
         let blocks = am::blocks(heap);
         let (touched, by_pages) = match feed.read(manifest.lsn, read_to) {
             Ok(()) => (feed.touched(&compat::locator(heap), manifest.lsn, blocks), false),
-            Err(gap) if pages_tell(&manifest) => {
+            Err(Gap::Missing(why)) if pages_tell(&manifest) => {
                 pgrx::log!(
-                    "nitro index \"{}\": comparing the pages of its table with its image, because the WAL cannot be used: {}",
+                    "nitro index \"{}\": comparing the pages of its table with its image, because the WAL cannot be used: {why}",
                     handle::name(index),
-                    gap.0
                 );
                 (feed::newer_pages(heap, manifest.lsn, blocks), true)
             }
-            Err(gap) => return Err(format!("the WAL since it was made cannot be used: {}", gap.0)),
+            Err(gap) => {
+                let why = format!("the WAL since it was made cannot be used: {}", gap.why());
+                return Err(Refusal::Unusable(why));
+            }
         };
         let (index, left_out) = read_shards(index, handle, store, &manifest, &touched)?;
         Ok(Loaded { index, manifest, touched, read_to, by_pages, left_out })
@@ -170,18 +205,18 @@ unsafe fn read_shards(
     store: &Store<RealDisk>,
     manifest: &Manifest,
     touched: &Touched,
-) -> Result<(Unfinished, u64), String> {
+) -> Result<(Unfinished, u64), Refusal> {
     let process = shmem::process();
     // SAFETY: open relation.
     let fillfactor = unsafe { am::fillfactor(index) };
     let options = IndexOptions { fillfactor, key_len_hint: 0 };
-    let target = Unfinished::new(Index::create(process, &options).map_err(|e| e.to_string())?);
+    let target = Unfinished::new(Index::create(process, &options).map_err(later)?);
     let image = &handle.entry.image;
     image.done.store(0, Relaxed);
     image.total.store(manifest.entries, Relaxed);
     let everything = guc::BREAK.get() == Mechanism::Filter;
     let job = Job { store, manifest, touched, image, target: target.index(), everything };
-    let run = |read: &(dyn Fn(&Process, usize) -> Result<Shard, String> + Sync)| {
+    let run = |read: &(dyn Fn(&Process, usize) -> Result<Shard, Refusal> + Sync)| {
         let workers = guc::BACKUP_WORKERS.get() as usize;
         threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, || ())
     };
@@ -194,7 +229,7 @@ unsafe fn read_shards(
     }?;
     let left_out = shards.iter().map(|shard| shard.left_out).sum();
     let chains = shards.into_iter().map(|shard| shard.chain).collect();
-    target.index().adopt(process, chains).map_err(|e| e.to_string())?;
+    target.index().adopt(process, chains).map_err(later)?;
     Ok((target, left_out))
 }
 
@@ -215,30 +250,34 @@ struct Shard {
 }
 
 impl Job<'_> {
-    fn read<O: KeyOrder>(&self, process: &Process, order: &O, i: usize) -> Result<Shard, String> {
-        let mut input =
-            self.store.open_shard(self.manifest, i as u32).map_err(|e| e.to_string())?;
+    fn read<O: KeyOrder>(&self, process: &Process, order: &O, i: usize) -> Result<Shard, Refusal> {
+        let mut input = self.store.open_shard(self.manifest, i as u32)?;
         let mut builder = Builder::new(process, self.target);
         let (mut n, mut left_out) = (0u64, 0);
-        loop {
-            let item = input.next().map_err(|e| format!("shard {i}: {e}"))?;
-            let Some((key, tid)) = item else { break };
+        while let Some((key, tid)) = input.next()? {
             n += 1;
             if n.is_multiple_of(STEP) {
                 self.image.done.fetch_add(STEP, Relaxed);
                 if threads::stopped() {
-                    return Err("stopped".into());
+                    return Err(later("stopped"));
                 }
             }
             if self.touched.contains((tid >> 16) as u32) && !self.everything {
                 left_out += 1;
                 continue;
             }
-            builder.push(order, key, tid).map_err(|e| format!("shard {i}: {e}"))?;
+            builder.push(order, key, tid).map_err(|e| match e {
+                BuildError::OutOfMemory(_) => later(e),
+                _ => Refusal::Unusable(format!("shard {i}: {e}")),
+            })?;
         }
-        let chain = builder.finish().map_err(|e| format!("shard {i}: {e}"))?;
+        let chain = builder.finish().map_err(later)?;
         Ok(Shard { chain, left_out })
     }
+}
+
+fn later(why: impl ToString) -> Refusal {
+    Refusal::NotNow(why.to_string())
 }
 
 /// Remembers the image that an index has been brought up from: if nothing has changed since, its

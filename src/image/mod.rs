@@ -15,6 +15,7 @@ pub mod backup;
 pub mod keeper;
 pub mod load;
 pub mod slot;
+pub mod sql;
 mod state;
 pub mod straddler;
 
@@ -25,6 +26,7 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::directory::{Entry, Incarnation};
+use crate::error::Failure;
 use crate::key::KeyDesc;
 
 /// The folder of all images; every process of the server runs in the data directory.
@@ -32,9 +34,14 @@ pub fn store() -> Store<RealDisk> {
     Store::new(RealDisk, "pg_nitro")
 }
 
-/// The readable manifests of an index, newest first.
+/// The readable manifests of an index, newest first; the log says what is not readable.
 pub fn manifests(database: u32, incarnation: Incarnation) -> Vec<Manifest> {
-    store().images(database, incarnation).into_iter().filter_map(Result::ok).collect()
+    let log = |damage| {
+        pgrx::log!(
+            "nitro image below pg_nitro/{database}/{incarnation:032x} is not used: {damage}"
+        );
+    };
+    store().images(database, incarnation).into_iter().filter_map(|m| m.map_err(log).ok()).collect()
 }
 
 /// Whether an index has images on disk that have not been found unusable.
@@ -54,8 +61,6 @@ pub fn forget(database: u32, incarnation: Incarnation) {
         .raise();
     }
 }
-
-use crate::error::Failure;
 
 /// What decides the order and the encoding of keys, a line per column. An image of other columns is
 /// not this index'.
