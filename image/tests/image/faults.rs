@@ -75,3 +75,25 @@ fn a_discard_that_succeeds_leaves_nothing() {
         });
     }
 }
+
+/// The server is killed while it takes its first image, so that folders exist that may not be
+/// durable, and goes on after its next start.
+#[test]
+fn a_killed_beginning_does_no_harm() {
+    for at in 0.. {
+        let sim = Sim::new();
+        let store = sim.store();
+        sim.fail(Some(Fault { at, lasting: true, late: false, kind: ErrorKind::Other }));
+        let killed = take(&store, 1).is_err();
+        sim.fail(None);
+        take(&store, 2).unwrap();
+        let mut rng = Rng(8);
+        for _ in 0..20 {
+            let crashed = Sim::mount(sim.tree().crash(&mut rng)).store();
+            assert_eq!(intact(&crashed)[0].lsn, 2, "killed at call {at}");
+        }
+        if !killed {
+            break;
+        }
+    }
+}

@@ -244,17 +244,18 @@ fn entries_out_of_range_are_not_written() {
     assert_eq!(read(&file, ID, &summary).unwrap().len(), 1);
 }
 
-/// An output that has room for so many bytes.
-struct Full(usize);
+/// An output that has room for so many bytes, and after it said so once for any number.
+struct Full(Option<usize>);
 
 impl std::io::Write for Full {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let taken = bytes.len().min(self.0);
-        self.0 -= taken;
-        match taken {
-            0 => Err(std::io::ErrorKind::StorageFull.into()),
-            _ => Ok(taken),
+        let taken = bytes.len().min(self.0.unwrap_or(usize::MAX));
+        if taken == 0 {
+            self.0 = None;
+            return Err(std::io::ErrorKind::StorageFull.into());
         }
+        self.0 = self.0.map(|room| room - taken);
+        Ok(taken)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -266,7 +267,9 @@ impl std::io::Write for Full {
 fn a_failed_writer_does_not_finish() {
     let (file, _) = write(ID, FRAME, &some_entries());
     for room in 0..file.len() {
-        let Ok(mut writer) = ShardWriter::with_frame_size(Full(room), ID, FRAME) else { continue };
+        let Ok(mut writer) = ShardWriter::with_frame_size(Full(Some(room)), ID, FRAME) else {
+            continue;
+        };
         let _ = some_entries().iter().map(|(key, tid)| writer.push(key, *tid)).count();
         assert!(writer.finish().is_err(), "{room} bytes");
     }

@@ -112,6 +112,11 @@ fn refresh_keeps_the_shards() {
     store.refresh(&later).unwrap();
     assert_eq!(intact(&store), [later]);
     assert!(store.refresh(&Manifest { shards: vec![], ..first.clone() }).is_err());
+    let draft = store.begin(DATABASE, INCARNATION).unwrap();
+    let manifest = write(&draft, 2, &shards(2)).unwrap();
+    let error = store.refresh(&manifest).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "a draft is not to be refreshed");
+    drop(draft);
     store.discard(DATABASE, INCARNATION).unwrap();
     let error = store.refresh(&first).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
@@ -191,8 +196,14 @@ fn damage_is_told() {
 }
 
 #[test]
-fn a_shard_that_the_manifest_does_not_name() {
-    let (_folder, store) = store();
+fn shards_are_refused_before_they_are_read() {
+    let (folder, store) = store();
     let manifest = take(&store, 1).unwrap();
+    let path = generation(&folder, 1).join("shard-0");
+    let good = fs::read(&path).unwrap();
+    fs::write(&path, &good[..good.len() - 1]).unwrap();
+    assert!(matches!(store.open_shard(&manifest, 0), Err(Damage::Truncated)));
+    fs::write(&path, [&good[..], &[0]].concat()).unwrap();
+    assert!(matches!(store.open_shard(&manifest, 0), Err(Damage::Trailing)));
     assert!(matches!(store.open_shard(&manifest, 2), Err(Damage::Missing { shard: 2 })));
 }
