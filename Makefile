@@ -47,7 +47,7 @@ bench-quick:      ## first figures, engine against its peers and nitro against b
 check:            ## rustfmt and clippy
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
-	cargo clippy -q -p nitro-engine --all-targets -- -D warnings
+	cargo clippy -q -p nitro-engine -p nitro-image --all-targets -- -D warnings
 
 fmt:              ## format the sources
 	cargo fmt --all

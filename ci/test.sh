@@ -28,6 +28,7 @@ for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "engine" cargo test -q -p nitro-engine
+step "images" cargo test -q -p nitro-image
 step "extension, without a server" cargo test -q --lib -p nitro --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
 if rustup toolchain list 2> /dev/null | grep -q ^nightly; then

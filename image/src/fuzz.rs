@@ -1,14 +1,18 @@
 //! What is fuzzed: by cargo-fuzz for long, by the tests of this crate for a moment.
 
+use crate::shard::{Frame, HEADER, encode_header};
 use crate::{Manifest, ShardId, ShardReader, ShardSummary};
 
 /// The shard that [`shard`] takes its bytes for.
 pub const SHARD: ShardId = ShardId { database: 5, incarnation: 7, generation: 3, shard: 1 };
 
+/// Length of the summary in front of a shard.
+const SUMMARY: usize = 20;
+
 /// Reads any bytes as a shard, to the end or the first damage. The first bytes are the summary, so
 /// that a fuzzer can make it fit. Returns how many entries an accepted shard has.
 pub fn shard(bytes: &[u8]) -> Option<u64> {
-    let (summary, file) = bytes.split_first_chunk::<20>()?;
+    let (summary, file) = bytes.split_first_chunk::<SUMMARY>()?;
     let number = |from: usize, to: usize| {
         summary[from..to].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     };
@@ -34,9 +38,39 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     Some(entries)
 }
 
+/// Makes the header, all checksums and the summary right, for whatever is between them: what
+/// [`shard`] then meets are the lengths and contents of frames.
+pub fn mend_shard(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().max(SUMMARY + HEADER), 0);
+    let (summary, file) = bytes.split_at_mut(SUMMARY);
+    let (header, mut crc) = encode_header(&SHARD);
+    file[..HEADER].copy_from_slice(&header);
+    let (mut at, mut entries) = (HEADER, 0);
+    while let Some((head, rest)) = file[at..].split_first_chunk_mut::<{ Frame::SIZE }>() {
+        let mut frame = Frame::decode(head);
+        let Some(packed) = rest.get(..frame.packed as usize) else { break };
+        crc = frame.continued(crc, packed);
+        frame.crc = crc;
+        *head = frame.encode();
+        entries += u64::from(frame.entries);
+        at += Frame::SIZE + packed.len();
+    }
+    summary[..8].copy_from_slice(&entries.to_le_bytes());
+    summary[8..16].copy_from_slice(&(file.len() as u64).to_le_bytes());
+    summary[16..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
 /// Reads any bytes as a manifest, which must be the ones that it is written as.
 pub fn manifest(bytes: &[u8]) -> Option<Manifest> {
     let manifest = Manifest::decode(bytes).ok()?;
     assert_eq!(manifest.encode(), bytes);
     Some(manifest)
+}
+
+/// Puts the checksum that a manifest must have behind any bytes.
+pub fn mend_manifest(bytes: &[u8]) -> Vec<u8> {
+    let crc = crc32fast::hash(bytes);
+    [bytes, format!("crc32 {crc:08x}\n").as_bytes()].concat()
 }

@@ -82,9 +82,11 @@ fn checksum(crc: u32, bytes: &[u8]) -> u32 {
 }
 
 /// The head of the file: magic, version, the parts of the id, checksum; integers little-endian.
-const HEADER: usize = 48;
+pub(crate) const HEADER: usize = 48;
 
-fn encode_header(id: &ShardId) -> [u8; HEADER] {
+/// The header, and the running checksum behind it. That leaves out the checksums themselves: one
+/// over bytes *and* their checksum is the same for all bytes.
+pub(crate) fn encode_header(id: &ShardId) -> ([u8; HEADER], u32) {
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -94,10 +96,10 @@ fn encode_header(id: &ShardId) -> [u8; HEADER] {
     header[40..44].copy_from_slice(&id.shard.to_le_bytes());
     let crc = checksum(0, &header[..44]);
     header[44..].copy_from_slice(&crc.to_le_bytes());
-    header
+    (header, crc)
 }
 
-fn decode_header(header: &[u8; HEADER]) -> Result<ShardId, Damage> {
+fn decode_header(header: &[u8; HEADER]) -> Result<(ShardId, u32), Damage> {
     if header[..8] != MAGIC {
         return Err(Damage::Magic);
     }
@@ -105,16 +107,18 @@ fn decode_header(header: &[u8; HEADER]) -> Result<ShardId, Damage> {
         VERSION => {}
         version => return Err(Damage::Newer(version)),
     }
-    if u32_at(header, 44) != checksum(0, &header[..44]) {
+    let crc = u32_at(header, 44);
+    if crc != checksum(0, &header[..44]) {
         return Err(Damage::Header);
     }
     let (low, high) = (u64_at(header, 16), u64_at(header, 24));
-    Ok(ShardId {
+    let id = ShardId {
         database: u32_at(header, 12),
         incarnation: u128::from(high) << 64 | u128::from(low),
         generation: u64_at(header, 32),
         shard: u32_at(header, 40),
-    })
+    };
+    Ok((id, crc))
 }
 
 /// The head of a frame, in front of `packed` bytes. `crc` is the running checksum over the file
@@ -122,15 +126,15 @@ fn decode_header(header: &[u8; HEADER]) -> Result<ShardId, Damage> {
 ///
 /// The closing frame has no entries; its bytes are not compressed: [`Totals`].
 #[derive(Clone, Copy)]
-struct Frame {
-    raw: u32,
-    packed: u32,
-    entries: u32,
-    crc: u32,
+pub(crate) struct Frame {
+    pub(crate) raw: u32,
+    pub(crate) packed: u32,
+    pub(crate) entries: u32,
+    pub(crate) crc: u32,
 }
 
 impl Frame {
-    const SIZE: usize = 16;
+    pub(crate) const SIZE: usize = 16;
 
     /// The head of a frame with these bytes, when `crc` is the running checksum in front of it.
     fn new(raw: usize, entries: u32, packed: &[u8], crc: u32) -> Frame {
@@ -139,11 +143,11 @@ impl Frame {
         frame
     }
 
-    fn continued(&self, crc: u32, packed: &[u8]) -> u32 {
+    pub(crate) fn continued(&self, crc: u32, packed: &[u8]) -> u32 {
         checksum(checksum(crc, &self.encode()[..12]), packed)
     }
 
-    fn encode(&self) -> [u8; Frame::SIZE] {
+    pub(crate) fn encode(&self) -> [u8; Frame::SIZE] {
         let mut bytes = [0; Frame::SIZE];
         for (at, field) in [self.raw, self.packed, self.entries, self.crc].into_iter().enumerate() {
             bytes[4 * at..4 * at + 4].copy_from_slice(&field.to_le_bytes());
@@ -151,7 +155,7 @@ impl Frame {
         bytes
     }
 
-    fn decode(bytes: &[u8; Frame::SIZE]) -> Frame {
+    pub(crate) fn decode(bytes: &[u8; Frame::SIZE]) -> Frame {
         Frame {
             raw: u32_at(bytes, 0),
             packed: u32_at(bytes, 4),

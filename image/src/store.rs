@@ -55,7 +55,8 @@ impl<D: Disk> Store<D> {
         Store { disk, root: root.into() }
     }
 
-    /// Starts a new image. Nothing can be read of it before it is committed.
+    /// Starts a new image. Nothing can be read of it before it is committed. Its contents must be
+    /// from after this call: a discard that returned before it has no hold on it (S3).
     pub fn begin(&self, database: u32, incarnation: u128) -> io::Result<Draft<'_, D>> {
         let folder = self.incarnation_folder(database, incarnation);
         for folder in [&self.root, &self.database_folder(database), &folder] {
@@ -66,7 +67,8 @@ impl<D: Disk> Store<D> {
             // Also if it exists: whoever made it may have been killed before this.
             self.disk.sync_dir(parent(folder))?;
         }
-        let generation = self.generations(&folder)?.first().map_or(1, |newest| newest + 1);
+        let newest = self.generations(&folder)?.first().copied().unwrap_or(0);
+        let generation = newest.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
         self.disk.create_dir(&folder.join(generation.to_string()))?;
         let draft = Draft::new(self, database, incarnation, generation);
         self.disk.sync_dir(&folder)?;

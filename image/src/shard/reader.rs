@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use super::{
-    Frame, HEADER, MAX_KEY, MAX_PACKED, MAX_RAW, ShardId, ShardSummary, TID_BITS, Totals, checksum,
+    Frame, HEADER, MAX_KEY, MAX_PACKED, MAX_RAW, ShardId, ShardSummary, TID_BITS, Totals,
     decode_header, take_varint, unzigzag,
 };
 use crate::Damage;
@@ -48,9 +48,9 @@ impl<R: Read> ShardReader<R> {
     ) -> Result<ShardReader<R>, Damage> {
         let mut header = [0; HEADER];
         input.read_exact(&mut header)?;
-        match decode_header(&header)? {
-            found if found == id => {}
-            found => return Err(Damage::Foreign(Box::new(found))),
+        let (found, crc) = decode_header(&header)?;
+        if found != id {
+            return Err(Damage::Foreign(Box::new(found)));
         }
         Ok(ShardReader {
             input,
@@ -65,7 +65,7 @@ impl<R: Read> ShardReader<R> {
             packed: Vec::new(),
             totals: Totals::default(),
             bytes: HEADER as u64,
-            crc: checksum(0, &header),
+            crc,
             state: State::Open,
         })
     }

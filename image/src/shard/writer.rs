@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::{
-    FRAME, Frame, MAX_ENTRY, MAX_KEY, ShardId, ShardSummary, TID_BITS, Totals, checksum,
-    encode_header, put_varint, zigzag,
+    FRAME, Frame, MAX_ENTRY, MAX_KEY, ShardId, ShardSummary, TID_BITS, Totals, encode_header,
+    put_varint, zigzag,
 };
 
 /// Writes the entries of one shard, in the order they are pushed.
@@ -41,7 +41,7 @@ impl<W: Write> ShardWriter<W> {
         id: ShardId,
         frame_size: usize,
     ) -> io::Result<ShardWriter<W>> {
-        let header = encode_header(&id);
+        let (header, crc) = encode_header(&id);
         out.write_all(&header)?;
         let frame_size = frame_size.min(FRAME);
         Ok(ShardWriter {
@@ -56,7 +56,7 @@ impl<W: Write> ShardWriter<W> {
             packed: vec![0; snap::raw::max_compress_len(frame_size + MAX_ENTRY)],
             totals: Totals::default(),
             bytes: header.len() as u64,
-            crc: checksum(0, &header),
+            crc,
             failed: false,
         })
     }
@@ -92,11 +92,9 @@ impl<W: Write> ShardWriter<W> {
 
     /// Closes the shard. The output has seen all bytes, but may hold some in a buffer.
     pub fn finish(mut self) -> io::Result<(W, ShardSummary)> {
+        // A frame whose writing failed is still there, and is refused here.
         if self.count > 0 {
             self.flush()?;
-        }
-        if self.failed {
-            return Err(io::Error::other("an earlier write to this shard failed"));
         }
         let totals = self.totals.encode();
         let frame = Frame::new(0, 0, &totals, self.crc);

@@ -1,0 +1,88 @@
+//! Contents of images for the tests, written and read through the store.
+
+use std::io;
+
+use nitro_image::{Damage, Disk, Draft, Manifest, ShardSummary, Store};
+
+pub const DATABASE: u32 = 16384;
+pub const INCARNATION: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+
+pub type Entries = Vec<(Vec<u8>, u64)>;
+
+/// Different for every seed.
+pub fn shards(seed: u64) -> Vec<Entries> {
+    let entry = |shard: u64, n: u64| {
+        let key = format!("shard {shard} of {seed}: {:04}", n / 2);
+        (key.into_bytes(), seed << 16 | n)
+    };
+    (0..2).map(|shard| (0..10 + seed % 7).map(|n| entry(shard, n)).collect()).collect()
+}
+
+pub fn manifest(lsn: u64, generation: u64, shards: Vec<ShardSummary>) -> Manifest {
+    Manifest {
+        system: 7_234_567_890_123_456_789,
+        lsn,
+        timeline: 1,
+        server: 180_001,
+        slot: true,
+        database: DATABASE,
+        index: 16400,
+        heap_tablespace: 1663,
+        heap_file: 16390,
+        incarnation: INCARNATION,
+        generation,
+        name: "orders_customer_idx".into(),
+        columns: vec!["int4_ops 1".into(), "text_ops C".into()],
+        entries: shards.iter().map(|shard| shard.entries).sum(),
+        operations: lsn,
+        taken: 1_700_000_000,
+        shards,
+    }
+}
+
+/// Writes the shards of an image, and makes the manifest for it.
+pub fn write<D: Disk>(draft: &Draft<'_, D>, lsn: u64, content: &[Entries]) -> io::Result<Manifest> {
+    let mut summaries = Vec::new();
+    for (shard, entries) in content.iter().enumerate() {
+        let mut writer = draft.shard(shard as u32)?;
+        for (key, tid) in entries {
+            writer.push(key, *tid)?;
+        }
+        summaries.push(draft.finish_shard(writer)?);
+    }
+    Ok(manifest(lsn, draft.generation(), summaries))
+}
+
+/// Begins, writes and commits an image.
+pub fn take<D: Disk>(store: &Store<D>, lsn: u64) -> io::Result<Manifest> {
+    let draft = store.begin(DATABASE, INCARNATION)?;
+    let manifest = write(&draft, lsn, &shards(lsn))?;
+    draft.commit(&manifest)?;
+    Ok(manifest)
+}
+
+/// Reads all shards of an image.
+pub fn load<D: Disk>(store: &Store<D>, manifest: &Manifest) -> Result<Vec<Entries>, Damage> {
+    let shard = |shard| {
+        let mut reader = store.open_shard(manifest, shard)?;
+        let mut entries = Vec::new();
+        while let Some((key, tid)) = reader.next()? {
+            entries.push((key.to_vec(), tid));
+        }
+        Ok(entries)
+    };
+    (0..manifest.shards.len() as u32).map(shard).collect()
+}
+
+/// The images of the store, newest first; every one must be intact.
+pub fn intact<D: Disk>(store: &Store<D>) -> Vec<Manifest> {
+    store
+        .images(DATABASE, INCARNATION)
+        .into_iter()
+        .map(|image| {
+            let manifest = image.expect("a readable manifest");
+            assert_eq!(load(store, &manifest).expect("intact shards"), shards(manifest.operations));
+            manifest
+        })
+        .collect()
+}

@@ -1,0 +1,99 @@
+//! Every call to the file system fails: once or from then on, before or after it took effect. No
+//! panic, and an image is left, also if the machine stops right after.
+
+use std::io::{self, ErrorKind};
+
+use nitro_image::{Manifest, Store};
+
+use crate::content::{DATABASE, INCARNATION, intact, take};
+use crate::rng::Rng;
+use crate::sim::{Fault, Sim};
+
+type Step = fn(&Store<Sim>, &Manifest) -> io::Result<()>;
+
+const SECOND: Step = |store, _| take(store, 2).map(|_| ());
+const REFRESH: Step =
+    |store, first| store.refresh(&Manifest { lsn: 2, generation: 2, ..first.clone() });
+const SWEEP: Step = |store, _| store.sweep(DATABASE, INCARNATION, None);
+const DISCARD: Step = |store, _| store.discard(DATABASE, INCARNATION);
+const REMOVE: Step = |store, _| store.remove_database(DATABASE);
+
+/// Two images, of which the older may be removed, and an orphan.
+fn prepared() -> (Sim, Store<Sim>, Manifest) {
+    let sim = Sim::new();
+    let store = sim.store();
+    take(&store, 1).unwrap();
+    let second = take(&store, 1).unwrap();
+    let orphan = store.begin(DATABASE, INCARNATION).unwrap();
+    orphan.shard(0).unwrap();
+    std::mem::forget(orphan);
+    (sim, store, second)
+}
+
+/// Runs `step` with every fault; `after` sees whether it returned an error.
+fn with_faults(step: Step, after: impl Fn(&Sim, &Store<Sim>, bool)) {
+    let (sim, store, second) = prepared();
+    sim.fail(None);
+    step(&store, &second).unwrap();
+    let calls = sim.calls();
+    assert!(calls > 1);
+    for at in 0..calls {
+        for (lasting, late) in [(false, false), (false, true), (true, false), (true, true)] {
+            for kind in [ErrorKind::StorageFull, ErrorKind::Other, ErrorKind::PermissionDenied] {
+                let (sim, store, second) = prepared();
+                sim.fail(Some(Fault { at, lasting, late, kind }));
+                let failed = step(&store, &second).is_err();
+                sim.fail(None);
+                after(&sim, &store, failed);
+                step(&store, &second).expect("works again");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_image_survives_errors() {
+    for (step, lsn) in [(SECOND, 2), (REFRESH, 2), (SWEEP, 1)] {
+        with_faults(step, |sim, store, failed| {
+            let newest = &intact(store)[0];
+            assert!(failed || newest.lsn == lsn);
+            let mut rng = Rng(5);
+            for _ in 0..20 {
+                let crashed = Sim::mount(sim.tree().crash(&mut rng)).store();
+                let found = &intact(&crashed)[0];
+                assert!(failed || found.lsn == newest.lsn);
+            }
+        });
+    }
+}
+
+#[test]
+fn a_discard_that_succeeds_leaves_nothing() {
+    for step in [DISCARD, REMOVE] {
+        with_faults(step, |_, store, failed| {
+            assert!(failed || store.images(DATABASE, INCARNATION).is_empty());
+        });
+    }
+}
+
+/// The server is killed while it takes its first image, so that folders exist that may not be
+/// durable, and goes on after its next start.
+#[test]
+fn a_killed_beginning_does_no_harm() {
+    for at in 0.. {
+        let sim = Sim::new();
+        let store = sim.store();
+        sim.fail(Some(Fault { at, lasting: true, late: false, kind: ErrorKind::Other }));
+        let killed = take(&store, 1).is_err();
+        sim.fail(None);
+        take(&store, 2).unwrap();
+        let mut rng = Rng(8);
+        for _ in 0..20 {
+            let crashed = Sim::mount(sim.tree().crash(&mut rng)).store();
+            assert_eq!(intact(&crashed)[0].lsn, 2, "killed at call {at}");
+        }
+        if !killed {
+            break;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Manifests: there is one way to write each, and no other is read.
+
+use nitro_image::{Damage, MAX_MANIFEST, Manifest, ShardSummary};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::content;
+
+fn some_manifest() -> Manifest {
+    let shard = |entries| ShardSummary { entries, bytes: 123_456, crc: 0xab };
+    content::manifest(0x16_B374_D848, 3, vec![shard(10), shard(20)])
+}
+
+fn manifests() -> impl Strategy<Value = Manifest> {
+    let identity = (any::<[u64; 5]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
+    let text = || prop_oneof![any::<String>(), "[a-z\\\\\n\r ]{0,20}"];
+    let shard = any::<(u64, u64, u32)>().prop_map(|(entries, bytes, crc)| ShardSummary {
+        entries,
+        bytes,
+        crc,
+    });
+    (identity, any::<bool>(), text(), vec(text(), 0..5), vec(shard, 0..9)).prop_map(
+        |((large, small, incarnation, taken), slot, name, columns, shards)| {
+            let [system, lsn, generation, entries, operations] = large;
+            let [timeline, server, database, index, heap_tablespace, heap_file] = small;
+            Manifest {
+                system,
+                lsn,
+                timeline,
+                server,
+                slot,
+                database,
+                index,
+                heap_tablespace,
+                heap_file,
+                incarnation,
+                generation,
+                name,
+                columns,
+                entries,
+                operations,
+                taken,
+                shards,
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn reads_what_was_written(manifest in manifests()) {
+        let bytes = manifest.encode();
+        prop_assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
+    }
+}
+
+#[test]
+fn looks_like_this() {
+    let text = String::from_utf8(some_manifest().encode()).unwrap();
+    let (body, crc) = text.split_at(text.len() - 15);
+    assert_eq!(
+        body,
+        "nitro image 1
+system 7234567890123456789
+lsn 16/B374D848
+timeline 1
+server 180001
+slot yes
+database 16384
+index 16400
+heap_tablespace 1663
+heap_file 16390
+incarnation 0123456789abcdef0011223344556677
+generation 3
+name orders_customer_idx
+column int4_ops 1
+column text_ops C
+entries 30
+operations 97500059720
+taken 1700000000
+shard 10 123456 000000ab
+shard 20 123456 000000ab
+"
+    );
+    assert_eq!(crc, format!("crc32 {:08x}\n", crc32fast::hash(body.as_bytes())));
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let bytes = some_manifest().encode();
+    for at in 0..bytes.len() {
+        for byte in 0..=u8::MAX {
+            let mut changed = bytes.clone();
+            changed[at] = byte;
+            assert_eq!(Manifest::decode(&changed).is_ok(), changed == bytes, "{byte} at {at}");
+        }
+    }
+}
+
+#[test]
+fn every_other_length_is_noticed() {
+    let bytes = some_manifest().encode();
+    for length in 0..bytes.len() {
+        assert!(Manifest::decode(&bytes[..length]).is_err());
+    }
+    assert!(Manifest::decode(&[&bytes[..], b"\n"].concat()).is_err());
+    assert!(matches!(Manifest::decode(&vec![b' '; MAX_MANIFEST + 1]), Err(Damage::Trailing)));
+}
+
+/// Reads a manifest that was edited, checksum included.
+fn edited(edit: impl Fn(&mut Vec<String>)) -> Result<Manifest, Damage> {
+    let text = String::from_utf8(some_manifest().encode()).unwrap();
+    let mut lines: Vec<_> = text.lines().map(String::from).collect();
+    lines.pop();
+    edit(&mut lines);
+    let body = lines.join("\n") + "\n";
+    let crc = crc32fast::hash(body.as_bytes());
+    Manifest::decode(format!("{body}crc32 {crc:08x}\n").as_bytes())
+}
+
+#[test]
+fn fields_come_once_and_in_order() {
+    let lines = some_manifest().encode().iter().filter(|byte| **byte == b'\n').count() - 1;
+    assert!(edited(|_| {}).is_ok());
+    // A column or a shard less is another manifest, but a good one.
+    let repeated = |line: &str| line.starts_with("column") || line.starts_with("shard");
+    for at in 0..lines {
+        let removed = edited(|lines| {
+            if !repeated(&lines[at]) {
+                lines.remove(at);
+            } else {
+                lines.swap(0, at);
+            }
+        });
+        assert!(removed.is_err(), "line {at} is missing");
+        let twice = edited(|lines| {
+            if !repeated(&lines[at]) {
+                lines.insert(at, lines[at].clone());
+            } else {
+                lines.insert(at, "color red".into());
+            }
+        });
+        assert!(twice.is_err(), "line {at} is there twice");
+    }
+    let damage = edited(|lines| lines.insert(9, "color red".into())).unwrap_err();
+    assert_eq!(damage.to_string(), "line 10 of the manifest: expected heap_file");
+}
+
+#[test]
+fn values_have_one_form() {
+    for (line, text) in [
+        (1, "system 007234567890123456789"),
+        (1, "system +7234567890123456789"),
+        (1, "system  7234567890123456789"),
+        (1, "system 18446744073709551616"),
+        (1, "system 7234567890123456789\r"),
+        (2, "lsn 16/b374d848"),
+        (2, "lsn 16/0B374D848"),
+        (2, "lsn 16B374D848"),
+        (2, "lsn 16/1B374D848"),
+        (3, "timeline -1"),
+        (5, "slot true"),
+        (10, "incarnation 0123456789ABCDEF0011223344556677"),
+        (10, "incarnation 123456789abcdef0011223344556677"),
+        (12, "name a\\tb"),
+        (12, "name a\\"),
+        (13, "column a\rb"),
+        (18, "shard 10 123456"),
+        (18, "shard 10 123456 000000ab 1"),
+        (18, "shard 10 123456 ab"),
+    ] {
+        assert!(edited(|lines| lines[line] = text.into()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_newer_manifest_says_so() {
+    let newer = edited(|lines| lines[0] = "nitro image 2".into());
+    assert!(matches!(newer, Err(Damage::Newer(2))));
+    assert!(matches!(edited(|lines| lines[0] = "hello".into()), Err(Damage::Magic)));
+}
