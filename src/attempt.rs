@@ -6,7 +6,7 @@ use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 
 /// Runs `work` in a subtransaction; an ERROR rolls it back and is returned.
-pub fn subtransaction<T>(work: impl FnOnce() -> T) -> Result<T, CaughtError> {
+pub fn subtransaction<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     // SAFETY: the subtransaction ends here in every case, before anything else happens; memory context
     // and resource owner of the caller are restored, as PL/pgSQL does it.
     unsafe {
@@ -19,8 +19,8 @@ pub fn subtransaction<T>(work: impl FnOnce() -> T) -> Result<T, CaughtError> {
             let work = work.take().expect("runs once");
             Ok(work())
         }))
-        .catch_others(Err)
-        .catch_rust_panic(Err)
+        .catch_others(|error| Err(Box::new(error)))
+        .catch_rust_panic(|error| Err(Box::new(error)))
         .execute();
         match outcome {
             Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),

@@ -223,6 +223,8 @@ unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed
     // SAFETY: open relations, under the build lock. An ERROR while loading leaves LOADING behind,
     // which is no more than a name for UNBUILT; the memory goes with `Unfinished`.
     unsafe {
+        // Nobody writes an image of an index that is not READY: what is half-written is an orphan.
+        let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
         entry.begin_loading();
         let Some(loaded) = image::load::load(heap, index, handle, feed) else {
             entry.stop_loading();

@@ -144,6 +144,10 @@ unsafe fn make_image(entry: &'static Entry) {
                 return;
             }
             match image::backup::back_up(heap, index, handle) {
+                // Not one that nobody keeps up to date.
+                Ok(Outcome::NotNow(_)) if !am::backup(index) => {
+                    image::forget(entry.database(), entry.incarnation());
+                }
                 Ok(outcome) => {
                     pgrx::debug1!("image of nitro index \"{}\": {outcome:?}", handle::name(index))
                 }
