@@ -448,7 +448,8 @@ pub unsafe fn is_wanted(relation: pg_sys::Oid) -> bool {
 /// Whether somebody waits for, or has, a lock on the current database that ends its use: DROP
 /// DATABASE and what copies or moves one.
 pub fn database_is_wanted() -> bool {
-    // SAFETY: a lock that is taken only if it can be had at once, and given back.
+    // SAFETY: a lock that is taken only if it can be had at once, and given back; a session's lock, for
+    // there may be no transaction.
     unsafe {
         let tag = pg_sys::LOCKTAG {
             locktag_field1: 0,
@@ -459,10 +460,10 @@ pub fn database_is_wanted() -> bool {
             locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
         };
         let mode = pg_sys::RowExclusiveLock as i32;
-        let free = pg_sys::LockAcquire(&tag, mode, false, true)
+        let free = pg_sys::LockAcquire(&tag, mode, true, true)
             != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL;
         if free {
-            pg_sys::LockRelease(&tag, mode, false);
+            pg_sys::LockRelease(&tag, mode, true);
         }
         !free
     }

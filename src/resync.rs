@@ -37,7 +37,7 @@ use crate::guc::{self, Mechanism};
 use crate::handle::{self, Handle, with_order};
 use crate::sort::Sorter;
 use crate::wait::{self, Wait};
-use crate::{am, attempt, compat, image, shmem};
+use crate::{am, attempt, compat, image, shmem, worker};
 
 mod evaluate;
 mod walk;
@@ -367,6 +367,7 @@ unsafe fn walk_heap<O: KeyOrder>(
                 }
                 evaluate_blocks(&mut evaluator, handle, &mut batch, &step);
             }
+            worker::give_way();
             insert_batch(index, handle, engine, order, batch);
             handle.entry.next_block.store(next, Relaxed);
         }

@@ -12,6 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, PoisonError};
 
+use std::thread::Builder;
+
 use nitro_engine::Process;
 
 use crate::wait::{self, Wait};
@@ -105,9 +107,9 @@ pub fn run<T: Send, E: Send + From<String>>(
         let workers: Vec<_> = without_signals(|| {
             slots
                 .into_iter()
-                .map(|slot| {
+                .filter_map(|slot| {
                     RUNNING.fetch_add(1, AcqRel);
-                    scope.spawn(move || {
+                    let spawned = Builder::new().spawn_scoped(scope, move || {
                         let mut done = Vec::new();
                         let outcome = catch_unwind(AssertUnwindSafe(|| {
                             // SAFETY: the slot is this thread's until the team is dissolved.
@@ -128,7 +130,12 @@ pub fn run<T: Send, E: Send + From<String>>(
                         }
                         RUNNING.fetch_sub(1, AcqRel);
                         done
-                    })
+                    });
+                    // The others do its part; without any the jobs are missing in the end.
+                    if spawned.is_err() {
+                        RUNNING.fetch_sub(1, AcqRel);
+                    }
+                    spawned.ok()
                 })
                 .collect()
         });
@@ -150,7 +157,7 @@ pub fn run<T: Send, E: Send + From<String>>(
             None => results
                 .into_iter()
                 .collect::<Option<Vec<T>>>()
-                .ok_or_else(|| E::from("a thread was stopped".into())),
+                .ok_or_else(|| E::from("threads could not be started, or were stopped".into())),
         }
     })
 }

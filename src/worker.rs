@@ -5,6 +5,7 @@
 //! is not loaded yet, builds what was asked for, makes the images that are due, and ends: it does not
 //! stand in the way of DROP DATABASE for long (and gives way when it sees one waiting).
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicU32;
@@ -16,10 +17,16 @@ use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
 use crate::directory::{Entry, Incarnation, State};
+use crate::error::Failure;
 use crate::feed::Feed;
 use crate::handle::{self, Handle};
 use crate::image::backup::Outcome;
 use crate::{am, attempt, compat, image, lifecycle, resync, shmem};
+
+thread_local! {
+    /// This process is the background worker.
+    static WORKER: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Asks for an index to be built; at most one request per entry is under way.
 pub fn wake(entry: &'static Entry) {
@@ -65,11 +72,14 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
         // SAFETY: inside a transaction.
         unsafe { lifecycle::sweep() }
     });
+    WORKER.set(true);
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut feed = Feed::new(here);
     load_images(here, &mut feed);
-    while let Some(entry) = next_request(|entry| &entry.requested) {
+    while !compat::database_is_wanted()
+        && let Some(entry) = next_request(|entry| &entry.requested)
+    {
         transaction("build", || {
             let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
             // SAFETY: inside a transaction.
@@ -83,7 +93,9 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
         });
     }
     drop(feed);
-    while let Some(entry) = next_request(|entry| &entry.image.wanted) {
+    while !compat::database_is_wanted()
+        && let Some(entry) = next_request(|entry| &entry.image.wanted)
+    {
         transaction("make an image", || {
             // SAFETY: inside a transaction. A long one: it must not keep VACUUM from its work.
             unsafe {
@@ -92,6 +104,18 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
                 pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
             }
         });
+    }
+}
+
+/// In the background worker: an ERROR if somebody waits to drop, move or copy the database, who would
+/// fail after five seconds. Elsewhere the user decides.
+pub fn give_way() {
+    if WORKER.get() && compat::database_is_wanted() {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+            "another session wants the database for itself",
+        )
+        .raise();
     }
 }
 
@@ -108,6 +132,9 @@ fn load_images(here: u32, feed: &mut Feed) {
         .collect();
     images.sort_by_key(|(_, manifests)| manifests.first().map(|m| m.lsn));
     for (incarnation, manifests) in images {
+        if compat::database_is_wanted() {
+            return;
+        }
         let mut found = false;
         let asked = transaction("load an image", || {
             for relid in manifests.iter().map(|m| pg_sys::Oid::from(m.index)) {

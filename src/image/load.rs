@@ -27,7 +27,7 @@ use crate::guc::{self, Mechanism};
 use crate::handle::{self, Handle, Unfinished};
 use crate::key::KeyDesc;
 use crate::wait::Wait;
-use crate::{am, attempt, compat, shmem, threads};
+use crate::{am, attempt, compat, shmem, threads, worker};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
@@ -218,7 +218,7 @@ unsafe fn read_shards(
     let job = Job { store, manifest, touched, image, target: target.index(), everything };
     let run = |read: &(dyn Fn(&Process, usize) -> Result<Shard, Refusal> + Sync)| {
         let workers = guc::BACKUP_WORKERS.get() as usize;
-        threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, || ())
+        threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, worker::give_way)
     };
     let shards = if handle.desc.is_memcmp() {
         run(&|process, i| job.read(process, &Memcmp, i))

@@ -138,7 +138,13 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
             return;
         }
         let newest = pg_sys::GetXLogInsertRecPtr();
-        let lag = guc::MAX_WAL_LAG.get() as u64 * 1024 * 1024;
+        // Nor more than the server lets a slot keep before it invalidates it.
+        let lag = match pg_sys::max_slot_wal_keep_size_mb {
+            0.. => guc::MAX_WAL_LAG.get().min(pg_sys::max_slot_wal_keep_size_mb),
+            _ => guc::MAX_WAL_LAG.get(),
+        } as u64
+            * 1024
+            * 1024;
         let target = oldest.max(newest.saturating_sub(lag));
         let moved = attempt::subtransaction(|| {
             compat::acquire_slot(NAME);
