@@ -317,7 +317,7 @@ impl Reader {
                 return Ok(None);
             }
             let mut error: *mut c_char = std::ptr::null_mut();
-            let record = pg_guard_ffi_boundary(|| pg_sys::XLogReadRecord(self.state, &mut error));
+            let record = pg_sys::XLogReadRecord(self.state, &mut error);
             if !record.is_null() {
                 return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
             }
@@ -384,8 +384,27 @@ pub fn flushed_end() -> XLogRecPtr {
     // recovery.
     unsafe {
         let end = pg_sys::GetXLogInsertRecPtr();
-        pg_sys::XLogFlush(end);
+        flush(end);
         end
+    }
+}
+
+/// Flushes the WAL before `end`, an insert position.
+///
+/// # Safety
+/// Outside of recovery.
+pub unsafe fn flush(end: XLogRecPtr) {
+    // SAFETY: by contract.
+    unsafe {
+        // At the beginning of a page the position is behind a header that is not written yet: to ask
+        // for it is an ERROR.
+        let page = u64::from(pg_sys::XLOG_BLCKSZ);
+        let header = if end % (pg_sys::wal_segment_size as u64) < page {
+            size_of::<pg_sys::XLogLongPageHeaderData>()
+        } else {
+            size_of::<pg_sys::XLogPageHeaderData>()
+        } as u64;
+        pg_sys::XLogFlush(if end % page == header { end - header } else { end });
     }
 }
 

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 seconds=${LONG:+300}; seconds=${seconds:-25}
 note "seed: NITRO_SEED=$NITRO_SEED, $seconds seconds"
-new_server -c "deadlock_timeout = 100ms"
+new_server -c "nitro.backup = off" -c "deadlock_timeout = 100ms"
 sql "CREATE TABLE t (id serial PRIMARY KEY, a int, b int, w text COLLATE \"C\", pad text) WITH (fillfactor = 80);
      SELECT setseed($NITRO_SEED / 1000000.0);
      INSERT INTO t (a, b, w, pad) SELECT random() * 1000, random() * 9, md5(random()::text), 'p' FROM generate_series(1, 3000);

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/answers.sh"
 note "seed $NITRO_SEED"
 rows=${LONG:+300000}; rows=${rows:-15000}
-new_server
+new_server -c "nitro.backup = off"
 
 sql "CREATE TABLE t (i int, s text, d timestamptz, n numeric, pad text DEFAULT 'x')"
 fill() { # FROM TO

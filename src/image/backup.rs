@@ -36,7 +36,7 @@ use crate::error::Failure;
 use crate::handle::{self, Handle};
 use crate::key::KeyRef;
 use crate::wait::{self, Wait};
-use crate::{am, compat, guc, shmem, threads};
+use crate::{am, compat, feed, guc, shmem, threads};
 
 /// Leaves that are worth a thread of their own.
 const LEAVES_PER_SHARD: u32 = 256;
@@ -218,7 +218,7 @@ fn make(
     // SAFETY: a shared position.
     let end = unsafe { pg_sys::GetXLogInsertRecPtr() };
     // SAFETY: outside of recovery; what has been inserted can be flushed.
-    let flush = || unsafe { pg_sys::XLogFlush(end) };
+    let flush = || unsafe { feed::flush(end) };
     let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();
     let unchanged = newest.filter(|newest| {
         image.operations.load(Relaxed) == after && image.saved_lsn.load(Relaxed) == newest.lsn
