@@ -25,7 +25,7 @@ use crate::{compat, guc, shmem};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
-/// How often it looks after the slot, if no image is made.
+/// How often it looks after the slot.
 const SLOT_CARE: Duration = Duration::from_secs(10);
 /// A worker that still runs after this long does not keep others from being started.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -111,20 +111,21 @@ impl Keeper {
                 self.waiting.push_back(database);
             }
         });
-        let idle = self.is_idle();
-        if idle && let Some(&database) = self.waiting.front() {
+        if self.is_idle()
+            && let Some(&database) = self.waiting.front()
+        {
             match worker::start(database) {
                 Some(handle) => {
                     self.waiting.pop_front();
                     self.sent = Some((handle, Instant::now()));
                 }
                 // No place for a worker: next time.
-                None => return,
+                None => (),
             }
         }
-        // When the images of a checkpoint are done, the WAL before them can go.
-        let due = self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE);
-        if due && self.waiting.is_empty() && idle || checkpoint {
+        // By the clock, whatever becomes of the images: the slot must not keep WAL without end. At
+        // the start at once, before a checkpoint removes what the images need.
+        if checkpoint || self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE) {
             self.slot = Some(Instant::now());
             transaction("look after the replication slot", || {
                 // SAFETY: the keeper, inside a transaction.
