@@ -356,3 +356,283 @@ reset_wal() {
     ready z_nitro z_pad_nitro
     verdict none z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE pad COLLATE \"C\" = 'lost'" "SELECT k FROM z WHERE pad COLLATE \"C\" > 'm' ORDER BY pad COLLATE \"C\", k"
 }
+
+other_level() {
+    note "wal_level = minimal in between, and a start with it after a clean stop (F9, F14)"
+    sql "CREATE TABLE m (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO m SELECT i, 'x' FROM generate_series(1, 1000) i; CREATE INDEX m_nitro ON m USING nitro (k); CREATE INDEX m_btree ON m (k)"
+    sql "CREATE TABLE m2 AS SELECT * FROM m; CREATE INDEX m2_nitro ON m2 USING nitro (k); CREATE INDEX m2_btree ON m2 (k)"
+    backup m_nitro m2_nitro
+    stop
+    settings "wal_level = minimal" "max_wal_senders = 0"; start
+    [[ $(sql_fails "SELECT nitro_backup('m_nitro')") == 55000:* ]] || fail "an image without a feed"
+    sql "DELETE FROM m WHERE k < 500; VACUUM (INDEX_CLEANUP on) m; INSERT INTO m SELECT i, 'y' FROM generate_series(2001, 2400) i"
+    # A table with a new file is not logged at all.
+    sql "BEGIN; ALTER TABLE m2 SET TABLESPACE other; DELETE FROM m2 WHERE k < 500; INSERT INTO m2 SELECT i, 'y' FROM generate_series(2001, 2400) i; COMMIT"
+    crash; start
+    verified m2; same_answers m2 "SELECT k FROM m2 WHERE k > 0 ORDER BY k"
+    stop; settings "wal_level = replica" "max_wal_senders = 10"; start
+    ready m_nitro m2_nitro
+    verdict none m "SELECT * FROM m WHERE k < 600" "SELECT k FROM m WHERE k > 900 ORDER BY k"
+    verdict none m2 "SELECT * FROM m2 WHERE k < 600" "SELECT k FROM m2 WHERE k > 900 ORDER BY k"
+}
+
+changes() { # TABLE N: changes of every sort
+    sql "DELETE FROM $1 WHERE k % 17 = $2 % 17; UPDATE $1 SET k = k + 3 WHERE k % 19 = 0; VACUUM (INDEX_CLEANUP on) $1
+         ; INSERT INTO $1 SELECT i, 'n' || $2 FROM generate_series($2 * 10000, $2 * 10000 + 300) i; UPDATE $1 SET pad = 'hot' WHERE k % 23 = 0"
+}
+fork_table() {
+    sql "CREATE TABLE f (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO f SELECT i, 'x' FROM generate_series(1, 3000) i; CREATE INDEX f_nitro ON f USING nitro (k); CREATE INDEX f_btree ON f (k)"
+}
+right() { verified f; same_answers f "SELECT k FROM f WHERE k > 0 ORDER BY k" "SELECT * FROM f WHERE k BETWEEN 500 AND 700"; }
+copy() { # FROM TO [OPTION...]: a base backup of one server as another, not started
+    local from_port to=$2
+    node=$1 from_port=$(port); node=$to; shift 2
+    "$NITRO_BIN/pg_basebackup" -h "$NITRO_TMP" -p "$from_port" -D "$(data)" -X stream "$@" > "$NITRO_TMP/basebackup" 2>&1 || fail "pg_basebackup: $(cat "$NITRO_TMP/basebackup")"
+    echo $((5432 + $(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l))) > "$(data)/nitro.port"
+    settings "port = $(port)"
+}
+
+# A server of its own for each fork, with an archive.
+forks() {
+    note "base backup while images are replaced; PITR; promotion; pg_rewind"
+    stop; mkdir "$NITRO_TMP/archive"; node=one
+    new_server "${by_hand[@]}" -c "archive_mode = on" -c "archive_command = 'cp %p $NITRO_TMP/archive/%f'" -c "archive_timeout = 0" -c "autovacuum = off"
+    sql "CREATE EXTENSION pageinspect"
+    fork_table; backup f_nitro
+    # The backup takes its time, and images come and go meanwhile.
+    (
+        for i in $(seq 1 400); do
+            [ ! -f "$NITRO_TMP/enough" ] || exit 0
+            sql "DELETE FROM f WHERE k = $i; INSERT INTO f VALUES ($((100000 + i)), 'b'); SELECT nitro_backup('f_nitro')" > /dev/null
+        done
+    ) &
+    local images=$! gen target
+    gen=$(generations f_nitro)
+    copy one two -c spread --max-rate=20M -R
+    touch "$NITRO_TMP/enough"; wait "$images"; node=one
+    [ "$(generations f_nitro)" != "$gen" ] || fail "no images were replaced"
+    changes f 2; backup f_nitro
+
+    note "- PITR to a point before the newest image"
+    cp -a "$NITRO_TMP/two.data" "$NITRO_TMP/three.data"
+    target=$(sql "SELECT pg_create_restore_point('here')"); [ -n "$target" ]
+    changes f 3; backup f_nitro; sql "SELECT pg_switch_wal()" > /dev/null
+    wait_until "SELECT last_archived_wal IS NOT NULL AND last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 1) FROM pg_stat_archiver"
+    local source=""; source=$(folder f_nitro)
+    node=three; echo 5435 > "$(data)/nitro.port"; rm "$(data)/standby.signal"; touch "$(data)/recovery.signal"
+    settings "port = 5435" "archive_mode = off" "primary_conninfo = ''" "restore_command = 'cp $NITRO_TMP/archive/%f %p'" "recovery_target_name = 'here'" "recovery_target_action = 'promote'"
+    # An image that is newer than the point is only there if somebody put it there.
+    rm -r "$(data)/${source#"$NITRO_TMP/one.data/"}"; cp -a "$source" "$(data)/${source#"$NITRO_TMP/one.data/"}"
+    start; wait_until "SELECT NOT pg_is_in_recovery()"
+    right
+    assert_eq "the point" "$(sql "SELECT count(*) FROM f WHERE pad = 'n3'")" 0
+    changes f 4; backup f_nitro; crash; start; loaded f_nitro; right
+    stop immediate; rm -r "$(data)"
+
+    note "- promotion of a standby"
+    node=two; start
+    (node=one; changes f 5)
+    target=$(node=one; sql "SELECT pg_current_wal_flush_lsn()")
+    wait_until "SELECT pg_last_wal_replay_lsn() >= '$target'"
+    sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
+    loaded f_nitro; right
+    changes f 6; backup f_nitro; changes f 7
+    # The old primary goes its own way, with images of its own.
+    node=one; changes f 8; backup f_nitro; changes f 9
+    cp -a "$(folder f_nitro)" "$NITRO_TMP/other_timeline"
+
+    note "- an image of a timeline that was left before, put there by hand"
+    node=two; crash
+    local here=${source/one.data/two.data}
+    mv "$here" "$NITRO_TMP/own"; cp -a "$NITRO_TMP/other_timeline" "$here"
+    start; sql "CHECKPOINT"; rebuilt f_nitro "timeline|WAL since it was made cannot be used"
+    right
+    backup f_nitro
+    changes f 10; crash; start; loaded f_nitro; right
+
+    note "- pg_rewind of the old primary"
+    node=one; stop
+    changes_two=$(node=two; sql "CHECKPOINT; SELECT sum(k) FROM f")
+    (node=two; stop)
+    "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" -c > "$NITRO_TMP/rewind" 2>&1 ||
+        "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" > "$NITRO_TMP/rewind" 2>&1 || fail "pg_rewind: $(cat "$NITRO_TMP/rewind")"
+    # The configuration of the other one came along.
+    settings "port = $(port)" "primary_conninfo = ''" "archive_mode = off"; rm -f "$(data)/standby.signal"
+    start; right
+    assert_eq "rows" "$(sql "SELECT sum(k) FROM f")" "$changes_two"
+    changes f 11; backup f_nitro; crash; start; loaded f_nitro; right
+    stop immediate
+    rm -r "$NITRO_TMP/one.data" "$NITRO_TMP/two.data" "$NITRO_TMP/archive"
+    node=main; start
+}
+
+# --- the slot --------------------------------------------------------------------------------------------
+slot() { sql "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'nitro'"; }
+keeper() { sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"; }
+slot_is_no_burden() {
+    note "the slot: gone after a clean stop, made again, dropped by hand, switched off, bounded (F14)"
+    sql "CREATE TABLE w (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO w SELECT i, 'x' FROM generate_series(1, 1000) i; CREATE INDEX w_nitro ON w USING nitro (k); CREATE INDEX w_btree ON w (k)"
+    backup w_nitro
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro' AND NOT active"
+    stop
+    [ ! -e "$(data)/pg_replslot/nitro" ] || fail "a clean stop left the slot"
+    settings "shared_preload_libraries = ''" "wal_level = minimal" "max_wal_senders = 0"; start
+    assert_eq "without nitro" "$(slot)" 0
+    sql "INSERT INTO w VALUES (2001, 'without'); DELETE FROM w WHERE k = 3; VACUUM (INDEX_CLEANUP on) w"
+    stop; settings "shared_preload_libraries = 'nitro'" "wal_level = replica" "max_wal_senders = 10"; start
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    verified w; same_answers w "SELECT k FROM w WHERE k > 900 ORDER BY k" "SELECT * FROM w WHERE k < 10"
+
+    sql "SELECT pg_drop_replication_slot('nitro'); CHECKPOINT"
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    # Kept by nobody, the WAL of a crash is not there; the pages tell.
+    backup w_nitro
+    kill -STOP "$(keeper)"; sql "SELECT pg_drop_replication_slot('nitro'); DELETE FROM w WHERE k < 100; VACUUM (INDEX_CLEANUP on) w; INSERT INTO w SELECT i, 'y' FROM generate_series(3001, 3090) i"
+    switch_wal; switch_wal
+    local from; from=$(log_end)
+    crash; without_wal; start; loaded w_nitro
+    assert_eq "by pages" "$(logged 'comparing the pages of its table' "$from")" 1
+    verified w; same_answers w "SELECT k FROM w WHERE k > 900 ORDER BY k" "SELECT * FROM w WHERE k < 110"
+
+    setting nitro.use_slot off
+    wait_until "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    sql "INSERT INTO w VALUES (4001, 'z')"; backup w_nitro
+    assert_eq "the manifest says so" "$(entry "$(newest w_nitro)" slot)" no
+    sql "INSERT INTO w VALUES (4002, 'z')"
+    crash; start; loaded w_nitro
+    verified w
+    sql "INSERT INTO w VALUES (4003, 'z')"; backup w_nitro; switch_wal
+    stop; without_wal; start
+    rebuilt w_nitro "WAL since it was made cannot be used"
+    verified w
+    setting nitro.use_slot on
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+
+    note "nitro.max_wal_lag, max_slot_wal_keep_size"
+    sql "INSERT INTO w VALUES (4004, 'z')"; backup w_nitro
+    local image i; image=$(image_lsn w_nitro)
+    wait_until "SELECT restart_lsn <= '$image' FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    setting nitro.max_wal_lag 64MB
+    for i in 1 2 3 4 5 6; do sql "CREATE TABLE x (i int); DROP TABLE x; SELECT pg_switch_wal()" > /dev/null; done
+    # No image succeeds here, and yet the slot moves.
+    sql "CHECKPOINT"
+    wait_until "SELECT pg_current_wal_insert_lsn() - restart_lsn <= 64 * 1024 * 1024 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    setting nitro.max_wal_lag 4GB
+    sql "DELETE FROM w WHERE k BETWEEN 200 AND 300; VACUUM (INDEX_CLEANUP on) w; INSERT INTO w SELECT i, 'y' FROM generate_series(5001, 5090) i; CHECKPOINT"
+    crash; start; ready w_nitro; verified w
+
+    sql "INSERT INTO w VALUES (4005, 'z')"; backup w_nitro; sql "CHECKPOINT"
+    setting max_slot_wal_keep_size 32MB
+    kill -STOP "$(keeper)"
+    sql "DELETE FROM w WHERE k BETWEEN 400 AND 500; VACUUM (INDEX_CLEANUP on) w; INSERT INTO w SELECT i, 'y' FROM generate_series(6001, 6090) i"
+    for i in 1 2 3 4 5; do sql "CREATE TABLE x (i int); DROP TABLE x; SELECT pg_switch_wal()" > /dev/null; done
+    sql "CHECKPOINT"
+    assert_eq "invalidated" "$(sql "SELECT wal_status FROM pg_replication_slots WHERE slot_name = 'nitro'")" lost
+    from=$(log_end)
+    crash; without_wal; start; loaded w_nitro
+    assert_eq "by pages" "$(logged 'comparing the pages of its table' "$from")" 1
+    sql "CHECKPOINT"
+    wait_until "SELECT wal_status <> 'lost' FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    sql "ALTER SYSTEM RESET max_slot_wal_keep_size; SELECT pg_reload_conf()" > /dev/null
+    verdict none w "SELECT k FROM w WHERE k > 900 ORDER BY k" "SELECT * FROM w WHERE k < 600"
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+}
+
+all_slots_taken() {
+    note "no free replication slot"
+    sql "SELECT pg_create_physical_replication_slot('s' || i) FROM generate_series(1, 9) i" > /dev/null
+    setting nitro.use_slot off; sql "CHECKPOINT"
+    wait_until "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    sql "SELECT pg_create_physical_replication_slot('s10')" > /dev/null
+    setting nitro.use_slot on
+    sql "CREATE TABLE w (k int); INSERT INTO w SELECT generate_series(1, 1000); CREATE INDEX w_nitro ON w USING nitro (k); CREATE INDEX w_btree ON w (k)"
+    backup w_nitro
+    assert_eq "the manifest says so" "$(entry "$(newest w_nitro)" slot)" no
+    sql "DELETE FROM w WHERE k < 100; VACUUM w; INSERT INTO w SELECT generate_series(2001, 2100)"
+    crash; start; loaded w_nitro
+    sql "SELECT pg_drop_replication_slot('s' || i) FROM generate_series(1, 10) i; CHECKPOINT" > /dev/null
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    verdict none w "SELECT k FROM w WHERE k > 900 ORDER BY k" "SELECT * FROM w WHERE k < 110"
+}
+
+# --- by chance -------------------------------------------------------------------------------------------
+storm() { # ROUNDS
+    note "power cuts in a storm of writers, VACUUM and backups, with and without checksums and full page writes"
+    sql "CREATE TABLE t (id bigserial PRIMARY KEY, k int, s text, n int DEFAULT 0) WITH (fillfactor = 80, autovacuum_enabled = off); INSERT INTO t (k, s) SELECT (random() * 1000)::int, md5(i::text) FROM generate_series(1, 5000) i"
+    local kind round p
+    for kind in nitro btree; do
+        sql "CREATE INDEX t_k_$kind ON t USING $kind (k); CREATE INDEX t_s_$kind ON t USING $kind (s COLLATE \"C\", id) INCLUDE (n); CREATE INDEX t_p_$kind ON t USING $kind ((n % 7), k) WHERE n > 0"
+    done
+    cat > "$NITRO_TMP/writers" <<'E2'
+\set id random(1, 8000)
+\set k random(1, 1000)
+\set what random(1, 12)
+\if :what <= 3
+  INSERT INTO t (k, s) SELECT :k + i, md5((:k + i)::text) FROM generate_series(1, 5) i;
+\elif :what <= 5
+  UPDATE t SET k = :k WHERE id BETWEEN :id AND :id + 3;
+\elif :what <= 7
+  UPDATE t SET n = n + 1 WHERE id = :id;
+\elif :what <= 9
+  DELETE FROM t WHERE id BETWEEN :id AND :id + 8;
+\elif :what = 10
+  COPY t (k, s) FROM PROGRAM 'seq 1 50 | sed "s/.*/&\t&/"';
+\else
+  BEGIN;
+  UPDATE t SET s = md5((:k + 1)::text), k = -k WHERE id BETWEEN :id AND :id + 5;
+  SAVEPOINT a;
+  INSERT INTO t (k, s) VALUES (:k, NULL);
+  ROLLBACK TO a;
+  INSERT INTO t (k, s) VALUES (:k, 'sub');
+  COMMIT;
+\endif
+E2
+    echo "SELECT nitro_backup();" > "$NITRO_TMP/backups"
+    printf 'VACUUM (INDEX_CLEANUP on) t;\n\\sleep 100 ms\n' > "$NITRO_TMP/vacuums"
+    for round in $(seq "$1"); do
+        local all=()
+        for p in writers writers backups vacuums; do
+            "$NITRO_BIN/pgbench" -n -f "$NITRO_TMP/$p" -c 1 -T 600 --max-tries=5 --random-seed="$((NITRO_SEED + round))$((${#all[@]}))" -p "$(port)" > "$NITRO_TMP/pgbench.$p" 2>&1 & all+=($!)
+        done
+        random 2000; sleep "$((1 + REPLY / 1000)).$(printf %03d $((REPLY % 1000)))"
+        case $((round % 3)) in 0) stop immediate ;; *) crash ;; esac
+        for p in "${all[@]}"; do wait "$p" || true; done
+        if [ $((round % 2)) = 1 ]; then
+            sed -i '/^full_page_writes/d' "$(data)/postgresql.conf"; settings "full_page_writes = $([ $((round % 4)) = 1 ] && echo off || echo on)"
+        fi
+        local from; from=$(log_end)
+        start
+        for kind in k s p; do ready "t_${kind}_nitro"; assert_eq "round $round: $kind" "$(came_from "t_${kind}_nitro" "$from")" image; done
+        verified t
+        same_answers t "SELECT id, k FROM t WHERE k > -2000 ORDER BY k, id" "SELECT s, id, n FROM t WHERE s COLLATE \"C\" > '3'" "SELECT id FROM t WHERE n % 7 = 1 AND k > 100 AND n > 0"
+        if [ "$round" = 2 ]; then
+            stop
+            if [ "$("$NITRO_BIN/pg_controldata" "$(data)" | sed -n 's/.*checksum version: *//p')" = 0 ]; then p=--enable; else p=--disable; fi
+            "$NITRO_BIN/pg_checksums" $p -D "$(data)" > /dev/null; start
+        fi
+    done
+    sql "DROP TABLE t"
+}
+
+mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
+for how in insert copy update; do run straddler none "$how"; run straddler straddlers "$how"; done
+run straddler none "an unchanged index"; run straddler straddlers "an unchanged index"
+for how in "a function that writes" "a function of SQL" "two images" subtransaction "an exception block" "a prepared transaction"; do run straddler none "$how"; done
+run no_image_of_half_an_index
+for off in none filter reread; do run recycled $off; done
+for off in none forget; do run vacuum_before_the_load $off; done
+for how in "CREATE INDEX" REINDEX; do run hot_chains_older_than_the_index "$how"; done
+run inserted_during_the_load
+run interrupted_load
+run poison_row_in_the_load
+run deadlock_in_the_load
+run whole_tables
+for off in none new_pages; do run pages_without_lsn $off; done
+for off in none manifest; do run images_of_the_future $off; done
+run reset_wal
+run other_level
+run forks
+run slot_is_no_burden
+run all_slots_taken
+rounds=${LONG:+30}
+run storm "${rounds:-4}"
