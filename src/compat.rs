@@ -433,8 +433,9 @@ pub fn was_shut_down() -> bool {
 /// Inside a transaction that holds an AccessShareLock on the relation.
 pub unsafe fn is_wanted(relation: pg_sys::Oid) -> bool {
     // A lock that conflicts with the wanted ones, and that is not had while somebody is in line for
-    // one. (LockHasWaitersRelation does not know locks taken by the fast path.)
-    let mode = pg_sys::RowExclusiveLock as i32;
+    // one. It goes together with those that let others read: CREATE INDEX is no reason to stop.
+    // (LockHasWaitersRelation does not know locks taken by the fast path.)
+    let mode = pg_sys::RowShareLock as i32;
     // SAFETY: by contract; the lock is given back.
     unsafe {
         let free = pg_sys::ConditionalLockRelationOid(relation, mode);

@@ -25,8 +25,10 @@ use crate::{compat, guc, shmem};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
-/// How often it looks after the slot, if no image is made.
-const SLOT_CARE: Duration = Duration::from_secs(30);
+/// How often it looks after the slot.
+const SLOT_CARE: Duration = Duration::from_secs(10);
+/// A database gets no second worker within this time.
+const AGAIN: Duration = Duration::from_secs(2);
 /// A worker that still runs after this long does not keep others from being started.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -73,6 +75,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     let mut keeper = Keeper {
         waiting: super::store().databases().unwrap_or_default().into(),
         sent: None,
+        last: None,
         redo: redo(),
         slot: None,
     };
@@ -127,8 +130,10 @@ fn last_images() {
 struct Keeper {
     /// Databases that need a worker.
     waiting: VecDeque<u32>,
-    /// The worker that was sent last, one at a time.
+    /// The worker at work, one at a time.
     sent: Option<(DynamicBackgroundWorker, Instant)>,
+    /// Where the last one was sent, and when: not there again at once, since it may not have got there.
+    last: Option<(u32, Instant)>,
     /// The redo pointer of the last checkpoint that images were made for.
     redo: u64,
     /// When the slot was looked after; `None`: it should be.
@@ -153,24 +158,27 @@ impl Keeper {
         }
         shmem::directory().for_each(|entry| {
             let database = entry.database();
-            if entry.image.wanted.load(Relaxed) != 0 && !self.waiting.contains(&database) {
+            let again = self.last.is_some_and(|(d, at)| d == database && at.elapsed() < AGAIN);
+            if entry.image.wanted.load(Relaxed) != 0
+                && !again
+                && self.sent.is_none()
+                && !self.waiting.contains(&database)
+            {
                 self.waiting.push_back(database);
             }
         });
-        let idle = self.is_idle();
-        if idle && let Some(&database) = self.waiting.front() {
-            match worker::start(database) {
-                Some(handle) => {
-                    self.waiting.pop_front();
-                    self.sent = Some((handle, Instant::now()));
-                }
-                // No place for a worker: next time.
-                None => return,
-            }
+        // If there is no place for a worker: next time.
+        if self.is_idle()
+            && let Some(&database) = self.waiting.front()
+            && let Some(handle) = worker::start(database)
+        {
+            self.waiting.pop_front();
+            self.sent = Some((handle, Instant::now()));
+            self.last = Some((database, Instant::now()));
         }
-        // By the clock, too: the slot may hold too much although no image succeeds.
-        let due = self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE);
-        if due && idle {
+        // By the clock, whatever becomes of the images: the slot must not keep WAL without end. At
+        // the start at once, before a checkpoint removes what the images need.
+        if self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE) {
             self.slot = Some(Instant::now());
             transaction("look after the replication slot", || {
                 let oldest = guc::BACKUP.get().then(oldest_image).flatten();

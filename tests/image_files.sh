@@ -1,0 +1,63 @@
+# tests/image_files.sh: images of indexes as a test sees them. Sourced after answers.sh; needs pageinspect.
+#
+#   imaged INDEX...             waits until each has its first image
+#   checkpointed INDEX...       CHECKPOINT, then waits until each has an image from after it
+#   backup INDEX...             makes an image of each, here and now
+#   image_lsn INDEX             the LSN of the newest image that the server knows
+#   folder INDEX                where its images are;  newest INDEX: the folder of the newest one
+#   generations INDEX           the numbers of its images, newest first
+#   entry FOLDER NAME           a value of a manifest
+#   edit_manifest FOLDER SED    changes a manifest and gives it a right checksum
+#   came_from INDEX FROM_LINE   "image" or "table": how it was brought up, by the log from there on
+#   wrong TABLE 'QUERY'...      the answers must be wrong, or the index damaged
+#   setting NAME VALUE          by ALTER SYSTEM, without a restart
+#   run FUNCTION [ARGUMENT]...  a schedule; SCHEDULE=word runs only those that have it in their line
+
+imaged() {
+    local i
+    for i; do wait_until "SELECT image_lsn IS NOT NULL FROM pg_stat_nitro_indexes WHERE indexrelid = '$i'::regclass"; done
+}
+checkpointed() {
+    local i lsn
+    lsn=$(sql "SELECT pg_current_wal_insert_lsn(); CHECKPOINT")
+    for i; do wait_until "SELECT image_lsn >= '$lsn' FROM pg_stat_nitro_indexes WHERE indexrelid = '$i'::regclass"; done
+}
+# Another process may be making one at this moment.
+backup() { local i; for i; do wait_until "SELECT nitro_backup('$i') = 1"; done; }
+image_lsn() { sql "SELECT image_lsn FROM pg_stat_nitro_indexes WHERE indexrelid = '$1'::regclass"; }
+folder() {
+    local id
+    id=$(sql "SELECT d.oid || ' ' || encode(substring(get_raw_page('$1', 'main', 0) FROM 33 FOR 16), 'hex')
+              FROM pg_database d WHERE datname = current_database()")
+    # 128 bits in the machine's order of bytes.
+    echo "$(data)/pg_nitro/${id% *}/$(fold -w2 <<< "${id#* }" | tac | tr -d '\n')"
+}
+generations() { local f; f=$(folder "$1"); find "$f" -name manifest -printf '%h\n' 2> /dev/null | sed 's|.*/||' | sort -rn | xargs; }
+newest() { local all; all=$(generations "$1"); echo "$(folder "$1")/${all%% *}"; }
+entry() { sed -n "s/^$2 //p" "$1/manifest"; }
+edit_manifest() {
+    local f=$1/manifest
+    sed -e '$d' "$f" | sed "$2" > "$f.text"
+    # The checksum of gzip is the one that manifests have.
+    { cat "$f.text"; printf 'crc32 %s\n' "$(gzip -c < "$f.text" | tail -c 8 | od -A n -t x4 -N 4 | tr -d ' ')"; } > "$f"
+    rm "$f.text"
+}
+came_from() {
+    local image table
+    image=$(logged "nitro index \"$1\" loaded from its image" "$2") table=$(logged "nitro index \"$1\" rebuilt from its table" "$2")
+    case $image$table in
+        10) echo image ;;
+        01) echo table ;;
+        *) echo "$image times its image, $table times its table" ;;
+    esac
+}
+wrong() {
+    local why
+    if why=$(trap - EXIT; verified "$1"; same_answers "$@" 2>&1); then fail "right answers of $1, although a mechanism is off"; fi
+    [[ $why =~ "another answer by"|"statement failed: SELECT nitro_verify" ]] || fail "another failure than expected: $why"
+}
+setting() {
+    sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
+    wait_until "SELECT current_setting('$1') = '$2'"
+}
+run() { [[ "$*" != *${SCHEDULE:-}* ]] || "$@"; }
