@@ -57,3 +57,10 @@ pub fn message(error: &CaughtError) -> &str {
     let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
     report.message()
 }
+
+/// Whether an ERROR has this SQLSTATE.
+pub fn is(error: &CaughtError, code: PgSqlErrorCode) -> bool {
+    use CaughtError::*;
+    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
+    report.sql_error_code() == code
+}

@@ -98,7 +98,7 @@ pub struct Entry {
     pub scans: AtomicU64,
     /// An insert has warned about the FAILED state.
     pub warned: AtomicU32,
-    /// A query asked the background worker to build the index.
+    /// When a query asked the background worker to bring the index up; 0 = it is not asked.
     pub requested: AtomicU32,
     /// Its images on disk.
     pub image: ImageState,

@@ -5,9 +5,10 @@
 //! look at the blocks touched since B is an exact index. The answer is a superset: a block too many
 //! costs a look, a block too few a wrong answer.
 //!
-//! Left out, because no entry appears and no TID is recycled: row locks, deletes, HOT updates (same
-//! root, same keys), visibility map bits, and page images that only protect hint bits. What else a
-//! record of these kinds could hide has a record of its own.
+//! All references count, whatever the record does. It is tempting to leave out records after which no
+//! entry appears and no TID is free (row locks, deletes, HOT updates, hint bits). But they move the LSN
+//! of the page, by which an insert that straddles an image decides whether it has to make a record of
+//! its own: "the page has an LSN above B" must imply "the feed names the block".
 //!
 //! Without the WAL the pages themselves are asked: a page whose LSN is above B has changed. A page
 //! without an LSN (extended, not yet logged) counts as changed. Where that comparison is sound is
@@ -18,6 +19,8 @@ use std::ffi::{c_char, c_int};
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, BlockNumber, XLogReaderState, XLogRecPtr};
+
+use pgrx::PgSqlErrorCode;
 
 use crate::attempt;
 use crate::compat::{self, Locator};
@@ -30,13 +33,15 @@ pub enum Gap {
     Missing(String),
     /// It is there, but not everything was logged or noted.
     Incomplete(&'static str),
+    /// It could not be read now.
+    Unreadable(String),
 }
 
 impl Gap {
     /// In words.
     pub fn why(&self) -> &str {
         match self {
-            Gap::Missing(why) => why,
+            Gap::Missing(why) | Gap::Unreadable(why) => why,
             Gap::Incomplete(why) => why,
         }
     }
@@ -121,8 +126,7 @@ impl Feed {
         let begin = self.to;
         // The reader raises an ERROR when a segment is gone.
         let outcome = attempt::subtransaction(|| {
-            // SAFETY: the reader is freed below; an ERROR in between leaves it to the subtransaction's
-            // memory context, which is reset when that is rolled back.
+            // SAFETY: inside a transaction; the reader frees itself, also when an ERROR unwinds.
             unsafe { Reader::new(begin).map(|reader| self.drain(reader, to)) }
         });
         match outcome {
@@ -139,7 +143,12 @@ impl Feed {
                 if attempt::is_transient(&error) {
                     error.rethrow();
                 }
-                Err(Gap::Missing(attempt::message(&error).into()))
+                let why = attempt::message(&error).to_owned();
+                Err(if attempt::is(&error, PgSqlErrorCode::ERRCODE_UNDEFINED_FILE) {
+                    Gap::Missing(why)
+                } else {
+                    Gap::Unreadable(why)
+                })
             }
         }
     }
@@ -155,7 +164,6 @@ impl Feed {
                     pgrx::check_for_interrupts!();
                 }
             }
-            reader.free();
         }
         Ok(())
     }
@@ -184,9 +192,6 @@ impl Feed {
                     }
                 }
                 _ => (),
-            }
-            if changes_nothing(rmid, info) {
-                return Ok(());
             }
             for id in 0..=(*record).max_block_id {
                 let Some((at, block)) = compat::wal_block(state, id as u8) else { continue };
@@ -227,17 +232,8 @@ impl Feed {
 
 const RM_XLOG: u8 = 0;
 const RM_SMGR: u8 = 2;
-const RM_HEAP2: u8 = 9;
-const RM_HEAP: u8 = 10;
 const XLOG_PARAMETER_CHANGE: u8 = 0x60;
-const XLOG_FPI_FOR_HINT: u8 = 0xa0;
 const XLOG_SMGR_TRUNCATE: u8 = 0x20;
-const HEAP_OPERATION: u8 = 0x70;
-const HEAP_DELETE: u8 = 0x10;
-const HEAP_HOT_UPDATE: u8 = 0x40;
-const HEAP_LOCK: u8 = 0x60;
-const HEAP2_VISIBLE: u8 = 0x40;
-const HEAP2_LOCK_UPDATED: u8 = 0x60;
 
 /// `xl_smgr_truncate`.
 #[repr(C)]
@@ -246,18 +242,6 @@ struct SmgrTruncate {
     block: BlockNumber,
     locator: compat::CoreLocator,
     flags: c_int,
-}
-
-/// Records that name blocks but neither make an entry appear nor recycle a TID. The numbers are the
-/// same in 15 to 18.
-fn changes_nothing(rmid: u8, info: u8) -> bool {
-    let operation = info & HEAP_OPERATION;
-    match rmid {
-        RM_XLOG => info == XLOG_FPI_FOR_HINT,
-        RM_HEAP => matches!(operation, HEAP_DELETE | HEAP_HOT_UPDATE | HEAP_LOCK),
-        RM_HEAP2 => matches!(operation, HEAP2_VISIBLE | HEAP2_LOCK_UPDATED),
-        _ => false,
-    }
 }
 
 /// A reader of this server's own WAL.
@@ -333,9 +317,11 @@ impl Reader {
             Err(Gap::Missing(why))
         }
     }
+}
 
-    unsafe fn free(self) {
-        // SAFETY: made in `new`, used no more.
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, used no more. Closes the segment that is open.
         unsafe {
             pg_sys::XLogReaderFree(self.state);
             pg_sys::pfree(self.end.cast());

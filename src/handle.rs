@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::rc::Rc;
 
-use nitro_engine::Index;
+use nitro_engine::{Index, Process};
 use pgrx::prelude::*;
 
 use crate::directory::{self, Entry};
@@ -118,12 +118,19 @@ impl Handle {
     }
 }
 
-/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it.
+/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it, and so
+/// does the exit of a process that does not unwind.
 pub struct Unfinished(Index);
+
+thread_local! {
+    /// Roots of the unfinished indexes of this process.
+    static UNFINISHED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Unfinished {
     /// Takes charge of a new index.
     pub fn new(index: Index) -> Unfinished {
+        UNFINISHED.with_borrow_mut(|all| all.push(index.root()));
         Unfinished(index)
     }
 
@@ -135,13 +142,27 @@ impl Unfinished {
     /// It is finished, and the caller's.
     pub fn done(self) -> Index {
         let index = self.0;
+        self.forget();
         std::mem::forget(self);
         index
+    }
+
+    fn forget(&self) {
+        UNFINISHED.with_borrow_mut(|all| all.retain(|&root| root != self.0.root()));
+    }
+
+    /// Frees all unfinished indexes of a process that ends. Its threads have ended.
+    pub fn abandon_all(process: &Process) {
+        for root in UNFINISHED.with_borrow_mut(std::mem::take) {
+            // SAFETY: only this process knew the index.
+            unsafe { Index::open(process.area(), root).destroy(process) };
+        }
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        self.forget();
         // SAFETY: only this process ever knew the index.
         unsafe { self.0.destroy(shmem::process()) };
     }

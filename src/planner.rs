@@ -24,7 +24,7 @@ use crate::directory::State;
 use crate::feed::Feed;
 use crate::guc::{self, WhenLoading};
 use crate::handle::Handle;
-use crate::{am, catalog, image, resync, shmem, worker};
+use crate::{am, attempt, catalog, image, resync, shmem, worker};
 
 static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 
@@ -144,7 +144,18 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
             return false;
         }
         let mut feed = Feed::new(handle.entry.database());
-        resync::bring_up(index, handle, &mut feed, resync::From::Image);
+        let outcome = attempt::subtransaction(|| {
+            resync::bring_up(index, handle, &mut feed, resync::From::Image);
+        });
+        // A query that can do without the index does not fail for it.
+        if let Err(error) = outcome {
+            use PgSqlErrorCode::*;
+            let ends = [ERRCODE_QUERY_CANCELED, ERRCODE_ADMIN_SHUTDOWN, ERRCODE_CRASH_SHUTDOWN];
+            if ends.into_iter().any(|code| attempt::is(&error, code)) {
+                error.rethrow();
+            }
+            pgrx::log!("a query is planned without its nitro index: {}", attempt::message(&error));
+        }
     }
     handle.entry.state() == State::Ready
 }

@@ -23,6 +23,7 @@
 //!
 //! A crash at any point loses all of shared memory, and with it every half-built index.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use nitro_engine::{Index, IndexOptions, KeyOrder, Tid};
 use pgrx::pg_sys::{BlockNumber, Relation};
 use pgrx::prelude::*;
 
-use crate::directory::State;
+use crate::directory::{Entry, State};
 use crate::error::{self, Failure};
 use crate::feed::{self, Feed, Touched};
 use crate::guc::{self, Mechanism};
@@ -163,20 +164,36 @@ unsafe fn not_here(index: Relation, detail: &str) -> ! {
     .raise()
 }
 
-/// Clears `builder` also when the walk is interrupted.
-struct Claim<'a>(&'a Handle);
+thread_local! {
+    /// The index that this process brings up.
+    static CLAIMED: Cell<Option<&'static Entry>> = const { Cell::new(None) };
+}
 
-impl Claim<'_> {
-    fn take(handle: &Handle) -> Claim<'_> {
+/// Clears `builder`, and LOADING, also when bringing up is interrupted.
+struct Claim;
+
+impl Claim {
+    fn take(handle: &Handle) -> Claim {
         // SAFETY: a plain global.
         handle.entry.builder.store(unsafe { pg_sys::MyProcPid }, Relaxed);
-        Claim(handle)
+        CLAIMED.set(Some(handle.entry));
+        Claim
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for Claim {
     fn drop(&mut self) {
-        self.0.entry.builder.store(0, Relaxed);
+        abandon();
+    }
+}
+
+/// Gives up what this process brings up; also for one that ends without unwinding.
+pub fn abandon() {
+    if let Some(entry) = CLAIMED.take() {
+        entry.builder.store(0, Relaxed);
+        if entry.state() == State::Loading {
+            entry.stop_loading();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
 use crate::directory::Directory;
-use crate::{compat, error, guc, image, threads};
+use crate::{compat, error, guc, handle, image, resync, threads};
 
 const PAGE: usize = 4096;
 /// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
@@ -168,6 +168,8 @@ unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
     threads::stop_all();
     if let Some(process) = process_if_registered() {
         image::backup::abandon(process);
+        resync::abandon();
+        handle::Unfinished::abandon_all(process);
         process.close_all_tokens();
         process.abandon();
     }

@@ -176,7 +176,7 @@ unsafe fn check_entries<O: KeyOrder>(
     order: &O,
 ) -> u64 {
     let process = shmem::process();
-    let token = Token(process, process.open_token());
+    let token = Token(process, process.open_token(engine.root()));
     let mut heap = HeapBlocks { heap: target.heap, blocks: 0 };
     let mut neighbours = Neighbours::new(target.index, desc);
     let mut cursor = Cursor::new(true);

@@ -28,17 +28,26 @@ thread_local! {
     static WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Asks for an index to be built; at most one request per entry is under way.
-pub fn wake(entry: &'static Entry) {
-    if entry.requested.swap(1, AcqRel) != 0 {
-        return;
+/// A request that was not taken for so many seconds is made again: its worker may have ended early.
+const REQUEST_SECONDS: u32 = 10;
+
+/// Asks for an index to be brought up; false if there is no place for a worker.
+pub fn wake(entry: &'static Entry) -> bool {
+    // Never 0, and never far from its neighbours.
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as u32) | 1;
+    let asked = entry.requested.load(Relaxed);
+    let recently = asked != 0 && now.abs_diff(asked) <= REQUEST_SECONDS;
+    if recently || entry.requested.compare_exchange(asked, now, AcqRel, Relaxed).is_err() {
+        return true;
     }
     // SAFETY: a plain global.
     let database = unsafe { pg_sys::MyDatabaseId };
-    if start(database.to_u32()).is_none() {
-        // No worker slot is free: the next query asks again.
+    let started = start(database.to_u32()).is_some();
+    if !started {
+        // The next query asks again.
         entry.requested.store(0, Relaxed);
     }
+    started
 }
 
 /// Starts a worker in a database; `None` if there is no place for one.

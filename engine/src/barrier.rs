@@ -28,6 +28,13 @@
 //! further or renewed token needs no fence of its own: every value that the waiting side may read
 //! in its place is older and delays it, and the fence that made the slot non-zero came before these
 //! reads too. Replacing a value is a Release store: the old token's use of its TIDs is over.
+//!
+//! A token is for one index, and only who takes TIDs out of that index waits for it. Beside the epoch
+//! the slot shows the index of its tokens, or 0 when they are for several. The index is stored before
+//! the epoch is announced; while tokens are open it only changes to 0, under a fence of its own, before
+//! the other index' entries are read. A waiting side that reads another index there reads it of an
+//! older token, whose use is over (Release/Acquire), or from before that fence: the entries read after
+//! it are those after the walk.
 
 use crate::area::{Area, Ref};
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -54,6 +61,8 @@ pub(crate) struct Slot {
     writer: AtomicU64,
     /// Epoch of its oldest token; 0 = none.
     token: AtomicU64,
+    /// Index root that its tokens are for; 0 = several.
+    scope: AtomicU64,
 }
 
 #[cfg(not(loom))]
@@ -120,13 +129,21 @@ impl Slot {
         self.session.store(0, Release);
     }
 
-    /// Shows `oldest`, the oldest epoch of the process' tokens; 0 when it has none.
-    fn show_token(&self, oldest: u64) {
+    /// Shows `oldest`, the oldest epoch of the process' tokens (0 when it has none), and the index that
+    /// they are for.
+    fn show_token(&self, oldest: u64, scope: Ref) {
         // Only the owner writes the slot.
         let shown = self.token.load(Relaxed);
+        let scope = u64::from(scope);
         if shown == 0 && oldest != 0 {
+            self.scope.store(scope, Release);
             announce(&self.token, oldest);
-        } else if shown != oldest {
+            return;
+        }
+        if oldest != 0 && self.scope.load(Relaxed) != scope {
+            announce(&self.scope, scope);
+        }
+        if shown != oldest {
             self.token.store(oldest, Release);
         }
     }
@@ -176,25 +193,29 @@ impl Barrier<'_> {
         self.globals.epoch.fetch_add(1, AcqRel) + 1
     }
 
-    fn tokens_passed(&self, epoch: u64) -> bool {
+    fn tokens_passed(&self, root: Ref, epoch: u64) -> bool {
         fence(SeqCst);
         self.slots.iter().all(|slot| {
             let token = slot.token.load(Acquire);
-            token == 0 || token >= epoch
+            token == 0 || token >= epoch || {
+                let scope = slot.scope.load(Acquire);
+                scope != 0 && root != 0 && scope != u64::from(root)
+            }
         })
     }
 }
 
 impl Area {
-    /// Begins a new token epoch. Called after TIDs have been taken out of the indexes; when
+    /// Begins a new token epoch. Called after TIDs have been taken out of an index; when
     /// [`tokens_passed`](Self::tokens_passed) says so, nobody holds one of them any more.
     pub fn token_fence(&self) -> u64 {
         self.barrier().token_fence()
     }
 
-    /// Every TID token taken before `fence` began is gone or renewed.
-    pub fn tokens_passed(&self, fence: u64) -> bool {
-        self.barrier().tokens_passed(fence)
+    /// Every TID token for the index at `root` (0: for any) that was taken before `fence` began is
+    /// gone or renewed.
+    pub fn tokens_passed(&self, root: u32, fence: u64) -> bool {
+        self.barrier().tokens_passed(root, fence)
     }
 
     /// Closes the barrier session and returns it.
@@ -308,11 +329,12 @@ impl Process {
         WriterGuard { term, section: BarrierGuard { process: self, life: self.life.get() } }
     }
 
-    /// Takes a token: TIDs read from now on are not recycled until it is closed or renewed.
-    pub fn open_token(&self) -> TokenId {
+    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until the
+    /// token is closed or renewed.
+    pub fn open_token(&self, root: u32) -> TokenId {
         let mut tokens = self.tokens.borrow_mut();
-        let id = tokens.open(self.epoch());
-        self.slot().show_token(tokens.oldest());
+        let id = tokens.open(root, self.epoch());
+        self.slot().show_token(tokens.oldest(), tokens.scope);
         id
     }
 
@@ -320,20 +342,20 @@ impl Process {
     pub fn renew_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
         tokens.renew(token, self.epoch());
-        self.slot().show_token(tokens.oldest());
+        self.slot().show_token(tokens.oldest(), tokens.scope);
     }
 
     /// Gives the token up. One that is closed already is ignored.
     pub fn close_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
         tokens.close(token);
-        self.slot().show_token(tokens.oldest());
+        self.slot().show_token(tokens.oldest(), tokens.scope);
     }
 
     /// Gives all tokens of this process up.
     pub fn close_all_tokens(&self) {
         self.tokens.borrow_mut().clear();
-        self.slot().show_token(0);
+        self.slot().show_token(0, 0);
     }
 
     #[inline]
@@ -417,6 +439,8 @@ struct Tokens {
     /// How many tokens have which epoch, ascending. The counter only grows, so a new or renewed
     /// token is always the last.
     epochs: Vec<(u64, u32)>,
+    /// The index that all open tokens are for; 0 = several, until all are closed.
+    scope: Ref,
 }
 
 impl Tokens {
@@ -424,7 +448,12 @@ impl Tokens {
         self.epochs.first().map_or(0, |&(epoch, _)| epoch)
     }
 
-    fn open(&mut self, epoch: u64) -> TokenId {
+    fn open(&mut self, root: Ref, epoch: u64) -> TokenId {
+        if self.epochs.is_empty() {
+            self.scope = root;
+        } else if self.scope != root {
+            self.scope = 0;
+        }
         let index = self.unused.pop().unwrap_or_else(|| {
             self.table.push((0, 0));
             self.table.len() as u32 - 1

@@ -88,7 +88,7 @@ mod units {
         let p = attach(&area, 0);
         let term = AtomicU32::new(1);
         let (reader, writer) = (p.enter(), p.enter_writer(ROOT, &term));
-        let token = p.open_token();
+        let token = p.open_token(7);
         p.abandon();
         assert_eq!(area.usage().active, 0);
         assert!(area.writers_passed(ROOT, 1));
@@ -96,7 +96,7 @@ mod units {
         drop((reader, writer));
         assert_eq!(area.usage().active, 1, "guards from before do not end the new section");
         assert!(!area.writers_passed(ROOT, 1));
-        assert!(!area.tokens_passed(area.token_fence()), "tokens stay");
+        assert!(!area.tokens_passed(7, area.token_fence()), "tokens stay");
         p.close_token(token);
     }
 
@@ -105,7 +105,7 @@ mod units {
         let area = Mapping::new(1 << 20, 1);
         let killed = attach(&area, 0);
         let term = AtomicU32::new(1);
-        killed.open_token();
+        killed.open_token(7);
         std::mem::forget(killed.enter());
         std::mem::forget(killed.enter_writer(ROOT, &term));
         std::mem::forget(killed);
@@ -113,7 +113,7 @@ mod units {
         assert!(!area.quiesced(k));
         let p = attach(&area, 0);
         assert!(area.quiesced(k) && area.writers_passed(ROOT, 1));
-        assert!(area.tokens_passed(area.token_fence()));
+        assert!(area.tokens_passed(7, area.token_fence()));
         drop(p);
     }
 
@@ -121,16 +121,34 @@ mod units {
     fn closed_tokens_stay_closed() {
         let area = Mapping::new(1 << 20, 1);
         let p = attach(&area, 0);
-        let old = p.open_token();
+        let old = p.open_token(7);
         p.close_all_tokens();
-        let new = p.open_token();
+        let new = p.open_token(7);
         p.close_token(old);
         p.renew_token(old);
         let fence = area.token_fence();
-        assert!(!area.tokens_passed(fence), "closing the old one again leaves the new one");
+        assert!(!area.tokens_passed(7, fence), "closing the old one again leaves the new one");
         p.close_token(new);
         p.close_token(new);
-        assert!(area.tokens_passed(fence));
+        assert!(area.tokens_passed(7, fence));
+    }
+
+    #[test]
+    fn tokens_of_other_indexes_do_not_count() {
+        let area = Mapping::new(1 << 20, 1);
+        let p = attach(&area, 0);
+        let other = p.open_token(8);
+        let fence = area.token_fence();
+        assert!(area.tokens_passed(7, fence));
+        assert!(!area.tokens_passed(8, fence));
+        assert!(!area.tokens_passed(0, fence), "any index");
+        let own = p.open_token(7);
+        p.close_token(other);
+        assert!(area.tokens_passed(8, fence), "the one that is open is newer");
+        assert!(!area.tokens_passed(7, area.token_fence()));
+        p.close_token(own);
+        p.open_token(8);
+        assert!(area.tokens_passed(7, area.token_fence()));
     }
 
     #[derive(Clone, Debug)]
@@ -154,7 +172,7 @@ mod units {
             let (mut model, mut epoch): (Vec<(TokenId, u64)>, u64) = (Vec::new(), 1);
             for step in steps {
                 match step {
-                    Step::Open => model.push((p.open_token(), epoch)),
+                    Step::Open => model.push((p.open_token(7), epoch)),
                     Step::Renew(i) if !model.is_empty() => {
                         let i = i % model.len();
                         p.renew_token(model[i].0);
@@ -165,7 +183,7 @@ mod units {
                     }
                     Step::Fence => {
                         epoch = area.token_fence();
-                        prop_assert_eq!(area.tokens_passed(epoch), model.is_empty());
+                        prop_assert_eq!(area.tokens_passed(7, epoch), model.is_empty());
                     }
                     _ => {}
                 }
@@ -204,6 +222,7 @@ mod model {
                     session: AtomicU64::new(0),
                     writer: AtomicU64::new(0),
                     token: AtomicU64::new(0),
+                    scope: AtomicU64::new(0),
                 }],
                 linked: AtomicU32::new(1),
                 node: UnsafeCell::new(true),
@@ -302,29 +321,67 @@ mod model {
                     let slot = &world.slots[0];
                     let epoch = || world.globals.epoch.load(Acquire);
                     let mut tokens = Tokens::default();
-                    let first = tokens.open(epoch());
-                    slot.show_token(tokens.oldest());
+                    let first = tokens.open(7, epoch());
+                    slot.show_token(tokens.oldest(), tokens.scope);
                     let found_by_first = world.find();
-                    let second = tokens.open(epoch());
-                    slot.show_token(tokens.oldest());
+                    let second = tokens.open(7, epoch());
+                    slot.show_token(tokens.oldest(), tokens.scope);
                     world.use_if(found_by_first);
                     tokens.close(first);
-                    slot.show_token(tokens.oldest());
+                    slot.show_token(tokens.oldest(), tokens.scope);
                     world.use_if(world.find());
                     tokens.renew(second, epoch());
-                    slot.show_token(tokens.oldest());
+                    slot.show_token(tokens.oldest(), tokens.scope);
                     world.use_if(world.find());
                     tokens.close(second);
-                    slot.show_token(tokens.oldest());
+                    slot.show_token(tokens.oldest(), tokens.scope);
                 }
             });
             world.linked.store(0, Relaxed);
             let fence = world.barrier().token_fence();
-            if world.barrier().tokens_passed(fence) {
+            if world.barrier().tokens_passed(7, fence) {
                 world.reuse();
             }
             scan.join().unwrap();
-            assert!(world.barrier().tokens_passed(fence));
+            assert!(world.barrier().tokens_passed(7, fence));
+        });
+    }
+
+    /// A process that has a token for another index and takes one for this index, too, then one for
+    /// this index alone.
+    #[test]
+    fn no_tid_is_reused_beside_a_token_for_another_index() {
+        loom::model(|| {
+            let world = World::new();
+            let scan = thread::spawn({
+                let world = world.clone();
+                move || {
+                    let slot = &world.slots[0];
+                    let epoch = || world.globals.epoch.load(Acquire);
+                    let mut tokens = Tokens::default();
+                    let other = tokens.open(8, epoch());
+                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let own = tokens.open(7, epoch());
+                    slot.show_token(tokens.oldest(), tokens.scope);
+                    world.use_if(world.find());
+                    for token in [own, other] {
+                        tokens.close(token);
+                        slot.show_token(tokens.oldest(), tokens.scope);
+                    }
+                    let own = tokens.open(7, epoch());
+                    slot.show_token(tokens.oldest(), tokens.scope);
+                    world.use_if(world.find());
+                    tokens.close(own);
+                    slot.show_token(tokens.oldest(), tokens.scope);
+                }
+            });
+            world.linked.store(0, Relaxed);
+            let fence = world.barrier().token_fence();
+            if world.barrier().tokens_passed(7, fence) {
+                world.reuse();
+            }
+            scan.join().unwrap();
+            assert!(world.barrier().tokens_passed(7, fence));
         });
     }
 }

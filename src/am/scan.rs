@@ -80,8 +80,8 @@ struct Token {
 }
 
 impl Token {
-    /// Call before reading a batch.
-    fn renew(&mut self, process: &Process) {
+    /// Call before reading a batch of the index.
+    fn renew(&mut self, process: &Process, index: Index) {
         if !self.needed {
             return;
         }
@@ -90,7 +90,17 @@ impl Token {
         }
         match self.current {
             Some(id) => process.renew_token(id),
-            None => self.current = Some(process.open_token()),
+            None => self.current = Some(process.open_token(index.root())),
+        }
+    }
+
+    /// Gives the current token up at the end of a scan, which may still go back.
+    fn rest(&mut self, process: &Process) {
+        let current = self.current.take();
+        if std::mem::take(&mut self.marked_here) {
+            self.marked = current;
+        } else if let Some(id) = current {
+            process.close_token(id);
         }
     }
 
@@ -434,6 +444,8 @@ impl Scan {
             }
             if !self.plan.step(&mut self.at, forward) {
                 self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
+                // The last batch was empty: nothing that was read is used any more but the mark.
+                self.token.rest(self.process);
                 return false;
             }
             self.open_range(forward);
@@ -452,7 +464,7 @@ impl Scan {
             }
             place.cut = Some(forward);
         }
-        self.token.renew(self.process);
+        self.token.renew(self.process, engine);
         let n = with_order!(self.handle.desc, order => {
             if forward {
                 place.cursor.next(self.process, engine, order)

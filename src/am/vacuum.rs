@@ -88,7 +88,9 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         fence(SeqCst);
         let area = shmem::area();
         let walked = area.token_fence();
-        wait::until(Wait::TidTokens, || area.tokens_passed(walked));
+        // An index that is not in memory has no readers; whoever still holds something is waited for.
+        let root = handle.index().map_or(0, |engine| engine.root());
+        wait::until(Wait::TidTokens, || area.tokens_passed(root, walked));
         stats
     }
 }
@@ -96,17 +98,16 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// An index whose image is about to be loaded is worth waiting for; else the image has to be forgotten.
 fn await_load(handle: &Handle) {
     let entry = handle.entry;
-    if entry.state() != State::Unbuilt || !image::exist(entry) {
-        return;
-    }
-    worker::wake(entry);
     let begun = Instant::now();
-    // While the worker is busy with other indexes, neither request nor builder says more.
     while matches!(entry.state(), State::Unbuilt | State::Loading)
-        && (entry.requested.load(Relaxed) != 0 || entry.builder.load(Relaxed) != 0)
+        && image::exist(entry)
         && begun.elapsed() < LOAD_PATIENCE
     {
-        wait::nap(Wait::ImageRead, 10);
+        let asked = worker::wake(entry);
+        if !asked && entry.builder.load(Relaxed) == 0 {
+            return;
+        }
+        wait::nap(Wait::ImageRead, 20);
     }
 }
 

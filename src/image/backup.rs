@@ -6,16 +6,16 @@
 //! 2. B := insert LSN, then X := next transaction ID, both published;
 //! 3. the term is closed, and writers that began in it are waited for: the image has their entries.
 //!    Who publishes later has seen B and X (see `straddler`);
-//! 4. F := insert LSN, after 3: no entry in the image belongs to a tuple whose record is not before F;
-//! 5. the entries as of 3 are written, by ranges, by several threads;
-//! 6. WAL is flushed up to F, then the manifest appears. Nothing in an image is ahead of durable WAL.
+//! 4. the entries as of 3 are written, by ranges, by several threads;
+//! 5. all WAL inserted so far is flushed, then the manifest appears. So nothing in an image is ahead of
+//!    durable WAL, and neither is what is missing in it: an entry that was dropped during 4 was dead
+//!    to everybody by a commit that was inserted before, if not flushed.
 //!
 //! If no operation was counted since the newest image was begun, its files are still right, and it
-//! gets a new manifest by the same steps without 5.
+//! gets a new manifest by the same steps without 4.
 //!
-//! No snapshot is held while the files are written, so the collector does not stop: an entry that dies
-//! and is dropped meanwhile was dead to everybody, and one that is written although dead is harmless
-//! until its TID is recycled, which leaves a WAL record after B.
+//! No snapshot is held while the files are written, so the collector does not stop. An entry that is
+//! written although dead is harmless until its TID is recycled, which leaves a WAL record after B.
 //!
 //! ERROR, FATAL or a crash at any point leave the image before this one; a B that was published
 //! without an image makes old transactions look at pages, nothing else.
@@ -180,7 +180,7 @@ pub unsafe fn back_up_at_exit(
     })
 }
 
-/// Steps 2 to 6. `write` writes the entries of a term to a draft.
+/// Steps 2 to 5. `write` writes the entries of a term to a draft.
 fn make(
     entry: &'static Entry,
     mut manifest: Manifest,
@@ -214,11 +214,6 @@ fn make(
         .map_err(|e| e.to_string())?;
     engine.release(process, snapshot);
     let after = operations(engine);
-    // 4
-    // SAFETY: a shared position.
-    let end = unsafe { pg_sys::GetXLogInsertRecPtr() };
-    // SAFETY: outside of recovery; what has been inserted can be flushed.
-    let flush = || unsafe { feed::flush(end) };
     let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();
     let unchanged = newest.filter(|newest| {
         image.operations.load(Relaxed) == after && image.saved_lsn.load(Relaxed) == newest.lsn
@@ -228,20 +223,20 @@ fn make(
         manifest.entries = newest.entries;
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
-        flush();
+        feed::flushed_end();
         store.refresh(&manifest).map_err(|e| e.to_string())?;
         note(image, &manifest, after);
         return Ok(Outcome::Refreshed);
     }
-    // 5
+    // 4
     let draft = store.begin(manifest.database, manifest.incarnation).map_err(|e| e.to_string())?;
     image.total.store(engine.stats().live, Relaxed);
     manifest.operations = before;
     manifest.shards = write(engine, snapshot.sn, &draft)?;
     manifest.generation = draft.generation();
     manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
-    // 6
-    flush();
+    // 5
+    feed::flushed_end();
     draft.commit(&manifest).map_err(|e| e.to_string())?;
     note(image, &manifest, before);
     Ok(Outcome::Written)

@@ -9,7 +9,7 @@
 //! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use pgrx::bgworkers::{
@@ -87,6 +87,9 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     if guc::BACKUP.get() {
         last_images();
     }
+    // Not 0: if it was not the server that stops, the postmaster is to start another keeper.
+    // SAFETY: the end of the worker.
+    unsafe { pg_sys::proc_exit(1) };
 }
 
 /// The server stops: images of what is quickly written, so that the next start has nothing to catch up
@@ -148,13 +151,14 @@ fn redo() -> u64 {
 impl Keeper {
     fn look_around(&mut self) {
         let redo = redo();
-        let checkpoint = redo != self.redo;
-        if checkpoint {
+        if redo != self.redo {
             self.redo = redo;
             remove_orphans();
             if guc::BACKUP.get() {
                 want_images(None);
             }
+            // Images of indexes that were dropped are removed by a worker.
+            self.waiting.extend(with_unknown_images());
         }
         shmem::directory().for_each(|entry| {
             let database = entry.database();
@@ -201,8 +205,35 @@ impl Keeper {
     }
 }
 
-/// The LSN of the oldest image that would be loaded.
+/// Databases with images of indexes that nobody has opened.
+fn with_unknown_images() -> Vec<u32> {
+    let store = super::store();
+    let unknown = |database: &u32| {
+        let all = store.incarnations(*database).unwrap_or_default();
+        all.into_iter().any(|incarnation| !shmem::directory().knows(*database, incarnation))
+    };
+    store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
+}
+
+/// The LSN of the oldest image that would be loaded or is being made.
 fn oldest_image() -> Option<u64> {
+    let mut oldest = oldest_on_disk();
+    shmem::directory().for_each(|entry| {
+        if entry.image.saver.load(Acquire) != 0 {
+            // 0: it has not read its LSN yet, which will be newer than all others.
+            let lsn = Some(entry.image.lsn.load(Relaxed)).filter(|&lsn| lsn != 0);
+            oldest = oldest.min(lsn).or(oldest).or(lsn).or(Some(newest_wal()));
+        }
+    });
+    oldest
+}
+
+fn newest_wal() -> u64 {
+    // SAFETY: a shared position.
+    unsafe { pg_sys::GetXLogInsertRecPtr() }
+}
+
+fn oldest_on_disk() -> Option<u64> {
     let store = super::store();
     let databases = store.databases().unwrap_or_default();
     let newest = databases.into_iter().flat_map(|database| {

@@ -134,7 +134,10 @@ unsafe fn load_one(
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
-                return Err(Refusal::Unusable(why));
+                // What cannot be read now, or judged before the keeper has looked, may be later.
+                let later = matches!(gap, Gap::Unreadable(_))
+                    || (matches!(gap, Gap::Missing(_)) && slot::found_at_start() == Found::Unknown);
+                return Err(if later { Refusal::NotNow(why) } else { Refusal::Unusable(why) });
             }
         };
         let (index, left_out) = read_shards(index, handle, store, &manifest, &touched)?;

@@ -5,11 +5,14 @@
 //! waits for the owner of a slot that it has to invalidate. It is moved by the clock, also when no
 //! image succeeds, and never keeps more than `nitro.max_wal_lag`.
 //!
+//! A slot of this name that nitro did not make is left alone: the file `pg_nitro/slot` says that it did.
+//!
 //! A clean shutdown removes it: everything is as it was for whoever starts the server without nitro or
 //! with `wal_level = minimal`, which refuses slots. The WAL files are still there then, since only
 //! checkpoints remove some, and the next start makes the slot again before its first one.
 
 use std::ffi::CStr;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pgrx::pg_sys::{self, XLogRecPtr};
@@ -19,6 +22,8 @@ use crate::{attempt, compat, guc, shmem};
 /// Name of the slot.
 pub const NAME: &CStr = c"nitro";
 const FOLDER: &str = "pg_replslot/nitro";
+/// Exists as long as the slot is ours. Made before the slot, so that none of ours is without.
+const OURS: &str = "pg_nitro/slot";
 /// The server removes folders with this suffix when it starts.
 const REMOVED: &str = "pg_replslot/nitro.tmp";
 
@@ -34,6 +39,8 @@ pub enum Found {
     Lost = 2,
     /// A slot that promises its WAL.
     Valid = 3,
+    /// A slot of somebody else.
+    Foreign = 4,
 }
 
 fn find() -> Found {
@@ -42,6 +49,8 @@ fn find() -> Found {
         let slot = pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true);
         if slot.is_null() {
             Found::None
+        } else if (*slot).data.database != pg_sys::InvalidOid || !Path::new(OURS).exists() {
+            Found::Foreign
         } else if compat::slot_is_lost(slot) {
             Found::Lost
         } else {
@@ -52,13 +61,16 @@ fn find() -> Found {
 
 /// Notes what the server started with; by the keeper, before anybody makes the slot.
 pub fn look_at_start() {
-    shmem::directory().life.slot_found.store(find() as u32, Relaxed);
+    // A keeper that was started again knows nothing of the start.
+    let found = &shmem::directory().life.slot_found;
+    let _ = found.compare_exchange(Found::Unknown as u32, find() as u32, Relaxed, Relaxed);
 }
 
 /// What the server started with.
 pub fn found_at_start() -> Found {
     match shmem::directory().life.slot_found.load(Relaxed) {
-        1 => Found::None,
+        // Somebody else's slot: ours was not there.
+        1 | 4 => Found::None,
         2 => Found::Lost,
         3 => Found::Valid,
         _ => Found::Unknown,
@@ -85,8 +97,12 @@ pub unsafe fn ensure() -> bool {
     match find() {
         Found::Valid => return true,
         // Made anew by the keeper, which drops it.
-        Found::Lost => return false,
-        _ => (),
+        Found::Lost | Found::Foreign => return false,
+        Found::None | Found::Unknown => (),
+    }
+    if let Err(e) = std::fs::create_dir_all("pg_nitro").and_then(|()| std::fs::write(OURS, "")) {
+        pgrx::log!("nitro goes without its replication slot: {OURS}: {e}");
+        return false;
     }
     let made = attempt::subtransaction(|| {
         // SAFETY: by contract; an ERROR releases the slot with the subtransaction.
@@ -151,7 +167,8 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
             let slot = pg_sys::MyReplicationSlot;
             // Also backwards: a slot that was just made holds WAL from now on, and what an image from
             // before needs may still be there.
-            if (*slot).data.restart_lsn != target {
+            let now = (*slot).data.restart_lsn;
+            if now != target && (now < target || is_there(target)) {
                 pg_sys::SpinLockAcquire(&raw mut (*slot).mutex);
                 (*slot).data.restart_lsn = target;
                 pg_sys::SpinLockRelease(&raw mut (*slot).mutex);
@@ -168,11 +185,25 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
     }
 }
 
+/// Whether the WAL segment with this LSN has not been removed.
+fn is_there(lsn: XLogRecPtr) -> bool {
+    // SAFETY: plain globals and a shared position.
+    let (size, timeline) =
+        unsafe { (pg_sys::wal_segment_size as u64, pg_sys::GetWALInsertionTimeLine()) };
+    let segment = lsn / size;
+    let per_file = (1 << 32) / size;
+    let name = format!("{timeline:08X}{:08X}{:08X}", segment / per_file, segment % per_file);
+    Path::new("pg_wal").join(name).exists()
+}
+
 unsafe fn drop_slot() {
     let dropped = attempt::subtransaction(|| {
         // SAFETY: by the caller's contract; an ERROR says that somebody uses the slot.
         unsafe { compat::drop_slot(NAME) };
     });
+    if dropped.is_ok() {
+        let _ = std::fs::remove_file(OURS);
+    }
     if let Err(e) = dropped {
         release_after_error();
         pgrx::log!("nitro could not drop its replication slot: {}", attempt::message(&e));
@@ -181,8 +212,10 @@ unsafe fn drop_slot() {
 
 /// In the postmaster, when all its children are gone: removes the slot if the shutdown was clean.
 pub fn remove_at_exit() {
-    if compat::was_shut_down() && std::fs::rename(FOLDER, REMOVED).is_ok() {
+    let ours = Path::new(OURS).exists();
+    if ours && compat::was_shut_down() && std::fs::rename(FOLDER, REMOVED).is_ok() {
         // What is left behind the server removes when it starts.
         let _ = std::fs::remove_dir_all(REMOVED);
+        let _ = std::fs::remove_file(OURS);
     }
 }
