@@ -223,11 +223,27 @@ pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
     }
 }
 
-/// Opens an index and its table, if they still exist, for `work`.
+/// Opens an index and its table, if they still exist, for `work`. One that is not ready for inserts
+/// may have no storage yet, and is left alone.
 ///
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation, &Handle)) {
+    // SAFETY: by contract.
+    unsafe {
+        with_relations(relid, |heap, index| {
+            if (*(*index).rd_index).indisready {
+                work(heap, index, &Handle::open(index));
+            }
+        });
+    }
+}
+
+/// Opens a nitro index in any condition and its table, if they still exist, for `work`.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation)) {
     // SAFETY: inside a transaction with an active snapshot; heap before index, as everybody locks.
     unsafe {
         let heap_oid = pg_sys::IndexGetRelation(relid, true);
@@ -241,7 +257,7 @@ pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relatio
         let index = compat::try_index_open(relid, pg_sys::AccessShareLock as i32);
         if !index.is_null() {
             if am::is_nitro(index) {
-                work(heap, index, &Handle::open(index));
+                work(heap, index);
             }
             pg_sys::index_close(index, pg_sys::NoLock as i32);
         }
