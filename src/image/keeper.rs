@@ -21,7 +21,7 @@ use super::{backup, slot};
 use crate::directory::State;
 use crate::wait::{self, Wait};
 use crate::worker::{self, transaction};
-use crate::{compat, guc, shmem};
+use crate::{compat, feed, guc, shmem};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
@@ -70,6 +70,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
     slot::look_at_start();
+    remove_contradicted();
     // Folders of databases that are gone were removed first, so every worker gets where it is sent.
     remove_orphans();
     let mut keeper = Keeper {
@@ -212,6 +213,33 @@ fn oldest_image() -> Option<u64> {
         })
     });
     newest.map(|manifest| manifest.lsn).min()
+}
+
+/// Removes images that are ahead of the server's WAL, or whose WAL the slot has kept and that is gone
+/// nevertheless: somebody has reset the WAL. Not only are they of no use now. Later, when the WAL has
+/// grown and a clean stop has taken the slot away, nothing would tell them from good ones.
+fn remove_contradicted() {
+    let store = super::store();
+    // SAFETY: a shared position.
+    let end = unsafe { pg_sys::GetXLogInsertRecPtr() };
+    let kept = slot::found_at_start() == slot::Found::Valid;
+    for database in store.databases().unwrap_or_default() {
+        for incarnation in store.incarnations(database).unwrap_or_default() {
+            for manifest in super::manifests(database, incarnation) {
+                let why = if manifest.lsn > end {
+                    "it is newer than the server's WAL"
+                } else if kept && !feed::segment_exists(manifest.timeline, manifest.lsn) {
+                    "the WAL since it was made is gone"
+                } else {
+                    continue;
+                };
+                pgrx::log!("nitro index \"{}\": an image is removed: {why}", manifest.name);
+                if let Err(e) = store.remove(&manifest) {
+                    pgrx::log!("nitro could not remove it: {e}");
+                }
+            }
+        }
+    }
 }
 
 /// Removes the images of databases that do not exist any more.
