@@ -325,6 +325,7 @@ no_folder() {
     note "the folder of images is a file, is read-only"
     local f from
     sql "CREATE TABLE e (k int, s text); INSERT INTO e SELECT i, 'x' FROM generate_series(1, 3000) i; CREATE INDEX e_btree ON e (k)"
+    mkdir -p "$(data)/pg_nitro"
     stop; mv "$(data)/pg_nitro" "$(data)/aside"; touch "$(data)/pg_nitro"; start
     from=$(log_end)
     sql "CREATE INDEX e_nitro ON e USING nitro (k)"
