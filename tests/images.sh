@@ -346,13 +346,12 @@ no_folder() {
     crash; start; built e_nitro
     assert_eq "the old image" "$(came_from e_nitro "$from")" image
     verified e
-    # VACUUM must not recycle rows of an index whose image can neither be read nor removed.
+    # An image that cannot be read: VACUUM has the index built.
     sql "DELETE FROM e WHERE k BETWEEN 100 AND 200"
-    stop; chmod 000 "$f/1/manifest"; chmod 500 "$f/1"; start
-    [[ $(sql_fails "VACUUM (INDEX_CLEANUP on) e") == "58030: could not remove the images"* ]] || fail "VACUUM went on"
-    sql "VACUUM (INDEX_CLEANUP off) e"
-    same_answers w "SELECT k FROM w WHERE k < 100"
-    chmod 700 "$f" "$f/1"; chmod 600 "$f/1/manifest"
+    stop; chmod 000 "$f/1/manifest"; start
+    sql "VACUUM (INDEX_CLEANUP on) e"
+    assert_eq "state" "$(state e_nitro)" ready
+    chmod 700 "$f"; chmod 600 "$f/1/manifest"
     sql "VACUUM (INDEX_CLEANUP on) e; INSERT INTO e SELECT i, 'again' FROM generate_series(5001, 5200) i"
     verified e
     same_answers e "SELECT k FROM e WHERE k BETWEEN 50 AND 250 ORDER BY k" "SELECT * FROM e WHERE k > 3000"

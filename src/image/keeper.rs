@@ -19,9 +19,10 @@ use pgrx::prelude::*;
 
 use super::{backup, slot};
 use crate::directory::State;
+use crate::guc::{self, Mechanism};
 use crate::wait::{self, Wait};
 use crate::worker::{self, transaction};
-use crate::{compat, feed, guc, shmem};
+use crate::{compat, feed, shmem};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
@@ -70,7 +71,9 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
     slot::look_at_start();
-    remove_contradicted();
+    if guc::BREAK.get() != Mechanism::Manifest {
+        remove_contradicted();
+    }
     // Folders of databases that are gone were removed first, so every worker gets where it is sent.
     remove_orphans();
     let mut keeper = Keeper {
