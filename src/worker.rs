@@ -8,8 +8,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nitro_image::Manifest;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker};
@@ -78,7 +77,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     let mut feed = Feed::new(here);
     load_images(here, &mut feed);
     while !compat::database_is_wanted()
-        && let Some(entry) = next_request(|entry| &entry.requested)
+        && let Some(entry) = find(|entry| entry.requested.load(Acquire) != 0)
     {
         transaction("build", || {
             let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
@@ -91,10 +90,12 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
                 });
             }
         });
+        // Only now: VACUUM waits for as long as somebody is asked.
+        entry.requested.store(0, Release);
     }
     drop(feed);
     while !compat::database_is_wanted()
-        && let Some(entry) = next_request(|entry| &entry.image.wanted)
+        && let Some(entry) = find(|entry| entry.image.wanted.swap(0, AcqRel) != 0)
     {
         transaction("make an image", || {
             // SAFETY: inside a transaction. A long one: it must not keep VACUUM from its work.
@@ -189,17 +190,26 @@ unsafe fn make_image(entry: &'static Entry) {
     }
 }
 
-/// Takes one request of this database.
-fn next_request(flag: impl Fn(&Entry) -> &AtomicU32) -> Option<&'static Entry> {
+/// An index of this database that has what is looked for; asks no further once there is one.
+fn find(wanted: impl Fn(&Entry) -> bool) -> Option<&'static Entry> {
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut found = None;
     shmem::directory().for_each(|entry| {
-        if found.is_none() && entry.database() == here && flag(entry).swap(0, AcqRel) != 0 {
+        if found.is_none() && entry.database() == here && wanted(entry) {
             found = Some(entry);
         }
     });
     found
+}
+
+/// However this process ends: what was asked of a worker and is not done can be asked again.
+pub fn at_exit() {
+    if WORKER.replace(false) {
+        while let Some(entry) = find(|entry| entry.requested.load(Acquire) != 0) {
+            entry.requested.store(0, Release);
+        }
+    }
 }
 
 /// Runs `work` in a transaction; an ERROR is logged by the server and ends only that transaction.

@@ -182,7 +182,7 @@ impl Keeper {
         }
         // By the clock, whatever becomes of the images: the slot must not keep WAL without end. At
         // the start at once, before a checkpoint removes what the images need.
-        if self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE) {
+        if checkpoint || self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE) {
             self.slot = Some(Instant::now());
             transaction("look after the replication slot", || {
                 let oldest = guc::BACKUP.get().then(oldest_image).flatten();
