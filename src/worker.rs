@@ -157,11 +157,6 @@ fn load_images(here: u32, feed: &mut Feed) {
         // process is creating has no image yet, but may have a folder: its entry is known.
         let in_use = || shmem::directory().knows(here, incarnation);
         if asked && !found && !in_use() {
-            if let Some(Err(damage)) = store.images(here, incarnation).first() {
-                pgrx::log!(
-                    "nitro images in pg_nitro/{here}/{incarnation:032x} are removed, because nobody can tell whose they are: {damage}"
-                );
-            }
             let _ = store.discard(here, incarnation);
         }
     }
