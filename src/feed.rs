@@ -394,6 +394,15 @@ pub unsafe fn flush(end: XLogRecPtr) {
     }
 }
 
+/// Whether the server has the file of the WAL at `lsn`.
+pub fn segment_exists(timeline: u32, lsn: XLogRecPtr) -> bool {
+    // SAFETY: a constant of the data directory.
+    let size = unsafe { pg_sys::wal_segment_size } as u64;
+    let (segment, per_file_id) = (lsn / size, (1 << 32) / size);
+    let (id, number) = (segment / per_file_id, segment % per_file_id);
+    std::path::Path::new(&format!("pg_wal/{timeline:08X}{id:08X}{number:08X}")).exists()
+}
+
 /// Whether WAL of a timeline up to `lsn` is part of this server's history.
 pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
     unsafe extern "C-unwind" {

@@ -12,7 +12,7 @@ use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
 use crate::directory::Directory;
-use crate::{compat, error, guc, handle, image, resync, threads};
+use crate::{compat, error, guc, handle, image, resync, threads, worker};
 
 const PAGE: usize = 4096;
 /// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
@@ -166,6 +166,7 @@ unsafe extern "C-unwind" fn at_server_exit(_code: i32, _arg: pg_sys::Datum) {
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
     threads::stop_all();
+    worker::at_exit();
     if let Some(process) = process_if_registered() {
         image::backup::abandon(process);
         resync::abandon();

@@ -8,8 +8,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nitro_image::Manifest;
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime, DynamicBackgroundWorker};
@@ -87,7 +86,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     let mut feed = Feed::new(here);
     load_images(here, &mut feed);
     while !compat::database_is_wanted()
-        && let Some(entry) = next_request(|entry| &entry.requested)
+        && let Some(entry) = find(|entry| entry.requested.load(Acquire) != 0)
     {
         transaction("build", || {
             let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
@@ -100,10 +99,12 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
                 });
             }
         });
+        // Only now: VACUUM waits for as long as somebody is asked.
+        entry.requested.store(0, Release);
     }
     drop(feed);
     while !compat::database_is_wanted()
-        && let Some(entry) = next_request(|entry| &entry.image.wanted)
+        && let Some(entry) = find(|entry| entry.image.wanted.swap(0, AcqRel) != 0)
     {
         transaction("make an image", || {
             // SAFETY: inside a transaction. A long one: it must not keep VACUUM from its work.
@@ -193,17 +194,26 @@ unsafe fn make_image(entry: &'static Entry) {
     }
 }
 
-/// Takes one request of this database.
-fn next_request(flag: impl Fn(&Entry) -> &AtomicU32) -> Option<&'static Entry> {
+/// An index of this database that has what is looked for; asks no further once there is one.
+fn find(wanted: impl Fn(&Entry) -> bool) -> Option<&'static Entry> {
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut found = None;
     shmem::directory().for_each(|entry| {
-        if found.is_none() && entry.database() == here && flag(entry).swap(0, AcqRel) != 0 {
+        if found.is_none() && entry.database() == here && wanted(entry) {
             found = Some(entry);
         }
     });
     found
+}
+
+/// However this process ends: what was asked of a worker and is not done can be asked again.
+pub fn at_exit() {
+    if WORKER.replace(false) {
+        while let Some(entry) = find(|entry| entry.requested.load(Acquire) != 0) {
+            entry.requested.store(0, Release);
+        }
+    }
 }
 
 /// Runs `work` in a transaction; an ERROR is logged by the server and ends only that transaction.
@@ -232,11 +242,27 @@ pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
     }
 }
 
-/// Opens an index and its table, if they still exist, for `work`.
+/// Opens an index and its table, if they still exist, for `work`. One that is not ready for inserts
+/// may have no storage yet, and is left alone.
 ///
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation, &Handle)) {
+    // SAFETY: by contract.
+    unsafe {
+        with_relations(relid, |heap, index| {
+            if (*(*index).rd_index).indisready {
+                work(heap, index, &Handle::open(index));
+            }
+        });
+    }
+}
+
+/// Opens a nitro index in any condition and its table, if they still exist, for `work`.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation)) {
     // SAFETY: inside a transaction with an active snapshot; heap before index, as everybody locks.
     unsafe {
         let heap_oid = pg_sys::IndexGetRelation(relid, true);
@@ -250,7 +276,7 @@ pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relatio
         let index = compat::try_index_open(relid, pg_sys::AccessShareLock as i32);
         if !index.is_null() {
             if am::is_nitro(index) {
-                work(heap, index, &Handle::open(index));
+                work(heap, index);
             }
             pg_sys::index_close(index, pg_sys::NoLock as i32);
         }

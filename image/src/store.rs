@@ -120,6 +120,11 @@ impl<D: Disk> Store<D> {
         ShardReader::new(file, manifest.shard_id(shard), summary)
     }
 
+    /// Removes one image; an older one stays.
+    pub fn remove(&self, manifest: &Manifest) -> io::Result<()> {
+        self.repeated(|| self.remove_generation(&self.folder_of(manifest)))
+    }
+
     /// Forgets all images of an index (S3). On an error some may be left: call it again.
     pub fn discard(&self, database: u32, incarnation: u128) -> io::Result<()> {
         let folder = self.incarnation_folder(database, incarnation);

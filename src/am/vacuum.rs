@@ -98,16 +98,17 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// An index whose image is about to be loaded is worth waiting for; else the image has to be forgotten.
 fn await_load(handle: &Handle) {
     let entry = handle.entry;
+    let waits = || matches!(entry.state(), State::Unbuilt | State::Loading);
+    if !waits() || !image::exist(entry) || !worker::wake(entry) {
+        return;
+    }
+    // A worker that ends takes its requests back.
     let begun = Instant::now();
-    while matches!(entry.state(), State::Unbuilt | State::Loading)
-        && image::exist(entry)
+    while waits()
+        && (entry.requested.load(Relaxed) != 0 || entry.builder.load(Relaxed) != 0)
         && begun.elapsed() < LOAD_PATIENCE
     {
-        let asked = worker::wake(entry);
-        if !asked && entry.builder.load(Relaxed) == 0 {
-            return;
-        }
-        wait::nap(Wait::ImageRead, 20);
+        wait::nap(Wait::ImageRead, 10);
     }
 }
 

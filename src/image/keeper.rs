@@ -19,9 +19,10 @@ use pgrx::prelude::*;
 
 use super::{backup, slot};
 use crate::directory::State;
+use crate::guc::{self, Mechanism};
 use crate::wait::{self, Wait};
 use crate::worker::{self, transaction};
-use crate::{compat, guc, shmem};
+use crate::{compat, feed, shmem};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
@@ -70,6 +71,9 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
     slot::look_at_start();
+    if guc::BREAK.get() != Mechanism::Manifest {
+        remove_contradicted();
+    }
     // Folders of databases that are gone were removed first, so every worker gets where it is sent.
     remove_orphans();
     let mut keeper = Keeper {
@@ -153,6 +157,7 @@ impl Keeper {
         let redo = redo();
         if redo != self.redo {
             self.redo = redo;
+            self.slot = None;
             remove_orphans();
             if guc::BACKUP.get() {
                 want_images(None);
@@ -220,9 +225,12 @@ fn oldest_image() -> Option<u64> {
     let mut oldest = oldest_on_disk();
     shmem::directory().for_each(|entry| {
         if entry.image.saver.load(Acquire) != 0 {
-            // 0: it has not read its LSN yet, which will be newer than all others.
-            let lsn = Some(entry.image.lsn.load(Relaxed)).filter(|&lsn| lsn != 0);
-            oldest = oldest.min(lsn).or(oldest).or(lsn).or(Some(newest_wal()));
+            let lsn = match entry.image.lsn.load(Relaxed) {
+                // It has not read its LSN yet, which will be newer than all others.
+                0 => newest_wal(),
+                lsn => lsn,
+            };
+            oldest = Some(oldest.map_or(lsn, |oldest| oldest.min(lsn)));
         }
     });
     oldest
@@ -243,6 +251,33 @@ fn oldest_on_disk() -> Option<u64> {
         })
     });
     newest.map(|manifest| manifest.lsn).min()
+}
+
+/// Removes images that are ahead of the server's WAL, or whose WAL the slot has kept and that is gone
+/// nevertheless: somebody has reset the WAL. Not only are they of no use now. Later, when the WAL has
+/// grown and a clean stop has taken the slot away, nothing would tell them from good ones.
+fn remove_contradicted() {
+    let store = super::store();
+    // SAFETY: a shared position.
+    let end = unsafe { pg_sys::GetXLogInsertRecPtr() };
+    let kept = slot::found_at_start() == slot::Found::Valid;
+    for database in store.databases().unwrap_or_default() {
+        for incarnation in store.incarnations(database).unwrap_or_default() {
+            for manifest in super::manifests(database, incarnation) {
+                let why = if manifest.lsn > end {
+                    "it is newer than the server's WAL"
+                } else if kept && !feed::segment_exists(manifest.timeline, manifest.lsn) {
+                    "the WAL since it was made is gone"
+                } else {
+                    continue;
+                };
+                pgrx::log!("nitro index \"{}\": an image is removed: {why}", manifest.name);
+                if let Err(e) = store.remove(&manifest) {
+                    pgrx::log!("nitro could not remove it: {e}");
+                }
+            }
+        }
+    }
 }
 
 /// Removes the images of databases that do not exist any more.

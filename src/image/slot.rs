@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pgrx::pg_sys::{self, XLogRecPtr};
 
-use crate::{attempt, compat, guc, shmem};
+use crate::{attempt, compat, feed, guc, shmem};
 
 /// Name of the slot.
 pub const NAME: &CStr = c"nitro";
@@ -168,7 +168,8 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
             // Also backwards: a slot that was just made holds WAL from now on, and what an image from
             // before needs may still be there.
             let now = (*slot).data.restart_lsn;
-            if now != target && (now < target || is_there(target)) {
+            let is_there = feed::segment_exists(pg_sys::GetWALInsertionTimeLine(), target);
+            if now != target && (now < target || is_there) {
                 pg_sys::SpinLockAcquire(&raw mut (*slot).mutex);
                 (*slot).data.restart_lsn = target;
                 pg_sys::SpinLockRelease(&raw mut (*slot).mutex);
@@ -183,17 +184,6 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
             pgrx::log!("nitro could not move its replication slot: {}", attempt::message(&e));
         }
     }
-}
-
-/// Whether the WAL segment with this LSN has not been removed.
-fn is_there(lsn: XLogRecPtr) -> bool {
-    // SAFETY: plain globals and a shared position.
-    let (size, timeline) =
-        unsafe { (pg_sys::wal_segment_size as u64, pg_sys::GetWALInsertionTimeLine()) };
-    let segment = lsn / size;
-    let per_file = (1 << 32) / size;
-    let name = format!("{timeline:08X}{:08X}{:08X}", segment / per_file, segment % per_file);
-    Path::new("pg_wal").join(name).exists()
 }
 
 unsafe fn drop_slot() {

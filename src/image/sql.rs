@@ -42,12 +42,7 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
         };
         for relid in relids {
             worker::with_index(relid, |heap, rel, handle| match back_up(heap, rel, handle) {
-                Ok(Outcome::NotNow(why)) if index.is_some() => Failure::new(
-                    PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    format!("cannot make an image of index \"{}\" now", handle::name(rel)),
-                )
-                .detail(format!("The reason: {why}."))
-                .raise(),
+                Ok(Outcome::NotNow(why)) if index.is_some() => refuse(rel, why),
                 Ok(Outcome::NotNow(_)) => (),
                 Ok(_) => made += 1,
                 Err(why) => warn(rel, &why),
@@ -57,7 +52,18 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
     made
 }
 
-/// ERROR unless the index exists, is ours and on a table that the user owns.
+/// ERROR: there is no image to be made now.
+unsafe fn refuse(index: Relation, why: &str) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        // SAFETY: open relation.
+        format!("cannot make an image of index \"{}\" now", unsafe { handle::name(index) }),
+    )
+    .detail(format!("The reason: {why}."))
+    .raise()
+}
+
+/// ERROR unless the index exists, is ours, ready for inserts and on a table that the user owns.
 unsafe fn check_owner(relid: pg_sys::Oid) {
     // SAFETY: catalogue access by the caller's contract.
     unsafe {
@@ -71,7 +77,12 @@ unsafe fn check_owner(relid: pg_sys::Oid) {
                 )
                 .raise();
             }
-            worker::with_index(relid, |_, _, _| known = true);
+            worker::with_relations(relid, |_, index| {
+                known = true;
+                if !(*(*index).rd_index).indisready {
+                    refuse(index, "the index is not valid");
+                }
+            });
         }
         if !known {
             Failure::new(
