@@ -12,7 +12,7 @@ EXTDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --sharedir)/extension
 LIBRARY    = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libnitro.so
 SCRIPT     = $(TARGET)/nitro--$(VERSION).sql
 # The install script: access method, functions and views first, operator classes after them.
-SCRIPT_PARTS = extension/nitro.sql extension/opclasses.sql
+SCRIPT_PARTS = extension/nitro.sql extension/opclasses.sql extension/arrays.sql
 
 CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --no-default-features --features pg$(MAJOR)

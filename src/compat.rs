@@ -661,3 +661,14 @@ pub unsafe fn tuple_update_xid(tuple: pg_sys::HeapTupleHeader) -> pg_sys::Transa
         }
     }
 }
+
+/// A bitmap of about this many bytes.
+///
+/// # Safety
+/// Needs a memory context.
+pub unsafe fn tbm_create(bytes: usize) -> *mut pg_sys::TIDBitmap {
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+    let bytes = bytes as core::ffi::c_long;
+    // SAFETY: not shared with other processes.
+    unsafe { pg_sys::tbm_create(bytes, std::ptr::null_mut()) }
+}

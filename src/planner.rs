@@ -9,6 +9,8 @@
 //!   pattern operator classes, network operators and uniqueness proofs are tied to btree families.
 //!   The executor takes strategies from `rd_opfamily`, the index' own family, so a family is only
 //!   replaced if each of its btree twin's operators is in it under the same strategy number;
+//! - shows an index with an element column as one for bitmap scans that has no order: a row has many
+//!   entries there;
 //! - on 18, shows btree's access method, which lets row comparisons become index conditions. Before
 //!   18 the executor refuses them for any other access method.
 
@@ -82,6 +84,9 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> b
         let visible = match open(index) {
             Some(handle) if ready(root, index, &handle) => {
                 set_size(info, &handle);
+                if handle.desc.element.is_some() {
+                    bitmaps_only(info);
+                }
                 true
             }
             _ => false,
@@ -179,6 +184,14 @@ unsafe fn set_size(info: &mut IndexOptInfo, handle: &Handle) {
         // SAFETY: the planner's description of the table.
         info.tuples = (stats.live as f64).min(unsafe { (*info.rel).tuples });
     }
+}
+
+/// A row comes once from a bitmap, in no order.
+fn bitmaps_only(info: &mut IndexOptInfo) {
+    info.amhasgettuple = false;
+    info.sortopfamily = std::ptr::null_mut();
+    info.reverse_sort = std::ptr::null_mut();
+    info.nulls_first = std::ptr::null_mut();
 }
 
 /// Shows btree families, and on 18 btree's access method.

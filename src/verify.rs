@@ -25,7 +25,7 @@ use pgrx::{PgMemoryContexts, pg_sys};
 use crate::directory::State;
 use crate::error::Failure;
 use crate::handle::{self, Handle, with_order};
-use crate::key::KeyDesc;
+use crate::key::{KeyDesc, Keys};
 use crate::owner::AsOwner;
 use crate::{am, compat, resync, shmem};
 
@@ -253,7 +253,9 @@ impl<'a> Neighbours<'a> {
             Some((previous, previous_tid)) if previous == key => (*previous_tid >= tid)
                 .then_some("repeats an entry or is out of order among equal keys"),
             // SAFETY: both rows were decoded from keys of this index.
-            Some(_) => unsafe { self.compare() }.is_gt().then_some("is out of order"),
+            Some((previous, _)) => {
+                unsafe { self.compare(previous, key) }.is_gt().then_some("is out of order")
+            }
         };
         let (previous, previous_tid) = self.previous.get_or_insert_default();
         let problem =
@@ -266,9 +268,17 @@ impl<'a> Neighbours<'a> {
 
     /// # Safety
     /// Both rows must have been decoded.
-    unsafe fn compare(&self) -> Ordering {
+    unsafe fn compare(&self, previous: &[u8], key: &[u8]) -> Ordering {
         let [a, b] = &self.rows;
         for (i, column) in self.desc.columns[..self.desc.nkeys].iter().enumerate() {
+            if self.desc.is_element(i) {
+                // Not decoded, and strings are in byte order whatever their operators say.
+                let segment = |key| self.desc.split(key, i + 1).last().unwrap_or_default();
+                match self.desc.compare_segment(i, segment(previous), segment(key)) {
+                    Ordering::Equal => continue,
+                    order => return order,
+                }
+            }
             let order = match (a.isnull[i], b.isnull[i]) {
                 (true, true) => Ordering::Equal,
                 (true, false) if column.nulls_first => Ordering::Less,
@@ -359,7 +369,7 @@ unsafe fn check_rows<O: KeyOrder>(target: &Target, desc: &KeyDesc, engine: Index
             desc,
             engine,
             order,
-            key: Vec::new(),
+            keys: Keys::default(),
             memory: PgMemoryContexts::new("nitro_verify row"),
         };
         let scan = pg_sys::table_beginscan_strat(
@@ -413,7 +423,7 @@ struct Rows<'a, O: KeyOrder> {
     desc: &'a KeyDesc,
     engine: Index,
     order: &'a O,
-    key: Vec<u8>,
+    keys: Keys,
     memory: PgMemoryContexts,
 }
 
@@ -429,13 +439,16 @@ unsafe extern "C-unwind" fn check_row<O: KeyOrder>(
     // SAFETY: `rows` is what `check_rows` passed; the rest comes from the server's scan.
     unsafe {
         let rows = &mut *rows.cast::<Rows<'_, O>>();
-        rows.key.clear();
-        let (desc, key) = (rows.desc, &mut rows.key);
+        let (desc, keys) = (rows.desc, &mut rows.keys);
         rows.memory.reset();
-        rows.memory.switch_to(|_| desc.encode(values, isnull, key));
+        rows.memory.switch_to(|_| keys.set(desc, values, isnull));
         let tid = compat::tid_to_u64(&*tid);
-        if !rows.engine.contains(shmem::process(), rows.order, &rows.key, tid) {
-            rows.target.corrupted(format!("Heap tuple {} has no entry.", show(tid)));
+        for key in rows.keys.iter() {
+            if !rows.engine.contains(shmem::process(), rows.order, key, tid) {
+                let what = if desc.element.is_some() { "for one of its elements" } else { "" };
+                let text = format!("Heap tuple {} has no entry {what}", show(tid));
+                rows.target.corrupted(format!("{}.", text.trim_end()));
+            }
         }
     }
 }

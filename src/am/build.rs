@@ -14,7 +14,7 @@ use pgrx::prelude::*;
 use crate::compat;
 use crate::error::{self, Failure};
 use crate::handle::{self, Handle, Unfinished, with_order};
-use crate::key::KeyDesc;
+use crate::key::{KeyDesc, Keys};
 use crate::sort::Sorter;
 use crate::{directory, identity, lifecycle, shmem};
 
@@ -105,7 +105,7 @@ unsafe fn refuse_other_tables(heap: Relation) {
 struct Collector<'a, 'o, O: KeyOrder> {
     desc: &'a KeyDesc,
     sorter: &'a mut Sorter<'o, O>,
-    key: Vec<u8>,
+    keys: Keys,
     name: String,
 }
 
@@ -119,7 +119,8 @@ unsafe fn scan_heap<O: KeyOrder>(
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
     // SAFETY: relations are open and locked by the server; the collector outlives the scan.
     unsafe {
-        let mut state = Collector { desc, sorter, key: Vec::new(), name: handle::name(index) };
+        let mut state =
+            Collector { desc, sorter, keys: Keys::default(), name: handle::name(index) };
         let tuples = pg_sys::table_index_build_scan(
             heap,
             index,
@@ -147,12 +148,11 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     // SAFETY: `state` is the collector of `scan_heap`, the rest comes from the server's scan.
     unsafe {
         let state = &mut *state.cast::<Collector<'_, '_, O>>();
-        state.key.clear();
-        state.desc.encode(values, isnull, &mut state.key);
-        if state.key.len() > nitro_engine::MAX_KEY_LEN {
-            error::key_too_long(&state.name, state.key.len());
+        state.keys.set(state.desc, values, isnull);
+        state.keys.check_length(|| state.name.clone());
+        for key in state.keys.iter() {
+            state.sorter.push(key, compat::tid_to_u64(&*tid));
         }
-        state.sorter.push(&state.key, compat::tid_to_u64(&*tid));
     }
 }
 

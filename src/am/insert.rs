@@ -1,4 +1,4 @@
-//! `aminsert`: one entry for one new heap tuple.
+//! `aminsert`: one entry for one new heap tuple, or one per distinct element.
 //!
 //! Order of events of one insertion, and who relies on it:
 //! 1. the executor has put the tuple into the heap (and cleared the page's all-visible bit: an
@@ -13,7 +13,8 @@
 //!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
 //!    reader that came in between.
 //!
-//! An ERROR or a crash after 1 leaves at most an entry of a dead tuple, which VACUUM removes.
+//! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All keys of
+//! a row are made before the first is published.
 
 use std::cell::RefCell;
 use std::sync::atomic::{Ordering::*, fence};
@@ -26,10 +27,11 @@ use crate::directory::State;
 use crate::error::{self, Failure};
 use crate::handle::{self, Handle, with_order};
 use crate::image::straddler;
+use crate::key::Keys;
 use crate::{compat, lifecycle, shmem};
 
 thread_local! {
-    static KEY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static KEYS: RefCell<Keys> = RefCell::default();
 }
 
 /// Inserts one entry (`aminsert`). Uniqueness is not ours to check: always false.
@@ -49,11 +51,15 @@ pub unsafe extern "C-unwind" fn insert(
     unsafe {
         let Some(handle) = Handle::try_open(index) else { return false };
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
-        let mut key = KEY.take();
-        key.clear();
-        handle.desc.encode(values, isnull, &mut key);
-        publish(heap, index, &handle, &key, compat::tid_to_u64(&*tid));
-        KEY.set(key);
+        let mut keys = KEYS.take();
+        keys.set(&handle.desc, values, isnull);
+        keys.check_length(|| handle::name(index));
+        // The page is known to have changed after this LSN.
+        let mut changed_after = 0;
+        for key in keys.iter() {
+            publish(heap, index, &handle, key, compat::tid_to_u64(&*tid), &mut changed_after);
+        }
+        KEYS.set(keys);
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 {
             fence(SeqCst);
             compat::check_serializable_conflict_in(index);
@@ -72,12 +78,17 @@ enum Step {
     Failed(InsertError),
 }
 
-unsafe fn publish(heap: Relation, index: Relation, handle: &Handle, key: &[u8], tid: u64) {
+unsafe fn publish(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    key: &[u8],
+    tid: u64,
+    changed_after: &mut u64,
+) {
     let process = shmem::process();
     let image = &handle.entry.image;
     let mut swept = false;
-    // The page is known to have changed after this LSN.
-    let mut changed_after = 0;
     loop {
         let step = {
             let _inside = process.enter();
@@ -90,7 +101,7 @@ unsafe fn publish(heap: Relation, index: Relation, handle: &Handle, key: &[u8], 
             .map(|engine| {
                 let term = engine.term();
                 match straddler::question(image) {
-                    Some(lsn) if lsn > changed_after => Step::Look(lsn),
+                    Some(lsn) if lsn > *changed_after => Step::Look(lsn),
                     _ => with_order!(handle.desc, order =>
                     match engine.insert_in_term(process, order, key, tid, term) {
                         Ok(Some(_)) => Step::Done,
@@ -109,7 +120,7 @@ unsafe fn publish(heap: Relation, index: Relation, handle: &Handle, key: &[u8], 
             Some(Step::Look(lsn)) => {
                 // SAFETY: the server holds a pin at most while it calls aminsert.
                 unsafe { straddler::mark(heap, (tid >> 16) as u32, lsn) };
-                changed_after = lsn;
+                *changed_after = lsn;
             }
             Some(Step::Failed(InsertError::OutOfMemory(_))) if !swept => {
                 // Entries that no callback could free may hold what is missing.

@@ -5,16 +5,19 @@ use pgrx::{PgBox, pg_sys};
 
 mod build;
 mod cost;
+mod elements;
 mod insert;
 mod options;
 mod quals;
 mod scan;
+mod streams;
 mod tuple;
 mod vacuum;
 mod validate;
 
 pub use build::blocks;
 pub use cost::{describes_nitro, is_nitro};
+pub use elements::{Range, bounds};
 pub use options::{backup, fillfactor};
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
@@ -33,7 +36,7 @@ fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRout
     // SAFETY: allocates a zeroed node of the right size with its tag set; the server frees it.
     let mut am =
         unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };
-    am.amstrategies = STRATEGIES;
+    am.amstrategies = elements::strategy::LAST;
     am.amsupport = SUPPORT_FUNCTIONS;
     am.amoptsprocnum = 5;
     am.amcanorder = true;

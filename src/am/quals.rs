@@ -13,13 +13,17 @@ use std::cmp::Ordering;
 
 use pgrx::pg_sys;
 
+use super::elements;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 
 /// What a scan looks for.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Plan {
     /// Per key column; `None` = unconstrained.
     columns: Vec<Option<Vec<Interval>>>,
+    /// Conditions on the element column: a row matches when each group has one of its elements. The
+    /// groups are looked for one by one, see [`Plan::of_group`].
+    groups: Vec<Vec<Interval>>,
     enumerated: usize,
     filters: Vec<usize>,
     /// Some condition is only approximated: the server has to check the heap tuple again.
@@ -88,7 +92,7 @@ fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> V
 }
 
 /// Sorts and merges: the union of the intervals of an array's elements.
-fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
+pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
     all.sort_by(|a, b| compare_edges(desc, column, (&a.lower, LOWER), (&b.lower, LOWER)));
     let mut out: Vec<Interval> = Vec::with_capacity(all.len());
     for next in all {
@@ -172,7 +176,7 @@ unsafe fn intervals_of(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> (usize, Vec
 }
 
 /// The non-NULL elements of an array datum.
-unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
+pub unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
     // SAFETY: the planner only builds SK_SEARCHARRAY keys with array arguments.
     unsafe {
         let array = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast::<pg_sys::ArrayType>();
@@ -201,9 +205,18 @@ impl Plan {
     pub unsafe fn compile(&mut self, desc: &KeyDesc, keys: &[pg_sys::ScanKeyData]) {
         self.columns.clear();
         self.columns.resize_with(desc.nkeys, || None);
+        self.groups.clear();
         self.lossy = false;
         self.impossible = false;
         for key in keys {
+            if desc.is_element(key.sk_attno as usize - 1) {
+                // SAFETY: by contract.
+                let wanted = unsafe { elements::wanted(desc, key) };
+                self.lossy |= wanted.lossy;
+                self.impossible |= wanted.groups.iter().any(Vec::is_empty);
+                self.groups.extend(wanted.groups);
+                continue;
+            }
             // SAFETY: by contract.
             let (column, intervals, lossy) = unsafe { intervals_of(desc, key) };
             self.lossy |= lossy;
@@ -214,6 +227,12 @@ impl Plan {
             self.impossible |= merged.is_empty();
             self.columns[column] = Some(merged);
         }
+        elements::simplify(desc, &mut self.groups);
+        self.arrange(desc);
+    }
+
+    /// Splits the constrained columns into enumerated ones and filters.
+    fn arrange(&mut self, desc: &KeyDesc) {
         self.enumerated = 0;
         for (c, intervals) in self.columns.iter().enumerate() {
             let Some(intervals) = intervals else { break };
@@ -224,6 +243,45 @@ impl Plan {
         }
         self.filters.clear();
         self.filters.extend((self.enumerated..desc.nkeys).filter(|&c| self.columns[c].is_some()));
+    }
+
+    /// Number of groups of elements.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The plan that finds the rows of one group of elements.
+    pub fn of_group(&self, desc: &KeyDesc, group: usize) -> Plan {
+        let mut plan = self.clone();
+        if let (Some((column, _)), Some(intervals)) = (desc.element, self.groups.get(group)) {
+            plan.columns[column] = Some(intervals.clone());
+        }
+        plan.arrange(desc);
+        plan
+    }
+
+    /// The whole keys that can match, if all columns are points and there are at most `limit`
+    /// combinations.
+    pub fn keys(&self, desc: &KeyDesc, limit: usize) -> Option<Vec<Vec<u8>>> {
+        let points = self.columns.iter().enumerate().all(|(c, intervals)| {
+            intervals.as_ref().is_some_and(|all| all.iter().all(|i| is_point(desc, c, i)))
+        });
+        let combinations = || (0..self.columns.len()).map(|c| self.intervals(c).len()).product();
+        if !points || !(1..=limit).contains(&combinations()) {
+            return None;
+        }
+        let (mut at, mut keys) = (Vec::new(), Vec::new());
+        self.first(&mut at, true);
+        loop {
+            let mut key = Vec::new();
+            for (c, &i) in at.iter().enumerate() {
+                append_edge(&mut key, &self.intervals(c)[i].lower, false);
+            }
+            keys.push(key);
+            if !self.step(&mut at, true) {
+                return Some(keys);
+            }
+        }
     }
 
     /// Nothing can match.

@@ -10,6 +10,9 @@
 //! to is too new for its snapshot. Tokens are closed by a memory context callback, since `amendscan`
 //! is not called on ERROR.
 //!
+//! An index with an element column has many entries per row: its scans collect the rows first, each
+//! once (`streams`). The planner asks for bitmaps only; fetches one by one are for constraints.
+//!
 //! termSn is captured at the first fetch after each rescan, never at snapshot time: an index that
 //! was built after the snapshot would lose rows.
 
@@ -22,10 +25,11 @@ use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
 use super::quals::{Plan, Range};
+use super::streams::{Reader, Stream, intersection};
 use super::tuple::TupleFormer;
 use crate::directory::State;
 use crate::handle::{Handle, with_order};
-use crate::key::SENTINEL;
+use crate::key::{SENTINEL, element_column};
 use crate::{compat, resync, shmem};
 
 /// Private state of one scan (`scan->opaque`).
@@ -46,6 +50,9 @@ struct Scan {
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
+    /// Rows of an index with an element column, and the current one.
+    rows: Vec<Tid>,
+    row: isize,
 }
 
 /// Where a scan stands inside its range.
@@ -171,6 +178,8 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             token: Token::default(),
             mark: None,
             former: None,
+            rows: Vec::new(),
+            row: -1,
         });
         #[repr(C)]
         struct Cell {
@@ -315,8 +324,22 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             let mvcc = !snapshot.is_null()
                 && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
+            if state.handle.desc.element.is_some() {
+                state.collect(forward);
+            }
+        } else if state.handle.desc.element.is_some() {
+            state.row += if forward { 1 } else { -1 };
         } else if (*scan).kill_prior_tuple && state.place.pos >= 0 {
             state.kills.push(state.place.pos as u16);
+        }
+        if state.handle.desc.element.is_some() {
+            state.row = state.row.clamp(-1, state.rows.len() as isize);
+            let Some(&tid) = usize::try_from(state.row).ok().and_then(|i| state.rows.get(i)) else {
+                return false;
+            };
+            (*scan).xs_heaptid = compat::u64_to_tid(tid);
+            (*scan).xs_recheck = state.plan.lossy;
+            return true;
         }
         if !state.advance(forward) {
             return false;
@@ -342,6 +365,9 @@ pub unsafe extern "C-unwind" fn get_bitmap(
     unsafe {
         let state = state(scan);
         state.start(scan, true, false);
+        if state.handle.desc.element.is_some() {
+            return state.fill(bitmap);
+        }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
         let (mut n, mut total) = (0, 0);
         while state.advance(true) {
@@ -359,11 +385,13 @@ pub unsafe extern "C-unwind" fn get_bitmap(
     }
 }
 
-/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload.
-/// Must not look at the index: the server also asks for partitioned indexes, which have no storage.
+/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload, but
+/// for an index that has many entries per row. Must not look at the index' storage: the server also
+/// asks for partitioned indexes, which have none.
 #[pg_guard]
-pub unsafe extern "C-unwind" fn can_return(_index: Relation, _column: i32) -> bool {
-    true
+pub unsafe extern "C-unwind" fn can_return(index: Relation, _column: i32) -> bool {
+    // SAFETY: the server passes an open index.
+    unsafe { element_column(index) }.is_none()
 }
 
 impl Scan {
@@ -386,13 +414,90 @@ impl Scan {
         self.kills.clear();
         self.started = true;
         self.sn = self.engine.map_or(0, |engine| engine.term());
-        if self.plan.is_impossible() {
+        if self.handle.desc.element.is_some() {
+            // Held until the next rescan: the rows are collected at once.
+            self.token.renew(self.process);
+        } else if self.plan.is_impossible() {
             // No range to open; and nothing of the last one may be left.
             self.place.cursor.set_range(&[], Some(&[]), self.sn);
             self.place.pos = -1;
         } else {
             self.plan.first(&mut self.at, forward);
             self.open_range(forward);
+        }
+    }
+
+    /// What the streams of an index with an element column read; `None` if nothing can match.
+    fn reader(&self) -> Option<Reader<'_>> {
+        let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
+        Some(Reader { desc: &self.handle.desc, process: self.process, engine, sn: self.sn })
+    }
+
+    /// Collects the rows of an index with an element column, each once.
+    fn collect(&mut self, forward: bool) {
+        let mut rows = Vec::new();
+        if let Some(reader) = self.reader() {
+            let mut streams = Stream::all(&reader, &self.plan);
+            if let [only] = &mut streams[..] {
+                only.drain(&reader, |tids| rows.extend_from_slice(tids));
+                rows.sort_unstable();
+                rows.dedup();
+            } else {
+                rows = intersection(&reader, streams, usize::MAX).unwrap_or_default();
+            }
+        }
+        self.row = if forward { 0 } else { rows.len() as isize - 1 };
+        self.rows = rows;
+    }
+
+    /// Adds the rows of an index with an element column to a bitmap, which keeps each once.
+    ///
+    /// # Safety
+    /// `bitmap` must be a live bitmap.
+    unsafe fn fill(&self, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+        let Some(reader) = self.reader() else { return 0 };
+        let mut total = 0;
+        let mut buffer = Vec::new();
+        // SAFETY: by contract; bitmaps of our own are freed, by abort if an ERROR comes.
+        unsafe {
+            let mut add = |to, tids: &[Tid]| {
+                buffer.clear();
+                buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
+                pg_sys::tbm_add_tuples(
+                    to,
+                    buffer.as_mut_ptr(),
+                    buffer.len() as i32,
+                    self.plan.lossy,
+                );
+                total += tids.len() as i64;
+            };
+            let mut streams = Stream::all(&reader, &self.plan);
+            if let [only] = &mut streams[..] {
+                only.drain(&reader, |tids| add(bitmap, tids));
+                return total;
+            }
+            let limit = pg_sys::work_mem as usize * (1024 / size_of::<Tid>());
+            match intersection(&reader, streams, limit) {
+                Ok(rows) => rows.chunks(1 << 16).for_each(|tids| add(bitmap, tids)),
+                Err(streams) => {
+                    // Too many to hold: bitmaps become coarse instead of large.
+                    let new = || compat::tbm_create(pg_sys::work_mem as usize * 1024);
+                    let mut common: *mut pg_sys::TIDBitmap = std::ptr::null_mut();
+                    for mut stream in streams {
+                        let one = new();
+                        stream.drain(&reader, |tids| add(one, tids));
+                        if common.is_null() {
+                            common = one;
+                        } else {
+                            pg_sys::tbm_intersect(common, one);
+                            pg_sys::tbm_free(one);
+                        }
+                    }
+                    pg_sys::tbm_union(bitmap, common);
+                    pg_sys::tbm_free(common);
+                }
+            }
+            total
         }
     }
 

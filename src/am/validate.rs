@@ -8,6 +8,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::pg_sys::{Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
+use super::elements::strategy;
 use super::{STRATEGIES, SUPPORT_FUNCTIONS};
 use crate::catalog;
 
@@ -39,23 +40,75 @@ pub unsafe extern "C-unwind" fn cmptype_to_strategy(
     }
 }
 
-/// Answers what the server cannot derive (`amproperty`): every column can be returned. Questions
-/// about the access method or a whole index are left to the server.
+/// Answers what the server cannot derive (`amproperty`): every column can be returned, unless one has
+/// an entry per element; such a column has no order. Questions about the access method or a whole
+/// index are left to the server.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn property(
-    _index: Oid,
+    index: Oid,
     column: c_int,
     property: pg_sys::IndexAMProperty::Type,
     _name: *const c_char,
     answer: *mut bool,
     _is_null: *mut bool,
 ) -> bool {
-    if property != pg_sys::IndexAMProperty::AMPROP_RETURNABLE || column == 0 {
+    use pg_sys::IndexAMProperty::*;
+    if column == 0 {
         return false;
     }
-    // SAFETY: out parameter of the server.
-    unsafe { *answer = true };
-    true
+    // SAFETY: catalogue access; out parameter of the server.
+    unsafe {
+        match property {
+            AMPROP_RETURNABLE => {
+                *answer = (1..=number_of_keys(index)).all(|key| !is_element(index, key));
+                true
+            }
+            AMPROP_ORDERABLE | AMPROP_ASC | AMPROP_DESC | AMPROP_NULLS_FIRST
+            | AMPROP_NULLS_LAST
+                if is_element(index, column) =>
+            {
+                *answer = false;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether an operator class for `input` is one for element columns: for arrays or jsonb, without a
+/// comparison function. See `key::element_column`.
+unsafe fn holds_elements(family: Oid, input: Oid) -> bool {
+    // SAFETY: catalogue access by the caller's contract.
+    unsafe {
+        (input == pg_sys::ANYARRAYOID || input == pg_sys::JSONBOID)
+            && pg_sys::get_opfamily_proc(family, input, input, ORDER as i16) == Oid::INVALID
+    }
+}
+
+unsafe fn is_element(index: Oid, column: c_int) -> bool {
+    // SAFETY: catalogue access by the caller's contract.
+    unsafe {
+        let class = pg_sys::get_index_column_opclass(index, column);
+        class != Oid::INVALID
+            && holds_elements(
+                pg_sys::get_opclass_family(class),
+                pg_sys::get_opclass_input_type(class),
+            )
+    }
+}
+
+unsafe fn number_of_keys(index: Oid) -> c_int {
+    // SAFETY: catalogue access by the caller's contract; the row is released after reading.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as i32, index.into());
+        if tuple.is_null() {
+            return 0;
+        }
+        let form: pg_sys::Form_pg_index = pg_sys::GETSTRUCT(tuple).cast();
+        let n = (*form).indnkeyatts;
+        pg_sys::ReleaseSysCache(tuple);
+        n.into()
+    }
 }
 
 /// Checks the operator family of an operator class (`amvalidate`): what is wrong is told by INFO.
@@ -70,12 +123,15 @@ pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
         }
         let form: pg_sys::Form_pg_opclass = pg_sys::GETSTRUCT(tuple).cast();
         let mut check = Check::of_family((*form).opcfamily);
+        check.elements = holds_elements((*form).opcfamily, (*form).opcintype);
         let class_name = text((*form).opcname.data.as_ptr());
         let input = (*form).opcintype;
         pg_sys::ReleaseSysCache(tuple);
         check.functions();
         check.operators();
-        check.completeness(&class_name, input);
+        if !check.elements {
+            check.completeness(&class_name, input);
+        }
         check.good
     }
 }
@@ -105,6 +161,8 @@ struct Check {
     family: Oid,
     name: String,
     groups: BTreeMap<(u32, u32), Group>,
+    /// An operator class for element columns.
+    elements: bool,
     good: bool,
 }
 
@@ -125,7 +183,7 @@ impl Check {
             let form: pg_sys::Form_pg_opfamily = pg_sys::GETSTRUCT(tuple).cast();
             let name = text((*form).opfname.data.as_ptr());
             pg_sys::ReleaseSysCache(tuple);
-            Check { family, name, groups: BTreeMap::new(), good: true }
+            Check { family, name, groups: BTreeMap::new(), elements: false, good: true }
         }
     }
 
@@ -173,7 +231,11 @@ impl Check {
             ) {
                 let operator = || text(pg_sys::format_operator(form.amopopr));
                 let strategy = form.amopstrategy as u16;
-                if (1..=STRATEGIES).contains(&strategy) {
+                let fits = match self.elements {
+                    true => STRATEGIES + 1..=strategy::LAST,
+                    false => 1..=STRATEGIES,
+                };
+                if fits.contains(&strategy) {
                     self.group(form.amoplefttype, form.amoprighttype).operators |= 1 << strategy;
                 } else {
                     self.complain(format!(

@@ -2,8 +2,9 @@
 //!
 //! Every encoding is self-delimiting and prefix-free: no encoded value is a proper prefix of another,
 //! so segments can simply be put one after the other, and inverting all bytes reverses the order.
-//! First bytes lie in 0x02..=0xFD, before and after inversion; 0x01 and 0xFE are NULLs, 0xFF is
-//! left to search keys ("after everything that starts with this prefix").
+//! First bytes lie in 0x04..=0xFB, before and after inversion; 0x01 and 0xFC..=0xFE stand alone (NULLs,
+//! placeholders of element columns), 0xFF is left to search keys ("after everything that starts with
+//! this prefix").
 
 use super::numeric;
 use std::borrow::Cow;
@@ -12,8 +13,18 @@ use std::borrow::Cow;
 pub const NULL_FIRST: u8 = 0x01;
 /// A NULL that sorts after all values.
 pub const NULL_LAST: u8 = 0xFE;
+/// An element column's row that has no elements.
+pub const EMPTY: u8 = 0xFD;
+/// A NULL element of an element column. Behind all values, as the other two.
+pub const NULL_ELEMENT: u8 = 0xFC;
 /// Never starts a segment: sorts after everything.
 pub const SENTINEL: u8 = 0xFF;
+
+/// Whether a segment that begins with this byte has no other, and no value.
+pub fn is_marker(first: u8) -> bool {
+    first == NULL_FIRST || first >= NULL_ELEMENT
+}
+
 /// First byte of values whose body says everything.
 const PLAIN: u8 = 0x80;
 
@@ -355,7 +366,7 @@ pub fn extras(mut payload: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 /// Length of the segment that `key` starts with. `flip` is 0xFF if the column's bytes are inverted.
 pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
     let first = key[0];
-    if first == NULL_FIRST || first == NULL_LAST {
+    if is_marker(first) {
         return 1;
     }
     match codec {

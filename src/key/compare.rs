@@ -102,8 +102,7 @@ impl Column {
         match (&self.comparator, self.codec) {
             // Different first bytes: one is NULL, whose marker says where it goes.
             (Some(comparator), Codec::Raw(layout)) if a[0] == b[0] => {
-                let null = a[0] == self.null_marker();
-                let order = match null {
+                let order = match codec::is_marker(a[0]) {
                     true => Ordering::Equal,
                     false => comparator.compare(layout, codec::get_raw(a), codec::get_raw(b)),
                 };

@@ -3,6 +3,7 @@
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
 use super::compare::Comparator;
 use super::datum;
+use super::element::{self, Source};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{FromDatum, PgLogLevel, PgSqlErrorCode, PgTupleDesc, pg_sys};
@@ -55,6 +56,8 @@ pub struct KeyDesc {
     pub columns: Vec<Column>,
     /// Number of key columns.
     pub nkeys: usize,
+    /// The column whose elements have entries of their own, and where they come from.
+    pub element: Option<(usize, Source)>,
     /// Entries end with a zero byte, because some comparator may call different bytes equal: a search
     /// key must sort before every entry it is equal to, whatever bytes that has.
     pub(super) closed: bool,
@@ -84,12 +87,21 @@ impl KeyDesc {
         let mut desc = KeyDesc {
             columns: Vec::with_capacity(attrs.len()),
             nkeys,
+            element: None,
             closed: false,
             context: std::ptr::null_mut(),
         };
+        // SAFETY: an open index by contract.
+        let elements = unsafe {
+            element::check_index(rel);
+            element::element_column(rel)
+        };
         for (i, attr) in attrs.iter().enumerate() {
-            let layout = layout_of(attr);
-            let column = if i < nkeys {
+            let layout = layout(attr.atttypid, attr.attlen, attr.attbyval);
+            let column = if elements == Some(i) {
+                // SAFETY: `i` is the element column of an open index.
+                unsafe { desc.element_column(rel, i, attr) }
+            } else if i < nkeys {
                 // SAFETY: `i` is a key column of an open index.
                 unsafe { desc.key_column(rel, i, layout) }
             } else {
@@ -105,6 +117,27 @@ impl KeyDesc {
             desc.columns.push(column);
         }
         desc
+    }
+
+    /// # Safety
+    /// `i` must be the element column of the open index `rel`.
+    unsafe fn element_column(
+        &mut self,
+        rel: pg_sys::Relation,
+        i: usize,
+        attr: &pg_sys::FormData_pg_attribute,
+    ) -> Column {
+        // SAFETY: by contract; the context lives as long as this description.
+        let (column, source) =
+            unsafe { element::column(rel, i, attr, || self.comparator_context()) };
+        if column.collation != Oid::INVALID {
+            check_deterministic(column.collation);
+        }
+        if let Source::Array(shape) = source {
+            self.closed |= column.comparator.is_some() && !collated(shape.compare);
+        }
+        self.element = Some((i, source));
+        column
     }
 
     /// # Safety
@@ -163,6 +196,11 @@ impl KeyDesc {
         self.context
     }
 
+    /// Whether a column is the element column.
+    pub fn is_element(&self, column: usize) -> bool {
+        self.element.is_some_and(|(element, _)| element == column)
+    }
+
     /// Whether the bytes of the keys have the order of the index.
     pub fn is_memcmp(&self) -> bool {
         self.columns.iter().all(|c| c.comparator.is_none())
@@ -174,26 +212,41 @@ impl KeyDesc {
     /// `values` and `isnull` must have one valid element per column.
     pub unsafe fn encode(&self, values: *const Datum, isnull: *const bool, out: &mut Vec<u8>) {
         let mut payload = Vec::new();
-        for (i, column) in self.columns.iter().enumerate() {
+        for i in 0..self.columns.len() {
             // SAFETY: by contract.
-            if unsafe { *isnull.add(i) } {
-                out.push(column.null_marker());
-                continue;
-            }
-            let start = out.len();
-            // SAFETY: a non-null value of the column's type.
-            unsafe {
-                datum::put(column.codec, *values.add(i), out, |extra| {
-                    codec::put_extra(&mut payload, i, extra)
-                })
-            };
-            if column.flip() != 0 {
-                codec::invert(&mut out[start..]);
-            }
+            unsafe { self.put(i, *values.add(i), *isnull.add(i), out, &mut payload) };
         }
         out.extend_from_slice(&payload);
         if self.closed {
             out.push(0);
+        }
+    }
+
+    /// Appends the segment of a column's value, and to `payload` what that cannot give back.
+    ///
+    /// # Safety
+    /// `value` must be one of the column, unless it is NULL.
+    #[inline]
+    pub(super) unsafe fn put(
+        &self,
+        i: usize,
+        value: Datum,
+        isnull: bool,
+        out: &mut Vec<u8>,
+        payload: &mut Vec<u8>,
+    ) {
+        let column = &self.columns[i];
+        if isnull {
+            out.push(column.null_marker());
+            return;
+        }
+        let start = out.len();
+        // SAFETY: a non-null value of the column's type.
+        unsafe {
+            datum::put(column.codec, value, out, |extra| codec::put_extra(payload, i, extra))
+        };
+        if column.flip() != 0 {
+            codec::invert(&mut out[start..]);
         }
     }
 
@@ -210,17 +263,18 @@ impl KeyDesc {
         })
     }
 
-    /// Gives the row of an entry back, allocated in the current memory context.
+    /// Gives the row of an entry back, allocated in the current memory context; an element column as
+    /// NULL.
     ///
     /// # Safety
     /// `key` must have been made by [`KeyDesc::encode`] for the same index.
     pub unsafe fn decode(&self, key: &[u8], values: &mut [Datum], isnull: &mut [bool]) {
         let mut rest = key;
         for (i, column) in self.columns.iter().enumerate() {
-            isnull[i] = rest[0] == NULL_FIRST || rest[0] == NULL_LAST;
+            isnull[i] = rest[0] == NULL_FIRST || rest[0] == NULL_LAST || self.is_element(i);
             if isnull[i] {
                 values[i] = Datum::from(0);
-                rest = &rest[1..];
+                rest = &rest[column.segment_len(rest)..];
             } else if let codec::Codec::Int(kind) = column.codec {
                 // The usual column, and most of the work of an index-only scan: read in one pass.
                 let mut reader = codec::Reader::new(rest, column.flip());
@@ -251,7 +305,7 @@ impl KeyDesc {
     }
 }
 
-fn refuse(message: String, detail: String, hint: &'static str) -> ! {
+pub(super) fn refuse(message: String, detail: String, hint: &'static str) -> ! {
     ErrorReport::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message, "nitro")
         .set_detail(detail)
         .set_hint(hint)
@@ -282,14 +336,15 @@ fn check_deterministic(collation: Oid) {
     )
 }
 
-fn layout_of(attr: &pg_sys::FormData_pg_attribute) -> Layout {
+/// How values of a type with this length lie in memory.
+pub(super) fn layout(typid: Oid, length: i16, by_value: bool) -> Layout {
     // SAFETY: a catalogue look-up of an existing type.
-    let typid = unsafe { pg_sys::getBaseType(attr.atttypid) };
-    match (typid, attr.attlen) {
+    let typid = unsafe { pg_sys::getBaseType(typid) };
+    match (typid, length) {
         (pg_sys::NAMEOID, _) => Layout::Name,
         (_, -1) => Layout::Varlena,
         (_, -2) => Layout::CString,
-        (_, n) if attr.attbyval => Layout::Value(n as u8),
+        (_, n) if by_value => Layout::Value(n as u8),
         (_, n) => Layout::Fixed(n as u16),
     }
 }
@@ -299,7 +354,7 @@ fn layout_of(attr: &pg_sys::FormData_pg_attribute) -> Layout {
 ///
 /// # Safety
 /// Needs catalogue access.
-unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
+pub(super) unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
     // SAFETY: catalogue access by contract.
     let text = |layout| match unsafe { byte_order(collation) } {
         true => Codec::Bytes(layout),
@@ -330,7 +385,7 @@ unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
 }
 
 /// Comparison functions that call two raw segments equal only if their bytes are.
-fn collated(compare: Oid) -> bool {
+pub(super) fn collated(compare: Oid) -> bool {
     matches!(compare.to_u32(), pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP | pg_sys::F_BPCHARCMP)
 }
 

@@ -20,11 +20,15 @@ mod compare;
 mod datetime;
 mod datum;
 mod desc;
+mod element;
+mod json;
 mod numeric;
 #[cfg(test)]
 mod tests;
 
 pub use bound::{Edge, Interval};
-pub use codec::SENTINEL;
+pub use codec::{EMPTY, NULL_ELEMENT, SENTINEL};
 pub use compare::KeyRef;
 pub use desc::KeyDesc;
+pub use element::{Keys, Shape, Source, element_column};
+pub use json::{containment, existence};

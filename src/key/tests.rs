@@ -27,7 +27,7 @@ fn check(codec: Codec, a: &[u8], b: &[u8], order: Ordering) {
     for s in [a, b] {
         for flip in [0, 0xFF] {
             let mut key = if flip == 0 { s.to_vec() } else { inverted(s) };
-            assert!((NULL_FIRST + 1..NULL_LAST).contains(&key[0]), "marker {:x}", key[0]);
+            assert!((NULL_FIRST + 1..NULL_ELEMENT).contains(&key[0]), "marker {:x}", key[0]);
             for tail in [0, 1, 2, 0x80, 0xFE, 0xFF] {
                 key.truncate(s.len());
                 assert_eq!(segment_len(codec, flip, &key), s.len());

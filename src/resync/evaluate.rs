@@ -5,9 +5,10 @@ use pgrx::pg_sys::{self, BlockNumber, Datum, Relation};
 
 use super::walk::{self, Member};
 use crate::handle::Handle;
+use crate::key::Keys;
 use crate::owner::AsOwner;
 use crate::sort::Sorter;
-use crate::{compat, error, handle};
+use crate::{compat, handle};
 
 /// Executor state for one index of one table, running as the table's owner.
 pub struct Evaluator<'a> {
@@ -22,7 +23,7 @@ pub struct Evaluator<'a> {
     owner: AsOwner,
     snapshot_pushed: bool,
     members: Vec<Member>,
-    key: Vec<u8>,
+    keys: Keys,
 }
 
 impl<'a> Evaluator<'a> {
@@ -62,7 +63,7 @@ impl<'a> Evaluator<'a> {
                 owner,
                 snapshot_pushed,
                 members: Vec::new(),
-                key: Vec::new(),
+                keys: Keys::default(),
             }
         }
     }
@@ -120,12 +121,11 @@ impl<'a> Evaluator<'a> {
                 values.as_mut_ptr(),
                 isnull.as_mut_ptr(),
             );
-            self.key.clear();
-            self.handle.desc.encode(values.as_ptr(), isnull.as_ptr(), &mut self.key);
-            if self.key.len() > nitro_engine::MAX_KEY_LEN {
-                error::key_too_long(&self.name, self.key.len());
+            self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
+            self.keys.check_length(|| self.name.clone());
+            for key in self.keys.iter() {
+                batch.push(key, tid);
             }
-            batch.push(&self.key, tid);
         }
     }
 

@@ -1,0 +1,174 @@
+//! Rows of an index with an element column: they have many entries, and conditions that several
+//! entries of a row fulfil together.
+//!
+//! Each group of elements (see `elements`) is a stream of entries. With one group its TIDs are the
+//! answer. Of several groups a row must be in all: the streams are read in turn until the shortest
+//! ends, which costs about the rarest condition times their number. Its rows are the candidates; each
+//! further stream is read on as long as that is cheaper than to look the candidates up one by one.
+//!
+//! A row whose entries are being published may be found by some of them and not by others. It belongs
+//! to a statement that has not ended, and no MVCC snapshot sees it. A constraint check, which reads
+//! with a dirty snapshot, begins after its own row's last entry is there: of two writers, one sees all
+//! entries of the other.
+
+use nitro_engine::{Cursor, Index, Process, Tid};
+
+use super::quals::{Plan, Range};
+use crate::handle::with_order;
+use crate::key::KeyDesc;
+
+/// Entries that can be read in the time of one look-up.
+const PROBE: usize = 16;
+/// Combinations of values up to which candidates are looked up.
+const PROBED_KEYS: usize = 4;
+
+/// What all streams of a scan read from.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    pub desc: &'a KeyDesc,
+    pub process: &'a Process,
+    pub engine: Index,
+    /// The scan's term.
+    pub sn: u32,
+}
+
+/// The entries of one group, in index order.
+pub struct Stream {
+    plan: Plan,
+    at: Vec<usize>,
+    range: Range,
+    cursor: Cursor,
+    /// Where the last entry that failed a filter says to go on.
+    target: Option<Vec<u8>>,
+    /// What was read and not taken yet.
+    tids: Vec<Tid>,
+}
+
+impl Stream {
+    /// The streams of a plan, at least one.
+    pub fn all(reader: &Reader, plan: &Plan) -> Vec<Stream> {
+        (0..plan.groups().max(1))
+            .map(|g| Stream::new(reader, plan.of_group(reader.desc, g)))
+            .collect()
+    }
+
+    fn new(reader: &Reader, plan: Plan) -> Stream {
+        let mut stream = Stream {
+            at: Vec::new(),
+            range: Range::default(),
+            cursor: Cursor::new(plan.has_filters()),
+            target: None,
+            tids: Vec::new(),
+            plan,
+        };
+        stream.plan.first(&mut stream.at, true);
+        stream.open(reader);
+        stream
+    }
+
+    fn open(&mut self, reader: &Reader) {
+        self.plan.range(&self.at, &mut self.range);
+        self.cursor.set_range(&self.range.lower, self.range.upper(), reader.sn);
+        self.target = None;
+    }
+
+    /// Reads some more entries; false at the end.
+    fn more(&mut self, reader: &Reader) -> bool {
+        pgrx::check_for_interrupts!();
+        loop {
+            if let Some(target) = self.target.take() {
+                self.cursor.set_range(&target, self.range.upper(), reader.sn);
+            }
+            let n = with_order!(reader.desc, order =>
+                self.cursor.next(reader.process, reader.engine, order));
+            if n == 0 {
+                if !self.plan.step(&mut self.at, true) {
+                    return false;
+                }
+                self.open(reader);
+                continue;
+            }
+            if !self.plan.has_filters() {
+                self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
+                return true;
+            }
+            let mut target = Vec::new();
+            let mut passed = true;
+            for i in 0..n {
+                passed = self.plan.filter(reader.desc, self.cursor.key(i), true, &mut target);
+                if passed {
+                    self.tids.push(self.cursor.tid(i));
+                }
+            }
+            self.target = (!passed).then_some(target);
+            return true;
+        }
+    }
+
+    /// Reads to the end. The same TID may come more than once.
+    pub fn drain(&mut self, reader: &Reader, mut f: impl FnMut(&[Tid])) {
+        loop {
+            f(&self.tids);
+            self.tids.clear();
+            if !self.more(reader) {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the candidates that are in this stream.
+    fn retain(mut self, reader: &Reader, candidates: &mut Vec<Tid>) {
+        let mut found = vec![false; candidates.len()];
+        let keys = match reader.desc.is_memcmp() {
+            true => self.plan.keys(reader.desc, PROBED_KEYS),
+            false => None,
+        };
+        let enough = keys.as_ref().map_or(usize::MAX, |keys| candidates.len() * keys.len() * PROBE);
+        let (mut read, mut ended) = (0, false);
+        while !ended && read < enough {
+            for tid in &self.tids {
+                if let Ok(i) = candidates.binary_search(tid) {
+                    found[i] = true;
+                }
+            }
+            read += self.tids.len();
+            self.tids.clear();
+            ended = !self.more(reader);
+        }
+        let keys = keys.filter(|_| !ended).unwrap_or_default();
+        let mut i = 0;
+        candidates.retain(|tid| {
+            i += 1;
+            found[i - 1]
+                || keys.iter().any(|key| {
+                    reader.engine.contains(reader.process, &nitro_engine::Memcmp, key, *tid)
+                })
+        });
+    }
+}
+
+/// The TIDs that are in all streams, sorted. The streams come back if more than `limit` TIDs would have
+/// to be held.
+pub fn intersection(
+    reader: &Reader,
+    mut streams: Vec<Stream>,
+    limit: usize,
+) -> Result<Vec<Tid>, Vec<Stream>> {
+    let rarest = 'rarest: loop {
+        for (i, stream) in streams.iter_mut().enumerate() {
+            if !stream.more(reader) {
+                break 'rarest i;
+            }
+        }
+        if streams.iter().map(|stream| stream.tids.len()).sum::<usize>() > limit {
+            return Err(streams);
+        }
+    };
+    let mut candidates = streams.swap_remove(rarest).tids;
+    candidates.sort_unstable();
+    candidates.dedup();
+    for stream in streams {
+        stream.retain(reader, &mut candidates);
+    }
+    Ok(candidates)
+}
