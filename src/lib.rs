@@ -7,6 +7,7 @@
 pgrx::pg_module_magic!(name, version);
 
 mod am;
+mod any;
 mod attempt;
 mod catalog;
 mod compat;

@@ -26,7 +26,8 @@ use crate::directory::State;
 use crate::feed::Feed;
 use crate::guc::{self, WhenLoading};
 use crate::handle::Handle;
-use crate::{am, attempt, catalog, image, resync, shmem, worker};
+use crate::key::Source;
+use crate::{am, any, attempt, catalog, image, resync, shmem, worker};
 
 static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 
@@ -84,8 +85,13 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> b
         let visible = match open(index) {
             Some(handle) if ready(root, index, &handle) => {
                 set_size(info, &handle);
-                if handle.desc.element.is_some() {
+                if let Some((column, source)) = handle.desc.element {
                     bitmaps_only(info);
+                    if let Source::Array(_) = source
+                        && let Some(target) = any::Target::new(root, info, column)
+                    {
+                        target.rewrite_query();
+                    }
                 }
                 true
             }

@@ -84,31 +84,31 @@ impl Array {
 
 #[pg_extern]
 fn nitro_array_any_lt(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyelement).
+    // SAFETY: declared strict for (anycompatiblearray, anycompatible).
     unsafe { Array::any_compared(fcinfo, Ordering::is_lt) }
 }
 
 #[pg_extern]
 fn nitro_array_any_le(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyelement).
+    // SAFETY: declared strict for (anycompatiblearray, anycompatible).
     unsafe { Array::any_compared(fcinfo, Ordering::is_le) }
 }
 
 #[pg_extern]
 fn nitro_array_any_ge(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyelement).
+    // SAFETY: declared strict for (anycompatiblearray, anycompatible).
     unsafe { Array::any_compared(fcinfo, Ordering::is_ge) }
 }
 
 #[pg_extern]
 fn nitro_array_any_gt(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyelement).
+    // SAFETY: declared strict for (anycompatiblearray, anycompatible).
     unsafe { Array::any_compared(fcinfo, Ordering::is_gt) }
 }
 
 #[pg_extern]
 fn nitro_array_any_between(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyarray).
+    // SAFETY: declared strict for two arrays.
     unsafe {
         let array = Array::argument(fcinfo);
         let (low, high) = bounds(&array.shape, pg_getarg_datum_raw(fcinfo, 1));
@@ -121,7 +121,7 @@ fn nitro_array_any_between(fcinfo: FunctionCallInfo) -> bool {
 
 #[pg_extern]
 fn nitro_array_any_in_range(fcinfo: FunctionCallInfo) -> bool {
-    // SAFETY: declared strict for (anyarray, anyrange); the range type brings its own order.
+    // SAFETY: declared strict for (anycompatiblearray, anycompatiblerange); the range type brings its own order.
     unsafe {
         let array = Array::argument(fcinfo);
         let range = Range::of(pg_getarg_datum_raw(fcinfo, 1));

@@ -15,6 +15,7 @@ use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, PlannerInfo};
 use pgrx::prelude::*;
 
+use super::elements::strategy;
 use crate::compat;
 
 /// Operators that one level of a descent counts for.
@@ -74,8 +75,10 @@ pub unsafe extern "C-unwind" fn estimate(
 
         let descents = bounds.descents.min((f64::from(index.pages) / 3.0).ceil()).max(1.0);
         let rows = (*index.rel).tuples;
-        let entries =
-            (selectivity_of(root, index, bounds.quals) * rows).round().min(index.tuples).max(1.0);
+        let fraction_read = selectivity_of(root, index, bounds.quals);
+        // Rows that have all of n elements are found by reading the entries of about one element n times.
+        let per_element = fraction_read.powf(1.0 / bounds.elements) * bounds.elements;
+        let entries = (per_element * rows).round().min(index.tuples * bounds.elements).max(1.0);
 
         let conditions = PgList::<pg_sys::RestrictInfo>::from_pg(quals).len() as f64;
         let per_entry =
@@ -124,6 +127,8 @@ struct Bounds {
     quals: *mut pg_sys::List,
     /// How often the scan starts anew: array elements times skipped values.
     descents: f64,
+    /// Elements that a row must have together (see `elements`).
+    elements: f64,
     /// Correlation of the first column, if its statistics had to be read.
     correlation: Option<f64>,
 }
@@ -137,7 +142,8 @@ impl Bounds {
         index: &IndexOptInfo,
         clauses: *mut pg_sys::List,
     ) -> Bounds {
-        let mut bounds = Bounds { quals: std::ptr::null_mut(), descents: 1.0, correlation: None };
+        let mut bounds =
+            Bounds { quals: std::ptr::null_mut(), descents: 1.0, elements: 1.0, correlation: None };
         // SAFETY: by contract.
         unsafe {
             let mut column = 0;
@@ -166,6 +172,7 @@ impl Bounds {
                 {
                     let kind = Condition::of(root, index, column, (*qual).clause.cast());
                     bounds.descents *= kind.descents;
+                    bounds.elements *= kind.elements;
                     bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
                     equality |= kind.equality;
                     range = pg_sys::lappend(range, qual.cast());
@@ -212,6 +219,7 @@ impl Bounds {
 struct Condition {
     equality: bool,
     descents: f64,
+    elements: f64,
 }
 
 impl Condition {
@@ -225,9 +233,15 @@ impl Condition {
     ) -> Condition {
         // SAFETY: the tag says what the node is.
         unsafe {
-            let mut descents = 1.0;
+            let (mut descents, mut elements) = (1.0, 1.0);
+            let mut argument = std::ptr::null_mut();
             let operator = match (*clause).type_ {
-                pg_sys::NodeTag::T_OpExpr => (*clause.cast::<pg_sys::OpExpr>()).opno,
+                pg_sys::NodeTag::T_OpExpr => {
+                    let operation = clause.cast::<pg_sys::OpExpr>();
+                    let arguments = PgList::<pg_sys::Node>::from_pg((*operation).args);
+                    argument = arguments.get_ptr(1).unwrap_or(argument);
+                    (*operation).opno
+                }
                 pg_sys::NodeTag::T_ScalarArrayOpExpr => {
                     let array = clause.cast::<pg_sys::ScalarArrayOpExpr>();
                     if let Some(elements) =
@@ -240,14 +254,23 @@ impl Condition {
                 pg_sys::NodeTag::T_NullTest => {
                     let test = clause.cast::<pg_sys::NullTest>();
                     let equality = (*test).nulltesttype == pg_sys::NullTestType::IS_NULL;
-                    return Condition { equality, descents };
+                    return Condition { equality, descents, elements };
                 }
                 // A row comparison is a range on its first column.
-                _ => return Condition { equality: false, descents },
+                _ => return Condition { equality: false, descents, elements },
             };
             let family = *index.opfamily.add(column as usize);
-            let strategy = pg_sys::get_op_opfamily_strategy(operator, family);
-            Condition { equality: strategy == pg_sys::BTEqualStrategyNumber as i32, descents }
+            let strategy = pg_sys::get_op_opfamily_strategy(operator, family) as u16;
+            let names = strategy::names_elements(strategy);
+            if strategy::takes_array(strategy) && !argument.is_null() {
+                let n = compat::estimate_array_length(root, argument).max(1.0);
+                descents *= n;
+                if strategy::asks_for_all(strategy) {
+                    elements = n;
+                }
+            }
+            let equality = names || strategy == pg_sys::BTEqualStrategyNumber as u16;
+            Condition { equality, descents, elements }
         }
     }
 }

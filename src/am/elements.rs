@@ -45,6 +45,11 @@ pub mod strategy {
         matches!(strategy, OVERLAPS..=EQUAL | JSON_CONTAINS..=EXISTS_ALL)
     }
 
+    /// Whether a condition names elements in an array.
+    pub fn takes_array(strategy: u16) -> bool {
+        matches!(strategy, OVERLAPS..=EQUAL | EXISTS_ANY | EXISTS_ALL)
+    }
+
     /// Whether a condition asks for all of the elements that it names.
     pub fn asks_for_all(strategy: u16) -> bool {
         matches!(strategy, CONTAINS | EQUAL | JSON_CONTAINS | EXISTS_ALL)

@@ -17,7 +17,7 @@ mod validate;
 
 pub use build::blocks;
 pub use cost::{describes_nitro, is_nitro};
-pub use elements::{Range, bounds};
+pub use elements::{Range, bounds, strategy};
 pub use options::{backup, fillfactor};
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
