@@ -69,7 +69,11 @@ pub fn columns(desc: &KeyDesc) -> Vec<String> {
         .iter()
         .enumerate()
         .map(|(i, column)| {
-            let kind = if i < desc.nkeys { "key" } else { "include" };
+            let kind = match i {
+                i if desc.is_element(i) => "elements",
+                i if i < desc.nkeys => "key",
+                _ => "include",
+            };
             // A new version of a collation may order differently.
             let version = collation_version(column.collation).unwrap_or_default();
             format!(

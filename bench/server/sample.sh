@@ -1,0 +1,43 @@
+# bench/server/sample.sh: how a measure is taken; for the scripts that run.sh starts.
+begin=$SECONDS plan=(-c "SELECT")
+samples=$NITRO_TMP/samples titles=$NITRO_TMP/titles; : > "$samples" > "$titles"
+step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*"; }
+
+# measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-e] [-w] STATEMENT
+#   @ in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. Of methods `none nitro
+#   btree` the index part is reported: less what `none` takes. -e: elapsed time counts, not processor time (the
+#   statement has parallel workers). -w: one unmeasured round first.
+measure() {
+    local name=$1 title unit scale reps=$repetitions floor=- methods="nitro btree" before="" basis=cpu warm=0 OPTIND=1 opt
+    shift
+    while getopts t:u:s:r:f:a:b:ew opt; do
+        case $opt in
+            t) title=$OPTARG ;; u) unit=$OPTARG ;; s) scale=$OPTARG ;; r) reps=$OPTARG ;; f) floor=$OPTARG ;;
+            a) methods=$OPTARG ;; b) before=$OPTARG ;; e) basis=elapsed ;; w) warm=1 ;; *) exit 2 ;;
+        esac
+    done
+    shift $((OPTIND - 1))
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$title, $unit" "$scale" "$floor" "$basis" "$methods" >> "$titles"
+    local r am
+    for r in $(seq $((1 - warm)) "$reps"); do
+        for am in $methods; do
+            [ -z "$before" ] || echo "${before//@/$am};"
+            echo "SELECT pg_current_wal_insert_lsn() AS lsn \\gset"
+            echo "SET log_statement_stats = on;"
+            echo "\\warn @begin $name $am $r"
+            echo "${1//@/$am};"
+            echo "\\warn @end"
+            echo "SET log_statement_stats = off;"
+            echo "SELECT pg_current_wal_insert_lsn() - :'lsn' AS wal \\gset"
+            echo "\\warn @wal :wal"
+        done
+    done > "$NITRO_TMP/script"
+    PGOPTIONS='-c client_min_messages=log' "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 "${plan[@]}" -f "$NITRO_TMP/script" \
+        > /dev/null 2> "$NITRO_TMP/usage" || { grep -v '^!' "$NITRO_TMP/usage" | tail; fail "$name"; }
+    awk '$1 == "@begin" { name = $2; am = $3; round = $4; on = 1 }
+         $1 == "@end" { on = 0 }
+         on && / s user, .* s elapsed$/ { cpu = $2 + $5; elapsed = $8 }
+         $1 == "@wal" && round > 0 { print name, am, cpu, elapsed, $2 }' "$NITRO_TMP/usage" > "$NITRO_TMP/new"
+    cat "$NITRO_TMP/new" >> "$samples"
+    step "$title: $(awk -v scale="$scale" -v unit="$unit" '{ printf "%s %.4g (%.4g)  ", $2, $3 * scale, $4 * scale } END { print unit }' "$NITRO_TMP/new")"
+}
