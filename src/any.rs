@@ -15,61 +15,59 @@ use crate::am::strategy;
 const CONTAINS: Oid = Oid::from_u32(pg_sys::OID_ARRAY_CONTAINS_OP);
 
 /// An indexed array column of a table in a query.
-pub struct Target {
+struct Target {
     root: *mut PlannerInfo,
     column: *mut Node,
     family: Oid,
+    /// Predicates of the table's partial indexes: conditions that imply them are left as they are.
+    predicates: Vec<*mut Node>,
+}
+
+/// Rewrites the conditions of a query on an array column of an index.
+///
+/// # Safety
+/// From a planner hook that runs before conditions are distributed; `info` must describe an index of a
+/// table that `root` plans, `column` one of its columns.
+pub unsafe fn rewrite_query(root: *mut PlannerInfo, info: &IndexOptInfo, column: usize) {
+    // SAFETY: by contract; the planner may scribble on its copy of the query. `indextlist` has one
+    // TargetEntry per column.
+    unsafe {
+        let query = (*root).parse;
+        let columns = PgList::<pg_sys::TargetEntry>::from_pg(info.indextlist);
+        // With row security: a rewritten condition is not leakproof, and would have to wait for others.
+        if (*root).qual_security_level > 0 || query.is_null() || (*query).jointree.is_null() {
+            return;
+        }
+        let Some(entry) = columns.get_ptr(column) else { return };
+        let indexes = PgList::<IndexOptInfo>::from_pg((*info.rel).indexlist);
+        let predicates = indexes
+            .iter_ptr()
+            .flat_map(|index| {
+                PgList::<Node>::from_pg((*index).indpred).iter_ptr().collect::<Vec<_>>()
+            })
+            .collect();
+        let family = *info.opfamily.add(column);
+        let target = Target { root, column: (*entry).expr.cast(), family, predicates };
+        target.visit((*query).jointree.cast());
+    }
 }
 
 impl Target {
-    /// # Safety
-    /// `column` must be an array column of an index of a table that `root` plans.
-    pub unsafe fn new(
-        root: *mut PlannerInfo,
-        info: &IndexOptInfo,
-        column: usize,
-    ) -> Option<Target> {
-        // SAFETY: by contract; `indextlist` has one TargetEntry per column.
-        unsafe {
-            let entry = PgList::<pg_sys::TargetEntry>::from_pg(info.indextlist).get_ptr(column)?;
-            let family = *info.opfamily.add(column);
-            Some(Target { root, column: (*entry).expr.cast(), family })
-        }
-    }
-
-    /// Rewrites the conditions of the query.
-    ///
-    /// # Safety
-    /// From a planner hook that runs before conditions are distributed.
-    pub unsafe fn rewrite_query(&self) {
-        // SAFETY: by contract; the planner may scribble on its copy of the query.
-        unsafe {
-            // The rewritten condition is not leakproof, and would have to wait for others.
-            if (*self.root).qual_security_level > 0 {
-                return;
-            }
-            let query = (*self.root).parse;
-            if !query.is_null() && !(*query).jointree.is_null() {
-                self.from_item((*query).jointree.cast());
-            }
-        }
-    }
-
-    unsafe fn from_item(&self, item: *mut Node) {
+    unsafe fn visit(&self, item: *mut Node) {
         // SAFETY: the tag says what the node is; conditions are lists at this stage.
         unsafe {
             match (*item).type_ {
                 NodeTag::T_FromExpr => {
                     let from = item.cast::<pg_sys::FromExpr>();
                     for item in PgList::<Node>::from_pg((*from).fromlist).iter_ptr() {
-                        self.from_item(item);
+                        self.visit(item);
                     }
                     self.list((*from).quals.cast());
                 }
                 NodeTag::T_JoinExpr => {
                     let join = item.cast::<pg_sys::JoinExpr>();
-                    self.from_item((*join).larg);
-                    self.from_item((*join).rarg);
+                    self.visit((*join).larg);
+                    self.visit((*join).rarg);
                     self.list((*join).quals.cast());
                 }
                 _ => (),
@@ -114,6 +112,7 @@ impl Target {
             if !(*any).useOr
                 || !pg_sys::equal(without_relabel(array).cast(), self.column.cast())
                 || pg_sys::contain_volatile_functions(x)
+                || self.predicates.iter().any(|&p| pg_sys::equal(p.cast(), any.cast()))
             {
                 return None;
             }

@@ -86,11 +86,9 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> b
             Some(handle) if ready(root, index, &handle) => {
                 set_size(info, &handle);
                 if let Some((column, source)) = handle.desc.element {
-                    bitmaps_only(info);
-                    if let Source::Array(_) = source
-                        && let Some(target) = any::Target::new(root, info, column)
-                    {
-                        target.rewrite_query();
+                    bitmaps_only(info, &handle);
+                    if let Source::Array(_) = source {
+                        any::rewrite_query(root, info, column);
                     }
                 }
                 true
@@ -192,8 +190,11 @@ unsafe fn set_size(info: &mut IndexOptInfo, handle: &Handle) {
     }
 }
 
-/// A row comes once from a bitmap, in no order.
-fn bitmaps_only(info: &mut IndexOptInfo) {
+/// A row comes once from a bitmap, in no order. The cost function wants the number of entries.
+fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
+    if let Some(engine) = handle.index() {
+        info.tuples = (engine.stats().live as f64).max(1.0);
+    }
     info.amhasgettuple = false;
     info.sortopfamily = std::ptr::null_mut();
     info.reverse_sort = std::ptr::null_mut();

@@ -252,8 +252,8 @@ impl<'a> Neighbours<'a> {
             None => None,
             Some((previous, previous_tid)) if previous == key => (*previous_tid >= tid)
                 .then_some("repeats an entry or is out of order among equal keys"),
-            // SAFETY: both rows were decoded from keys of this index.
             Some((previous, _)) => {
+                // SAFETY: both rows were decoded from keys of this index.
                 unsafe { self.compare(previous, key) }.is_gt().then_some("is out of order")
             }
         };

@@ -5,6 +5,7 @@
 set -euo pipefail
 rows=$ROWS insert_rows=$INSERT_ROWS repetitions=${REPETITIONS:-3}
 . "$(dirname "$0")/sample.sh"
+mark=METHOD
 update_rows=$((insert_rows / 4))
 
 step "$("$NITRO_BIN/postgres" --version); $rows rows, $ELEMENTS of $DISTINCT elements each, $insert_rows rows to insert"
@@ -24,27 +25,29 @@ for t in none nitro gin direct; do
     sql "CREATE TABLE $t AS TABLE source; ALTER TABLE $t ADD PRIMARY KEY (id); CREATE TABLE grow_$t (LIKE source); CREATE TABLE change_$t AS TABLE more"
 done
 sql "DROP TABLE source; VACUUM (FREEZE, ANALYZE)"
-index() { # METHOD: its CREATE INDEX, for a table @ and a name
+index() { # METHOD: what follows the table in its CREATE INDEX
     case $1 in nitro) echo "USING nitro (a)" ;; gin) echo "USING gin (a)" ;; direct) echo "USING gin (a) WITH (fastupdate = off)" ;; esac
 }
 
 step "processor time of the backend (elapsed) of each sample:"
 million() { awk -v n="$1" 'BEGIN { print 1e6 / n }'; }
 for m in nitro gin direct; do
-    measure create -t "CREATE INDEX" -u s -s 1 -r 1 -a $m "CREATE INDEX @_a ON @ $(index $m)"
+    measure create -t "CREATE INDEX" -u s -s 1 -r 1 -a $m "CREATE INDEX METHOD_a ON METHOD $(index $m)"
     for t in grow change; do sql "CREATE INDEX ${t}_${m}_a ON ${t}_$m $(index $m)"; done
 done
 sql "VACUUM ANALYZE"
 measure insert -t "INSERT" -u us/row -s "$(million "$insert_rows")" -a "none nitro gin direct" \
-    -b "TRUNCATE grow_@; CHECKPOINT" "INSERT INTO grow_@ TABLE more"
+    -b "TRUNCATE grow_METHOD; CHECKPOINT" "INSERT INTO grow_METHOD TABLE more"
 measure update -t "UPDATE of the array" -u us/row -s "$(million "$update_rows")" -r 2 -a "none nitro gin direct" \
-    -b "VACUUM (INDEX_CLEANUP ON) change_@; CHECKPOINT" "UPDATE change_@ SET a = a[2:] || (id % $DISTINCT)::int WHERE id <= $update_rows"
+    -b "VACUUM (INDEX_CLEANUP ON) change_METHOD; CHECKPOINT" "UPDATE change_METHOD SET a = a[2:] || (id % $DISTINCT)::int WHERE id <= $update_rows"
+
+measure vacuum -t "VACUUM after it" -u us/row -s "$(million "$update_rows")" -r 1 -a "none nitro gin direct" "VACUUM (INDEX_CLEANUP ON) change_METHOD"
 
 # GIN's pending list is merged before it is read.
 sql "VACUUM ANALYZE"
 plan=(-c "SET enable_seqscan = off" -c "SET enable_material = off" -c "SET enable_memoize = off")
 all="nitro gin direct"
-query() { echo "SELECT sum(n) FROM (SELECT e FROM $1 OFFSET 0) p, LATERAL (SELECT count(*) AS n FROM @ t WHERE $2) s"; }
+query() { echo "SELECT sum(n) FROM (SELECT e FROM $1 OFFSET 0) p, LATERAL (SELECT count(*) AS n FROM METHOD t WHERE $2) s"; }
 measure one -w -t "one element, t.a @> ARRAY[e]" -u us -s 1e3 -a "$all" "$(query one 't.a @> ARRAY[e]')"
 measure any -w -t "one element, e = ANY (t.a)" -u us -s 1e3 -a nitro "$(query one 'e = ANY (t.a)')"
 measure three -w -t "three elements, @>" -u us -s 1e3 -a "$all" "$(query three 't.a @> e')"
@@ -55,12 +58,12 @@ width=$(awk -v d="$DISTINCT" -v n="$ELEMENTS" 'BEGIN { w = int(d / n / 1000); pr
 measure range -w -t "range of elements, index" -u us -s 1e6 -a nitro \
     "SELECT count(*) FROM nitro WHERE a &<@ int4range(777, 777 + $width)"
 measure joined -w -t "range of elements, side table with btree" -u us -s 1e6 -a none \
-    "SELECT count(*) FROM @ t WHERE id IN (SELECT id FROM side WHERE e >= 777 AND e < 777 + $width)"
+    "SELECT count(*) FROM METHOD t WHERE id IN (SELECT id FROM side WHERE e >= 777 AND e < 777 + $width)"
 plan=(-c "SET enable_indexscan = off" -c "SET enable_bitmapscan = off")
 measure scan -w -t "range of elements, sequential scan, operator" -u us -s 1e6 -r 2 -a nitro \
     "SELECT count(*) FROM nitro WHERE a &<@ int4range(777, 777 + $width)"
 measure unnest -w -t "range of elements, sequential scan, unnest" -u us -s 1e6 -r 2 -a none \
-    "SELECT count(*) FROM @ WHERE EXISTS (SELECT FROM unnest(a) e WHERE e >= 777 AND e < 777 + $width)"
+    "SELECT count(*) FROM METHOD WHERE EXISTS (SELECT FROM unnest(a) e WHERE e >= 777 AND e < 777 + $width)"
 
 step "table"
 echo
@@ -89,7 +92,7 @@ awk -F '\t' -v rows="$insert_rows" -v updates="$update_rows" '
         print "best sample, processor time of the backend; direct: GIN with fastupdate = off"
         printf "%-48s%12s%12s%12s%12s\n", "", "nitro", "gin", "direct", "no index"
         for (i = 1; i <= n; i++) {
-            m = order[i]; writes = m == "insert" || m == "update"
+            m = order[i]; writes = m == "insert" || m == "update" || m == "vacuum"
             row(title[m] (writes ? " *" : ""), m, 3, scale[m], writes)
             if (writes) row("  WAL of the index, bytes/row", m, 5, 1 / (m == "insert" ? rows : updates), 1)
         }

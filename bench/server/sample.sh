@@ -1,10 +1,10 @@
 # bench/server/sample.sh: how a measure is taken; for the scripts that run.sh starts.
-begin=$SECONDS plan=(-c "SELECT")
+begin=$SECONDS plan=(-c "SELECT") mark=@
 samples=$NITRO_TMP/samples titles=$NITRO_TMP/titles; : > "$samples" > "$titles"
 step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*"; }
 
 # measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-e] [-w] STATEMENT
-#   @ in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. Of methods `none nitro
+#   $mark (@) in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. Of methods `none nitro
 #   btree` the index part is reported: less what `none` takes. -e: elapsed time counts, not processor time (the
 #   statement has parallel workers). -w: one unmeasured round first.
 measure() {
@@ -21,11 +21,11 @@ measure() {
     local r am
     for r in $(seq $((1 - warm)) "$reps"); do
         for am in $methods; do
-            [ -z "$before" ] || echo "${before//@/$am};"
+            [ -z "$before" ] || echo "${before//$mark/$am};"
             echo "SELECT pg_current_wal_insert_lsn() AS lsn \\gset"
             echo "SET log_statement_stats = on;"
             echo "\\warn @begin $name $am $r"
-            echo "${1//@/$am};"
+            echo "${1//$mark/$am};"
             echo "\\warn @end"
             echo "SET log_statement_stats = off;"
             echo "SELECT pg_current_wal_insert_lsn() - :'lsn' AS wal \\gset"

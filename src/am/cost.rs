@@ -15,6 +15,7 @@ use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, PlannerInfo};
 use pgrx::prelude::*;
 
+use super::STRATEGIES;
 use super::elements::strategy;
 use crate::compat;
 
@@ -78,7 +79,9 @@ pub unsafe extern "C-unwind" fn estimate(
         let fraction_read = selectivity_of(root, index, bounds.quals);
         // Rows that have all of n elements are found by reading the entries of about one element n times.
         let per_element = fraction_read.powf(1.0 / bounds.elements) * bounds.elements;
-        let entries = (per_element * rows).round().min(index.tuples * bounds.elements).max(1.0);
+        let candidates = if bounds.any_element { index.tuples } else { rows };
+        let entries =
+            (per_element * candidates).round().min(index.tuples * bounds.elements).max(1.0);
 
         let conditions = PgList::<pg_sys::RestrictInfo>::from_pg(quals).len() as f64;
         let per_entry =
@@ -129,6 +132,8 @@ struct Bounds {
     descents: f64,
     /// Elements that a row must have together (see `elements`).
     elements: f64,
+    /// Rows have many entries, and no condition names their elements.
+    any_element: bool,
     /// Correlation of the first column, if its statistics had to be read.
     correlation: Option<f64>,
 }
@@ -142,8 +147,13 @@ impl Bounds {
         index: &IndexOptInfo,
         clauses: *mut pg_sys::List,
     ) -> Bounds {
-        let mut bounds =
-            Bounds { quals: std::ptr::null_mut(), descents: 1.0, elements: 1.0, correlation: None };
+        let mut bounds = Bounds {
+            quals: std::ptr::null_mut(),
+            descents: 1.0,
+            elements: 1.0,
+            any_element: !index.amhasgettuple,
+            correlation: None,
+        };
         // SAFETY: by contract.
         unsafe {
             let mut column = 0;
@@ -173,6 +183,7 @@ impl Bounds {
                     let kind = Condition::of(root, index, column, (*qual).clause.cast());
                     bounds.descents *= kind.descents;
                     bounds.elements *= kind.elements;
+                    bounds.any_element &= !kind.on_elements;
                     bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
                     equality |= kind.equality;
                     range = pg_sys::lappend(range, qual.cast());
@@ -220,6 +231,7 @@ struct Condition {
     equality: bool,
     descents: f64,
     elements: f64,
+    on_elements: bool,
 }
 
 impl Condition {
@@ -254,10 +266,12 @@ impl Condition {
                 pg_sys::NodeTag::T_NullTest => {
                     let test = clause.cast::<pg_sys::NullTest>();
                     let equality = (*test).nulltesttype == pg_sys::NullTestType::IS_NULL;
-                    return Condition { equality, descents, elements };
+                    return Condition { equality, descents, elements, on_elements: false };
                 }
                 // A row comparison is a range on its first column.
-                _ => return Condition { equality: false, descents, elements },
+                _ => {
+                    return Condition { equality: false, descents, elements, on_elements: false };
+                }
             };
             let family = *index.opfamily.add(column as usize);
             let strategy = pg_sys::get_op_opfamily_strategy(operator, family) as u16;
@@ -270,7 +284,8 @@ impl Condition {
                 }
             }
             let equality = names || strategy == pg_sys::BTEqualStrategyNumber as u16;
-            Condition { equality, descents, elements }
+            let on_elements = strategy > STRATEGIES;
+            Condition { equality, descents, elements, on_elements }
         }
     }
 }

@@ -59,6 +59,7 @@ pub unsafe extern "C-unwind" fn insert(
         for key in keys.iter() {
             publish(heap, index, &handle, key, compat::tid_to_u64(&*tid), &mut changed_after);
         }
+        keys.trim();
         KEYS.set(keys);
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 {
             fence(SeqCst);

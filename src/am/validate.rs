@@ -25,15 +25,21 @@ pub unsafe extern "C-unwind" fn strategy_to_cmptype(
     }
 }
 
-/// The inverse (`amtranslatecmptype`); 0 is no strategy.
+/// The inverse (`amtranslatecmptype`); 0 is no strategy. A family of element columns, which has no
+/// comparison function, has no comparisons.
 #[cfg(feature = "pg18")]
 #[pg_guard]
 pub unsafe extern "C-unwind" fn cmptype_to_strategy(
     cmptype: pg_sys::CompareType::Type,
-    _family: Oid,
+    family: Oid,
 ) -> pg_sys::StrategyNumber {
+    // SAFETY: catalogue access; the server asks inside a transaction.
+    let compares = || unsafe {
+        !catalog::members::<pg_sys::FormData_pg_amproc>(SysCacheIdentifier::AMPROCNUM, family)
+            .is_empty()
+    };
     match cmptype {
-        pg_sys::CompareType::COMPARE_LT..=pg_sys::CompareType::COMPARE_GT => {
+        pg_sys::CompareType::COMPARE_LT..=pg_sys::CompareType::COMPARE_GT if compares() => {
             cmptype as pg_sys::StrategyNumber
         }
         _ => 0,

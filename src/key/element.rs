@@ -433,6 +433,13 @@ impl Keys {
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
     }
 
+    /// Gives memory back that only an unusual row needs.
+    pub fn trim(&mut self) {
+        if self.bytes.capacity() + self.segments.capacity() > 1 << 20 {
+            *self = Keys::default();
+        }
+    }
+
     /// A key that is longer than the engine stores is an ERROR.
     pub fn check_length(&self, index: impl FnOnce() -> String) {
         if let Some(key) = self.iter().find(|key| key.len() > nitro_engine::MAX_KEY_LEN) {
