@@ -27,7 +27,7 @@ use crate::feed::Feed;
 use crate::guc::{self, WhenLoading};
 use crate::handle::Handle;
 use crate::key::Source;
-use crate::{am, any, attempt, catalog, image, resync, shmem, worker};
+use crate::{am, any, attempt, catalog, image, key, resync, shmem, worker};
 
 static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 
@@ -64,9 +64,31 @@ unsafe extern "C-unwind" fn on_relation_info(
                 hidden.push(info);
             }
         }
+        if inheritance_parent {
+            // Conditions are distributed to the parent, and go from there to its partitions.
+            for info in PgList::<IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
+                rewrite_for_partitions(root, &*info);
+            }
+        }
         for info in hidden {
             (*rel).indexlist = pg_sys::list_delete_ptr((*rel).indexlist, info.cast());
         }
+    }
+}
+
+/// The conditions on the element column of a partitioned index (16+: the planner knows those).
+unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOptInfo) {
+    // SAFETY: the planner holds a lock on the index, so it can be opened without one.
+    unsafe {
+        let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
+        if guc::ENABLE_SCAN.get()
+            && am::is_nitro(index)
+            && let Some(column) = key::element_column(index)
+            && *info.opcintype.add(column) == pg_sys::ANYARRAYOID
+        {
+            any::rewrite_query(root, info, column);
+        }
+        pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
     }
 }
 

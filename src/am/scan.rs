@@ -25,7 +25,7 @@ use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
 use super::quals::{Plan, Range};
-use super::streams::{Reader, Stream, intersection};
+use super::streams::{self, Reader};
 use super::tuple::TupleFormer;
 use crate::directory::State;
 use crate::handle::{Handle, with_order};
@@ -325,7 +325,9 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
                 && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
             if state.handle.desc.element.is_some() {
-                state.collect(forward);
+                state.rows =
+                    state.reader().map_or_else(Vec::new, |r| streams::rows(&r, &state.plan));
+                state.row = if forward { 0 } else { state.rows.len() as isize - 1 };
             }
         } else if state.handle.desc.element.is_some() {
             state.row += if forward { 1 } else { -1 };
@@ -366,7 +368,7 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         let state = state(scan);
         state.start(scan, true, false);
         if state.handle.desc.element.is_some() {
-            return state.fill(bitmap);
+            return state.reader().map_or(0, |r| streams::fill(&r, &state.plan, bitmap));
         }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
         let (mut n, mut total) = (0, 0);
@@ -431,74 +433,6 @@ impl Scan {
     fn reader(&self) -> Option<Reader<'_>> {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
         Some(Reader { desc: &self.handle.desc, process: self.process, engine, sn: self.sn })
-    }
-
-    /// Collects the rows of an index with an element column, each once.
-    fn collect(&mut self, forward: bool) {
-        let mut rows = Vec::new();
-        if let Some(reader) = self.reader() {
-            let mut streams = Stream::all(&reader, &self.plan);
-            if let [only] = &mut streams[..] {
-                only.drain(&reader, |tids| rows.extend_from_slice(tids));
-                rows.sort_unstable();
-                rows.dedup();
-            } else {
-                rows = intersection(&reader, streams, usize::MAX).unwrap_or_default();
-            }
-        }
-        self.row = if forward { 0 } else { rows.len() as isize - 1 };
-        self.rows = rows;
-    }
-
-    /// Adds the rows of an index with an element column to a bitmap, which keeps each once.
-    ///
-    /// # Safety
-    /// `bitmap` must be a live bitmap.
-    unsafe fn fill(&self, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
-        let Some(reader) = self.reader() else { return 0 };
-        let mut total = 0;
-        let mut buffer = Vec::new();
-        // SAFETY: by contract; bitmaps of our own are freed, by abort if an ERROR comes.
-        unsafe {
-            let mut add = |to, tids: &[Tid]| {
-                buffer.clear();
-                buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
-                pg_sys::tbm_add_tuples(
-                    to,
-                    buffer.as_mut_ptr(),
-                    buffer.len() as i32,
-                    self.plan.lossy,
-                );
-                total += tids.len() as i64;
-            };
-            let mut streams = Stream::all(&reader, &self.plan);
-            if let [only] = &mut streams[..] {
-                only.drain(&reader, |tids| add(bitmap, tids));
-                return total;
-            }
-            let limit = pg_sys::work_mem as usize * (1024 / size_of::<Tid>());
-            match intersection(&reader, streams, limit) {
-                Ok(rows) => rows.chunks(1 << 16).for_each(|tids| add(bitmap, tids)),
-                Err(streams) => {
-                    // Too many to hold: bitmaps become coarse instead of large.
-                    let new = || compat::tbm_create(pg_sys::work_mem as usize * 1024);
-                    let mut common: *mut pg_sys::TIDBitmap = std::ptr::null_mut();
-                    for mut stream in streams {
-                        let one = new();
-                        stream.drain(&reader, |tids| add(one, tids));
-                        if common.is_null() {
-                            common = one;
-                        } else {
-                            pg_sys::tbm_intersect(common, one);
-                            pg_sys::tbm_free(one);
-                        }
-                    }
-                    pg_sys::tbm_union(bitmap, common);
-                    pg_sys::tbm_free(common);
-                }
-            }
-            total
-        }
     }
 
     /// Moves to the next entry of the current batch, if that is all there is to do.

@@ -13,7 +13,10 @@
 
 use nitro_engine::{Cursor, Index, Process, Tid};
 
+use pgrx::pg_sys;
+
 use super::quals::{Plan, Range};
+use crate::compat;
 use crate::handle::with_order;
 use crate::key::KeyDesc;
 
@@ -33,7 +36,7 @@ pub struct Reader<'a> {
 }
 
 /// The entries of one group, in index order.
-pub struct Stream {
+struct Stream {
     plan: Plan,
     at: Vec<usize>,
     range: Range,
@@ -46,7 +49,7 @@ pub struct Stream {
 
 impl Stream {
     /// The streams of a plan, at least one.
-    pub fn all(reader: &Reader, plan: &Plan) -> Vec<Stream> {
+    fn all(reader: &Reader, plan: &Plan) -> Vec<Stream> {
         (0..plan.groups().max(1))
             .map(|g| Stream::new(reader, plan.of_group(reader.desc, g)))
             .collect()
@@ -106,7 +109,7 @@ impl Stream {
     }
 
     /// Reads to the end. The same TID may come more than once.
-    pub fn drain(&mut self, reader: &Reader, mut f: impl FnMut(&[Tid])) {
+    fn drain(&mut self, reader: &Reader, mut f: impl FnMut(&[Tid])) {
         loop {
             f(&self.tids);
             self.tids.clear();
@@ -149,7 +152,7 @@ impl Stream {
 
 /// The TIDs that are in all streams, sorted. The streams come back if more than `limit` TIDs would have
 /// to be held.
-pub fn intersection(
+fn intersection(
     reader: &Reader,
     mut streams: Vec<Stream>,
     limit: usize,
@@ -171,4 +174,61 @@ pub fn intersection(
         stream.retain(reader, &mut candidates);
     }
     Ok(candidates)
+}
+
+/// The rows of a plan, each once.
+pub fn rows(reader: &Reader, plan: &Plan) -> Vec<Tid> {
+    let mut streams = Stream::all(reader, plan);
+    let [only] = &mut streams[..] else {
+        return intersection(reader, streams, usize::MAX).unwrap_or_default();
+    };
+    let mut rows = Vec::new();
+    only.drain(reader, |tids| rows.extend_from_slice(tids));
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added.
+///
+/// # Safety
+/// `bitmap` must be a live bitmap.
+pub unsafe fn fill(reader: &Reader, plan: &Plan, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+    let mut total = 0;
+    let mut buffer = Vec::new();
+    // SAFETY: by contract; bitmaps of our own are freed, by abort if an ERROR comes.
+    unsafe {
+        let mut add = |to, tids: &[Tid]| {
+            buffer.clear();
+            buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
+            pg_sys::tbm_add_tuples(to, buffer.as_mut_ptr(), buffer.len() as i32, plan.lossy);
+            total += tids.len() as i64;
+        };
+        let mut streams = Stream::all(reader, plan);
+        if let [only] = &mut streams[..] {
+            only.drain(reader, |tids| add(bitmap, tids));
+            return total;
+        }
+        let bytes = pg_sys::work_mem as usize * 1024;
+        match intersection(reader, streams, bytes / size_of::<Tid>()) {
+            Ok(rows) => rows.chunks(1 << 16).for_each(|tids| add(bitmap, tids)),
+            Err(streams) => {
+                // Too many to hold: bitmaps become coarse instead of large.
+                let mut common: *mut pg_sys::TIDBitmap = std::ptr::null_mut();
+                for mut stream in streams {
+                    let one = compat::tbm_create(bytes);
+                    stream.drain(reader, |tids| add(one, tids));
+                    if common.is_null() {
+                        common = one;
+                    } else {
+                        pg_sys::tbm_intersect(common, one);
+                        pg_sys::tbm_free(one);
+                    }
+                }
+                pg_sys::tbm_union(bitmap, common);
+                pg_sys::tbm_free(common);
+            }
+        }
+    }
+    total
 }
