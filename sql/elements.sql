@@ -110,7 +110,7 @@ DECLARE cond text; e text; n int := 0;
 BEGIN
     EXECUTE format('CREATE INDEX t_i ON t USING nitro (%s)', columns);
     FOREACH e IN ARRAY ARRAY['true', 'tags @> ''{t1}''', 'tags @> ''{t1,t2}''', 'tags && ''{t3,t5,t9}''', 'tags <@ ''{t1,t2,t3}''', 'tags &^@ ''t1''',
-            'tags = ''{t4}''', 'tags IS NULL', '''t7'' = ANY (tags)', 'tags &<> ''{t1,t2}'' AND tags @> ''{t3}'''] LOOP
+            'tags = ''{t4}''', 'tags IS NULL', '''t7'' = ANY (tags)', 'tags &<> ''{t1,t2}'' AND tags @> ''{t3}''', 'tags &<> ''{t5,t1}'''] LOOP
         FOREACH cond IN ARRAY ARRAY['k = 4', 'k > 5', 'k IS NULL', 'k IN (1, 5)', 'at > ''2024-03-01''', 'k = 2 AND at < ''2024-02-01''',
                 'k BETWEEN 1 AND 6 AND at >= ''2024-01-20'' AND at < ''2024-02-20''', 's = ''A''', 's > ''a'' AND k < 4', 'true'] LOOP
             CONTINUE WHEN e = 'true' AND cond = 'true' OR position('s ' IN cond) = 1 AND columns !~ '\ms\M' AND e = 'true'

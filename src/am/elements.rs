@@ -356,8 +356,11 @@ unsafe fn document(desc: &KeyDesc, column: usize, strategy: u16, argument: Datum
 /// Sorts the intervals of each group, and drops groups that others imply.
 pub fn simplify(desc: &KeyDesc, groups: &mut Vec<Vec<Interval>>) {
     let Some((column, _)) = desc.element else { return };
-    for group in groups.iter_mut() {
+    for group in groups.iter_mut().filter(|group| group.len() > 1) {
         *group = union(desc, column, std::mem::take(group));
+    }
+    if groups.len() < 2 {
+        return;
     }
     let mut seen: Vec<Vec<Interval>> = Vec::with_capacity(groups.len());
     for group in groups.drain(..) {
@@ -367,7 +370,7 @@ pub fn simplify(desc: &KeyDesc, groups: &mut Vec<Vec<Interval>>) {
     }
     // Whoever has an element is not NULL.
     let (all, null) = (not_null(desc, column), vec![point(desc.null_segment(column))]);
-    if seen.len() > 1 && !seen.contains(&null) {
+    if !seen.contains(&null) && seen.iter().any(|group| *group != all) {
         seen.retain(|group| *group != all);
     }
     *groups = seen;

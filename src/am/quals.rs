@@ -17,12 +17,12 @@ use super::elements;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 
 /// What a scan looks for.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub struct Plan {
     /// Per key column; `None` = unconstrained.
     columns: Vec<Option<Vec<Interval>>>,
     /// Conditions on the element column: a row matches when each group has one of its elements. The
-    /// groups are looked for one by one, see [`Plan::of_group`].
+    /// groups are looked for one by one, see [`Plan::by_group`].
     groups: Vec<Vec<Interval>>,
     enumerated: usize,
     filters: Vec<usize>,
@@ -245,19 +245,21 @@ impl Plan {
         self.filters.extend((self.enumerated..desc.nkeys).filter(|&c| self.columns[c].is_some()));
     }
 
-    /// Number of groups of elements.
-    pub fn groups(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// The plan that finds the rows of one group of elements.
-    pub fn of_group(&self, desc: &KeyDesc, group: usize) -> Plan {
-        let mut plan = self.clone();
-        if let (Some((column, _)), Some(intervals)) = (desc.element, self.groups.get(group)) {
-            plan.columns[column] = Some(intervals.clone());
+    /// A plan for each group of elements, at least one; the groups go over to them.
+    pub fn by_group(&mut self, desc: &KeyDesc) -> Vec<Plan> {
+        let scalars = &self.columns;
+        let part = |group: Option<Vec<Interval>>| {
+            let mut plan = Plan { columns: scalars.clone(), ..Plan::default() };
+            if let (Some((column, _)), Some(_)) = (desc.element, &group) {
+                plan.columns[column] = group;
+            }
+            plan.arrange(desc);
+            plan
+        };
+        match self.groups.is_empty() {
+            true => vec![part(None)],
+            false => self.groups.drain(..).map(|group| part(Some(group))).collect(),
         }
-        plan.arrange(desc);
-        plan
     }
 
     /// The whole keys that can match, if all columns are points and there are at most `limit`

@@ -326,7 +326,7 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
             if state.handle.desc.element.is_some() {
                 state.rows =
-                    state.reader().map_or_else(Vec::new, |r| streams::rows(&r, &state.plan));
+                    state.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
                 state.row = if forward { 0 } else { state.rows.len() as isize - 1 };
             }
         } else if state.handle.desc.element.is_some() {
@@ -368,7 +368,7 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         let state = state(scan);
         state.start(scan, true, false);
         if state.handle.desc.element.is_some() {
-            return state.reader().map_or(0, |r| streams::fill(&r, &state.plan, bitmap));
+            return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap));
         }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
         let (mut n, mut total) = (0, 0);
@@ -430,9 +430,10 @@ impl Scan {
     }
 
     /// What the streams of an index with an element column read; `None` if nothing can match.
-    fn reader(&self) -> Option<Reader<'_>> {
+    fn reader(&mut self) -> Option<(Reader<'_>, &mut Plan)> {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
-        Some(Reader { desc: &self.handle.desc, process: self.process, engine, sn: self.sn })
+        let desc = &self.handle.desc;
+        Some((Reader { desc, process: self.process, engine, sn: self.sn }, &mut self.plan))
     }
 
     /// Moves to the next entry of the current batch, if that is all there is to do.

@@ -49,10 +49,9 @@ struct Stream {
 
 impl Stream {
     /// The streams of a plan, at least one.
-    fn all(reader: &Reader, plan: &Plan) -> Vec<Stream> {
-        (0..plan.groups().max(1))
-            .map(|g| Stream::new(reader, plan.of_group(reader.desc, g)))
-            .collect()
+    fn all(reader: &Reader, plan: &mut Plan) -> Vec<Stream> {
+        let parts = plan.by_group(reader.desc).into_iter();
+        parts.map(|part| Stream::new(reader, part)).collect()
     }
 
     fn new(reader: &Reader, plan: Plan) -> Stream {
@@ -176,8 +175,8 @@ fn intersection(
     Ok(candidates)
 }
 
-/// The rows of a plan, each once.
-pub fn rows(reader: &Reader, plan: &Plan) -> Vec<Tid> {
+/// The rows of a plan, each once. Takes the plan's groups.
+pub fn rows(reader: &Reader, plan: &mut Plan) -> Vec<Tid> {
     let mut streams = Stream::all(reader, plan);
     let [only] = &mut streams[..] else {
         return intersection(reader, streams, usize::MAX).unwrap_or_default();
@@ -189,11 +188,13 @@ pub fn rows(reader: &Reader, plan: &Plan) -> Vec<Tid> {
     rows
 }
 
-/// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added.
+/// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added. Takes the
+/// plan's groups.
 ///
 /// # Safety
 /// `bitmap` must be a live bitmap.
-pub unsafe fn fill(reader: &Reader, plan: &Plan, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+pub unsafe fn fill(reader: &Reader, plan: &mut Plan, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+    let lossy = plan.lossy;
     let mut total = 0;
     let mut buffer = Vec::new();
     // SAFETY: by contract; bitmaps of our own are freed, by abort if an ERROR comes.
@@ -201,7 +202,7 @@ pub unsafe fn fill(reader: &Reader, plan: &Plan, bitmap: *mut pg_sys::TIDBitmap)
         let mut add = |to, tids: &[Tid]| {
             buffer.clear();
             buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
-            pg_sys::tbm_add_tuples(to, buffer.as_mut_ptr(), buffer.len() as i32, plan.lossy);
+            pg_sys::tbm_add_tuples(to, buffer.as_mut_ptr(), buffer.len() as i32, lossy);
             total += tids.len() as i64;
         };
         let mut streams = Stream::all(reader, plan);
