@@ -82,3 +82,4 @@ CREATE DOMAIN short AS text CHECK (length(VALUE) < 10);
 SELECT check_arrays('short', $$left(md5((random() * @n)::int::text), 3)::short$$);
 -- Another collation than the database's, and a linguistic one.
 SELECT check_arrays('text', $$(ARRAY['a', 'A', 'b', 'B', 'é', 'ab', 'a b', 'a-b'])[1 + (random() * 7)::int]$$);
+DROP SCHEMA arrays CASCADE;

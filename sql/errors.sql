@@ -78,7 +78,7 @@ SELECT amvalidate(c.oid) FROM pg_opclass c WHERE opcname = 'errors_ops';
 CREATE OPERATOR CLASS errors_ops2 FOR TYPE int4 USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >;
 SELECT amvalidate(c.oid) FROM pg_opclass c WHERE opcname = 'errors_ops2';
 CREATE INDEX ON t USING nitro (id errors_ops2);
-CREATE OPERATOR CLASS errors_ops3 FOR TYPE int4 USING nitro AS OPERATOR 9 <;
+CREATE OPERATOR CLASS errors_ops3 FOR TYPE int4 USING nitro AS OPERATOR 99 <;
 
 -- An error in the middle of a scan, of a cursor, of an insertion; the index works on.
 CREATE TABLE x (k int, v int);
