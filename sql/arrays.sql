@@ -80,6 +80,6 @@ SELECT check_arrays('pair', $$ROW((random() * 4)::int, left(md5((random() * 5)::
 SELECT check_arrays('int4range', $$int4range((random() * 5)::int, 6 + (random() * 4)::int)$$);
 CREATE DOMAIN short AS text CHECK (length(VALUE) < 10);
 SELECT check_arrays('short', $$left(md5((random() * @n)::int::text), 3)::short$$);
--- Another collation than the database's, and a linguistic one.
+-- Strings that a dictionary puts together.
 SELECT check_arrays('text', $$(ARRAY['a', 'A', 'b', 'B', 'é', 'ab', 'a b', 'a-b'])[1 + (random() * 7)::int]$$);
 DROP SCHEMA arrays CASCADE;
