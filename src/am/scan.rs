@@ -418,7 +418,9 @@ impl Scan {
         self.sn = self.engine.map_or(0, |engine| engine.term());
         if self.handle.desc.element.is_some() {
             // Held until the next rescan: the rows are collected at once.
-            self.token.renew(self.process);
+            if let Some(engine) = self.engine {
+                self.token.renew(self.process, engine);
+            }
         } else if self.plan.is_impossible() {
             // No range to open; and nothing of the last one may be left.
             self.place.cursor.set_range(&[], Some(&[]), self.sn);
