@@ -153,8 +153,9 @@ orphans() {
 
 kinds() { # creates one index of each kind, twice
     sql "CREATE TABLE t (id serial, k int, s text, big text)"
-    sql "CREATE COLLATION words (provider = libc, locale = '$(locale -a | grep -qi '^en_US' && echo en_US.UTF-8 || echo "${LOCPATH:+en_US.UTF-8}")')" 2> /dev/null ||
-        sql "CREATE COLLATION words FROM \"C\""
+    # A linguistic order where the machine has one: only a comparison function knows it.
+    sql "DO 'BEGIN CREATE COLLATION words (provider = libc, locale = ''en_US.UTF-8'');
+         EXCEPTION WHEN OTHERS THEN CREATE COLLATION words FROM \"C\"; END'"
     rows 1 4000
     for kind in nitro btree; do
         sql "CREATE INDEX t_k_$kind ON t USING $kind (k)"
