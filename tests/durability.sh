@@ -420,7 +420,7 @@ copy() { # FROM TO [OPTION...]: a base backup of one server as another, not star
 forks() {
     note "base backup while images are replaced; PITR; promotion; pg_rewind"
     stop; mkdir "$NITRO_TMP/archive"; node=one
-    new_server "${by_hand[@]}" -c "archive_mode = on" -c "archive_command = 'cp %p $NITRO_TMP/archive/%f'" -c "wal_log_hints = on"
+    new_server "${by_hand[@]}" -c "archive_mode = on" -c "archive_command = 'cp %p $NITRO_TMP/archive/%f'" -c "wal_log_hints = on" -c "wal_keep_size = 512MB"
     sql "CREATE EXTENSION pageinspect"
     fork_table; backup f_nitro
     # The backup takes its time, and images come and go meanwhile.
