@@ -132,10 +132,11 @@ no_image_of_half_an_index() {
     tell builder "CREATE INDEX CONCURRENTLY h_cic_nitro ON h USING nitro (gate(g, 400), k)"
     wait_until "SELECT count(*) = 1 FROM pg_stat_progress_create_index WHERE phase LIKE 'waiting for writers%'"
     [[ $(sql_fails "SELECT nitro_backup('h_cic_nitro')") == 55000:* ]] || fail "an image of an index that is not ready"
-    ask idle "COMMIT; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h" > /dev/null
+    session old; ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM noise" > /dev/null
+    ask idle "COMMIT" > /dev/null; end idle
     wait_until "SELECT count(*) = 1 FROM pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'"
     [[ $(sql_fails "SELECT nitro_backup('h_cic_nitro')") == 55000:* ]] || fail "an image of an index that is not valid"
-    ask idle "COMMIT" > /dev/null; answer builder > /dev/null; end idle; end builder
+    end old; answer builder > /dev/null; end builder
     backup h_cic_nitro h_nitro
     sql "INSERT INTO h SELECT i, i FROM generate_series(501, 600) i"
     crash; start; loaded h_nitro; loaded h_cic_nitro
