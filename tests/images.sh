@@ -153,8 +153,9 @@ orphans() {
 
 kinds() { # creates one index of each kind, twice
     sql "CREATE TABLE t (id serial, k int, s text, big text)"
-    sql "CREATE COLLATION words (provider = libc, locale = '$(locale -a | grep -qi '^en_US' && echo en_US.UTF-8 || echo "${LOCPATH:+en_US.UTF-8}")')" 2> /dev/null ||
-        sql "CREATE COLLATION words FROM \"C\""
+    # A linguistic order where the machine has one: only a comparison function knows it.
+    sql "DO 'BEGIN CREATE COLLATION words (provider = libc, locale = ''en_US.UTF-8'');
+         EXCEPTION WHEN OTHERS THEN CREATE COLLATION words FROM \"C\"; END'"
     rows 1 4000
     for kind in nitro btree; do
         sql "CREATE INDEX t_k_$kind ON t USING $kind (k)"
@@ -397,25 +398,25 @@ while_loading() {
     from=$(log_end)
     crash; start; at_gate
     assert_eq "state" "$(state l_nitro)" "catching up"
-    sql "DROP INDEX l_btree; SET enable_seqscan = off; SET nitro.when_loading = skip; EXPLAIN $q" > "$NITRO_TMP/plan"
-    grep -q "Seq Scan" "$NITRO_TMP/plan" || fail "skip: $(cat "$NITRO_TMP/plan")"
+    [[ $(sql "SET enable_seqscan = off; SET nitro.when_loading = skip; EXPLAIN $q") != *l_nitro* ]] || fail "planned too early"
     [[ $(sql_fails "SET nitro.when_loading = wait; SET statement_timeout = '200ms'; EXPLAIN $q") == 57014:* ]] || fail "does not wait"
     # On the block that is being read again, and on others.
     sql "SET nitro.when_loading = skip; INSERT INTO l SELECT i, i FROM generate_series(5001, 5500) i; UPDATE l SET k = -k WHERE k IN (8, 3000); DELETE FROM l WHERE k = 9"
     session query; session vacuum
+    local in_line="FROM pg_locks WHERE locktype = 'object' AND NOT granted AND pid =" query_pid vacuum_pid
+    query_pid=$(ask query "SELECT pg_backend_pid()") vacuum_pid=$(ask vacuum "SELECT pg_backend_pid()")
     tell query "SET enable_seqscan = off; $q"
-    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'object' AND NOT granted"
+    wait_until "SELECT count(*) = 1 $in_line $query_pid"
     tell vacuum "VACUUM (INDEX_CLEANUP on) l"
-    wait_until "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'object' AND NOT granted"
+    wait_until "SELECT count(*) = 1 $in_line $vacuum_pid"
     # The loader ends; who waits goes on where it was, and comes to the same gate.
     sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro builder'" > /dev/null
-    wait_until "SELECT count(*) = 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND NOT granted AND backend_type = 'client backend'"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $query_pid"
     sql "ROLLBACK PREPARED 'gate'"
     assert_eq "the query" "$(answer query)" 1
     answer vacuum > /dev/null
     assert_eq "loaded once" "$(logged 'l_nitro" rebuilt' "$from")" 0
     verified l
-    sql "CREATE INDEX l_btree ON l (gate(g, 4000), k)"
     same_answers l "SELECT k FROM l WHERE gate(g, 4000) > 2990 ORDER BY gate(g, 4000)" "SELECT k FROM l WHERE gate(g, 4000) < 20"
     end query; end vacuum
     sql "DROP TABLE l"
@@ -444,19 +445,19 @@ progress() {
 gives_way() {
     note "who wants the table does not wait for a slow backup"
     setting nitro.backup_rate 1
-    sql "INSERT INTO p SELECT i, md5(i::text) || md5((i + 1)::text) FROM generate_series(100001, 150000) i"
+    sql "INSERT INTO p SELECT i, md5(i::text) || md5((i + 1)::text) FROM generate_series(100001, 130000) i"
     local from what n=0
     in_backup() { wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE command = 'backup' AND entries_done > 0"; }
-    for what in "CREATE INDEX p_more ON p (i)" "ALTER TABLE p ADD x int" "LOCK TABLE p" "REINDEX INDEX p_nitro" "DROP INDEX p_nitro" "TRUNCATE p"; do
-        [ "$(state p_nitro 2> /dev/null)" != unbuilt ] || ready p_nitro
+    for what in "ALTER TABLE p ADD x int" "LOCK TABLE p" "LOCK TABLE p IN SHARE MODE" "REINDEX INDEX p_nitro" "DROP INDEX p_nitro" "TRUNCATE p"; do
         sql "CREATE INDEX IF NOT EXISTS p_nitro ON p USING nitro (s COLLATE \"C\")" 2> /dev/null
-        [ -n "$(sql "SELECT 1 FROM pg_stat_progress_nitro")" ] || { sql "INSERT INTO p VALUES (1)"; sql "CHECKPOINT"; }
-        in_backup
+        # One that has just begun.
+        wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
+        ready p_nitro; sql "INSERT INTO p VALUES (1); CHECKPOINT"; in_backup
         from=$(log_end)
         sql "BEGIN; SET LOCAL lock_timeout = '20s'; $what; COMMIT"
         case $what in
             # A lock that lets others read lets backups go on.
-            "CREATE INDEX"*) assert_eq "$what" "$(sql "SELECT count(*) FROM pg_stat_progress_nitro")" 1 ;;
+            *SHARE*) assert_eq "$what" "$(sql "SELECT count(*) FROM pg_stat_progress_nitro")" 1 ;;
             *) [ "$(logged 'gave up the image of index "p_nitro"' "$from")" = 1 ] || fail "the backup did not give way to: $what"; n=$((n + 1)) ;;
         esac
     done
