@@ -16,11 +16,17 @@ workers() { sql "ALTER SYSTEM SET nitro.backup_workers = $1; SELECT pg_reload_co
 image() { sql "SELECT $1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_$2'"; }
 # An image without a change before it would be a new manifest only.
 touch_table() { sql "INSERT INTO t VALUES ($rows + 1, -1, '', gen_random_uuid()); DELETE FROM t WHERE id > $rows"; }
+# Returns when the images that belong to it are made, too.
+checkpoint() {
+    sql "CHECKPOINT"
+    wait_until "SELECT count(image_lsn) = ${#types[@]} AND min(image_lsn) >= (SELECT redo_lsn FROM pg_control_checkpoint()) FROM pg_stat_nitro_indexes"
+    wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
+}
 # Starts the server; returns when all indexes are there.
 up() {
     from=$(log_end)
     start
-    wait_until "SELECT count(*) FILTER (WHERE state = 'ready') = (SELECT count(*) FROM pg_class WHERE relname ~ '^t_(${types[*]// /|})$') FROM pg_stat_nitro_indexes"
+    wait_until "SELECT count(*) = ${#types[@]} FROM pg_stat_nitro_indexes WHERE state = 'ready'"
 }
 # loaded INDEX: milliseconds, entries dropped and blocks read again at the last start
 loaded() {
@@ -37,9 +43,8 @@ sql "INSERT INTO t SELECT i, hashint8extended(i, 7), 'user' || (hashint8extended
      FROM generate_series(1, $rows) i"
 sql "CREATE INDEX t_id ON t (id)"
 for type in "${types[@]}"; do sql "CREATE INDEX t_$type ON t USING nitro ($type); CREATE INDEX b_$type ON t ($type)"; done
-wait_until "SELECT count(image_lsn) = 3 FROM pg_stat_nitro_indexes"
-sql "VACUUM (FREEZE, ANALYZE) t; CHECKPOINT"
-wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
+sql "VACUUM (FREEZE, ANALYZE) t"
+checkpoint
 
 declare -A size time btree
 for type in "${types[@]}"; do
@@ -51,9 +56,9 @@ for n in 1 2 4; do
     for type in "${types[@]}"; do
         for _ in $(seq "$repetitions"); do
             touch_table
-            t=$(now); sql "SELECT nitro_backup('t_$type')" > /dev/null; echo $(($(now) - t))
-        done | best > "$NITRO_TMP/best"
-        time[write,$type,$n]=$(cat "$NITRO_TMP/best")
+            t=$(now); sql "SELECT nitro_backup('t_$type')" > /dev/null; echo $(($(now) - t)) >> "$NITRO_TMP/write.$type.$n"
+        done
+        time[write,$type,$n]=$(best < "$NITRO_TMP/write.$type.$n")
         step "backup of $type, $n workers: ${time[write,$type,$n]} ms"
     done
 done
@@ -65,10 +70,10 @@ for n in 1 2 4; do
     workers $n
     for _ in $(seq "$repetitions"); do
         stop; up
-        for type in "${types[@]}"; do echo "$type $(loaded "$type")"; done
-    done > "$NITRO_TMP/loads"
+        for type in "${types[@]}"; do loaded "$type" >> "$NITRO_TMP/load.$type.$n"; done
+    done
     for type in "${types[@]}"; do
-        time[load,$type,$n]=$(sed -n "s/^$type \([0-9]*\) .*/\1/p" "$NITRO_TMP/loads" | best)
+        time[load,$type,$n]=$(cut -d' ' -f1 "$NITRO_TMP/load.$type.$n" | best)
         step "load of $type, $n workers: ${time[load,$type,$n]} ms"
     done
 done
@@ -142,7 +147,7 @@ touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
 stop; up; read -r base _ < <(loaded int8)
 for part in 50 10 3; do
     # Its WAL is counted from the checkpoint that is also the image's.
-    sql "CHECKPOINT"
+    checkpoint
     touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
     sql "UPDATE t SET int8 = int8 + 1 WHERE id <= $rows / $part"
     wal=$(sql "SELECT pg_current_wal_lsn() - image_lsn FROM pg_stat_nitro_indexes")
