@@ -177,8 +177,8 @@ whole() {
     sql "SELECT format('SELECT nitro_verify(%L, true)', indexrelid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
          WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'nitro') AND indrelid = 'd'::regclass AND indisvalid ORDER BY 1 \\gexec" > /dev/null
 }
-# Prepared transactions keep DDL out, and new indexes from being used: all that exists is looked at before they end.
-look() { some_answers 1; whole; some_answers 1; }
+# Prepared transactions keep DDL out, and new indexes from being used: what exists is used before they end.
+look() { some_answers 2; }
 settle() {
     local p
     for p in $(sql "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY 1"); do
