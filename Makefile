@@ -18,7 +18,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install demo test bench-quick check fmt clean help
+.PHONY: build install demo test bench-quick bench-images check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -43,6 +43,10 @@ test:             ## everything: style, engine, regression, isolation, crash tes
 bench-quick:      ## first figures, engine against its peers and nitro against btree
 	@ci/deps.sh
 	@bench/quick.sh
+
+bench-images:     ## images: size, speed of writing and loading, what they cost and save
+	@ci/deps.sh
+	@bench/images.sh
 
 check:            ## rustfmt and clippy
 	cargo fmt --all --check

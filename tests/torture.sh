@@ -14,10 +14,11 @@ new_server -c "deadlock_timeout = 100ms" -c "log_min_messages = log" -c "mainten
 
 # A table is named by its database and schema.
 tables=(one:public one:other two:public)
-at() { export PGDATABASE=${1%:*} PGOPTIONS="-c search_path=${1#*:},public -c lock_timeout=1s"; }
+at() { export PGDATABASE=${1%:*} PGOPTIONS="-c search_path=${1#*:},public"; }
+impatient() { PGOPTIONS+=" -c lock_timeout=1s" "${PSQL[@]}" -p "$(port)" "$@" 2>&1; }
 everywhere() { local place; for place in "${tables[@]}"; do at "$place"; "$@"; done; at one:public; }
 for database in one two; do random_database $database; done
-everywhere sql "CREATE SCHEMA IF NOT EXISTS other"
+PGDATABASE=one sql "CREATE SCHEMA other"
 everywhere random_table
 expected+='|gave up the image of index|"d_[a-z]*_nitro[a-z_]*" does not exist'
 
@@ -26,7 +27,7 @@ writer() { # SEED: the statements of actions.awk on the table of the environment
     local f=$NITRO_TMP/writer.$1 top
     top=$(sql "SELECT coalesce(max(id), 1) FROM d")
     awk -v seed="$1" -v n=3000 -v top="$top" -v copies="$f.copy" -f "$here/actions.awk" > "$f.sql"
-    "${PSQL[@]}" -p "$(port)" -f "$f.sql" > "$f.out" 2>&1 &
+    impatient -f "$f.sql" > "$f.out" &
 }
 # One transaction that lives longer than images take, with a statement that does so by itself. Some are left prepared.
 straddler() { # SEED
@@ -44,12 +45,12 @@ INSERT INTO d (i, t, ts, n, f) SELECT $a - g, 'within' || g, '2024-01-04', g % 4
 UPDATE d SET t = 'moved' || $a WHERE id % 101 = $((a % 101));
 $end;
 E
-    "${PSQL[@]}" -p "$(port)" -f "$f.sql" > "$f.out" 2>&1 &
+    impatient -f "$f.sql" > "$f.out" &
 }
 act() { # sets statements: some maintenance of the table
     local k all=("${!definition[@]}")
     random ${#all[@]}; k=${all[REPLY]}
-    random 24
+    random 18
     case $REPLY in
         0 | 1) statements=("REINDEX INDEX CONCURRENTLY d_${k}_nitro") ;;
         2) statements=("REINDEX INDEX d_${k}_nitro") ;;
@@ -62,8 +63,6 @@ act() { # sets statements: some maintenance of the table
         9) statements=("DELETE FROM d WHERE id > (SELECT max(id) - 400 FROM d)" "VACUUM (TRUNCATE on, INDEX_CLEANUP on) d") ;;
         10) statements=("ANALYZE d") ;;
         11 | 12) statements=("SELECT pg_switch_wal()" "CHECKPOINT") ;;
-        13 | 14 | 15) statements=("CHECKPOINT") ;;
-        16 | 17 | 18) statements=("SELECT nitro_backup()") ;;
         *) statements=("VACUUM (INDEX_CLEANUP on) d") ;;
     esac
 }
@@ -73,8 +72,20 @@ maintenance() { # SEED
     while [ -f "$NITRO_TMP/go" ]; do
         random ${#tables[@]}; place=${tables[REPLY]}
         act
-        (at "$place"; "${PSQL[@]}" -p "$(port)" "${statements[@]/#/-c}" 2>&1) || sleep 0.1
+        (at "$place"; impatient "${statements[@]/#/-c}") || sleep 0.1
     done > "$NITRO_TMP/maintenance.out"
+}
+# Images are begun all the time, in one database or by the keeper in both.
+images() { # SEED
+    local statement
+    RANDOM=$1
+    while [ -f "$NITRO_TMP/go" ]; do
+        random 2; statement="SELECT nitro_backup()"
+        [ "$REPLY" = 0 ] || statement=CHECKPOINT
+        random ${#tables[@]}
+        (at "${tables[REPLY]}"; impatient -c "$statement") || true
+        random 5; sleep "0.$REPLY"
+    done > "$NITRO_TMP/images.out"
 }
 
 # --- how it ends -------------------------------------------------------------------------------------
@@ -164,24 +175,27 @@ meanwhile() {
 # --- what must be true -------------------------------------------------------------------------------
 whole() {
     sql "SELECT format('SELECT nitro_verify(%L, true)', indexrelid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
-         WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'nitro') AND indisvalid ORDER BY 1 \\gexec" > /dev/null
+         WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'nitro') AND indrelid = 'd'::regclass AND indisvalid ORDER BY 1 \\gexec" > /dev/null
 }
-# Prepared transactions keep DDL out, so all that exists is looked at before they end.
-look() { some_answers 1; whole; some_answers 2; }
+# Prepared transactions keep DDL out, and new indexes from being used: what exists is used before they end.
+look() { some_answers 2; }
+settle() {
+    local p
+    for p in $(sql "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() ORDER BY 1"); do
+        random 2
+        if [ "$REPLY" = 0 ]; then sql "COMMIT PREPARED '$p'"; else sql "ROLLBACK PREPARED '$p'"; fi
+    done
+    some_answers 1
+}
 tidy() {
     local left k
-    for left in $(sql "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"); do
-        random 2
-        if [ "$REPLY" = 0 ]; then sql "COMMIT PREPARED '$left'"; else sql "ROLLBACK PREPARED '$left'"; fi
-    done
-    some_answers 2
     # A crash may have left a half of REINDEX or CREATE INDEX CONCURRENTLY.
     for left in $(sql "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'd'::regclass AND (NOT indisvalid OR indexrelid::regclass::text LIKE '%\_cc%')"); do
         sql "DROP INDEX $left"
     done
     sql "SET client_min_messages = warning; $(for k in "${!definition[@]}"; do echo "CREATE INDEX IF NOT EXISTS d_${k}_nitro ON d USING nitro ${definition[$k]};"; done)"
     whole
-    if [ -n "$LONG" ]; then all_answers; else all_answers 6; fi
+    all_answers 4
     # Keeps the table at a size that a round can turn over.
     sql "DELETE FROM d WHERE id % 3 <> $round % 3 AND (SELECT count(*) FROM d) > 8000"
 }
@@ -199,6 +213,7 @@ for ((round = 1; round < 5 || SECONDS < duration; round++)); do
     at one:public
     RANDOM=$(((NITRO_SEED + round * 7) % 32768))
     maintenance $(((NITRO_SEED + round * 11) % 32768)) &
+    images $(((NITRO_SEED + round * 13) % 32768)) &
     some_answers 2
     random 2000; sleep "$((REPLY / 1000)).$(printf %03d $((REPLY % 1000)))"
     case $round in
@@ -208,7 +223,7 @@ for ((round = 1; round < 5 || SECONDS < duration; round++)); do
     esac
     rm "$NITRO_TMP/go"
     wait
-    check_errors "$NITRO_TMP"/{writer,straddler}.*.out "$NITRO_TMP/maintenance.out"
+    check_errors "$NITRO_TMP"/{writer,straddler}.*.out "$NITRO_TMP"/{maintenance,images}.out
     if [ ! -f "$(data)/postmaster.pid" ]; then
         [ $round -lt 3 ] || meanwhile
         start
@@ -219,6 +234,7 @@ for ((round = 1; round < 5 || SECONDS < duration; round++)); do
         fi
     fi
     everywhere look
+    everywhere settle
     everywhere tidy
     note "round $round: $(sql "SELECT count(*) FROM d") rows; $end"
 done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/run.sh [SCRIPT]: nitro against its peers on a throwaway server made of what stage.sh left. The
-# measures are in SCRIPT (measure.sh); this gives them a folder, a user (PostgreSQL refuses root) and the settings.
+# bench/server/run.sh [PROGRAM]: measures on a throwaway server made of what stage.sh left. The measures are in the
+# program beside this one, measure.sh by default; this gives it a folder, a user (PostgreSQL refuses root) and the
+# settings.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(cat "${BENCH_DIR:-$PWD/target/bench/server}/bindir")
@@ -43,4 +44,4 @@ finish() {
 }
 trap finish EXIT
 "${as[@]}" env -C "$tmp" HOME="$tmp/run" RUST_BACKTRACE=0 PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$tmp/conf" \
-    NITRO_TMP="$tmp/run" bash bench/server/"${1:-measure.sh}"
+    NITRO_TMP="$tmp/run" bash "bench/server/${1:-measure.sh}"

@@ -1,0 +1,218 @@
+#!/usr/bin/env bash
+# bench/server/images.sh: what is measured about images; run.sh starts it. Times are elapsed times: disk and threads
+# are what an image is about. The server itself says how long a load took.
+. "$(dirname "$0")/../../tests/lib.sh"
+. "$(dirname "$0")/../../tests/answers.sh"
+rows=${ROWS:-10000000} repetitions=${REPETITIONS:-3} seconds=${PGBENCH_SECONDS:-10}
+begin=$SECONDS
+types=(int8 text uuid)
+declare -A missed
+step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
+now() { date +%s%3N; }
+# calculate FORMAT EXPRESSION
+calculate() { awk "BEGIN { printf \"$1\", $2 }"; }
+best() { sort -n | head -n 1; }
+workers() { sql "ALTER SYSTEM SET nitro.backup_workers = $1; SELECT pg_reload_conf()" > /dev/null; }
+image() { sql "SELECT $1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_$2'"; }
+# An image without a change before it would be a new manifest only.
+touch_table() { sql "INSERT INTO t VALUES ($rows + 1, -1, '', gen_random_uuid()); DELETE FROM t WHERE id > $rows"; }
+# Returns when the images that belong to it are made, too.
+checkpoint() {
+    sql "CHECKPOINT"
+    wait_until "SELECT count(image_lsn) = ${#types[@]} AND min(image_lsn) >= (SELECT redo_lsn FROM pg_control_checkpoint()) FROM pg_stat_nitro_indexes"
+    wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
+}
+# Starts the server; returns when all indexes are there.
+up() {
+    from=$(log_end)
+    start
+    wait_until "SELECT count(*) = ${#types[@]} FROM pg_stat_nitro_indexes WHERE state = 'ready'"
+}
+# loaded INDEX: milliseconds, entries dropped and blocks read again at the last start
+loaded() {
+    tail -n "+$((from + 1))" "$NITRO_TMP/main.log" |
+        sed -nE "s/.*\"t_$1\" loaded from its image: [0-9]+ entries in ([0-9]+) ms, ([0-9]+) of them dropped and ([0-9]+) blocks.*/\1 \2 \3/p"
+}
+
+# Unlike the other measures of the server these wait for the disk.
+new_server -c "fsync = on" -c "synchronous_commit = on" -c "checkpoint_timeout = 1h"
+[ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
+step "$rows rows (ROWS)"
+sql "CREATE TABLE t (id bigint NOT NULL, int8 bigint NOT NULL, text text NOT NULL, uuid uuid NOT NULL) WITH (fillfactor = 90)"
+sql "INSERT INTO t SELECT i, hashint8extended(i, 7), 'user' || (hashint8extended(i, 1) & 134217727) || '@mail' || i % 50 || '.example.com', md5(i::text)::uuid
+     FROM generate_series(1, $rows) i"
+sql "CREATE INDEX t_id ON t (id)"
+for type in "${types[@]}"; do sql "CREATE INDEX t_$type ON t USING nitro ($type); CREATE INDEX b_$type ON t ($type)"; done
+sql "VACUUM (FREEZE, ANALYZE) t"
+checkpoint
+
+declare -A size time btree
+for type in "${types[@]}"; do
+    btree[$type]=$(sql "SELECT pg_relation_size('b_$type')")
+    sql "DROP INDEX b_$type"
+done
+for n in 1 2 4; do
+    workers $n
+    for type in "${types[@]}"; do
+        for _ in $(seq "$repetitions"); do
+            touch_table
+            t=$(now); sql "SELECT nitro_backup('t_$type')" > /dev/null; echo $(($(now) - t)) >> "$NITRO_TMP/write.$type.$n"
+        done
+        time[write,$type,$n]=$(best < "$NITRO_TMP/write.$type.$n")
+        step "backup of $type, $n workers: ${time[write,$type,$n]} ms"
+    done
+done
+# What four threads wrote is read by one, two and four.
+for type in "${types[@]}"; do
+    size[$type]=$(image image_bytes "$type") size[memory,$type]=$(image bytes "$type")
+done
+for n in 1 2 4; do
+    workers $n
+    for _ in $(seq "$repetitions"); do
+        stop; up
+        for type in "${types[@]}"; do loaded "$type" >> "$NITRO_TMP/load.$type.$n"; done
+    done
+    for type in "${types[@]}"; do
+        time[load,$type,$n]=$(cut -d' ' -f1 "$NITRO_TMP/load.$type.$n" | best)
+        step "load of $type, $n workers: ${time[load,$type,$n]} ms"
+    done
+done
+workers 2
+
+step "REINDEX of btree"
+for type in "${types[@]}"; do
+    sql "CREATE INDEX b_$type ON t ($type)"
+    for n in 0 2; do
+        t=$(now); sql "SET max_parallel_maintenance_workers = $n; REINDEX INDEX b_$type"
+        time[reindex,$type,$n]=$(($(now) - t))
+        step "REINDEX of $type, $n parallel workers: ${time[reindex,$type,$n]} ms"
+    done
+    sql "DROP INDEX b_$type"
+done
+
+step "from the start of the server to the first answer of the index"
+# Milliseconds until a query is answered by the index; a query asked before would not use it.
+first_answer() {
+    local t plan
+    t=$(now)
+    start
+    until plan=$(sql "EXPLAIN (COSTS OFF) SELECT * FROM t WHERE int8 = 1") && [[ $plan == *t_int8* ]]; do sleep 0.02; done
+    sql "SELECT count(*) FROM t WHERE int8 = 1" > /dev/null
+    echo $(($(now) - t))
+}
+sql "DROP INDEX t_text, t_uuid"
+types=(int8)
+t=$(now); stop; t=$(now); start; sql "SELECT" > /dev/null; time[start]=$(($(now) - t))
+stop; time[first,image]=$(first_answer)
+stop; rm -r "$(data)/pg_nitro"; time[first,heap]=$(first_answer)
+time[rebuild]=$(sed -nE 's/.*"t_int8" rebuilt from its table: .* in ([0-9]+) ms/\1/p' "$NITRO_TMP/main.log" | tail -n 1)
+
+step "pgbench beside backups"
+sql "SELECT nitro_backup('t_int8')" > /dev/null
+cat > "$NITRO_TMP/pgbench.sql" <<S
+\\set i random(1, $rows)
+\\set j random(1, $rows)
+SELECT id FROM t WHERE int8 = hashint8extended(:i, 7);
+UPDATE t SET int8 = int8 + 1 WHERE id = :j;
+S
+# pgbench_round KIND with|without [OPTIONS]: latencies in microseconds go to latencies.KIND.with...
+pgbench_round() {
+    local kind=$1 backups=$2 pid; shift 2
+    if [ "$backups" = with ]; then
+        touch "$NITRO_TMP/go"
+        (while [ -f "$NITRO_TMP/go" ]; do sql "SELECT nitro_backup('t_int8')" > /dev/null; echo; done >> "$NITRO_TMP/backups") & pid=$!
+    fi
+    rm -f "$NITRO_TMP"/pgbench_log.*
+    (cd "$NITRO_TMP" && "$NITRO_BIN/pgbench" -p "$(port)" -n -M prepared -c 4 -j 1 -T "$seconds" -l -f pgbench.sql "$@" > pgbench.out 2>&1) ||
+        { cat "$NITRO_TMP/pgbench.out"; fail "pgbench"; }
+    if [ "$backups" = with ]; then rm "$NITRO_TMP/go"; wait "$pid"; fi
+    cut -d' ' -f3 "$NITRO_TMP"/pgbench_log.* >> "$NITRO_TMP/latencies.$kind.$backups"
+    sed -n 's/^tps = \([0-9.]*\).*/\1/p' "$NITRO_TMP/pgbench.out" >> "$NITRO_TMP/tps.$kind.$backups"
+}
+average() { awk '{ s += $1 } END { print s / NR }' "$1"; }
+percentile() { sort -n "$2" | awk -v p="$1" '{ a[NR] = $1 } END { print a[int((NR - 1) * p / 100) + 1] / 1000 }'; }
+pgbench_round warm without
+for _ in $(seq $((repetitions + 1))); do
+    pgbench_round full without; pgbench_round full with
+done
+rate=$(calculate %d "$(average "$NITRO_TMP/tps.full.without") / 3")
+for _ in $(seq $((repetitions + 1))); do
+    pgbench_round paced without -R "$rate"; pgbench_round paced with -R "$rate"
+done
+step "$(wc -l < "$NITRO_TMP/backups") backups beside pgbench"
+
+step "catching up"
+sql "VACUUM t"
+touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
+stop; up; read -r base _ < <(loaded int8)
+for part in 50 10 3; do
+    # Its WAL is counted from the checkpoint that is also the image's.
+    checkpoint
+    touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
+    sql "UPDATE t SET int8 = int8 + 1 WHERE id <= $rows / $part"
+    wal=$(sql "SELECT pg_current_wal_lsn() - image_lsn FROM pg_stat_nitro_indexes")
+    crash; up
+    read -r ms dropped blocks < <(loaded int8)
+    step "$wal bytes of WAL: $ms ms"
+    echo "$wal $ms $dropped $blocks" >> "$NITRO_TMP/catch"
+done
+
+# --- the report --------------------------------------------------------------------------------------
+speed() { calculate "%.2f" "$rows / ${time[$1]} / 1000"; }
+exec 2>&1
+echo
+"$NITRO_BIN/postgres" --version
+echo "$rows rows; bytes per entry, best of $repetitions"
+echo
+echo "| index on | in memory | in the image | btree |"
+echo "|---|---|---|---|"
+for type in int8 text uuid; do
+    echo "| $type | $(calculate %.1f "${size[memory,$type]} / $rows") | $(calculate %.1f "${size[$type]} / $rows") | $(calculate %.1f "${btree[$type]} / $rows") |"
+done
+echo
+echo "| million entries/s (MB/s) | 1 worker | 2 workers | 4 workers |"
+echo "|---|---|---|---|"
+for what in write load; do
+    for type in int8 text uuid; do
+        printf '| %s, %s' "$([ $what = write ] && echo backup || echo load)" "$type"
+        for n in 1 2 4; do printf ' | %s (%s)' "$(speed "$what,$type,$n")" "$(calculate %.0f "${size[$type]} / ${time[$what,$type,$n]} / 1000")"; done
+        echo " |"
+    done
+done
+echo
+echo "| milliseconds | load, 2 workers | btree REINDEX | with 2 parallel workers | ratios (>= 5) |"
+echo "|---|---|---|---|---|"
+for type in int8 text uuid; do
+    l=${time[load,$type,2]} r0=${time[reindex,$type,0]} r2=${time[reindex,$type,2]}
+    echo "| $type | $l | $r0 | $r2 | $(calculate "%.1f, %.1f" "$r0 / $l, $r2 / $l") |"
+    [ "$r2" -ge $((5 * l)) ] || missed["load of $type"]=1
+done
+echo
+echo "| from the start of the server to the first answer of the index on int8 | ms |"
+echo "|---|---|"
+echo "| the server alone | ${time[start]} |"
+echo "| from the image | ${time[first,image]} |"
+echo "| from the table (of that the rebuild: ${time[rebuild]} ms) | ${time[first,heap]} |"
+echo
+echo "| pgbench, 4 clients | backups | transactions/s | p50, ms | p99, ms | p99, ratio (<= 1.2) |"
+echo "|---|---|---|---|---|---|"
+for kind in full paced; do
+    for backups in without with; do
+        f=$NITRO_TMP/latencies.$kind.$backups
+        p99=$(percentile 99 "$f") ratio=
+        if [ $backups = with ]; then
+            ratio=$(calculate %.2f "$p99 / $before")
+            [ "$(calculate %d "$p99 / $before > 1.2")" = 0 ] || missed["p99 of pgbench, $kind"]=1
+        fi
+        before=$p99
+        echo "| $([ $kind = full ] && echo "as fast as it can" || echo "at $rate/s") | $backups | $(calculate %.0f "$(average "$NITRO_TMP/tps.$kind.$backups")") | $(calculate %.2f "$(percentile 50 "$f")") | $(calculate %.2f "$p99") | $ratio |"
+    done
+done
+echo
+echo "| WAL since the image, MB | blocks read again | entries dropped | load and catch-up, ms | catch-up, ms | ms per MB (constant) |"
+echo "|---|---|---|---|---|---|"
+while read -r wal ms dropped blocks; do
+    echo "| $(calculate %.0f "$wal / 1e6") | $blocks | $dropped | $ms | $((ms - base)) | $(calculate %.1f "($ms - $base) / $wal * 1e6") |"
+done < "$NITRO_TMP/catch"
+echo
+[ ${#missed[@]} = 0 ] && echo "All targets reached." || { echo "Short of the target:"; printf '  %s\n' "${!missed[@]}"; }
