@@ -1,6 +1,16 @@
 //! Everything that differs between PostgreSQL 15, 16, 17 and 18, and the few functions that the
 //! bindings lack.
 
+mod heap;
+mod locks;
+mod signals;
+mod slots;
+
+pub use heap::*;
+pub use locks::*;
+pub use signals::*;
+pub use slots::*;
+
 use pgrx::pg_sys;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use std::ffi::CStr;
@@ -187,49 +197,6 @@ pub fn restrict_search_path() {
     }
 }
 
-/// `CheckForSerializableConflictIn` for a whole relation (storage/predicate.h is not bound).
-///
-/// # Safety
-/// `rel` must be an open relation, inside a transaction.
-pub unsafe fn check_serializable_conflict_in(rel: pg_sys::Relation) {
-    unsafe extern "C-unwind" {
-        fn CheckForSerializableConflictIn(
-            relation: pg_sys::Relation,
-            tid: pg_sys::ItemPointer,
-            block: pg_sys::BlockNumber,
-        );
-    }
-    // SAFETY: same signature in 15-18; the boundary turns an ERROR into a panic.
-    unsafe {
-        pg_guard_ffi_boundary(|| {
-            CheckForSerializableConflictIn(rel, std::ptr::null_mut(), pg_sys::InvalidBlockNumber)
-        })
-    }
-}
-
-/// Whether this transaction holds an AccessExclusiveLock on a relation of the current database.
-///
-/// # Safety
-/// Inside a transaction.
-pub unsafe fn holds_exclusive_lock(relid: pg_sys::Oid) -> bool {
-    let mode = pg_sys::AccessExclusiveLock as i32;
-    // SAFETY: the tag of a relation lock, as SET_LOCKTAG_RELATION fills it.
-    unsafe {
-        let tag = pg_sys::LOCKTAG {
-            locktag_field1: pg_sys::MyDatabaseId.to_u32(),
-            locktag_field2: relid.to_u32(),
-            locktag_field3: 0,
-            locktag_field4: 0,
-            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
-            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-        };
-        #[cfg(any(feature = "pg15", feature = "pg16"))]
-        return pg_sys::LockHeldByMe(&tag, mode);
-        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-        return pg_sys::LockHeldByMe(&tag, mode, false);
-    }
-}
-
 /// `vacuum_delay_point`, which got an argument in 18.
 ///
 /// # Safety
@@ -306,24 +273,6 @@ pub unsafe fn try_index_open(relid: pg_sys::Oid, mode: i32) -> pg_sys::Relation 
     }
 }
 
-/// Lets SIGTERM end this background worker at its next interrupt check.
-///
-/// # Safety
-/// Before signals are unblocked.
-pub unsafe fn die_on_sigterm() {
-    unsafe extern "C-unwind" {
-        fn die(signal: core::ffi::c_int);
-    }
-    // SAFETY: installs the handler that backends use; the bindings only have a guarded wrapper of it,
-    // which is not a C function.
-    unsafe {
-        #[cfg(feature = "pg18")]
-        pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
-        #[cfg(not(feature = "pg18"))]
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
-    }
-}
-
 /// The block of a main fork that a decoded WAL record refers to under `id`.
 ///
 /// # Safety
@@ -349,74 +298,6 @@ pub unsafe fn wal_block(
     }
 }
 
-/// The macro `PageGetLSN`.
-///
-/// # Safety
-/// `buffer` must be pinned and locked.
-pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
-    // SAFETY: by contract.
-    let lsn = unsafe {
-        let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
-        (*page).pd_lsn
-    };
-    u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff)
-}
-
-/// Creates and acquires a persistent physical replication slot.
-///
-/// # Safety
-/// No slot may be acquired.
-pub unsafe fn create_slot(name: &CStr) {
-    let kept = pg_sys::ReplicationSlotPersistency::RS_PERSISTENT;
-    // SAFETY: by contract; the server copies the name.
-    unsafe {
-        #[cfg(any(feature = "pg15", feature = "pg16"))]
-        pg_sys::ReplicationSlotCreate(name.as_ptr(), false, kept, false);
-        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
-        pg_sys::ReplicationSlotCreate(name.as_ptr(), false, kept, false, false, false);
-    }
-}
-
-/// Acquires a replication slot; ERROR if it is in use.
-///
-/// # Safety
-/// No slot may be acquired.
-pub unsafe fn acquire_slot(name: &CStr) {
-    // SAFETY: by contract.
-    unsafe {
-        #[cfg(feature = "pg18")]
-        pg_sys::ReplicationSlotAcquire(name.as_ptr(), true, true);
-        #[cfg(not(feature = "pg18"))]
-        pg_sys::ReplicationSlotAcquire(name.as_ptr(), true);
-    }
-}
-
-/// Drops a replication slot, also one that was invalidated; ERROR if it is in use.
-///
-/// # Safety
-/// No slot may be acquired.
-pub unsafe fn drop_slot(name: &CStr) {
-    // SAFETY: by contract.
-    unsafe { pg_sys::ReplicationSlotDrop(name.as_ptr(), true) };
-}
-
-/// Whether the server has invalidated a slot.
-///
-/// # Safety
-/// `slot` must be a slot of the server's array.
-pub unsafe fn slot_is_lost(slot: *mut pg_sys::ReplicationSlot) -> bool {
-    // SAFETY: by contract; the mutex guards the words.
-    unsafe {
-        pg_sys::SpinLockAcquire(&raw mut (*slot).mutex);
-        #[cfg(feature = "pg15")]
-        let lost = (*slot).data.restart_lsn == 0 && (*slot).data.invalidated_at != 0;
-        #[cfg(not(feature = "pg15"))]
-        let lost = (*slot).data.invalidated != 0;
-        pg_sys::SpinLockRelease(&raw mut (*slot).mutex);
-        lost
-    }
-}
-
 /// Whether the server has been shut down cleanly (and nothing has been written since).
 pub fn was_shut_down() -> bool {
     let mut intact = false;
@@ -424,122 +305,6 @@ pub fn was_shut_down() -> bool {
     unsafe {
         let control = pg_sys::get_controlfile(pg_sys::DataDir, &mut intact);
         intact && (*control).state == pg_sys::DBState::DB_SHUTDOWNED
-    }
-}
-
-/// Whether somebody waits for a lock on a relation that ends its use by others.
-///
-/// # Safety
-/// Inside a transaction that holds an AccessShareLock on the relation.
-pub unsafe fn is_wanted(relation: pg_sys::Oid) -> bool {
-    // A lock that conflicts with the wanted ones, and that is not had while somebody is in line for
-    // one. It goes together with those that let others read: CREATE INDEX is no reason to stop.
-    // (LockHasWaitersRelation does not know locks taken by the fast path.)
-    let mode = pg_sys::RowShareLock as i32;
-    // SAFETY: by contract; the lock is given back.
-    unsafe {
-        let free = pg_sys::ConditionalLockRelationOid(relation, mode);
-        if free {
-            pg_sys::UnlockRelationOid(relation, mode);
-        }
-        !free
-    }
-}
-
-/// Whether somebody waits for, or has, a lock on the current database that ends its use: DROP
-/// DATABASE and what copies or moves one.
-pub fn database_is_wanted() -> bool {
-    // SAFETY: a lock that is taken only if it can be had at once, and given back; a session's lock, for
-    // there may be no transaction.
-    unsafe {
-        let tag = pg_sys::LOCKTAG {
-            locktag_field1: 0,
-            locktag_field2: pg_sys::DatabaseRelationId.to_u32(),
-            locktag_field3: pg_sys::MyDatabaseId.to_u32(),
-            locktag_field4: 0,
-            locktag_type: pg_sys::LockTagType::LOCKTAG_OBJECT as u8,
-            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-        };
-        let mode = pg_sys::RowExclusiveLock as i32;
-        let free = pg_sys::LockAcquire(&tag, mode, true, true)
-            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL;
-        if free {
-            pg_sys::LockRelease(&tag, mode, true);
-        }
-        !free
-    }
-}
-
-/// Lets SIGTERM ask this background worker to end: see [`asked_to_end`].
-///
-/// # Safety
-/// Before signals are unblocked.
-pub unsafe fn ask_on_sigterm() {
-    unsafe extern "C-unwind" {
-        fn SignalHandlerForShutdownRequest(signal: core::ffi::c_int);
-    }
-    // SAFETY: installs the server's handler, as in `die_on_sigterm`.
-    unsafe {
-        #[cfg(feature = "pg18")]
-        pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
-        #[cfg(not(feature = "pg18"))]
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
-    }
-}
-
-/// Whether SIGTERM has come.
-pub fn asked_to_end() -> bool {
-    // SAFETY: a flag set by the handler.
-    unsafe { pg_sys::ShutdownRequestPending != 0 }
-}
-
-/// Takes an AccessShareLock on an index of any database until the transaction ends, if it can be had
-/// at once.
-///
-/// # Safety
-/// Inside a transaction.
-pub unsafe fn lock_index_of(database: u32, relation: u32) -> bool {
-    // SAFETY: the tag of a relation lock, as SET_LOCKTAG_RELATION fills it.
-    unsafe {
-        let tag = pg_sys::LOCKTAG {
-            locktag_field1: database,
-            locktag_field2: relation,
-            locktag_field3: 0,
-            locktag_field4: 0,
-            locktag_type: pg_sys::LockTagType::LOCKTAG_RELATION as u8,
-            locktag_lockmethodid: pg_sys::DEFAULT_LOCKMETHOD as u8,
-        };
-        let mode = pg_sys::AccessShareLock as i32;
-        pg_sys::LockAcquire(&tag, mode, false, true)
-            != pg_sys::LockAcquireResult::LOCKACQUIRE_NOT_AVAIL
-    }
-}
-
-/// Lets SIGHUP be noticed: see [`reload_if_asked`].
-///
-/// # Safety
-/// Before signals are unblocked.
-pub unsafe fn reload_on_sighup() {
-    unsafe extern "C-unwind" {
-        fn SignalHandlerForConfigReload(signal: core::ffi::c_int);
-    }
-    // SAFETY: installs the server's handler, as in `die_on_sigterm`.
-    unsafe {
-        #[cfg(feature = "pg18")]
-        pg_sys::pqsignal_be(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
-        #[cfg(not(feature = "pg18"))]
-        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
-    }
-}
-
-/// Reads the configuration again if SIGHUP asked for it.
-pub fn reload_if_asked() {
-    // SAFETY: the flag is set by the handler; reading the file is allowed in a main loop.
-    unsafe {
-        if pg_sys::ConfigReloadPending != 0 {
-            pg_sys::ConfigReloadPending = 0;
-            pg_sys::ProcessConfigFile(pg_sys::GucContext::PGC_SIGHUP);
-        }
     }
 }
 
@@ -576,21 +341,6 @@ pub unsafe fn buf_file_read(file: *mut pg_sys::BufFile, into: &mut [u8]) -> usiz
     };
 }
 
-/// A heap TID as the engine's 48-bit number.
-pub fn tid_to_u64(tid: &pg_sys::ItemPointerData) -> u64 {
-    (u64::from(tid.ip_blkid.bi_hi) << 32)
-        | (u64::from(tid.ip_blkid.bi_lo) << 16)
-        | u64::from(tid.ip_posid)
-}
-
-/// The engine's 48-bit number as a heap TID.
-pub fn u64_to_tid(tid: u64) -> pg_sys::ItemPointerData {
-    pg_sys::ItemPointerData {
-        ip_blkid: pg_sys::BlockIdData { bi_hi: (tid >> 32) as u16, bi_lo: (tid >> 16) as u16 },
-        ip_posid: tid as u16,
-    }
-}
-
 /// The planner's guess of an array's length.
 ///
 /// # Safety
@@ -623,52 +373,4 @@ pub unsafe fn owns_relation(relation: pg_sys::Oid, role: pg_sys::Oid) -> bool {
     #[cfg(not(feature = "pg15"))]
     // SAFETY: by contract.
     return unsafe { pg_sys::object_ownercheck(pg_sys::RelationRelationId, relation, role) };
-}
-
-/// `HeapTupleHeaderGetXmin`; the bindings have it twice in some versions, which makes its name
-/// ambiguous.
-///
-/// # Safety
-/// `tuple` must be a valid tuple header.
-pub unsafe fn tuple_xmin(tuple: pg_sys::HeapTupleHeader) -> pg_sys::TransactionId {
-    let frozen = (pg_sys::HEAP_XMIN_COMMITTED | pg_sys::HEAP_XMIN_INVALID) as u16;
-    // SAFETY: by contract; a tuple on disk has the `t_heap` form.
-    unsafe {
-        if (*tuple).t_infomask & frozen == frozen {
-            pg_sys::FrozenTransactionId
-        } else {
-            (*tuple).t_choice.t_heap.t_xmin
-        }
-    }
-}
-
-/// The macro `HeapTupleHeaderGetUpdateXid`: the xmax that deleted or updated a tuple, also out of a
-/// multixact.
-///
-/// # Safety
-/// `tuple` must be a valid tuple header; may read multixacts, so no critical section.
-pub unsafe fn tuple_update_xid(tuple: pg_sys::HeapTupleHeader) -> pg_sys::TransactionId {
-    // SAFETY: by contract; a tuple on disk has the `t_heap` form.
-    unsafe {
-        let mask = u32::from((*tuple).t_infomask);
-        if mask & pg_sys::HEAP_XMAX_INVALID == 0
-            && mask & pg_sys::HEAP_XMAX_IS_MULTI != 0
-            && mask & pg_sys::HEAP_XMAX_LOCK_ONLY == 0
-        {
-            pg_sys::HeapTupleGetUpdateXid(tuple)
-        } else {
-            (*tuple).t_choice.t_heap.t_xmax
-        }
-    }
-}
-
-/// A bitmap of about this many bytes.
-///
-/// # Safety
-/// Needs a memory context.
-pub unsafe fn tbm_create(bytes: usize) -> *mut pg_sys::TIDBitmap {
-    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
-    let bytes = bytes as core::ffi::c_long;
-    // SAFETY: not shared with other processes.
-    unsafe { pg_sys::tbm_create(bytes, std::ptr::null_mut()) }
 }
