@@ -46,22 +46,29 @@ pub unsafe fn holds_exclusive_lock(relid: pg_sys::Oid) -> bool {
     }
 }
 
-/// Whether somebody waits for a lock on a relation that ends its use by others.
+/// Whether somebody waits for a lock on one of these relations that ends its use by others. A look at
+/// all locks of the server, so not one for every moment.
+///
+/// No cheaper way holds in all versions: LockHasWaitersRelation does not know locks taken by the fast
+/// path, and since 18 a process that already holds a lock is let in before those who wait for it.
 ///
 /// # Safety
-/// Inside a transaction that holds an AccessShareLock on the relation.
-pub unsafe fn is_wanted(relation: pg_sys::Oid) -> bool {
-    // A lock that conflicts with the wanted ones, and that is not had while somebody is in line for
-    // one. It goes together with those that let others read: CREATE INDEX is no reason to stop.
-    // (LockHasWaitersRelation does not know locks taken by the fast path.)
-    let mode = pg_sys::RowShareLock as i32;
-    // SAFETY: by contract; the lock is given back.
+/// Inside a transaction.
+pub unsafe fn is_wanted(relations: [pg_sys::Oid; 2]) -> bool {
+    // SAFETY: a palloc'd copy of the lock table, freed here.
     unsafe {
-        let free = pg_sys::ConditionalLockRelationOid(relation, mode);
-        if free {
-            pg_sys::UnlockRelationOid(relation, mode);
-        }
-        !free
+        let data = pg_sys::GetLockStatusData();
+        let locks = std::slice::from_raw_parts((*data).locks, (*data).nelements as usize);
+        let wanted = locks.iter().any(|lock| {
+            let tag = &lock.locktag;
+            lock.waitLockMode == pg_sys::AccessExclusiveLock as i32
+                && tag.locktag_type == pg_sys::LockTagType::LOCKTAG_RELATION as u8
+                && tag.locktag_field1 == pg_sys::MyDatabaseId.to_u32()
+                && relations.iter().any(|relation| tag.locktag_field2 == relation.to_u32())
+        });
+        pg_sys::pfree((*data).locks.cast());
+        pg_sys::pfree(data.cast());
+        wanted
     }
 }
 

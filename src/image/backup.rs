@@ -332,8 +332,7 @@ impl Waiters {
         self.looked = Instant::now();
         // SAFETY: open relations.
         let waiting = unsafe {
-            compat::is_wanted((*self.index).rd_id)
-                || compat::is_wanted((*(*self.index).rd_index).indrelid)
+            compat::is_wanted([(*self.index).rd_id, (*(*self.index).rd_index).indrelid])
                 || compat::database_is_wanted()
         };
         if waiting {
