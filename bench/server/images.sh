@@ -16,8 +16,9 @@ workers() { sql "ALTER SYSTEM SET nitro.backup_workers = $1; SELECT pg_reload_co
 image() { sql "SELECT $1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_$2'"; }
 # An image without a change before it would be a new manifest only.
 touch_table() { sql "INSERT INTO t VALUES ($rows + 1, -1, '', gen_random_uuid()); DELETE FROM t WHERE id > $rows"; }
-# Returns when the images that belong to it are made, too.
+# Returns when the images that belong to it are made, too; with WAL before it, they are not those of before.
 checkpoint() {
+    touch_table
     sql "CHECKPOINT"
     wait_until "SELECT count(image_lsn) = ${#types[@]} AND min(image_lsn) >= (SELECT redo_lsn FROM pg_control_checkpoint()) FROM pg_stat_nitro_indexes"
     wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
