@@ -22,6 +22,10 @@ use crate::{compat, shmem};
 /// Most threads at work in one server: each has a process slot of its own in the engine's area.
 pub const MAX_THREADS: u32 = 64;
 
+/// "Nice" value of threads that nobody waits for.
+#[cfg(target_os = "linux")]
+const BACKGROUND: libc::c_int = 10;
+
 static STOP: AtomicBool = AtomicBool::new(false);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// Slots of this process' threads.
@@ -80,6 +84,15 @@ fn without_signals<T>(work: impl FnOnce() -> T) -> T {
         let result = work();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
         result
+    }
+}
+
+/// Lets everybody else on the machine go first, until the thread ends.
+pub fn yield_to_others() {
+    // SAFETY: changes the priority of the calling thread; on Linux 0 is the thread, not its process.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        libc::setpriority(libc::PRIO_PROCESS, 0, BACKGROUND);
     }
 }
 

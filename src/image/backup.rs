@@ -270,7 +270,11 @@ unsafe fn write_shards(
             shards.count(),
             shards.count(),
             Wait::ImageWrite,
-            |process, i| job.write(process, &Memcmp, &shards.get(i), || !threads::stopped()),
+            |process, i| {
+                // The server's clients do not wait for images.
+                threads::yield_to_others();
+                job.write(process, &Memcmp, &shards.get(i), || !threads::stopped())
+            },
             || waiters.give_way(),
         )
     } else {
