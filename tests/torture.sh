@@ -75,11 +75,12 @@ maintenance() { # SEED
         (at "$place"; impatient "${statements[@]/#/-c}") || sleep 0.1
     done > "$NITRO_TMP/maintenance.out"
 }
-# Images are begun all the time, in one database or by the keeper in both.
+# Images are begun all the time, in one database or by the keeper in both; not before the end, so that much happens
+# after the last of them.
 images() { # SEED
     local statement
     RANDOM=$1
-    while [ -f "$NITRO_TMP/go" ]; do
+    while [ -f "$NITRO_TMP/imaging" ]; do
         random 2; statement="SELECT nitro_backup()"
         [ "$REPLY" = 0 ] || statement=CHECKPOINT
         random ${#tables[@]}
@@ -202,7 +203,7 @@ tidy() {
 
 at one:public
 for ((round = 1; round < 5 || SECONDS < duration; round++)); do
-    touch "$NITRO_TMP/go"
+    touch "$NITRO_TMP"/{go,imaging}
     rm -f "$NITRO_TMP"/{writer,straddler}.*
     seed=$(((NITRO_SEED * 100 + round) * 10))
     for i in "${!tables[@]}"; do
@@ -216,14 +217,18 @@ for ((round = 1; round < 5 || SECONDS < duration; round++)); do
     images $(((NITRO_SEED + round * 13) % 32768)) &
     some_answers 2
     random 2000; sleep "$((REPLY / 1000)).$(printf %03d $((REPLY % 1000)))"
+    rm "$NITRO_TMP/imaging"
+    # What VACUUM frees is used again before the end.
+    everywhere impatient -c "VACUUM (INDEX_CLEANUP on) d" >> "$NITRO_TMP/vacuum.out" || true
+    random 1000; sleep "0.$(printf %03d "$REPLY")"
     case $round in
-        1) sql "SELECT nitro_backup()" > /dev/null; end="kill -9 of all"; crash ;;
+        1) end="kill -9 of all"; crash ;;
         2) end="clean stop, no images"; stop; rm -r "$(data)/pg_nitro" ;;
         *) end_somehow ;;
     esac
     rm "$NITRO_TMP/go"
     wait
-    check_errors "$NITRO_TMP"/{writer,straddler}.*.out "$NITRO_TMP"/{maintenance,images}.out
+    check_errors "$NITRO_TMP"/{writer,straddler}.*.out "$NITRO_TMP"/{maintenance,images,vacuum}.out
     if [ ! -f "$(data)/postmaster.pid" ]; then
         [ $round -lt 3 ] || meanwhile
         start
