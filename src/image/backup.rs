@@ -261,7 +261,7 @@ unsafe fn write_shards(
     let process = shmem::process();
     let shards = Shards::cut(engine);
     let job = Job { engine, sn, draft, image: &handle.entry.image, pace: Pace::new() };
-    let mut waiters = Waiters::new(index);
+    let mut waiters = Waiters::new(index, &handle.entry.image);
     // What the catalogue was read with.
     // SAFETY: between two accesses to the catalogue.
     unsafe { pg_sys::InvalidateCatalogSnapshot() };
@@ -319,14 +319,15 @@ impl OwnSnapshot {
 }
 
 /// Somebody who waits for an exclusive lock on the index or its table does not wait for the image.
-struct Waiters {
+struct Waiters<'a> {
     index: Relation,
+    image: &'a ImageState,
     looked: Instant,
 }
 
-impl Waiters {
-    fn new(index: Relation) -> Waiters {
-        Waiters { index, looked: Instant::now() }
+impl Waiters<'_> {
+    fn new(index: Relation, image: &ImageState) -> Waiters<'_> {
+        Waiters { index, image, looked: Instant::now() }
     }
 
     fn give_way(&mut self) {
@@ -340,6 +341,8 @@ impl Waiters {
                 || compat::database_is_wanted()
         };
         if waiting {
+            // The background worker tries again when the other one is done.
+            self.image.wanted.store(1, Relaxed);
             Failure::new(
                 PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
                 // SAFETY: open relation.
