@@ -19,7 +19,7 @@ use pgrx::prelude::*;
 
 use crate::compat::Locator;
 use crate::error::Failure;
-use crate::image::ImageState;
+use crate::image::{ImageState, UNKNOWN};
 
 /// What an index in memory is good for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -376,6 +376,8 @@ impl Entry {
     pub fn begin_building(&self, index: Index) {
         self.root.store(index.root(), Relaxed);
         self.next_block.store(0, Relaxed);
+        // Whatever image there is, it is not of what this engine index will count.
+        self.image.operations.store(UNKNOWN, Relaxed);
         self.state.store(State::Building as u32, SeqCst);
         fence(SeqCst);
     }

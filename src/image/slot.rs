@@ -118,11 +118,17 @@ pub unsafe fn ensure() -> bool {
         Ok(()) => true,
         // Another process was faster, or all slots are in use.
         Err(e) => {
+            // First of all: a background worker that goes on after an ERROR would keep the slot.
+            release_after_error();
+            let there = find() == Found::Valid;
+            if !there {
+                // Somebody else's slot of this name would be taken for ours.
+                let _ = std::fs::remove_file(OURS);
+            }
             if attempt::is_transient(&e) {
                 e.rethrow();
             }
-            release_after_error();
-            find() == Found::Valid
+            there
         }
     }
 }
