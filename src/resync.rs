@@ -237,8 +237,8 @@ unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed
     if !image::exist(entry) {
         return false;
     }
-    // SAFETY: open relations, under the build lock. An ERROR while loading leaves LOADING behind,
-    // which is no more than a name for UNBUILT; the memory goes with `Unfinished`.
+    // SAFETY: open relations, under the build lock. An ERROR while loading goes back to UNBUILT by the
+    // caller's claim, and the memory goes with `Unfinished`; from CATCHING UP on the next one goes on.
     unsafe {
         // Nobody writes an image of an index that is not READY: what is half-written is an orphan.
         let _ = image::store().sweep(entry.database(), entry.incarnation(), None);

@@ -166,6 +166,11 @@ fn load_images(here: u32, feed: &mut Feed) {
         // process is creating has no image yet, but may have a folder: its entry is known.
         let in_use = || shmem::directory().knows(here, incarnation);
         if asked && !found && !in_use() {
+            for damage in store.images(here, incarnation).into_iter().filter_map(Result::err) {
+                pgrx::log!(
+                    "nitro image below pg_nitro/{here}/{incarnation:032x} is not used: {damage}"
+                );
+            }
             let _ = store.discard(here, incarnation);
         }
     }

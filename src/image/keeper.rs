@@ -50,10 +50,10 @@ pub fn register() {
         .load();
 }
 
-/// Marks all indexes for a new image, of one database or of all.
-pub fn want_images(database: Option<u32>) {
+/// Marks all indexes for a new image.
+fn want_images() {
     shmem::directory().for_each(|entry| {
-        if entry.state() == State::Ready && database.is_none_or(|d| d == entry.database()) {
+        if entry.state() == State::Ready {
             entry.image.wanted.store(1, Relaxed);
         }
     });
@@ -160,7 +160,7 @@ impl Keeper {
             self.slot = None;
             remove_orphans();
             if guc::BACKUP.get() {
-                want_images(None);
+                want_images();
             }
             // Images of indexes that were dropped are removed by a worker.
             self.waiting.extend(with_unknown_images());

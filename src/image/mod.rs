@@ -34,14 +34,10 @@ pub fn store() -> Store<RealDisk> {
     Store::new(RealDisk, "pg_nitro")
 }
 
-/// The readable manifests of an index, newest first; the log says what is not readable.
+/// The readable manifests of an index, newest first. What is not readable is reported by who would load
+/// it: this is asked every few seconds.
 pub fn manifests(database: u32, incarnation: Incarnation) -> Vec<Manifest> {
-    let log = |damage| {
-        pgrx::log!(
-            "nitro image below pg_nitro/{database}/{incarnation:032x} is not used: {damage}"
-        );
-    };
-    store().images(database, incarnation).into_iter().filter_map(|m| m.map_err(log).ok()).collect()
+    store().images(database, incarnation).into_iter().filter_map(Result::ok).collect()
 }
 
 /// Whether an index has images on disk that have not been found unusable.
