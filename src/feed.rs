@@ -344,14 +344,7 @@ pub unsafe fn newer_pages(
         let strategy = pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
         for block in 0..blocks {
             pgrx::check_for_interrupts!();
-            let buffer = pg_sys::ReadBufferExtended(
-                heap,
-                pg_sys::ForkNumber::MAIN_FORKNUM,
-                block,
-                pg_sys::ReadBufferMode::RBM_NORMAL,
-                strategy,
-            );
-            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+            let buffer = compat::read_shared(heap, block, strategy);
             let lsn = compat::page_lsn(buffer);
             pg_sys::UnlockReleaseBuffer(buffer);
             let unknown = lsn == 0 && guc::BREAK.get() != Mechanism::NewPages;

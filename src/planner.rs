@@ -176,7 +176,7 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
         }
         let mut feed = Feed::new(handle.entry.database());
         let outcome = attempt::subtransaction(|| {
-            resync::bring_up(index, handle, &mut feed, resync::From::Image);
+            resync::bring_up(index, handle, &mut feed, resync::Origin::Image);
         });
         // A query that can do without the index does not fail for it.
         if let Err(error) = outcome {

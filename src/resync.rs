@@ -113,13 +113,13 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
         if pg_sys::IsInParallelMode() {
             not_here(index, "It cannot be built inside a parallel query.");
         }
-        bring_up(index, handle, &mut Feed::new(handle.entry.database()), From::Anything);
+        bring_up(index, handle, &mut Feed::new(handle.entry.database()), Origin::Anything);
     }
 }
 
 /// What an index may be brought up from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum Origin {
     /// Its image if there is one, else its table.
     Anything,
     /// Only an image.
@@ -131,7 +131,7 @@ pub enum From {
 ///
 /// # Safety
 /// As [`ensure_ready`], neither in recovery nor in parallel mode.
-pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, from: From) {
+pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) {
     // SAFETY: by contract; the heap of an open index exists.
     unsafe {
         let lock = BuildLock::take(index, pg_sys::ExclusiveLock);
@@ -144,7 +144,7 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, from: 
                 State::Unbuilt | State::Loading | State::Failed => load(heap, index, handle, feed),
                 State::Building | State::Ready => false,
             };
-            if !loaded && from == From::Anything {
+            if !loaded && origin == Origin::Anything {
                 build(heap, index, handle);
             }
             pg_sys::table_close(heap, pg_sys::NoLock as i32);

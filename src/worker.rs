@@ -94,7 +94,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
             unsafe {
                 with_index(relid, |_, index, handle| {
                     if std::ptr::eq(handle.entry, entry) {
-                        resync::bring_up(index, handle, &mut feed, resync::From::Anything);
+                        resync::bring_up(index, handle, &mut feed, resync::Origin::Anything);
                     }
                 });
             }
@@ -153,7 +153,7 @@ fn load_images(here: u32, feed: &mut Feed) {
                     with_index(relid, |_, index, handle| {
                         found |= handle.entry.incarnation() == incarnation;
                         if found && handle.entry.state() != State::Ready {
-                            resync::bring_up(index, handle, feed, resync::From::Image);
+                            resync::bring_up(index, handle, feed, resync::Origin::Image);
                         }
                     });
                 }
@@ -233,7 +233,7 @@ pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
             true
         }))
         .catch_others(|error| {
-            pgrx::log!("nitro builder could not {what}: {}", attempt::message(&error));
+            pgrx::log!("nitro could not {what}: {}", attempt::message(&error));
             false
         })
         .execute();

@@ -8,7 +8,8 @@
 //! - an image that could still be loaded is loaded first, by the background worker, or forgotten for
 //!   the rest of this server life: no entry comes back from it. (After a restart the TIDs that are
 //!   recycled now have WAL records that the image's catch-up sees.)
-//! - it waits for every TID token taken before the end of its walk, whatever it deleted.
+//! - it waits for every TID token for this index taken before the end of its walk, whatever it
+//!   deleted.
 //!
 //! Cancel or ERROR at any point leaves a superset of the live entries, and VACUUM does not go on to
 //! recycle TIDs.

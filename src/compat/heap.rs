@@ -77,3 +77,27 @@ pub unsafe fn tbm_create(bytes: usize) -> *mut pg_sys::TIDBitmap {
     // SAFETY: not shared with other processes.
     unsafe { pg_sys::tbm_create(bytes, std::ptr::null_mut()) }
 }
+
+/// Reads a block of a table and takes its share lock; `UnlockReleaseBuffer` ends both, and so does an
+/// ERROR.
+///
+/// # Safety
+/// `heap` must be an open relation with that block; `strategy` a buffer strategy or null.
+pub unsafe fn read_shared(
+    heap: pg_sys::Relation,
+    block: pg_sys::BlockNumber,
+    strategy: pg_sys::BufferAccessStrategy,
+) -> pg_sys::Buffer {
+    // SAFETY: by contract.
+    unsafe {
+        let buffer = pg_sys::ReadBufferExtended(
+            heap,
+            pg_sys::ForkNumber::MAIN_FORKNUM,
+            block,
+            pg_sys::ReadBufferMode::RBM_NORMAL,
+            strategy,
+        );
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        buffer
+    }
+}

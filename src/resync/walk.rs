@@ -25,15 +25,8 @@ pub unsafe fn chains(
 ) {
     // SAFETY: the buffer is pinned and share-locked while its items are read; an ERROR releases both.
     unsafe {
-        let buffer = pg_sys::ReadBufferExtended(
-            heap,
-            pg_sys::ForkNumber::MAIN_FORKNUM,
-            block,
-            pg_sys::ReadBufferMode::RBM_NORMAL,
-            strategy,
-        );
         let horizon = pg_sys::GetOldestNonRemovableTransactionId(heap);
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        let buffer = compat::read_shared(heap, block, strategy);
         let page = pg_sys::BufferGetPage(buffer);
         for root in 1..=pg_sys::PageGetMaxOffsetNumber(page) {
             out.extend(last_of_chain(heap, buffer, page, block, root, horizon));
