@@ -155,18 +155,28 @@ pub(super) unsafe fn column(
         };
         let comparator =
             matches!(codec, Codec::Raw(_)).then(|| Comparator::new(compare, collation, context()));
-        let align = match (*cache).typalign as u8 {
-            pg_sys::TYPALIGN_CHAR => 1,
-            pg_sys::TYPALIGN_SHORT => 2,
-            pg_sys::TYPALIGN_INT => 4,
-            _ => 8,
-        };
         let column = Column { typid: element, collation, codec, comparator, ..json };
-        (column, Source::Array(Shape { compare, ordered, length, by_value, align }))
+        (column, Source::Array(Shape::new(&*cache, ordered)))
     }
 }
 
 impl Shape {
+    /// The shape of elements whose type is in the type cache with its comparison function.
+    fn new(element: &pg_sys::TypeCacheEntry, ordered: bool) -> Shape {
+        Shape {
+            compare: element.cmp_proc,
+            ordered,
+            length: element.typlen,
+            by_value: element.typbyval,
+            align: match element.typalign as u8 {
+                pg_sys::TYPALIGN_CHAR => 1,
+                pg_sys::TYPALIGN_SHORT => 2,
+                pg_sys::TYPALIGN_INT => 4,
+                _ => 8,
+            },
+        }
+    }
+
     /// The shape of an array type's elements, for a function that has an array and no index.
     ///
     /// # Safety
@@ -175,20 +185,7 @@ impl Shape {
         // SAFETY: catalogue access by contract; entries of the type cache are never freed.
         unsafe {
             let cache = pg_sys::lookup_type_cache(element, pg_sys::TYPECACHE_CMP_PROC_FINFO as i32);
-            let align = match (*cache).typalign as u8 {
-                pg_sys::TYPALIGN_CHAR => 1,
-                pg_sys::TYPALIGN_SHORT => 2,
-                pg_sys::TYPALIGN_INT => 4,
-                _ => 8,
-            };
-            let shape = Shape {
-                compare: (*cache).cmp_proc,
-                ordered: true,
-                length: (*cache).typlen,
-                by_value: (*cache).typbyval,
-                align,
-            };
-            (shape, cache)
+            (Shape::new(&*cache, true), cache)
         }
     }
 
