@@ -273,7 +273,7 @@ damage() {
             shard_cut) truncate -s -7 "$f/shard-1" ;;
             both_cut) truncate -s -7 "$f/shard-1" "$old/shard-0" ;;
             shard_longer) echo more >> "$f/shard-0" ;;
-            shard_bits) printf 'damage' | dd of="$f/shard-1" bs=1 seek=5000 conv=notrunc status=none ;;
+            shard_bits) printf 'damage' | dd of="$f/shard-1" bs=1 seek=$(($(stat -c %s "$f/shard-1") / 2)) conv=notrunc status=none ;;
             shard_missing) rm "$f/shard-0" ;;
             shard_swapped) mv "$f/shard-0" "$f/x"; mv "$f/shard-1" "$f/shard-0"; mv "$f/x" "$f/shard-1" ;;
             shard_old) cp "$old/shard-1" "$f/shard-1" ;;
