@@ -15,7 +15,7 @@ pub static BACKUP: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Threads that write or read one image.
 pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 /// Most MB per second that images are written with; 0 = no limit.
-pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(0);
+pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(16);
 /// Whether a replication slot keeps the WAL that images need.
 pub static USE_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Most MB of WAL that the slot keeps.
@@ -145,12 +145,12 @@ fn register_images() {
     GucRegistry::define_int_guc(
         c"nitro.backup_rate",
         c"Largest rate in megabytes per second at which images are written.",
-        c"0 means no limit.",
+        c"It leaves the server's clients processors and disk. 0 means no limit. The images of a stopping server have none.",
         &BACKUP_RATE,
         0,
         1_000_000,
-        GucContext::Sighup,
-        GucFlags::default(),
+        GucContext::Userset,
+        GucFlags::UNIT_MB,
     );
     GucRegistry::define_bool_guc(
         c"nitro.use_slot",

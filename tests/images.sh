@@ -424,7 +424,7 @@ while_loading() {
 
 progress() {
     note "the progress of a slow backup"
-    setting nitro.backup_rate 1
+    setting nitro.backup_rate 1MB
     slow_table p
     sql "CREATE INDEX p_nitro ON p USING nitro (s COLLATE \"C\")"
     wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE index_relid = 'p_nitro'::regclass AND relid = 'p'::regclass AND command = 'backup'
@@ -444,7 +444,7 @@ progress() {
 
 gives_way() {
     note "who wants the table does not wait for a slow backup"
-    setting nitro.backup_rate 1
+    setting nitro.backup_rate 1MB
     sql "INSERT INTO p SELECT i, md5(i::text) || md5((i + 1)::text) FROM generate_series(100001, 130000) i"
     local from what n=0
     in_backup() { wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE command = 'backup' AND entries_done > 0"; }

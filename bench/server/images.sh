@@ -36,7 +36,7 @@ loaded() {
 }
 
 # Unlike the other measures of the server these wait for the disk.
-new_server -c "fsync = on" -c "synchronous_commit = on" -c "checkpoint_timeout = 1h"
+new_server -c "fsync = on" -c "synchronous_commit = on" -c "checkpoint_timeout = 1h" -c "nitro.backup_rate = 0"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 step "$rows rows (ROWS)"
 sql "CREATE TABLE t (id bigint NOT NULL, int8 bigint NOT NULL, text text NOT NULL, uuid uuid NOT NULL) WITH (fillfactor = 90)"
@@ -121,7 +121,8 @@ pgbench_round() {
     local kind=$1 backups=$2 pid; shift 2
     if [ "$backups" = with ]; then
         touch "$NITRO_TMP/go"
-        (while [ -f "$NITRO_TMP/go" ]; do sql "SELECT nitro_backup('t_int8')" > /dev/null; echo; done >> "$NITRO_TMP/backups") & pid=$!
+        # At the rate of every server that does not choose another one.
+        (while [ -f "$NITRO_TMP/go" ]; do sql "SET nitro.backup_rate = '16MB'; SELECT nitro_backup('t_int8')" > /dev/null; echo; done >> "$NITRO_TMP/backups") & pid=$!
     fi
     rm -f "$NITRO_TMP"/pgbench_log.*
     (cd "$NITRO_TMP" && "$NITRO_BIN/pgbench" -p "$(port)" -n -M prepared -c 4 -j 1 -T "$seconds" -l -f pgbench.sql "$@" > pgbench.out 2>&1) ||

@@ -172,7 +172,7 @@ pub unsafe fn back_up_at_exit(
     };
     make(entry, prototype, |engine, sn, draft| {
         let shards = Shards::cut(engine);
-        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new() };
+        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new(0) };
         let write = |process: &Process, i: usize| {
             job.write(process, &Memcmp, &shards.get(i), || !threads::stopped() && go_on())
         };
@@ -260,7 +260,8 @@ unsafe fn write_shards(
 ) -> Result<Vec<ShardSummary>, String> {
     let process = shmem::process();
     let shards = Shards::cut(engine);
-    let job = Job { engine, sn, draft, image: &handle.entry.image, pace: Pace::new() };
+    let pace = Pace::new(guc::BACKUP_RATE.get());
+    let job = Job { engine, sn, draft, image: &handle.entry.image, pace };
     let mut waiters = Waiters::new(index, &handle.entry.image);
     // What the catalogue was read with.
     // SAFETY: between two accesses to the catalogue.
@@ -427,7 +428,7 @@ impl Job<'_> {
     }
 }
 
-/// Keeps all threads together below `nitro.backup_rate`.
+/// Keeps all threads together below a rate.
 struct Pace {
     began: Instant,
     bytes: AtomicU64,
@@ -436,8 +437,9 @@ struct Pace {
 }
 
 impl Pace {
-    fn new() -> Pace {
-        let rate = guc::BACKUP_RATE.get() as u64 * 1024 * 1024;
+    /// Of so many megabytes per second; see the field.
+    fn new(megabytes: i32) -> Pace {
+        let rate = megabytes as u64 * 1024 * 1024;
         Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate }
     }
 
