@@ -2,16 +2,13 @@
 # Schedules that break naive images: what is written while an image is made, what is recycled while none is
 # loaded, WAL that is not there, histories that fork. Each asserts that it got where it wanted.
 #
-# Most have a switch (nitro.debug_break) that takes one mechanism away: the same schedule must then end in wrong
-# answers, which shows that it would notice.
+# Most have a switch (nitro.debug_break) that takes one mechanism away: the same schedule must then go wrong, which
+# shows that it would notice. Those that need no image (F11, F12, F13) are in schedules.sh. Insert-if-absent (F7) has
+# none: it is inside the engine, which knows no settings; the engine's own tests (snapshot_tests.rs) fail without it.
 #
 # The server has no place for workers, so images are made and loaded exactly when a statement says so; an
 # advisory lock taken by an index expression stops a process exactly there. What remains to chance (which
 # instruction of a backup another process meets) is left to the storm at the end.
-#
-# Without a switch: insert-if-absent (F7). It is part of the engine, which knows no settings; the engine's own tests
-# (snapshot_tests.rs, concurrent.rs) fail without it. Switches of F11, F12 and F13 that need no image are in
-# schedules.sh.
 #
 # Not tested here:
 # - the order inside a backup (F5: LSN, term, writers) beyond what a stopped writer can see: there is no point
