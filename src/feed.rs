@@ -363,7 +363,9 @@ pub fn flushed_end() -> XLogRecPtr {
     // recovery.
     unsafe {
         let end = pg_sys::GetXLogInsertRecPtr();
-        flush(end);
+        if guc::BREAK.get() != Mechanism::Flush {
+            flush(end);
+        }
         end
     }
 }

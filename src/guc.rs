@@ -62,6 +62,27 @@ pub enum Mechanism {
     /// Images of any state, history and definition of an index are taken (D4).
     #[name = c"manifest"]
     Manifest,
+    /// The first member of a HOT chain that is not dead gives the key, not the last.
+    #[name = c"chains"]
+    Chains,
+    /// Images of incomplete indexes are made (D3).
+    #[name = c"half_images"]
+    HalfImages,
+    /// The WAL is read as far as it happens to be flushed (D5).
+    #[name = c"flush"]
+    Flush,
+    /// A walk that was interrupted begins anew.
+    #[name = c"progress"]
+    Progress,
+    /// A query fails if an image that it can do without cannot be loaded (D7).
+    #[name = c"failures"]
+    Failures,
+    /// Whoever waits for a walk does so where the deadlock detector cannot see it (D7).
+    #[name = c"deadlocks"]
+    Deadlocks,
+    /// Index code runs as its caller (D7).
+    #[name = c"owner"]
+    Owner,
 }
 
 /// Defines the settings and reserves the prefix. A library that is loaded later than at server start

@@ -7,6 +7,7 @@
 use pgrx::pg_sys::{self, Oid, Relation};
 
 use crate::compat;
+use crate::guc::{self, Mechanism};
 
 /// The caller's identity, to return to. An ERROR returns to it by aborting the (sub)transaction.
 pub struct AsOwner {
@@ -26,10 +27,12 @@ impl AsOwner {
         unsafe {
             let (mut user, mut security) = (pg_sys::InvalidOid, 0);
             pg_sys::GetUserIdAndSecContext(&mut user, &mut security);
-            pg_sys::SetUserIdAndSecContext(
-                (*(*heap).rd_rel).relowner,
-                security | pg_sys::SECURITY_RESTRICTED_OPERATION as i32,
-            );
+            if guc::BREAK.get() != Mechanism::Owner {
+                pg_sys::SetUserIdAndSecContext(
+                    (*(*heap).rd_rel).relowner,
+                    security | pg_sys::SECURITY_RESTRICTED_OPERATION as i32,
+                );
+            }
             let guc_level = pg_sys::NewGUCNestLevel();
             compat::restrict_search_path();
             AsOwner { user, security, guc_level }

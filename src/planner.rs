@@ -24,7 +24,7 @@ use pgrx::prelude::*;
 
 use crate::directory::State;
 use crate::feed::Feed;
-use crate::guc::{self, WhenLoading};
+use crate::guc::{self, Mechanism, WhenLoading};
 use crate::handle::Handle;
 use crate::key::Source;
 use crate::{am, any, attempt, catalog, image, key, resync, shmem, worker};
@@ -182,7 +182,9 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
         if let Err(error) = outcome {
             use PgSqlErrorCode::*;
             let ends = [ERRCODE_QUERY_CANCELED, ERRCODE_ADMIN_SHUTDOWN, ERRCODE_CRASH_SHUTDOWN];
-            if ends.into_iter().any(|code| attempt::is(&error, code)) {
+            if ends.into_iter().any(|code| attempt::is(&error, code))
+                || guc::BREAK.get() == Mechanism::Failures
+            {
                 error.rethrow();
             }
             pgrx::log!("a query is planned without its nitro index: {}", attempt::message(&error));

@@ -134,6 +134,9 @@ pub enum Origin {
 pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) {
     // SAFETY: by contract; the heap of an open index exists.
     unsafe {
+        if guc::BREAK.get() == Mechanism::Deadlocks {
+            wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
+        }
         let lock = BuildLock::take(index, pg_sys::ExclusiveLock);
         if handle.entry.state() != State::Ready {
             let heap_oid = (*(*index).rd_index).indrelid;
@@ -362,6 +365,9 @@ unsafe fn walk_heap<O: KeyOrder>(
             Some(touched) => touched.next(block).filter(|&block| block < blocks),
         };
         let mut next = handle.entry.next_block.load(Relaxed);
+        if guc::BREAK.get() == Mechanism::Progress {
+            next = 0;
+        }
         if at_or_after(next).is_none() {
             return;
         }

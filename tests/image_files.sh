@@ -10,8 +10,6 @@
 #   edit_manifest FOLDER SED    changes a manifest and gives it a right checksum
 #   came_from INDEX FROM_LINE   "image" or "table": how it was brought up, by the log from there on
 #   wrong TABLE 'QUERY'...      the answers must be wrong, or the index damaged
-#   setting NAME VALUE          by ALTER SYSTEM, without a restart
-#   run FUNCTION [ARGUMENT]...  a schedule; SCHEDULE=word runs only those that have it in their line
 
 imaged() {
     local i
@@ -57,8 +55,3 @@ wrong() {
     if why=$( (trap - EXIT; verified "$1"; same_answers "$@") 2>&1); then fail "right answers of $1, although a mechanism is off"; fi
     [[ $why =~ "another answer by"|"is damaged" ]] || fail "another failure than expected: $why"
 }
-setting() {
-    sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
-    wait_until "SELECT current_setting('$1') = '$2'"
-}
-run() { [[ "$*" != *${SCHEDULE:-}* ]] || "$@"; }

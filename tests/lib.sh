@@ -15,6 +15,9 @@
 #   sql_fails 'STATEMENT'           run, must fail; prints SQLSTATE and message
 #   session NAME | tell NAME 'STATEMENT' | answer NAME | ask NAME 'STATEMENT' | end NAME
 #                                   long-lived connections: ask = tell, then wait for the answer
+#   setting NAME VALUE              by ALTER SYSTEM, without a restart
+#   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again
+#   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   wait_until 'SELECT bool'        poll, at most 60 s
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
@@ -100,6 +103,12 @@ wait_until() {
     done
     fail "still not true after a minute: $*"
 }
+setting() {
+    sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
+    wait_until "SELECT current_setting('$1') = '$2'"
+}
+mechanism() { setting nitro.debug_break "$1"; }
+run() { [[ "$*" != *${SCHEDULE:-}* ]] || "$@"; }
 assert_eq() { [ "$2" = "$3" ] || fail "$1: got"$'\n'"$2"$'\n'"instead of"$'\n'"$3"; }
 
 # --- long-lived sessions -----------------------------------------------------------------------------

@@ -338,57 +338,105 @@ deadlock_is_seen() {
     end writer; end full; end builder
 }
 
-deadlock_is_reported() {
-    note "builder behind a lock of a transaction that waits for the builder"
+progress_is_kept() { # MECHANISM
+    note "statements that end long before a rebuild would (F11; off: $1)"
+    # Two rounds of blocks are done in the time of a statement, of the four that there are.
+    sql "CREATE TABLE f11p (i int, pad text) WITH (fillfactor = 10); INSERT INTO f11p SELECT i, repeat('x', 500) FROM generate_series(1, 256) i"
+    sql "CREATE FUNCTION slow(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'; CREATE INDEX f11p_nitro ON f11p USING nitro (slow(i))"
+    sql "CREATE OR REPLACE FUNCTION slow(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i % 64 = 1 THEN PERFORM pg_sleep(0.2); END IF; RETURN i; END'"
+    mechanism "$1"; unbuild
+    local tries=0 most=20
+    [ "$1" = none ] || most=3
+    until "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "SET statement_timeout = '600ms'" -c "SELECT nitro_verify('f11p_nitro')" > "$NITRO_TMP/out" 2>&1; do
+        grep -q "statement timeout" "$NITRO_TMP/out" || fail "$(cat "$NITRO_TMP/out")"
+        tries=$((tries + 1))
+        [ "$tries" -lt "$most" ] || break
+    done
+    if [ "$1" = none ]; then
+        [ "$tries" -gt 0 ] || fail "a whole rebuild in one statement"
+        assert_eq "state after $tries attempts" "$(state f11p_nitro)" ready
+    else
+        assert_eq "attempts" "$tries" "$most"
+    fi
+    mechanism none
+    sql "DROP TABLE f11p; DROP FUNCTION slow"
+}
+
+deadlock_is_reported() { # MECHANISM
+    note "builder behind a lock of a transaction that waits for the builder (F12; off: $1)"
+    mechanism "$1"
     sql "CREATE TABLE f12_other (f int); INSERT INTO f12_other VALUES (1); CREATE TABLE f12b (i int); INSERT INTO f12b SELECT generate_series(1, 50)"
     sql "CREATE FUNCTION reads_other(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i * (SELECT f FROM public.f12_other); END'"
     sql "CREATE INDEX f12b_nitro ON f12b USING nitro (reads_other(i))"
     unbuild
     session writer; session builder
+    local writer_pid; writer_pid=$(pid writer)
     ask writer "BEGIN; LOCK TABLE f12_other" > /dev/null
     tell builder "SELECT nitro_verify('f12b_nitro')"
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 'f12_other'::regclass"
     tell writer "SELECT nitro_verify('f12b_nitro')"
-    local first second
+    local first second told=1
+    if [ "$1" != none ]; then
+        # Six times deadlock_timeout.
+        sleep 1.2
+        assert_eq "both wait" "$(sql "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%nitro_verify(''f12b_nitro'')%' AND pid <> pg_backend_pid()")" 2
+        sql "SELECT pg_cancel_backend($writer_pid)" > /dev/null
+        told=0
+    fi
     first=$(answer writer)
     ask writer "ROLLBACK" > /dev/null
     second=$(answer builder)
-    [ "$(grep -c 'deadlock detected' <<< "$first$second")" = 1 ] || fail "writer: $first; builder: $second"
+    [ "$(grep -c 'deadlock detected' <<< "$first$second")" = $told ] || fail "writer: $first; builder: $second"
     verified f12b
     end writer; end builder
+    mechanism none
+    sql "DROP TABLE f12b, f12_other; DROP FUNCTION reads_other"
 }
 
 runs_as_owner() {
-    note "index code of another role, triggered by a superuser"
+    note "index code of another role, triggered by a superuser (F13)"
     sql "CREATE ROLE alice LOGIN; CREATE SCHEMA a AUTHORIZATION alice"
     sql "SET ROLE alice; CREATE TABLE a.t (i int); INSERT INTO a.t SELECT generate_series(1, 10)"
+    # What an immutable function may not do is done by one that it calls.
+    sql "CREATE FUNCTION a.deeds() RETURNS void LANGUAGE plpgsql AS \$\$
+         BEGIN
+           BEGIN CREATE TEMP TABLE inside (i int); DROP TABLE inside; RAISE LOG 'spy: not restricted';
+           EXCEPTION WHEN insufficient_privilege THEN NULL; WHEN OTHERS THEN RAISE LOG 'spy: %', SQLERRM; END;
+           BEGIN EXECUTE 'ALTER ROLE alice SUPERUSER'; RAISE LOG 'spy: escalated';
+           EXCEPTION WHEN insufficient_privilege THEN NULL; WHEN OTHERS THEN RAISE LOG 'spy: %', SQLERRM; END;
+           BEGIN EXECUTE 'SET ROLE postgres'; RAISE LOG 'spy: escalated';
+           EXCEPTION WHEN insufficient_privilege THEN NULL; WHEN OTHERS THEN RAISE LOG 'spy: %', SQLERRM; END;
+         END \$\$; ALTER FUNCTION a.deeds OWNER TO alice"
     sql "CREATE FUNCTION a.spy(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
          BEGIN
            IF i = 1 THEN
              RAISE LOG 'spy: user=% path=%', current_user, current_setting('search_path');
-             PERFORM set_config('work_mem', '77MB', false), set_config('search_path', 'a', false);
-             BEGIN CREATE TEMP TABLE inside (i int); RAISE LOG 'spy: not restricted';
-             EXCEPTION WHEN insufficient_privilege THEN NULL; WHEN OTHERS THEN RAISE LOG 'spy: %', SQLERRM; END;
-             BEGIN EXECUTE 'ALTER ROLE alice SUPERUSER'; RAISE LOG 'spy: escalated';
-             EXCEPTION WHEN OTHERS THEN NULL; END;
-             BEGIN EXECUTE 'SET ROLE postgres'; RAISE LOG 'spy: escalated';
-             EXCEPTION WHEN OTHERS THEN NULL; END;
+             PERFORM set_config('work_mem', '77MB', false), set_config('search_path', 'a', false), a.deeds();
            END IF;
            RETURN i;
          END \$\$; ALTER FUNCTION a.spy OWNER TO alice"
     sql "SET ROLE alice; CREATE INDEX t_nitro ON a.t USING nitro (a.spy(i)) WHERE a.spy(i) > 0"
     local from out who
-    for how in foreground worker failing; do
+    for how in foreground as_caller worker failing; do
         unbuild; from=$(log_end)
         case $how in
             foreground)
                 who='client backend'
                 out=$(sql "SET work_mem = '5MB'; SET search_path = public; SELECT nitro_verify('a.t_nitro', true); SHOW work_mem; SHOW search_path; SELECT current_user")
                 assert_eq "the superuser's session" "$out" $'10\n5MB\npublic\npostgres' ;;
+            as_caller)
+                mechanism owner
+                sql "SELECT nitro_verify('a.t_nitro')" > /dev/null
+                mechanism none
+                for out in user=postgres 'not restricted' escalated; do
+                    [ "$(logged "spy: $out" "$from")" -ge 1 ] || fail "the function did not run as its caller: $out"
+                done
+                sql "ALTER ROLE alice NOSUPERUSER"
+                continue ;;
             worker)
-                # The query evaluates the function with its own rights, as ever.
+                # Only planned: a query evaluates the function with its own rights, as ever.
                 who='nitro builder'
-                sql "SELECT * FROM a.t WHERE a.spy(i) = 3 AND a.spy(i) > 0" > /dev/null
+                sql "EXPLAIN SELECT * FROM a.t WHERE a.spy(i) = 3 AND a.spy(i) > 0" > /dev/null
                 built a.t_nitro ;;
             failing)
                 sql "INSERT INTO a.t VALUES (-5)"
@@ -414,7 +462,6 @@ runs_as_owner() {
     [[ $(sql_fails "SELECT nitro_verify('a.t_nitro')") == 42501* ]] || fail "anybody may make the owner's code run"
 }
 
-run() { [[ "$*" != *${SCHEDULE:-}* ]] || "$@"; }  # SCHEDULE=cursor: only those with that word
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 run dead_items_stay_out
 run vacuum_waits_for_walk
@@ -432,5 +479,6 @@ run vacuum_evaluates_nothing
 run parallel_query
 run poison_row
 run deadlock_is_seen
-run deadlock_is_reported
+for off in none progress; do run progress_is_kept $off; done
+for off in none deadlocks; do run deadlock_is_reported $off; done
 run runs_as_owner

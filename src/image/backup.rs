@@ -33,10 +33,11 @@ use pgrx::prelude::*;
 use super::{ImageState, slot};
 use crate::directory::{Entry, State};
 use crate::error::Failure;
+use crate::guc::{self, Mechanism};
 use crate::handle::{self, Handle};
 use crate::key::KeyRef;
 use crate::wait::{self, Wait};
-use crate::{am, compat, feed, guc, shmem, threads};
+use crate::{am, compat, feed, shmem, threads};
 
 /// Leaves that are worth a thread of their own.
 const LEAVES_PER_SHARD: u32 = 256;
@@ -112,7 +113,8 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if !(*form).indisvalid || !(*form).indisready {
             return Some("the index is not valid");
         }
-        (handle.entry.state() != State::Ready).then_some("the index is not in memory")
+        let half = handle.entry.state() != State::Ready;
+        (half && guc::BREAK.get() != Mechanism::HalfImages).then_some("the index is not in memory")
     }
 }
 

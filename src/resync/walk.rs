@@ -1,6 +1,7 @@
 //! Reading the HOT chains of one heap block.
 
 use crate::compat;
+use crate::guc::{self, Mechanism};
 use pgrx::pg_sys::{self, Buffer, HTSV_Result, HeapTupleData, OffsetNumber, Relation};
 
 /// A tuple that stands for a HOT chain.
@@ -77,7 +78,9 @@ unsafe fn last_of_chain(
                 break;
             }
             let state = pg_sys::HeapTupleSatisfiesVacuum(&mut tuple, horizon, buffer);
-            if state != HTSV_Result::HEAPTUPLE_DEAD {
+            if state != HTSV_Result::HEAPTUPLE_DEAD
+                && (last.is_none() || guc::BREAK.get() != Mechanism::Chains)
+            {
                 last = Some((tuple, state == HTSV_Result::HEAPTUPLE_LIVE));
             }
             if !is_hot_updated(header) {
