@@ -39,6 +39,9 @@ use crate::key::KeyRef;
 use crate::wait::{self, Wait};
 use crate::{am, compat, feed, shmem, threads};
 
+/// Pauses are not worth less.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
 /// Leaves that are worth a thread of their own.
 const LEAVES_PER_SHARD: u32 = 256;
 
@@ -406,7 +409,7 @@ impl Job<'_> {
         let mut out = self.draft.shard(shard.number as u32).map_err(explain)?;
         let mut cursor = Cursor::new(true);
         cursor.set_range(shard.lower, shard.upper, self.sn);
-        let mut bytes = 0;
+        let (mut written, mut taken) = (0, 0);
         loop {
             if !go_on() {
                 return Err("stopped".into());
@@ -419,18 +422,19 @@ impl Job<'_> {
                 out.push(cursor.key(i), cursor.tid(i)).map_err(explain)?;
             }
             self.image.done.fetch_add(n as u64, Relaxed);
-            let now = out.bytes_written();
-            if now > bytes {
-                self.image.bytes.fetch_add(now - bytes, Relaxed);
-                self.pace.keep(now - bytes, &mut go_on);
-                bytes = now;
-            }
+            self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);
+            written = out.bytes_written();
+            // A frame is as long as it will be only when it is full; meanwhile it counts uncompressed.
+            let now = written + out.bytes_pending();
+            self.pace.keep(now.wrapping_sub(taken), &mut go_on);
+            taken = now;
         }
         self.draft.finish_shard(out).map_err(explain)
     }
 }
 
-/// Keeps all threads together below a rate.
+/// Keeps all threads together below a rate, by many short pauses: who needs the processor meanwhile
+/// waits for less than a frame.
 struct Pace {
     began: Instant,
     bytes: AtomicU64,
@@ -445,14 +449,15 @@ impl Pace {
         Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate }
     }
 
+    /// `bytes` more, modulo 2^64, since estimates are corrected downwards.
     fn keep(&self, bytes: u64, go_on: &mut impl FnMut() -> bool) {
         if self.rate == 0 {
             return;
         }
-        let all = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        let all = self.bytes.fetch_add(bytes, Relaxed).wrapping_add(bytes);
         let due = Duration::from_secs_f64(all as f64 / self.rate as f64);
         while let Some(left) = due.checked_sub(self.began.elapsed())
-            && !left.is_zero()
+            && left >= SHORTEST_PAUSE
             && go_on()
         {
             std::thread::sleep(left.min(Duration::from_millis(20)));

@@ -71,6 +71,11 @@ impl<W: Write> ShardWriter<W> {
         self.bytes
     }
 
+    /// How much waits for its frame to be full, before compression.
+    pub fn bytes_pending(&self) -> u64 {
+        self.raw.len() as u64
+    }
+
     /// Appends an entry. The caller gives them in ascending order; any other is only larger.
     #[inline]
     pub fn push(&mut self, key: &[u8], tid: u64) -> io::Result<()> {
