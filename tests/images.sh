@@ -440,6 +440,21 @@ progress() {
     imaged p_nitro
     [ "$(entry "$(newest p_nitro)" entries)" -le 60000 ] || fail "the image has later entries"
     crash; start; built p_nitro; verified p
+    # A collation of the server's: the process writes by itself, shows that it waits, and can be cancelled.
+    sql "CREATE INDEX p_words_nitro ON p USING nitro (s COLLATE words)"
+    imaged p_words_nitro
+    sql "INSERT INTO p VALUES (2, 'two')"
+    session slow
+    local slow_pid; slow_pid=$(ask slow "SELECT pg_backend_pid()")
+    tell slow "SET nitro.backup_rate = '1MB'; SELECT nitro_backup('p_words_nitro')"
+    wait_until "SELECT wait_event IN ('NitroImageWrite', 'Extension') FROM pg_stat_activity WHERE pid = $slow_pid"
+    sql "SELECT pg_cancel_backend($slow_pid)" > /dev/null
+    [[ $(answer slow) == *"canceling statement"* ]] || fail "a slow backup is not cancelled"
+    end slow
+    assert_eq "nothing of it" "$(generations p_words_nitro)" 1
+    sql "SELECT nitro_backup('p_words_nitro')" > /dev/null
+    assert_eq "the next one" "$(generations p_words_nitro | cut -d' ' -f2)" 1
+    sql "DROP INDEX p_words_nitro"
 }
 
 gives_way() {

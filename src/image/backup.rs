@@ -23,6 +23,7 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
@@ -177,7 +178,7 @@ pub unsafe fn back_up_at_exit(
     };
     make(entry, prototype, |engine, sn, draft| {
         let shards = Shards::cut(engine);
-        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new(0) };
+        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new(0, thread::sleep) };
         let write = |process: &Process, i: usize| {
             job.write(process, &Memcmp, &shards.get(i), || !threads::stopped() && go_on())
         };
@@ -265,7 +266,11 @@ unsafe fn write_shards(
 ) -> Result<Vec<ShardSummary>, String> {
     let process = shmem::process();
     let shards = Shards::cut(engine);
-    let pace = Pace::new(guc::BACKUP_RATE.get());
+    let pause = match handle.desc.is_memcmp() {
+        true => thread::sleep,
+        false => |time: Duration| wait::nap(Wait::ImageWrite, time.as_millis() as i64),
+    };
+    let pace = Pace::new(guc::BACKUP_RATE.get(), pause);
     let job = Job { engine, sn, draft, image: &handle.entry.image, pace };
     let mut waiters = Waiters::new(index, &handle.entry.image);
     // What the catalogue was read with.
@@ -440,13 +445,14 @@ struct Pace {
     bytes: AtomicU64,
     /// Bytes per second; 0 = as fast as possible.
     rate: u64,
+    /// How to wait: a thread sleeps, a process shows what it waits for.
+    pause: fn(Duration),
 }
 
 impl Pace {
-    /// Of so many megabytes per second; see the field.
-    fn new(megabytes: i32) -> Pace {
+    fn new(megabytes: i32, pause: fn(Duration)) -> Pace {
         let rate = megabytes as u64 * 1024 * 1024;
-        Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate }
+        Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate, pause }
     }
 
     /// `bytes` more, modulo 2^64, since estimates are corrected downwards.
@@ -460,7 +466,7 @@ impl Pace {
             && left >= SHORTEST_PAUSE
             && go_on()
         {
-            std::thread::sleep(left.min(Duration::from_millis(20)));
+            (self.pause)(left.min(Duration::from_millis(20)));
         }
     }
 }
