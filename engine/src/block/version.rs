@@ -1,0 +1,189 @@
+//! The version protocol: how a node is read without a lock, and changed beside its readers.
+//!
+//! *Reader*: [`Block::view`] loads `ver`, waits out X, and reads side c & 1 without looking at LOCK.
+//! [`View::valid`] then accepts if at most one writer has *published* since and none has *started*
+//! after that: the writer of c + 1 writes only free slots and the other side; the writer after it
+//! is the first to touch what this reader reads. References are followed only after validation, and
+//! everything used as an offset before it is bounded.
+//! *Writer*: [`View::latch`] moves (c, unlocked) to (c, LOCK); it fails if anything was published
+//! since the view was taken, so what was found through the view still holds under the latch. Then
+//! [`Latch::publish`] makes c + 1 with the other side; or [`Latch::release`] leaves c, allowed only
+//! if neither the other side nor a free slot was touched. Everything that is not double-buffered
+//! (next, high, skip, low key, live slots' bytes, a fall of ndead) changes only between
+//! [`Latch::exclude`] and [`Latch::finish`]: readers wait there, and the count moves by 3, so
+//! nobody who began before it validates after it. A latch holder in X waits for nothing.
+
+use core::sync::atomic::{Ordering::*, fence};
+
+use super::Block;
+use crate::area::Ref;
+use crate::sync::Backoff;
+
+const LOCK: u64 = 1;
+const STEP: u64 = 2;
+const DEAD: u64 = 1 << 62;
+const X: u64 = 1 << 63;
+
+impl Block {
+    /// The state of a node for reading.
+    #[inline]
+    pub(crate) fn view(self) -> View {
+        let ver = self.header().ver.load(Acquire);
+        if ver & X == 0 { View { b: self, ver: ver & !LOCK } } else { self.view_slow() }
+    }
+
+    #[cold]
+    fn view_slow(self) -> View {
+        let mut backoff = Backoff::default();
+        loop {
+            backoff.wait();
+            let ver = self.header().ver.load(Acquire);
+            if ver & X == 0 {
+                return View { b: self, ver: ver & !LOCK };
+            }
+        }
+    }
+
+    /// Is `view`'s version still the published one? For those who remember a version outside the
+    /// barrier: it never comes back in the life of the index.
+    #[inline]
+    pub(crate) fn is_at(self, ver: u64) -> bool {
+        self.header().ver.load(Acquire) & !LOCK == ver
+    }
+
+    /// Waits for the latch; None if the node is DEAD.
+    pub(crate) fn latch(self) -> Option<Latch> {
+        let mut backoff = Backoff::default();
+        loop {
+            let view = self.view();
+            if view.dead() {
+                return None;
+            }
+            if let Some(latch) = view.latch() {
+                return Some(latch);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// Makes a private node public or latched: its count goes on from its earlier life.
+    pub(crate) fn init_ver(self, locked: bool) -> u64 {
+        let old = self.header().ver.load(Relaxed);
+        let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;
+        self.header().ver.store(ver | u64::from(locked), Release);
+        ver
+    }
+
+    /// The side of which [`init_ver`](Self::init_ver) will begin.
+    pub(crate) fn init_side(self) -> usize {
+        (self.header().ver.load(Relaxed) / STEP) as usize & 1
+    }
+}
+
+/// A node as it was when its version was loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) b: Block,
+    /// Without LOCK.
+    pub(crate) ver: u64,
+}
+
+impl View {
+    #[inline]
+    pub(crate) fn side(&self) -> usize {
+        (self.ver / STEP) as usize & 1
+    }
+    #[inline]
+    pub(crate) fn dead(&self) -> bool {
+        self.ver & DEAD != 0
+    }
+    #[inline]
+    pub(crate) fn mask(&self) -> u64 {
+        self.b.mask(self.side())
+    }
+    #[inline]
+    pub(crate) fn slot(&self, rank: usize) -> usize {
+        self.b.slot(self.side(), rank)
+    }
+
+    /// Everything read since [`Block::view`] belongs to one state of the node.
+    #[inline]
+    pub(crate) fn valid(&self) -> bool {
+        fence(Acquire);
+        let now = self.b.header().ver.load(Relaxed);
+        // 0 unchanged, 1 a writer at work, 2 one publication. DEAD, X and reuse are far away.
+        now.wrapping_sub(self.ver) <= STEP
+    }
+
+    /// Tries to latch the node in exactly this state.
+    #[inline]
+    pub(crate) fn latch(&self) -> Option<Latch> {
+        debug_assert!(!self.dead());
+        let ver = &self.b.header().ver;
+        ver.compare_exchange(self.ver, self.ver | LOCK, Acquire, Relaxed).ok()?;
+        // What follows must not be seen by somebody who does not see LOCK.
+        fence(Release);
+        Some(Latch { v: *self })
+    }
+}
+
+/// The right to change a node. It must be given up by one of the consuming methods; nothing that can
+/// fail, wait for a process outside a latch, allocate or call out may happen before.
+#[must_use]
+pub(crate) struct Latch {
+    pub(crate) v: View,
+}
+
+impl Latch {
+    #[inline]
+    pub(crate) fn b(&self) -> Block {
+        self.v.b
+    }
+    /// The side that will be current after the publication.
+    #[inline]
+    pub(crate) fn other(&self) -> usize {
+        self.v.side() ^ 1
+    }
+    #[inline]
+    fn store(&self, ver: u64) {
+        self.b().header().ver.store(ver, Release);
+    }
+    /// c + 1: the other side becomes current.
+    #[inline]
+    pub(crate) fn publish(self) {
+        self.store(self.v.ver + STEP);
+    }
+    /// c + 1, and still latched.
+    pub(crate) fn publish_latched(self) -> Latch {
+        let ver = self.v.ver + STEP;
+        self.store(ver | LOCK);
+        fence(Release);
+        Latch { v: View { b: self.b(), ver } }
+    }
+    /// c, nothing that readers or the next writer could notice was changed.
+    #[inline]
+    pub(crate) fn release(self) {
+        self.store(self.v.ver);
+    }
+    /// Begins X: readers wait, and those who began before will not validate.
+    pub(crate) fn exclude(&self) {
+        self.store(X | LOCK | (self.v.ver + 2 * STEP));
+        fence(Release);
+    }
+    /// Ends X with the other side current.
+    pub(crate) fn finish(self) {
+        self.store(self.v.ver + 3 * STEP);
+    }
+    /// Ends X, and still latched.
+    pub(crate) fn finish_latched(self) -> Latch {
+        let ver = self.v.ver + 3 * STEP;
+        self.store(ver | LOCK);
+        fence(Release);
+        Latch { v: View { b: self.b(), ver } }
+    }
+    /// The node is DEAD from now on; its entries are at `absorber`.
+    pub(crate) fn kill(self, absorber: Ref) {
+        self.b().set_prev(absorber);
+        self.store(DEAD | (self.v.ver + STEP));
+    }
+}
