@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use super::{Store, shard_name};
 use crate::{Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
 
-/// Shards go to the disk in writes of this size: sequential, and nothing to wait behind.
+/// Shards go to the disk in writes of this size.
 const BUFFER: usize = 1 << 20;
 
 /// Where the shards of a draft go.
