@@ -2,7 +2,8 @@
 # ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/.
 # With names (sql/key_text, specs/cursor, tests/crash.sh) only those. Works for root and for any user;
-# KEEP=1 keeps the folder with data directories and logs. LONG=1 and NITRO_SEED reach the tests.
+# KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs one test at a time. LONG=1 and NITRO_SEED
+# reach the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
@@ -10,7 +11,13 @@ only=("$@")
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
 
 t=$(mktemp -d /tmp/nitro-check.XXXXXX); chmod 755 "$t"
-trap '[ -n "${KEEP:-}" ] && echo "kept: $t" || rm -rf "$t"' EXIT
+end() {
+    local p
+    for p in $(jobs -p); do pkill -TERM -P "$p" || true; done
+    wait
+    if [ -n "${KEEP:-}" ]; then echo "kept: $t"; else rm -rf "$t"; fi
+}
+trap end EXIT
 bin=$(ci/stage.sh "$pgc" "$t/server" dev)
 for d in sql expected specs tests; do [ ! -d $d ] || cp -r $d "$t/"; done
 
@@ -24,8 +31,8 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
-# Images keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
-{ cat "$t/nitro.conf"; echo "nitro.backup = off"; } > "$t/quiet.conf"
+# Images and checkpoints keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
+{ cat "$t/nitro.conf"; printf '%s\n' "nitro.backup = off" "checkpoint_timeout = 1h"; } > "$t/quiet.conf"
 
 # PostgreSQL refuses to run as root.
 as=()
@@ -36,16 +43,15 @@ if [ "$(id -u)" = 0 ]; then
 fi
 # RUST_BACKTRACE would put a stack trace into the DETAIL of errors; PG* would redirect psql.
 run() {
-    (cd "$t" && "${as[@]}" env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE -u PGOPTIONS HOME="$t" RUST_BACKTRACE=0 \
+    (cd "$t" && exec "${as[@]}" env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE -u PGOPTIONS HOME="$t" RUST_BACKTRACE=0 PGCTLTIMEOUT=300 \
         PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$t/nitro.conf" "$@")
 }
 
-# Names of the files that match, without folder and suffix, or of those asked for.
-pick() {
-    local dir=$1 suffix=$2 f
-    for f in "$dir"/*"$suffix"; do
-        [ -e "$f" ] || continue
-        if [ ${#only[@]} = 0 ] || [[ " ${only[*]} " =~ " ${f%"$suffix"} "|" $f " ]]; then basename "$f" "$suffix"; fi
+wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+pick() { # FOLDER SUFFIX: the names of its tests that are wanted
+    local f
+    for f in "$1"/*"$2"; do
+        if wanted "${f%"$2"}" || wanted "$f"; then basename "$f" "$2"; fi
     done
 }
 
@@ -56,36 +62,52 @@ verdict() { # NAME STATUS SECONDS
 }
 
 regress() { # KIND PROGRAM NAMES...: pg_regress and the isolation tester take the same options
-    local kind=$1 program=$2 s=0 start=$SECONDS; shift 2
-    [ $# -gt 0 ] || return 0
-    say "$kind: $*"
+    local kind=$1 program=$2 s=0; shift 2
     run mkdir -p "$kind"
-    run timeout 900 "$program" --inputdir=. --outputdir="$kind" --bindir="$bin" --temp-instance="$kind/instance" \
-        --temp-config=quiet.conf --no-locale --encoding=UTF8 --load-extension=nitro "$@" > "$t/$kind.out" 2>&1 || s=$?
-    if [ $s != 0 ]; then
-        cat "$t/$kind.out" "$t/$kind/regression.diffs" 2> /dev/null || true
+    run timeout 1800 "$x/$program" --inputdir=. --outputdir="$kind" --bindir="$bin" --temp-instance="$kind/instance" \
+        --temp-config=quiet.conf --no-locale --encoding=UTF8 --load-extension=nitro "$@" || s=$?
+    [ $s = 0 ] || {
+        cat "$t/$kind/regression.diffs" 2> /dev/null || true
         tail -n 60 "$t/$kind/log/postmaster.log" 2> /dev/null || true
-    fi
-    verdict "$kind" $s $((SECONDS - start))
+    }
+    return $s
 }
-x=$($pgc --pkglibdir)/pgxs/src/test
-mapfile -t names < <(pick sql .sql); regress regress "$x/regress/pg_regress" "${names[@]}"
-mapfile -t names < <(pick specs .spec); regress isolation "$x/isolation/pg_isolation_regress" "${names[@]}"
-
-mapfile -t names < <(pick tests "")
-for name in "${names[@]}"; do
-    [ -x "tests/$name" ] && [ -f "tests/$name" ] || continue
-    say "tests/$name"
-    s=0 start=$SECONDS; d=$t/run/$name
+program() { # NAME: one of tests/
+    local d=$t/run/${1#tests/} s=0 log
     run mkdir -p "$d"
-    run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "tests/$name" > "$t/out" 2>&1 || s=$?
-    [ $s = 0 ] && grep '^#' "$t/out" || true         # what a test wants to be read, its seed for one
-    if [ $s != 0 ]; then
-        cat "$t/out"
-        for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
-    fi
-    verdict "tests/$name" $s $((SECONDS - start))
+    run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$1" || s=$?
+    [ $s = 0 ] || for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
+    return $s
+}
+declare -A running=() since=()
+begin() { # NAME COMMAND...: beside others, but no more at a time than there are processors
+    while [ ${#running[@]} -ge "$jobs" ]; do finished; done
+    since[$1]=$SECONDS
+    "${@:2}" > "$t/out.${1//\//_}" 2>&1 &
+    running[$!]=$1
+}
+finished() { # waits for one of them and shows what it printed
+    local pid name out s=0
+    wait -n -p pid || s=$?
+    name=${running[$pid]} out=$t/out.${running[$pid]//\//_}
+    unset "running[$pid]"
+    say "$name"
+    # What a test wants to be read though it passed, its seed for one.
+    if [ $s != 0 ]; then cat "$out"; elif [[ $name == tests/* ]]; then grep '^#' "$out" || true; fi
+    verdict "$name" $s $((SECONDS - since[$name]))
+}
+jobs=${JOBS:-$(nproc)}
+x=$($pgc --pkglibdir)/pgxs/src/test
+# The longest first. A test waits more than it computes.
+for name in $(cd tests && ls -S); do
+    name=tests/$name
+    if wanted "$name" && [ -x "$name" ] && [ -f "$name" ]; then begin "$name" program "$name"; fi
 done
+mapfile -t names < <(pick specs .spec)
+[ ${#names[@]} = 0 ] || begin isolation regress isolation isolation/pg_isolation_regress "${names[@]}"
+mapfile -t names < <(pick sql .sql)
+[ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
+while [ ${#running[@]} -gt 0 ]; do finished; done
 
 # Whatever the answers were: no assertion, panic or crash may stand in any log.
 bad='TRAP:|PANIC:|panicked at|was terminated by signal (4|6|7|8|11)\b'

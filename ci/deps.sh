@@ -35,7 +35,8 @@ if [ "$(id -u)" != 0 ]; then
         { echo "ci/deps.sh: run it once as root, it has to install: ${want[*]} and the headers of PostgreSQL" >&2; exit 1; }
     as=(sudo)
 fi
-apt() { "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" > /dev/null; }
+apt() { "${as[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 \
+    -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 "$@" > /dev/null; }
 echo "ci/deps.sh: installing ${want[*]:-} headers of PostgreSQL" >&2
 apt update
 [ ${#want[@]} = 0 ] || apt install -y --no-install-recommends "${want[@]}"

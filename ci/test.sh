@@ -22,6 +22,7 @@ set -- ${PG:-18 debian}
 first=${config[$1]:-$(ci/pg.sh debian)}
 major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 export PGRX_PG_CONFIG_PATH=$first
+export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
 [ -z "${LONG:-}" ] || export PROPTEST_CASES=${PROPTEST_CASES:-2000}
 
 for v in "$@"; do           # what is compiled differs between versions
@@ -31,7 +32,7 @@ step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
 step "extension, without a server" cargo test -q --lib -p nitro --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
-if rustup toolchain list 2> /dev/null | grep -q ^nightly; then
+if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
     step "engine under the thread sanitizer" ci/sanitize.sh thread
     [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address
 else

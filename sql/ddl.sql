@@ -16,12 +16,12 @@ $$;
 -- A moved file is another file to nitro: its index is built again, by the background worker.
 CREATE FUNCTION await(name text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    FOR i IN 1..600 LOOP
+    FOR i IN 1..3000 LOOP
         IF (SELECT h.state FROM ddl.held(name) h) = 'ready' THEN RETURN 'ready'; END IF;
         PERFORM rows_of('SELECT k FROM ddl.t WHERE k = 1');
         PERFORM pg_sleep(0.1);
     END LOOP;
-    RETURN 'not ready within a minute';
+    RETURN 'not ready within five minutes';
 END $$;
 CREATE FUNCTION make() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -264,7 +264,7 @@ SET client_min_messages = warning;
 SET allow_in_place_tablespaces = on;
 DO $$
 BEGIN
-    FOR i IN 1..600 LOOP
+    FOR i IN 1..3000 LOOP
         EXIT WHEN ddl.more() = 0;
         PERFORM pg_sleep(0.1);
     END LOOP;

@@ -144,6 +144,8 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
             let _claim = Claim::take(handle);
             let loaded = match handle.entry.state() {
                 State::CatchingUp => go_on_catching_up(heap, index, handle, feed),
+                // Not tried again by itself: somebody has to ask for it.
+                State::Failed if origin == Origin::Image => false,
                 State::Unbuilt | State::Loading | State::Failed => load(heap, index, handle, feed),
                 State::Building | State::Ready => false,
             };
@@ -218,19 +220,19 @@ unsafe fn build(heap: Relation, index: Relation, handle: &Handle) {
             engine
         });
         walk(heap, index, handle, engine, None);
-        let milliseconds = finish(handle, engine, started);
+        let milliseconds = started.elapsed().as_millis() as u64;
         pgrx::log!(
             "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
             engine.stats().live
         );
+        finish(handle, engine, milliseconds);
     }
 }
 
-fn finish(handle: &Handle, engine: Index, started: Instant) -> u64 {
-    let milliseconds = started.elapsed().as_millis() as u64;
+/// The index is READY. The log says so first: who sees the state finds the line.
+fn finish(handle: &Handle, engine: Index, milliseconds: u64) {
     handle.entry.finish_building(engine, milliseconds);
     handle.entry.warned.store(0, Relaxed);
-    milliseconds
 }
 
 /// Loads an image and looks at what has changed since; false if there is no usable image.
@@ -271,7 +273,7 @@ unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed
         changed.add_all(&touched);
         let looked_at = changed.count();
         catch_up(heap, index, handle, engine, &changed);
-        let milliseconds = finish(handle, engine, started);
+        let milliseconds = started.elapsed().as_millis() as u64;
         pgrx::log!(
             "nitro index \"{}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {:X}/{:X}",
             handle::name(index),
@@ -279,6 +281,7 @@ unsafe fn load(heap: Relation, index: Relation, handle: &Handle, feed: &mut Feed
             manifest.lsn >> 32,
             manifest.lsn & 0xffff_ffff,
         );
+        finish(handle, engine, milliseconds);
         true
     }
 }
@@ -312,7 +315,7 @@ unsafe fn go_on_catching_up(
         match (changed, handle.index()) {
             (Some(changed), Some(engine)) => {
                 catch_up(heap, index, handle, engine, &changed);
-                finish(handle, engine, started);
+                finish(handle, engine, started.elapsed().as_millis() as u64);
                 true
             }
             _ => {

@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::feed::Feed;
 use crate::handle::{self, Handle};
 use crate::image::backup::Outcome;
-use crate::{am, attempt, compat, image, lifecycle, resync, shmem};
+use crate::{am, attempt, compat, guc, image, lifecycle, resync, shmem};
 
 thread_local! {
     /// This process is the background worker.
@@ -103,7 +103,8 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
         entry.requested.store(0, Release);
     }
     drop(feed);
-    while !compat::database_is_wanted()
+    while guc::BACKUP.get()
+        && !compat::database_is_wanted()
         && let Some(entry) = find(|entry| entry.image.wanted.swap(0, AcqRel) != 0)
     {
         transaction("make an image", || {

@@ -10,7 +10,7 @@
 #   new_server [-c SETTING]...      initdb and start           settings 'name = value'...   append, not applied
 #   start | stop [fast] | restart   fast by default; stop immediate is a crash of the whole server
 #   crash                           SIGKILL to the postmaster and all its children, as a power cut
-#   kill_backend PID                SIGKILL to one backend; returns when the server has recovered, 1 if there is none
+#   kill_backend PID                SIGKILL to one backend; returns when the server has recovered, 1 if it was gone
 #   sql 'STATEMENTS'                run, each in its own transaction, print bare rows; an error ends the test
 #   sql_fails 'STATEMENT'           run, must fail; prints SQLSTATE and message
 #   session NAME | tell NAME 'STATEMENT' | answer NAME | ask NAME 'STATEMENT' | end NAME
@@ -18,7 +18,8 @@
 #   setting NAME VALUE              by ALTER SYSTEM, without a restart
 #   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
-#   wait_until 'SELECT bool'        poll, at most 60 s
+#   sql_alone 'STATEMENT'           one that must be alone in a database
+#   wait_until 'SELECT bool'        poll, at most three minutes
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
 set -euo pipefail
@@ -30,7 +31,7 @@ RANDOM=$((NITRO_SEED % 32768))
 
 note() { echo "# $*"; }
 fail() {
-    echo "FAILED at ${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: $*"
+    echo "FAILED at ${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: $*" >&2
     exit 1
 }
 random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
@@ -66,9 +67,11 @@ restart() { stop "${1:-fast}"; start; }
 postmaster() { head -n 1 "$(data)/postmaster.pid"; }
 crash() {
     local p children
-    p=$(postmaster) children=$(ps -o pid= --ppid "$p")
+    p=$(postmaster)
     # Stopped first, so that it neither reaps nor starts children while all are killed.
     kill -STOP "$p"
+    until [[ $(ps -o state= -p "$p") == T* ]]; do sleep 0.01; done
+    children=$(ps -o pid= --ppid "$p")
     # shellcheck disable=SC2086
     kill -KILL "$p" $children 2> /dev/null || true
     for p in $p $children; do while kill -0 "$p" 2> /dev/null; do sleep 0.02; done; done
@@ -76,14 +79,17 @@ crash() {
 }
 # The server restarts all its processes when one died: wait until it answers anew.
 kill_backend() {
-    local before
-    before=$(grep -c 'ready to accept connections' "$NITRO_TMP/$node.log")
+    local log=$NITRO_TMP/$node.log i from before
+    from=$(wc -l < "$log") before=$(grep -c 'ready to accept connections' "$log")
     kill -KILL "$1" 2> /dev/null || return 1
-    for _ in $(seq 600); do
-        if [ "$(grep -c 'ready to accept connections' "$NITRO_TMP/$node.log")" -gt "$before" ]; then return; fi
+    for i in $(seq 1800); do
+        [ "$(grep -c 'ready to accept connections' "$log")" -le "$before" ] || return 0
+        # It was about to exit by itself: gone, and nobody says that it was killed.
+        if [ "$i" -gt 50 ] && ! kill -0 "$1" 2> /dev/null &&
+            [ "$(tail -n +$((from + 1)) "$log" | grep -c "(PID $1) was terminated")" = 0 ]; then return 1; fi
         sleep 0.1
     done
-    fail "no recovery within a minute after backend $1 was killed"
+    fail "no recovery within three minutes after backend $1 was killed"
 }
 
 # --- statements --------------------------------------------------------------------------------------
@@ -96,12 +102,22 @@ sql_fails() {
     fi
     sed -n 's/^[A-Z]*: *\([0-9A-Z]\{5\}: .*\)/\1/p' <<< "$out"
 }
+# The server waits five seconds for others to leave the database. A builder does when asked, but not out of an
+# fsync, which takes longer on a bad disk.
+sql_alone() {
+    local out
+    for _ in $(seq 6); do
+        out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "$1" 2>&1) && return
+        [[ $out == *"being accessed by other users"* ]] || break
+    done
+    fail "statement failed: $1: $out"
+}
 wait_until() {
-    for _ in $(seq 600); do
+    for _ in $(seq 1800); do
         [ "$("${PSQL[@]}" -p "$(port)" -c "$*" 2> /dev/null)" != t ] || return 0
         sleep 0.1
     done
-    fail "still not true after a minute: $*"
+    fail "still not true after three minutes: $*"
 }
 setting() {
     sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
@@ -126,7 +142,7 @@ session() {
 tell() { printf '%s\n;\n\\echo :end:\n' "$2" >&"${session_in[$1]}"; }
 answer() {
     local line
-    while IFS= read -r -t "${ANSWER_TIMEOUT:-60}" -u "${session_out[$1]}" line || fail "session $1 does not answer"; do
+    while IFS= read -r -t "${ANSWER_TIMEOUT:-180}" -u "${session_out[$1]}" line || fail "session $1 does not answer"; do
         [ "$line" != :end: ] || return 0
         printf '%s\n' "$line"
     done

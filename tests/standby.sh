@@ -105,7 +105,7 @@ sql "CREATE DATABASE source"
 copies=("SELECT i FROM c WHERE i < 800 ORDER BY i" "SELECT s FROM c WHERE s > 'a' ORDER BY s DESC")
 for strategy in wal_log file_copy; do
     wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'source'"
-    sql "CREATE DATABASE $strategy TEMPLATE source STRATEGY $strategy"
+    sql_alone "CREATE DATABASE $strategy TEMPLATE source STRATEGY $strategy"
     (
         export PGDATABASE=$strategy
         sql "UPDATE c SET i = -i WHERE i % 2 = 0; INSERT INTO c VALUES (7, 'seven')"
@@ -115,7 +115,7 @@ for strategy in wal_log file_copy; do
 done
 mkdir "$NITRO_TMP/space"; sql "CREATE TABLESPACE space LOCATION '$NITRO_TMP/space'"
 wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'wal_log'"
-sql "ALTER DATABASE wal_log SET TABLESPACE space"
+sql_alone "ALTER DATABASE wal_log SET TABLESPACE space"
 (
     export PGDATABASE=wal_log
     verified c; same_answers c "${copies[@]}"
@@ -133,7 +133,7 @@ verified t; verified u
 for database in source file_copy; do (export PGDATABASE=$database; verified c); done
 before=$(sql "SELECT used FROM nitro_memory")
 wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname IN ('wal_log', 'file_copy')"
-sql "DROP DATABASE wal_log; DROP DATABASE file_copy"
+sql_alone "DROP DATABASE wal_log"; sql_alone "DROP DATABASE file_copy"
 [ "$(sql "SELECT used FROM nitro_memory")" -lt "$before" ] || fail "DROP DATABASE returned no memory"
 
 note "pg_dump and restore"

@@ -165,10 +165,13 @@ impl Keeper {
             // Images of indexes that were dropped are removed by a worker.
             self.waiting.extend(with_unknown_images());
         }
+        // While images are off nobody is sent for one: what is wanted waits until they are on again.
+        let images = guc::BACKUP.get();
         shmem::directory().for_each(|entry| {
             let database = entry.database();
             let again = self.last.is_some_and(|(d, at)| d == database && at.elapsed() < AGAIN);
-            if entry.image.wanted.load(Relaxed) != 0
+            if images
+                && entry.image.wanted.load(Relaxed) != 0
                 && !again
                 && self.sent.is_none()
                 && !self.waiting.contains(&database)
