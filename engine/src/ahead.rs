@@ -6,8 +6,10 @@ use crate::block::EXACT;
 use crate::prefetch;
 use crate::root::Index;
 
-/// How many leaves ahead. A distance that grows would undo the effect.
-const DISTANCE: usize = 4;
+/// How many leaves ahead a head is asked for, and later the entries that it tells of. Distances that grow
+/// would undo the effect.
+const FAR: usize = 5;
+const NEAR: usize = 2;
 
 /// Leaves around the scan's place, in order, copied from index nodes.
 #[derive(Clone, Default)]
@@ -26,26 +28,29 @@ impl Ahead {
 
     /// A forward scan is about to read `leaf`. Inside the barrier.
     #[inline]
-    pub(crate) fn forward(&mut self, index: Index, leaf: Ref) {
-        self.step(index, leaf, true);
+    pub(crate) fn forward(&mut self, index: Index, leaf: Ref, keys: bool) {
+        self.step(index, leaf, true, keys);
     }
 
     /// A backward scan has found `leaf`.
     #[inline]
-    pub(crate) fn backward(&mut self, index: Index, leaf: Ref) {
-        self.step(index, leaf, false);
+    pub(crate) fn backward(&mut self, index: Index, leaf: Ref, keys: bool) {
+        self.step(index, leaf, false, keys);
     }
 
     #[inline]
-    fn step(&mut self, index: Index, leaf: Ref, forward: bool) {
+    fn step(&mut self, index: Index, leaf: Ref, forward: bool, keys: bool) {
         self.at += 1;
         if self.forward != forward || self.leaves.get(self.at) != Some(&leaf) {
             self.load(index, leaf, forward);
-        } else if self.at + DISTANCE >= self.leaves.len() && self.beyond != 0 {
+        } else if self.at + FAR >= self.leaves.len() && self.beyond != 0 {
             self.extend(index);
         }
-        if let Some(&coming) = self.leaves.get(self.at + DISTANCE) {
-            prefetch::scan(index.area, coming);
+        if let Some(&coming) = self.leaves.get(self.at + FAR) {
+            prefetch::scan_head(index.area, coming);
+        }
+        if let Some(&coming) = self.leaves.get(self.at + NEAR) {
+            prefetch::scan_entries(index.block(coming), keys);
         }
     }
 
@@ -61,8 +66,12 @@ impl Ahead {
         }
         self.append(index);
         self.at = self.leaves.iter().position(|&l| l == leaf).unwrap_or(self.leaves.len());
-        for &coming in self.leaves.iter().skip(self.at + 1).take(DISTANCE) {
-            prefetch::scan(index.area, coming);
+        // Nothing of them is here that could tell what is used.
+        for (i, &coming) in self.leaves.iter().skip(self.at + 1).take(FAR).enumerate() {
+            match i {
+                ..NEAR => prefetch::scan(index.area, coming),
+                _ => prefetch::scan_head(index.area, coming),
+            }
         }
     }
 

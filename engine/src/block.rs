@@ -252,6 +252,10 @@ impl Block {
         self.0.wrapping_add(PREFIX).cast()
     }
     #[inline]
+    pub(crate) fn tids(self) -> *const u64 {
+        self.0.wrapping_add(TIDS).cast()
+    }
+    #[inline]
     fn prefix_cell<'a>(self, slot: usize) -> &'a AtomicU64 {
         self.cell(PREFIX, slot % SLOTS)
     }

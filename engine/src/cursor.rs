@@ -179,7 +179,7 @@ impl Cursor {
                         way = Way::Search;
                         continue;
                     }
-                    self.ahead.forward(index, leaf);
+                    self.ahead.forward(index, leaf, self.want_keys);
                     (leaf, v, 0, false)
                 }
                 Way::Search => {
@@ -236,7 +236,7 @@ impl Cursor {
             let (leaf, v, to, resumed) = match way {
                 Way::Neighbour(right) => match left_of(index, right) {
                     Some((leaf, v)) => {
-                        self.ahead.backward(index, leaf);
+                        self.ahead.backward(index, leaf, self.want_keys);
                         (leaf, v, v.mask().count_ones() as usize, false)
                     }
                     None => {

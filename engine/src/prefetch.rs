@@ -1,20 +1,27 @@
 //! Asking for a node's lines before it is looked at: one wait for memory instead of several.
 
 use crate::area::{Area, Ref};
+use crate::block::{Block, SLOTS};
+
+/// The line of an address.
+#[inline(always)]
+fn line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
 
 /// Lines FROM .. TO of a block.
 #[inline(always)]
 fn lines<const FROM: usize, const TO: usize>(area: Area, r: Ref) {
     let at = area.at(r);
-    for line in FROM..TO {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch does not fault, whatever the address.
-        unsafe {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64 * line).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at.wrapping_add(64 * line);
+    for i in FROM..TO {
+        line(at.wrapping_add(64 * i));
     }
 }
 
@@ -32,6 +39,33 @@ pub(crate) fn leaf(area: Area, r: Ref) {
 pub(crate) fn scan(area: Area, r: Ref) {
     lines::<0, 19>(area, r);
     lines::<27, 28>(area, r);
+}
+
+/// The part of it that every scan reads: header, permutations, the low key.
+#[inline]
+pub(crate) fn scan_head(area: Area, r: Ref) {
+    lines::<0, 3>(area, r);
+    lines::<27, 28>(area, r);
+}
+
+/// The rest of it, of a leaf whose head is here already: a third of the slots are empty, and without keys
+/// only the prefixes of both ends are read.
+#[inline]
+pub(crate) fn scan_entries(leaf: Block, keys: bool) {
+    let v = leaf.glimpse();
+    let mask = v.mask();
+    let used = SLOTS - mask.leading_zeros() as usize;
+    for slot in (0..used).step_by(8) {
+        line(leaf.tids().wrapping_add(slot).cast());
+        if keys {
+            line(leaf.prefixes().wrapping_add(slot).cast());
+        }
+    }
+    if !keys && used > 0 {
+        for rank in [0, mask.count_ones() as usize - 1] {
+            line(leaf.prefixes().wrapping_add(v.slot(rank)).cast());
+        }
+    }
 }
 
 /// All of a leaf without a heap, for a writer: it stores to lines that a search does not read, and its

@@ -32,6 +32,12 @@ impl Block {
         if ver & X == 0 { View { b: self, ver: ver & !LOCK } } else { self.view_slow() }
     }
 
+    /// A node as it is at this moment, for hints: perhaps freed, perhaps being written, never to be validated.
+    #[inline]
+    pub(crate) fn glimpse(self) -> View {
+        View { b: self, ver: self.header().ver.load(Acquire) }
+    }
+
     #[cold]
     fn view_slow(self) -> View {
         let mut backoff = Backoff::default();
