@@ -47,7 +47,7 @@ done
 session writer
 pid=$(ask writer "SELECT pg_backend_pid()")
 tell writer "INSERT INTO t (a) SELECT ARRAY(SELECT (g * 31 + h) % 3000 FROM generate_series(1, 300) h) FROM generate_series(1, 20000) g"
-sleep 0.3
+wait_until "SELECT state = 'active' AND query LIKE 'INSERT%' FROM pg_stat_activity WHERE pid = $pid"; sleep 0.3
 sql "SELECT pg_cancel_backend($pid)" > /dev/null
 answer writer > /dev/null 2>&1 || true
 end writer

@@ -102,7 +102,10 @@ victim() { # CONDITION on pg_stat_activity: kills one such process, if there is 
 # Without its postmaster a backend goes on until it has nothing to do.
 orphan() {
     local p children
-    p=$(postmaster) children=$(ps -o pid= --ppid "$p")
+    p=$(postmaster)
+    kill -STOP "$p"                 # it starts nobody whom this does not see
+    until [[ $(ps -o state= -p "$p") == T* ]]; do sleep 0.01; done
+    children=$(ps -o pid= --ppid "$p")
     kill -KILL "$p"
     for p in $p $children; do while kill -0 "$p" 2> /dev/null; do sleep 0.02; done; done
     rm "$(data)/postmaster.pid"
