@@ -48,6 +48,8 @@ struct Header {
     /// The pages `first .. pages` are handed out.
     first: AtomicU32,
     pages: AtomicU32,
+    /// Indexes created so far.
+    indexes: AtomicU64,
     globals: Globals,
     buddy: Buddy,
 }
@@ -211,9 +213,20 @@ impl Area {
             free,
             largest_free: largest * PAGE,
             session: barrier.current_session(),
-            oldest_session: barrier.oldest_session(),
+            oldest_session: barrier.oldest_session(0),
             active: barrier.active(),
         }
+    }
+
+    /// A number that no other index of this area has or had.
+    pub(crate) fn new_identity(&self) -> u64 {
+        self.header().indexes.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Is it the same memory, at the same address?
+    #[inline]
+    pub(crate) fn is(&self, other: &Area) -> bool {
+        self.base == other.base
     }
 
     /// The address of `r` in this process.

@@ -17,6 +17,19 @@ impl Mapping {
         Mapping { area, len }
     }
 
+    /// All of its bytes.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        // SAFETY: mapped with this length; nobody writes to it meanwhile.
+        unsafe { core::slice::from_raw_parts(self.area.base.as_ptr(), self.len) }.to_vec()
+    }
+
+    /// Everything is as it was saved. Nobody uses the area.
+    pub(crate) fn restore(&self, saved: &[u8]) {
+        assert_eq!(saved.len(), self.len);
+        // SAFETY: mapped with this length, and another memory than `saved`.
+        unsafe { self.area.base.as_ptr().copy_from_nonoverlapping(saved.as_ptr(), self.len) };
+    }
+
     /// The same area at another address, as another process would see it.
     pub(crate) fn alias(&self) -> Mapping {
         // SAFETY: a second mapping of shared memory, whose old size of 0 says that the first stays.

@@ -14,6 +14,12 @@
 //! a Release store, read with Acquire: all accesses to a node precede its reuse. A nested section
 //! keeps the session of the outermost one.
 //!
+//! A section is for one index, and only what was unlinked in that index waits for it: a process that is
+//! stopped inside a section holds up one index, not all of them. Beside the session the slot shows the
+//! index, or 0 when the section is for any; see tokens below for why that is enough. It is stored
+//! before the session is announced; a nested section of another index makes it 0, under a fence of its
+//! own, before that index is looked at, until the outermost section ends.
+//!
 //! **Writer terms** (snapshots). Act: term s -> s + 1. Announce: the term; then read it again and use
 //! what was read. A writer that the snapshot's creator does not see with a term <= s therefore uses
 //! a term > s. One that it saw leave (Release/Acquire) has published. (A writer whose term moved in
@@ -34,13 +40,20 @@
 //! the epoch is announced; while tokens are open it only changes to 0, under a fence of its own, before
 //! the other index' entries are read. A waiting side that reads another index there reads it of an
 //! older token, whose use is over (Release/Acquire), or from before that fence: the entries read after
-//! it are those after the walk.
+//! it are those after the walk. Who shows 0 is waited for as long as he may have a token for the index,
+//! which the waiting side finds out by other means (the server's locks).
+
+mod tokens;
+
+pub use tokens::TokenId;
+use tokens::Tokens;
 
 use crate::area::{Area, Ref};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::mutants::mutant;
+use crate::stop::stop;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::AtomicU32;
 
 /// Counters all processes share: read by every section, written rarely, alone on their lines.
 #[repr(C, align(128))]
@@ -56,6 +69,8 @@ pub(crate) struct Globals {
 pub(crate) struct Slot {
     /// The session in which its outermost section began; 0 = outside.
     session: AtomicU64,
+    /// Index root that this section is for; 0 = any.
+    within: AtomicU64,
     /// Index root (high half) and term (low half) it writes under; 0 = no writer. One word: a root
     /// is never seen with another root's term.
     writer: AtomicU64,
@@ -95,8 +110,18 @@ impl Globals {
 
 impl Slot {
     #[inline]
-    fn enter(&self, globals: &Globals) {
+    fn enter(&self, globals: &Globals, root: Ref) {
+        if mutant!("readers enter the barrier") {
+            return;
+        }
+        self.within.store(u64::from(root), Release);
         announce(&self.session, globals.session.load(Acquire));
+    }
+
+    /// From here on the section is for any index.
+    #[cold]
+    fn widen(&self) {
+        announce(&self.within, 0);
     }
 
     /// `outermost`: not inside a section of this process yet.
@@ -112,11 +137,12 @@ impl Slot {
         if outermost {
             // One fence is enough for both words.
             self.writer.store(word, Release);
-            self.enter(globals);
+            self.enter(globals, root);
         } else {
             announce(&self.writer, word);
         }
-        term()
+        stop!("writer: term announced");
+        if mutant!("a writer reads the term again") { word as u32 } else { term() }
     }
 
     #[inline]
@@ -165,14 +191,20 @@ impl Barrier<'_> {
         self.globals.session.fetch_add(1, AcqRel)
     }
 
-    pub(crate) fn oldest_session(&self) -> u64 {
+    /// The oldest session that a section for the index at `root` (0: for any) is in, or the open one.
+    pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
         // Read before the slots: a session closed while they are read is not judged by this reading.
         let open = self.globals.session.load(Acquire);
         fence(SeqCst);
         self.slots
             .iter()
-            .map(|slot| slot.session.load(Acquire))
-            .filter(|&session| session != 0)
+            .filter_map(|slot| {
+                let session = slot.session.load(Acquire);
+                // After the session: of this section, or of a later one, and this one is over.
+                let within = slot.within.load(Acquire);
+                let concerned = root == 0 || within == 0 || within == u64::from(root);
+                (session != 0 && concerned).then_some(session)
+            })
             .fold(open, u64::min)
     }
 
@@ -193,14 +225,16 @@ impl Barrier<'_> {
         self.globals.epoch.fetch_add(1, AcqRel) + 1
     }
 
-    fn tokens_passed(&self, root: Ref, epoch: u64) -> bool {
+    fn tokens_passed(&self, root: Ref, epoch: u64, mut may_hold: impl FnMut(u32) -> bool) -> bool {
         fence(SeqCst);
-        self.slots.iter().all(|slot| {
+        self.slots.iter().enumerate().all(|(number, slot)| {
             let token = slot.token.load(Acquire);
-            token == 0 || token >= epoch || {
-                let scope = slot.scope.load(Acquire);
-                scope != 0 && root != 0 && scope != u64::from(root)
-            }
+            token == 0
+                || token >= epoch
+                || match slot.scope.load(Acquire) {
+                    0 => !may_hold(number as u32),
+                    scope => scope != u64::from(root),
+                }
         })
     }
 }
@@ -212,10 +246,12 @@ impl Area {
         self.barrier().token_fence()
     }
 
-    /// Every TID token for the index at `root` (0: for any) that was taken before `fence` began is
-    /// gone or renewed.
-    pub fn tokens_passed(&self, root: u32, fence: u64) -> bool {
-        self.barrier().tokens_passed(root, fence)
+    /// Every TID token for the index at `root` that was taken before `fence` began is gone or renewed.
+    /// Of a process with tokens for several indexes the area does not know which: `may_hold` says of
+    /// the owner of a slot whether this index can be among them, and must not say no of who has had a
+    /// token since before `fence` and still uses it.
+    pub fn tokens_passed(&self, root: u32, fence: u64, may_hold: impl FnMut(u32) -> bool) -> bool {
+        self.barrier().tokens_passed(root, fence, may_hold)
     }
 
     /// Closes the barrier session and returns it.
@@ -225,18 +261,18 @@ impl Area {
 
     /// Every process that was inside the barrier at `quiesce_begin` has left.
     pub fn quiesced(&self, session: u64) -> bool {
-        self.oldest_session() > session
+        self.oldest_session(0) > session
     }
 
     /// Closes the open session k; what was unlinked before may be reused when
-    /// `oldest_session() > k`.
+    /// `oldest_session(root) > k`.
     pub(crate) fn close_session(&self) -> u64 {
         self.barrier().close_session()
     }
 
-    /// The oldest session a process is in, or the open one.
-    pub(crate) fn oldest_session(&self) -> u64 {
-        self.barrier().oldest_session()
+    /// The oldest session that a process is in for the index at `root` (0: for any), or the open one.
+    pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
+        self.barrier().oldest_session(root)
     }
 
     /// No process writes to the index at `root` under a term <= `sn`, and none will: called after
@@ -251,6 +287,8 @@ pub struct Process {
     area: Area,
     slot: u32,
     depth: Cell<u32>,
+    /// The index that its section is for; 0 = any.
+    within: Cell<Ref>,
     writing: Cell<bool>,
     /// Counts `abandon`: a guard from before one must not leave a section from after it.
     life: Cell<u32>,
@@ -271,11 +309,12 @@ impl Process {
             area,
             slot,
             depth: Cell::new(0),
+            within: Cell::new(0),
             writing: Cell::new(false),
             life: Cell::new(0),
             tokens: RefCell::default(),
         };
-        process.abandon();
+        process.leave_all();
         process.close_all_tokens();
         process
     }
@@ -294,8 +333,16 @@ impl Process {
 
     /// Leaves the barrier, however deep inside; for the end of a failed transaction, whose sections
     /// may have been left without running their guards. Tokens stay. Guards that still exist become
-    /// void. Not for a failed subtransaction: it may run inside a section of an outer caller.
-    pub fn abandon(&self) {
+    /// void.
+    ///
+    /// # Safety
+    /// No call of the engine is under way in this process, and nobody goes on with what was found inside
+    /// its sections. (So not for a failed subtransaction: it may run inside a comparator.)
+    pub unsafe fn abandon(&self) {
+        self.leave_all();
+    }
+
+    fn leave_all(&self) {
         self.life.set(self.life.get().wrapping_add(1));
         self.depth.set(0);
         self.writing.set(false);
@@ -303,15 +350,40 @@ impl Process {
         self.slot().leave();
     }
 
+    /// Whether this process is inside the barrier: it must not wait for others to leave.
+    pub fn is_inside(&self) -> bool {
+        self.depth.get() > 0
+    }
+
     /// Enters the barrier: until the guard is dropped, nothing that can be reached in any index of
     /// the area is reused.
     #[inline]
     pub fn enter(&self) -> BarrierGuard<'_> {
+        self.enter_index(0)
+    }
+
+    /// Enters the barrier for the index at `root`, or for whatever is there at that time.
+    #[inline]
+    pub fn enter_index(&self, root: u32) -> BarrierGuard<'_> {
         if self.depth.get() == 0 {
-            self.slot().enter(self.area.barrier().globals);
+            self.within.set(root);
+            self.slot().enter(self.area.barrier().globals, root);
+            stop!("section: entered");
+        } else {
+            self.also_within(root);
         }
         self.depth.set(self.depth.get() + 1);
         BarrierGuard { process: self, life: self.life.get() }
+    }
+
+    /// A nested section is for the index at `root`.
+    #[inline]
+    fn also_within(&self, root: Ref) {
+        let within = self.within.get();
+        if within != root && within != 0 {
+            self.within.set(0);
+            self.slot().widen();
+        }
     }
 
     /// Enters the barrier as a writer of the index at `root`, under the term that the guard tells.
@@ -322,6 +394,11 @@ impl Process {
         debug_assert!(!self.writing.get(), "writer sections do not nest");
         let load = || term.load(core::sync::atomic::Ordering::Acquire);
         let outermost = self.depth.get() == 0;
+        if outermost {
+            self.within.set(root);
+        } else {
+            self.also_within(root);
+        }
         let globals = self.area.barrier().globals;
         let term = self.slot().enter_writer(globals, outermost, root, load);
         self.depth.set(self.depth.get() + 1);
@@ -370,7 +447,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.abandon();
+        self.leave_all();
         self.close_all_tokens();
     }
 }
@@ -404,11 +481,17 @@ pub(crate) struct WriterGuard<'a> {
     section: BarrierGuard<'a>,
 }
 
-impl WriterGuard<'_> {
+impl<'a> WriterGuard<'a> {
     /// The term under which this section writes.
     #[inline]
     pub(crate) fn term(&self) -> u32 {
         self.term
+    }
+
+    /// Ends the writing, and stays in the barrier.
+    pub(crate) fn into_reader(self) -> BarrierGuard<'a> {
+        let process = self.section.process;
+        process.enter_index(process.within.get())
     }
 }
 
@@ -419,102 +502,6 @@ impl Drop for WriterGuard<'_> {
         if self.section.life == process.life.get() {
             process.writing.set(false);
             process.slot().leave_writer();
-        }
-    }
-}
-
-/// A token of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenId {
-    index: u32,
-    serial: u32,
-}
-
-/// The open tokens of a process.
-#[derive(Default)]
-struct Tokens {
-    /// (serial, epoch), epoch 0 = free. Serials tell a token from an earlier one in its place.
-    table: Vec<(u32, u64)>,
-    unused: Vec<u32>,
-    /// How many tokens have which epoch, ascending. The counter only grows, so a new or renewed
-    /// token is always the last.
-    epochs: Vec<(u64, u32)>,
-    /// The index that all open tokens are for; 0 = several, until all are closed.
-    scope: Ref,
-}
-
-impl Tokens {
-    fn oldest(&self) -> u64 {
-        self.epochs.first().map_or(0, |&(epoch, _)| epoch)
-    }
-
-    fn open(&mut self, root: Ref, epoch: u64) -> TokenId {
-        if self.epochs.is_empty() {
-            self.scope = root;
-        } else if self.scope != root {
-            self.scope = 0;
-        }
-        let index = self.unused.pop().unwrap_or_else(|| {
-            self.table.push((0, 0));
-            self.table.len() as u32 - 1
-        });
-        let entry = &mut self.table[index as usize];
-        entry.1 = epoch;
-        let serial = entry.0;
-        self.count(epoch);
-        TokenId { index, serial }
-    }
-
-    fn renew(&mut self, token: TokenId, epoch: u64) {
-        if let Some(old) = self.epoch_of(token)
-            && old != epoch
-        {
-            self.uncount(old);
-            self.count(epoch);
-            self.table[token.index as usize].1 = epoch;
-        }
-    }
-
-    fn close(&mut self, token: TokenId) {
-        if let Some(epoch) = self.epoch_of(token) {
-            self.uncount(epoch);
-            self.retire(token.index);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.epochs.clear();
-        for index in 0..self.table.len() as u32 {
-            if self.table[index as usize].1 != 0 {
-                self.retire(index);
-            }
-        }
-    }
-
-    fn retire(&mut self, index: u32) {
-        let entry = &mut self.table[index as usize];
-        *entry = (entry.0.wrapping_add(1), 0);
-        self.unused.push(index);
-    }
-
-    fn epoch_of(&self, token: TokenId) -> Option<u64> {
-        let &(serial, epoch) = self.table.get(token.index as usize)?;
-        (serial == token.serial && epoch != 0).then_some(epoch)
-    }
-
-    fn count(&mut self, epoch: u64) {
-        match self.epochs.last_mut() {
-            Some((last, count)) if *last == epoch => *count += 1,
-            _ => self.epochs.push((epoch, 1)),
-        }
-    }
-
-    fn uncount(&mut self, epoch: u64) {
-        if let Some(i) = self.epochs.iter().position(|&(e, _)| e == epoch) {
-            self.epochs[i].1 -= 1;
-            if self.epochs[i].1 == 0 {
-                self.epochs.remove(i);
-            }
         }
     }
 }

@@ -15,6 +15,29 @@ mod units {
         unsafe { Process::attach(*area, slot) }
     }
 
+    /// Who is stopped inside a section of one index does not hold up another one; a nested section does.
+    #[test]
+    fn sections_are_for_one_index() {
+        let area = Mapping::new(1 << 20, 2);
+        let (a, b) = (attach(&area, 0), attach(&area, 1));
+        let stopped = a.enter_index(7);
+        let k = area.close_session();
+        assert_eq!(area.oldest_session(7), k);
+        assert_eq!(area.oldest_session(0), k, "whoever waits for any index waits for it");
+        assert!(area.oldest_session(8) > k);
+        {
+            let _nested = a.enter_index(8);
+            assert_eq!(area.oldest_session(8), k, "in the session of the outermost section");
+            assert_eq!(area.oldest_session(9), k, "it is for any index");
+        }
+        assert_eq!(area.oldest_session(8), k, "until that ends");
+        drop(stopped);
+        assert!(area.oldest_session(0) > k);
+        let _any = b.enter();
+        let k = area.close_session();
+        assert_eq!(area.oldest_session(8), k);
+    }
+
     #[test]
     fn a_section_holds_its_session_back() {
         let area = Mapping::new(1 << 20, 2);
@@ -30,7 +53,7 @@ mod units {
         drop(outer);
         assert!(area.quiesced(k), "whoever entered after the close does not matter");
         let k = area.quiesce_begin();
-        assert_eq!(area.oldest_session(), k);
+        assert_eq!(area.oldest_session(0), k);
         drop(late);
         assert!(area.quiesced(k));
         assert_eq!(area.usage().active, 0);
@@ -51,15 +74,15 @@ mod units {
                 assert!(!area.writers_passed(ROOT, 5));
                 assert!(area.writers_passed(ROOT, 4));
                 assert!(area.writers_passed(ROOT + 1, 5));
-                assert_eq!(area.oldest_session(), k);
+                assert_eq!(area.oldest_session(0), k);
             }
             assert!(area.writers_passed(ROOT, 5));
-            assert_eq!(area.oldest_session(), k, "the reader keeps the oldest session");
+            assert_eq!(area.oldest_session(0), k, "the reader keeps the oldest session");
         }
-        assert!(area.oldest_session() > 1);
+        assert!(area.oldest_session(0) > 1);
         let k = area.close_session();
         let writer = p.enter_writer(ROOT, &term);
-        assert_eq!(area.oldest_session(), k + 1);
+        assert_eq!(area.oldest_session(0), k + 1);
         drop(writer);
         assert!(area.writers_passed(ROOT, u32::MAX));
         assert_eq!(area.usage().active, 0);
@@ -89,14 +112,15 @@ mod units {
         let term = AtomicU32::new(1);
         let (reader, writer) = (p.enter(), p.enter_writer(ROOT, &term));
         let token = p.open_token(7);
-        p.abandon();
+        // SAFETY: nothing is under way.
+        unsafe { p.abandon() };
         assert_eq!(area.usage().active, 0);
         assert!(area.writers_passed(ROOT, 1));
         let (_reader, _writer) = (p.enter(), p.enter_writer(ROOT, &term));
         drop((reader, writer));
         assert_eq!(area.usage().active, 1, "guards from before do not end the new section");
         assert!(!area.writers_passed(ROOT, 1));
-        assert!(!area.tokens_passed(7, area.token_fence()), "tokens stay");
+        assert!(!area.tokens_passed(7, area.token_fence(), |_| true), "tokens stay");
         p.close_token(token);
     }
 
@@ -113,7 +137,7 @@ mod units {
         assert!(!area.quiesced(k));
         let p = attach(&area, 0);
         assert!(area.quiesced(k) && area.writers_passed(ROOT, 1));
-        assert!(area.tokens_passed(7, area.token_fence()));
+        assert!(area.tokens_passed(7, area.token_fence(), |_| true));
         drop(p);
     }
 
@@ -127,10 +151,13 @@ mod units {
         p.close_token(old);
         p.renew_token(old);
         let fence = area.token_fence();
-        assert!(!area.tokens_passed(7, fence), "closing the old one again leaves the new one");
+        assert!(
+            !area.tokens_passed(7, fence, |_| true),
+            "closing the old one again leaves the new one"
+        );
         p.close_token(new);
         p.close_token(new);
-        assert!(area.tokens_passed(7, fence));
+        assert!(area.tokens_passed(7, fence, |_| true));
     }
 
     #[test]
@@ -139,16 +166,18 @@ mod units {
         let p = attach(&area, 0);
         let other = p.open_token(8);
         let fence = area.token_fence();
-        assert!(area.tokens_passed(7, fence));
-        assert!(!area.tokens_passed(8, fence));
-        assert!(!area.tokens_passed(0, fence), "any index");
+        assert!(area.tokens_passed(7, fence, |_| true));
+        assert!(!area.tokens_passed(8, fence, |_| true));
         let own = p.open_token(7);
+        assert!(!area.tokens_passed(9, fence, |_| true), "nobody knows which");
+        assert!(!area.tokens_passed(9, fence, |slot| slot == 0), "may be this one");
+        assert!(area.tokens_passed(9, fence, |slot| slot != 0), "cannot be this one");
         p.close_token(other);
-        assert!(area.tokens_passed(8, fence), "the one that is open is newer");
-        assert!(!area.tokens_passed(7, area.token_fence()));
+        assert!(area.tokens_passed(8, fence, |_| true), "the one that is open is newer");
+        assert!(!area.tokens_passed(7, area.token_fence(), |_| true));
         p.close_token(own);
         p.open_token(8);
-        assert!(area.tokens_passed(7, area.token_fence()));
+        assert!(area.tokens_passed(7, area.token_fence(), |_| true));
     }
 
     #[derive(Clone, Debug)]
@@ -183,7 +212,7 @@ mod units {
                     }
                     Step::Fence => {
                         epoch = area.token_fence();
-                        prop_assert_eq!(area.tokens_passed(7, epoch), model.is_empty());
+                        prop_assert_eq!(area.tokens_passed(7, epoch, |_| true), model.is_empty());
                     }
                     _ => {}
                 }
@@ -220,6 +249,7 @@ mod model {
                 globals: Globals { session: AtomicU64::new(1), epoch: AtomicU64::new(1) },
                 slots: [Slot {
                     session: AtomicU64::new(0),
+                    within: AtomicU64::new(0),
                     writer: AtomicU64::new(0),
                     token: AtomicU64::new(0),
                     scope: AtomicU64::new(0),
@@ -266,7 +296,7 @@ mod model {
                 let world = world.clone();
                 move || {
                     for _ in 0..2 {
-                        world.slots[0].enter(&world.globals);
+                        world.slots[0].enter(&world.globals, 0);
                         world.use_if(world.find());
                         world.slots[0].leave();
                     }
@@ -274,11 +304,11 @@ mod model {
             });
             world.linked.store(0, Relaxed);
             let k = world.barrier().close_session();
-            if world.barrier().oldest_session() > k {
+            if world.barrier().oldest_session(0) > k {
                 world.reuse();
             }
             reader.join().unwrap();
-            assert!(world.barrier().oldest_session() > k, "everybody has left");
+            assert!(world.barrier().oldest_session(0) > k, "everybody has left");
         });
     }
 
@@ -339,11 +369,11 @@ mod model {
             });
             world.linked.store(0, Relaxed);
             let fence = world.barrier().token_fence();
-            if world.barrier().tokens_passed(7, fence) {
+            if world.barrier().tokens_passed(7, fence, |_| true) {
                 world.reuse();
             }
             scan.join().unwrap();
-            assert!(world.barrier().tokens_passed(7, fence));
+            assert!(world.barrier().tokens_passed(7, fence, |_| true));
         });
     }
 
@@ -377,11 +407,11 @@ mod model {
             });
             world.linked.store(0, Relaxed);
             let fence = world.barrier().token_fence();
-            if world.barrier().tokens_passed(7, fence) {
+            if world.barrier().tokens_passed(7, fence, |_| true) {
                 world.reuse();
             }
             scan.join().unwrap();
-            assert!(world.barrier().tokens_passed(7, fence));
+            assert!(world.barrier().tokens_passed(7, fence, |_| true));
         });
     }
 }

@@ -23,10 +23,11 @@ impl Index {
         keys: &[&[u8]],
         found: &mut dyn FnMut(usize, Tid),
     ) {
+        self.check_order::<O>();
         let mut tids = Vec::with_capacity(GROUP);
         for (group, keys) in keys.chunks(GROUP).enumerate() {
             {
-                let _section = p.enter();
+                let _section = self.enter(p);
                 let probes: [Option<Probe<'_, O>>; GROUP] =
                     core::array::from_fn(|i| keys.get(i).map(|key| Probe::new(order, key, 0)));
                 let mut at = [0 as Ref; GROUP];

@@ -7,7 +7,7 @@
 //!   12  u32 prev       left neighbour; in a DEAD node the absorber
 //!   16  u64 high       8 bytes of the right neighbour's low key at `skip`
 //!   24  u64 mask[2]    live slots, side = c & 1
-//!   40  u32 link       successor on a list of dirty blocks; index node: unused
+//!   40  u32 link       successor on a list of dirty blocks; of DEAD index nodes that wait for a flat top
 //!   44  u32 max_born   at least the youngest bornSn of the live slots
 //!   48  u16 low_off    the low key: `low_len` bytes, then 6 bytes TID (LOWTID), then 4 bytes
 //!   50  u16 low_len    chunk (LOWBIG)
@@ -40,7 +40,7 @@
 //! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder of
 //!   c + 1 starts.
 //! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads to
-//!   the node that took its entries, `next` links it in limbo.
+//!   the node that took its entries, `next` links it until it is free.
 //! * I6 Only the collector makes nodes DEAD, and only leaves with a separator in level 1.
 //! * `prev` of a node is written only by who has the latch of its left neighbour, before the change
 //!   is published; `parent` of a leaf only by who has the latch of the index node with its separator.
@@ -49,14 +49,17 @@ use crate::Tid;
 use crate::area::{Area, Ref};
 use crate::heap::Class;
 use crate::racy;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
+use core::ops::Range;
 
 mod version;
 
 pub(crate) use version::{Latch, View};
 
-/// Entries per node.
+/// Slots of a node.
 pub(crate) const SLOTS: usize = 64;
+/// How many of them are used. Under shuttle few, so that splits and merges are near.
+pub(crate) const CAPACITY: usize = if cfg!(shuttle) { 4 } else { SLOTS };
 
 /// On a list of dirty blocks.
 pub(crate) const DIRTY: u8 = 2;
@@ -89,6 +92,7 @@ pub(crate) const CHUNK_HEADER: usize = 24;
 const BIG: u16 = 1 << 15;
 
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 struct Header {
     ver: AtomicU64,
     next: AtomicU32,
@@ -109,6 +113,7 @@ struct Header {
     parent: AtomicU32,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == PERM);
 
 /// The address of a node: a block of a live index, or private memory laid out like one.
@@ -164,7 +169,7 @@ impl Block {
     fields! {
         high set_high u64, max_born set_max_born u32, low_len set_low_len u16,
         low_off set_low_off u16, heap_top set_heap_top u16, level set_level u8,
-        ndead set_ndead u8, link set_link u32,
+        link set_link u32,
     }
 
     #[inline]
@@ -187,6 +192,15 @@ impl Block {
     }
     pub(crate) fn set_parent(self, r: Ref) {
         self.header().parent.store(r, Release);
+    }
+    /// Rises after each mark of a death and falls only with another state: who reads a number, then
+    /// marks, and then the same number again, has read all of them.
+    #[inline]
+    pub(crate) fn ndead(self) -> u8 {
+        self.header().ndead.load(Acquire)
+    }
+    pub(crate) fn set_ndead(self, n: u8) {
+        self.header().ndead.store(n, Release);
     }
     #[inline]
     pub(crate) fn skip(self) -> usize {
@@ -301,6 +315,17 @@ impl Block {
         self.cell::<AtomicU32>(SNS, 2 * (slot % SLOTS) + 1).store(dead, Release);
     }
 
+    /// Those of these slots that are not dead.
+    pub(crate) fn not_dead(self, slots: u64) -> u64 {
+        let (mut rest, mut alive) = (slots, 0);
+        while rest != 0 {
+            let slot = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            alive |= u64::from(self.dead(slot) == 0) << slot;
+        }
+        alive
+    }
+
     /// Does an entry of this slot belong to what a reader at `sn` sees?
     #[inline]
     pub(crate) fn visible(self, slot: usize, sn: u32) -> bool {
@@ -326,8 +351,26 @@ impl Block {
     /// The slot at `rank`.
     #[inline]
     pub(crate) fn slot(self, side: usize, rank: usize) -> usize {
-        let cell = self.cell::<AtomicU8>(PERM, SLOTS * (side & 1) + rank % SLOTS);
-        cell.load(Relaxed) as usize % SLOTS
+        (self.perm_word(side, rank) >> (8 * (rank % 8))) as usize % SLOTS
+    }
+    /// The slots at these ranks.
+    #[inline]
+    pub(crate) fn slots(self, side: usize, ranks: Range<usize>) -> impl Iterator<Item = usize> {
+        let mut word = self.perm_word(side, ranks.start) >> (8 * (ranks.start % 8));
+        ranks.map(move |rank| {
+            let slot = word as usize % SLOTS;
+            word >>= 8;
+            if rank % 8 == 7 {
+                word = self.perm_word(side, rank + 1);
+            }
+            slot
+        })
+    }
+    /// The slots of `rank` and its neighbours, the lowest first: a whole word, as it was written.
+    #[inline]
+    fn perm_word(self, side: usize, rank: usize) -> u64 {
+        let index = 8 * (side & 1) + rank % SLOTS / 8;
+        self.cell::<AtomicU64>(PERM, index).load(Relaxed).to_le()
     }
 
     /// `len` bytes at `offset`, clipped to the block.
@@ -414,9 +457,15 @@ impl Block {
     pub(crate) fn copy_from(self, image: Block, side: usize) {
         let top = image.heap_top() as usize;
         assert!(top <= self.size());
+        for slot in 0..SLOTS {
+            self.set_prefix(slot, image.prefix(slot));
+            let tids = self.cell::<AtomicU64>(TIDS, slot);
+            tids.store(image.tid_word(slot), Relaxed);
+            self.set_born_dead(slot, image.born(slot), image.dead(slot));
+        }
         // SAFETY: both blocks are at least `top` bytes long; the image is private.
-        let bytes = unsafe { core::slice::from_raw_parts(image.0.add(PREFIX), top - PREFIX) };
-        self.write_bytes(PREFIX, bytes);
+        let heap = unsafe { core::slice::from_raw_parts(image.0.add(LEAF_HEAP), top - LEAF_HEAP) };
+        self.write_bytes(LEAF_HEAP, heap);
         self.set_mask(side, image.mask(0));
         self.set_perm(side, &image.perm(0));
         self.set_max_born(image.max_born());
@@ -447,6 +496,11 @@ pub(crate) fn insert_slot(perm: &Perm, rank: usize, slot: usize) -> Perm {
     }
     out[rank] = slot as u8;
     out
+}
+
+/// The lowest `n` slots.
+pub(crate) fn full_mask(n: usize) -> u64 {
+    if n == SLOTS { u64::MAX } else { (1 << n) - 1 }
 }
 
 /// The slots of `perm`'s first `n` that are in `keep`, in order, and how many.

@@ -5,19 +5,21 @@
 //! level 1 over them, and publishes everything by one step: the first leaf's `next`.
 //! Memory of chains that are not adopted belongs to the index until it is destroyed.
 
-use crate::area::{Area, OutOfMemory, Ref};
+use crate::area::{OutOfMemory, Ref};
 use crate::barrier::Process;
-use crate::block::{LEAF_HEAP, SLOTS, WHOLE};
+use crate::block::{CAPACITY, LEAF_HEAP, WHOLE};
 use crate::heap::Class;
-use crate::image::{Entries, Entry, Image, Low, MAX_INLINE_LOW, heap_size};
 use crate::insert::MAX_RECORD;
-use crate::key::{chunk_class, chunk_key, chunk_refs, common, init_chunk};
-use crate::node::Separator;
-use crate::root::{Index, leaf_class};
-use crate::split::{High, MAX_SKIP, MIN_FREE};
+use crate::key::{chunk_class, chunk_refs};
+use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
+use crate::node::Children;
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common, skip};
+use crate::root::{Identity, Index, leaf_class};
+use crate::split::MIN_FREE;
 use crate::{KeyOrder, MAX_KEY_LEN, Tid};
 use core::cmp::Ordering;
 use core::sync::atomic::Ordering::*;
+use std::collections::TryReserveError;
 use std::fmt;
 
 /// Separators in an index node that is built.
@@ -30,6 +32,8 @@ const MAX_HEAP: usize = 12288;
 pub enum BuildError {
     /// The area is full.
     OutOfMemory(OutOfMemory),
+    /// This process gets no more memory for itself.
+    NoMemory,
     /// The key has this many bytes, more than [`MAX_KEY_LEN`].
     KeyTooLong(usize),
     /// An entry is below its predecessor.
@@ -44,10 +48,17 @@ impl From<OutOfMemory> for BuildError {
     }
 }
 
+impl From<TryReserveError> for BuildError {
+    fn from(_: TryReserveError) -> Self {
+        BuildError::NoMemory
+    }
+}
+
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::OutOfMemory(e) => e.fmt(f),
+            BuildError::NoMemory => write!(f, "out of memory"),
             BuildError::KeyTooLong(len) => {
                 write!(f, "a key of {len} bytes is longer than {MAX_KEY_LEN}")
             }
@@ -59,29 +70,6 @@ impl fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// The low key of the leaf being filled.
-#[derive(Default)]
-struct OwnLow {
-    key: Vec<u8>,
-    tid: Option<Tid>,
-    chunk: Ref,
-}
-
-impl OwnLow {
-    fn low(&self, area: Area) -> Low<'_> {
-        let key = if self.chunk != 0 { chunk_key(area, self.chunk) } else { &self.key };
-        Low { key, tid: self.tid, chunk: self.chunk }
-    }
-
-    fn set(&mut self, low: &Low<'_>) {
-        self.key.clear();
-        if low.chunk == 0 {
-            self.key.extend_from_slice(low.key);
-        }
-        (self.tid, self.chunk) = (low.tid, low.chunk);
-    }
-}
-
 /// Builds one shard.
 pub struct Builder {
     index: Index,
@@ -90,13 +78,15 @@ pub struct Builder {
     entries: Entries,
     /// About the heap bytes of `entries`.
     heap: usize,
-    low: OwnLow,
+    low: LowBuf,
     leaves: Vec<Ref>,
     count: u64,
 }
 
 /// A shard that is built.
 pub struct Chain {
+    /// The index whose memory it is in.
+    of: Identity,
     leaves: Vec<Ref>,
     count: u64,
 }
@@ -110,15 +100,18 @@ impl Chain {
 
 impl Builder {
     /// Begins a shard for an index that has no entries.
+    ///
+    /// # Panics
+    /// The process is one of another area.
     pub fn new(p: &Process, index: Index) -> Builder {
-        debug_assert!(core::ptr::eq(p.area().at(index.root), index.area.at(index.root)));
+        index.check_area(p);
         let fillfactor = index.shared().fillfactor.load(Relaxed) as usize;
         Builder {
             index,
-            fill: (SLOTS * fillfactor / 100).max(1),
+            fill: (CAPACITY * fillfactor / 100).max(1),
             entries: Entries::new(index.area),
             heap: 0,
-            low: OwnLow::default(),
+            low: LowBuf::new(index.area),
             leaves: Vec::new(),
             count: 0,
         }
@@ -126,10 +119,15 @@ impl Builder {
 
     /// Adds an entry, not below the one before; an equal one is dropped. It is older than every
     /// snapshot.
+    ///
+    /// # Panics
+    /// The TID has more than 48 bits, or the order is of another kind than before.
     pub fn push<O: KeyOrder>(&mut self, order: &O, key: &[u8], tid: Tid) -> Result<(), BuildError> {
         if key.len() > MAX_KEY_LEN {
             return Err(BuildError::KeyTooLong(key.len()));
         }
+        assert!(tid >> 48 == 0, "a TID has 48 bits");
+        self.index.note_order::<O>();
         let n = self.entries.len();
         let mut chunk = 0;
         if n > 0 {
@@ -147,27 +145,24 @@ impl Builder {
         }
         let inline = if O::MEMCMP { 8 } else { 0 };
         if chunk == 0 && key.len() > MAX_RECORD + inline {
-            chunk = self.index.heap().alloc(&self.index.area, chunk_class(key.len()))?;
-            init_chunk(self.index.area, chunk, key);
+            chunk = self.index.fresh(chunk_class(key.len()))?.chunk(key);
         }
         let abbrev = if O::MEMCMP { 0 } else { order.abbrev(key) };
         let entry = Entry { key, chunk, abbrev, tid, born: 0, dead: 0 };
         if n == 0 {
-            self.index.note_order::<O>();
             // Above everything in the shards before, whatever that is.
-            let tid = Some(tid);
-            let low = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
-            self.low.set(&Low { key, tid, chunk: low });
+            let chunk = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
+            self.low.set(&Low { key, tid: Some(tid), chunk, abbrev });
         } else if n == self.fill || self.heap > MAX_HEAP {
             let last = self.entries.get(n - 1);
-            let mut sep = Low { key, tid: Some(tid), chunk: 0 };
+            let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev };
             if O::MEMCMP && last.key != key {
-                sep = Low { key: &key[..common(last.key, key) + 1], tid: None, chunk: 0 };
+                (sep.key, sep.tid) = (&key[..common(last.key, key) + 1], None);
             }
             if sep.key.len() > MAX_INLINE_LOW {
                 (sep.key, sep.chunk) = (key, chunk);
             }
-            self.flush(Some((&sep, abbrev)))?;
+            self.flush(Some(&sep))?;
             self.low.set(&sep);
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
@@ -178,38 +173,37 @@ impl Builder {
     }
 
     /// Makes a leaf of the entries at hand. `next`: the low key of the leaf to come.
-    fn flush(&mut self, next: Option<(&Low<'_>, u64)>) -> Result<(), BuildError> {
+    fn flush(&mut self, high: Option<&Low<'_>>) -> Result<(), BuildError> {
         let memcmp = self.index.memcmp();
         let Builder { index, entries, low, leaves, .. } = self;
-        let low = low.low(index.area);
+        let low = low.low();
         let n = entries.len();
         let skip = if memcmp {
             let last = entries.get(n - 1).key;
             let useful = last.len().saturating_sub(8).min(MAX_SKIP);
-            let now = common(low.key, last);
-            now.max(next.map_or(0, |(next, _)| common(low.key, next.key))).min(useful)
+            skip(low.key, last, high.map(|high| high.key), useful)
         } else {
             0
         };
         let need = heap_size(entries.range(0..n), skip, !memcmp);
-        let class = leaf_class(low.size(skip) + MIN_FREE + need * SLOTS / self.fill);
+        let class = leaf_class(low.size(skip) + MIN_FREE + need * CAPACITY / self.fill);
         debug_assert!(low.size(skip) + MIN_FREE + need <= class.size() - LEAF_HEAP);
-        let r = index.heap().alloc(&index.area, class)?;
-        let b = index.block(r);
+        leaves.try_reserve(1)?;
+        let leaf = index.fresh(class)?;
+        let b = leaf.block();
         let flags = if memcmp { 0 } else { WHOLE };
-        let side = b.init_side();
-        entries.write(Image::new(b, class, flags, Some(low), skip), 0..n, side);
+        let side = b.first_side();
+        entries.write(LeafWriter::new(b, class, flags, low, skip), 0..n, side);
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }
-        if let Some((next, abbrev)) = next {
-            High::new(memcmp, next, abbrev).set(b, 0, low.key);
-        }
+        Right::new(memcmp, low.key, skip, high).store(b, 0);
+        let (r, latch) = leaf.latch();
         if let Some(&prev) = leaves.last() {
             b.set_prev(prev);
             index.block(prev).set_next(r);
         }
-        b.init_ver(false);
+        latch.release();
         leaves.push(r);
         entries.clear();
         self.heap = 0;
@@ -221,49 +215,67 @@ impl Builder {
         if self.entries.len() > 0 {
             self.flush(None)?;
         }
-        Ok(Chain { leaves: self.leaves, count: self.count })
+        Ok(Chain { of: self.index.identity(), leaves: self.leaves, count: self.count })
     }
 }
 
 impl Index {
     /// Makes the entries of the chains the content of this index, which has none yet. The chains
     /// are in order, each above the one before it.
+    ///
+    /// # Panics
+    /// A chain was built for another index, or the process is one of another area.
     pub fn adopt(&self, p: &Process, chains: Vec<Chain>) -> Result<(), BuildError> {
         let root = self.shared();
-        let leaves: Vec<Ref> = chains.iter().flat_map(|chain| &chain.leaves).copied().collect();
+        self.check_area(p);
+        assert!(chains.iter().all(|chain| chain.of == self.identity()), "built for another index");
+        let mut leaves: Vec<Ref> = Vec::new();
+        leaves.try_reserve_exact(chains.iter().map(|chain| chain.leaves.len()).sum())?;
+        leaves.extend(chains.iter().flat_map(|chain| &chain.leaves));
         let count: u64 = chains.iter().map(|chain| chain.count).sum();
         let Some(&head) = leaves.first() else { return Ok(()) };
+        let memcmp = self.memcmp();
+        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         // Where one chain ends and the next begins.
         for pair in chains.iter().filter(|chain| chain.count > 0).collect::<Vec<_>>().windows(2) {
             let (tail, head) = (pair[0].leaves[pair[0].leaves.len() - 1], pair[1].leaves[0]);
             self.block(head).set_prev(tail);
-            let (b, low) = (self.block(tail), self.separator_of((tail, 0)));
-            b.set_next(head);
-            self.set_node_high(b, &low.key, &self.built_separator(head));
+            let b = self.block(tail);
+            let (low, high) = (self.built_low(tail, low), self.built_low(head, high));
+            Right::new(memcmp, low.key, b.skip(), Some(&high)).store(b, head);
         }
         // Level 1.
         let first_node = root.node.load(Relaxed);
-        let mut nodes: Vec<Ref> = Vec::with_capacity(leaves.len() / NODE_FILL + 1);
+        let mut nodes: Vec<Ref> = Vec::new();
+        nodes.try_reserve_exact(leaves.len() / NODE_FILL + 1)?;
         for (i, group) in leaves.chunks(NODE_FILL).enumerate() {
-            let r = self.heap().alloc(&self.area, Class::INDEX)?;
-            let b = self.block(r);
-            let children: Vec<_> = group.iter().map(|&leaf| (leaf, self.number_of(leaf))).collect();
-            let low = self.built_separator(group[0]);
-            let high = leaves.get((i + 1) * NODE_FILL).map(|&leaf| self.built_separator(leaf));
-            self.fill_node(b, &children, &low, high.as_ref());
+            let node = self.fresh(Class::INDEX)?;
+            let b = node.block();
+            let mut children = Children::new();
+            for &leaf in group {
+                children.push(leaf, self.number_of(leaf));
+            }
+            let low = self.built_low(group[0], low);
+            let high = leaves.get((i + 1) * NODE_FILL).map(|&leaf| self.built_low(leaf, high));
+            self.fill_node(b, &children, &low, 0, high.as_ref())
+                .expect("nobody else knows these leaves");
+            let (r, latch) = node.latch();
             let prev = nodes.last().copied().unwrap_or(first_node);
             b.set_prev(prev);
             if prev != first_node {
                 self.block(prev).set_next(r);
             }
-            b.init_ver(false);
             for &leaf in group {
                 self.block(leaf).set_parent(r);
             }
+            latch.release();
             nodes.push(r);
         }
+        // Both first nodes are empty in front, and leave nothing out.
+        let range_end = Right::new(memcmp, &[], 0, Some(&self.built_low(head, low)));
+        let first_built = nodes[0];
         // Publish: level 0 first.
-        let _section = p.enter();
+        let _section = self.enter(p);
         let leaf = root.leaf.load(Relaxed);
         let Some(latch) = self.block(leaf).latch() else { return Err(BuildError::NotEmpty) };
         let b = latch.b();
@@ -276,20 +288,17 @@ impl Index {
             latch.release();
             return Err(BuildError::NotEmpty);
         };
-        let low = self.built_separator(head);
         self.block(head).set_prev(leaf);
         latch.exclude();
         b.set_mask(latch.other(), 0);
-        b.set_flag(WHOLE, !self.memcmp());
-        b.set_next(head);
-        self.set_node_high(b, &[], &low);
+        b.set_flag(WHOLE, !memcmp);
+        range_end.store(b, head);
         latch.finish();
         let m = node_latch.b();
         node_latch.exclude();
         m.set_perm(node_latch.other(), &m.perm(node_latch.v.side()));
         m.set_mask(node_latch.other(), node_latch.v.mask());
-        m.set_next(nodes[0]);
-        self.set_node_high(m, &[], &low);
+        range_end.store(m, first_built);
         node_latch.finish();
         root.counters.leaves.fetch_add(leaves.len() as u32, Relaxed);
         root.counters.built.fetch_add(count as i64, Relaxed);
@@ -298,9 +307,10 @@ impl Index {
         Ok(())
     }
 
-    /// The low key of a leaf that was built.
-    fn built_separator(&self, leaf: Ref) -> Separator {
-        self.separator_of((leaf, self.number_of(leaf)))
+    /// The low key of a leaf that was built, which nobody else knows.
+    fn built_low<'a>(&self, leaf: Ref, to: &'a mut LowBuf) -> Low<'a> {
+        let abbrev = self.number_of(leaf);
+        to.load(leaf).map_or(Low::FIRST, |low| Low { abbrev, ..low })
     }
 
     /// Under a comparator, the number of a built leaf's low key, which is its first entry's.

@@ -4,7 +4,8 @@
 //! the leaf, its version and the first and last entry that the batch covered. If the version has not
 //! changed, the neighbour is still the neighbour; otherwise the place is searched again by key. In
 //! both cases the next batch starts exactly where this one ended, so an entry that lives through the
-//! whole scan is neither missed nor repeated:
+//! whole scan is neither missed nor repeated, whichever way it goes. A jump changes the place and not
+//! the range, so that a cursor that turns comes back over what was jumped.
 //! * forward, `next` was read in the same state as the entries, and the neighbour's range begins where
 //!   that state's range ended. Entries moved left by a merge changed this leaf's version, or made the
 //!   neighbour DEAD;
@@ -12,14 +13,20 @@
 //!   this leaf. Its range then ends where this leaf's begins. Otherwise it was split (walk right), or
 //!   merged (search).
 
+mod leaf;
+
 use crate::ahead::Ahead;
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{LEFTMOST, Latch, SLOTS, View, tid_of};
-use crate::key::{Probe, Retry, append_key, locate};
-use crate::root::{CURRENT, Index};
+use crate::block::{LEFTMOST, SLOTS, View, tid_of};
+use crate::key::{Probe, Retry, append_key};
+use crate::mutants::mutant;
+use crate::root::{CURRENT, Identity, Index};
+use crate::stop::stop;
+use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
 use core::cmp::Ordering;
+use leaf::{left_of, part_of_leaf, rank_of_begin, rank_of_end};
 
 /// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,17 +50,16 @@ struct Bound {
 enum State {
     /// Nothing read yet.
     Start,
+    /// Between two batches, at `goal`.
+    Jump,
     /// On a batch from this version of `leaf`, whose right neighbour was `next`. `part`: an earlier
-    /// batch had the rest of the leaf, so its neighbours are not the batch's.
+    /// batch had the rest of the leaf, or a jump led over it, so its neighbours are not the batch's.
     Batch { leaf: Ref, ver: u64, next: Ref, first: bool, last: bool, part: bool },
     /// Before everything in the range.
     Before,
     /// Behind everything in the range.
     Behind,
 }
-
-/// After so many attempts, a leaf is latched to be read.
-const MAX_TRIES: u32 = 16;
 
 /// How the next leaf to read is found.
 #[derive(Clone, Copy)]
@@ -68,6 +74,8 @@ enum Way {
 #[derive(Clone)]
 pub struct Cursor {
     want_keys: bool,
+    /// The index that was read last; what is remembered of it means nothing in another one.
+    of: Option<Identity>,
     sn: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
@@ -87,7 +95,32 @@ pub struct Cursor {
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
+    /// Where a jump goes.
+    goal: Vec<u8>,
+    /// The nearest entry outside of the range, if `outside` says so.
+    nearest: Vec<u8>,
+    outside: Outside,
     ahead: Ahead,
+}
+
+/// What a cursor that found nothing knows of the entries outside of its range, on the side where it
+/// looked. Dead entries count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outside {
+    Unknown,
+    Nothing,
+    Nearest,
+}
+
+/// See [`Cursor::beyond`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beyond<'a> {
+    /// Anything.
+    Unknown,
+    /// No entries.
+    Nothing,
+    /// None but those from this key on (going backward: up to this key).
+    From(&'a [u8]),
 }
 
 impl Cursor {
@@ -100,6 +133,7 @@ impl Cursor {
     pub fn new(want_keys: bool) -> Cursor {
         Cursor {
             want_keys,
+            of: None,
             sn: CURRENT,
             lower: Vec::new(),
             upper: Vec::new(),
@@ -115,6 +149,9 @@ impl Cursor {
             slots: [0; SLOTS],
             keys: Vec::new(),
             ends: [0; SLOTS],
+            goal: Vec::new(),
+            nearest: Vec::new(),
+            outside: Outside::Unknown,
             ahead: Ahead::default(),
         }
     }
@@ -130,6 +167,26 @@ impl Cursor {
         self.bounded = upper.is_some();
         self.ahead.clear();
         self.stop(State::Start);
+    }
+
+    /// Goes on at `key`: the next batch begins with the first entry that is not below it; going
+    /// backward, it ends with the last one that is. The range remains.
+    pub fn jump(&mut self, key: &[u8]) {
+        self.goal.clear();
+        self.goal.extend_from_slice(key);
+        self.ahead.clear();
+        self.stop(State::Jump);
+    }
+
+    /// After `next` or `prev` returned 0: what there is beyond that end of the range, or beyond the key of
+    /// a jump that led out of it.
+    pub fn beyond(&self) -> Beyond<'_> {
+        match self.outside {
+            _ if self.n > 0 => Beyond::Unknown,
+            Outside::Unknown => Beyond::Unknown,
+            Outside::Nothing => Beyond::Nothing,
+            Outside::Nearest => Beyond::From(&self.nearest),
+        }
     }
 
     /// Entries in the batch.
@@ -156,21 +213,42 @@ impl Cursor {
         &self.keys[start..self.ends[..self.n][i] as usize]
     }
 
+    /// The index that is read now; in another one than before the range begins anew.
+    #[inline]
+    fn read_from<O: KeyOrder>(&mut self, index: Index) {
+        index.check_order::<O>();
+        if self.of != Some(index.identity()) {
+            self.ahead.clear();
+            if self.of.replace(index.identity()).is_some() {
+                self.stop(State::Start);
+            }
+        }
+    }
+
     /// Reads the batch behind the current one and returns its length, 0 at the end.
     pub fn next<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
-        let _section = p.enter();
+        stop!("next: begins");
+        let _section = index.enter(p);
+        self.read_from::<O>(index);
         let mut way = match self.state {
             State::Behind | State::Batch { last: true, .. } => return self.stop(State::Behind),
-            State::Batch { leaf, ver, next, part: false, .. } if index.block(leaf).is_at(ver) => {
+            State::Batch { leaf, ver, next, part: false, .. }
+                if index.block(leaf).is_at(ver)
+                    || mutant!("a forward scan looks whether its leaf has changed") =>
+            {
                 Way::Neighbour(next)
             }
             _ => Way::Search,
         };
+        stop!("next: place known");
         // Has a leaf been read, so that the scan goes on behind `last`?
         let mut moved = matches!(self.state, State::Batch { .. });
+        let jumped = matches!(self.state, State::Jump);
         let upper = core::mem::take(&mut self.upper);
         let end = self.bounded.then(|| Probe::new(order, &upper, 0));
+        // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
+        let mut backoff = Backoff::default();
         let n = loop {
             let (leaf, v, from, resumed) = match way {
                 Way::Neighbour(leaf) => {
@@ -185,34 +263,43 @@ impl Cursor {
                 Way::Search => {
                     let key = self.search_key(moved, true);
                     let tid = if moved { self.last.tid } else { 0 };
-                    let spot = index.seek(&Probe::new(order, &key, tid), moved);
+                    let behind =
+                        moved && !mutant!("a scan that searches goes on behind its last entry");
+                    let spot = index.seek(&Probe::new(order, &key, tid), behind);
                     self.sought = key;
-                    (spot.leaf, spot.v, spot.place.rank, moved)
+                    (spot.leaf, spot.v, spot.place.rank, moved || jumped)
                 }
             };
+            stop!("next: leaf viewed");
             let next = v.b.next();
             let n = v.mask().count_ones() as usize;
-            let latch = hold::<O>(&v, &mut tries);
-            let read = rank_of_end(index, &v, from, n, end.as_ref()).and_then(|to| {
+            let read = rank_of_end(index, &v, from, n, end.as_ref()).and_then(|end| {
+                let to = end.min(from + part_of_leaf(tries));
                 self.copy(index, &v, from, to.max(from))?;
-                Ok(to)
+                Ok((to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
             });
-            if let Some(latch) = latch {
-                latch.release();
-            }
-            let Ok(to) = read else { continue };
-            tries = 0;
+            let Ok((to, cut, outside)) = read else {
+                tries += 1;
+                backoff.wait();
+                continue;
+            };
+            stop!("next: copied");
             moved |= to > from;
-            let last = to < n || next == 0;
+            let last = !cut && (to < n || next == 0);
             if self.n > 0 {
-                let part = resumed && from > 0;
-                self.state = State::Batch { leaf, ver: v.ver, next, first: false, last, part };
+                // What is before the batch in its leaf is before the range, unless an earlier batch had
+                // it, or a jump led over it.
+                let first = from > 0 && !resumed;
+                let part = cut || from > 0 && resumed;
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
                 break self.n;
             }
             if last {
-                break self.stop(State::Behind);
+                self.stop(State::Behind);
+                self.outside = outside;
+                break 0;
             }
-            way = Way::Neighbour(next);
+            way = if cut { Way::Search } else { Way::Neighbour(next) };
         };
         self.upper = upper;
         n
@@ -220,18 +307,27 @@ impl Cursor {
 
     /// Reads the batch before the current one and returns its length, 0 at the beginning.
     pub fn prev<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
-        let _section = p.enter();
+        stop!("prev: begins");
+        let _section = index.enter(p);
+        self.read_from::<O>(index);
         let mut way = match self.state {
             State::Before | State::Batch { first: true, .. } => return self.stop(State::Before),
-            State::Batch { leaf, ver, part: false, .. } if index.block(leaf).is_at(ver) => {
+            State::Batch { leaf, ver, part: false, .. }
+                if index.block(leaf).is_at(ver)
+                    || mutant!("a backward scan looks whether its leaf has changed") =>
+            {
                 Way::Neighbour(leaf)
             }
             _ => Way::Search,
         };
+        stop!("prev: place known");
         let mut moved = matches!(self.state, State::Batch { .. });
+        let jumped = matches!(self.state, State::Jump);
         let lower = core::mem::take(&mut self.lower);
         let begin = (!lower.is_empty()).then(|| Probe::new(order, &lower, 0));
+        // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
+        let mut backoff = Backoff::default();
         let n = loop {
             let (leaf, v, to, resumed) = match way {
                 Way::Neighbour(right) => match left_of(index, right) {
@@ -248,48 +344,55 @@ impl Cursor {
                     let key = self.search_key(moved, false);
                     let probe = match moved {
                         true => Probe::new(order, &key, self.first.tid),
-                        false if self.bounded => Probe::new(order, &key, 0),
+                        false if jumped || self.bounded => Probe::new(order, &key, 0),
                         false => Probe::end(order),
                     };
                     let spot = index.seek(&probe, false);
                     self.sought = key;
-                    (spot.leaf, spot.v, spot.place.rank, moved)
+                    (spot.leaf, spot.v, spot.place.rank, moved || jumped)
                 }
             };
+            stop!("prev: leaf viewed");
             let next = v.b.next();
             let leftmost = v.b.has(LEFTMOST);
             let n = v.mask().count_ones() as usize;
-            let latch = hold::<O>(&v, &mut tries);
-            let read = rank_of_begin(index, &v, n, begin.as_ref()).and_then(|from| {
+            let read = rank_of_begin(index, &v, n, begin.as_ref()).and_then(|begin| {
+                let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
                 self.copy(index, &v, from.min(to), to)?;
-                Ok(from)
+                Ok((from, from > begin, self.look_outside(index, &v, from.checked_sub(1))?))
             });
-            if let Some(latch) = latch {
-                latch.release();
-            }
-            let Ok(from) = read else { continue };
-            tries = 0;
+            let Ok((from, cut, outside)) = read else {
+                tries += 1;
+                backoff.wait();
+                continue;
+            };
+            stop!("prev: copied");
             moved |= from < to;
-            let first = from > 0 || leftmost;
+            let first = !cut && (from > 0 || leftmost);
             if self.n > 0 {
-                let part = resumed && to < n;
                 // What is behind the batch in its leaf is behind the range, unless an earlier batch
-                // had it.
-                let last = if to < n { !part } else { next == 0 };
+                // had it, or a jump led over it.
+                let last = if to < n { !resumed } else { next == 0 };
+                let part = cut || to < n && resumed;
                 self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
                 break self.n;
             }
             if first {
-                break self.stop(State::Before);
+                self.stop(State::Before);
+                self.outside = outside;
+                break 0;
             }
-            way = Way::Neighbour(leaf);
+            way = if cut { Way::Search } else { Way::Neighbour(leaf) };
         };
         self.lower = lower;
         n
     }
 
-    /// Removes entries of the batch from the index, by their positions in the batch; returns how
-    /// many were removed by this call.
+    /// Removes entries of the batch from the index that it is from, by their positions in the batch;
+    /// returns how many were removed by this call.
+    ///
+    /// # Panics
+    /// The batch has no such position.
     pub fn remove<O: KeyOrder>(
         &mut self,
         p: &Process,
@@ -299,21 +402,29 @@ impl Cursor {
         kind: Remove,
     ) -> usize {
         let State::Batch { leaf, ver, next, first, last, part } = self.state else { return 0 };
-        if which.is_empty() {
+        index.check_order::<O>();
+        if which.is_empty() || self.of != Some(index.identity()) {
             return 0;
         }
+        // Before the latch is taken, under which nothing may panic.
+        let slots = which.iter().map(|&i| self.slots[..self.n][i as usize]);
+        let wanted = slots.fold(0, |mask, slot| mask | 1u64 << slot);
+        stop!("cursor remove: begins");
         let writer = index.enter_writer(p);
         // The memory keeps its type, and a version does not come back: if this succeeds, the leaf is
         // the one that was copied and has not changed.
+        let changed = mutant!("a cursor removes from the leaf that it copied");
+        let ver = if changed { index.block(leaf).view().ver } else { ver };
         if let Some(latch) = (View { b: index.block(leaf), ver }).latch() {
-            let slots = which.iter().map(|&i| self.slots[..self.n][i as usize] as usize);
-            let gone = slots
-                .filter(|&slot| latch.b().dead(slot) == 0)
-                .fold(0, |mask, slot| mask | 1u64 << slot);
-            // Positions that were given before.
-            let gone = gone & latch.v.mask();
+            stop!("cursor remove: latched");
+            // Not what was removed by an earlier call.
+            let gone = match mutant!("a cursor removes what is not dead") {
+                true => wanted & latch.v.mask(),
+                false => latch.b().not_dead(wanted & latch.v.mask()),
+            };
             let latch = index.remove_slots(latch, leaf, gone, writer.term());
             self.state = State::Batch { leaf, ver: latch.v.ver, next, first, last, part };
+            stop!("cursor remove: removed");
             latch.release();
             let removed = gone.count_ones() as usize;
             index.shared().counters.removed(p, removed as u64);
@@ -361,6 +472,7 @@ impl Cursor {
 
     fn stop(&mut self, state: State) -> usize {
         self.state = state;
+        self.outside = Outside::Unknown;
         self.n = 0;
         self.keys.clear();
         0
@@ -373,6 +485,7 @@ impl Cursor {
         key.extend_from_slice(match (moved, forward) {
             (true, true) => &self.last.key,
             (true, false) => &self.first.key,
+            _ if matches!(self.state, State::Jump) => &self.goal,
             (false, true) => &self.lower,
             (false, false) => &self.upper,
         });
@@ -394,6 +507,21 @@ impl Cursor {
         Ok(())
     }
 
+    /// If nothing was copied: what is outside of the range, `rank` being the place of the nearest entry if
+    /// it is in this leaf.
+    fn look_outside(
+        &mut self,
+        index: Index,
+        v: &View,
+        rank: Option<usize>,
+    ) -> Result<Outside, Retry> {
+        let Some(rank) = rank.filter(|_| self.n == 0) else { return Ok(Outside::Nothing) };
+        let slot = v.slot(rank);
+        self.nearest.clear();
+        append_key(index.area, v, slot, v.b.tid_word(slot), &mut self.nearest)?;
+        if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) }
+    }
+
     fn copy_unchecked(
         &mut self,
         index: Index,
@@ -408,20 +536,21 @@ impl Cursor {
             return Ok(());
         }
         let all = b.ndead() == 0 && b.max_born() <= self.sn;
-        for rank in from..to {
-            let slot = v.slot(rank);
+        let mut n = 0;
+        for slot in v.slots(from..to) {
             if !all && !b.visible(slot, self.sn) {
                 continue;
             }
             let word = b.tid_word(slot);
-            self.tids[self.n] = tid_of(word);
-            self.slots[self.n] = slot as u8;
+            self.tids[n] = tid_of(word);
+            self.slots[n] = slot as u8;
             if self.want_keys {
                 append_key(index.area, v, slot, word, &mut self.keys)?;
-                self.ends[self.n] = self.keys.len() as u32;
+                self.ends[n] = self.keys.len() as u32;
             }
-            self.n += 1;
+            n += 1;
         }
+        self.n = n;
         for (bound, rank) in [(&mut self.new_first, from), (&mut self.new_last, to - 1)] {
             let slot = v.slot(rank);
             let word = b.tid_word(slot);
@@ -431,105 +560,4 @@ impl Cursor {
         }
         Ok(())
     }
-}
-
-/// How many of the `n` entries of a leaf are below `end`, at least `from` of interest. To be validated by the caller.
-fn rank_of_end<O: KeyOrder>(
-    index: Index,
-    v: &View,
-    from: usize,
-    n: usize,
-    end: Option<&Probe<'_, O>>,
-) -> Result<usize, Retry> {
-    let Some(end) = end else { return Ok(n) };
-    if n == 0 {
-        // Nothing says that the range ends here; the next leaf will.
-        return Ok(0);
-    }
-    let prefix = match shared(v, end) {
-        Ordering::Less => return Ok(0),
-        Ordering::Greater => return Ok(n),
-        Ordering::Equal => end.prefix(v.b.skip()),
-    };
-    let above = |rank: usize| -> Result<bool, Retry> {
-        let slot = v.slot(rank);
-        Ok(match prefix.cmp(&v.b.prefix(slot)) {
-            Ordering::Equal => end.compare_key(index.area, v, slot, v.b.tid_word(slot))?.is_gt(),
-            unequal => unequal.is_gt(),
-        })
-    };
-    // Most ranges end behind all entries of a leaf, or are lookups of one key.
-    if above(n - 1)? {
-        return Ok(n);
-    }
-    for rank in from..n.min(from + 2) {
-        if !above(rank)? {
-            return Ok(rank);
-        }
-    }
-    Ok(locate(index.area, v, end, prefix, false)?.rank)
-}
-
-/// How many of the `n` entries of a leaf are below `begin`. To be validated by the caller.
-fn rank_of_begin<O: KeyOrder>(
-    index: Index,
-    v: &View,
-    n: usize,
-    begin: Option<&Probe<'_, O>>,
-) -> Result<usize, Retry> {
-    let Some(begin) = begin else { return Ok(0) };
-    if n == 0 {
-        return Ok(0);
-    }
-    let prefix = match shared(v, begin) {
-        Ordering::Less => return Ok(0),
-        Ordering::Greater => return Ok(n),
-        Ordering::Equal => begin.prefix(v.b.skip()),
-    };
-    let slot = v.slot(0);
-    let below = match prefix.cmp(&v.b.prefix(slot)) {
-        Ordering::Equal => {
-            begin.compare_key(index.area, v, slot, v.b.tid_word(slot))? == Ordering::Less
-        }
-        unequal => unequal.is_lt(),
-    };
-    if below { Ok(0) } else { Ok(locate(index.area, v, begin, prefix, false)?.rank) }
-}
-
-/// A leaf that is changed all the time is read under its latch after some tries, which nobody can
-/// disturb. Not with a comparator: that must not be called there, and with one changes are slow.
-fn hold<O: KeyOrder>(v: &View, tries: &mut u32) -> Option<Latch> {
-    *tries += 1;
-    if O::MEMCMP && *tries > MAX_TRIES && !v.dead() { v.latch() } else { None }
-}
-
-/// The probe's first bytes against those that all keys of the leaf share.
-fn shared<O: KeyOrder>(v: &View, probe: &Probe<'_, O>) -> Ordering {
-    match v.b.skip() {
-        0 => Ordering::Equal,
-        skip => probe.compare_shared(v.b, skip),
-    }
-}
-
-/// The left neighbour of a leaf that was alive in this barrier section, in a state in which it was
-/// exactly that; None if it is not found by a few steps.
-fn left_of(index: Index, leaf: Ref) -> Option<(Ref, View)> {
-    let mut at = index.block(leaf).prev();
-    for _ in 0..8 {
-        if at == 0 {
-            return None;
-        }
-        let v = index.block(at).view();
-        let next = v.b.next();
-        if v.dead() {
-            return None;
-        }
-        if v.valid() {
-            if next == leaf {
-                return Some((at, v));
-            }
-            at = next;
-        }
-    }
-    None
 }

@@ -12,7 +12,7 @@
 
 use crate::area::{Area, Ref};
 use crate::block::Block;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// A list of blocks; zeroed = empty.
 #[repr(C)]

@@ -8,16 +8,18 @@ use crate::barrier::Process;
 use crate::block::DIRTY;
 use crate::merge::Workspace;
 use crate::root::Index;
+use crate::stop::stop;
 
 impl Index {
     /// Visits up to `budget_blocks` leaves with dead entries, and returns how many it visited: fewer
     /// than the budget if there is nothing (more) to do now.
     pub fn collect(&self, p: &Process, budget_blocks: usize) -> usize {
+        self.check_area(p);
         let root = self.shared();
         let Some(_collecting) = root.collecting.try_lock() else { return 0 };
         let mut visited = 0;
         {
-            let _section = p.enter();
+            let _section = self.enter(p);
             // What died before the oldest snapshot was made, nobody sees.
             if let Some(oldest) = root.snapshots.oldest() {
                 root.work.splice(self.area, oldest.dead.take());
@@ -25,6 +27,7 @@ impl Index {
                 root.work.splice(self.area, root.dirty.take());
             }
             let mut work = root.work.take();
+            stop!("collect: list taken");
             let mut workspace = (work.head != 0).then(|| Workspace::new(self));
             while visited < budget_blocks
                 && let Some(leaf) = work.pop(self.area)
@@ -39,7 +42,7 @@ impl Index {
             self.retire_nodes();
         }
         // Outside, so that this process does not hold up its own garbage.
-        self.drain_limbo();
+        self.free_retired();
         self.reclaim_tops();
         visited
     }
@@ -47,7 +50,7 @@ impl Index {
     /// Frees what can be freed without visiting anything.
     pub(crate) fn relieve(&self) {
         if let Some(_collecting) = self.shared().collecting.try_lock() {
-            self.drain_limbo();
+            self.free_retired();
             self.reclaim_tops();
         }
     }
@@ -56,8 +59,10 @@ impl Index {
     fn clean(&self, leaf: Ref) {
         let b = self.block(leaf);
         let Some(latch) = b.latch() else { return };
+        stop!("clean: latched");
         let gone = self.removable(&latch);
         let latch = if gone != 0 { self.drop_slots(latch, gone) } else { latch };
+        stop!("clean: dead dropped");
         if b.ndead() > 0 {
             self.shared().dirty.push(self.area, leaf);
         } else {

@@ -9,8 +9,13 @@
 //! Lock order: heap, then area. An extent begins with a 64-byte header; its blocks follow.
 
 use crate::area::{Area, OutOfMemory, PAGE, Ref, UNIT};
+use crate::mutants::mutant;
 use crate::sync::SpinLock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+
+mod fresh;
+
+pub(crate) use fresh::Fresh;
 
 /// Extents grow with their class up to this.
 const MAX_EXTENT: usize = 1 << 20;
@@ -132,9 +137,9 @@ pub(crate) fn create_root(
 }
 
 impl HeapState {
-    /// A block of `class`. New memory has its first 64 bytes zeroed and anything behind them; a
-    /// reused block has what it had when it was freed, except for bytes 8..12.
-    pub(crate) fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
+    /// A block of `class`, for [`Fresh`]. New memory has its first 64 bytes zeroed and anything behind
+    /// them; a reused block has what it had when it was freed, except for bytes 8..12.
+    fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
         let state = &self.classes[class.0 as usize];
         loop {
             if let Some(r) = state.pop(area).or_else(|| state.carve(area, class)) {
@@ -152,8 +157,9 @@ impl HeapState {
         loop {
             let (first, tag) = unpack(seen);
             free_link(area, r).store(first, Relaxed);
+            let tag = if mutant!("free blocks have a tag") { tag } else { tag.wrapping_add(1) };
             // Release: the next owner sees the block as it was left.
-            match head.compare_exchange_weak(seen, pack(r, tag.wrapping_add(1)), Release, Relaxed) {
+            match head.compare_exchange_weak(seen, pack(r, tag), Release, Relaxed) {
                 Ok(_) => return,
                 Err(now) => seen = now,
             }

@@ -1,18 +1,19 @@
 //! Inserting an entry.
 //!
 //! The place is searched latch-free; the latch is then taken only if the leaf is still in the state
-//! that was searched. Under the latch nothing is compared, allocated or called. When something is
-//! missing (room, a chunk, blocks for a split), everything is given up, the memory is reserved, and
-//! the insert starts again: running out of memory happens there, before anything has changed.
+//! that was searched. Under the latch nothing is compared, allocated or called. When there is no room,
+//! the leaf is changed outside the writer section, and the insert starts again. Running out of memory
+//! happens there, before anything has changed.
 
 use crate::area::{OutOfMemory, Ref};
-use crate::barrier::Process;
-use crate::block::{SLOTS, Tail, WHOLE, insert_slot};
-use crate::heap::Class;
+use crate::barrier::{Process, WriterGuard};
+use crate::block::{CAPACITY, Tail, WHOLE, insert_slot};
 use crate::key::{Place, Probe, chunk_refs};
-use crate::reserve::{Need, Reserve};
+use crate::mutants::mutant;
+use crate::reserve::Reserve;
 use crate::root::Index;
 use crate::seek::Spot;
+use crate::stop::stop;
 use crate::sync::Backoff;
 use crate::{InsertError, KeyOrder, MAX_KEY_LEN, Tid};
 use core::sync::atomic::Ordering::*;
@@ -23,13 +24,17 @@ pub(crate) const MAX_RECORD: usize = 512;
 /// How an attempt ended.
 pub(crate) enum Step {
     Done(bool),
+    /// The term that was asked for is over.
+    Late,
     /// Somebody was faster, or room has been made.
     Again,
+    /// There is no room.
+    Room(Form),
     /// A new leaf wants its separator in level 1.
     Promote(Ref),
-    Need(Need),
+    NoMemory(OutOfMemory),
     /// The leaf is full of lives of one entry, all of which snapshots need.
-    Full,
+    Crowded,
 }
 
 /// What the heap of the leaf has to hold for the new key.
@@ -55,6 +60,10 @@ impl Form {
 
 impl Index {
     /// Inserts (key, tid) unless it is there; false if it was.
+    ///
+    /// # Panics
+    /// The TID has more than 48 bits. This, and all other calls with an order: entries were inserted with
+    /// an order of the other kind, or the process is one of another area.
     pub fn insert<O: KeyOrder>(
         &self,
         p: &Process,
@@ -91,56 +100,87 @@ impl Index {
         if key.len() > MAX_KEY_LEN {
             return Err(InsertError::KeyTooLong(key.len()));
         }
-        debug_assert!(tid >> 48 == 0);
+        assert!(tid >> 48 == 0, "a TID has 48 bits");
         self.note_order::<O>();
         let probe = Probe::new(order, key, tid);
         let mut reserve = Reserve::new(self);
         // Outside every section: the holder of a latch may have been descheduled.
         let mut backoff = Backoff::default();
+        let mut relieved = false;
         loop {
-            let step = {
-                // A comparator runs outside the writer section, for which snapshots wait.
-                let (_section, early) = if O::MEMCMP {
-                    (None, Some(self.enter_writer(p)))
-                } else {
-                    (Some(p.enter()), None)
-                };
-                let spot = match self.append_spot(&probe) {
-                    Some(spot) => spot,
-                    None => self.seek_to_write(&probe),
-                };
-                if spot.v.b.parent() == 0 {
-                    // Just split, or an unwinding comparator left it without its separator.
-                    self.promote(order, spot.leaf, spot.node, &mut reserve);
-                }
-                // The tail of an entry with this key is shared.
-                let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
-                let writer = early.unwrap_or_else(|| self.enter_writer(p));
-                if term.is_some_and(|term| term != writer.term()) {
-                    return Ok(None);
-                }
-                let mut step = self.try_insert(writer.term(), &probe, &spot, same, &mut reserve);
-                if let Step::Promote(leaf) = step {
-                    if !O::MEMCMP {
-                        drop(writer);
-                    }
-                    self.promote(order, leaf, spot.node, &mut reserve);
-                    step = Step::Again;
-                } else if let Step::Done(true) = step {
-                    // Inside the section: a snapshot that has the entry comes after it was counted.
-                    self.shared().counters.inserted(p);
-                }
-                step
-            };
+            if !O::MEMCMP {
+                // The process may end inside the comparator: it holds nothing there.
+                reserve.drop_chunk();
+            }
+            let step = self.attempt(p, &probe, term, &mut reserve);
+            stop!("insert: begins again");
             match step {
                 Step::Done(inserted) => return Ok(Some(inserted)),
-                Step::Again | Step::Promote(_) => backoff.wait(),
-                Step::Need(need) => reserve.fill(need, key).map_err(InsertError::OutOfMemory)?,
-                Step::Full => {
-                    let requested = Class::LEAF[0].size();
-                    return Err(InsertError::OutOfMemory(OutOfMemory { requested }));
+                Step::Late => return Ok(None),
+                // There may be blocks that only nobody has freed yet. Outside of the sections, which
+                // would hold them up.
+                Step::NoMemory(_) if !relieved => {
+                    relieved = true;
+                    self.relieve();
                 }
+                Step::NoMemory(e) => return Err(InsertError::OutOfMemory(e)),
+                Step::Crowded => return Err(InsertError::TooManyLives),
+                Step::Again | Step::Room(_) | Step::Promote(_) => backoff.wait(),
             }
+        }
+    }
+
+    #[inline]
+    fn attempt<O: KeyOrder>(
+        &self,
+        p: &Process,
+        probe: &Probe<'_, O>,
+        term: Option<u32>,
+        reserve: &mut Reserve<'_>,
+    ) -> Step {
+        // A comparator runs outside the writer section, for which snapshots wait.
+        let (_section, early) = if O::MEMCMP {
+            (None, Some(self.enter_writer(p)))
+        } else {
+            (Some(self.enter(p)), None)
+        };
+        let spot = match self.append_spot(probe) {
+            Some(spot) => spot,
+            None => self.seek_to_write(probe),
+        };
+        stop!("insert: searched");
+        if spot.v.b.parent() == 0 && reserve.promoted != spot.leaf {
+            // Just split, or an unwinding comparator left it without its separator. Tried once: without
+            // memory it stays so.
+            reserve.promoted = spot.leaf;
+            let _section = early.map(WriterGuard::into_reader);
+            self.promote(probe.order, spot.leaf, spot.node);
+            return Step::Again;
+        }
+        // The tail of an entry with this key is shared.
+        let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
+        let writer = early.unwrap_or_else(|| self.enter_writer(p));
+        if term.is_some_and(|term| term != writer.term()) {
+            return Step::Late;
+        }
+        match self.try_insert(writer.term(), probe, &spot, same, reserve) {
+            Step::Done(true) => {
+                // Inside the section: a snapshot that has the entry comes after it was counted.
+                self.shared().counters.inserted(p);
+                Step::Done(true)
+            }
+            Step::Room(form) => {
+                let _section = writer.into_reader();
+                let step = self.make_room(probe, &spot, form, reserve);
+                if !O::MEMCMP {
+                    reserve.drop_chunk();
+                }
+                if let Step::Promote(leaf) = step {
+                    self.promote(probe.order, leaf, spot.node);
+                }
+                step
+            }
+            step => step,
         }
     }
 
@@ -167,7 +207,8 @@ impl Index {
         let b = self.block(leaf);
         let v = b.view();
         let n = v.mask().count_ones() as usize;
-        if v.dead() || b.next() != 0 || n == 0 {
+        let dead = v.dead() && !mutant!("an append looks whether its leaf is dead");
+        if dead || b.next() != 0 || n == 0 {
             return None;
         }
         let skip = b.skip();
@@ -208,9 +249,11 @@ impl Index {
         if let Some(slot) = place.hit {
             match b.dead(slot) {
                 // Alive, if the slot is still what was found.
+                0 if mutant!("an entry that was found is validated") => return Step::Done(false),
                 0 => return if v.valid() { Step::Done(false) } else { Step::Again },
                 // Removed in a term after the one announced here (a snapshot is being made): the new
                 // life begins after the old one.
+                _ if mutant!("an entry is born after its earlier life") => {}
                 dead => born = born.max(dead),
             }
         }
@@ -218,14 +261,19 @@ impl Index {
             Some(tail) => Form::Tail(tail),
             None => self.form::<O>(probe.key, v, place.n),
         };
-        if matches!(form, Form::Chunk) && reserve.chunk().is_none() {
-            return Step::Need(Need::Chunk);
-        }
+        let chunk = match form {
+            Form::Chunk => match reserve.need_chunk(probe.key) {
+                Ok(chunk) => chunk,
+                Err(e) => return Step::NoMemory(e),
+            },
+            _ => 0,
+        };
         let room = b.size() - (b.heap_top() as usize).min(b.size());
-        if spot.beyond || place.n == SLOTS || form.size(probe.key) > room {
-            return self.make_room::<O>(probe, spot, form, reserve);
+        if spot.beyond || place.n == CAPACITY || form.size(probe.key) > room {
+            return Step::Room(form);
         }
         let Some(latch) = v.latch() else { return Step::Again };
+        stop!("insert: latched");
         if !O::MEMCMP && !b.has(WHOLE) {
             // The first entry of the first leaf says what kind of keys there are.
             b.set_flag(WHOLE, true);
@@ -235,13 +283,16 @@ impl Index {
         let slot = (!mask).trailing_zeros() as usize;
         let tail = match form {
             Form::Tail(tail) => {
-                if let Tail::Chunk(chunk) = b.tail((tail as u64) << 48) {
-                    chunk_refs(self.area, chunk).fetch_add(1, Relaxed);
+                if let Tail::Chunk(shared) = b.tail((tail as u64) << 48) {
+                    chunk_refs(self.area, shared).fetch_add(1, Relaxed);
                 }
                 tail
             }
             Form::Record(from) => b.push_record(&probe.key[from..]),
-            Form::Chunk => b.push_chunk(reserve.take_chunk()),
+            Form::Chunk => {
+                reserve.chunk_is_used();
+                b.push_chunk(chunk)
+            }
         };
         b.set_prefix(slot, spot.prefix);
         b.set_tid_word(slot, probe.tid, tail);
@@ -257,7 +308,9 @@ impl Index {
                 last.store(spot.leaf, Release);
             }
         }
+        stop!("insert: filled");
         latch.publish();
+        stop!("insert: published");
         Step::Done(true)
     }
 

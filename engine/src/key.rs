@@ -6,15 +6,13 @@
 //! meet torn bytes.
 
 use crate::area::{Area, Ref};
-use crate::block::{
-    Block, CHUNK_HEADER, LEFTMOST, LOWBIG, LOWTID, SLOTS, Tail, View, WHOLE, tid_of,
-};
+use crate::block::{Block, CHUNK_HEADER, LEFTMOST, LOWBIG, SLOTS, Tail, View, WHOLE, tid_of};
 use crate::heap::Class;
 use crate::racy;
+use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::{KeyOrder, Tid};
 use core::cell::RefCell;
 use core::cmp::Ordering;
-use core::sync::atomic::{AtomicU32, Ordering::*};
 
 /// What was read did not belong to one state of the node: look at it again.
 #[derive(Debug)]
@@ -278,23 +276,6 @@ fn copy_low_bytes(area: Area, v: &View, out: &mut Vec<u8>) -> Result<(), Retry> 
     Err(Retry)
 }
 
-/// The low key of the leaf at `r`: key bytes replace `out`; its TID, and whether it has one. None for
-/// the first leaf and for DEAD ones.
-pub(crate) fn low_of(area: Area, r: Ref, out: &mut Vec<u8>) -> Option<(Tid, bool)> {
-    let b = Block::at(area, r);
-    loop {
-        let v = b.view();
-        out.clear();
-        if v.dead() || b.has(LEFTMOST) {
-            return None;
-        }
-        let (tid, with_tid) = (b.low_tid(), b.has(LOWTID));
-        if copy_low_bytes(area, &v, out).is_ok() {
-            return Some((tid, with_tid));
-        }
-    }
-}
-
 /// Where a probe is in a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -357,14 +338,4 @@ pub(crate) fn equal_prefixes(v: &View, p: u64) -> (usize, usize) {
     } else {
         (below, if p == u64::MAX { n } else { rank(p + 1) })
     }
-}
-
-/// The low key of an index node, if it has it whole.
-pub(crate) fn low_of_node(area: Area, r: Ref, out: &mut Vec<u8>) -> Option<(Tid, bool)> {
-    if Block::at(area, r).has(LOWBIG) { None } else { low_of(area, r, out) }
-}
-
-/// How many leading bytes two keys share.
-pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }

@@ -15,22 +15,27 @@ mod cursor;
 mod dirty;
 mod gc;
 mod heap;
-mod image;
 mod insert;
 mod key;
-mod limbo;
+mod leaf;
 mod merge;
+mod mutants;
 mod node;
 mod prefetch;
 mod racy;
+mod range;
 mod remove;
 mod reserve;
+mod retired;
 mod root;
+#[cfg(all(test, not(loom)))]
+mod schedule;
 mod seek;
 mod simd;
 mod snapshot;
 mod split;
 mod stats;
+mod stop;
 mod sync;
 mod top;
 mod verify;
@@ -39,9 +44,9 @@ mod visit;
 pub use area::{Area, AreaError, AreaUsage, OutOfMemory};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
-pub use cursor::{Cursor, Remove};
+pub use cursor::{Beyond, Cursor, Remove};
 pub use root::Index;
-pub use snapshot::{Snapshot, SnapshotInfo, TooManySnapshots};
+pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;
 pub use verify::{VerifyReport, Violation};
 
@@ -108,6 +113,9 @@ pub enum InsertError {
     OutOfMemory(OutOfMemory),
     /// The key has this many bytes, more than [`MAX_KEY_LEN`].
     KeyTooLong(usize),
+    /// The entry was removed and inserted more often than a leaf can remember, while a snapshot that may
+    /// see any of its lives was being made. Possible again when that is done.
+    TooManyLives,
 }
 
 impl fmt::Display for InsertError {
@@ -116,6 +124,9 @@ impl fmt::Display for InsertError {
             InsertError::OutOfMemory(e) => e.fmt(f),
             InsertError::KeyTooLong(len) => {
                 write!(f, "a key of {len} bytes is longer than {MAX_KEY_LEN}")
+            }
+            InsertError::TooManyLives => {
+                f.write_str("a snapshot in the making needs too many lives of this entry")
             }
         }
     }

@@ -15,153 +15,172 @@
 //! the flat top is their upper level.
 
 use crate::area::Ref;
-use crate::block::{Block, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, SLOTS, WHOLE, keep_slots};
-use crate::image::{Entries, Image, Page, full_mask, heap_size};
-use crate::key::{common, low_of};
-use crate::node::Separator;
+use crate::block::{
+    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, WHOLE, full_mask, keep_slots,
+};
+use crate::key::Retry;
+use crate::leaf::{Entries, LeafWriter, Page, heap_size};
+use crate::mutants::mutant;
+use crate::node::Children;
+use crate::range::{Low, LowBuf, MAX_SKIP, Right, skip};
 use crate::root::Index;
-use crate::split::{High, MAX_SKIP, MIN_FREE};
+use crate::split::MIN_FREE;
+use crate::stop::stop;
+use crate::sync::Backoff;
 use core::sync::atomic::Ordering::*;
 
 /// Nodes are merged if together they have at most so many entries: a quarter stays free.
-const MERGED: usize = SLOTS * 3 / 4;
+const MERGED: usize = CAPACITY * 3 / 4;
 /// A leaf with so few entries is put on the dirty list.
-pub(crate) const SPARSE: usize = SLOTS / 4;
-/// An index node with so few separators is absorbed if possible.
-const SPARSE_NODE: usize = SLOTS / 8;
+pub(crate) const SPARSE: usize = CAPACITY / 4;
+/// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
+const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
+/// How often a merge is prepared while others change the nodes. One that is given up is tried again when
+/// an entry is removed there.
+const ATTEMPTS: usize = 16;
 
 /// Private memory of the collector.
 pub(crate) struct Workspace(Box<(Entries, Page)>);
 
 impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
-        Workspace(Page::with(Entries::of_leaves(index.area, 2)))
+        Workspace(Page::with(Entries::new(index.area)))
     }
 }
 
+/// Until it is not disturbed; false if it always is.
+fn undisturbed(mut attempt: impl FnMut() -> Result<bool, Retry>) -> bool {
+    let mut backoff = Backoff::default();
+    for _ in 0..ATTEMPTS {
+        match attempt() {
+            Ok(done) => return done,
+            Err(Retry) => backoff.wait(),
+        }
+    }
+    false
+}
+
 impl Index {
-    /// Merges a leaf that was latched (it may have changed since) with one of its neighbours, if it
-    /// is sparse enough.
+    /// Merges a leaf with its neighbours, if it is sparse enough.
     pub(crate) fn merge(&self, leaf: Ref, workspace: &mut Workspace) {
         let b = self.block(leaf);
-        let Some(latch) = b.latch() else { return };
-        if latch.v.mask().count_ones() as usize > MERGED / 2 {
-            latch.release();
+        let v = b.view();
+        if v.dead() || v.mask().count_ones() as usize > MERGED / 2 {
             return;
         }
-        let mut latch = Some(latch);
-        while let Some(latched) = latch {
-            // Neighbours that were visited while this one was still full.
-            latch = if self.absorb_right(latched, leaf, workspace) { b.latch() } else { None };
-        }
-        // Latches are taken from left to right.
+        // Neighbours that were visited while this one was still full.
+        while self.absorb_right(leaf, workspace) {}
         let prev = b.prev();
-        if prev == 0 {
-            return;
-        }
-        if let Some(latch) = self.block(prev).latch() {
-            if latch.b().next() == leaf {
-                self.absorb_right(latch, prev, workspace);
-            } else {
-                latch.release();
-            }
+        if prev != 0 && self.block(prev).next() == leaf {
+            self.absorb_right(prev, workspace);
         }
     }
 
-    /// The latched leaf absorbs its right neighbour if it can; gives the latch up.
-    fn absorb_right(&self, latch: Latch, leaf: Ref, workspace: &mut Workspace) -> bool {
-        let b = latch.b();
+    /// The leaf absorbs its right neighbour if it can.
+    fn absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> bool {
+        undisturbed(|| self.try_absorb_right(leaf, workspace))
+    }
+
+    /// Everything is prepared from copies; the latches are given only if nothing has changed since.
+    fn try_absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
+        let memcmp = self.memcmp();
+        let v = self.block(leaf).view();
+        let b = v.b;
         let right = b.next();
-        let n = latch.v.mask().count_ones() as usize;
-        if right == 0 {
-            latch.release();
-            return false;
+        if v.dead() || right == 0 {
+            return Ok(false);
         }
-        // Not DEAD: that takes the latch of its left neighbour.
-        let Some(right_latch) = self.block(right).latch() else {
-            latch.release();
-            return false;
-        };
-        let r = right_latch.b();
-        let both = n + right_latch.v.mask().count_ones() as usize;
-        if both > MERGED || r.has(DIRTY) || r.parent() == 0 {
-            right_latch.release();
-            latch.release();
-            return false;
+        if !v.valid() {
+            return Err(Retry);
         }
-        self.absorb_latched(latch, leaf, right_latch, right, workspace)
-    }
-
-    fn absorb_latched(
-        &self,
-        latch: Latch,
-        leaf: Ref,
-        right_latch: Latch,
-        right: Ref,
-        workspace: &mut Workspace,
-    ) -> bool {
-        let (b, r) = (latch.b(), right_latch.b());
+        let rv = self.block(right).view();
+        let r = rv.b;
+        let both = (v.mask().count_ones() + rv.mask().count_ones()) as usize;
+        let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
+        let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
+        if both > MERGED || listed() || lost {
+            return Ok(false);
+        }
         let (entries, page) = &mut *workspace.0;
         entries.clear();
-        entries.load(&latch);
-        entries.load(&right_latch);
-        let both = entries.len();
-        let next = r.next();
-        let mut low_key = Vec::new();
-        let mut high_key = Vec::new();
-        let low = self.low(b, &mut low_key);
-        // Under R's latch N is not DEAD.
+        entries.load(&v)?;
+        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        if !low.copy(&v) {
+            return Err(Retry);
+        }
+        entries.load(&rv)?;
+        let (next, number, low) = (r.next(), r.high(), low.low());
         let high = match next {
             0 => None,
-            next => low_of(self.area, next, &mut high_key),
+            next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
-        let memcmp = self.memcmp();
-        let skip = match low {
-            Some(low) if memcmp => {
-                let now = match both {
-                    0 => 0,
-                    both => common(low.key, entries.get(both - 1).key).min(b.skip()),
-                };
-                let ever = high.map_or(0, |_| common(low.key, &high_key));
-                now.max(ever).min(MAX_SKIP)
-            }
-            _ => 0,
+        if rv.dead() || !rv.valid() {
+            return Err(Retry);
+        }
+        let both = entries.len();
+        let skip = if !memcmp || low.is_first() {
+            0
+        } else {
+            // No more than now, unless the range allows it.
+            let last = if both == 0 { &[][..] } else { entries.get(both - 1).key };
+            let last = &last[..last.len().min(b.skip())];
+            skip(low.key, last, high.map(|high| high.key), MAX_SKIP)
         };
-        let size =
-            low.map_or(0, |low| low.size(skip)) + heap_size(entries.range(0..both), skip, !memcmp);
-        let found =
-            if size + MIN_FREE <= b.heap_size() { self.separator_latched(right) } else { None };
-        let Some((node_latch, rank)) = found else {
+        let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
+        if size + MIN_FREE > b.heap_size() {
+            return Ok(false);
+        }
+        let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
+        let content = page.block();
+        entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
+        let range_end = Right::new(memcmp, low.key, skip, high.as_ref());
+
+        stop!("merge: built");
+        // From left to right. R is not DEAD: that takes the latch of its left neighbour.
+        let latch = v.latch().ok_or(Retry)?;
+        stop!("merge: left latched");
+        let Some(right_latch) = rv.latch() else {
+            latch.release();
+            return Err(Retry);
+        };
+        stop!("merge: right latched");
+        let marked = (b.ndead() + r.ndead()) as usize != entries.ndead();
+        // A list would lead astray.
+        let separator = if marked || listed() { None } else { self.separator_latched(right) };
+        let Some((node_latch, rank)) = separator else {
             right_latch.release();
             latch.release();
-            return false;
+            return if marked { Err(Retry) } else { Ok(false) };
         };
-        let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
-        let image = page.block();
-        entries.write(Image::new(image, b.class(), flags, low, skip), 0..both, 0);
+        stop!("merge: separator latched");
         let separators = self.remove_separator(node_latch, rank);
+        stop!("merge: separator removed");
         let node = r.parent();
         if next != 0 {
-            self.block(next).set_prev(leaf);
+            if !mutant!("a merge tells the right neighbour") {
+                self.block(next).set_prev(leaf);
+            }
+            stop!("merge: prev leads to left");
         }
         latch.exclude();
-        b.copy_from(image, latch.other());
+        b.copy_from(content, latch.other());
         b.set_flag(WHOLE, flags & WHOLE != 0);
-        match high {
-            None => {
-                b.set_next(0);
-                b.set_high(u64::MAX);
-            }
-            Some((_, with_tid)) => {
-                let high = High::of(memcmp, &high_key, with_tid, r.high());
-                high.set(b, next, low.map_or(&[], |low| low.key));
-            }
-        }
+        range_end.store(b, next);
+        stop!("merge: left excluded");
         latch.finish();
-        right_latch.kill(leaf);
+        stop!("merge: left finished");
+        if mutant!("a leaf that was merged is dead") {
+            right_latch.release();
+        } else {
+            right_latch.kill(leaf);
+        }
+        stop!("merge: right dead");
 
         let root = self.shared();
-        let _ = root.last.compare_exchange(right, 0, AcqRel, Relaxed);
+        if !mutant!("a merge forgets where inserts append") {
+            let _ = root.last.compare_exchange(right, 0, AcqRel, Relaxed);
+        }
+        stop!("merge: append forgotten");
         if r.has(LOWBIG) {
             self.unref_chunk(r.low_chunk());
         }
@@ -169,9 +188,9 @@ impl Index {
         root.counters.leaves.fetch_sub(1, Relaxed);
         root.counters.merges.fetch_add(1, Relaxed);
         if separators <= SPARSE_NODE {
-            self.absorb_node(node);
+            self.merge_node(node);
         }
-        true
+        Ok(true)
     }
 
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,
@@ -186,7 +205,9 @@ impl Index {
                 continue;
             }
             let n = latch.v.mask().count_ones() as usize;
-            let rank = (1..n).find(|&rank| latch.b().child(latch.v.slot(rank)) & !EXACT == leaf);
+            let first = usize::from(!mutant!("the first child is not merged"));
+            let rank =
+                (first..n).find(|&rank| latch.b().child(latch.v.slot(rank)) & !EXACT == leaf);
             return match rank {
                 Some(rank) => Some((latch, rank)),
                 None => {
@@ -202,81 +223,117 @@ impl Index {
         let b = latch.b();
         let mask = latch.v.mask();
         let n = mask.count_ones() as usize;
-        let keep = mask & !(1 << latch.v.slot(rank));
+        let keep = match mutant!("a merge removes the separator") {
+            true => mask,
+            false => mask & !(1 << latch.v.slot(rank)),
+        };
         b.set_perm(latch.other(), &keep_slots(&b.perm(latch.v.side()), n, keep).0);
         b.set_mask(latch.other(), keep);
         latch.publish();
         n - 1
     }
 
-    /// An index node with few separators is absorbed by its left neighbour, if there is room.
-    fn absorb_node(&self, node: Ref) {
+    /// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:
+    /// of neighbours that both become sparse, the first finds the second still full, so the second has
+    /// to look back, from whatever side it came.
+    fn merge_node(&self, node: Ref) {
         let left = self.block(node).prev();
-        if left == 0 {
-            return;
+        let absorbed = left != 0 && undisturbed(|| self.try_absorb_node(left, Some(node)));
+        if !absorbed {
+            while undisturbed(|| self.try_absorb_node(node, None)) {}
         }
-        let Some(latch) = self.block(left).latch() else { return };
-        let b = latch.b();
-        let right_latch = if b.next() == node { self.block(node).latch() } else { None };
-        let Some(right_latch) = right_latch else {
-            latch.release();
-            return;
+    }
+
+    /// The index node `left` absorbs its right neighbour (which is to be `wanted`) if there is room. As
+    /// with leaves, prepared from copies.
+    fn try_absorb_node(&self, left: Ref, wanted: Option<Ref>) -> Result<bool, Retry> {
+        let v = self.block(left).view();
+        let b = v.b;
+        let node = b.next();
+        if v.dead() || node == 0 || wanted.is_some_and(|wanted| wanted != node) {
+            return Ok(false);
+        }
+        if !v.valid() {
+            return Err(Retry);
+        }
+        let mv = self.block(node).view();
+        let m = mv.b;
+        let (kept, more) = (v.mask().count_ones() as usize, mv.mask().count_ones() as usize);
+        if kept + more > MERGED {
+            return Ok(false);
+        }
+        let mut children = Children::new();
+        children.load(&v, 0..kept);
+        children.load(&mv, 0..more);
+        let (next, number) = (m.next(), m.high());
+        if mv.dead() || !v.valid() || !mv.valid() {
+            return Err(Retry);
+        }
+        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        let low = low.load(left).ok_or(Retry)?;
+        let high = match next {
+            0 => None,
+            next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
-        let m = right_latch.b();
-        let both = (latch.v.mask().count_ones() + right_latch.v.mask().count_ones()) as usize;
-        if both > MERGED {
-            right_latch.release();
-            latch.release();
-            return;
-        }
-        let kept = latch.v.mask().count_ones() as usize;
-        let children: Vec<(Ref, u64)> = [&latch.v, &right_latch.v]
-            .iter()
-            .flat_map(|v| (0..v.mask().count_ones() as usize).map(|rank| (v.b, v.slot(rank))))
-            .map(|(b, slot)| (b.child(slot) & !EXACT, b.prefix(slot)))
-            .collect();
-        let next = m.next();
-        let low = self.node_low(left);
-        let high = (next != 0).then(|| Separator { abbrev: m.high(), ..self.node_low(next) });
         let mut page = NodePage([0; 1024]);
         // SAFETY: aligned, of the size of an index node, and alive until the end of this function.
-        let image = unsafe { Block::private(page.0.as_mut_ptr()) };
-        self.fill_node(image, &children, &low, high.as_ref());
+        let content = unsafe { Block::private(page.0.as_mut_ptr()) };
+        self.fill_node(content, &children, &low, next, high.as_ref())?;
+        let range_end = Right::new(self.memcmp(), low.key, content.skip(), high.as_ref());
+
+        let latch = v.latch().ok_or(Retry)?;
+        let Some(right_latch) = mv.latch() else {
+            latch.release();
+            return Err(Retry);
+        };
+        stop!("node merge: latched");
         if next != 0 {
-            self.block(next).set_prev(left);
+            if !mutant!("a merge of index nodes tells the right neighbour") {
+                self.block(next).set_prev(left);
+            }
+            stop!("node merge: prev leads to left");
         }
         latch.exclude();
-        b.set_skip(image.skip());
-        for slot in 0..both {
-            b.set_prefix(slot, image.prefix(slot));
-            b.set_child(slot, image.child(slot));
+        b.set_skip(content.skip());
+        for slot in 0..kept + more {
+            b.set_prefix(slot, content.prefix(slot));
+            b.set_child(slot, content.child(slot));
         }
-        b.set_perm(latch.other(), &image.perm(0));
-        b.set_mask(latch.other(), full_mask(both));
-        b.set_next(next);
-        match &high {
-            Some(high) => self.set_node_high(b, &low.key, high),
-            None => b.set_high(u64::MAX),
-        }
+        b.set_perm(latch.other(), &content.perm(0));
+        b.set_mask(latch.other(), full_mask(kept + more));
+        range_end.store(b, next);
+        stop!("node merge: left excluded");
         let latch = latch.finish_latched();
-        for &(child, _) in &children {
+        stop!("node merge: left finished");
+        for &(child, _) in children.list() {
             self.block(child).set_parent(left);
         }
+        stop!("node merge: parents set");
         latch.release();
-        let boundary = children[kept].0;
-        right_latch.kill(left);
+        if mutant!("an index node that was merged is dead") {
+            right_latch.release();
+        } else {
+            right_latch.kill(left);
+        }
+        stop!("node merge: right dead");
         let root = self.shared();
         root.top_state.nodes.fetch_sub(1, Relaxed);
         root.counters.merges.fetch_add(1, Relaxed);
         // The flat top still leads to it.
-        root.dead_nodes.push(self.area, node);
+        if mutant!("an index node is retired behind the flat top") {
+            self.retire(node);
+        } else {
+            root.dead_nodes.push(self.area, node);
+        }
         // No longer a first child: it can be absorbed now.
+        let boundary = children.list()[kept].0;
         if let Some(latch) = self.block(boundary).latch() {
             if latch.v.mask().count_ones() as usize <= SPARSE {
                 self.make_dirty(&latch, boundary);
             }
             latch.release();
         }
+        Ok(true)
     }
 
     /// Retires DEAD index nodes after publishing a flat top without them.

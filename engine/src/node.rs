@@ -6,59 +6,97 @@
 //! without comparing keys. The first child of an index node is never merged away, so the low key of
 //! the node is found there when it is too long for the node.
 
+use crate::KeyOrder;
 use crate::area::Ref;
 use crate::block::{
-    Block, EXACT, HIGHEXACT, LEFTMOST, LOWBIG, LOWTID, Latch, NODE_HEAP, SLOTS, View, insert_slot,
+    Block, CAPACITY, EXACT, LOWBIG, LOWTID, NODE_HEAP, SLOTS, View, full_mask, insert_slot,
 };
-use crate::heap::Class;
-use crate::image::full_mask;
-use crate::key::{Probe, Retry, common, first_child, low_of, prefix_at};
-use crate::reserve::Reserve;
+use crate::heap::{Class, Fresh};
+use crate::key::{Probe, Retry};
+use crate::mutants::mutant;
+use crate::range::{Low, LowBuf, Right, skip};
 use crate::root::{Index, init_block};
 use crate::seek::Route;
+use crate::stop::stop;
 use crate::sync::Backoff;
-use crate::top::is_exact;
-use crate::{KeyOrder, Tid};
+use std::borrow::Cow;
 
 /// Room for the low key in an index node; of a longer one the first bytes, for `skip`.
 const LOW_ROOM: usize = 64;
 const LOW_PART: usize = 58;
 
-/// A low key, to be used as a separator.
-#[derive(Default)]
-pub(crate) struct Separator {
-    pub(crate) key: Vec<u8>,
-    pub(crate) tid: Tid,
-    pub(crate) with_tid: bool,
-    /// Its number under a comparator.
-    pub(crate) abbrev: u64,
+/// Leaves with separators, in order, and their numbers under a comparator.
+#[derive(Clone, Copy)]
+pub(crate) struct Children {
+    list: [(Ref, u64); SLOTS],
+    n: usize,
+}
+
+impl Children {
+    pub(crate) fn new() -> Children {
+        Children { list: [(0, 0); SLOTS], n: 0 }
+    }
+
+    pub(crate) fn push(&mut self, leaf: Ref, abbrev: u64) {
+        self.list[self.n] = (leaf, abbrev);
+        self.n += 1;
+    }
+
+    /// Adds those of these ranks of an index node. To be validated by the caller.
+    pub(crate) fn load(&mut self, v: &View, ranks: core::ops::Range<usize>) {
+        for rank in ranks {
+            let slot = v.slot(rank);
+            self.push(v.b.child(slot) & !EXACT, v.b.prefix(slot));
+        }
+    }
+
+    pub(crate) fn list(&self) -> &[(Ref, u64)] {
+        &self.list[..self.n]
+    }
+}
+
+/// Where a separator goes in an index node.
+struct Entrance {
+    node: Ref,
+    rank: usize,
+    /// Its number there; None if it does not share what the node leaves out.
+    prefix: Option<u64>,
 }
 
 impl Index {
     /// Enters the low key of `leaf` into level 1, starting at the index node `hint` (0: none), which
-    /// is not to the right of the place. Inside the barrier.
-    pub(crate) fn promote<O: KeyOrder>(
-        &self,
-        order: &O,
-        leaf: Ref,
-        hint: Ref,
-        reserve: &mut Reserve<'_>,
-    ) {
-        let Some(mut new) = self.separator(leaf) else { return };
-        let key = core::mem::take(&mut new.key);
-        let probe = Probe::new(order, &key, new.tid);
-        let new = Separator { key: key.clone(), abbrev: probe.abbrev, ..new };
+    /// is not to the right of the place. Inside the barrier, and not as a writer: it may wait, and it
+    /// renews the flat top when enough index nodes have been made.
+    #[cold]
+    pub(crate) fn promote<O: KeyOrder>(&self, order: &O, leaf: Ref, hint: Ref) {
+        self.enter_low(order, leaf, hint);
+        self.renew_top();
+    }
+
+    fn enter_low<O: KeyOrder>(&self, order: &O, leaf: Ref, hint: Ref) {
+        let mut low = LowBuf::new(self.area);
+        let Some(low) = low.load(leaf) else { return };
+        // A comparator gets a private copy.
+        let key = if O::MEMCMP { Cow::Borrowed(low.key) } else { Cow::Owned(low.key.to_vec()) };
+        let probe = Probe::new(order, &key, low.tid.unwrap_or(0));
+        let new = Low { abbrev: probe.abbrev, ..low };
         let mut node = if hint == 0 { self.top(&probe) } else { hint };
         // The holder of a latch may have been descheduled.
         let mut backoff = Backoff::default();
         loop {
+            let early = mutant!("a promotion views the node before it looks for the parent");
+            let early = early.then(|| self.block(leaf).parent());
+            stop!("promote: node known");
             let v = self.block(node).view();
+            stop!("promote: node viewed");
             // In this order: otherwise the leaf could get its separator, lose it to the collector and
             // die in between, and would then be entered into the node as it is after all that. A view
             // from before it does not give the latch. `parent` does not become 0 again.
-            if self.block(leaf).parent() != 0 {
+            let parent = early.unwrap_or_else(|| self.block(leaf).parent());
+            if parent != 0 && !mutant!("a promotion looks for the parent") {
                 return;
             }
+            stop!("promote: parent read");
             if v.dead() {
                 node = v.b.prev();
                 continue;
@@ -88,206 +126,179 @@ impl Index {
                 // Another process is about to note it.
                 return;
             }
-            match prefix {
-                Some(prefix) if n < SLOTS => {
-                    let Some(latch) = v.latch() else {
-                        backoff.wait();
-                        continue;
-                    };
-                    self.enter_separator(latch, rank, prefix, node, leaf, &new);
-                }
-                _ => {
+            stop!("promote: place found");
+            let to = Entrance { node, rank, prefix };
+            let done = match prefix {
+                Some(prefix) if n < CAPACITY => self.enter_separator(&v, &to, prefix, leaf, &new),
+                _ => match self.fresh(Class::INDEX) {
+                    Ok(fresh) => self.split_node(&v, &to, leaf, &new, fresh),
                     // Without memory the leaf stays without separator: found by moving right, and
                     // promoted by a later insert.
-                    let Some(spare) = reserve.take_node() else { return };
-                    if self.split_node(&v, node, rank, prefix.is_none(), leaf, &new, spare) {
-                        self.node_made();
-                    } else {
-                        reserve.put_node(spare);
-                        backoff.wait();
-                    }
-                }
+                    Err(_) => return,
+                },
+            };
+            if done.is_err() {
+                backoff.wait();
             }
         }
     }
 
     fn enter_separator(
         &self,
-        latch: Latch,
-        rank: usize,
+        v: &View,
+        to: &Entrance,
         prefix: u64,
-        node: Ref,
         leaf: Ref,
-        new: &Separator,
-    ) {
-        let b = latch.b();
+        new: &Low<'_>,
+    ) -> Result<(), Retry> {
+        let b = v.b;
+        let (_, exact) = new.number(self.memcmp(), b.skip());
+        let latch = v.latch().ok_or(Retry)?;
+        stop!("promote: node latched");
         let (side, other) = (latch.v.side(), latch.other());
         let mask = b.mask(side);
         let slot = (!mask).trailing_zeros() as usize;
         b.set_prefix(slot, prefix);
-        b.set_child(slot, leaf | new.exact(self.memcmp(), b.skip()));
-        b.set_perm(other, &insert_slot(&b.perm(side), rank, slot));
+        b.set_child(slot, leaf | flag(exact));
+        b.set_perm(other, &insert_slot(&b.perm(side), to.rank, slot));
         b.set_mask(other, mask | 1 << slot);
-        self.block(leaf).set_parent(node);
+        if !mutant!("a separator comes with the parent") {
+            self.block(leaf).set_parent(to.node);
+        }
+        stop!("promote: parent set");
         latch.publish();
+        stop!("promote: published");
+        Ok(())
     }
 
-    /// Splits a full index node, using the block `r`; false if it has changed. Where separators
-    /// ascend, or `new` does not share the node's first bytes, nothing moves and the new node gets
-    /// the new separator alone.
-    #[expect(clippy::too_many_arguments)]
+    /// Splits a full index node, if it is still as it was viewed. Where separators ascend, or `new`
+    /// does not share the node's first bytes, nothing moves and the new node gets the new separator
+    /// alone. All of it is prepared before the latch is taken.
     fn split_node(
         &self,
         v: &View,
-        node: Ref,
-        rank: usize,
-        beyond: bool,
+        to: &Entrance,
         leaf: Ref,
-        new: &Separator,
-        r: Ref,
-    ) -> bool {
-        let b = v.b;
-        let Some(latch) = v.latch() else { return false };
+        new: &Low<'_>,
+        fresh: Fresh<'_>,
+    ) -> Result<(), Retry> {
+        let (b, memcmp) = (v.b, self.memcmp());
         let n = v.mask().count_ones() as usize;
-        let next = b.next();
-        let append = beyond || next == 0 && rank == n;
+        let (next, number) = (b.next(), b.high());
+        let append = to.prefix.is_none() || next == 0 && to.rank == n;
         let cut = if append { n } else { n / 2 };
-        let moved: Vec<(Ref, u64)> = if append {
-            vec![(leaf, new.abbrev)]
+        let mut moved = Children::new();
+        if append {
+            moved.push(leaf, new.abbrev);
         } else {
-            let slots = (cut..n).map(|rank| v.slot(rank));
-            slots.map(|slot| (b.child(slot) & !EXACT, b.prefix(slot))).collect()
-        };
-        // Leaves with a separator here do not die, and the first of the moved ones is not LEFTMOST.
-        let low = self.separator_of(moved[0]);
-        let high = (next != 0).then(|| Separator { abbrev: b.high(), ..self.node_low(next) });
-        let right = self.block(r);
-        self.fill_node(right, &moved, &low, high.as_ref());
-        right.set_next(next);
-        right.set_prev(node);
-        if next != 0 {
-            self.block(next).set_prev(r);
+            moved.load(v, cut..n);
         }
-        right.init_ver(true);
-        let right_latch = Latch { v: right.view() };
-
         let perm = b.perm(v.side());
+        let skip = b.skip();
+        if !v.valid() {
+            return Err(Retry);
+        }
+        // What is DEAD by now was not when the node was viewed, and the node has changed since: the
+        // first of the moved ones is another one's first child from now on, or `new`.
+        let [low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        let (first, abbrev) = moved.list()[0];
+        let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
+        let own = own.load(to.node).ok_or(Retry)?;
+        let high = match next {
+            0 => None,
+            next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+        };
+        let right = fresh.block();
+        self.fill_node(right, &moved, &low, next, high.as_ref())?;
+        right.set_prev(to.node);
+        let left = Right::new(memcmp, own.key, skip, Some(&low));
         let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
-        let own = self.node_low(node);
+
+        stop!("node split: built");
+        let latch = v.latch().ok_or(Retry)?;
+        stop!("node split: latched");
+        // Latched before anything leads to it: the collector finds it by N.prev.
+        let (r, right_latch) = fresh.latch();
+        stop!("node split: right latched");
+        if next != 0 {
+            if !mutant!("a split of an index node tells the right neighbour") {
+                self.block(next).set_prev(r);
+            }
+            stop!("split of an index node: N.prev is R");
+        }
         latch.exclude();
         b.set_perm(latch.other(), &perm);
         b.set_mask(latch.other(), keep);
-        b.set_next(r);
-        self.set_node_high(b, &own.key, &low);
+        left.store(b, r);
+        stop!("node split: left excluded");
         latch.finish();
+        stop!("node split: left finished");
         // Under the latch of their new node.
-        for &(child, _) in &moved {
-            self.block(child).set_parent(r);
+        for &(child, _) in moved.list() {
+            if !mutant!("separators that move change the parent") {
+                self.block(child).set_parent(r);
+            }
         }
+        stop!("node split: parents set");
         right_latch.release();
-        true
+        stop!("node split: right released");
+        self.node_made();
+        Ok(())
     }
 
-    /// Makes a private block the index node of these leaves (with their numbers under a comparator),
-    /// all with separators, up to but not including `high`. Not linked, and its version not set.
+    /// Makes a private block the index node of these leaves, all with separators, up to but not
+    /// including `high`, the low key of `next`. Its neighbour on the left is not set. Err: one of the
+    /// leaves is DEAD.
     pub(crate) fn fill_node(
         &self,
         b: Block,
-        children: &[(Ref, u64)],
-        low: &Separator,
-        high: Option<&Separator>,
-    ) {
+        children: &Children,
+        low: &Low<'_>,
+        next: Ref,
+        high: Option<&Low<'_>>,
+    ) -> Result<(), Retry> {
         let memcmp = self.memcmp();
+        let mut separator = LowBuf::new(self.area);
+        let list = children.list();
         init_block(b, Class::INDEX, 1, 0);
-        if memcmp {
-            let last = self.separator_of(children[children.len() - 1]);
+        if memcmp && let Some(&(last, _)) = list.last() {
+            let last = separator.load(last).ok_or(Retry)?.key;
             // No more than it takes to have the ends of the separators among the 8 bytes: comparing
             // the skipped bytes costs a line of memory.
-            let useful = low.key.len().max(last.key.len()).saturating_sub(8);
-            let now = common(&low.key, &last.key);
-            let skip = now.max(high.map_or(0, |high| common(&low.key, &high.key)));
-            b.set_skip(skip.min(useful).min(LOW_PART));
+            let useful = low.key.len().max(last.len()).saturating_sub(8).min(LOW_PART);
+            b.set_skip(skip(low.key, last, high.map(|high| high.key), useful));
         }
         set_node_low(b, low);
-        if let Some(high) = high {
-            self.set_node_high(b, &low.key, high);
-        }
-        for (slot, &(child, abbrev)) in children.iter().enumerate() {
-            let (mut prefix, mut exact) = (abbrev, 0);
-            if self.block(child).has(LEFTMOST) {
-                (prefix, exact) = (0, EXACT);
-            } else if memcmp {
-                let separator = self.separator_of((child, abbrev));
-                prefix = prefix_at(&separator.key, b.skip());
-                exact = separator.exact(memcmp, b.skip());
-            }
+        Right::new(memcmp, low.key, b.skip(), high).store(b, next);
+        for (slot, &(child, abbrev)) in list.iter().enumerate() {
+            let separator = separator.load(child).ok_or(Retry)?;
+            let (prefix, exact) = if separator.is_first() {
+                (0, true)
+            } else {
+                Low { abbrev, ..separator }.number(memcmp, b.skip())
+            };
             b.set_prefix(slot, prefix);
-            b.set_child(slot, child | exact);
+            b.set_child(slot, child | flag(exact));
         }
-        let side = b.init_side();
-        b.set_mask(side, full_mask(children.len()));
+        let side = b.first_side();
+        b.set_mask(side, full_mask(list.len()));
         b.set_perm(side, &core::array::from_fn(|i| i as u8));
-    }
-
-    /// The low key of a leaf; None for the first and for DEAD ones.
-    pub(crate) fn separator(&self, leaf: Ref) -> Option<Separator> {
-        let mut key = Vec::with_capacity(64);
-        let (tid, with_tid) = low_of(self.area, leaf, &mut key)?;
-        Some(Separator { key, tid, with_tid, abbrev: 0 })
-    }
-
-    /// The low key of a leaf that has its separator in a latched node, or is private.
-    pub(crate) fn separator_of(&self, (leaf, abbrev): (Ref, u64)) -> Separator {
-        Separator { abbrev, ..self.separator(leaf).unwrap_or_default() }
-    }
-
-    /// The low key of an index node that cannot become DEAD meanwhile; empty for the first.
-    pub(crate) fn node_low(&self, r: Ref) -> Separator {
-        let b = self.block(r);
-        loop {
-            let v = b.view();
-            let first = (first_child(&v), b.prefix(v.slot(0)));
-            if v.valid() {
-                if b.has(LEFTMOST) {
-                    return Separator::default();
-                }
-                if let Some(low) = self.separator(first.0) {
-                    return Separator { abbrev: first.1, ..low };
-                }
-            }
-        }
-    }
-
-    /// Stores what an index node (private, or exclusively latched) knows of its right neighbour.
-    pub(crate) fn set_node_high(&self, b: Block, low: &[u8], high: &Separator) {
-        let skip = b.skip();
-        let (number, exact) = if !self.memcmp() {
-            (high.abbrev, false)
-        } else if common(&high.key, low) < skip {
-            (u64::MAX, false)
-        } else {
-            (prefix_at(&high.key, skip), is_exact(&high.key, high.with_tid, skip))
-        };
-        b.set_high(number);
-        b.set_flag(HIGHEXACT, exact);
+        Ok(())
     }
 }
 
-impl Separator {
-    /// EXACT, if the eight bytes from `skip` on are all of it.
-    fn exact(&self, memcmp: bool, skip: usize) -> u32 {
-        u32::from(memcmp && is_exact(&self.key, self.with_tid, skip)) * EXACT
-    }
+fn flag(exact: bool) -> u32 {
+    if exact { EXACT } else { 0 }
 }
 
 /// Stores the low key of a private index node, if it fits; else its first bytes.
-fn set_node_low(b: Block, low: &Separator) {
-    let key = &low.key;
+fn set_node_low(b: Block, low: &Low<'_>) {
+    let key = low.key;
     if key.len() + 6 <= LOW_ROOM {
         b.write_bytes(NODE_HEAP, key);
         b.set_low_len(key.len() as u16);
-        if low.with_tid {
-            b.write_bytes(NODE_HEAP + key.len(), &low.tid.to_le_bytes()[..6]);
+        if let Some(tid) = low.tid {
+            b.write_bytes(NODE_HEAP + key.len(), &tid.to_le_bytes()[..6]);
             b.set_flag(LOWTID, true);
         }
     } else {

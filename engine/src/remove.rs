@@ -9,7 +9,9 @@ use crate::barrier::Process;
 use crate::block::{DIRTY, LEFTMOST, Latch, SLOTS, Tail, keep_slots};
 use crate::key::{Probe, chunk_refs};
 use crate::merge::SPARSE;
+use crate::mutants::mutant;
 use crate::root::Index;
+use crate::stop::stop;
 use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
 use core::sync::atomic::Ordering::*;
@@ -17,14 +19,15 @@ use core::sync::atomic::Ordering::*;
 impl Index {
     /// Is (key, tid) there, and alive?
     pub fn contains<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool {
+        self.check_order::<O>();
         let probe = Probe::new(order, key, tid);
-        let _section = p.enter();
+        let _section = self.enter(p);
         loop {
             let spot = self.seek(&probe, true);
             let Some(slot) = spot.place.hit else { return false };
             let alive = spot.v.b.dead(slot) == 0;
             // Otherwise the slot may have another entry by now.
-            if spot.v.valid() {
+            if spot.v.valid() || mutant!("an entry that was found is validated") {
                 return alive;
             }
         }
@@ -32,16 +35,18 @@ impl Index {
 
     /// Removes (key, tid); false if it was not there, or dead.
     pub fn remove<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool {
+        self.check_order::<O>();
         let probe = Probe::new(order, key, tid);
         let mut backoff = Backoff::default();
         loop {
             let (_section, early) = if O::MEMCMP {
                 (None, Some(self.enter_writer(p)))
             } else {
-                (Some(p.enter()), None)
+                (Some(self.enter(p)), None)
             };
             let spot = self.seek_to_write(&probe);
             let Some(slot) = spot.place.hit else { return false };
+            stop!("remove: searched");
             let writer = early.unwrap_or_else(|| self.enter_writer(p));
             let Some(latch) = spot.v.latch() else {
                 // Its holder may have been descheduled. Snapshots need not wait meanwhile.
@@ -49,7 +54,8 @@ impl Index {
                 backoff.wait();
                 continue;
             };
-            if spot.v.b.dead(slot) != 0 {
+            stop!("remove: latched");
+            if spot.v.b.dead(slot) != 0 && !mutant!("a removal looks whether the entry is dead") {
                 latch.release();
                 return false;
             }
@@ -63,17 +69,19 @@ impl Index {
     pub(crate) fn remove_slots(&self, latch: Latch, leaf: Ref, gone: u64, term: u32) -> Latch {
         let b = latch.b();
         let horizon = self.shared().snapshots.horizon();
+        stop!("remove: horizon read");
         let (mut drop, mut marked) = (0u64, 0u8);
         let mut rest = gone;
         while rest != 0 {
             let slot = rest.trailing_zeros() as usize;
             rest &= rest - 1;
             let born = b.born(slot);
-            // An entry born in a term after the one announced here dies in that term, unseen.
-            let dead = term.max(born);
-            if horizon.needs(born, dead) {
-                b.set_dead(slot, dead);
+            if horizon.needs(born, term)
+                && !mutant!("snapshots are asked before an entry is dropped")
+            {
+                b.set_dead(slot, term);
                 marked += 1;
+                stop!("remove: marked");
             } else {
                 drop |= 1 << slot;
             }
@@ -81,6 +89,7 @@ impl Index {
         if marked > 0 {
             // Who sees the dead and not yet this, reads from before the removal.
             b.set_ndead(b.ndead() + marked);
+            stop!("remove: dead counted");
             self.shared().counters.dead.fetch_add(marked.into(), Relaxed);
             self.make_dirty(&latch, leaf);
         }
@@ -127,16 +136,23 @@ impl Index {
         }
         b.set_perm(other, &keep_slots(&b.perm(side), n, keep).0);
         b.set_mask(other, keep);
-        let latch = if ndead == b.ndead() {
+        stop!("drop: other side written");
+        let latch = if mutant!("the count of the dead falls in an exclusive phase") {
+            self.shared().counters.dead.fetch_sub((b.ndead() - ndead).into(), Relaxed);
+            b.set_ndead(ndead);
+            latch.publish_latched()
+        } else if ndead == b.ndead() {
             latch.publish_latched()
         } else {
             // A reader of the side before must not find "nothing dead" with the dead still in its
             // mask, so this is not a publication that it may overlook.
             self.shared().counters.dead.fetch_sub((b.ndead() - ndead).into(), Relaxed);
             latch.exclude();
+            stop!("drop: excluded");
             b.set_ndead(ndead);
             latch.finish_latched()
         };
+        stop!("drop: published");
         for &chunk in &chunks[..n_chunks] {
             self.unref_chunk(chunk);
         }
@@ -145,7 +161,9 @@ impl Index {
 
     /// One entry or low key less refers to the chunk; after the last one it goes to the barrier.
     pub(crate) fn unref_chunk(&self, chunk: Ref) {
-        if chunk_refs(self.area, chunk).fetch_sub(1, AcqRel) == 1 {
+        if chunk_refs(self.area, chunk).fetch_sub(1, AcqRel) == 1
+            || mutant!("a chunk goes with its last reference")
+        {
             self.retire_chunk(chunk);
         }
     }

@@ -1,112 +1,67 @@
-//! Memory that an insert has in hand before it changes anything.
+//! What one insert has in hand from one attempt to the next.
+//!
+//! Blocks are not: they are taken from the heap right before the latch for which they are needed, and
+//! nothing is called out in between. A process that ends inside a comparator, without unwinding, keeps
+//! no memory of the index.
 
 use crate::area::{OutOfMemory, Ref};
-use crate::heap::Class;
-use crate::image::{Entries, Page};
-use crate::key::{chunk_class, init_chunk};
+use crate::key::chunk_class;
+use crate::leaf::{Entries, Page};
 use crate::root::Index;
 
-/// What an insert lacks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Need {
-    /// A chunk with its key.
-    Chunk,
-    /// Private memory to rearrange a leaf in, a leaf of at least this class, an index node.
-    Room(Class),
-}
-
-/// What one insert has reserved; the rest goes back when it is dropped, also by an unwinding
-/// comparator.
+/// What one insert has in hand.
 pub(crate) struct Reserve<'a> {
     index: &'a Index,
-    leaf: Option<(Class, Ref)>,
-    node: Option<Ref>,
+    /// A chunk with the key; one reference to it.
     chunk: Option<Ref>,
-    pub(crate) scratch: Option<Box<(Entries, Page)>>,
+    scratch: Option<Box<(Entries, Page)>>,
+    /// The leaf whose promotion was tried last.
+    pub(crate) promoted: Ref,
 }
 
 impl<'a> Reserve<'a> {
     #[inline]
     pub(crate) fn new(index: &'a Index) -> Self {
-        Reserve { index, leaf: None, node: None, chunk: None, scratch: None }
+        Reserve { index, chunk: None, scratch: None, promoted: 0 }
     }
 
-    pub(crate) fn fill(&mut self, need: Need, key: &[u8]) -> Result<(), OutOfMemory> {
-        match need {
-            Need::Chunk => {
-                let chunk = self.alloc(chunk_class(key.len()))?;
-                init_chunk(self.index.area, chunk, key);
-                self.chunk = Some(chunk);
-            }
-            Need::Room(class) => {
-                if self.scratch.is_none() {
-                    self.scratch = Some(Page::with(Entries::new(self.index.area)));
-                }
-                if self.node.is_none() {
-                    self.node = Some(self.alloc(Class::INDEX)?);
-                }
-                if self.leaf.is_none_or(|(held, _)| held != class) {
-                    let leaf = self.alloc(class)?;
-                    if let Some((held, r)) = self.leaf.replace((class, leaf)) {
-                        self.index.heap().free(&self.index.area, held, r);
-                    }
-                }
-            }
+    /// Private memory to rearrange a leaf in.
+    pub(crate) fn scratch(&mut self) -> &mut (Entries, Page) {
+        let area = self.index.area;
+        self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)))
+    }
+
+    /// A chunk with the key, now or from before.
+    pub(crate) fn need_chunk(&mut self, key: &[u8]) -> Result<Ref, OutOfMemory> {
+        if let Some(chunk) = self.chunk {
+            return Ok(chunk);
         }
-        Ok(())
-    }
-
-    fn alloc(&self, class: Class) -> Result<Ref, OutOfMemory> {
-        let heap = self.index.heap();
-        heap.alloc(&self.index.area, class).or_else(|_| {
-            // There may be blocks that only nobody has taken out of limbo yet.
-            self.index.relieve();
-            heap.alloc(&self.index.area, class)
-        })
-    }
-
-    pub(crate) fn leaf_class(&self) -> Option<Class> {
-        self.leaf.map(|(class, _)| class)
-    }
-
-    pub(crate) fn take_leaf(&mut self) -> (Class, Ref) {
-        self.leaf.take().expect("reserved before the latch was taken")
-    }
-
-    /// An index node, if there is one or the area has one.
-    pub(crate) fn take_node(&mut self) -> Option<Ref> {
-        self.node.take().or_else(|| self.alloc(Class::INDEX).ok())
-    }
-
-    pub(crate) fn put_node(&mut self, node: Ref) {
-        if let Some(second) = self.node.replace(node) {
-            self.index.heap().free(&self.index.area, Class::INDEX, second);
-        }
+        let chunk = self.index.fresh(chunk_class(key.len()))?.chunk(key);
+        Ok(*self.chunk.insert(chunk))
     }
 
     pub(crate) fn chunk(&self) -> Option<Ref> {
         self.chunk
     }
 
-    pub(crate) fn take_chunk(&mut self) -> Ref {
-        self.chunk.take().expect("reserved before the latch was taken")
+    /// The reference is an entry's now.
+    pub(crate) fn chunk_is_used(&mut self) {
+        self.chunk = None;
+    }
+
+    /// Gives the chunk back. A split may have made it the low key of the new leaf, and the insert may
+    /// have ended otherwise: unwound, or found an equal key there that came later.
+    #[inline]
+    pub(crate) fn drop_chunk(&mut self) {
+        if let Some(chunk) = self.chunk.take() {
+            self.index.unref_chunk(chunk);
+        }
     }
 }
 
 impl Drop for Reserve<'_> {
     #[inline]
     fn drop(&mut self) {
-        let (heap, area) = (self.index.heap(), &self.index.area);
-        if let Some((class, leaf)) = self.leaf {
-            heap.free(area, class, leaf);
-        }
-        if let Some(node) = self.node {
-            heap.free(area, Class::INDEX, node);
-        }
-        // A split may have made it the low key of the new leaf, and the insert may have ended
-        // otherwise: unwound, or found an equal key there that came later.
-        if let Some(chunk) = self.chunk {
-            self.index.unref_chunk(chunk);
-        }
+        self.drop_chunk();
     }
 }

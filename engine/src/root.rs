@@ -1,17 +1,17 @@
 //! The root of an index: everything shared about it that is not in its nodes.
 
 use crate::area::{Area, OutOfMemory, Ref};
-use crate::barrier::{Process, WriterGuard};
+use crate::barrier::{BarrierGuard, Process, WriterGuard};
 use crate::block::{Block, EXACT, LEAF_HEAP, LEFTMOST, NODE_HEAP};
 use crate::dirty::BlockList;
-use crate::heap::{self, Class, HeapState};
-use crate::limbo::Limbo;
+use crate::heap::{self, Class, Fresh, HeapState};
+use crate::retired::Retired;
 use crate::snapshot::Descriptors;
 use crate::stats::Counters;
 use crate::sync::SpinLock;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use crate::{IndexOptions, KeyOrder};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 
 /// The first term; bottom-up built entries are older (0).
 const FIRST_TERM: u32 = 1;
@@ -34,9 +34,10 @@ pub(crate) struct Root {
     /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
     order: AtomicU8,
     pub(crate) fillfactor: AtomicU8,
-    /// A hint: the class of the leaf that was made last.
-    pub(crate) new_leaf: AtomicU8,
-    _pad: [u8; 37],
+    _pad: [u8; 2],
+    /// See [`Index::identity`].
+    id: AtomicU64,
+    _to_line: [u8; 32],
     pub(crate) top_state: crate::top::TopState,
     /// Blocks with dead entries since the latest snapshot.
     pub(crate) dirty: BlockList,
@@ -46,10 +47,30 @@ pub(crate) struct Root {
     pub(crate) dead_nodes: BlockList,
     /// One collector at a time.
     pub(crate) collecting: SpinLock,
-    pub(crate) limbo: Limbo,
+    pub(crate) retired: Retired,
     pub(crate) snapshots: Descriptors,
     pub(crate) counters: Counters,
     heap: HeapState,
+}
+
+const OTHER_ORDER: &str = "the index is ordered otherwise, by bytes or by a comparator";
+
+fn kind<O: KeyOrder>() -> u8 {
+    if O::MEMCMP { 1 } else { 2 }
+}
+
+/// See [`Index::identity`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    area: Area,
+    id: u64,
+}
+
+impl PartialEq for Identity {
+    #[inline]
+    fn eq(&self, other: &Identity) -> bool {
+        self.id == other.id && self.area.is(&other.area)
+    }
 }
 
 /// One index in an area. A plain name: copying it costs nothing.
@@ -77,23 +98,25 @@ impl Index {
     /// The first leaf and the first index node, whose only separator is below every key.
     fn init(&self, options: &IndexOptions) -> Result<(), OutOfMemory> {
         let root = self.shared();
+        root.id.store(self.area.new_identity(), Relaxed);
         root.term.store(FIRST_TERM, Relaxed);
         root.fillfactor.store(options.fillfactor.clamp(10, 100), Relaxed);
         let class = first_class(options.key_len_hint as usize);
-        let leaf = self.heap().alloc(&self.area, class)?;
-        let node = self.heap().alloc(&self.area, Class::INDEX)?;
-        let b = Block::at(self.area, leaf);
-        let m = Block::at(self.area, node);
+        let leaf = self.fresh(class)?;
+        let node = self.fresh(Class::INDEX)?;
+        let (b, m) = (leaf.block(), node.block());
         init_block(b, class, 0, LEFTMOST);
-        b.set_parent(node);
-        b.init_ver(false);
         init_block(m, Class::INDEX, 1, LEFTMOST);
+        let (leaf, leaf_latch) = leaf.latch();
+        let (node, node_latch) = node.latch();
+        b.set_parent(node);
         m.set_prefix(0, 0);
         m.set_child(0, leaf | EXACT);
-        m.set_mask(m.init_side(), 1);
-        m.init_ver(false);
+        m.set_mask(node_latch.v.side(), 1);
         root.node.store(node, Release);
         root.leaf.store(leaf, Release);
+        leaf_latch.release();
+        node_latch.release();
         root.top_state.nodes.store(1, Relaxed);
         root.counters.leaves.store(1, Relaxed);
         Ok(())
@@ -117,7 +140,7 @@ impl Index {
     /// # Safety
     /// Nobody uses the index any more.
     pub unsafe fn destroy(self, p: &Process) {
-        debug_assert!(core::ptr::eq(p.area().at(self.root), self.area.at(self.root)));
+        self.check_area(p);
         self.heap().destroy(&self.area);
     }
 
@@ -139,25 +162,57 @@ impl Index {
         &self.shared().heap
     }
 
+    /// A block that nobody else knows.
+    pub(crate) fn fresh(&self, class: Class) -> Result<Fresh<'_>, OutOfMemory> {
+        Fresh::new(self.heap(), self.area, class)
+    }
+
     #[inline]
     pub(crate) fn block(&self, r: Ref) -> Block {
         Block::at(self.area, r)
     }
 
+    /// Enters the barrier for this index.
+    #[inline]
+    pub(crate) fn enter<'a>(&self, p: &'a Process) -> BarrierGuard<'a> {
+        self.check_area(p);
+        p.enter_index(self.root)
+    }
+
     #[inline]
     pub(crate) fn enter_writer<'a>(&self, p: &'a Process) -> WriterGuard<'a> {
+        self.check_area(p);
         p.enter_writer(self.root, &self.shared().term)
+    }
+
+    /// The sections of a process protect what is in its area, and nothing else.
+    #[inline]
+    pub(crate) fn check_area(&self, p: &Process) {
+        assert!(p.area().is(&self.area), "a process of another area");
+    }
+
+    /// What tells this index from every other one of its area, also from one that was destroyed and had
+    /// the same root: who remembers something of an index remembers this with it.
+    #[inline]
+    pub(crate) fn identity(&self) -> Identity {
+        Identity { area: self.area, id: self.shared().id.load(Relaxed) }
     }
 
     /// Remembers how this index orders its keys, for those who visit it without an order.
     #[inline]
     pub(crate) fn note_order<O: KeyOrder>(&self) {
-        let kind = if O::MEMCMP { 1 } else { 2 };
         let order = &self.shared().order;
-        debug_assert!(order.load(Relaxed) == 0 || order.load(Relaxed) == kind);
-        if order.load(Relaxed) != kind {
-            order.store(kind, Relaxed);
+        if order.load(Relaxed) != kind::<O>() {
+            let seen = order.compare_exchange(0, kind::<O>(), Relaxed, Relaxed);
+            assert!(seen.is_ok() || seen == Err(kind::<O>()), "{OTHER_ORDER}");
         }
+    }
+
+    /// The order is of the kind that the entries were inserted with, if there are any.
+    #[inline]
+    pub(crate) fn check_order<O: KeyOrder>(&self) {
+        let seen = self.shared().order.load(Relaxed);
+        assert!(seen == kind::<O>() || seen == 0, "{OTHER_ORDER}");
     }
 
     /// Keys are ordered as bytes (or there are none yet).
@@ -186,7 +241,7 @@ pub(crate) fn leaf_class(heap: usize) -> Class {
     *fits.unwrap_or(&Class::LEAF[Class::LEAF.len() - 1])
 }
 
-/// Makes a block that nobody else knows an empty node. Its version is set last, by `init_ver`.
+/// Makes a block that nobody else knows an empty node.
 pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
     let heap = if level == 0 { LEAF_HEAP } else { NODE_HEAP };
     b.set_class(class);

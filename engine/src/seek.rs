@@ -11,6 +11,7 @@ use crate::block::{EXACT, HIGHEXACT, View};
 use crate::key::{Place, Probe, Retry, equal_prefixes, locate};
 use crate::prefetch;
 use crate::root::Index;
+use crate::stop::stop;
 use core::cmp::Ordering;
 
 /// What a node is to a probe.
@@ -60,8 +61,11 @@ impl Index {
     ) -> Spot {
         loop {
             let node = self.top(probe);
+            stop!("seek: top read");
             let Some((leaf, node)) = self.descend(probe, node, fetch) else { continue };
+            stop!("seek: leaf found");
             if let Some(spot) = self.settle(probe, leaf, node, upper) {
+                stop!("seek: place found");
                 return spot;
             }
         }

@@ -2,8 +2,9 @@
 //! the number of live slots below the key is its rank.
 //!
 //! The prefixes may be changing under the search (a free slot being filled, an exclusive rewrite);
-//! the caller validates the version afterwards. Each loaded number is 8-byte aligned, so it is torn
-//! on none of the supported machines, and the result is bounded whatever was loaded.
+//! the caller validates the version afterwards. The language has no atomic vector, so the vectors are
+//! loaded by an instruction of which the compiler knows only that it reads memory: each number in them
+//! is 8-byte aligned and torn on no machine, and the result is bounded whatever was loaded.
 
 use crate::block::SLOTS;
 
@@ -13,7 +14,7 @@ use crate::block::SLOTS;
 /// `prefixes` points to 64 mapped, aligned numbers.
 #[inline]
 pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(feature = "atomic-bytes")))]
+    #[cfg(target_arch = "x86_64")]
     match x86::level() {
         // SAFETY: the processor has these features; the rest is the caller's contract.
         x86::AVX512VL => return unsafe { x86::rank_avx512vl(prefixes, p, live) },
@@ -50,7 +51,7 @@ pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
 unsafe fn rank_portable(prefixes: *const u64, p: u64, live: u64) -> usize {
     let mut below = 0u64;
     for i in 0..SLOTS {
-        // SAFETY: i < 64. An atomic: this path also serves under ThreadSanitizer.
+        // SAFETY: i < 64.
         let prefix = unsafe { &*prefixes.add(i).cast::<core::sync::atomic::AtomicU64>() }
             .load(core::sync::atomic::Ordering::Relaxed);
         below |= u64::from(prefix < p) << i;
@@ -99,6 +100,26 @@ mod x86 {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
     }
 
+    /// Four numbers that may be changing.
+    ///
+    /// # Safety
+    /// `numbers` points to four mapped, aligned numbers.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn load(numbers: *const u64) -> __m256i {
+        let v: __m256i;
+        // SAFETY: reads 32 bytes, by the contract; such a load exists since AVX.
+        unsafe {
+            core::arch::asm!(
+                "vmovdqu {v}, [{numbers}]",
+                v = out(ymm_reg) v,
+                numbers = in(reg) numbers,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        v
+    }
+
     /// # Safety
     /// As [`super::rank`], and the processor has AVX-512F and VL.
     #[target_feature(enable = "avx512f,avx512vl")]
@@ -137,7 +158,7 @@ mod x86 {
             for (half, sum) in sums.iter_mut().enumerate() {
                 let i = i + 4 * half;
                 // SAFETY: i + 4 <= len.
-                let v = unsafe { _mm256_loadu_epi64(numbers.add(i).cast()) };
+                let v = unsafe { load(numbers.add(i)) };
                 let below = _mm256_mask_cmplt_epu64_mask(counted(i), v, key);
                 *sum = _mm256_mask_add_epi64(*sum, below, *sum, one);
             }
@@ -156,7 +177,7 @@ mod x86 {
         for i in 0..len / 8 {
             for (half, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: 8 * i + 8 <= len.
-                let v = unsafe { _mm256_loadu_si256(numbers.add(8 * i + 4 * half).cast()) };
+                let v = unsafe { load(numbers.add(8 * i + 4 * half)) };
                 *sum = _mm256_sub_epi64(*sum, _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip)));
             }
         }
@@ -183,7 +204,7 @@ mod x86 {
         for half in 0..2 {
             let below_key = |i: usize| {
                 // SAFETY: 4 * (8 * half + i) + 4 <= 64.
-                let v = unsafe { _mm256_loadu_si256(prefixes.add(32 * half + 4 * i).cast()) };
+                let v = unsafe { load(prefixes.add(32 * half + 4 * i)) };
                 _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip))
             };
             below |= u64::from(bits(core::array::from_fn(below_key))) << (32 * half);

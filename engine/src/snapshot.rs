@@ -8,14 +8,17 @@
 //! If the wait unwinds, the descriptor is freed and an unused term number has passed.
 
 use crate::barrier::Process;
+use crate::block::CAPACITY;
 use crate::dirty::BlockList;
-use crate::root::Index;
+use crate::mutants::mutant;
+use crate::root::{Identity, Index};
+use crate::stop::stop;
 use crate::sync::SpinLock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use std::fmt;
 
 /// Fewer than slots in a node: versions of one (key, TID) that live snapshots need always fit.
-pub(crate) const MAX_SNAPSHOTS: usize = 32;
+pub(crate) const MAX_SNAPSHOTS: usize = CAPACITY / 2;
 
 const FREE: u64 = 0;
 const PENDING: u64 = 1 << 32;
@@ -52,24 +55,44 @@ pub(crate) struct Descriptors {
     table: [Descriptor; MAX_SNAPSHOTS],
 }
 
-/// All descriptors are in use.
+/// Why there is no snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooManySnapshots;
+pub enum SnapshotError {
+    /// All descriptors are in use.
+    TooMany,
+    /// The index has closed as many terms as there are numbers.
+    NoMoreTerms,
+}
 
-impl fmt::Display for TooManySnapshots {
+impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the index has {MAX_SNAPSHOTS} snapshots already")
+        match self {
+            SnapshotError::TooMany => write!(f, "the index has {MAX_SNAPSHOTS} snapshots already"),
+            SnapshotError::NoMoreTerms => {
+                f.write_str("the index has had as many snapshots as it can in its life")
+            }
+        }
     }
 }
 
-impl std::error::Error for TooManySnapshots {}
+impl std::error::Error for SnapshotError {}
 
-/// A reference to a snapshot. Not released by dropping it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One reference to a snapshot, to be given back with [`Index::release`]; the snapshot stays if it is
+/// dropped, until [`Index::release_all`] of its holder.
+#[must_use]
+#[derive(Debug, PartialEq)]
 pub struct Snapshot {
-    /// What a cursor takes to read it.
-    pub sn: u32,
+    of: Identity,
+    /// Terms are not reused: this tells it from an earlier one in the same slot.
+    sn: u32,
     slot: u32,
+}
+
+impl Snapshot {
+    /// What a cursor takes to read it.
+    pub fn sn(&self) -> u32 {
+        self.sn
+    }
 }
 
 /// One live snapshot, for monitoring.
@@ -97,7 +120,8 @@ impl Horizon {
     #[inline]
     pub(crate) fn needs(&self, born: u32, dead: u32) -> bool {
         let mut sns = self.sns[..self.n].iter();
-        born < dead && (dead > self.pending || sns.any(|&sn| born <= sn && sn < dead))
+        let pending = dead > self.pending && !mutant!("a snapshot in the making has a bound");
+        born < dead && (pending || sns.any(|&sn| born <= sn && sn < dead))
     }
 }
 
@@ -172,14 +196,15 @@ impl Index {
         p: &Process,
         holder: u64,
         wait: &mut dyn FnMut(),
-    ) -> Result<Snapshot, TooManySnapshots> {
+    ) -> Result<Snapshot, SnapshotError> {
+        self.check_area(p);
         let area = p.area();
         let root = self.shared();
         let descriptors = &root.snapshots;
         let term = &root.term;
         // Terms are not reused: an index that has closed four billion of them takes no more.
         if term.load(Acquire) >= u32::MAX - 2 * MAX_SNAPSHOTS as u32 {
-            return Err(TooManySnapshots);
+            return Err(SnapshotError::NoMoreTerms);
         }
         descriptors.used.fetch_add(1, SeqCst);
         let taken = {
@@ -193,29 +218,43 @@ impl Index {
         };
         let Some((slot, descriptor)) = taken else {
             descriptors.used.fetch_sub(1, SeqCst);
-            return Err(TooManySnapshots);
+            return Err(SnapshotError::TooMany);
         };
         let making = Making(descriptors, descriptor);
+        stop!("snapshot: pending");
         let sn = term.fetch_add(1, SeqCst);
-        while !area.writers_passed(self.root, sn) {
+        stop!("snapshot: term closed");
+        while !area.writers_passed(self.root, sn) && !mutant!("a snapshot waits for writers") {
             wait();
         }
+        stop!("snapshot: writers passed");
         core::mem::forget(making);
         descriptor.references.store(1, Relaxed);
         descriptor.dead.splice(area, root.dirty.take());
+        stop!("snapshot: list moved");
         descriptor.word.store(LIVE | u64::from(sn), SeqCst);
-        Ok(Snapshot { sn, slot: slot as u32 })
+        stop!("snapshot: live");
+        Ok(Snapshot { of: self.identity(), sn, slot: slot as u32 })
     }
 
-    /// One more reference to a snapshot that the caller has a reference to.
-    pub fn retain(&self, snapshot: &Snapshot) {
-        self.descriptor(snapshot).references.fetch_add(1, Relaxed);
+    /// One more reference to a snapshot.
+    ///
+    /// # Panics
+    /// It is one of another index.
+    pub fn retain(&self, snapshot: &Snapshot) -> Snapshot {
+        if let Some(descriptor) = self.descriptor(snapshot) {
+            descriptor.references.fetch_add(1, Relaxed);
+        }
+        Snapshot { ..*snapshot }
     }
 
     /// Gives a reference back. With the last one the snapshot ends, and the entries that only it
-    /// needed are collected, a part of them in this call.
+    /// needed are collected, a part of them in this call. One that has ended with its holder is ignored.
+    ///
+    /// # Panics
+    /// It is one of another index.
     pub fn release(&self, p: &Process, snapshot: Snapshot) {
-        let descriptor = self.descriptor(&snapshot);
+        let Some(descriptor) = self.descriptor(&snapshot) else { return };
         if descriptor.references.fetch_sub(1, AcqRel) == 1 {
             self.end_snapshot(descriptor);
             self.collect(p, 64);
@@ -239,15 +278,18 @@ impl Index {
     fn end_snapshot(&self, descriptor: &Descriptor) {
         let root = self.shared();
         let dead = descriptor.dead.take();
+        stop!("snapshot end: list taken");
         descriptor.word.store(FREE, SeqCst);
         root.snapshots.used.fetch_sub(1, SeqCst);
         root.work.splice(self.area, dead);
+        stop!("snapshot end: free");
     }
 
-    fn descriptor(&self, snapshot: &Snapshot) -> &Descriptor {
+    /// The descriptor of a snapshot that has not ended.
+    fn descriptor(&self, snapshot: &Snapshot) -> Option<&Descriptor> {
+        assert!(snapshot.of == self.identity(), "a snapshot of another index");
         let descriptor = &self.shared().snapshots.table[snapshot.slot as usize];
-        debug_assert_eq!(descriptor.sn(), snapshot.sn);
-        descriptor
+        (descriptor.word.load(Acquire) == LIVE | u64::from(snapshot.sn)).then_some(descriptor)
     }
 }
 

@@ -53,10 +53,11 @@ fn a_process_ends_while_it_makes_a_snapshot() {
     assert!(index.shared().snapshots.none());
     index.insert(&p, &Memcmp, b"x", 1).unwrap();
     let snapshot = index.create_snapshot(&p, 7, &mut || ()).unwrap();
-    index.retain(&snapshot);
+    let again = index.retain(&snapshot);
     assert!(index.remove(&p, &Memcmp, b"x", 1));
     assert_eq!(index.stats().dead, 1);
     index.release_all(&p, 7);
+    index.release(&p, again);
     assert_eq!((index.stats().dead, index.stats().snapshots.len()), (0, 0));
 }
 

@@ -1,42 +1,67 @@
-//! Waiting, and the one place that says which atomics the barrier is built from.
+//! Waiting, and the one place that says which atomics the engine is built from.
 
-pub(crate) use self::atomics::{AtomicU64, Ordering, fence};
-use core::sync::atomic::AtomicU32;
-use std::time::Duration;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// The barrier runs on loom's atomics in its model, on the real ones everywhere else.
-mod atomics {
-    #[cfg(not(loom))]
-    pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+/// The real ones; loom's in its models; under shuttle the real ones, each access a scheduling point.
+pub(crate) mod atomic {
+    #[cfg(shuttle)]
+    pub(crate) use super::stepping::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) use core::sync::atomic::{
+        AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    };
+    #[cfg(shuttle)]
+    pub(crate) use core::sync::atomic::{Ordering, fence};
     #[cfg(loom)]
-    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence,
+    };
 }
+
+#[cfg(shuttle)]
+pub(crate) mod stepping;
 
 /// Waiting for another process that is inside a short section: pause, then yield, then sleep,
 /// because that process may have been descheduled in the middle of it.
 #[derive(Default)]
+#[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "there is no time to wait for"))]
 pub(crate) struct Backoff(u32);
 
 impl Backoff {
-    const PAUSES: u32 = 64;
-    const YIELDS: u32 = 16;
-
     /// Waits once, longer each time, at most 1 ms.
     pub(crate) fn wait(&mut self) {
-        if self.0 < Self::PAUSES {
+        #[cfg(loom)]
+        loom::thread::yield_now();
+        #[cfg(shuttle)]
+        stepping::wait();
+        #[cfg(not(any(loom, shuttle)))]
+        self.pause();
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    fn pause(&mut self) {
+        const PAUSES: u32 = 64;
+        const YIELDS: u32 = 16;
+        #[cfg(test)]
+        if crate::schedule::waiting() {
+            return;
+        }
+        if self.0 < PAUSES {
             core::hint::spin_loop();
-        } else if self.0 < Self::PAUSES + Self::YIELDS {
+        } else if self.0 < PAUSES + YIELDS {
             std::thread::yield_now();
         } else {
-            let doublings = (self.0 - Self::PAUSES - Self::YIELDS).min(7);
-            std::thread::sleep(Duration::from_micros((10 << doublings).min(1000)));
+            let doublings = (self.0 - PAUSES - YIELDS).min(7);
+            std::thread::sleep(core::time::Duration::from_micros((10 << doublings).min(1000)));
         }
         self.0 = self.0.saturating_add(1);
     }
 }
 
-/// A lock in shared memory; zeroed = free. Sections are short and neither allocate, call out nor
-/// panic. A holder killed inside one takes the whole shared memory with it (the server resets it).
+/// A lock in shared memory; zeroed = free. What is waited for with [`SpinLock::lock`] is short, and neither
+/// allocates, calls out nor panics. What is only ever tried (`collecting`, `building`: others have nothing
+/// to do then) may take milliseconds and allocate, and is let go when it unwinds. A holder killed inside
+/// takes the whole shared memory with it (the server resets it).
 #[repr(transparent)]
 pub(crate) struct SpinLock(AtomicU32);
 

@@ -18,12 +18,14 @@
 use crate::KeyOrder;
 use crate::area::Ref;
 use crate::block::{EXACT, SLOTS};
-use crate::key::{Probe, common, first_child, low_of, low_of_node, prefix_at};
+use crate::key::Probe;
 use crate::prefetch;
+use crate::range::{LowBuf, common};
 use crate::root::Index;
+use crate::stop::stop;
 use crate::sync::SpinLock;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use core::cmp::Ordering;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 const HEADER: usize = 128;
 const MAX_SKIP: usize = 64;
@@ -31,6 +33,8 @@ const MAX_LEVELS: usize = 4;
 /// A level of at most this many prefixes is searched as a whole.
 const WIDE: usize = 128;
 const RETIRED: usize = 4;
+/// How often nodes may die while they are listed.
+const ATTEMPTS: usize = 8;
 
 /// What the root knows about the array.
 #[repr(C)]
@@ -167,18 +171,25 @@ impl Index {
         low
     }
 
-    /// Counts a new index node, and rebuilds the array when enough have come. Inside the barrier.
+    /// Counts a new index node.
     pub(crate) fn node_made(&self) {
         let state = &self.shared().top_state;
-        let nodes = state.nodes.fetch_add(1, Relaxed) + 1;
-        let made = state.made.fetch_add(1, Relaxed) + 1;
-        if made >= (nodes / 64).max(4) {
+        state.nodes.fetch_add(1, Relaxed);
+        state.made.fetch_add(1, Relaxed);
+    }
+
+    /// Rebuilds the array when enough index nodes have come. That takes as long as there are index nodes:
+    /// inside the barrier, but not as a writer, for whom snapshots wait.
+    pub(crate) fn renew_top(&self) {
+        let state = &self.shared().top_state;
+        if state.made.load(Relaxed) >= (state.nodes.load(Relaxed) / 64).max(4) {
             self.rebuild_top();
         }
     }
 
     /// Publishes a new array of all index nodes, unless another process is doing it, or there is no
-    /// memory, or too many old ones are still being read. Inside the barrier. True if it did.
+    /// memory, or too many old ones are still being read. Inside the barrier, not as a writer. True if it
+    /// did.
     pub(crate) fn rebuild_top(&self) -> bool {
         let root = self.shared();
         let state = &root.top_state;
@@ -189,10 +200,13 @@ impl Index {
         };
         state.made.store(0, Relaxed);
         let Some(new) = self.build_top() else { return false };
+        stop!("top: built");
         let old = root.top.swap(new, AcqRel);
+        stop!("top: published");
         if old != 0 {
             free.session.store(self.area.close_session(), Relaxed);
             free.array.store(old, Relaxed);
+            stop!("top: old one retired");
         }
         true
     }
@@ -207,7 +221,7 @@ impl Index {
     fn free_retired_tops(&self) {
         for retired in &self.shared().top_state.retired {
             let array = retired.array.load(Relaxed);
-            if array != 0 && self.area.oldest_session() > retired.session.load(Relaxed) {
+            if array != 0 && self.area.oldest_session(self.root) > retired.session.load(Relaxed) {
                 let bytes = Array(self.area.at(array)).header().bytes as usize;
                 self.heap().free_span(&self.area, array, bytes);
                 retired.array.store(0, Relaxed);
@@ -216,13 +230,8 @@ impl Index {
     }
 
     fn build_top(&self) -> Option<Ref> {
-        let nodes = self.node_lows();
-        let memcmp = self.memcmp();
-        let n = nodes.len();
-        let skip = match (memcmp, &nodes[..]) {
-            (true, [_, first, .., last]) => common(&first.low, &last.low).min(MAX_SKIP),
-            _ => 0,
-        };
+        let Separators { nodes, shared } = self.separators_of_nodes()?;
+        let (n, skip) = (nodes.len(), shared.len());
         let mut start = [(HEADER / 64) as u32; MAX_LEVELS + 1];
         let mut levels = 0;
         let mut len = n;
@@ -249,24 +258,16 @@ impl Index {
         // SAFETY: the span is private and has `bytes` bytes, which the layout computed above fills.
         unsafe {
             array.0.cast::<Header>().write(header);
-            if skip > 0 {
-                core::ptr::copy_nonoverlapping(nodes[1].low.as_ptr(), array.0.add(64), skip);
-            }
+            core::ptr::copy_nonoverlapping(shared.as_ptr(), array.0.add(64), skip);
             let children: *mut u32 = array.prefixes(levels).cast();
             for level in 0..levels {
                 let from = start[level] as usize * 8;
                 let to = start[level + 1] as usize * 8;
                 array.prefixes(level).write_bytes(0xff, to - from);
             }
-            for (i, node) in nodes.iter().enumerate() {
-                let mut prefix = if memcmp { prefix_at(&node.low, skip) } else { node.abbrev };
-                if i == 0 {
-                    prefix = 0;
-                }
-                let exact = memcmp && is_exact(&node.low, node.with_tid, skip);
+            for (mut i, &(node, prefix)) in nodes.iter().enumerate() {
                 array.prefixes(0).add(i).write(prefix);
-                children.add(i).write(node.at | if exact { EXACT } else { 0 });
-                let mut i = i;
+                children.add(i).write(node);
                 for level in 1..levels {
                     if !i.is_multiple_of(SLOTS) {
                         break;
@@ -279,49 +280,49 @@ impl Index {
         Some(r)
     }
 
-    /// All index nodes in order with their low keys.
-    fn node_lows(&self) -> Vec<NodeLow> {
+    /// None without memory, or if nodes die all the time.
+    fn separators_of_nodes(&self) -> Option<Separators> {
+        (0..ATTEMPTS).find_map(|_| self.try_separators_of_nodes())
+    }
+
+    fn try_separators_of_nodes(&self) -> Option<Separators> {
         let memcmp = self.memcmp();
-        'walk: loop {
-            let mut nodes = Vec::new();
-            let mut at = self.shared().node.load(Relaxed);
-            while at != 0 {
-                let mut node = NodeLow { at, low: Vec::new(), with_tid: false, abbrev: 0 };
-                let v = self.block(at).view();
-                let next = v.b.next();
-                let first = first_child(&v);
-                node.abbrev = v.b.prefix(v.slot(0));
-                if v.dead() {
-                    continue 'walk;
-                }
-                if !v.valid() {
-                    continue;
-                }
-                if memcmp && !nodes.is_empty() {
-                    let Some((_, with_tid)) = low_of_node(self.area, at, &mut node.low)
-                        .or_else(|| low_of(self.area, first, &mut node.low))
-                    else {
-                        continue 'walk;
-                    };
-                    node.with_tid = with_tid;
-                }
-                nodes.push(node);
+        let mut nodes = Vec::new();
+        let mut at = self.shared().node.load(Relaxed);
+        while at != 0 {
+            let v = self.block(at).view();
+            let next = v.b.next();
+            if v.dead() {
+                return None;
+            }
+            if v.valid() {
+                nodes.try_reserve(1).ok()?;
+                nodes.push((at, 0));
                 at = next;
             }
-            return nodes;
         }
+        let mut low = LowBuf::new(self.area);
+        let mut shared = Vec::new();
+        if let (true, [_, first, .., last]) = (memcmp, &nodes[..]) {
+            let first = low.load(first.0)?.key;
+            shared.extend_from_slice(&first[..first.len().min(MAX_SKIP)]);
+            shared.truncate(common(&shared, low.load(last.0)?.key));
+        }
+        // The first is below everything, and its number says all.
+        nodes[0].0 |= EXACT;
+        for (node, number) in nodes.iter_mut().skip(1) {
+            let (prefix, exact) = low.load(*node)?.number(memcmp, shared.len());
+            *number = prefix;
+            *node |= if exact { EXACT } else { 0 };
+        }
+        Some(Separators { nodes, shared })
     }
 }
 
-struct NodeLow {
-    at: Ref,
-    low: Vec<u8>,
-    with_tid: bool,
-    abbrev: u64,
-}
-
-/// Is a key whose padded bytes from `skip` on are those of this separator never below it? Yes if the
-/// separator ends inside them and not in a zero, which could be padding.
-pub(crate) fn is_exact(separator: &[u8], with_tid: bool, skip: usize) -> bool {
-    !with_tid && separator.len() <= skip + 8 && separator.last().is_none_or(|&byte| byte != 0)
+/// All index nodes in order.
+struct Separators {
+    /// With EXACT, and the number of the low key behind the shared bytes.
+    nodes: Vec<(u32, u64)>,
+    /// The first bytes of all low keys but that of the first node.
+    shared: Vec<u8>,
 }

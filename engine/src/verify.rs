@@ -2,12 +2,10 @@
 
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{
-    Block, DIRTY, EXACT, HIGHEXACT, LEAF_HEAP, LEFTMOST, SLOTS, Tail, View, WHOLE, tid_of,
-};
-use crate::key::{Probe, append_key, chunk_key, low_of, prefix_at};
+use crate::block::{Block, DIRTY, EXACT, LEAF_HEAP, LEFTMOST, SLOTS, Tail, View, WHOLE, tid_of};
+use crate::key::{Probe, append_key, chunk_key, prefix_at};
+use crate::range::{Low, LowBuf, Right};
 use crate::root::{CURRENT, Index};
-use crate::top::is_exact;
 use crate::{Cursor, KeyOrder, MAX_KEY_LEN, Tid};
 use core::cmp::Ordering;
 use std::fmt;
@@ -50,15 +48,6 @@ macro_rules! check {
     };
 }
 
-/// A key with a TID that may be missing.
-#[derive(Clone, Default)]
-struct Low {
-    key: Vec<u8>,
-    tid: Tid,
-    with_tid: bool,
-    first: bool,
-}
-
 impl Index {
     /// Walks the index and checks its invariants; `entry` is called with every live entry in order.
     /// `strict`: nobody else uses the index, and the whole structure is checked. Otherwise only what
@@ -72,7 +61,7 @@ impl Index {
     ) -> Result<VerifyReport, Violation> {
         let mut report = VerifyReport::default();
         if strict {
-            let _section = p.enter();
+            let _section = self.enter(p);
             let leaves = self.verify_leaves(order, &mut report)?;
             self.verify_nodes(order, &leaves, &mut report)?;
             self.verify_counts(&report)?;
@@ -117,36 +106,41 @@ impl Index {
         &self,
         order: &O,
         report: &mut VerifyReport,
-    ) -> Result<Vec<(Ref, Low)>, Violation> {
-        let mut leaves: Vec<(Ref, Low)> = Vec::new();
+    ) -> Result<Vec<Ref>, Violation> {
+        let mut leaves = Vec::new();
+        let [low, before] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         let mut at = self.shared().leaf.load(core::sync::atomic::Ordering::Acquire);
         let mut last: Option<(Vec<u8>, Tid, u32)> = None;
         while at != 0 {
             let b = self.block(at);
             let v = b.view();
+            let next = b.next();
             check!(at, !v.dead(), "a dead leaf is linked");
             check!(at, b.level() == 0, "level {} among the leaves", b.level());
             check!(at, b.parent() != 0, "no separator");
-            let mut low = Low { first: leaves.is_empty(), ..Low::default() };
-            check!(at, b.has(LEFTMOST) == low.first, "leftmost flag");
-            if let Some((tid, with_tid)) = low_of(self.area, at, &mut low.key) {
-                (low.tid, low.with_tid) = (tid, with_tid);
-            }
-            let prev = leaves.last().map_or(0, |&(r, _)| r);
+            check!(at, b.has(LEFTMOST) == leaves.is_empty(), "leftmost flag");
+            let low = self.low_of(order, at, low);
+            check!(at, low.is_first() == leaves.is_empty(), "an empty low key");
+            let prev = leaves.last().map_or(0, |&r| r);
             check!(at, b.prev() == prev, "prev is {}, not {prev}", b.prev());
-            if let Some((_, before)) = leaves.last() {
-                let ordering = if before.first {
+            if prev != 0 {
+                let before = before.low();
+                let ordering = if before.is_first() {
                     Ordering::Less
                 } else {
-                    compare(order, &before.key, &low.key).then(before.tid.cmp(&low.tid))
+                    compare(order, before.key, low.key)
+                        .then(before.tid.unwrap_or(0).cmp(&low.tid.unwrap_or(0)))
                 };
                 check!(at, ordering.is_lt(), "low keys out of order");
-                check_high::<O>(order, prev, self.block(prev), before, &low)?;
+                check_high::<O>(prev, self.block(prev), &before, &low)?;
             }
             self.verify_leaf(order, at, &v, &low, &mut last, report)?;
             report.leaves += 1;
-            leaves.push((at, low));
-            at = b.next();
+            leaves.push(at);
+            before.set(&low);
+            // Who is not alone must not be led astray.
+            check!(at, v.valid(), "changed during a strict check");
+            at = next;
         }
         Ok(leaves)
     }
@@ -156,7 +150,7 @@ impl Index {
         order: &O,
         at: Ref,
         v: &View,
-        low: &Low,
+        low: &Low<'_>,
         last: &mut Option<(Vec<u8>, Tid, u32)>,
         report: &mut VerifyReport,
     ) -> Result<(), Violation> {
@@ -178,6 +172,7 @@ impl Index {
                     check!(at, heap.contains(&(offset + len)), "record end {}", offset + len);
                 }
                 Tail::Chunk(chunk) => {
+                    check!(at, v.valid(), "changed during a strict check");
                     let len = chunk_key(self.area, chunk).len();
                     check!(at, len <= MAX_KEY_LEN, "a chunk of {len} bytes");
                 }
@@ -199,8 +194,8 @@ impl Index {
             check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
             let found = spot.place.hit.map(|slot| b.born(slot) >= born);
             check!(at, found == Some(true), "{key:?} {tid} is not found");
-            if !low.first {
-                let ordering = compare(order, &low.key, &key).then(low.tid.cmp(&tid));
+            if !low.is_first() {
+                let ordering = compare(order, low.key, &key).then(low.tid.unwrap_or(0).cmp(&tid));
                 check!(at, ordering.is_le(), "{key:?} {tid} below the low key {:?}", low.key);
             }
             if let Some((last_key, last_tid, last_end)) = &last {
@@ -228,24 +223,27 @@ impl Index {
     fn verify_nodes<O: KeyOrder>(
         &self,
         order: &O,
-        leaves: &[(Ref, Low)],
+        leaves: &[Ref],
         report: &mut VerifyReport,
     ) -> Result<(), Violation> {
         let mut rest = leaves;
         let mut at = self.shared().node.load(core::sync::atomic::Ordering::Acquire);
-        let mut before: Option<(Ref, Low)> = None;
+        let mut prev = 0;
+        let mut bufs: [LowBuf; 3] = core::array::from_fn(|_| LowBuf::new(self.area));
+        let [low, before, leaf_low] = &mut bufs;
         while at != 0 {
             let v = self.block(at).view();
             let b = v.b;
+            let next = b.next();
             check!(at, !v.dead(), "a dead index node is linked");
             check!(at, b.level() == 1, "level {} in level 1", b.level());
             let n = check_perm(at, &v)?;
             check!(at, n > 0, "an empty index node");
             check!(at, n <= rest.len(), "more separators than leaves");
-            let low = rest[0].1.clone();
-            let prev = before.as_ref().map_or(0, |&(r, _)| r);
+            let low = self.low_of(order, rest[0], low);
             check!(at, b.prev() == prev, "prev is {}, not {prev}", b.prev());
-            for (rank, (leaf, leaf_low)) in rest[..n].iter().enumerate() {
+            for (rank, leaf) in rest[..n].iter().enumerate() {
+                let leaf_low = self.low_of(order, *leaf, leaf_low);
                 let slot = v.slot(rank);
                 let child = b.child(slot);
                 check!(
@@ -254,35 +252,48 @@ impl Index {
                     "separator {rank} leads to {child}, not {leaf}"
                 );
                 check!(at, self.block(*leaf).parent() == at, "leaf {leaf} has another parent");
-                if leaf_low.first {
+                if leaf_low.is_first() {
                     check!(at, b.prefix(slot) == 0 && child & EXACT != 0, "first separator");
                 } else {
-                    let (prefix, exact) = numbers(order, b, leaf_low);
+                    let (prefix, exact) = leaf_low.number(O::MEMCMP, b.skip());
                     check!(at, b.prefix(slot) == prefix, "prefix of separator {rank}");
                     check!(at, (child & EXACT != 0) == exact, "exactness of separator {rank}");
                     let shared = &low.key[..b.skip().min(low.key.len())];
                     check!(at, leaf_low.key.starts_with(shared), "skip of separator {rank}");
                 }
             }
-            if let Some((prev, prev_low)) = &before {
-                check_high(order, *prev, self.block(*prev), prev_low, &low)?;
-                let probe = Probe::new(order, &low.key, low.tid);
+            if prev != 0 {
+                check_high::<O>(prev, self.block(prev), &before.low(), &low)?;
+                let probe = Probe::new(order, low.key, low.tid.unwrap_or(0));
                 check!(at, self.top_reaches(&probe, at), "the flat top leads to the right of it");
             }
             report.nodes += 1;
-            before = Some((at, low));
+            before.set(&low);
+            prev = at;
             rest = &rest[n..];
-            at = b.next();
+            check!(at, v.valid(), "changed during a strict check");
+            at = next;
         }
         check!(self.root, rest.is_empty(), "{} leaves without separator", rest.len());
         Ok(())
+    }
+
+    /// The low key of a linked leaf, with its number.
+    fn low_of<'a, O: KeyOrder>(&self, order: &O, leaf: Ref, to: &'a mut LowBuf) -> Low<'a> {
+        let low = to.load(leaf).unwrap_or(Low::FIRST);
+        Low { abbrev: if O::MEMCMP { 0 } else { order.abbrev(low.key) }, ..low }
     }
 
     /// Does the flat top lead to `node`, or to a node left of it?
     fn top_reaches<O: KeyOrder>(&self, probe: &Probe<'_, O>, node: Ref) -> bool {
         let mut at = self.top(probe);
         while at != 0 && at != node {
-            at = self.block(at).next();
+            let v = self.block(at).view();
+            let next = v.b.next();
+            if v.dead() || !v.valid() {
+                return false;
+            }
+            at = next;
         }
         at == node
     }
@@ -317,29 +328,14 @@ fn check_perm(at: Ref, v: &View) -> Result<usize, Violation> {
 }
 
 fn check_high<O: KeyOrder>(
-    order: &O,
     at: Ref,
     b: Block,
-    low: &Low,
-    high: &Low,
+    low: &Low<'_>,
+    high: &Low<'_>,
 ) -> Result<(), Violation> {
-    let (number, exact) = if O::MEMCMP && !high.key.starts_with(&low.key[..b.skip()]) {
-        (u64::MAX, false)
-    } else {
-        numbers(order, b, high)
-    };
-    check!(at, b.high() == number, "high is {:x}, not {number:x}", b.high());
-    check!(at, b.has(HIGHEXACT) == exact, "exactness of high");
+    let right = Right::new(O::MEMCMP, low.key, b.skip(), Some(high));
+    check!(at, right.is_stored(b), "high is {:x}, not {right:x?}", b.high());
     Ok(())
-}
-
-/// What a node says of a separator.
-fn numbers<O: KeyOrder>(order: &O, b: Block, low: &Low) -> (u64, bool) {
-    if O::MEMCMP {
-        (prefix_at(&low.key, b.skip()), is_exact(&low.key, low.with_tid, b.skip()))
-    } else {
-        (order.abbrev(&low.key), false)
-    }
 }
 
 fn compare<O: KeyOrder>(order: &O, a: &[u8], b: &[u8]) -> Ordering {

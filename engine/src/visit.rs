@@ -3,23 +3,26 @@
 use crate::area::Ref;
 use crate::barrier::Process;
 use crate::block::EXACT;
+use crate::range::LowBuf;
 use crate::root::Index;
 
 impl Index {
     /// Up to `k - 1` ascending keys that cut the index into ranges with about the same number of
     /// leaves: worker i reads from key i - 1 (inclusive) to key i (exclusive).
     pub fn partition(&self, p: &Process, k: usize) -> Vec<Vec<u8>> {
-        let _section = p.enter();
+        let _section = self.enter(p);
         let leaves = self.leaves();
         let mut keys: Vec<Vec<u8>> = Vec::new();
+        let mut low = LowBuf::new(self.area);
         for i in 1..k {
             let at = i * leaves.len() / k;
             // A leaf that has been merged away meanwhile does not matter much.
             if let Some(&leaf) = leaves.get(at)
-                && let Some(low) = self.separator(leaf)
-                && keys.last() != Some(&low.key)
+                && let Some(low) = low.load(leaf)
+                && !low.is_first()
+                && keys.last().is_none_or(|key| key != low.key)
             {
-                keys.push(low.key);
+                keys.push(low.key.to_vec());
             }
         }
         keys

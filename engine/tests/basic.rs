@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, Memcmp, Process};
+use nitro_engine::{Cursor, Index, Memcmp, Process, Remove};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CURRENT: u32 = u32::MAX - 1;
 
@@ -84,4 +85,22 @@ fn out_of_memory_leaves_the_structure_valid() {
     assert!(n > 10_000, "{n}");
     let report = ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
     assert_eq!(report.live, n);
+}
+
+/// A position that the batch does not have is noticed before anything is latched.
+#[test]
+fn removing_what_the_batch_does_not_have() {
+    let mapping = Mapping::new(1 << 24, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    for i in 0..10u64 {
+        ix.insert(&p, &Memcmp, &i.to_be_bytes(), i).unwrap();
+    }
+    let mut cursor = Cursor::new(true);
+    cursor.set_range(&[], None, CURRENT);
+    assert_eq!(cursor.next(&p, ix, &Memcmp), 10);
+    let remove = || cursor.remove(&p, ix, &Memcmp, &[3, 10], Remove::IfUnchanged);
+    assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
+    assert!(ix.insert(&p, &Memcmp, b"the leaf can be changed", 1).unwrap());
+    assert_eq!(ix.stats().live, 11);
 }

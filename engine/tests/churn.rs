@@ -113,8 +113,8 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey) {
             let p = mapping.process(5);
             while !stop.load(Relaxed) {
                 let snapshot = ix.create_snapshot(&p, 1, &mut thread::yield_now).unwrap();
-                let forward = read(&p, ix, order, snapshot.sn, true);
-                let mut backward = read(&p, ix, order, snapshot.sn, false);
+                let forward = read(&p, ix, order, snapshot.sn(), true);
+                let mut backward = read(&p, ix, order, snapshot.sn(), false);
                 backward.reverse();
                 // The comparator takes some keys for equal that differ.
                 assert!(!O::MEMCMP || forward.is_sorted_by(|a, b| a < b));

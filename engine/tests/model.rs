@@ -134,7 +134,7 @@ impl<O: KeyOrder> Run<'_, O> {
     fn scan(&self, lower: &[u8], upper: Option<&[u8]>) {
         self.scan_at(lower, upper, CURRENT, &self.model);
         for (snapshot, model) in &self.snapshots {
-            self.scan_at(lower, upper, snapshot.sn, model);
+            self.scan_at(lower, upper, snapshot.sn(), model);
         }
     }
 

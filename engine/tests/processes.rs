@@ -1,11 +1,12 @@
 //! Two processes over one shared mapping: both insert, remove and scan, then everything is verified.
 //! Not under ThreadSanitizer, which sees threads and not processes.
-#![cfg(not(feature = "atomic-bytes"))]
 
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, Memcmp, Process};
+use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
+use std::cell::Cell;
+use std::cmp::Ordering;
 
 const N: u64 = 60_000;
 
@@ -62,4 +63,66 @@ fn two_processes() {
     assert_eq!(entries, N - N / 5);
     // SAFETY: nobody uses it any more.
     unsafe { ix.destroy(&p) };
+}
+
+/// Byte order that ends the process when the countdown is over, without unwinding.
+struct Deadly(Cell<u32>);
+
+impl KeyOrder for Deadly {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        0
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        if self.0.get() == 0 {
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(7) };
+        }
+        self.0.set(self.0.get() - 1);
+        a.cmp(b)
+    }
+}
+
+/// Processes that end inside a comparator (as FATAL does) take no memory of the index with them.
+#[test]
+fn ends_in_a_comparator() {
+    let mapping = Mapping::new(64 << 20, 2);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let never = Deadly(Cell::new(u32::MAX));
+    // Long keys: each has a chunk, and the leaf is full.
+    let long = |i: u64| [format!("{i:05}").into_bytes(), vec![b'x'; 10_000]].concat();
+    for i in 0..64 {
+        ix.insert(&p, &never, &long(i * 10), i).unwrap();
+    }
+    let mut before = 0;
+    let mut ended = 0;
+    for round in 0..400 {
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            let order = Deadly(Cell::new(round / 10));
+            let _ = ix.insert(&mapping.process(1), &order, &long(315), 1);
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        let exit = libc::WEXITSTATUS(status);
+        assert!(libc::WIFEXITED(status) && (exit == 0 || exit == 7), "{status}");
+        // What its exit would have done.
+        drop(mapping.process(1));
+        ended += u32::from(exit == 7);
+        ix.remove(&p, &never, &long(315), 1);
+        ix.collect(&p, 100);
+        ix.collect(&p, 100);
+        if round == 0 {
+            before = ix.stats().bytes;
+        }
+    }
+    assert!(ended > 50, "{ended}");
+    let grown = ix.stats().bytes - before;
+    assert!(grown < 500_000, "{grown} bytes more after {ended} processes ended");
 }

@@ -13,10 +13,13 @@
 //! [`Latch::exclude`] and [`Latch::finish`]: readers wait there, and the count moves by 3, so
 //! nobody who began before it validates after it. A latch holder in X waits for nothing.
 
-use core::sync::atomic::{Ordering::*, fence};
+use crate::sync::atomic::{Ordering::*, fence};
+use core::ops::Range;
 
 use super::Block;
 use crate::area::Ref;
+use crate::heap::Fresh;
+use crate::mutants::mutant;
 use crate::sync::Backoff;
 
 const LOCK: u64 = 1;
@@ -29,6 +32,9 @@ impl Block {
     #[inline]
     pub(crate) fn view(self) -> View {
         let ver = self.header().ver.load(Acquire);
+        if mutant!("readers wait for the end of an exclusive phase") {
+            return View { b: self, ver: ver & !LOCK };
+        }
         if ver & X == 0 { View { b: self, ver: ver & !LOCK } } else { self.view_slow() }
     }
 
@@ -72,16 +78,8 @@ impl Block {
         }
     }
 
-    /// Makes a private node public or latched: its count goes on from its earlier life.
-    pub(crate) fn init_ver(self, locked: bool) -> u64 {
-        let old = self.header().ver.load(Relaxed);
-        let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;
-        self.header().ver.store(ver | u64::from(locked), Release);
-        ver
-    }
-
-    /// The side of which [`init_ver`](Self::init_ver) will begin.
-    pub(crate) fn init_side(self) -> usize {
+    /// The side with which a fresh node will begin (see [`Latch::of_fresh`]).
+    pub(crate) fn first_side(self) -> usize {
         (self.header().ver.load(Relaxed) / STEP) as usize & 1
     }
 }
@@ -112,13 +110,21 @@ impl View {
         self.b.slot(self.side(), rank)
     }
 
+    /// The slots at these ranks.
+    #[inline]
+    pub(crate) fn slots(&self, ranks: Range<usize>) -> impl Iterator<Item = usize> {
+        self.b.slots(self.side(), ranks)
+    }
+
     /// Everything read since [`Block::view`] belongs to one state of the node.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
-        fence(Acquire);
+        if !mutant!("a fence before the validation") {
+            fence(Acquire);
+        }
         let now = self.b.header().ver.load(Relaxed);
         // 0 unchanged, 1 a writer at work, 2 one publication. DEAD, X and reuse are far away.
-        now.wrapping_sub(self.ver) <= STEP
+        now.wrapping_sub(self.ver) <= STEP || mutant!("a reader validates")
     }
 
     /// Tries to latch the node in exactly this state.
@@ -126,21 +132,47 @@ impl View {
     pub(crate) fn latch(&self) -> Option<Latch> {
         debug_assert!(!self.dead());
         let ver = &self.b.header().ver;
-        ver.compare_exchange(self.ver, self.ver | LOCK, Acquire, Relaxed).ok()?;
+        let mut v = *self;
+        if mutant!("a latch is of the searched state") {
+            v.ver = ver.load(Relaxed) & !(LOCK | X | DEAD);
+        }
+        ver.compare_exchange(v.ver, v.ver | LOCK, Acquire, Relaxed).ok()?;
         // What follows must not be seen by somebody who does not see LOCK.
-        fence(Release);
-        Some(Latch { v: *self })
+        if !mutant!("a fence behind the latch") {
+            fence(Release);
+        }
+        Some(Latch { v })
     }
 }
 
 /// The right to change a node. It must be given up by one of the consuming methods; nothing that can
-/// fail, wait for a process outside a latch, allocate or call out may happen before.
+/// fail, wait for a process outside a latch, allocate or call out may happen before. Should a panic
+/// drop it all the same, the node may be half changed and everybody would wait for it for ever,
+/// without hearing interrupts: the process aborts, and the server starts anew.
 #[must_use]
 pub(crate) struct Latch {
     pub(crate) v: View,
 }
 
+impl Drop for Latch {
+    #[cold]
+    fn drop(&mut self) {
+        eprintln!("nitro: a panic in the middle of changing a node of an index; aborting");
+        std::process::abort();
+    }
+}
+
 impl Latch {
+    /// The latch of a node that nobody else knows: its count goes on from its earlier life.
+    pub(crate) fn of_fresh(node: &Fresh<'_>) -> Latch {
+        let b = node.block();
+        let old = b.header().ver.load(Relaxed);
+        let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;
+        let lock = if mutant!("a fresh node is latched") { 0 } else { LOCK };
+        b.header().ver.store(ver | lock, Release);
+        Latch { v: View { b, ver } }
+    }
+
     #[inline]
     pub(crate) fn b(&self) -> Block {
         self.v.b
@@ -154,42 +186,97 @@ impl Latch {
     fn store(&self, ver: u64) {
         self.b().header().ver.store(ver, Release);
     }
+    /// Gives the latch up with this version.
+    #[inline]
+    fn end(self, ver: u64) {
+        self.store(ver);
+        core::mem::forget(self);
+    }
+    /// This version, and still latched.
+    fn go_on(self, ver: u64) -> Latch {
+        let b = self.b();
+        self.end(ver | LOCK);
+        if !mutant!("a fence behind a publication under the latch") {
+            fence(Release);
+        }
+        Latch { v: View { b, ver } }
+    }
     /// c + 1: the other side becomes current.
     #[inline]
     pub(crate) fn publish(self) {
-        self.store(self.v.ver + STEP);
+        let ver = self.v.ver + STEP;
+        self.end(ver);
     }
     /// c + 1, and still latched.
     pub(crate) fn publish_latched(self) -> Latch {
         let ver = self.v.ver + STEP;
-        self.store(ver | LOCK);
-        fence(Release);
-        Latch { v: View { b: self.b(), ver } }
+        self.go_on(ver)
     }
     /// c, nothing that readers or the next writer could notice was changed.
     #[inline]
     pub(crate) fn release(self) {
-        self.store(self.v.ver);
+        let ver = self.v.ver;
+        self.end(ver);
     }
     /// Begins X: readers wait, and those who began before will not validate.
     pub(crate) fn exclude(&self) {
         self.store(X | LOCK | (self.v.ver + 2 * STEP));
-        fence(Release);
+        if !mutant!("a fence behind the beginning of an exclusive phase") {
+            fence(Release);
+        }
+    }
+    /// How far the count moves over X: nobody who began before it validates after it.
+    fn after_exclusion() -> u64 {
+        if mutant!("an exclusive phase moves the count by three") { STEP } else { 3 * STEP }
     }
     /// Ends X with the other side current.
     pub(crate) fn finish(self) {
-        self.store(self.v.ver + 3 * STEP);
+        let ver = self.v.ver + Latch::after_exclusion();
+        self.end(ver);
     }
     /// Ends X, and still latched.
     pub(crate) fn finish_latched(self) -> Latch {
-        let ver = self.v.ver + 3 * STEP;
-        self.store(ver | LOCK);
-        fence(Release);
-        Latch { v: View { b: self.b(), ver } }
+        let ver = self.v.ver + Latch::after_exclusion();
+        self.go_on(ver)
     }
     /// The node is DEAD from now on; its entries are at `absorber`.
     pub(crate) fn kill(self, absorber: Ref) {
         self.b().set_prev(absorber);
-        self.store(DEAD | (self.v.ver + STEP));
+        let ver = DEAD | (self.v.ver + STEP);
+        self.end(ver);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::area::tests::Mapping;
+    use crate::barrier::Process;
+    use crate::{Index, IndexOptions};
+    use core::sync::atomic::Ordering::Relaxed;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    const CHILD: &str = "NITRO_TEST_PANICS_UNDER_A_LATCH";
+
+    #[test]
+    fn a_panic_under_a_latch_aborts() {
+        let name = "block::version::tests::a_panic_under_a_latch_aborts";
+        if std::env::var_os(CHILD).is_some() {
+            let area = Mapping::new(1 << 24, 1);
+            // SAFETY: the only process.
+            let p = unsafe { Process::attach(*area, 0) };
+            let index = Index::create(&p, &IndexOptions::default()).unwrap();
+            let _latch = index.block(index.shared().leaf.load(Relaxed)).latch().unwrap();
+            panic!("an error in the middle of a change");
+        }
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{child:?}");
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models;

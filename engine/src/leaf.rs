@@ -1,35 +1,16 @@
-//! Building the content of leaves: new ones (split, bottom-up build) in place, rewritten ones in
-//! private memory first.
+//! The content of leaves: entries copied out, and written into new leaves (split, bottom-up build) or
+//! into private memory that then replaces a leaf's content. All of this happens before a latch is taken.
 
 use crate::Tid;
 use crate::area::{Area, Ref};
-use crate::block::{Block, LEAF_HEAP, LOWBIG, LOWTID, Latch, SLOTS, Tail, View, WHOLE, tid_of};
+use crate::block::{
+    Block, LEAF_HEAP, LOWBIG, LOWTID, Latch, SLOTS, Tail, View, WHOLE, full_mask, tid_of,
+};
 use crate::heap::Class;
-use crate::insert::MAX_RECORD;
-use crate::key::{append_key, chunk_key, prefix_at};
+use crate::key::{Retry, append_key, chunk_key, prefix_at};
+use crate::range::{Low, Right};
 use crate::root::init_block;
-use crate::split::MAX_SKIP;
-
-/// Longest low key that is stored in a leaf itself. Keys longer than what a record holds have a
-/// chunk that the low key can share, so this is never exceeded by one without a chunk.
-pub(crate) const MAX_INLINE_LOW: usize = 1024;
-
-/// A low key.
-#[derive(Clone, Copy)]
-pub(crate) struct Low<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) tid: Option<Tid>,
-    /// The chunk that holds `key`, if it is not stored in the leaf.
-    pub(crate) chunk: Ref,
-}
-
-impl Low<'_> {
-    /// Heap bytes in a leaf with this `skip`.
-    pub(crate) fn size(&self, skip: usize) -> usize {
-        let key = if self.chunk != 0 { skip + 4 } else { self.key.len() };
-        key + if self.tid.is_some() { 6 } else { 0 }
-    }
-}
+use crate::stop::stop;
 
 /// An entry, its key whole.
 #[derive(Clone, Copy)]
@@ -77,7 +58,7 @@ pub(crate) fn heap_size<'a>(
 }
 
 /// Fills a private leaf with entries in order.
-pub(crate) struct Image {
+pub(crate) struct LeafWriter {
     b: Block,
     skip: usize,
     whole: bool,
@@ -88,38 +69,28 @@ pub(crate) struct Image {
     tail: usize,
 }
 
-impl Image {
+impl LeafWriter {
     /// Begins with an empty leaf of `class`. `flags`: WHOLE, LEFTMOST.
-    pub(crate) fn new(
-        b: Block,
-        class: Class,
-        flags: u8,
-        low: Option<Low<'_>>,
-        skip: usize,
-    ) -> Image {
+    pub(crate) fn new(b: Block, class: Class, flags: u8, low: Low<'_>, skip: usize) -> LeafWriter {
         init_block(b, class, 0, flags);
         b.set_skip(skip);
-        if let Some(low) = low {
-            let inline = if low.chunk != 0 { &low.key[..skip] } else { low.key };
-            let mut at = LEAF_HEAP;
-            b.set_low_len(inline.len() as u16);
-            b.write_bytes(at, inline);
-            at += inline.len();
-            let mut flags = flags;
-            if let Some(tid) = low.tid {
-                b.write_bytes(at, &tid.to_le_bytes()[..6]);
-                at += 6;
-                flags |= LOWTID;
-            }
-            if low.chunk != 0 {
-                b.write_bytes(at, &low.chunk.to_le_bytes());
-                at += 4;
-                flags |= LOWBIG;
-            }
-            b.init_flags(flags);
-            b.set_heap_top(at as u16);
+        let inline = low.inline(skip);
+        let mut at = LEAF_HEAP;
+        b.set_low_len(inline.len() as u16);
+        b.write_bytes(at, inline);
+        at += inline.len();
+        if let Some(tid) = low.tid {
+            b.write_bytes(at, &tid.to_le_bytes()[..6]);
+            at += 6;
+            b.set_flag(LOWTID, true);
         }
-        Image { b, skip, whole: flags & WHOLE != 0, n: 0, ndead: 0, max_born: 0, tail: 0 }
+        if low.chunk != 0 {
+            b.write_bytes(at, &low.chunk.to_le_bytes());
+            at += 4;
+            b.set_flag(LOWBIG, true);
+        }
+        b.set_heap_top(at as u16);
+        LeafWriter { b, skip, whole: flags & WHOLE != 0, n: 0, ndead: 0, max_born: 0, tail: 0 }
     }
 
     /// Adds the next entry, behind `previous`.
@@ -153,11 +124,6 @@ impl Image {
     }
 }
 
-/// The lowest `n` slots.
-pub(crate) fn full_mask(n: usize) -> u64 {
-    if n == SLOTS { u64::MAX } else { (1 << n) - 1 }
-}
-
 /// Private memory for a leaf of any class.
 #[repr(C, align(64))]
 pub(crate) struct Page([u8; 16384]);
@@ -181,11 +147,12 @@ impl Page {
     }
 }
 
-/// The entries of a latched leaf, copied out. Made before the latch is taken, so that nothing is
-/// allocated under it in the usual case.
+/// The entries of one or two leaves, copied out.
 pub(crate) struct Entries {
     keys: Vec<u8>,
     list: Vec<Stored>,
+    /// How many dead entries the leaves said they have, before these were copied.
+    ndead: usize,
     area: Area,
 }
 
@@ -202,34 +169,14 @@ struct Stored {
 
 impl Entries {
     pub(crate) fn new(area: Area) -> Entries {
-        Entries { keys: Vec::with_capacity(4096), list: Vec::with_capacity(2 * SLOTS), area }
+        let (keys, list) = (Vec::with_capacity(4096), Vec::with_capacity(2 * SLOTS));
+        Entries { keys, list, ndead: 0, area }
     }
 
-    /// With room for what so many leaves can have.
-    pub(crate) fn of_leaves(area: Area, n: usize) -> Entries {
-        let keys = Vec::with_capacity(n * SLOTS * (MAX_SKIP + 8 + MAX_RECORD));
-        Entries { keys, list: Vec::with_capacity(n * SLOTS), area }
-    }
-
-    /// Makes sure that `load` allocates nothing under a latch that is taken with this view, which
-    /// need not be valid: then there will be no such latch.
-    pub(crate) fn reserve(&mut self, v: &View) {
-        let inline = v.b.skip() + 8;
-        let sizes = (0..v.mask().count_ones() as usize).map(|rank| {
-            match v.b.tail(v.b.tid_word(v.slot(rank))) {
-                Tail::Inline(_) => inline,
-                Tail::Record(_, len) => inline + len,
-                Tail::Chunk(_) => 0,
-            }
-        });
-        let sum = sizes.sum();
-        self.keys.clear();
-        self.keys.reserve(sum);
-    }
-
-    /// Adds the entries of the latched leaf, in order.
-    pub(crate) fn load(&mut self, latch: &Latch) {
-        let v = &latch.v;
+    /// Adds the entries of this state of a leaf, in order. A removal marks an entry dead without making
+    /// another state: see `ndead`.
+    pub(crate) fn load(&mut self, v: &View) -> Result<(), Retry> {
+        self.ndead += v.b.ndead() as usize;
         for rank in 0..v.mask().count_ones() as usize {
             let slot = v.slot(rank);
             let word = v.b.tid_word(slot);
@@ -237,8 +184,7 @@ impl Entries {
             let chunk = match v.b.tail(word) {
                 Tail::Chunk(chunk) => chunk,
                 _ => {
-                    let copied = append_key(self.area, v, slot, word, &mut self.keys);
-                    debug_assert!(copied.is_ok(), "only chunks are validated");
+                    append_key(self.area, v, slot, word, &mut self.keys)?;
                     0
                 }
             };
@@ -252,6 +198,13 @@ impl Entries {
                 dead: v.b.dead(slot),
             });
         }
+        if v.valid() { Ok(()) } else { Err(Retry) }
+    }
+
+    /// If the latched leaves still have so many dead entries, then the deaths that were copied are all
+    /// there are: the number rises with each, under the latch, and falls only with another state.
+    pub(crate) fn ndead(&self) -> usize {
+        self.ndead
     }
 
     /// Adds one entry that is to be built.
@@ -274,6 +227,7 @@ impl Entries {
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.list.clear();
+        self.ndead = 0;
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -294,12 +248,24 @@ impl Entries {
     }
 
     /// Builds a leaf from a range of the entries.
-    pub(crate) fn write(&self, mut image: Image, range: core::ops::Range<usize>, side: usize) {
+    pub(crate) fn write(&self, mut to: LeafWriter, range: core::ops::Range<usize>, side: usize) {
         let mut previous = None;
         for entry in self.range(range) {
-            image.push(&entry, previous.as_ref());
+            to.push(&entry, previous.as_ref());
             previous = Some(entry);
         }
-        image.finish(side);
+        to.finish(side);
+    }
+}
+
+impl Latch {
+    /// Replaces the content of the leaf by a private one and what it knows of its neighbour; gives the
+    /// latch up.
+    pub(crate) fn replace(self, content: Block, right: &Right, next: Ref) {
+        self.exclude();
+        self.b().copy_from(content, self.other());
+        right.store(self.b(), next);
+        stop!("split: left excluded");
+        self.finish();
     }
 }

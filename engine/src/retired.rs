@@ -9,14 +9,16 @@ use crate::area::{Area, Ref};
 use crate::block::{Block, EXACT};
 use crate::heap::Class;
 use crate::key::{chunk_class, chunk_key};
+use crate::mutants::mutant;
 use crate::root::Index;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use crate::stop::stop;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 const BATCHES: usize = 4;
 
 /// Zeroed = empty.
 #[repr(C)]
-pub(crate) struct Limbo {
+pub(crate) struct Retired {
     /// First of those retired since the last close; bit 31 of a link says chunk.
     open: AtomicU32,
     /// Retired and not yet reused.
@@ -41,21 +43,21 @@ fn link<'a>(area: Area, r: Ref) -> &'a AtomicU32 {
 impl Index {
     /// Retires a DEAD node that nothing leads to any more.
     pub(crate) fn retire(&self, r: Ref) {
-        self.push_limbo(r);
+        self.push_retired(r);
     }
 
     /// Retires a chunk that no record refers to any more.
     pub(crate) fn retire_chunk(&self, chunk: Ref) {
-        self.push_limbo(chunk | EXACT);
+        self.push_retired(chunk | EXACT);
     }
 
-    fn push_limbo(&self, r: Ref) {
-        let limbo = &self.shared().limbo;
-        limbo.waiting.fetch_add(1, Relaxed);
-        let mut head = limbo.open.load(Relaxed);
+    fn push_retired(&self, r: Ref) {
+        let retired = &self.shared().retired;
+        retired.waiting.fetch_add(1, Relaxed);
+        let mut head = retired.open.load(Relaxed);
         loop {
             link(self.area, r).store(head, Release);
-            match limbo.open.compare_exchange_weak(head, r, AcqRel, Relaxed) {
+            match retired.open.compare_exchange_weak(head, r, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => head = now,
             }
@@ -64,29 +66,37 @@ impl Index {
 
     /// Retired blocks that are not free yet.
     pub(crate) fn garbage(&self) -> u32 {
-        self.shared().limbo.waiting.load(Relaxed)
+        self.shared().retired.waiting.load(Relaxed)
     }
 
     /// Frees what the barrier lets go and closes a session for what has been retired since.
     /// Under `collecting`.
-    pub(crate) fn drain_limbo(&self) {
-        let limbo = &self.shared().limbo;
+    pub(crate) fn free_retired(&self) {
+        let retired = &self.shared().retired;
         self.free_batches();
-        let Some(batch) = limbo.batches.iter().find(|b| b.head.load(Relaxed) == 0) else { return };
-        let head = limbo.open.swap(0, AcqRel);
+        let Some(batch) = retired.batches.iter().find(|b| b.head.load(Relaxed) == 0) else {
+            return;
+        };
+        let head = retired.open.swap(0, AcqRel);
+        stop!("retired: batch taken");
         if head != 0 {
             batch.session.store(self.area.close_session(), Relaxed);
+            stop!("retired: session closed");
             batch.head.store(head, Relaxed);
             self.free_batches();
         }
     }
 
     fn free_batches(&self) {
-        let limbo = &self.shared().limbo;
-        let oldest = self.area.oldest_session();
-        for batch in &limbo.batches {
-            if batch.head.load(Relaxed) != 0 && oldest > batch.session.load(Relaxed) {
+        let retired = &self.shared().retired;
+        let oldest = self.area.oldest_session(self.root);
+        for batch in &retired.batches {
+            if batch.head.load(Relaxed) != 0
+                && (oldest > batch.session.load(Relaxed)
+                    || mutant!("retired blocks wait for the barrier"))
+            {
                 self.free_list(batch.head.swap(0, Relaxed));
+                stop!("retired: freed");
             }
         }
     }
@@ -102,7 +112,7 @@ impl Index {
             // Before `free`, which uses the same word.
             at = link(self.area, r).load(Acquire);
             self.heap().free(&self.area, class, r);
-            self.shared().limbo.waiting.fetch_sub(1, Relaxed);
+            self.shared().retired.waiting.fetch_sub(1, Relaxed);
         }
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Memcmp};
+use nitro_engine::{Beyond, Cursor, Memcmp};
 use std::collections::BTreeMap;
 
 const ENTRIES: u64 = 3000;
@@ -31,10 +31,15 @@ fn turns() {
         };
         let upper = key(to);
         let mut cursor = Cursor::new(true);
-        cursor.set_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn);
+        cursor.set_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
         // What the current batch covers; empty at the ends. Nothing read yet is before and behind all.
         let (mut first, mut behind) = (to, from);
         for _ in 0..600 {
+            if random.next().is_multiple_of(8) {
+                let goal = from + random.next() % (to - from);
+                cursor.jump(&key(goal));
+                (first, behind) = (goal, goal);
+            }
             let forward = random.next() % 5 < 2 + seed % 2;
             let n =
                 if forward { cursor.next(&p, ix, &Memcmp) } else { cursor.prev(&p, ix, &Memcmp) }
@@ -51,6 +56,22 @@ fn turns() {
                 (true, n) => (behind, behind + n),
                 (false, n) => (first - n, first),
             };
+            match cursor.beyond() {
+                Beyond::Nothing if n == 0 => {
+                    assert!(if forward { to == ENTRIES } else { from == 0 }, "seed {seed}");
+                }
+                Beyond::From(nearest) if n == 0 => {
+                    // The old entry there, or a newer one that lies nearer.
+                    let nearest = <[u8; 8]>::try_from(nearest).unwrap();
+                    match forward {
+                        true => assert_eq!(nearest, upper, "seed {seed}"),
+                        false => {
+                            assert!((key(from - 1)..key(from)).contains(&nearest), "seed {seed}")
+                        }
+                    }
+                }
+                beyond => assert_eq!(beyond, Beyond::Unknown),
+            }
             for (i, wanted) in (first..behind).enumerate() {
                 assert_eq!(
                     (cursor.tid(i), cursor.key(i)),

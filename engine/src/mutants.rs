@@ -1,0 +1,98 @@
+//! Mechanisms that can be switched off, each by itself, to see which test notices (`make mutants`). With the
+//! feature `mutants` the environment variable `NITRO_MUTANT` names them; without it nothing is left of them.
+
+/// Is this mechanism, by its name in [`MUTANTS`], switched off?
+macro_rules! mutant {
+    ($name:literal) => {
+        cfg!(feature = "mutants") && crate::mutants::off(const { crate::mutants::number($name) })
+    };
+}
+
+pub(crate) use mutant;
+
+/// All of them, each with the tests that are tried first.
+const MUTANTS: &[(&str, &str)] = &[
+    // The version of a node.
+    ("a fresh node is latched", "schedule::splitting::a_split_beside"),
+    ("a reader validates", "schedule::splitting"),
+    ("a latch is of the searched state", "schedule::splitting"),
+    ("an exclusive phase moves the count by three", "block::version::models"),
+    ("readers wait for the end of an exclusive phase", "block::version::models"),
+    ("a fence before the validation", "block::version::models"),
+    ("a fence behind the latch", "block::version::models"),
+    ("a fence behind a publication under the latch", "block::version::models"),
+    ("a fence behind the beginning of an exclusive phase", "block::version::models"),
+    // Insert and removal.
+    ("an entry that was found is validated", "schedule::snapshots"),
+    ("an entry is born after its earlier life", "schedule::snapshots"),
+    ("a removal looks whether the entry is dead", "schedule::snapshots"),
+    ("a cursor removes what is not dead", "schedule::cursors"),
+    ("a cursor removes from the leaf that it copied", "schedule::splitting::a_split_beside"),
+    ("the count of the dead falls in an exclusive phase", "schedule::snapshots"),
+    ("a chunk goes with its last reference", "schedule::snapshots"),
+    // Split and promotion.
+    ("lives of one entry stay together", "bytes"),
+    ("a split tells the right neighbour", "schedule::splitting"),
+    ("a split of an index node tells the right neighbour", "schedule::splitting"),
+    ("a promotion views the node before it looks for the parent", "schedule::splitting"),
+    ("a promotion looks for the parent", "schedule::splitting"),
+    ("a separator comes with the parent", "schedule::splitting"),
+    ("separators that move change the parent", "schedule::splitting"),
+    ("a separator that could end in padding is not exact", "bytes"),
+    // Merge and the collector.
+    ("a leaf that was merged is dead", "schedule::merging"),
+    ("an index node that was merged is dead", "schedule::merging"),
+    ("a merge tells the right neighbour", "schedule::merging"),
+    ("a merge of index nodes tells the right neighbour", "schedule::merging"),
+    ("a merge removes the separator", "schedule::merging"),
+    ("a leaf without separator is not merged", "schedule::splitting"),
+    ("a leaf on a list is not merged", "schedule::random::snapshots"),
+    ("the first child is not merged", "schedule::merging"),
+    ("a merge forgets where inserts append", "schedule::splitting"),
+    ("an append looks whether its leaf is dead", "schedule::splitting"),
+    ("an index node is retired behind the flat top", "schedule::merging"),
+    ("retired blocks wait for the barrier", "schedule::merging"),
+    ("readers enter the barrier", "schedule::merging"),
+    ("free blocks have a tag", "schedule::random::blocks"),
+    // Snapshots.
+    ("a snapshot in the making has a bound", "schedule::snapshots"),
+    ("a snapshot waits for writers", "schedule::snapshots"),
+    ("a writer reads the term again", "model"),
+    ("snapshots are asked before an entry is dropped", "schedule::snapshots"),
+    // Cursors.
+    ("a neighbour on the left leads to where it was come from", "schedule::splitting"),
+    ("a forward scan looks whether its leaf has changed", "schedule::merging"),
+    ("a backward scan looks whether its leaf has changed", "schedule::merging"),
+    ("a scan that searches goes on behind its last entry", "schedule::cursors"),
+];
+
+/// The number of a mechanism; does not compile if the list does not have it.
+pub(crate) const fn number(name: &str) -> usize {
+    let mut i = 0;
+    while i < MUTANTS.len() {
+        let (a, b) = (MUTANTS[i].0.as_bytes(), name.as_bytes());
+        let mut at = 0;
+        while at < a.len() && at < b.len() && a[at] == b[at] {
+            at += 1;
+        }
+        if at == a.len() && at == b.len() {
+            return i;
+        }
+        i += 1;
+    }
+    panic!("not in MUTANTS")
+}
+
+/// Is it switched off?
+pub(crate) fn off(number: usize) -> bool {
+    use std::sync::OnceLock;
+    static OFF: OnceLock<Vec<bool>> = OnceLock::new();
+    OFF.get_or_init(|| {
+        let named = std::env::var("NITRO_MUTANT").unwrap_or_default();
+        let off = |&(name, _): &(&str, &str)| named.split(',').any(|wanted| wanted == name);
+        let all: Vec<bool> = MUTANTS.iter().map(off).collect();
+        let wanted = named.split(',').filter(|name| !name.is_empty()).count();
+        assert_eq!(all.iter().filter(|&&off| off).count(), wanted, "unknown mutant in {named}");
+        all
+    })[number]
+}

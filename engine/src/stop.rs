@@ -1,0 +1,170 @@
+//! Stop points: the places between two steps of a protocol. The driver in `schedule/` halts a thread
+//! there and lets another one run; a single test may do something there, as another process might.
+//! They are compiled into the unit tests and into nothing else.
+
+/// Marks the place between two steps, by its name in [`POINTS`].
+macro_rules! stop {
+    ($name:literal) => {
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        {
+            const POINT: usize = crate::stop::number($name);
+            crate::stop::at(POINT);
+        }
+    };
+}
+
+pub(crate) use stop;
+
+/// All stop points. The driver's tests pass every one of them.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) const POINTS: &[&str] = &[
+    // A section of the barrier, a writer's term.
+    "section: entered",
+    "writer: term announced",
+    // Reading one node.
+    "seek: top read",
+    "seek: leaf found",
+    "seek: place found",
+    // Insert.
+    "insert: searched",
+    "insert: latched",
+    "insert: filled",
+    "insert: published",
+    "insert: begins again",
+    "room: latched",
+    "room: dead dropped",
+    // Split of a leaf.
+    "split: built",
+    "split: left latched",
+    "split: right latched",
+    "split: N.prev is R",
+    "split: left excluded",
+    "split: left finished",
+    "split: right released",
+    // Promotion and the split of an index node.
+    "promote: node known",
+    "promote: node viewed",
+    "promote: parent read",
+    "promote: place found",
+    "promote: node latched",
+    "promote: parent set",
+    "promote: published",
+    "node split: built",
+    "node split: latched",
+    "node split: right latched",
+    "split of an index node: N.prev is R",
+    "node split: left excluded",
+    "node split: left finished",
+    "node split: parents set",
+    "node split: right released",
+    "top: built",
+    "top: published",
+    "top: old one retired",
+    // Removal.
+    "remove: searched",
+    "remove: latched",
+    "remove: horizon read",
+    "remove: marked",
+    "remove: dead counted",
+    "drop: other side written",
+    "drop: excluded",
+    "drop: published",
+    // Collector: cleaning, merging, retiring.
+    "collect: list taken",
+    "clean: latched",
+    "clean: dead dropped",
+    "merge: built",
+    "merge: left latched",
+    "merge: right latched",
+    "merge: separator latched",
+    "merge: separator removed",
+    "merge: prev leads to left",
+    "merge: left excluded",
+    "merge: left finished",
+    "merge: right dead",
+    "merge: append forgotten",
+    "node merge: latched",
+    "node merge: prev leads to left",
+    "node merge: left excluded",
+    "node merge: left finished",
+    "node merge: parents set",
+    "node merge: right dead",
+    "retired: batch taken",
+    "retired: session closed",
+    "retired: freed",
+    // Snapshots.
+    "snapshot: pending",
+    "snapshot: term closed",
+    "snapshot: writers passed",
+    "snapshot: list moved",
+    "snapshot: live",
+    "snapshot end: list taken",
+    "snapshot end: free",
+    // Cursors.
+    "next: begins",
+    "next: place known",
+    "next: leaf viewed",
+    "next: copied",
+    "prev: begins",
+    "prev: place known",
+    "prev: left read",
+    "prev: leaf viewed",
+    "prev: copied",
+    "cursor remove: begins",
+    "cursor remove: latched",
+    "cursor remove: removed",
+];
+
+/// The number of a point; does not compile if the list does not have it.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) const fn number(name: &str) -> usize {
+    let mut point = 0;
+    while point < POINTS.len() {
+        let (a, b) = (POINTS[point].as_bytes(), name.as_bytes());
+        let mut at = 0;
+        while at < a.len() && at < b.len() && a[at] == b[at] {
+            at += 1;
+        }
+        if at == a.len() && at == b.len() {
+            return point;
+        }
+        point += 1;
+    }
+    panic!("not in stop::POINTS")
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) use on::{at, doing};
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod on {
+    use super::POINTS;
+    use std::cell::RefCell;
+
+    type Action = Box<dyn FnMut(&'static str)>;
+
+    thread_local! {
+        static ACTION: RefCell<Option<Action>> = const { RefCell::new(None) };
+    }
+
+    /// This thread is at a point.
+    pub(crate) fn at(point: usize) {
+        crate::schedule::reach(point);
+        // Taken out: what is done there passes stop points of its own.
+        if let Some(mut action) = ACTION.take() {
+            action(POINTS[point]);
+            ACTION.set(Some(action));
+        }
+    }
+
+    /// Runs `what`, with `action` called at every point that this thread passes.
+    pub(crate) fn doing<R>(
+        action: impl FnMut(&'static str) + 'static,
+        what: impl FnOnce() -> R,
+    ) -> R {
+        ACTION.set(Some(Box::new(action)));
+        let result = what();
+        ACTION.set(None);
+        result
+    }
+}

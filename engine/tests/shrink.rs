@@ -1,0 +1,51 @@
+//! What is left of an index when most of it has been removed.
+
+mod common;
+
+use common::*;
+use nitro_engine::{Index, Memcmp, Process};
+
+fn load(p: &Process, n: u64) -> Index {
+    let ix = create(p);
+    for i in 0..n {
+        ix.insert(p, &Memcmp, &i.to_be_bytes(), i).unwrap();
+    }
+    ix
+}
+
+fn collect(p: &Process, ix: Index) {
+    while ix.collect(p, 1000) > 0 {}
+    ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
+}
+
+/// The collector comes from the right, and each index node that it empties has a full one on its left.
+#[test]
+fn a_mass_removal_shrinks_level_1() {
+    let mapping = Mapping::new(1 << 27, 1);
+    let p = mapping.process(0);
+    let ix = load(&p, 400_000);
+    let [leaves, nodes, _] = ix.stats().blocks;
+    for i in (0..400_000u64).filter(|i| i % 100 != 0) {
+        assert!(ix.remove(&p, &Memcmp, &i.to_be_bytes(), i));
+    }
+    collect(&p, ix);
+    let [leaves_left, nodes_left, _] = ix.stats().blocks;
+    assert!(leaves_left * 20 < leaves, "{leaves_left} of {leaves} leaves");
+    assert!(nodes_left * 10 < nodes, "{nodes_left} of {nodes} index nodes");
+}
+
+/// A queue: removed from the front, added at the end, and rarely collected.
+#[test]
+fn a_queue_stays_small() {
+    let mapping = Mapping::new(1 << 27, 1);
+    let p = mapping.process(0);
+    let ix = load(&p, 10_000);
+    for i in 0..200_000u64 {
+        assert!(ix.remove(&p, &Memcmp, &i.to_be_bytes(), i));
+        ix.insert(&p, &Memcmp, &(i + 10_000).to_be_bytes(), i + 10_000).unwrap();
+    }
+    collect(&p, ix);
+    let [leaves, nodes, _] = ix.stats().blocks;
+    assert!(leaves < 300, "{leaves} leaves");
+    assert!(nodes < 15, "{nodes} index nodes");
+}
