@@ -66,16 +66,21 @@ impl Write for Spread {
     }
 }
 
+/// An error with the path that it is about; its kind stays.
+fn about(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 impl Disk for RealDisk {
     type File = Spread;
     type Input = File;
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
+        fs::create_dir(path).map_err(about(path))
     }
 
     fn create(&self, path: &Path) -> io::Result<Spread> {
-        File::create(path).map(Spread)
+        File::create(path).map(Spread).map_err(about(path))
     }
 
     fn sync(&self, file: &Spread) -> io::Result<()> {
@@ -83,31 +88,31 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+        File::open(path).and_then(|folder| folder.sync_all()).map_err(about(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        fs::rename(from, to).map_err(about(from))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        fs::remove_file(path).map_err(about(path))
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        fs::remove_dir(path)
+        fs::remove_dir(path).map_err(about(path))
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(path)? {
+        for entry in fs::read_dir(path).map_err(about(path))? {
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
     }
 
     fn open(&self, path: &Path) -> io::Result<(File, u64)> {
-        let file = File::open(path)?;
+        let file = File::open(path).map_err(about(path))?;
         let length = file.metadata()?.len();
         Ok((file, length))
     }

@@ -131,7 +131,7 @@ impl<R: Read> ShardReader<R> {
         if head.raw as usize > MAX_RAW || head.packed as usize > MAX_PACKED {
             return Err(self.malformed("too large"));
         }
-        self.packed.resize(head.packed as usize, 0);
+        make_room(&mut self.packed, head.packed)?;
         self.input.read_exact(&mut self.packed)?;
         if head.crc != head.continued(self.crc, &self.packed) {
             return Err(Damage::Checksum { frame: self.totals.frames });
@@ -156,7 +156,7 @@ impl<R: Read> ShardReader<R> {
         if snap::raw::decompress_len(&self.packed).ok() != Some(head.raw as usize) {
             return Err(self.malformed("two lengths"));
         }
-        self.raw.resize(head.raw as usize, 0);
+        make_room(&mut self.raw, head.raw)?;
         if self.snappy.decompress(&self.packed, &mut self.raw).is_err() {
             return Err(self.malformed("not compressed by snappy"));
         }
@@ -193,4 +193,12 @@ impl<R: Read> ShardReader<R> {
         (self.state, self.left) = (State::Damaged, 0);
         Damage::Frame { frame: self.totals.frames, what }
     }
+}
+
+/// Makes a buffer as long as the frame says.
+fn make_room(buffer: &mut Vec<u8>, length: u32) -> io::Result<()> {
+    let length = length as usize;
+    buffer.try_reserve(length.saturating_sub(buffer.len()))?;
+    buffer.resize(length, 0);
+    Ok(())
 }

@@ -44,16 +44,21 @@ impl<W: Write> ShardWriter<W> {
         let (header, crc) = encode_header(&id);
         out.write_all(&header)?;
         let frame_size = frame_size.min(FRAME);
+        let (mut raw, mut packed) = (Vec::new(), Vec::new());
+        raw.try_reserve_exact(frame_size + MAX_ENTRY)?;
+        let most = snap::raw::max_compress_len(frame_size + MAX_ENTRY);
+        packed.try_reserve_exact(most)?;
+        packed.resize(most, 0);
         Ok(ShardWriter {
             out,
             id,
             frame_size,
-            raw: Vec::with_capacity(frame_size + MAX_ENTRY),
+            raw,
             count: 0,
             key: Vec::with_capacity(MAX_KEY),
             tid: 0,
             snappy: snap::raw::Encoder::new(),
-            packed: vec![0; snap::raw::max_compress_len(frame_size + MAX_ENTRY)],
+            packed,
             totals: Totals::default(),
             bytes: header.len() as u64,
             crc,

@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use super::{Store, shard_name};
 use crate::{Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
 
-/// Shards go to the disk in writes of this size.
-const BUFFER: usize = 1 << 20;
+/// What a shard's file gathers before it writes; frames larger than this go to the disk as they are. Small, for
+/// there is no fallible way to get it.
+const BUFFER: usize = 64 << 10;
 
 /// Where the shards of a draft go.
 pub type ShardFile<D> = BufWriter<<D as Disk>::File>;
