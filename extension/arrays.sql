@@ -34,14 +34,14 @@ CREATE FUNCTION nitro_array_any_prefix(varchar[], text) RETURNS boolean
     LANGUAGE c STRICT IMMUTABLE PARALLEL SAFE COST 10
     AS 'MODULE_PATHNAME', 'nitro_array_any_prefix_wrapper';
 
-CREATE OPERATOR &< (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_lt, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &<= (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_le, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &>= (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_ge, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &> (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_gt, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &<> (LEFTARG = anycompatiblearray, RIGHTARG = anycompatiblearray, FUNCTION = nitro_array_any_between, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &<@ (LEFTARG = anycompatiblearray, RIGHTARG = anycompatiblerange, FUNCTION = nitro_array_any_in_range, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &^@ (LEFTARG = text[], RIGHTARG = text, FUNCTION = nitro_array_any_prefix, RESTRICT = nitro_any_sel);
-CREATE OPERATOR &^@ (LEFTARG = varchar[], RIGHTARG = text, FUNCTION = nitro_array_any_prefix, RESTRICT = nitro_any_sel);
+CREATE OPERATOR &< (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_lt, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &<= (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_le, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &>= (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_ge, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &> (LEFTARG = anycompatiblearray, RIGHTARG = anycompatible, FUNCTION = nitro_array_any_gt, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &<> (LEFTARG = anycompatiblearray, RIGHTARG = anycompatiblearray, FUNCTION = nitro_array_any_between, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &<@ (LEFTARG = anycompatiblearray, RIGHTARG = anycompatiblerange, FUNCTION = nitro_array_any_in_range, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &^@ (LEFTARG = text[], RIGHTARG = text, FUNCTION = nitro_array_any_prefix, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
+CREATE OPERATOR &^@ (LEFTARG = varchar[], RIGHTARG = text, FUNCTION = nitro_array_any_prefix, RESTRICT = nitro_any_sel, JOIN = pg_catalog.arraycontjoinsel);
 COMMENT ON OPERATOR &< (anycompatiblearray, anycompatible) IS 'some element is less than';
 COMMENT ON OPERATOR &<= (anycompatiblearray, anycompatible) IS 'some element is less than or equal to';
 COMMENT ON OPERATOR &>= (anycompatiblearray, anycompatible) IS 'some element is greater than or equal to';

@@ -45,11 +45,11 @@ COMMENT ON FUNCTION nitro_index_stats() IS 'state of the nitro indexes of the cu
 
 CREATE VIEW pg_stat_nitro_indexes AS
     SELECT i.indrelid AS relid,
-           s.indexrelid,
+           coalesce(s.indexrelid, c.oid) AS indexrelid,
            n.nspname AS schemaname,
            t.relname,
            c.relname AS indexrelname,
-           s.state,
+           coalesce(s.state, 'unbuilt') AS state,
            s.entries,
            s.dead_entries,
            s.bytes,
@@ -62,7 +62,7 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.oldest_snapshot_holder,
            s.garbage_blocks,
            s.dirty_blocks,
-           s.scans,
+           coalesce(s.scans, 0) AS scans,
            s.builder_pid,
            s.heap_blocks_walked,
            s.build_ms,
@@ -71,11 +71,14 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.image_entries,
            s.image_bytes
     FROM nitro_index_stats() s
-         LEFT JOIN pg_class c ON c.oid = s.indexrelid
+         FULL JOIN (SELECT c.oid, c.relname, c.relnamespace
+                    FROM pg_class c JOIN pg_am a ON a.oid = c.relam
+                    WHERE a.amname = 'nitro' AND c.relkind = 'i' AND NOT pg_is_other_temp_schema(c.relnamespace)) c
+             ON c.oid = s.indexrelid
          LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-         LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
+         LEFT JOIN pg_index i ON i.indexrelid = c.oid
          LEFT JOIN pg_class t ON t.oid = i.indrelid;
-COMMENT ON VIEW pg_stat_nitro_indexes IS 'nitro indexes of the current database that this server knows';
+COMMENT ON VIEW pg_stat_nitro_indexes IS 'nitro indexes of the current database';
 GRANT SELECT ON pg_stat_nitro_indexes TO PUBLIC;
 
 CREATE VIEW pg_stat_progress_nitro AS
@@ -113,6 +116,21 @@ CREATE VIEW nitro_memory AS SELECT * FROM nitro_memory_stats();
 COMMENT ON VIEW nitro_memory IS 'use of the shared memory of all nitro indexes';
 GRANT SELECT ON nitro_memory TO PUBLIC;
 
+CREATE FUNCTION nitro_database_stats(
+    OUT datid oid,
+    OUT indexes bigint,
+    OUT bytes bigint)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
+    AS 'MODULE_PATHNAME', 'nitro_database_stats_wrapper';
+COMMENT ON FUNCTION nitro_database_stats() IS 'shared memory that the nitro indexes of each database hold';
+
+CREATE VIEW nitro_memory_by_database AS
+    SELECT s.datid, d.datname, s.indexes, s.bytes
+    FROM nitro_database_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
+COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold';
+GRANT SELECT ON nitro_memory_by_database TO PUBLIC;
+
 -- Checking: the function itself asks for ownership of the table.
 
 CREATE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
@@ -126,3 +144,8 @@ CREATE FUNCTION nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
 COMMENT ON FUNCTION nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
+
+CREATE FUNCTION nitro_verify_images(index regclass) RETURNS bigint
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_verify_images_wrapper';
+COMMENT ON FUNCTION nitro_verify_images(regclass) IS 'compares all images of a nitro index with it, returns how many';

@@ -79,6 +79,24 @@ CREATE OPERATOR CLASS errors_ops2 FOR TYPE int4 USING nitro AS OPERATOR 1 <, OPE
 SELECT amvalidate(c.oid) FROM pg_opclass c WHERE opcname = 'errors_ops2';
 CREATE INDEX ON t USING nitro (id errors_ops2);
 CREATE OPERATOR CLASS errors_ops3 FOR TYPE int4 USING nitro AS OPERATOR 99 <;
+-- A comparison function that contradicts itself is named.
+CREATE FUNCTION odd_cmp(int4, int4) RETURNS int4 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN $1 = $2 THEN 0 WHEN ($1 * 7 + $2 * 13) % 5 < 2 THEN -1 ELSE 1 END $$;
+CREATE OPERATOR CLASS odd_ops FOR TYPE int4 USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 odd_cmp(int4, int4);
+CREATE TABLE odd AS SELECT i FROM generate_series(1, 500) i;
+SELECT * FROM complaint('CREATE INDEX ON odd USING nitro (i odd_ops)');
+-- Operators of arrays for a document, and of documents for an array.
+CREATE OPERATOR CLASS docs_ops FOR TYPE jsonb USING nitro AS OPERATOR 7 @> (jsonb, jsonb);
+CREATE OPERATOR CLASS docs_ops2 FOR TYPE jsonb USING nitro AS OPERATOR 3 = (jsonb, jsonb);
+CREATE OPERATOR CLASS lists_ops FOR TYPE anyarray USING nitro AS OPERATOR 17 @> (anyarray, anyarray);
+SELECT c.opcname, amvalidate(c.oid) FROM pg_opclass c WHERE opcname IN ('docs_ops', 'docs_ops2', 'lists_ops') ORDER BY 1;
+CREATE INDEX ON t USING nitro (j docs_ops);
+CREATE INDEX ON t USING nitro (j docs_ops2);
+CREATE INDEX ON t USING nitro (a lists_ops);
+-- An index with an entry per element gives rows no order.
+CREATE INDEX t_a ON t USING nitro (a);
+INSERT INTO t (a) VALUES ('{1,2}'), ('{0}');
+CLUSTER t USING t_a;
+SELECT count(*) FROM t;
 
 -- An error in the middle of a scan, of a cursor, of an insertion; the index works on.
 CREATE TABLE x (k int, v int);

@@ -6,33 +6,19 @@
 
 pgrx::pg_module_magic!(name, version);
 
+// Which room may import from which: see `rooms`.
 mod am;
-mod any;
-mod attempt;
-mod catalog;
-mod compat;
-mod directory;
-mod error;
+mod elements;
 mod feed;
-mod guc;
-mod handle;
-mod identity;
 mod image;
+mod inspect;
 mod key;
-mod lifecycle;
-mod owner;
+mod pg;
 mod planner;
-mod predicates;
-mod resync;
-mod selectivity;
-mod shmem;
-mod sort;
-mod temporary;
-mod threads;
-mod verify;
-mod views;
-mod wait;
-mod worker;
+#[cfg(test)]
+mod rooms;
+mod state;
+mod upkeep;
 
 use pgrx::prelude::*;
 
@@ -40,13 +26,23 @@ use pgrx::prelude::*;
 #[allow(non_snake_case)]
 #[pg_guard]
 pub extern "C-unwind" fn _PG_init() {
+    crate::pg::witness!();
     // SAFETY: the flag is a plain global that the server sets before it loads any library.
     let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
-    guc::register(preloading);
+    pg::witness::install();
+    pg::guc::register(preloading);
     if preloading {
-        shmem::install_hooks();
-        lifecycle::install_hooks();
-        image::keeper::register();
+        state::shmem::install_hooks(state::shmem::Exits {
+            process: upkeep::at_exit,
+            server: image::slot::remove_at_exit,
+        });
+        state::lifecycle::install_hooks();
+        feed::shared::install_hooks();
+        upkeep::keeper::register();
+    }
+    // SAFETY: a plain global of the process.
+    if !preloading && unsafe { pg_sys::creating_extension } {
+        pg::error::warn_not_preloaded();
     }
     // Also in a server without the preload, where the handler loads the library: the indexes are
     // hidden, so that their tables can still be read.

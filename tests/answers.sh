@@ -16,7 +16,7 @@
 
 nitro_indexes() {
     sql "SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-         JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nitro' AND i.indisvalid AND i.indrelid = '$1'::regclass ORDER BY 1"
+         JOIN pg_am a ON a.oid = c.relam WHERE a.amname = 'nitro' AND i.indisvalid AND i.indrelid = '$1'::regclass ORDER BY c.relname"
 }
 ready() { local i; for i; do sql "SELECT nitro_verify('$i', false)" > /dev/null; done; }
 verified() {

@@ -8,6 +8,7 @@
 #   generations INDEX           the numbers of its images, newest first
 #   entry FOLDER NAME           a value of a manifest
 #   edit_manifest FOLDER SED    changes a manifest and gives it a right checksum
+#   images_right INDEX...       each has images, and every one is right
 #   came_from INDEX FROM_LINE   "image" or "table": how it was brought up, by the log from there on
 #   wrong TABLE 'QUERY'...      the answers must be wrong, or the index damaged
 
@@ -23,6 +24,10 @@ checkpointed() {
 }
 # Another process may be making one at this moment.
 backup() { local i; for i; do wait_until "SELECT nitro_backup('$i') = 1"; done; }
+images_right() {
+    local i n
+    for i; do n=$(sql "SELECT nitro_verify_images('$i')"); [ "$n" -gt 0 ] || fail "no image of $i"; done
+}
 image_lsn() { sql "SELECT image_lsn FROM pg_stat_nitro_indexes WHERE indexrelid = '$1'::regclass"; }
 folder() {
     local id

@@ -213,6 +213,7 @@ loaded_after() { # END...
         esac
         all_from_images "$from"
         check
+        images_right "${kinds[@]}"
     done
 }
 

@@ -16,7 +16,7 @@
 #   session NAME | tell NAME 'STATEMENT' | answer NAME | ask NAME 'STATEMENT' | end NAME
 #                                   long-lived connections: ask = tell, then wait for the answer
 #   setting NAME VALUE              by ALTER SYSTEM, without a restart
-#   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again
+#   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again, but $NITRO_MUTANT
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   sql_alone 'STATEMENT'           one that must be alone in a database
 #   wait_until 'SELECT bool'        poll, at most three minutes
@@ -72,8 +72,9 @@ crash() {
     kill -STOP "$p"
     until [[ $(ps -o state= -p "$p") == T* ]]; do sleep 0.01; done
     children=$(ps -o pid= --ppid "$p")
+    # The children first, so that none sees its postmaster gone and ends in an orderly way.
     # shellcheck disable=SC2086
-    kill -KILL "$p" $children 2> /dev/null || true
+    kill -KILL $children "$p" 2> /dev/null || true
     for p in $p $children; do while kill -0 "$p" 2> /dev/null; do sleep 0.02; done; done
     rm -f "$(data)/postmaster.pid"
 }
@@ -123,7 +124,7 @@ setting() {
     sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
     wait_until "SELECT current_setting('$1') = '$2'"
 }
-mechanism() { setting nitro.debug_break "$1"; }
+mechanism() { case $1 in none) setting nitro.debug_break "${NITRO_MUTANT:-none}" ;; *) setting nitro.debug_break "$1" ;; esac; }
 run() { [[ "$*" != *${SCHEDULE:-}* ]] || "$@"; }
 assert_eq() { [ "$2" = "$3" ] || fail "$1: got"$'\n'"$2"$'\n'"instead of"$'\n'"$3"; }
 

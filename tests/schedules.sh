@@ -45,29 +45,6 @@ dead_items_stay_out() {
     end cursor; end vacuum
 }
 
-vacuum_waits_for_walk() {
-    note "VACUUM beside a walk that has copied a block"
-    sql "CREATE TABLE w (k int); INSERT INTO w SELECT generate_series(1, 1000)"
-    sql "CREATE INDEX w_nitro ON w USING nitro (gate(k, 500))"
-    unbuild; shut
-    session builder; session vacuum
-    tell builder "SELECT nitro_verify('w_nitro')"
-    at_gate
-    sql "DELETE FROM w WHERE k < 100"
-    tell vacuum "VACUUM (INDEX_CLEANUP on) w"
-    sleep 0.3
-    # Rows that come meanwhile, on the block that is being walked and behind the last block of the walk.
-    sql "INSERT INTO w SELECT generate_series(1001, 3000)"
-    sql "UPDATE w SET k = -k WHERE k IN (200, 300)"
-    open_gate
-    answer builder > /dev/null; answer vacuum > /dev/null
-    # The builder that the planner has asked for has a snapshot.
-    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
-    sql "VACUUM (INDEX_CLEANUP on) w; INSERT INTO w SELECT generate_series(5001, 5200)"
-    assert_eq "entries" "$(sql "SELECT nitro_verify('w_nitro', true)")" "$(sql "SELECT count(*) FROM w")"
-    assert_eq "rows" "$(sql "$index_plans; SELECT count(*), sum(gate(k, 500)) FROM w WHERE gate(k, 500) > -10000")" "$(sql "SET nitro.enable_scan = off; SELECT count(*), sum(k) FROM w")"
-    end builder; end vacuum
-}
 
 killed_entry_in_index_only_cursor() { # HOW the cursor lets go
     note "an index-only cursor that holds a killed entry, VACUUM; the cursor ends by: $1"
@@ -468,9 +445,23 @@ runs_as_owner() {
     [[ $(sql_fails "SELECT nitro_verify('a.t_nitro')") == 42501* ]] || fail "anybody may make the owner's code run"
 }
 
+index_before_table() {
+    note "a process that waits for an index lets go of its table, which DROP of a partitioned table locks after the index"
+    sql "CREATE TABLE d (k int) PARTITION BY RANGE (k); CREATE TABLE d1 PARTITION OF d FOR VALUES FROM (0) TO (100)"
+    sql "INSERT INTO d SELECT generate_series(1, 50); CREATE INDEX d_k ON d USING nitro (k)"
+    session drop; session image
+    # REINDEX takes the lock on the index that DROP takes first, and leaves the table to readers.
+    ask drop "BEGIN; REINDEX INDEX d1_k_idx" > /dev/null
+    tell image "SELECT count(nitro_backup())"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted"
+    assert_eq "its table" "$(ask drop "DROP TABLE d; SELECT 'gone'")" gone
+    ask drop "COMMIT" > /dev/null
+    assert_eq "the image" "$(answer image)" 1
+    end drop; end image
+}
+
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 run dead_items_stay_out
-run vacuum_waits_for_walk
 for how in fetching closing rollback error cancel terminate; do run killed_entry_in_index_only_cursor $how; done
 run kill_comes_too_late
 run hot_chain_older_than_the_index "CREATE INDEX" "a tablespace move"
@@ -488,3 +479,4 @@ run deadlock_is_seen
 for off in none progress; do run progress_is_kept $off; done
 for off in none deadlocks; do run deadlock_is_reported $off; done
 run runs_as_owner
+run index_before_table

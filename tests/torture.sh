@@ -20,7 +20,9 @@ everywhere() { local place; for place in "${tables[@]}"; do at "$place"; "$@"; d
 for database in one two; do random_database $database; done
 PGDATABASE=one sql "CREATE SCHEMA other"
 everywhere random_table
-expected+='|gave up the image of index|"d_[a-z]*_nitro[a-z_]*" does not exist'
+every_image="SELECT format('SELECT ''right: '' || nitro_verify_images(%L)', indexrelid::regclass) FROM pg_index JOIN pg_class c ON c.oid = indexrelid
+    WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'nitro') AND indrelid = 'd'::regclass AND indisvalid ORDER BY 1 \\gexec"
+expected+='|cannot verify "|gave up the image of index|"d_[a-z]*_nitro[a-z_]*" does not exist'
 
 # --- what goes on ------------------------------------------------------------------------------------
 writer() { # SEED: the statements of actions.awk on the table of the environment
@@ -84,9 +86,10 @@ images() { # SEED
         random 2; statement="SELECT nitro_backup()"
         [ "$REPLY" = 0 ] || statement=CHECKPOINT
         random ${#tables[@]}
-        (at "${tables[REPLY]}"; impatient -c "$statement") || true
+        # All of them, not only the last before the end.
+        (at "${tables[REPLY]}"; impatient -c "$statement" && impatient <<< "$every_image") || true
         random 5; sleep "0.$REPLY"
-    done > "$NITRO_TMP/images.out"
+    done >> "$NITRO_TMP/images.out"
 }
 
 # --- how it ends -------------------------------------------------------------------------------------
@@ -254,3 +257,4 @@ loaded=$(logged 'loaded from its image') rebuilt=$(logged 'rebuilt from its tabl
 note "$loaded times an index was loaded from its image ($(logged 'comparing the pages') by page LSN), $rebuilt times rebuilt, $(logged 'image is not used') times refused"
 [ "$loaded" -gt 0 ] || fail "no index came from an image"
 [ "$rebuilt" -gt 0 ] || fail "no index was rebuilt"
+[ "$(awk '/^right: / { n += $2 } END { print n + 0 }' "$NITRO_TMP/images.out")" -gt 0 ] || fail "no image was checked"

@@ -8,15 +8,20 @@
 use std::ffi::c_void;
 
 use nitro_engine::{BuildError, Builder, Index, IndexOptions, KeyOrder};
-use pgrx::pg_sys::{BlockNumber, Datum, Relation};
+use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
-use crate::compat;
-use crate::error::{self, Failure};
-use crate::handle::{self, Handle, Unfinished, with_order};
-use crate::key::{KeyDesc, Keys};
-use crate::sort::Sorter;
-use crate::{directory, identity, lifecycle, shmem};
+use crate::elements::key::Keys;
+use crate::key::KeyDesc;
+use crate::key::sort::Sorter;
+use crate::pg::compat;
+use crate::pg::error::{self, Failure};
+use crate::pg::memory;
+use crate::pg::stop::{self, Point};
+use crate::state::claim::Claim;
+use crate::state::handle::{Handle, Unfinished, with_order};
+use crate::state::refusal;
+use crate::state::{directory, identity, lifecycle, options, shmem};
 
 /// Phases shown in `pg_stat_progress_create_index`; 1 is the server's own "initializing".
 const PHASE_SCAN: i64 = 2;
@@ -26,6 +31,7 @@ const PHASE_LOAD: i64 = 4;
 /// Names a phase (amcanbuildphasename).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn phase_name(phase: i64) -> *mut core::ffi::c_char {
+    crate::pg::witness!();
     let name = match phase {
         1 => c"initializing",
         PHASE_SCAN => c"scanning table",
@@ -49,6 +55,7 @@ pub unsafe extern "C-unwind" fn build(
     index: Relation,
     info: *mut pg_sys::IndexInfo,
 ) -> *mut pg_sys::IndexBuildResult {
+    crate::pg::witness!();
     // SAFETY: the server passes open, locked relations.
     unsafe {
         refuse_other_tables(heap);
@@ -61,14 +68,17 @@ pub unsafe extern "C-unwind" fn build(
         let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
         // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
         // the same file: its earlier incarnation is gone, and no callback will tell.
-        let here = compat::locator(index);
-        shmem::directory().remove(process, |entry| entry.is_at(&here));
+        let here = directory::File::of(index);
+        shmem::directory().remove(process, |entry| entry.is_at(here));
         let handle = Handle::attach(index, incarnation).unwrap_or_else(|| directory::full());
+        // Code of the index may run queries, on its own table for one, and checks of this very index.
+        let claim = Claim::of_new(&handle);
         let tuples = with_order!(handle.desc, order => {
-            let mut sorter = Sorter::new(order, pg_sys::maintenance_work_mem as usize * 1024);
+            let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
-            let (engine, loaded) = load(index, sorter, order);
-            handle.entry.finish_building(engine, started.elapsed().as_millis() as u64);
+            let (engine, loaded) = load(index, &handle.desc, sorter, order);
+            stop::at(Point::CreateLoaded);
+            claim.create(engine, started.elapsed().as_millis() as u64);
             lifecycle::created(handle.entry);
             (heap_tuples, loaded)
         });
@@ -83,6 +93,7 @@ pub unsafe extern "C-unwind" fn build(
 /// Writes the init fork of an unlogged index (`ambuildempty`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn build_empty(index: Relation) {
+    crate::pg::witness!();
     // SAFETY: the server passes an open, locked relation whose init fork is empty.
     unsafe { identity::create(index, pg_sys::ForkNumber::INIT_FORKNUM) };
 }
@@ -90,7 +101,7 @@ pub unsafe extern "C-unwind" fn build_empty(index: Relation) {
 /// HOT chains, heap TIDs and page LSNs are the heap's: other table access methods are refused.
 unsafe fn refuse_other_tables(heap: Relation) {
     // SAFETY: open relation.
-    let (am, name) = unsafe { ((*(*heap).rd_rel).relam, handle::name(heap)) };
+    let (am, name) = unsafe { ((*(*heap).rd_rel).relam, compat::name(heap)) };
     if am != pg_sys::HEAP_TABLE_AM_OID {
         Failure::new(
             PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
@@ -120,7 +131,7 @@ unsafe fn scan_heap<O: KeyOrder>(
     // SAFETY: relations are open and locked by the server; the collector outlives the scan.
     unsafe {
         let mut state =
-            Collector { desc, sorter, keys: Keys::default(), name: handle::name(index) };
+            Collector { desc, sorter, keys: Keys::default(), name: compat::name(index) };
         let tuples = pg_sys::table_index_build_scan(
             heap,
             index,
@@ -145,6 +156,7 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     _alive: bool,
     state: *mut c_void,
 ) {
+    crate::pg::witness!();
     // SAFETY: `state` is the collector of `scan_heap`, the rest comes from the server's scan.
     unsafe {
         let state = &mut *state.cast::<Collector<'_, '_, O>>();
@@ -156,20 +168,21 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     }
 }
 
-unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -> (Index, i64) {
+unsafe fn load<O: KeyOrder>(
+    index: Relation,
+    desc: &KeyDesc,
+    sorter: Sorter<'_, O>,
+    order: &O,
+) -> (Unfinished, i64) {
     let process = shmem::process();
     // SAFETY: open relation.
-    let (name, fillfactor) = unsafe { (handle::name(index), super::fillfactor(index)) };
+    let (name, fillfactor) = unsafe { (compat::name(index), options::fillfactor(index)) };
     let fail = |e: BuildError| -> ! {
         match e {
-            BuildError::OutOfMemory(e) => error::out_of_memory(&name, e.requested),
+            BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e.requested),
+            BuildError::NoMemory => memory::out_of_memory(0),
             BuildError::KeyTooLong(n) => error::key_too_long(&name, n),
-            BuildError::OutOfOrder => Failure::new(
-                PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
-                format!("the operator class of index \"{name}\" compares inconsistently"),
-            )
-            .hint("Its comparison function must define one total order.")
-            .raise(),
+            BuildError::OutOfOrder => desc.inconsistent(),
             BuildError::NotEmpty => unreachable!("the index was created for this build"),
         }
     };
@@ -177,7 +190,7 @@ unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -
     let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
     let unfinished = Unfinished::new(
         Index::create(process, &options)
-            .unwrap_or_else(|e| error::out_of_memory(&name, e.requested)),
+            .unwrap_or_else(|e| refusal::out_of_memory(&name, e.requested)),
     );
     let mut builder = Builder::new(process, unfinished.index());
     let mut loaded = 0i64;
@@ -186,8 +199,9 @@ unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -
             fail(e);
         }
         loaded += 1;
+        memory::check();
         if loaded & 0xffff == 1 {
-            pgrx::check_for_interrupts!();
+            crate::pg::wait::interrupts();
             progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_LOAD);
             progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
         }
@@ -195,14 +209,5 @@ unsafe fn load<O: KeyOrder>(index: Relation, sorter: Sorter<'_, O>, order: &O) -
     let chain = builder.finish().unwrap_or_else(|e| fail(e));
     unfinished.index().adopt(process, vec![chain]).unwrap_or_else(|e| fail(e));
     progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
-    (unfinished.done(), loaded)
-}
-
-/// The number of blocks of a relation's main fork.
-///
-/// # Safety
-/// `rel` must be an open relation.
-pub unsafe fn blocks(rel: Relation) -> BlockNumber {
-    // SAFETY: by contract.
-    unsafe { pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
+    (unfinished, loaded)
 }

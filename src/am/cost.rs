@@ -12,12 +12,12 @@
 //! than blocks.
 
 use pgrx::PgList;
-use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, PlannerInfo};
+use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, Oid, PlannerInfo};
 use pgrx::prelude::*;
 
 use super::STRATEGIES;
-use super::elements::strategy;
-use crate::compat;
+use crate::elements::quals::strategy;
+use crate::pg::compat;
 
 /// Operators that one level of a descent counts for.
 const DESCENT_OPERATORS_PER_LEVEL: f64 = 15.0;
@@ -29,28 +29,19 @@ const LEVELS: f64 = 3.0;
 /// The server's default estimate for an inequality (selfuncs.h).
 const DEFAULT_RANGE_SELECTIVITY: f64 = 0.333_333_333_333_333_3;
 
-/// Whether an open index is a nitro index of this library.
-///
-/// # Safety
-/// `index` must be an open index.
-pub unsafe fn is_nitro(index: pg_sys::Relation) -> bool {
-    // SAFETY: the relcache fills `rd_indam` of an open index.
-    let own = unsafe { (*index).rd_indam.as_ref() };
-    own.and_then(|am| am.amcostestimate).is_some_and(|f| f as *const () == OWN)
-}
-
 /// Whether the planner describes a nitro index of this library.
 pub fn describes_nitro(info: &IndexOptInfo) -> bool {
     info.amcostestimate.is_some_and(|f| f as *const () == OWN)
 }
 
-/// Our routines are recognised by this one: cheaper than asking the catalogue for the OID.
+/// The planner copies this routine of ours into its descriptions.
 const OWN: *const () = estimate as *const ();
 
 /// Height reported to the planner (`amgettreeheight`); the planner hook refines it.
 #[cfg(feature = "pg18")]
 #[pg_guard]
 pub unsafe extern "C-unwind" fn tree_height(_index: pg_sys::Relation) -> i32 {
+    crate::pg::witness!();
     LEVELS as i32 - 1
 }
 
@@ -67,6 +58,7 @@ pub unsafe extern "C-unwind" fn estimate(
     correlation: *mut f64,
     pages: *mut f64,
 ) {
+    crate::pg::witness!();
     // SAFETY: the planner passes its own live structures and out parameters.
     unsafe {
         let index = &*(*path).indexinfo;
@@ -74,7 +66,11 @@ pub unsafe extern "C-unwind" fn estimate(
         let fraction = selectivity_of(root, index, quals);
         let bounds = Bounds::of(root, index, (*path).indexclauses);
 
-        let descents = bounds.descents.min((f64::from(index.pages) / 3.0).ceil()).max(1.0);
+        // One list is priced as btree prices it, so that the two stay comparable.
+        let descents = match bounds.lists {
+            0 | 1 => bounds.descents.min((f64::from(index.pages) / 3.0).ceil()).max(1.0),
+            _ => bounds.descents,
+        };
         let rows = (*index.rel).tuples;
         let fraction_read = selectivity_of(root, index, bounds.quals);
         // Rows that have all of n elements are found by reading the entries of about one element n times.
@@ -128,8 +124,10 @@ unsafe fn selectivity_of(
 struct Bounds {
     /// RestrictInfos.
     quals: *mut pg_sys::List,
-    /// How often the scan starts anew: array elements times skipped values.
+    /// How often the scan starts anew, for array elements and skipped values.
     descents: f64,
+    /// Conditions and skipped columns that let it start anew.
+    lists: u32,
     /// Elements that a row must have together (see `elements`).
     elements: f64,
     /// Rows have many entries, and no condition names their elements.
@@ -150,6 +148,7 @@ impl Bounds {
         let mut bounds = Bounds {
             quals: std::ptr::null_mut(),
             descents: 1.0,
+            lists: 0,
             elements: 1.0,
             any_element: !index.amhasgettuple,
             correlation: None,
@@ -168,10 +167,10 @@ impl Bounds {
                         range = std::ptr::null_mut();
                     }
                     equality = false;
-                    let before = bounds.descents;
+                    let before = (bounds.descents, bounds.lists);
                     while column < target {
                         if !bounds.skip(root, index, column, range) {
-                            bounds.descents = before;
+                            (bounds.descents, bounds.lists) = before;
                             return bounds;
                         }
                         column += 1;
@@ -181,7 +180,7 @@ impl Bounds {
                 for qual in PgList::<pg_sys::RestrictInfo>::from_pg((*clause).indexquals).iter_ptr()
                 {
                     let kind = Condition::of(root, index, column, (*qual).clause.cast());
-                    bounds.descents *= kind.descents;
+                    bounds.list(root, index, kind.descents);
                     bounds.elements *= kind.elements;
                     bounds.any_element &= !kind.on_elements;
                     bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
@@ -191,6 +190,28 @@ impl Bounds {
             }
         }
         bounds
+    }
+
+    /// Adds the descents for a list of `n` values. The second of two lists is not looked through for each
+    /// value of the first: no two empty ranges are visited between the same two of the entries that the
+    /// conditions so far leave (see `quals`).
+    ///
+    /// # Safety
+    /// As `of`.
+    unsafe fn list(&mut self, root: *mut PlannerInfo, index: &IndexOptInfo, n: f64) {
+        if n <= 1.0 {
+            return;
+        }
+        let all = self.descents * n;
+        self.descents = match self.lists {
+            0 => all,
+            // SAFETY: by contract.
+            _ => unsafe {
+                let entries = selectivity_of(root, index, self.quals) * index.tuples;
+                all.min(self.descents + 2.0 * entries.max(1.0))
+            },
+        };
+        self.lists += 1;
     }
 
     /// Whether skipping over the values of `column` pays off; adds its descents.
@@ -220,7 +241,7 @@ impl Bounds {
                 }
                 distinct = (distinct * part).round().max(1.0);
             }
-            self.descents *= distinct;
+            self.list(root, index, distinct);
             self.descents <= f64::from(index.pages)
         }
     }
@@ -276,7 +297,10 @@ impl Condition {
             let family = *index.opfamily.add(column as usize);
             let strategy = pg_sys::get_op_opfamily_strategy(operator, family) as u16;
             let names = strategy::names_elements(strategy);
-            if strategy::takes_array(strategy) && !argument.is_null() {
+            if strategy::takes_array(strategy)
+                && !argument.is_null()
+                && pg_sys::get_base_element_type(pg_sys::exprType(argument)) != Oid::INVALID
+            {
                 let n = compat::estimate_array_length(root, argument).max(1.0);
                 descents *= n;
                 if strategy::asks_for_all(strategy) {

@@ -3,8 +3,8 @@
 //! Order of events of one insertion, and who relies on it:
 //! 1. the executor has put the tuple into the heap (and cleared the page's all-visible bit: an
 //!    index-only scan that sees the entry sees the cleared bit);
-//! 2. barrier section, then the state is read: UNBUILT or FAILED means return, the walk that builds
-//!    the index will find the tuple (see `Entry::begin_building`);
+//! 2. barrier section, then the state is read: who does not publish returns, the walk that builds the
+//!    index will find the tuple (see `Claim::build`);
 //! 3. if the tuple may be older than an image that is being made, its page is looked at, with nothing
 //!    held (see `image::straddler`), and 2 begins again;
 //! 4. the entry is published under the term for which 3 was answered, insert-if-absent: a walk may
@@ -23,12 +23,15 @@ use nitro_engine::InsertError;
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
-use crate::directory::State;
-use crate::error::{self, Failure};
-use crate::handle::{self, Handle, with_order};
+use crate::elements::key::Keys;
 use crate::image::straddler;
-use crate::key::Keys;
-use crate::{compat, lifecycle, shmem};
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::stop::{self, Point};
+use crate::state::directory::State;
+use crate::state::handle::{Handle, with_order};
+use crate::state::refusal;
+use crate::state::{lifecycle, shmem};
 
 thread_local! {
     static KEYS: RefCell<Keys> = RefCell::default();
@@ -47,13 +50,15 @@ pub unsafe extern "C-unwind" fn insert(
     _unchanged: bool,
     _info: *mut pg_sys::IndexInfo,
 ) -> bool {
+    crate::pg::witness!();
     // SAFETY: the server passes an open index and one value per column.
     unsafe {
         let Some(handle) = Handle::try_open(index) else { return false };
+        stop::at(Point::InsertInHeap);
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();
         keys.set(&handle.desc, values, isnull);
-        keys.check_length(|| handle::name(index));
+        keys.check_length(|| compat::name(index));
         // The page is known to have changed after this LSN.
         let mut changed_after = 0;
         for key in keys.iter() {
@@ -92,14 +97,13 @@ unsafe fn publish(
     let mut swept = false;
     loop {
         let step = {
-            let _inside = process.enter();
+            let _inside = handle.entry.enter(process);
             fence(SeqCst);
-            match handle.entry.state() {
-                State::Unbuilt | State::Loading => return,
-                State::Failed => None,
-                State::Building | State::Ready | State::CatchingUp => handle.index(),
+            let engine = handle.index();
+            if engine.is_none() && handle.entry.state() != State::Failed {
+                return;
             }
-            .map(|engine| {
+            engine.map(|engine| {
                 let term = engine.term();
                 match straddler::question(image) {
                     Some(lsn) if lsn > *changed_after => Step::Look(lsn),
@@ -116,12 +120,13 @@ unsafe fn publish(
             None => return warn_once(index, handle),
             Some(Step::Done) => return,
             Some(Step::Again) => {
-                pgrx::check_for_interrupts!();
+                crate::pg::wait::interrupts();
             }
             Some(Step::Look(lsn)) => {
                 // SAFETY: the server holds a pin at most while it calls aminsert.
                 unsafe { straddler::mark(heap, (tid >> 16) as u32, lsn) };
                 *changed_after = lsn;
+                stop::at(Point::InsertLooked);
             }
             Some(Step::Failed(InsertError::OutOfMemory(_))) if !swept => {
                 // Entries that no callback could free may hold what is missing.
@@ -130,7 +135,7 @@ unsafe fn publish(
                 unsafe { lifecycle::sweep() };
             }
             // SAFETY: open relation.
-            Some(Step::Failed(e)) => error::insert_failed(&unsafe { handle::name(index) }, e),
+            Some(Step::Failed(e)) => refusal::insert_failed(&unsafe { compat::name(index) }, e),
         }
     }
 }
@@ -142,7 +147,7 @@ fn warn_once(index: Relation, handle: &Handle) {
             PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             // SAFETY: open relation.
             format!("nitro index \"{}\" could not be built and is not used", unsafe {
-                handle::name(index)
+                compat::name(index)
             }),
         )
         .hint("The server log says why. REINDEX the index once the cause is gone.")

@@ -3,22 +3,22 @@
 use pgrx::prelude::*;
 use pgrx::{PgBox, pg_sys};
 
+use crate::elements::quals::strategy;
+use crate::state::options;
+
 mod build;
 mod cost;
-mod elements;
 mod insert;
-mod options;
-mod quals;
+pub mod quals;
+mod rows;
 mod scan;
-mod streams;
+mod token;
 mod tuple;
 mod vacuum;
 mod validate;
+mod whole;
 
-pub use build::blocks;
-pub use cost::{describes_nitro, is_nitro};
-pub use elements::{Range, bounds, strategy};
-pub use options::{backup, fillfactor};
+pub use cost::describes_nitro;
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
 pub const STRATEGIES: u16 = 5;
@@ -33,10 +33,11 @@ pub const SUPPORT_FUNCTIONS: u16 = 6;
 /// for many operator lookups.
 #[pg_extern]
 fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRoutine> {
+    crate::pg::witness!();
     // SAFETY: allocates a zeroed node of the right size with its tag set; the server frees it.
     let mut am =
         unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };
-    am.amstrategies = elements::strategy::LAST;
+    am.amstrategies = strategy::LAST;
     am.amsupport = SUPPORT_FUNCTIONS;
     am.amoptsprocnum = 5;
     am.amcanorder = true;
@@ -50,10 +51,10 @@ fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRout
     am.amusemaintenanceworkmem = false;
     #[cfg(feature = "pg18")]
     {
-        am.amconsistentequality = true;
-        am.amconsistentordering = true;
         am.amgettreeheight = Some(cost::tree_height);
-        am.amtranslatestrategy = Some(validate::strategy_to_cmptype);
+        // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
+        // count, beside btree's, among those that say what the operators of any query mean, also of
+        // queries on tables without nitro indexes. As before 18, btree's families say that.
         am.amtranslatecmptype = Some(validate::cmptype_to_strategy);
     }
     // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.

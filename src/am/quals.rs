@@ -6,15 +6,20 @@
 //!
 //! The leading columns whose intervals are all points, plus the next column if it is constrained,
 //! are *enumerated*: their combinations, in index order, are ranges of whole keys that need no further
-//! test. Constrained columns behind them are *filters*: an entry that fails one tells where the next
+//! test; of those that lie between two entries one is looked into, see [`Plan::advance`]. Constrained columns behind them are *filters*: an entry that fails one tells where the next
 //! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::filter`].
 
 use std::cmp::Ordering;
 
+use nitro_engine::Beyond;
 use pgrx::pg_sys;
 
-use super::elements;
+use super::rows::RowEnd;
+use crate::elements::quals as elements;
+use crate::key::sort::has_order;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+use crate::pg::memory;
+use crate::pg::wait;
 
 /// What a scan looks for.
 #[derive(Default)]
@@ -26,6 +31,9 @@ pub struct Plan {
     groups: Vec<Vec<Interval>>,
     enumerated: usize,
     filters: Vec<usize>,
+    /// What row comparisons say of the columns behind their first one, where that has the value of the
+    /// lower or upper end of its interval.
+    rows: Vec<RowEnd>,
     /// Some condition is only approximated: the server has to check the heap tuple again.
     pub lossy: bool,
     impossible: bool,
@@ -93,7 +101,15 @@ fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> V
 
 /// Sorts and merges: the union of the intervals of an array's elements.
 pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
-    all.sort_by(|a, b| compare_edges(desc, column, (&a.lower, LOWER), (&b.lower, LOWER)));
+    let sort = || {
+        all.sort_by(|a, b| {
+            wait::interrupts();
+            compare_edges(desc, column, (&a.lower, LOWER), (&b.lower, LOWER))
+        });
+    };
+    if !has_order(sort) {
+        desc.inconsistent();
+    }
     let mut out: Vec<Interval> = Vec::with_capacity(all.len());
     for next in all {
         match out.last_mut() {
@@ -129,7 +145,7 @@ unsafe fn intervals_of(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> (usize, Vec
             if first.sk_flags as u32 & pg_sys::SK_ISNULL != 0 {
                 return (first.sk_attno as usize - 1, Vec::new(), false);
             }
-            // `(a, b) > (x, y)` implies `a >= x`; the server rechecks the rest.
+            // `(a, b) > (x, y)` implies `a >= x`; see `rows` for the rest, which the server rechecks.
             let strategy = match first.sk_strategy as u32 {
                 pg_sys::BTLessStrategyNumber => pg_sys::BTLessEqualStrategyNumber,
                 pg_sys::BTGreaterStrategyNumber => pg_sys::BTGreaterEqualStrategyNumber,
@@ -162,6 +178,7 @@ unsafe fn intervals_of(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> (usize, Vec
             let mut lossy = false;
             let mut all = Vec::new();
             for element in array_elements(key.sk_argument) {
+                wait::interrupts();
                 let bound =
                     desc.bound(column, key.sk_strategy, key.sk_subtype, key.sk_collation, element);
                 lossy |= bound.lossy;
@@ -193,6 +210,8 @@ pub unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
             &mut nulls,
             &mut n,
         );
+        // An interval of two bounds for each, a few times over.
+        memory::expect(n as usize * 512);
         (0..n as usize).filter(|&i| !*nulls.add(i)).map(|i| *values.add(i)).collect()
     }
 }
@@ -206,6 +225,7 @@ impl Plan {
         self.columns.clear();
         self.columns.resize_with(desc.nkeys, || None);
         self.groups.clear();
+        self.rows.clear();
         self.lossy = false;
         self.impossible = false;
         for key in keys {
@@ -220,6 +240,10 @@ impl Plan {
             // SAFETY: by contract.
             let (column, intervals, lossy) = unsafe { intervals_of(desc, key) };
             self.lossy |= lossy;
+            if key.sk_flags as u32 & pg_sys::SK_ROW_HEADER != 0 && !intervals.is_empty() {
+                // SAFETY: by contract.
+                self.rows.extend(unsafe { RowEnd::of(desc, key) });
+            }
             let merged = match &self.columns[column] {
                 None => intervals,
                 Some(known) => intersect(desc, column, known, &intervals),
@@ -303,23 +327,85 @@ impl Plan {
     /// Puts `at` on the first (or last) combination of the enumerated columns.
     pub fn first(&self, at: &mut Vec<usize>, forward: bool) {
         at.clear();
-        at.extend(
-            (0..self.enumerated).map(|c| if forward { 0 } else { self.intervals(c).len() - 1 }),
-        );
+        self.complete(at, forward);
+    }
+
+    /// Puts the columns behind those of `at` on their first (or last) interval.
+    fn complete(&self, at: &mut Vec<usize>, forward: bool) {
+        let rest = at.len()..self.enumerated;
+        at.extend(rest.map(|c| if forward { 0 } else { self.intervals(c).len() - 1 }));
+    }
+
+    /// Moves `at`, whose range has been read, to the next combination in index order (or the previous
+    /// one) that entries `beyond` that range may have; false: there is none, and `at` stays.
+    ///
+    /// Lists on several columns have more combinations than an index has entries: no two empty ranges
+    /// are looked into between the same two entries.
+    pub fn advance(&self, desc: &KeyDesc, at: &mut [usize], beyond: Beyond, forward: bool) -> bool {
+        match beyond {
+            Beyond::Nothing => false,
+            Beyond::From(key) if self.movable(at, forward).is_some() => {
+                let mut next = Vec::with_capacity(at.len());
+                if !self.combination_at(desc, key, &mut next, forward) {
+                    return false;
+                }
+                let further = if forward { next[..] > *at } else { next[..] < *at };
+                if !further {
+                    // A comparator contradicts itself; the scan has to end all the same.
+                    return self.step(at, forward);
+                }
+                at.copy_from_slice(&next);
+                true
+            }
+            _ => self.step(at, forward),
+        }
+    }
+
+    /// The first combination whose range does not end before a key (going backward: the last one whose
+    /// range does not begin behind it); false if there is none.
+    fn combination_at(
+        &self,
+        desc: &KeyDesc,
+        key: &[u8],
+        at: &mut Vec<usize>,
+        forward: bool,
+    ) -> bool {
+        for (c, segment) in desc.split(key, self.enumerated).enumerate() {
+            let all = self.intervals(c);
+            let behind = |i: &Interval| !ends_before(desc, c, i, segment);
+            let before = |i: &Interval| starts_at_or_before(desc, c, i, segment);
+            let nearest = match forward {
+                true => Some(all.partition_point(|i| !behind(i))).filter(|&i| i < all.len()),
+                false => all.partition_point(before).checked_sub(1),
+            };
+            let Some(i) = nearest else {
+                if !self.step(at, forward) {
+                    return false;
+                }
+                break;
+            };
+            at.push(i);
+            if !(before(&all[i]) && behind(&all[i])) {
+                break;
+            }
+        }
+        self.complete(at, forward);
+        true
+    }
+
+    /// The last column whose place in a combination can move on.
+    fn movable(&self, at: &[usize], forward: bool) -> Option<usize> {
+        let last = |c: usize| self.intervals(c).len() - 1;
+        (0..at.len()).rev().find(|&c| if forward { at[c] < last(c) } else { at[c] > 0 })
     }
 
     /// Moves `at` to the next combination in index order (or the previous one); false: there is none,
     /// and `at` stays.
-    pub fn step(&self, at: &mut [usize], forward: bool) -> bool {
-        let last = |c: usize| self.intervals(c).len() - 1;
-        let Some(c) =
-            (0..at.len()).rev().find(|&c| if forward { at[c] < last(c) } else { at[c] > 0 })
-        else {
-            return false;
-        };
+    fn step(&self, at: &mut [usize], forward: bool) -> bool {
+        let Some(c) = self.movable(at, forward) else { return false };
         at[c] = if forward { at[c] + 1 } else { at[c] - 1 };
         for (later, i) in at.iter_mut().enumerate().skip(c + 1) {
-            *i = if forward { 0 } else { last(later) };
+            *i = if forward { 0 } else { self.intervals(later).len() - 1 };
         }
         true
     }
@@ -340,12 +426,19 @@ impl Plan {
         }
         range.upper.extend_from_slice(&range.lower);
         let interval = &self.intervals(points.len())[last];
-        append_edge(&mut range.lower, &interval.lower, false);
-        if matches!(interval.upper, Edge::Open) && points.is_empty() {
-            range.unbounded = true;
-        } else {
-            append_edge(&mut range.upper, &interval.upper, true);
+        match (&interval.lower, self.row_end(points.len(), false)) {
+            (Edge::Before(first), Some(row)) if *first == row.first => row.append(&mut range.lower),
+            (edge, _) => append_edge(&mut range.lower, edge, false),
         }
+        match (&interval.upper, self.row_end(points.len(), true)) {
+            (Edge::After(first), Some(row)) if *first == row.first => row.append(&mut range.upper),
+            (Edge::Open, _) if points.is_empty() => range.unbounded = true,
+            (edge, _) => append_edge(&mut range.upper, edge, true),
+        }
+    }
+
+    fn row_end(&self, column: usize, upper: bool) -> Option<&RowEnd> {
+        self.rows.iter().find(|row| row.column == column && row.upper == upper)
     }
 
     /// Tests an entry's key against the filters. On a mismatch `target` becomes the position behind

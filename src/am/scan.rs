@@ -20,17 +20,22 @@ use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nitro_engine::{Cursor, Index, Process, Remove, Tid, TokenId};
+use nitro_engine::{Cursor, Index, Process, Remove, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
 use super::quals::{Plan, Range};
-use super::streams::{self, Reader};
+use super::token::Token;
 use super::tuple::TupleFormer;
-use crate::directory::State;
-use crate::handle::{Handle, with_order};
-use crate::key::{SENTINEL, element_column};
-use crate::{compat, resync, shmem};
+use super::whole;
+use crate::elements::key::element_column;
+use crate::elements::streams::{self, Reader};
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::state::directory::State;
+use crate::state::handle::{Handle, with_order};
+use crate::state::shmem;
+use crate::upkeep::resync;
 
 /// Private state of one scan (`scan->opaque`).
 struct Scan {
@@ -45,6 +50,8 @@ struct Scan {
     at: Vec<usize>,
     range: Range,
     place: Place,
+    /// Descents that EXPLAIN has not been told of.
+    searches: u64,
     /// Entries of the current batch that the heap found dead to everybody.
     kills: Vec<u16>,
     token: Token,
@@ -53,6 +60,8 @@ struct Scan {
     /// Rows of an index with an element column, and the current one.
     rows: Vec<Tid>,
     row: isize,
+    /// The rows of the table, where the index cannot be brought up.
+    whole: Option<whole::Rows>,
 }
 
 /// Where a scan stands inside its range.
@@ -64,75 +73,12 @@ struct Place {
     /// Where the last entry that failed a filter says to go on.
     target: Vec<u8>,
     has_target: bool,
-    /// The cursor's range was cut by a jump in this direction (forward = true).
-    cut: Option<bool>,
-    /// After a turn: entries not before (going backward: not after) this one were returned already.
-    turned_at: Option<(Vec<u8>, Tid)>,
 }
 
 struct Mark {
     at: Vec<usize>,
     range: Range,
     place: Place,
-}
-
-/// TID-recycle tokens of one scan: one for the current batch, one for a marked older batch.
-#[derive(Default)]
-struct Token {
-    needed: bool,
-    current: Option<TokenId>,
-    /// The mark was set while `current` covered the current batch.
-    marked_here: bool,
-    marked: Option<TokenId>,
-}
-
-impl Token {
-    /// Call before reading a batch of the index.
-    fn renew(&mut self, process: &Process, index: Index) {
-        if !self.needed {
-            return;
-        }
-        if std::mem::take(&mut self.marked_here) {
-            self.marked = self.current.take();
-        }
-        match self.current {
-            Some(id) => process.renew_token(id),
-            None => self.current = Some(process.open_token(index.root())),
-        }
-    }
-
-    /// Gives the current token up at the end of a scan, which may still go back.
-    fn rest(&mut self, process: &Process) {
-        let current = self.current.take();
-        if std::mem::take(&mut self.marked_here) {
-            self.marked = current;
-        } else if let Some(id) = current {
-            process.close_token(id);
-        }
-    }
-
-    fn mark(&mut self, process: &Process) {
-        if let Some(old) = self.marked.take() {
-            process.close_token(old);
-        }
-        self.marked_here = self.current.is_some();
-    }
-
-    fn restore(&mut self, process: &Process) {
-        if let Some(older) = self.marked.take() {
-            if let Some(id) = self.current.replace(older) {
-                process.close_token(id);
-            }
-            self.marked_here = true;
-        }
-    }
-
-    fn close(&mut self, process: &Process) {
-        for id in [self.current.take(), self.marked.take()].into_iter().flatten() {
-            process.close_token(id);
-        }
-        self.marked_here = false;
-    }
 }
 
 impl Drop for Scan {
@@ -149,6 +95,7 @@ unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
 /// Starts a scan (`ambeginscan`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32) -> IndexScanDesc {
+    crate::pg::witness!();
     // SAFETY: the server passes an open index; the cell and the callback live in the memory context
     // that the scan descriptor lives in.
     unsafe {
@@ -166,20 +113,15 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             sn: 0,
             at: Vec::new(),
             range: Range::default(),
-            place: Place {
-                cursor,
-                pos: -1,
-                target: Vec::new(),
-                has_target: false,
-                cut: None,
-                turned_at: None,
-            },
+            place: Place { cursor, pos: -1, target: Vec::new(), has_target: false },
+            searches: 0,
             kills: Vec::new(),
             token: Token::default(),
             mark: None,
             former: None,
             rows: Vec::new(),
             row: -1,
+            whole: None,
         });
         #[repr(C)]
         struct Cell {
@@ -202,6 +144,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
 /// Drops the scan behind a cell, once.
 #[pg_guard]
 unsafe extern "C-unwind" fn forget(cell: *mut c_void) {
+    crate::pg::witness!();
     // SAFETY: the cell's first field is the scan pointer, null after the first call.
     unsafe {
         let slot = cell.cast::<*mut Scan>();
@@ -220,6 +163,7 @@ pub unsafe extern "C-unwind" fn rescan(
     _order_bys: ScanKey,
     _n_order_bys: i32,
 ) {
+    crate::pg::witness!();
     // SAFETY: the descriptor has room for the number of keys it was begun with.
     unsafe {
         if !keys.is_null() && n > 0 {
@@ -236,6 +180,7 @@ pub unsafe extern "C-unwind" fn rescan(
 /// Ends a scan (`amendscan`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
+    crate::pg::witness!();
     // SAFETY: `begin`'s cell; the context callback finds it empty later.
     unsafe {
         state(scan).flush_kills();
@@ -246,6 +191,7 @@ pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
 /// Remembers the current entry (`ammarkpos`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
+    crate::pg::witness!();
     // SAFETY: see `state`.
     let state = unsafe { state(scan) };
     state.flush_kills();
@@ -269,6 +215,7 @@ pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
 /// Returns to the remembered entry (`amrestrpos`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn restore(scan: IndexScanDesc) {
+    crate::pg::witness!();
     // SAFETY: see `state`.
     let state = unsafe { state(scan) };
     state.flush_kills();
@@ -315,6 +262,7 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     scan: IndexScanDesc,
     direction: pg_sys::ScanDirection::Type,
 ) -> bool {
+    crate::pg::witness!();
     // SAFETY: see `state`; the descriptor is the server's.
     unsafe {
         let state = state(scan);
@@ -324,7 +272,10 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             let mvcc = !snapshot.is_null()
                 && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
-            if state.handle.desc.element.is_some() {
+            if state.whole.is_some() {
+                // Below.
+            } else if state.handle.desc.element.is_some() {
+                refuse_cluster(scan);
                 state.rows =
                     state.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
                 state.row = if forward { 0 } else { state.rows.len() as isize - 1 };
@@ -333,6 +284,12 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             state.row += if forward { 1 } else { -1 };
         } else if (*scan).kill_prior_tuple && state.place.pos >= 0 {
             state.kills.push(state.place.pos as u16);
+        }
+        if let Some(rows) = &mut state.whole {
+            let Some(tid) = rows.next((*scan).heapRelation) else { return false };
+            (*scan).xs_heaptid = compat::u64_to_tid(tid);
+            (*scan).xs_recheck = true;
+            return true;
         }
         if state.handle.desc.element.is_some() {
             state.row = state.row.clamp(-1, state.rows.len() as isize);
@@ -343,7 +300,9 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             (*scan).xs_recheck = state.plan.lossy;
             return true;
         }
-        if !state.advance(forward) {
+        let found = state.advance(forward);
+        compat::count_searches(scan, std::mem::take(&mut state.searches));
+        if !found {
             return false;
         }
         let i = state.place.pos as usize;
@@ -357,12 +316,30 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     }
 }
 
+/// CLUSTER alone reads rows of every age by an index. It would find those of an element column in no order.
+unsafe fn refuse_cluster(scan: IndexScanDesc) {
+    // SAFETY: the server's descriptor.
+    unsafe {
+        let snapshot = (*scan).xs_snapshot;
+        if !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_ANY {
+            let name = compat::name((*scan).indexRelation);
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                format!("cannot cluster on index \"{name}\""),
+            )
+            .detail("The index has an entry per element, and so no order of rows.")
+            .raise();
+        }
+    }
+}
+
 /// Adds all matches to a bitmap (`amgetbitmap`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn get_bitmap(
     scan: IndexScanDesc,
     bitmap: *mut pg_sys::TIDBitmap,
 ) -> i64 {
+    crate::pg::witness!();
     // SAFETY: see `state`; bitmap scans are MVCC only, so no token is needed.
     unsafe {
         let state = state(scan);
@@ -379,10 +356,10 @@ pub unsafe extern "C-unwind" fn get_bitmap(
                 pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
                 total += n as i64;
                 n = 0;
-                pgrx::check_for_interrupts!();
             }
         }
         pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
+        compat::count_searches(scan, std::mem::take(&mut state.searches));
         total + n as i64
     }
 }
@@ -392,6 +369,7 @@ pub unsafe extern "C-unwind" fn get_bitmap(
 /// asks for partitioned indexes, which have none.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn can_return(index: Relation, _column: i32) -> bool {
+    crate::pg::witness!();
     // SAFETY: the server passes an open index.
     unsafe { element_column(index) }.is_none()
 }
@@ -401,8 +379,17 @@ impl Scan {
         // SAFETY: the descriptor holds the keys of the last rescan.
         unsafe {
             let index = (*scan).indexRelation;
-            if self.handle.entry.state() != State::Ready {
+            self.whole = None;
+            if self.handle.entry.state() == State::Ready {
+                // As nearly always.
+            } else if !whole::does(scan) {
                 resync::ensure_ready(index, &self.handle);
+            } else if !resync::try_ready(index, &self.handle) {
+                self.whole = Some(whole::Rows::of((*scan).heapRelation));
+                self.place.cursor.set_range(&[], Some(&[]), self.sn);
+                self.place.pos = -1;
+                self.started = true;
+                return;
             }
             self.engine = self.handle.index();
             let n = (*scan).numberOfKeys as usize;
@@ -410,6 +397,9 @@ impl Scan {
             self.plan.compile(&self.handle.desc, keys);
             self.place.cursor.want_keys((*scan).xs_want_itup || self.plan.has_filters());
             compat::count_index_scan(scan);
+            if self.handle.desc.element.is_some() {
+                compat::count_searches(scan, 1);
+            }
         }
         self.handle.entry.scans.fetch_add(1, Relaxed);
         self.token.needed = token;
@@ -446,7 +436,6 @@ impl Scan {
         let simple = self.started
             && batch.contains(&self.place.pos)
             && batch.contains(&next)
-            && self.place.cut.is_none()
             && !self.plan.has_filters();
         if simple {
             self.place.pos = next;
@@ -460,17 +449,13 @@ impl Scan {
         self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
         self.place.pos = if forward { -1 } else { 0 };
         self.place.has_target = false;
-        self.place.cut = None;
-        self.place.turned_at = None;
+        self.searches += 1;
     }
 
     /// Moves to the next matching entry; false at the end, where the scan stays and may turn.
     fn advance(&mut self, forward: bool) -> bool {
         if self.plan.is_impossible() || self.engine.is_none() {
             return false;
-        }
-        if self.place.cut == Some(!forward) {
-            self.turn(forward);
         }
         loop {
             let len = self.place.cursor.len() as isize;
@@ -484,7 +469,8 @@ impl Scan {
             if self.next_batch(forward) {
                 continue;
             }
-            if !self.plan.step(&mut self.at, forward) {
+            let beyond = self.place.cursor.beyond();
+            if !self.plan.advance(&self.handle.desc, &mut self.at, beyond, forward) {
                 self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
                 // The last batch was empty: nothing that was read is used any more but the mark.
                 self.token.rest(self.process);
@@ -495,16 +481,13 @@ impl Scan {
     }
 
     fn next_batch(&mut self, forward: bool) -> bool {
+        crate::pg::wait::interrupts();
         self.flush_kills();
         let Some(engine) = self.engine else { return false };
         let place = &mut self.place;
         if std::mem::take(&mut place.has_target) {
-            if forward {
-                place.cursor.set_range(&place.target, self.range.upper(), self.sn);
-            } else {
-                place.cursor.set_range(&self.range.lower, Some(&place.target), self.sn);
-            }
-            place.cut = Some(forward);
+            place.cursor.jump(&place.target);
+            self.searches += 1;
         }
         self.token.renew(self.process, engine);
         let n = with_order!(self.handle.desc, order => {
@@ -519,46 +502,13 @@ impl Scan {
     }
 
     fn matches(&mut self, forward: bool) -> bool {
-        let place = &mut self.place;
-        let i = place.pos as usize;
-        if let Some((key, tid)) = &place.turned_at {
-            let returned = place.cursor.key(i) == key
-                && if forward { place.cursor.tid(i) <= *tid } else { place.cursor.tid(i) >= *tid };
-            if returned {
-                return false;
-            }
-        }
         if !self.plan.has_filters() {
             return true;
         }
-        let desc = &self.handle.desc;
-        place.has_target = !self.plan.filter(desc, place.cursor.key(i), forward, &mut place.target);
+        let (place, desc) = (&mut self.place, &self.handle.desc);
+        let key = place.cursor.key(place.pos as usize);
+        place.has_target = !self.plan.filter(desc, key, forward, &mut place.target);
         !place.has_target
-    }
-
-    /// The scan changes direction after a jump cut the cursor's range: cut it at the current entry
-    /// instead, on the other side. Rare (a scrolling cursor over a filtered scan).
-    fn turn(&mut self, forward: bool) {
-        self.flush_kills();
-        let place = &mut self.place;
-        place.has_target = false;
-        if !(0..place.cursor.len() as isize).contains(&place.pos) {
-            // Outside of everything: come back through the whole range.
-            self.open_range(forward);
-            return;
-        }
-        let i = place.pos as usize;
-        let (key, tid) = (place.cursor.key(i).to_vec(), place.cursor.tid(i));
-        if forward {
-            place.cursor.set_range(&key, self.range.upper(), self.sn);
-        } else {
-            let mut behind = key.clone();
-            behind.push(SENTINEL);
-            place.cursor.set_range(&self.range.lower, Some(&behind), self.sn);
-        }
-        place.pos = if forward { -1 } else { 0 };
-        place.cut = Some(forward);
-        place.turned_at = Some((key, tid));
     }
 
     /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.

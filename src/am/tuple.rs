@@ -10,6 +10,7 @@ use pgrx::pg_sys::{self, Datum, IndexScanDesc};
 use pgrx::varlena;
 
 use crate::key::KeyDesc;
+use crate::pg::memory;
 
 /// Header of an index tuple: heap TID and `t_info`.
 const HEADER: usize = 8;
@@ -247,7 +248,7 @@ impl TupleFormer {
     fn reserve(&mut self, length: usize) {
         let words = length.div_ceil(8);
         if self.buffer.len() < words {
-            self.buffer.resize(words, 0);
+            memory::resize(&mut self.buffer, words, 0);
         }
     }
 

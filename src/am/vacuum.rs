@@ -2,37 +2,37 @@
 //!
 //! `ambulkdelete` may return only when no entry with a collected TID is in memory or can still enter
 //! it, and when nobody who copied such an entry can still use it (invariant D2b):
-//! - while it walks the entries it holds the build lock of the index (`resync`) in share mode: no walk
+//! - while it walks the entries it holds the build lock of the index (`claim`) in share mode: no walk
 //!   of the heap is under way that may have copied a tuple before VACUUM pruned it; one that begins
 //!   later sees it pruned;
-//! - an image that could still be loaded is loaded first, by the background worker, or forgotten for
-//!   the rest of this server life: no entry comes back from it. (After a restart the TIDs that are
-//!   recycled now have WAL records that the image's catch-up sees.)
+//! - an image that could still be loaded is loaded first, or forgotten for the rest of this server
+//!   life: no entry comes back from it. (After a restart the TIDs that are recycled now have WAL
+//!   records that the image's catch-up sees.) Nothing of the index is evaluated here, so a loaded
+//!   image stays CATCHING UP until somebody needs the index;
 //! - it waits for every TID token for this index taken before the end of its walk, whatever it
 //!   deleted.
 //!
 //! Cancel or ERROR at any point leaves a superset of the live entries, and VACUUM does not go on to
 //! recycle TIDs.
 
-use std::sync::atomic::{
-    Ordering::{Relaxed, SeqCst},
-    fence,
-};
-use std::time::{Duration, Instant};
+use std::rc::Rc;
+use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use nitro_engine::{Cursor, Remove};
+use nitro_engine::{Cursor, Index, Remove};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
-use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo};
+use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo, Relation};
 use pgrx::prelude::*;
 
-use crate::directory::State;
-use crate::guc::{self, Mechanism};
-use crate::handle::{Handle, with_order};
-use crate::wait::{self, Wait};
-use crate::{compat, identity, image, lifecycle, resync, shmem, worker};
+use crate::image;
+use crate::pg::compat;
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
+use crate::state::claim::BuildLock;
+use crate::state::directory::State;
+use crate::state::handle::{Handle, with_order};
+use crate::state::{identity, lifecycle, shmem};
+use crate::upkeep::resync;
 
-/// How long VACUUM waits for the load of an index, which then goes on without its image.
-const LOAD_PATIENCE: Duration = Duration::from_secs(300);
 /// Blocks that the collector visits between two looks at interrupts.
 const COLLECT_BLOCKS: usize = 1024;
 
@@ -44,6 +44,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
     callback: pg_sys::IndexBulkDeleteCallback,
     callback_state: *mut core::ffi::c_void,
 ) -> *mut IndexBulkDeleteResult {
+    crate::pg::witness!();
     // SAFETY: the server passes an open index and a callback that it owns.
     unsafe {
         let stats = if stats.is_null() { new_stats() } else { stats };
@@ -51,20 +52,15 @@ pub unsafe extern "C-unwind" fn bulk_delete(
             // A server without the library has no index in memory, and anti-wraparound must go on.
             return stats;
         }
-        let Some(handle) = Handle::try_open((*info).index) else {
-            let l = compat::locator((*info).index);
-            image::forget(l.database, identity::read((*info).index));
-            return stats;
-        };
+        let Some(handle) = open_or_forget((*info).index) else { return stats };
         let process = shmem::process();
-        await_load(&handle);
-        let built = resync::lock_against_builds((*info).index);
-        if !handle.entry.state().publishes() && guc::BREAK.get() != Mechanism::Forget {
-            image::forget(handle.entry.database(), handle.entry.incarnation());
-        }
-        if handle.entry.state().publishes()
-            && let Some(engine) = handle.index()
-        {
+        stop::at(Point::DeleteBegun);
+        let built = resync::lock_against_builds((*info).index, &handle);
+        stop::at(Point::DeleteLocked);
+        // One that is not in memory has no entries, and nobody has read any: tokens are for READY indexes,
+        // which stay in memory as long as anybody has a lock on them.
+        let engine = handle.index();
+        if let Some(engine) = engine {
             let mut cursor = Cursor::new(true);
             cursor.set_range(&[], None, engine.term());
             let mut victims = Vec::with_capacity(64);
@@ -85,31 +81,49 @@ pub unsafe extern "C-unwind" fn bulk_delete(
                 }
             }
         }
+        stop::at(Point::DeleteRemoved);
         built.unlock();
+        stop::at(Point::DeleteUnlocked);
         fence(SeqCst);
-        let area = shmem::area();
-        let walked = area.token_fence();
-        // An index that is not in memory has no readers; whoever still holds something is waited for.
-        let root = handle.index().map_or(0, |engine| engine.root());
-        wait::until(Wait::TidTokens, || area.tokens_passed(root, walked));
+        if let Some(engine) = engine {
+            await_tokens((*info).index, engine);
+        }
+        stop::at(Point::DeleteAwaited);
         stats
     }
 }
 
-/// An index whose image is about to be loaded is worth waiting for; else the image has to be forgotten.
-fn await_load(handle: &Handle) {
-    let entry = handle.entry;
-    let waits = || matches!(entry.state(), State::Unbuilt | State::Loading);
-    if !waits() || !image::exist(entry) || !worker::wake(entry) {
-        return;
-    }
-    // A worker that ends takes its requests back.
-    let begun = Instant::now();
-    while waits()
-        && (entry.requested.load(Relaxed) != 0 || entry.builder.load(Relaxed) != 0)
-        && begun.elapsed() < LOAD_PATIENCE
-    {
-        wait::nap(Wait::ImageRead, 10);
+/// Waits for all who may have read entries of the index before now. A process with tokens for several
+/// indexes is waited for only while it has a lock on this one: every scan has.
+unsafe fn await_tokens(index: Relation, engine: Index) {
+    let area = shmem::area();
+    let walked = area.token_fence();
+    wait::until(Wait::TidTokens, || {
+        let mut holders = None;
+        let may_hold = |slot| {
+            // SAFETY: open relation.
+            holders.get_or_insert_with(|| unsafe { compat::lock_holders(index) }).contains(&slot)
+        };
+        area.tokens_passed(engine.root(), walked, may_hold)
+    });
+}
+
+/// The handle of an index. `None`: it is not in memory, there is no place for it in the directory, and an
+/// image that could be loaded once there is one was removed.
+unsafe fn open_or_forget(index: Relation) -> Option<Rc<Handle>> {
+    // SAFETY: the caller's open index.
+    unsafe {
+        if let Some(handle) = Handle::try_open(index) {
+            return Some(handle);
+        }
+        // Under the lock nobody is loading it; who had a place for it meanwhile has said so.
+        let lock = BuildLock::exclusive(index);
+        let handle = Handle::try_open(index);
+        if handle.is_none() {
+            image::forget(compat::locator(index).database, identity::read(index));
+        }
+        lock.unlock();
+        handle
     }
 }
 
@@ -148,6 +162,7 @@ pub unsafe extern "C-unwind" fn cleanup(
     info: *mut IndexVacuumInfo,
     stats: *mut IndexBulkDeleteResult,
 ) -> *mut IndexBulkDeleteResult {
+    crate::pg::witness!();
     // SAFETY: the server passes an open index.
     unsafe {
         if (*info).analyze_only || shmem::directory_if_loaded().is_none() {

@@ -1,31 +1,19 @@
 //! What an operator family must look like (`amvalidate`), and small questions about the access method.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{c_char, c_int};
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
-use pgrx::pg_sys::panic::ErrorReport;
+
 use pgrx::pg_sys::{Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use super::elements::strategy;
 use super::{STRATEGIES, SUPPORT_FUNCTIONS};
-use crate::catalog;
+use crate::elements::quals::strategy;
+use crate::pg::catalog;
+use crate::pg::error::Failure;
 
-/// Strategy numbers are btree's in every family (`amtranslatestrategy`).
-#[cfg(feature = "pg18")]
-#[pg_guard]
-pub unsafe extern "C-unwind" fn strategy_to_cmptype(
-    strategy: pg_sys::StrategyNumber,
-    _family: Oid,
-) -> pg_sys::CompareType::Type {
-    match strategy {
-        1..=STRATEGIES => pg_sys::CompareType::Type::from(strategy),
-        _ => pg_sys::CompareType::COMPARE_INVALID,
-    }
-}
-
-/// The inverse (`amtranslatecmptype`); 0 is no strategy. A family of element columns, which has no
+/// Strategy numbers are btree's in every family (`amtranslatecmptype`); 0 is no strategy. A family of element columns, which has no
 /// comparison function, has no comparisons.
 #[cfg(feature = "pg18")]
 #[pg_guard]
@@ -33,6 +21,7 @@ pub unsafe extern "C-unwind" fn cmptype_to_strategy(
     cmptype: pg_sys::CompareType::Type,
     family: Oid,
 ) -> pg_sys::StrategyNumber {
+    crate::pg::witness!();
     // SAFETY: catalogue access; the server asks inside a transaction.
     let compares = || unsafe {
         !catalog::members::<pg_sys::FormData_pg_amproc>(SysCacheIdentifier::AMPROCNUM, family)
@@ -58,6 +47,7 @@ pub unsafe extern "C-unwind" fn property(
     answer: *mut bool,
     _is_null: *mut bool,
 ) -> bool {
+    crate::pg::witness!();
     use pg_sys::IndexAMProperty::*;
     if column == 0 {
         return false;
@@ -82,7 +72,7 @@ pub unsafe extern "C-unwind" fn property(
 }
 
 /// Whether an operator class for `input` is one for element columns: for arrays or jsonb, without a
-/// comparison function. See `key::element_column`.
+/// comparison function. See `elements::key::element_column`.
 unsafe fn holds_elements(family: Oid, input: Oid) -> bool {
     // SAFETY: catalogue access by the caller's contract.
     unsafe {
@@ -120,6 +110,7 @@ unsafe fn number_of_keys(index: Oid) -> c_int {
 /// Checks the operator family of an operator class (`amvalidate`): what is wrong is told by INFO.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
+    crate::pg::witness!();
     // SAFETY: catalogue access inside a transaction; cached tuples are released below, or by abort.
     unsafe {
         let tuple =
@@ -130,6 +121,7 @@ pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
         let form: pg_sys::Form_pg_opclass = pg_sys::GETSTRUCT(tuple).cast();
         let mut check = Check::of_family((*form).opcfamily);
         check.elements = holds_elements((*form).opcfamily, (*form).opcintype);
+        check.documents = (*form).opcintype == pg_sys::JSONBOID;
         let class_name = text((*form).opcname.data.as_ptr());
         let input = (*form).opcintype;
         pg_sys::ReleaseSysCache(tuple);
@@ -169,6 +161,8 @@ struct Check {
     groups: BTreeMap<(u32, u32), Group>,
     /// An operator class for element columns.
     elements: bool,
+    /// Of documents, not of arrays.
+    documents: bool,
     good: bool,
 }
 
@@ -189,7 +183,14 @@ impl Check {
             let form: pg_sys::Form_pg_opfamily = pg_sys::GETSTRUCT(tuple).cast();
             let name = text((*form).opfname.data.as_ptr());
             pg_sys::ReleaseSysCache(tuple);
-            Check { family, name, groups: BTreeMap::new(), elements: false, good: true }
+            Check {
+                family,
+                name,
+                groups: BTreeMap::new(),
+                elements: false,
+                documents: false,
+                good: true,
+            }
         }
     }
 
@@ -238,7 +239,7 @@ impl Check {
                 let operator = || text(pg_sys::format_operator(form.amopopr));
                 let strategy = form.amopstrategy as u16;
                 let fits = match self.elements {
-                    true => STRATEGIES + 1..=strategy::LAST,
+                    true => strategy::range(self.documents),
                     false => 1..=STRATEGIES,
                 };
                 if fits.contains(&strategy) {
@@ -336,10 +337,9 @@ unsafe fn signature_fits(form: &pg_sys::FormData_pg_amproc) -> bool {
 
 unsafe fn text(s: *const c_char) -> String {
     // SAFETY: a nul-terminated string of the server.
-    unsafe { CStr::from_ptr(s) }.to_string_lossy().into_owned()
+    unsafe { crate::pg::text::from_pointer(s) }
 }
 
 fn inform(message: String) {
-    ErrorReport::new(PgSqlErrorCode::ERRCODE_INVALID_OBJECT_DEFINITION, message, "nitro")
-        .report(PgLogLevel::INFO);
+    Failure::new(PgSqlErrorCode::ERRCODE_INVALID_OBJECT_DEFINITION, message).inform();
 }

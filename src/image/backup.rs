@@ -22,7 +22,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,17 +31,22 @@ use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
+use super::pace::Pace;
 use super::{ImageState, slot};
-use crate::directory::{Entry, State};
-use crate::error::Failure;
-use crate::guc::{self, Mechanism};
-use crate::handle::{self, Handle};
+use crate::feed;
 use crate::key::KeyRef;
-use crate::wait::{self, Wait};
-use crate::{am, compat, feed, shmem, threads};
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::owner::AsOwner;
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
+use crate::state::directory::{Entry, State};
+use crate::state::handle::Handle;
+use crate::state::{options, shmem, threads};
 
-/// Pauses are not worth less.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// From this part of the WAL that the slot may keep on an image is written as fast as possible.
+const HURRY: f64 = 0.5;
 
 /// Leaves that are worth a thread of their own.
 const LEAVES_PER_SHARD: u32 = 256;
@@ -105,7 +110,7 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if (*(*index).rd_rel).relpersistence as u8 != pg_sys::RELPERSISTENCE_PERMANENT {
             return Some("its table is not permanent");
         }
-        if !guc::BACKUP.get() || !am::backup(index) {
+        if !guc::BACKUP.get() || !options::backup(index) {
             return Some("images are switched off");
         }
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
@@ -150,7 +155,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             heap_file: at.number,
             incarnation: handle.entry.incarnation(),
             generation: 0,
-            name: handle::name(index),
+            name: compat::name(index),
             columns: super::columns(&handle.desc),
             entries: 0,
             operations: 0,
@@ -158,7 +163,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             shards: Vec::new(),
         };
         make(handle.entry, prototype, |engine, sn, draft| {
-            write_shards(index, handle, engine, sn, draft)
+            write_shards(heap, index, handle, engine, sn, draft)
         })
     }
 }
@@ -178,7 +183,9 @@ pub unsafe fn back_up_at_exit(
     };
     make(entry, prototype, |engine, sn, draft| {
         let shards = Shards::cut(engine);
-        let job = Job { engine, sn, draft, image: &entry.image, pace: Pace::new(0, thread::sleep) };
+        let hurry = AtomicBool::new(true);
+        let pace = Pace::new(0, thread::sleep, &hurry);
+        let job = Job { engine, sn, draft, image: &entry.image, pace };
         let write = |process: &Process, i: usize| {
             job.write(process, &Memcmp, &shards.get(i), || !threads::stopped() && go_on())
         };
@@ -202,23 +209,40 @@ fn make(
     };
     let store = super::store();
     let before = operations(engine);
+    let off = guc::BREAK.get();
     // SAFETY: outside of recovery, inside a transaction; shared positions and counters are read.
+    let next_xid = || unsafe { pg_sys::ReadNextFullTransactionId().value as u32 };
+    let early = (off == Mechanism::XFirst).then(next_xid);
+    stop::at(Point::BackupClaimed);
+    // SAFETY: as above.
     unsafe {
         manifest.slot = slot::ensure();
         // 2
         manifest.lsn = pg_sys::GetXLogInsertRecPtr();
         manifest.timeline = pg_sys::GetWALInsertionTimeLine();
-        image.lsn.store(manifest.lsn, SeqCst);
-        image.xid.store(pg_sys::ReadNextFullTransactionId().value as u32, SeqCst);
+    }
+    let publish = |lsn| {
+        image.lsn.store(lsn, SeqCst);
+        stop::at(Point::BackupLsn);
+        image.xid.store(early.unwrap_or_else(next_xid), SeqCst);
+    };
+    if off != Mechanism::LateLsn {
+        publish(manifest.lsn);
     }
     manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
+    stop::at(Point::BackupXid);
     // 3
     // SAFETY: a plain global.
     let holder = unsafe { pg_sys::MyProcPid } as u64;
     let snapshot = engine
         .create_snapshot(process, holder, &mut || wait::nap(Wait::ImageWriters, 1))
         .map_err(|e| e.to_string())?;
+    let sn = snapshot.sn();
     engine.release(process, snapshot);
+    stop::at(Point::BackupTerm);
+    if off == Mechanism::LateLsn {
+        publish(manifest.lsn);
+    }
     let after = operations(engine);
     let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();
     let unchanged = newest.filter(|newest| {
@@ -230,7 +254,9 @@ fn make(
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
         feed::flushed_end();
+        stop::at(Point::RefreshFlushed);
         store.refresh(&manifest).map_err(|e| e.to_string())?;
+        stop::at(Point::RefreshCommitted);
         note(image, &manifest, after);
         return Ok(Outcome::Refreshed);
     }
@@ -238,12 +264,15 @@ fn make(
     let draft = store.begin(manifest.database, manifest.incarnation).map_err(|e| e.to_string())?;
     image.total.store(engine.stats().live, Relaxed);
     manifest.operations = before;
-    manifest.shards = write(engine, snapshot.sn, &draft)?;
+    manifest.shards = write(engine, sn, &draft)?;
     manifest.generation = draft.generation();
     manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
+    stop::at(Point::BackupWritten);
     // 5
     feed::flushed_end();
+    stop::at(Point::BackupFlushed);
     draft.commit(&manifest).map_err(|e| e.to_string())?;
+    stop::at(Point::BackupCommitted);
     note(image, &manifest, before);
     Ok(Outcome::Written)
 }
@@ -258,6 +287,7 @@ pub fn note(image: &ImageState, manifest: &Manifest, operations: u64) {
 }
 
 unsafe fn write_shards(
+    heap: Relation,
     index: Relation,
     handle: &Handle,
     engine: Index,
@@ -270,9 +300,11 @@ unsafe fn write_shards(
         true => thread::sleep,
         false => |time: Duration| wait::nap(Wait::ImageWrite, time.as_millis() as i64),
     };
-    let pace = Pace::new(guc::BACKUP_RATE.get(), pause);
+    let hurry = AtomicBool::new(false);
+    let pace = Pace::new(guc::BACKUP_RATE.get(), pause, &hurry);
     let job = Job { engine, sn, draft, image: &handle.entry.image, pace };
-    let mut waiters = Waiters::new(index, &handle.entry.image);
+    let mut waiters =
+        Waiters { index, image: &handle.entry.image, looked: Instant::now(), hurry: &hurry };
     // What the catalogue was read with.
     // SAFETY: between two accesses to the catalogue.
     unsafe { pg_sys::InvalidateCatalogSnapshot() };
@@ -289,18 +321,23 @@ unsafe fn write_shards(
             || waiters.give_way(),
         )
     } else {
-        // A comparison function is the server's: one shard after the other, by this process.
+        // A comparison function is the server's: one shard after the other, by this process, with the
+        // rights of the table's owner. An ERROR gives them back with the transaction.
         let order = KeyRef(&handle.desc);
         let go_on = || {
-            pgrx::check_for_interrupts!();
+            crate::pg::wait::interrupts();
             waiters.give_way();
             true
         };
         let mut go_on = go_on;
         let snapshot = OwnSnapshot::take();
+        // SAFETY: open relation, inside a transaction; ended at the same level.
+        let owner = unsafe { AsOwner::begin(heap) };
         let all = (0..shards.count())
             .map(|i| job.write(process, &order, &shards.get(i), &mut go_on))
             .collect();
+        // SAFETY: as above.
+        unsafe { owner.end() };
         snapshot.end();
         all
     }
@@ -329,18 +366,18 @@ impl OwnSnapshot {
     }
 }
 
-/// Somebody who waits for an exclusive lock on the index or its table does not wait for the image.
+/// Who has to be considered while an image is written: somebody who waits for an exclusive lock on the
+/// index or its table, or for the end of this transaction, does not wait for the image; and the slot does
+/// not wait for it either.
 struct Waiters<'a> {
     index: Relation,
     image: &'a ImageState,
     looked: Instant,
+    /// See [`Pace`].
+    hurry: &'a AtomicBool,
 }
 
 impl Waiters<'_> {
-    fn new(index: Relation, image: &ImageState) -> Waiters<'_> {
-        Waiters { index, image, looked: Instant::now() }
-    }
-
     fn give_way(&mut self) {
         if self.looked.elapsed() < Duration::from_millis(100) {
             return;
@@ -354,14 +391,31 @@ impl Waiters<'_> {
         if waiting {
             // The background worker tries again when the other one is done.
             self.image.wanted.store(1, Relaxed);
-            Failure::new(
+            self.give_up(
                 PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
-                // SAFETY: open relation.
-                format!("gave up the image of index \"{}\"", unsafe { handle::name(self.index) }),
-            )
-            .detail("Another session waits for a lock on the index, its table or its database.")
-            .raise();
+                "Another session waits for a lock on the index, its table or its database.",
+                "",
+            );
         }
+        // Without the WAL since its LSN an image is worth nothing after a crash.
+        let share = slot::share(self.image.lsn.load(Relaxed)).unwrap_or(0.0);
+        self.hurry.store(share > HURRY, Relaxed);
+        if share >= 1.0 {
+            self.give_up(
+                PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+                "More WAL was written since it was begun than the replication slot may keep.",
+                "Raise \"nitro.max_wal_lag\".",
+            );
+        }
+    }
+
+    fn give_up(&self, code: PgSqlErrorCode, detail: &str, hint: &str) -> ! {
+        // SAFETY: open relation.
+        let name = unsafe { compat::name(self.index) };
+        Failure::new(code, format!("gave up the image of index \"{name}\""))
+            .detail(detail)
+            .hint(hint)
+            .raise()
     }
 }
 
@@ -399,7 +453,7 @@ struct Job<'a> {
     sn: u32,
     draft: &'a Draft<'a>,
     image: &'a ImageState,
-    pace: Pace,
+    pace: Pace<'a>,
 }
 
 impl Job<'_> {
@@ -435,38 +489,5 @@ impl Job<'_> {
             taken = now;
         }
         self.draft.finish_shard(out).map_err(explain)
-    }
-}
-
-/// Keeps all threads together below a rate, by many short pauses: who needs the processor meanwhile
-/// waits for less than a frame.
-struct Pace {
-    began: Instant,
-    bytes: AtomicU64,
-    /// Bytes per second; 0 = as fast as possible.
-    rate: u64,
-    /// How to wait: a thread sleeps, a process shows what it waits for.
-    pause: fn(Duration),
-}
-
-impl Pace {
-    fn new(megabytes: i32, pause: fn(Duration)) -> Pace {
-        let rate = megabytes as u64 * 1024 * 1024;
-        Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate, pause }
-    }
-
-    /// `bytes` more, modulo 2^64, since estimates are corrected downwards.
-    fn keep(&self, bytes: u64, go_on: &mut impl FnMut() -> bool) {
-        if self.rate == 0 {
-            return;
-        }
-        let all = self.bytes.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-        let due = Duration::from_secs_f64(all as f64 / self.rate as f64);
-        while let Some(left) = due.checked_sub(self.began.elapsed())
-            && left >= SHORTEST_PAUSE
-            && go_on()
-        {
-            (self.pause)(left.min(Duration::from_millis(20)));
-        }
     }
 }

@@ -18,16 +18,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{BuildError, Builder, Chain, Index, IndexOptions, KeyOrder, Memcmp, Process};
 use nitro_image::{Damage, Manifest, RealDisk, Store};
+use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
 
 use super::slot::{self, Found};
 use super::{ImageState, UNKNOWN, backup};
 use crate::feed::{self, Feed, Gap, Touched};
-use crate::guc::{self, Mechanism};
-use crate::handle::{self, Handle, Unfinished};
 use crate::key::KeyDesc;
-use crate::wait::Wait;
-use crate::{am, attempt, compat, shmem, threads, worker};
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::Wait;
+use crate::pg::{background, compat, subtransaction};
+use crate::state::handle::{Handle, Unfinished};
+use crate::state::{options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
@@ -50,6 +54,8 @@ pub struct Loaded {
 
 /// Why an image is not loaded.
 pub enum Refusal {
+    /// Its files are not what was written.
+    Damaged(String),
     /// It is wrong, or nobody can tell that it is right; nor will anybody later.
     Unusable(String),
     /// It may be right, but could not be loaded now.
@@ -66,7 +72,8 @@ impl From<Damage> for Refusal {
     fn from(damage: Damage) -> Refusal {
         match damage {
             Damage::Io(_) => Refusal::NotNow(damage.to_string()),
-            _ => Refusal::Unusable(damage.to_string()),
+            Damage::Newer(_) => Refusal::Unusable(damage.to_string()),
+            _ => Refusal::Damaged(damage.to_string()),
         }
     }
 }
@@ -81,40 +88,58 @@ pub unsafe fn load(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-) -> Option<Loaded> {
+) -> Result<Loaded, Refusal> {
     let store = super::store();
-    let mut usable_later = false;
+    let mut refusal = Refusal::Unusable("there is none".into());
     for image in store.images(handle.entry.database(), handle.entry.incarnation()) {
         let tried = match image {
             // SAFETY: by contract.
-            Ok(manifest) => unsafe { load_one(heap, index, handle, feed, &store, manifest) },
+            Ok(manifest) => unsafe {
+                load_one(heap, index, handle, feed, manifest, &handle.entry.image)
+            },
             Err(damage) => Err(damage.into()),
         };
         let why = match tried {
-            Ok(loaded) => return Some(loaded),
+            Ok(loaded) => return Ok(loaded),
             Err(Refusal::Unusable(why)) => why,
+            Err(Refusal::Damaged(why)) => {
+                // SAFETY: open relation.
+                let name = unsafe { compat::name(index) };
+                Failure::new(
+                    PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
+                    format!("nitro index \"{name}\": its image is not used: {why}"),
+                )
+                .detail("The image is damaged. An older one is used, or the table.")
+                .hint("Somebody changed the files below pg_nitro, or the disk did.")
+                .warn();
+                continue;
+            }
             Err(Refusal::NotNow(why)) => {
-                usable_later = true;
+                refusal = Refusal::NotNow(why.clone());
                 why
             }
         };
         // SAFETY: open relation.
-        let name = unsafe { handle::name(index) };
-        pgrx::log!("nitro index \"{name}\": its image is not used: {why}");
+        let name = unsafe { compat::name(index) };
+        crate::pg::error::log!("nitro index \"{name}\": its image is not used: {why}");
     }
-    if !usable_later {
-        super::forget(handle.entry.database(), handle.entry.incarnation());
+    if let Refusal::Unusable(_) = refusal {
+        super::remove(handle.entry);
     }
-    None
+    Err(refusal)
 }
 
-unsafe fn load_one(
+/// Loads one image into an engine index that nobody knows, and says on `progress` how far it is.
+///
+/// # Safety
+/// Open relations, inside a transaction, outside of recovery.
+pub unsafe fn load_one(
     heap: Relation,
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-    store: &Store<RealDisk>,
     manifest: Manifest,
+    progress: &ImageState,
 ) -> Result<Loaded, Refusal> {
     // SAFETY: by the caller's contract.
     unsafe {
@@ -122,15 +147,20 @@ unsafe fn load_one(
             check(heap, handle, &manifest).map_err(Refusal::Unusable)?;
         }
         let read_to = feed::flushed_end();
-        let blocks = am::blocks(heap);
-        let (touched, by_pages) = match feed.read(manifest.lsn, read_to) {
-            Ok(()) => (feed.touched(&compat::locator(heap), manifest.lsn, blocks), false),
+        let blocks = compat::blocks(heap);
+        let known = feed
+            .read(manifest.lsn, read_to)
+            .and_then(|()| feed.touched(&compat::locator(heap), manifest.lsn, blocks));
+        let (touched, by_pages) = match known {
+            Ok(touched) => (touched, false),
             Err(Gap::Missing(why)) if pages_tell(&manifest) => {
-                pgrx::log!(
+                crate::pg::error::log!(
                     "nitro index \"{}\": comparing the pages of its table with its image, because the WAL cannot be used: {why}",
-                    handle::name(index),
+                    compat::name(index),
                 );
-                (feed::newer_pages(heap, manifest.lsn, blocks), true)
+                let newer = feed::newer_pages(heap, manifest.lsn, blocks)
+                    .map_err(|gap| Refusal::NotNow(gap.why().to_owned()))?;
+                (newer, true)
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
@@ -140,7 +170,9 @@ unsafe fn load_one(
                 return Err(if later { Refusal::NotNow(why) } else { Refusal::Unusable(why) });
             }
         };
-        let (index, left_out) = read_shards(index, handle, store, &manifest, &touched)?;
+        stop::at(Point::LoadWal);
+        let (index, left_out) = read_shards(index, handle, &manifest, &touched, progress)?;
+        stop::at(Point::LoadRead);
         Ok(Loaded { index, manifest, touched, read_to, by_pages, left_out })
     }
 }
@@ -168,8 +200,8 @@ unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<
         if manifest.lsn > pg_sys::GetXLogInsertRecPtr() {
             return Err("it is newer than the server's WAL".into());
         }
-        let ours = attempt::subtransaction(|| feed::in_history(manifest.timeline, manifest.lsn));
-        if !ours.map_err(|e| attempt::message(&e).to_owned())? {
+        let ours = subtransaction::run(|| feed::in_history(manifest.timeline, manifest.lsn));
+        if !ours.map_err(|e| subtransaction::message(&e))? {
             return Err(format!(
                 "it was made on timeline {}, which this server left before",
                 manifest.timeline
@@ -205,23 +237,29 @@ impl KeyOrder for AsWritten<'_> {
 unsafe fn read_shards(
     index: Relation,
     handle: &Handle,
-    store: &Store<RealDisk>,
     manifest: &Manifest,
     touched: &Touched,
+    image: &ImageState,
 ) -> Result<(Unfinished, u64), Refusal> {
     let process = shmem::process();
     // SAFETY: open relation.
-    let fillfactor = unsafe { am::fillfactor(index) };
+    let fillfactor = unsafe { options::fillfactor(index) };
     let options = IndexOptions { fillfactor, key_len_hint: 0 };
     let target = Unfinished::new(Index::create(process, &options).map_err(later)?);
-    let image = &handle.entry.image;
     image.done.store(0, Relaxed);
     image.total.store(manifest.entries, Relaxed);
     let everything = guc::BREAK.get() == Mechanism::Filter;
-    let job = Job { store, manifest, touched, image, target: target.index(), everything };
+    let job = Job {
+        store: &super::store(),
+        manifest,
+        touched,
+        image,
+        target: target.index(),
+        everything,
+    };
     let run = |read: &(dyn Fn(&Process, usize) -> Result<Shard, Refusal> + Sync)| {
         let workers = guc::BACKUP_WORKERS.get() as usize;
-        threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, worker::give_way)
+        threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, background::give_way)
     };
     let shards = if handle.desc.is_memcmp() {
         run(&|process, i| job.read(process, &Memcmp, i))
@@ -270,7 +308,7 @@ impl Job<'_> {
                 continue;
             }
             builder.push(order, key, tid).map_err(|e| match e {
-                BuildError::OutOfMemory(_) => later(e),
+                BuildError::OutOfMemory(_) | BuildError::NoMemory => later(e),
                 _ => Refusal::Unusable(format!("shard {i}: {e}")),
             })?;
         }

@@ -12,22 +12,21 @@
 //! The format of the files and what is durable when is the matter of the crate `nitro-image`.
 
 pub mod backup;
-pub mod keeper;
 pub mod load;
+mod pace;
 pub mod slot;
 pub mod sql;
-mod state;
 pub mod straddler;
 
-pub use state::{ImageState, UNKNOWN};
+pub use crate::state::image::{ImageState, UNKNOWN};
 
 use nitro_image::{Manifest, RealDisk, Store};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
-use crate::directory::{Entry, Incarnation};
-use crate::error::Failure;
 use crate::key::KeyDesc;
+use crate::pg::error::Failure;
+use crate::state::directory::{Entry, Incarnation};
 
 /// The folder of all images; every process of the server runs in the data directory.
 pub fn store() -> Store<RealDisk> {
@@ -45,7 +44,16 @@ pub fn exist(entry: &Entry) -> bool {
     !store().images(entry.database(), entry.incarnation()).is_empty()
 }
 
-/// After this no image of the index can be loaded in this server life.
+/// Removes the images of an index whose state does not let them be loaded any more: they are of no use, but
+/// keep WAL. A failure is no more than that.
+pub fn remove(entry: &Entry) {
+    if let Err(e) = store().discard(entry.database(), entry.incarnation()) {
+        crate::pg::error::log!("nitro could not remove the images of an index: {e}");
+    }
+}
+
+/// Removes the images of an index that has no place in the directory, which could say that they must not be
+/// loaded; ERROR if that fails.
 pub fn forget(database: u32, incarnation: Incarnation) {
     if let Err(e) = store().discard(database, incarnation) {
         Failure::new(

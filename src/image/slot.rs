@@ -5,25 +5,34 @@
 //! waits for the owner of a slot that it has to invalidate. It is moved by the clock, also when no
 //! image succeeds, and never keeps more than `nitro.max_wal_lag`.
 //!
-//! A slot of this name that nitro did not make is left alone: the file `pg_nitro/slot` says that it did.
+//! A slot of this name that nitro did not make is left alone. Ours says so itself: a physical slot has
+//! no plugin, and no function or protocol of the server gives one a plugin's name; ours has "nitro"
+//! there. So the mark is written, synced, restored and removed with the slot, and is not in a copy of
+//! the data directory, since base backups leave slots out.
+//!
+//! There is a slot only while a keeper lives, since nobody else moves it. It is made with the mark or
+//! not at all: until it is complete it is one that the server drops by itself. Where no keeper comes
+//! up (no place among `max_worker_processes`), the slot of an earlier start is dropped by whoever
+//! notices (`upkeep::keeper::look_for_one`).
 //!
 //! A clean shutdown removes it: everything is as it was for whoever starts the server without nitro or
 //! with `wal_level = minimal`, which refuses slots. The WAL files are still there then, since only
 //! checkpoints remove some, and the next start makes the slot again before its first one.
 
 use std::ffi::CStr;
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use pgrx::pg_sys::{self, XLogRecPtr};
 
-use crate::{attempt, compat, feed, guc, shmem};
+use crate::feed;
+use crate::pg::{compat, guc, subtransaction};
+use crate::state::shmem;
 
 /// Name of the slot.
 pub const NAME: &CStr = c"nitro";
 const FOLDER: &str = "pg_replslot/nitro";
-/// Exists as long as the slot is ours. Made before the slot, so that none of ours is without.
-const OURS: &str = "pg_nitro/slot";
+/// What stands in our slot where a logical one names its plugin.
+const MARK: &CStr = c"nitro";
 /// The server removes folders with this suffix when it starts.
 const REMOVED: &str = "pg_replslot/nitro.tmp";
 
@@ -44,12 +53,18 @@ pub enum Found {
 }
 
 fn find() -> Found {
-    // SAFETY: a lookup under the slots' own lock; slots live in shared memory that is never freed.
+    // SAFETY: a lookup under the slots' own lock.
+    unsafe { judge(pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true)) }
+}
+
+/// # Safety
+/// `slot` must be null or of the server's array, which lives in shared memory and is never freed.
+unsafe fn judge(slot: *mut pg_sys::ReplicationSlot) -> Found {
+    // SAFETY: by contract.
     unsafe {
-        let slot = pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true);
         if slot.is_null() {
             Found::None
-        } else if (*slot).data.database != pg_sys::InvalidOid || !Path::new(OURS).exists() {
+        } else if !compat::slot_has_mark(slot, MARK) {
             Found::Foreign
         } else if compat::slot_is_lost(slot) {
             Found::Lost
@@ -59,11 +74,11 @@ fn find() -> Found {
     }
 }
 
-/// Notes what the server started with; by the keeper, before anybody makes the slot.
-pub fn look_at_start() {
-    // A keeper that was started again knows nothing of the start.
+/// Notes what the server started with; by the keeper, before anybody makes the slot. False if another
+/// keeper did before, in the same life of the server: the start is long over then.
+pub fn look_at_start() -> bool {
     let found = &shmem::directory().life.slot_found;
-    let _ = found.compare_exchange(Found::Unknown as u32, find() as u32, Relaxed, Relaxed);
+    found.compare_exchange(Found::Unknown as u32, find() as u32, Relaxed, Relaxed).is_ok()
 }
 
 /// What the server started with.
@@ -86,7 +101,7 @@ fn wanted() -> bool {
     }
 }
 
-/// Makes the slot if it is wanted and not there; returns whether it keeps WAL now.
+/// Makes the slot if it is wanted, not there, and has a keeper; returns whether it keeps WAL now.
 ///
 /// # Safety
 /// Inside a transaction, outside of recovery.
@@ -100,17 +115,17 @@ pub unsafe fn ensure() -> bool {
         Found::Lost | Found::Foreign => return false,
         Found::None | Found::Unknown => (),
     }
-    if let Err(e) = std::fs::create_dir_all("pg_nitro").and_then(|()| std::fs::write(OURS, "")) {
-        pgrx::log!("nitro goes without its replication slot: {OURS}: {e}");
+    // The keeper may end between this and the next step; then it is started again.
+    if shmem::directory().life.keeper.load(Relaxed) <= 0 {
         return false;
     }
-    let made = attempt::subtransaction(|| {
-        // SAFETY: by contract; an ERROR releases the slot with the subtransaction.
+    let made = subtransaction::run(|| {
+        // SAFETY: by contract; an ERROR drops the slot when it is released.
         unsafe {
             compat::create_slot(NAME);
+            compat::mark_slot(MARK);
             pg_sys::ReplicationSlotReserveWal();
-            pg_sys::ReplicationSlotMarkDirty();
-            pg_sys::ReplicationSlotSave();
+            pg_sys::ReplicationSlotPersist();
             pg_sys::ReplicationSlotRelease();
         }
     });
@@ -120,15 +135,10 @@ pub unsafe fn ensure() -> bool {
         Err(e) => {
             // First of all: a background worker that goes on after an ERROR would keep the slot.
             release_after_error();
-            let there = find() == Found::Valid;
-            if !there {
-                // Somebody else's slot of this name would be taken for ours.
-                let _ = std::fs::remove_file(OURS);
-            }
-            if attempt::is_transient(&e) {
+            if subtransaction::is_transient(&e) {
                 e.rethrow();
             }
-            there
+            find() == Found::Valid
         }
     }
 }
@@ -160,15 +170,8 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
             return;
         }
         let newest = pg_sys::GetXLogInsertRecPtr();
-        // Nor more than the server lets a slot keep before it invalidates it.
-        let lag = match pg_sys::max_slot_wal_keep_size_mb {
-            0.. => guc::MAX_WAL_LAG.get().min(pg_sys::max_slot_wal_keep_size_mb),
-            _ => guc::MAX_WAL_LAG.get(),
-        } as u64
-            * 1024
-            * 1024;
-        let target = oldest.max(newest.saturating_sub(lag));
-        let moved = attempt::subtransaction(|| {
+        let target = oldest.max(newest.saturating_sub(longest()));
+        let moved = subtransaction::run(|| {
             compat::acquire_slot(NAME);
             let slot = pg_sys::MyReplicationSlot;
             // Also backwards: a slot that was just made holds WAL from now on, and what an image from
@@ -187,31 +190,68 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
         });
         if let Err(e) = moved {
             release_after_error();
-            pgrx::log!("nitro could not move its replication slot: {}", attempt::message(&e));
+            crate::pg::error::log!(
+                "nitro could not move its replication slot: {}",
+                subtransaction::message(&e)
+            );
         }
     }
 }
 
+/// How far the slot stays behind at most, in bytes: no more than the server lets a slot keep before it
+/// invalidates it.
+fn longest() -> u64 {
+    // SAFETY: a plain global.
+    let megabytes = match unsafe { pg_sys::max_slot_wal_keep_size_mb } {
+        server @ 0.. => guc::MAX_WAL_LAG.get().min(server),
+        _ => guc::MAX_WAL_LAG.get(),
+    };
+    megabytes as u64 * 1024 * 1024
+}
+
+/// How much of what the slot may keep an image of this LSN needs by now: at 1 its WAL goes. `None` if
+/// no slot keeps any.
+pub fn share(lsn: XLogRecPtr) -> Option<f64> {
+    // SAFETY: a shared position.
+    let newest = unsafe { pg_sys::GetXLogInsertRecPtr() };
+    (find() == Found::Valid).then(|| newest.saturating_sub(lsn) as f64 / longest().max(1) as f64)
+}
+
 unsafe fn drop_slot() {
-    let dropped = attempt::subtransaction(|| {
+    let dropped = subtransaction::run(|| {
         // SAFETY: by the caller's contract; an ERROR says that somebody uses the slot.
         unsafe { compat::drop_slot(NAME) };
     });
-    if dropped.is_ok() {
-        let _ = std::fs::remove_file(OURS);
-    }
     if let Err(e) = dropped {
         release_after_error();
-        pgrx::log!("nitro could not drop its replication slot: {}", attempt::message(&e));
+        crate::pg::error::log!(
+            "nitro could not drop its replication slot: {}",
+            subtransaction::message(&e)
+        );
+    }
+}
+
+/// Drops our slot where there is no keeper.
+///
+/// # Safety
+/// Inside a transaction, outside of recovery.
+pub unsafe fn drop_unkept() {
+    if matches!(find(), Found::Valid | Found::Lost) {
+        // SAFETY: by contract.
+        unsafe { drop_slot() };
     }
 }
 
 /// In the postmaster, when all its children are gone: removes the slot if the shutdown was clean.
 pub fn remove_at_exit() {
-    let ours = Path::new(OURS).exists();
-    if ours && compat::was_shut_down() && std::fs::rename(FOLDER, REMOVED).is_ok() {
+    // Only then can nobody have died with a lock of the slots.
+    if !compat::was_shut_down() {
+        return;
+    }
+    // SAFETY: shared memory is still there, and nobody else is.
+    let found = unsafe { judge(pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), false)) };
+    if matches!(found, Found::Valid | Found::Lost) && std::fs::rename(FOLDER, REMOVED).is_ok() {
         // What is left behind the server removes when it starts.
         let _ = std::fs::remove_dir_all(REMOVED);
-        let _ = std::fs::remove_file(OURS);
     }
 }

@@ -6,9 +6,14 @@ use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
 use super::backup::{Outcome, back_up};
-use crate::directory::State;
-use crate::error::Failure;
-use crate::{compat, handle, shmem, worker};
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::state::directory::State;
+use crate::state::open::{self, Wrong};
+use crate::state::shmem;
+
+/// What the function does, in its errors.
+const WORK: &str = "make an image of";
 
 /// Says that an image could not be made; the one before it stays valid.
 ///
@@ -19,7 +24,7 @@ pub unsafe fn warn(index: Relation, why: &str) {
         PgSqlErrorCode::ERRCODE_IO_ERROR,
         // SAFETY: by contract.
         format!("could not make an image of nitro index \"{}\": {why}", unsafe {
-            handle::name(index)
+            compat::name(index)
         }),
     )
     .detail("The image before it, if there is one, is still valid.")
@@ -30,6 +35,7 @@ pub unsafe fn warn(index: Relation, why: &str) {
 /// how many were written or found unchanged.
 #[pg_extern]
 fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
+    crate::pg::witness!();
     let mut made = 0;
     // SAFETY: a function called from SQL runs in a transaction with catalogue access.
     unsafe {
@@ -41,8 +47,12 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
             None => own_indexes(),
         };
         for relid in relids {
-            worker::with_index(relid, |heap, rel, handle| match back_up(heap, rel, handle) {
-                Ok(Outcome::NotNow(why)) if index.is_some() => refuse(rel, why),
+            open::with_index(relid, |heap, rel, handle| match back_up(heap, rel, handle) {
+                Ok(Outcome::NotNow(why)) if index.is_some() => open::refuse(
+                    WORK,
+                    relid,
+                    Wrong::Condition(format!("cannot have one now: {why}")),
+                ),
                 Ok(Outcome::NotNow(_)) => (),
                 Ok(_) => made += 1,
                 Err(why) => warn(rel, &why),
@@ -52,44 +62,34 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
     made
 }
 
-/// ERROR: there is no image to be made now.
-unsafe fn refuse(index: Relation, why: &str) -> ! {
-    Failure::new(
-        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        // SAFETY: open relation.
-        format!("cannot make an image of index \"{}\" now", unsafe { handle::name(index) }),
-    )
-    .detail(format!("The reason: {why}."))
-    .raise()
-}
-
 /// ERROR unless the index exists, is ours, ready for inserts and on a table that the user owns.
 unsafe fn check_owner(relid: pg_sys::Oid) {
     // SAFETY: catalogue access by the caller's contract.
     unsafe {
         let heap = pg_sys::IndexGetRelation(relid, true);
-        let mut known = false;
-        if heap != pg_sys::InvalidOid {
-            if !compat::owns_relation(heap, pg_sys::GetUserId()) {
-                Failure::new(
-                    PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                    "must be owner of the table of the index".to_owned(),
-                )
-                .raise();
-            }
-            worker::with_relations(relid, |_, index| {
-                known = true;
-                if !(*(*index).rd_index).indisready {
-                    refuse(index, "the index is not valid");
-                }
-            });
+        if heap == pg_sys::InvalidOid {
+            open::refuse(WORK, relid, Wrong::Kind("is not an index"));
         }
-        if !known {
+        if !compat::owns_relation(heap, pg_sys::GetUserId()) {
             Failure::new(
-                PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE,
-                format!("relation with OID {} is not a nitro index", relid.to_u32()),
+                PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "must be owner of the table of the index",
             )
             .raise();
+        }
+        if pg_sys::get_rel_relkind(relid) as u8 == pg_sys::RELKIND_PARTITIONED_INDEX {
+            let why = "is a partitioned index; make images of the indexes of its partitions";
+            open::refuse(WORK, relid, Wrong::Kind(why));
+        }
+        let mut known = false;
+        open::with_relations(relid, |_, index| {
+            known = true;
+            if !(*(*index).rd_index).indisready {
+                open::refuse(WORK, relid, Wrong::Condition("is not valid".into()));
+            }
+        });
+        if !known {
+            open::refuse(WORK, relid, Wrong::Kind("is not a nitro index"));
         }
     }
 }

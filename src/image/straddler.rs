@@ -19,8 +19,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use pgrx::pg_sys::{self, Relation, XLogRecPtr};
 
 use super::ImageState;
-use crate::compat;
-use crate::guc::{self, Mechanism};
+use crate::pg::compat;
+use crate::pg::guc::{self, Mechanism};
 
 /// The LSN that the insert of the running (sub)transaction has to compare with its page, if any.
 pub fn question(state: &ImageState) -> Option<XLogRecPtr> {

@@ -36,7 +36,7 @@ pub struct Bound {
 }
 
 /// Where the constant of a condition lies among the column's values.
-pub(super) enum Place {
+pub enum Place {
     /// At the value with this ascending segment.
     At(Vec<u8>),
     /// After that value and before the next one.
@@ -48,7 +48,7 @@ pub(super) enum Place {
 }
 
 /// The interval of ascending segments for a btree strategy (1 `<`, 2 `<=`, 3 `=`, 4 `>=`, 5 `>`).
-pub(super) fn ascending(strategy: u16, place: Place) -> (Option<(Edge, Edge)>, bool) {
+pub fn ascending(strategy: u16, place: Place) -> (Option<(Edge, Edge)>, bool) {
     use Edge::{After, Before, Open};
     let (edges, lossy) = match (strategy, place) {
         (1, Place::At(v)) => ((Open, Before(v)), false),

@@ -7,6 +7,7 @@
 //! this prefix").
 
 use super::numeric;
+use crate::pg::memory;
 use std::borrow::Cow;
 
 /// A NULL that sorts before all values.
@@ -252,11 +253,15 @@ pub fn float8_in_float4(v: f64) -> (f32, bool) {
 // Byte strings: 0x00 ends, 0x00 and 0x01 inside become 0x01 0x01 and 0x01 0x02. The terminator never
 // occurs inside, so the encoding stays prefix-free when it is inverted; ordinary text costs one byte.
 
+/// More bytes than a value takes that is neither text nor numeric.
+pub const LONGEST_FIXED: usize = 64;
+
 /// Appends a byte string.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len() + 2);
+    let escapes = bytes.iter().filter(|&&b| b <= 1).count();
+    memory::reserve(out, bytes.len() + escapes + 2);
     out.push(PLAIN);
-    if bytes.iter().all(|&b| b > 1) {
+    if escapes == 0 {
         out.extend_from_slice(bytes);
     } else {
         for &b in bytes {
@@ -275,7 +280,9 @@ pub fn get_bytes(segment: &[u8], flip: u8) -> Cow<'_, [u8]> {
     if flip == 0 && !body.contains(&1) {
         return Cow::Borrowed(body);
     }
-    let mut out = body.to_vec();
+    let mut out = Vec::new();
+    memory::reserve(&mut out, body.len());
+    out.extend_from_slice(body);
     if flip != 0 {
         invert(&mut out);
     }
@@ -328,7 +335,7 @@ fn get_len(bytes: &mut &[u8]) -> usize {
 
 /// Appends bytes as they are.
 pub fn put_raw(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.reserve(bytes.len() + 4);
+    memory::reserve(out, bytes.len() + 6);
     out.push(PLAIN);
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
@@ -346,6 +353,7 @@ pub fn get_raw(segment: &[u8]) -> &[u8] {
 
 /// Appends a payload item for the column with this zero-based number.
 pub fn put_extra(payload: &mut Vec<u8>, column: usize, bytes: &[u8]) {
+    memory::reserve(payload, bytes.len() + 6);
     payload.push(column as u8 + 1);
     put_len(payload, bytes.len());
     payload.extend_from_slice(bytes);

@@ -2,8 +2,12 @@
 
 use super::codec::{self, Codec, Layout, SENTINEL};
 use super::desc::{Column, KeyDesc};
+use crate::pg::error::Failure;
+use crate::pg::memory;
+use crate::pg::text;
 use pgrx::pg_sys::{self, Datum, Oid};
-use pgrx::varlena;
+use pgrx::{PgSqlErrorCode, varlena};
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::mem::MaybeUninit;
 
@@ -11,6 +15,18 @@ use std::mem::MaybeUninit;
 pub struct Comparator {
     function: *mut pg_sys::FmgrInfo,
     collation: Oid,
+    /// A call is under way. Functions keep the state of a call where `function` is, so one that comes back
+    /// to this index by a query of its own gets a place of its own.
+    called: Cell<bool>,
+}
+
+/// Ends a call, also when an ERROR of the function unwinds.
+struct Called<'a>(&'a Cell<bool>);
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Comparator {
@@ -23,7 +39,23 @@ impl Comparator {
         unsafe {
             let info = pg_sys::MemoryContextAllocZero(context, size_of::<pg_sys::FmgrInfo>());
             pg_sys::fmgr_info_cxt(function, info.cast(), context);
-            Comparator { function: info.cast(), collation }
+            Comparator { function: info.cast(), collation, called: Cell::new(false) }
+        }
+    }
+
+    /// The function's name and argument types.
+    fn name(&self) -> String {
+        // SAFETY: a function that is looked up; the name is nul-terminated.
+        unsafe { text::from_pointer(pg_sys::format_procedure_qualified((*self.function).fn_oid)) }
+    }
+
+    /// The function, with no state of earlier calls.
+    unsafe fn fresh(&self) -> *mut pg_sys::FmgrInfo {
+        // SAFETY: allocation in the current context, then a copy that shares nothing that changes.
+        unsafe {
+            let info = pg_sys::palloc(size_of::<pg_sys::FmgrInfo>()).cast();
+            pg_sys::fmgr_info_copy(info, self.function, pg_sys::CurrentMemoryContext);
+            info
         }
     }
 
@@ -35,8 +67,17 @@ impl Comparator {
         }
         let (mut x, mut y) = (Scratch::new(), Scratch::new());
         let (x, y) = (x.datum(layout, a), y.datum(layout, b));
-        // SAFETY: a comparison function of the values' type; the datums live across the call.
-        let r = unsafe { pg_sys::FunctionCall2Coll(self.function, self.collation, x, y) };
+        let outermost = !self.called.replace(true);
+        let _called = outermost.then(|| Called(&self.called));
+        // SAFETY: a comparison function of the values' type; the datums live across the call, and so does
+        // a description in the current context.
+        let r = unsafe {
+            let function = match outermost {
+                true => self.function,
+                false => self.fresh(),
+            };
+            pg_sys::FunctionCall2Coll(function, self.collation, x, y)
+        };
         (r.value() as i32).cmp(&0)
     }
 }
@@ -72,7 +113,7 @@ impl Scratch {
         let p: *mut u8 = if words <= SHORT {
             self.short.as_mut_ptr().cast()
         } else {
-            self.long.resize(words, 0);
+            memory::resize(&mut self.long, words, 0);
             self.long.as_mut_ptr().cast()
         };
         // SAFETY: `p` has `words` aligned words; `total` bytes of them are written below, and a
@@ -140,6 +181,20 @@ impl KeyDesc {
         // What is left: INCLUDE columns and payload, or the end of a search key. Equal values with
         // different bytes (see `closed`) are told apart by the whole keys.
         x.cmp(y).then_with(|| a.cmp(b))
+    }
+
+    /// A comparison function contradicts itself.
+    pub fn inconsistent(&self) -> ! {
+        let functions = self.columns.iter().filter_map(|column| column.comparator.as_ref());
+        let mut names: Vec<String> = functions.map(Comparator::name).collect();
+        names.sort();
+        names.dedup();
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_DATA_EXCEPTION,
+            format!("comparison function {} is not consistent", names.join(" or ")),
+        )
+        .detail("The function of an operator class must define one total order of the values.")
+        .raise()
     }
 
     /// Up to 8 bytes of the leading column, monotone in the order of whole keys.

@@ -3,10 +3,12 @@
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
 use super::compare::Comparator;
 use super::datum;
-use super::element::{self, Source};
-use pgrx::pg_sys::panic::ErrorReport;
+use crate::elements::key::{self as element, Source};
+use crate::pg::error::Failure;
+use crate::pg::memory;
+use crate::pg::text;
 use pgrx::pg_sys::{Datum, Oid};
-use pgrx::{FromDatum, PgLogLevel, PgSqlErrorCode, PgTupleDesc, pg_sys};
+use pgrx::{FromDatum, PgSqlErrorCode, PgTupleDesc, pg_sys};
 
 /// One column of an index.
 pub struct Column {
@@ -18,19 +20,19 @@ pub struct Column {
     pub typid: Oid,
     /// Collation, or `InvalidOid`.
     pub collation: Oid,
-    pub(super) codec: Codec,
+    pub codec: Codec,
     /// Orders a column that is stored raw.
-    pub(super) comparator: Option<Comparator>,
+    pub comparator: Option<Comparator>,
 }
 
 impl Column {
     /// The single byte that stands for NULL.
-    pub(super) fn null_marker(&self) -> u8 {
+    pub fn null_marker(&self) -> u8 {
         if self.nulls_first { NULL_FIRST } else { NULL_LAST }
     }
 
     /// What the column's segments are inverted with. Raw segments are never inverted.
-    pub(super) fn flip(&self) -> u8 {
+    pub fn flip(&self) -> u8 {
         if self.desc && self.comparator.is_none() { 0xFF } else { 0 }
     }
 
@@ -45,7 +47,7 @@ impl Column {
         )
     }
 
-    pub(super) fn segment_len(&self, key: &[u8]) -> usize {
+    pub fn segment_len(&self, key: &[u8]) -> usize {
         codec::segment_len(self.codec, self.flip(), key)
     }
 }
@@ -60,7 +62,7 @@ pub struct KeyDesc {
     pub element: Option<(usize, Source)>,
     /// Entries end with a zero byte, because some comparator may call different bytes equal: a search
     /// key must sort before every entry it is equal to, whatever bytes that has.
-    pub(super) closed: bool,
+    pub closed: bool,
     /// The context of the comparators' FmgrInfo; null if there are none.
     context: pg_sys::MemoryContext,
 }
@@ -216,6 +218,7 @@ impl KeyDesc {
             // SAFETY: by contract.
             unsafe { self.put(i, *values.add(i), *isnull.add(i), out, &mut payload) };
         }
+        memory::reserve(out, payload.len());
         out.extend_from_slice(&payload);
         if self.closed {
             out.push(0);
@@ -227,7 +230,7 @@ impl KeyDesc {
     /// # Safety
     /// `value` must be one of the column, unless it is NULL.
     #[inline]
-    pub(super) unsafe fn put(
+    pub unsafe fn put(
         &self,
         i: usize,
         value: Datum,
@@ -305,12 +308,11 @@ impl KeyDesc {
     }
 }
 
-pub(super) fn refuse(message: String, detail: String, hint: &'static str) -> ! {
-    ErrorReport::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message, "nitro")
-        .set_detail(detail)
-        .set_hint(hint)
-        .report(PgLogLevel::ERROR);
-    unreachable!("an ERROR does not return")
+pub fn refuse(message: String, detail: String, hint: &'static str) -> ! {
+    Failure::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message)
+        .detail(detail)
+        .hint(hint)
+        .raise()
 }
 
 /// Equal bytes and equal keys are one in every index; a nondeterministic collation breaks that.
@@ -321,11 +323,7 @@ fn check_deterministic(collation: Oid) {
             return;
         }
         let name = pg_sys::get_collation_name(collation);
-        if name.is_null() {
-            collation.to_u32().to_string()
-        } else {
-            std::ffi::CStr::from_ptr(name).to_string_lossy().into_owned()
-        }
+        if name.is_null() { collation.to_u32().to_string() } else { text::from_pointer(name) }
     };
     refuse(
         format!(
@@ -337,7 +335,7 @@ fn check_deterministic(collation: Oid) {
 }
 
 /// How values of a type with this length lie in memory.
-pub(super) fn layout(typid: Oid, length: i16, by_value: bool) -> Layout {
+pub fn layout(typid: Oid, length: i16, by_value: bool) -> Layout {
     // SAFETY: a catalogue look-up of an existing type.
     let typid = unsafe { pg_sys::getBaseType(typid) };
     match (typid, length) {
@@ -354,7 +352,7 @@ pub(super) fn layout(typid: Oid, length: i16, by_value: bool) -> Layout {
 ///
 /// # Safety
 /// Needs catalogue access.
-pub(super) unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
+pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
     // SAFETY: catalogue access by contract.
     let text = |layout| match unsafe { byte_order(collation) } {
         true => Codec::Bytes(layout),
@@ -385,7 +383,7 @@ pub(super) unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> 
 }
 
 /// Comparison functions that call two raw segments equal only if their bytes are.
-pub(super) fn collated(compare: Oid) -> bool {
+pub fn collated(compare: Oid) -> bool {
     matches!(compare.to_u32(), pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP | pg_sys::F_BPCHARCMP)
 }
 

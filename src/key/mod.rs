@@ -14,15 +14,14 @@
 //! Search keys are whole segments, optionally followed by [`SENTINEL`], "after everything that
 //! starts with this".
 
-mod bound;
-mod codec;
-mod compare;
+pub mod bound;
+pub mod codec;
+pub mod compare;
 mod datetime;
-mod datum;
-mod desc;
-mod element;
-mod json;
-mod numeric;
+pub mod datum;
+pub mod desc;
+pub mod numeric;
+pub mod sort;
 #[cfg(test)]
 mod tests;
 
@@ -30,5 +29,3 @@ pub use bound::{Edge, Interval};
 pub use codec::{EMPTY, NULL_ELEMENT, SENTINEL};
 pub use compare::KeyRef;
 pub use desc::KeyDesc;
-pub use element::{Keys, Shape, Source, element_column};
-pub use json::{containment, existence};

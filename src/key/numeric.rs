@@ -7,6 +7,7 @@
 //! different display scale have equal segments.
 
 use super::codec::Reader;
+use crate::pg::memory;
 
 const NEG_INFINITY: u8 = 0x40;
 const ZERO: u8 = 0x80;
@@ -89,6 +90,7 @@ pub fn put(out: &mut Vec<u8>, image: &[u8]) -> Option<u16> {
         out.push(ZERO);
         return (scale != 0).then_some(scale);
     }
+    memory::reserve(out, 2 * n + 8);
     let start = out.len();
     if INLINE_WEIGHTS.contains(&weight) {
         out.push((i16::from(WEIGHT_0) + weight) as u8);

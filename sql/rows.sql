@@ -1,0 +1,111 @@
+-- Row comparisons: the pages of a list. On 18 they bound a scan by all of their columns.
+\set ECHO none
+\i sql/same.inc
+\set ECHO all
+CREATE SCHEMA rows;
+SET client_min_messages = warning;
+SET search_path = rows, public;
+DO $$
+BEGIN
+    CREATE COLLATION rows.words (provider = libc, locale = 'en_US.UTF-8');
+EXCEPTION WHEN OTHERS THEN
+    CREATE COLLATION rows.words (provider = libc, locale = 'C');
+END $$;
+-- Rows that a plan reads and throws away; before 18 there is nothing to see.
+CREATE FUNCTION in_vain(query text) RETURNS bigint LANGUAGE plpgsql
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off AS $$
+DECLARE
+    line text;
+    removed bigint := 0;
+BEGIN
+    IF current_setting('server_version_num')::int < 180000 THEN RETURN 0; END IF;
+    FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) ' || query LOOP
+        removed := removed + coalesce((regexp_match(line, 'Rows Removed by [^:]*: (\d+)'))[1]::bigint, 0);
+    END LOOP;
+    RETURN removed;
+END $$;
+CREATE TABLE pages (t int, c text COLLATE "C", at timestamptz, n numeric, w text COLLATE words, id int);
+INSERT INTO pages SELECT i % 3, 'c' || i % 5, '2024-01-01'::timestamptz + i * interval '1 min', i % 7, 'w' || i % 11, i FROM generate_series(1, 9000) i;
+CREATE INDEX pages_c ON pages USING nitro (c, at);
+CREATE INDEX pages_tc ON pages USING nitro (t, c, at);
+CREATE INDEX pages_down ON pages USING nitro (n DESC, w DESC, id DESC);
+CREATE INDEX pages_w ON pages USING nitro (w, n, id);
+VACUUM ANALYZE pages;
+SELECT in_vain(q) FROM unnest(ARRAY[
+    'SELECT * FROM pages WHERE (c, at) > (''c2'', ''2024-01-06'') ORDER BY c, at LIMIT 10',
+    'SELECT * FROM pages WHERE (c, at) < (''c2'', ''2024-01-06'') ORDER BY c DESC, at DESC LIMIT 10',
+    'SELECT * FROM pages WHERE (c, at) >= (''c2'', ''2024-01-06'') AND (c, at) <= (''c2'', ''2024-01-07'') ORDER BY c, at',
+    'SELECT * FROM pages WHERE t = 1 AND (c, at) > (''c2'', ''2024-01-06'') ORDER BY c, at LIMIT 10',
+    'SELECT * FROM pages WHERE (n, w, id) < (3, ''w5'', 4000) ORDER BY n DESC, w DESC, id DESC LIMIT 10',
+    'SELECT * FROM pages WHERE (n, w, id) > (3, ''w5'', 4000) ORDER BY n, w, id LIMIT 10',
+    'SELECT * FROM pages WHERE (w, n, id) > (''w5'', 3, 4000) ORDER BY w, n, id LIMIT 10']) q;
+-- Page by page through everything.
+DO $$
+DECLARE
+    last pages;
+    page pages[];
+    seen int := 0;
+BEGIN
+    SET LOCAL enable_seqscan = off;
+    SET LOCAL enable_sort = off;
+    last := ROW(-1, '', '-infinity', 0, '', 0);
+    LOOP
+        page := ARRAY(SELECT p FROM pages p WHERE (c, at) > (last.c, last.at) ORDER BY c, at LIMIT 500);
+        EXIT WHEN page = '{}';
+        seen := seen + cardinality(page);
+        last := page[cardinality(page)];
+    END LOOP;
+    IF seen <> 9000 THEN RAISE EXCEPTION '% rows', seen; END IF;
+END $$;
+
+-- Random ones: NULLs on both sides, directions that differ, equal values with other digits, points before, lists.
+CREATE TABLE r (a int, b numeric, c text COLLATE words, d float8);
+SELECT setseed(0.75);
+INSERT INTO r SELECT nullif((random() * 6)::int, 4), (ARRAY[1, 1.0, 2, 2.00, 3, NULL])[1 + (random() * 5)::int],
+    (ARRAY['a', 'A', 'b', 'B', 'c', NULL])[1 + (random() * 5)::int], (ARRAY[0, '-0', 1.5, 'NaN', NULL]::float8[])[1 + (random() * 4)::int] FROM generate_series(1, 1200);
+CREATE FUNCTION row_comparisons(columns text, directions text, n int) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    list text[] := string_to_array(columns, ',');
+    ways text[] := string_to_array(directions, ',');
+    down text;
+    up text;
+    members text[];
+    k int;
+    q text;
+BEGIN
+    SELECT string_agg(list[i] || ' ' || ways[i], ', ') INTO up FROM generate_subscripts(list, 1) i;
+    SELECT string_agg(list[i] || CASE WHEN ways[i] ~ 'DESC' THEN ' ASC' ELSE ' DESC' END || CASE WHEN ways[i] ~ 'FIRST' THEN ' NULLS LAST' WHEN ways[i] ~ 'LAST' THEN ' NULLS FIRST' ELSE '' END, ', ')
+    INTO down FROM generate_subscripts(list, 1) i;
+    EXECUTE format('CREATE INDEX r_i ON r USING nitro (%s)', up);
+    ANALYZE r;
+    FOR i IN 1..n LOOP
+        k := 2 + (random() * (cardinality(list) - 2))::int;
+        q := '';
+        members := list;
+        IF i % 3 = 0 AND cardinality(list) > 2 THEN
+            q := format('%s %s AND ', list[1], CASE list[1] WHEN 'a' THEN 'IN (1, 3, 5)' WHEN 'b' THEN '= 2' WHEN 'c' THEN '= ''b''' ELSE '= 0' END);
+            members := list[2:];
+            k := least(k, cardinality(members));
+        END IF;
+        q := q || format('(%s) %s (%s)', array_to_string(members[1:k], ', '), (ARRAY['<', '<=', '>', '>='])[1 + i % 4],
+            (SELECT string_agg(CASE WHEN random() < 0.04 THEN 'NULL' ELSE CASE m WHEN 'a' THEN (random() * 7)::int::text WHEN 'b' THEN (ARRAY['0', '1', '2.0', '2.5', '3'])[1 + (random() * 4)::int]
+                                           WHEN 'c' THEN quote_literal((ARRAY['a', 'A', 'b', 'bb', 'C'])[1 + (random() * 4)::int]) ELSE quote_literal((ARRAY['0', '-0', '1', '1.5', 'NaN'])[1 + (random() * 4)::int]) || '::float8' END END, ', ' ORDER BY place)
+             FROM unnest(members[1:k]) WITH ORDINALITY AS u (m, place)));
+        IF i % 5 = 0 THEN
+            q := q || format(' AND (%s) >= (%s)', array_to_string(list[1:2], ', '), (SELECT string_agg(CASE m WHEN 'a' THEN '1' WHEN 'b' THEN '1.5' WHEN 'c' THEN '''a''' ELSE '0' END, ', ' ORDER BY place) FROM unnest(list[1:2]) WITH ORDINALITY AS u (m, place)));
+        END IF;
+        -- Equal values come in any order.
+        q := format('SELECT %s FROM r WHERE %s ORDER BY ', replace(replace(columns, 'b', 'trim_scale(b)'), 'd', 'd + 0'), q);
+        PERFORM same(q || CASE WHEN i % 2 = 0 THEN up ELSE down END);
+        IF i % 8 = 0 THEN PERFORM walk(q || up, 8); END IF;
+    END LOOP;
+    DROP INDEX r_i;
+    RETURN up;
+END $$;
+SELECT row_comparisons('a,b', ',', 15);
+SELECT row_comparisons('a,b,d', 'DESC,DESC,DESC', 15);
+SELECT row_comparisons('c,a', ',', 15);
+SELECT row_comparisons('a,c,b', 'DESC NULLS LAST,DESC NULLS LAST,DESC', 15);
+SELECT row_comparisons('b,a,c', 'NULLS FIRST,DESC,', 15);
+SELECT row_comparisons('d,c,a', ',NULLS FIRST,', 15);
+DROP SCHEMA rows CASCADE;

@@ -1,0 +1,395 @@
+//! Conditions on an element column, as groups of intervals of elements.
+//!
+//! A row matches when each group has at least one of the row's elements:
+//!
+//! | condition | groups |
+//! |---|---|
+//! | `c @> {a,b}` | a, b |
+//! | `c && {a,b}` | a or b |
+//! | `c <@ {a,b}` | a or b or no element; recheck |
+//! | `c = {a,b}` | a, b; recheck |
+//! | `c &> a`, range, prefix | one interval |
+//! | `c IS NULL` | the marker of NULL |
+//! | `c IS NOT NULL`, `c @> {}` | everything else |
+
+use pgrx::prelude::*;
+use pgrx::{pg_sys, pg_sys::Datum};
+
+use super::json::{containment, existence};
+use super::key::{Shape, Source};
+use crate::am::quals::{array_elements, union};
+use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
+use crate::pg::error::Failure;
+
+/// Strategy numbers of the operator classes `array_ops` and `jsonb_array_ops`, behind btree's. The last
+/// argument is of the same type, an element, an array of two elements, a range, a prefix, text or text[].
+pub mod strategy {
+    #![allow(missing_docs, reason = "named by their operators")]
+    pub const OVERLAPS: u16 = 6;
+    pub const CONTAINS: u16 = 7;
+    pub const CONTAINED: u16 = 8;
+    pub const EQUAL: u16 = 9;
+    pub const ANY_LESS: u16 = 10;
+    pub const ANY_LESS_EQUAL: u16 = 11;
+    pub const ANY_GREATER_EQUAL: u16 = 12;
+    pub const ANY_GREATER: u16 = 13;
+    pub const ANY_BETWEEN: u16 = 14;
+    pub const ANY_IN_RANGE: u16 = 15;
+    pub const ANY_PREFIX: u16 = 16;
+    pub const JSON_CONTAINS: u16 = 17;
+    pub const EXISTS: u16 = 18;
+    pub const EXISTS_ANY: u16 = 19;
+    pub const EXISTS_ALL: u16 = 20;
+    pub const LAST: u16 = EXISTS_ALL;
+
+    /// The strategies of arrays, or of documents.
+    pub fn range(documents: bool) -> std::ops::RangeInclusive<u16> {
+        if documents { JSON_CONTAINS..=LAST } else { OVERLAPS..=ANY_PREFIX }
+    }
+
+    /// Whether a condition names elements, rather than a range of them.
+    pub fn names_elements(strategy: u16) -> bool {
+        matches!(strategy, OVERLAPS..=EQUAL | JSON_CONTAINS..=EXISTS_ALL)
+    }
+
+    /// Whether a condition names elements in an array.
+    pub fn takes_array(strategy: u16) -> bool {
+        matches!(strategy, OVERLAPS..=EQUAL | EXISTS_ANY | EXISTS_ALL)
+    }
+
+    /// Whether a condition asks for all of the elements that it names.
+    pub fn asks_for_all(strategy: u16) -> bool {
+        matches!(strategy, CONTAINS | EQUAL | JSON_CONTAINS | EXISTS_ALL)
+    }
+}
+
+/// What a condition asks for. An empty group cannot be fulfilled.
+#[derive(Default)]
+pub struct Wanted {
+    /// See the module's description.
+    pub groups: Vec<Vec<Interval>>,
+    /// The server has to evaluate the condition again.
+    pub lossy: bool,
+}
+
+impl Wanted {
+    fn exactly(groups: Vec<Vec<Interval>>) -> Wanted {
+        Wanted { groups, lossy: false }
+    }
+
+    fn nothing() -> Wanted {
+        Wanted::exactly(vec![Vec::new()])
+    }
+
+    fn in_doubt(self, lossy: bool) -> Wanted {
+        Wanted { lossy: self.lossy | lossy, ..self }
+    }
+}
+
+fn point(segment: Vec<u8>) -> Interval {
+    Interval { lower: Edge::Before(segment.clone()), upper: Edge::After(segment) }
+}
+
+/// Elements between two edges, without the placeholders.
+fn elements(lower: Edge, upper: Edge) -> Vec<Interval> {
+    let upper = match upper {
+        Edge::Open => Edge::Before(vec![NULL_ELEMENT]),
+        upper => upper,
+    };
+    vec![Interval { lower, upper }]
+}
+
+/// The group that all rows fulfil whose column is not NULL.
+fn not_null(desc: &KeyDesc, column: usize) -> Vec<Interval> {
+    vec![desc.not_null(column)]
+}
+
+/// Digests a condition on the element column. May raise an ERROR.
+///
+/// # Safety
+/// `key` must be an initialised scan key for the element column of the index.
+pub unsafe fn wanted(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> Wanted {
+    let Some((column, source)) = desc.element else { return Wanted::nothing() };
+    let flags = key.sk_flags as u32;
+    if flags & pg_sys::SK_ISNULL != 0 {
+        return if flags & pg_sys::SK_SEARCHNULL != 0 {
+            Wanted::exactly(vec![vec![point(desc.null_segment(column))]])
+        } else if flags & pg_sys::SK_SEARCHNOTNULL != 0 {
+            Wanted::exactly(vec![not_null(desc, column)])
+        } else {
+            // The operators are strict.
+            Wanted::nothing()
+        };
+    }
+    // SAFETY: the argument is of the type that the strategy's operator takes.
+    unsafe {
+        if flags & pg_sys::SK_SEARCHARRAY == 0 {
+            return one(desc, column, source, key.sk_strategy, key.sk_argument);
+        }
+        // `c OP ANY (array)`: one of the alternatives. Of one with several groups, the first.
+        let mut all = Wanted { groups: vec![Vec::new()], lossy: false };
+        for argument in array_elements(key.sk_argument) {
+            let next = one(desc, column, source, key.sk_strategy, argument);
+            if next.groups.iter().any(Vec::is_empty) {
+                continue;
+            }
+            all.lossy |= next.lossy || next.groups.len() > 1;
+            all.groups[0].extend(next.groups.into_iter().next().unwrap_or_default());
+        }
+        all
+    }
+}
+
+unsafe fn one(
+    desc: &KeyDesc,
+    column: usize,
+    source: Source,
+    strategy: u16,
+    argument: Datum,
+) -> Wanted {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        match source {
+            Source::Array(shape) => array(desc, column, &shape, strategy, argument),
+            Source::Json => document(desc, column, strategy, argument),
+        }
+    }
+}
+
+unsafe fn array(
+    desc: &KeyDesc,
+    column: usize,
+    shape: &Shape,
+    strategy: u16,
+    argument: Datum,
+) -> Wanted {
+    use strategy::*;
+    // SAFETY: the argument is what the strategy says: an array of the column's element type, an
+    // element, a range of elements, or text.
+    unsafe {
+        let segment = |element| desc.element_segment(column, element);
+        match strategy {
+            OVERLAPS | CONTAINS | CONTAINED | EQUAL => {
+                let (mut points, mut nulls) = (Vec::new(), false);
+                shape.any_of(argument, |element| {
+                    match element {
+                        Some(element) => points.push(point(segment(element))),
+                        None => nulls = true,
+                    }
+                    false
+                });
+                let placeholder = |marker| point(vec![marker]);
+                match strategy {
+                    OVERLAPS => Wanted::exactly(vec![points]),
+                    CONTAINS if nulls => Wanted::nothing(),
+                    CONTAINS if points.is_empty() => Wanted::exactly(vec![not_null(desc, column)]),
+                    CONTAINS => Wanted::exactly(points.into_iter().map(|p| vec![p]).collect()),
+                    CONTAINED => {
+                        points.push(placeholder(EMPTY));
+                        Wanted::exactly(vec![points]).in_doubt(true)
+                    }
+                    _ => {
+                        points.extend(nulls.then(|| placeholder(NULL_ELEMENT)));
+                        if points.is_empty() {
+                            points.push(placeholder(EMPTY));
+                        }
+                        let groups = points.into_iter().map(|p| vec![p]).collect();
+                        Wanted::exactly(groups).in_doubt(true)
+                    }
+                }
+            }
+            ANY_PREFIX => {
+                let (lower, upper) = KeyDesc::prefix_edges(argument);
+                Wanted::exactly(vec![elements(lower, upper)])
+            }
+            ANY_IN_RANGE => in_range(desc, column, shape, argument),
+            // Strings of a linguistic collation are not kept in its order.
+            _ if !shape.ordered => {
+                Wanted::exactly(vec![elements(Edge::Open, Edge::Open)]).in_doubt(true)
+            }
+            ANY_BETWEEN => {
+                let (low, high) = bounds(shape, argument);
+                let lower = low.map_or(Edge::Open, |low| Edge::Before(segment(low)));
+                let upper = high.map_or(Edge::Open, |high| Edge::After(segment(high)));
+                Wanted::exactly(vec![elements(lower, upper)])
+            }
+            ANY_LESS => comparison(Edge::Open, Edge::Before(segment(argument))),
+            ANY_LESS_EQUAL => comparison(Edge::Open, Edge::After(segment(argument))),
+            ANY_GREATER_EQUAL => comparison(Edge::Before(segment(argument)), Edge::Open),
+            ANY_GREATER => comparison(Edge::After(segment(argument)), Edge::Open),
+            other => unknown_strategy(column, other),
+        }
+    }
+}
+
+fn comparison(lower: Edge, upper: Edge) -> Wanted {
+    Wanted::exactly(vec![elements(lower, upper)])
+}
+
+/// The two elements of the argument of `&<>`, NULL for no bound. They live in the argument.
+///
+/// # Safety
+/// `argument` must be an array with elements of this shape; what it returns may point into a detoasted
+/// copy that stays in the current memory context.
+pub unsafe fn bounds(shape: &Shape, argument: Datum) -> (Option<Datum>, Option<Datum>) {
+    let mut found = Vec::with_capacity(2);
+    // SAFETY: by contract.
+    unsafe {
+        let flat = pg_sys::pg_detoast_datum(argument.cast_mut_ptr());
+        shape.any(flat.cast(), |element| {
+            found.push(element);
+            found.len() > 2
+        });
+    }
+    match found[..] {
+        [low, high] => (low, high),
+        _ => Failure::new(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            "the bounds of operator &<> must be an array of two elements",
+        )
+        .hint("Write ARRAY[low, high], with NULL for a bound that is open.")
+        .raise(),
+    }
+}
+
+unsafe fn in_range(desc: &KeyDesc, column: usize, shape: &Shape, argument: Datum) -> Wanted {
+    // SAFETY: a range by the caller's contract.
+    let range = unsafe { Range::of(argument) };
+    let collation = desc.columns[column].collation;
+    if range.empty {
+        return Wanted::nothing();
+    }
+    if !shape.ordered || !range.is_ordered_like(shape, collation) {
+        return Wanted::exactly(vec![elements(Edge::Open, Edge::Open)]).in_doubt(true);
+    }
+    // SAFETY: bounds of a range are of the element type.
+    let segment = |bound: &pg_sys::RangeBound| unsafe { desc.element_segment(column, bound.val) };
+    let lower = match &range.lower {
+        bound if bound.infinite => Edge::Open,
+        bound if bound.inclusive => Edge::Before(segment(bound)),
+        bound => Edge::After(segment(bound)),
+    };
+    let upper = match &range.upper {
+        bound if bound.infinite => Edge::Open,
+        bound if bound.inclusive => Edge::After(segment(bound)),
+        bound => Edge::Before(segment(bound)),
+    };
+    comparison(lower, upper)
+}
+
+/// A range, taken apart.
+pub struct Range {
+    /// Its type's cached properties.
+    pub cache: *mut pg_sys::TypeCacheEntry,
+    /// Lower bound, unless it is empty.
+    pub lower: pg_sys::RangeBound,
+    /// Upper bound, unless it is empty.
+    pub upper: pg_sys::RangeBound,
+    /// Nothing is in it.
+    pub empty: bool,
+}
+
+impl Range {
+    /// # Safety
+    /// `range` must be a range; what the bounds point to stays in the current memory context.
+    pub unsafe fn of(range: Datum) -> Range {
+        // SAFETY: by contract; entries of the type cache are never freed.
+        unsafe {
+            let range: *const pg_sys::RangeType =
+                pg_sys::pg_detoast_datum(range.cast_mut_ptr()).cast();
+            let cache =
+                pg_sys::lookup_type_cache((*range).rangetypid, pg_sys::TYPECACHE_RANGE_INFO as i32);
+            let mut parts = Range {
+                cache,
+                lower: pg_sys::RangeBound::default(),
+                upper: pg_sys::RangeBound::default(),
+                empty: false,
+            };
+            let Range { lower, upper, empty, .. } = &mut parts;
+            pg_sys::range_deserialize(cache, range, lower, upper, empty);
+            parts
+        }
+    }
+
+    /// Whether the range has the order of the index.
+    fn is_ordered_like(&self, shape: &Shape, collation: pg_sys::Oid) -> bool {
+        // SAFETY: an entry of the type cache with the properties of a range.
+        unsafe {
+            (*self.cache).rng_cmp_proc_finfo.fn_oid == shape.compare
+                && (*self.cache).rng_collation == collation
+        }
+    }
+}
+
+unsafe fn document(desc: &KeyDesc, column: usize, strategy: u16, argument: Datum) -> Wanted {
+    use strategy::*;
+    let group = |entries: Vec<Vec<u8>>| {
+        entries.iter().map(|entry| point(KeyDesc::json_segment(entry))).collect::<Vec<_>>()
+    };
+    // SAFETY: the argument is a jsonb, a text or an array of texts, as the strategy says.
+    unsafe {
+        match strategy {
+            JSON_CONTAINS => {
+                let wanted = containment(argument);
+                let mut groups: Vec<_> = wanted.groups.into_iter().map(group).collect();
+                if groups.is_empty() {
+                    groups.push(not_null(desc, column));
+                }
+                Wanted { groups, lossy: wanted.recheck }
+            }
+            EXISTS => {
+                let (entries, lossy) = existence(argument);
+                Wanted { groups: vec![group(entries)], lossy }
+            }
+            EXISTS_ANY | EXISTS_ALL => {
+                let mut wanted = Wanted::default();
+                for text in array_elements(argument) {
+                    let (entries, lossy) = existence(text);
+                    wanted.groups.push(group(entries));
+                    wanted.lossy |= lossy;
+                }
+                if strategy == EXISTS_ANY {
+                    wanted.groups = vec![wanted.groups.concat()];
+                } else if wanted.groups.is_empty() {
+                    wanted.groups.push(not_null(desc, column));
+                }
+                wanted
+            }
+            other => unknown_strategy(column, other),
+        }
+    }
+}
+
+/// An operator was added to the family of an index that knows nothing of it.
+pub fn unknown_strategy(column: usize, strategy: u16) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+        format!("operator class of index column {} cannot be used", column + 1),
+    )
+    .detail(format!("It has an operator with strategy number {strategy}, which has another meaning for elements of this type."))
+    .hint("The operator classes array_ops and jsonb_array_ops show which operators there are.")
+    .raise()
+}
+
+/// Sorts the intervals of each group, and drops groups that others imply.
+pub fn simplify(desc: &KeyDesc, groups: &mut Vec<Vec<Interval>>) {
+    let Some((column, _)) = desc.element else { return };
+    for group in groups.iter_mut().filter(|group| group.len() > 1) {
+        *group = union(desc, column, std::mem::take(group));
+    }
+    if groups.len() < 2 {
+        return;
+    }
+    let mut seen: Vec<Vec<Interval>> = Vec::with_capacity(groups.len());
+    for group in groups.drain(..) {
+        if !seen.contains(&group) {
+            seen.push(group);
+        }
+    }
+    // Whoever has an element is not NULL.
+    let (all, null) = (not_null(desc, column), vec![point(desc.null_segment(column))]);
+    if !seen.contains(&null) && seen.iter().any(|group| *group != all) {
+        seen.retain(|group| *group != all);
+    }
+    *groups = seen;
+}

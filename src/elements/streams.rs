@@ -1,0 +1,247 @@
+//! Rows of an index with an element column: they have many entries, and conditions that several
+//! entries of a row fulfil together.
+//!
+//! Each group of elements (see `elements`) is a stream of entries. With one group its TIDs are the
+//! answer. Of several groups a row must be in all: the streams are read in turn until the shortest
+//! ends, which costs about the rarest condition times their number. Its rows are the candidates; each
+//! further stream is read on as long as that is cheaper than to look the candidates up one by one.
+//!
+//! A row whose entries are being published may be found by some of them and not by others. It belongs
+//! to a statement that has not ended, and no MVCC snapshot sees it. A constraint check, which reads
+//! with a dirty snapshot, begins after its own row's last entry is there: of two writers, one sees all
+//! entries of the other.
+
+use nitro_engine::{Cursor, Index, Process, Tid};
+
+use pgrx::pg_sys;
+
+use crate::am::quals::{Plan, Range};
+use crate::key::KeyDesc;
+use crate::pg::compat;
+use crate::pg::memory;
+use crate::state::handle::with_order;
+
+/// Entries that can be read in the time of one look-up.
+const PROBE: usize = 16;
+/// Combinations of values up to which candidates are looked up.
+const PROBED_KEYS: usize = 4;
+
+/// What all streams of a scan read from.
+#[derive(Clone, Copy)]
+pub struct Reader<'a> {
+    pub desc: &'a KeyDesc,
+    pub process: &'a Process,
+    pub engine: Index,
+    /// The scan's term.
+    pub sn: u32,
+}
+
+/// The entries of one group, in index order.
+struct Stream {
+    plan: Plan,
+    at: Vec<usize>,
+    range: Range,
+    cursor: Cursor,
+    /// Where the last entry that failed a filter says to go on.
+    target: Option<Vec<u8>>,
+    /// What was read and not taken yet.
+    tids: Vec<Tid>,
+}
+
+impl Stream {
+    /// The streams of a plan, at least one.
+    fn all(reader: &Reader, plan: &mut Plan) -> Vec<Stream> {
+        let parts = plan.by_group(reader.desc).into_iter();
+        parts.map(|part| Stream::new(reader, part)).collect()
+    }
+
+    fn new(reader: &Reader, plan: Plan) -> Stream {
+        let mut stream = Stream {
+            at: Vec::new(),
+            range: Range::default(),
+            cursor: Cursor::new(plan.has_filters()),
+            target: None,
+            tids: Vec::new(),
+            plan,
+        };
+        stream.plan.first(&mut stream.at, true);
+        stream.open(reader);
+        stream
+    }
+
+    fn open(&mut self, reader: &Reader) {
+        self.plan.range(&self.at, &mut self.range);
+        self.cursor.set_range(&self.range.lower, self.range.upper(), reader.sn);
+        self.target = None;
+    }
+
+    /// Reads some more entries; false at the end.
+    fn more(&mut self, reader: &Reader) -> bool {
+        loop {
+            crate::pg::wait::interrupts();
+            memory::check();
+            if let Some(target) = self.target.take() {
+                self.cursor.jump(&target);
+            }
+            let n = with_order!(reader.desc, order =>
+                self.cursor.next(reader.process, reader.engine, order));
+            if n == 0 {
+                let beyond = self.cursor.beyond();
+                if !self.plan.advance(reader.desc, &mut self.at, beyond, true) {
+                    return false;
+                }
+                self.open(reader);
+                continue;
+            }
+            memory::reserve(&mut self.tids, n);
+            if !self.plan.has_filters() {
+                self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
+                return true;
+            }
+            let mut target = Vec::new();
+            let mut passed = true;
+            for i in 0..n {
+                passed = self.plan.filter(reader.desc, self.cursor.key(i), true, &mut target);
+                if passed {
+                    self.tids.push(self.cursor.tid(i));
+                }
+            }
+            self.target = (!passed).then_some(target);
+            return true;
+        }
+    }
+
+    /// Reads to the end. The same TID may come more than once.
+    fn drain(&mut self, reader: &Reader, mut f: impl FnMut(&[Tid])) {
+        loop {
+            f(&self.tids);
+            self.tids.clear();
+            if !self.more(reader) {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the candidates that are in this stream.
+    fn retain(mut self, reader: &Reader, candidates: &mut Vec<Tid>) {
+        let mut found = Vec::new();
+        memory::resize(&mut found, candidates.len(), false);
+        let keys = match reader.desc.is_memcmp() {
+            true => self.plan.keys(reader.desc, PROBED_KEYS),
+            false => None,
+        };
+        let enough = keys.as_ref().map_or(usize::MAX, |keys| candidates.len() * keys.len() * PROBE);
+        let (mut read, mut ended) = (0, false);
+        while !ended && read < enough {
+            for tid in &self.tids {
+                if let Ok(i) = candidates.binary_search(tid) {
+                    found[i] = true;
+                }
+            }
+            read += self.tids.len();
+            self.tids.clear();
+            ended = !self.more(reader);
+        }
+        let keys = keys.filter(|_| !ended).unwrap_or_default();
+        let mut i = 0;
+        candidates.retain(|tid| {
+            if i % 1024 == 0 {
+                crate::pg::wait::interrupts();
+            }
+            i += 1;
+            found[i - 1]
+                || keys.iter().any(|key| {
+                    reader.engine.contains(reader.process, &nitro_engine::Memcmp, key, *tid)
+                })
+        });
+    }
+}
+
+/// The TIDs that are in all streams, sorted. The streams come back if more than `limit` TIDs would have
+/// to be held.
+fn intersection(
+    reader: &Reader,
+    mut streams: Vec<Stream>,
+    limit: usize,
+) -> Result<Vec<Tid>, Vec<Stream>> {
+    let rarest = 'rarest: loop {
+        for (i, stream) in streams.iter_mut().enumerate() {
+            if !stream.more(reader) {
+                break 'rarest i;
+            }
+        }
+        if streams.iter().map(|stream| stream.tids.len()).sum::<usize>() > limit {
+            return Err(streams);
+        }
+    };
+    let mut candidates = streams.swap_remove(rarest).tids;
+    candidates.sort_unstable();
+    candidates.dedup();
+    for stream in streams {
+        stream.retain(reader, &mut candidates);
+    }
+    Ok(candidates)
+}
+
+/// The rows of a plan, each once. Takes the plan's groups.
+pub fn rows(reader: &Reader, plan: &mut Plan) -> Vec<Tid> {
+    let mut streams = Stream::all(reader, plan);
+    let [only] = &mut streams[..] else {
+        return intersection(reader, streams, usize::MAX).unwrap_or_default();
+    };
+    let mut rows = Vec::new();
+    only.drain(reader, |tids| {
+        memory::reserve(&mut rows, tids.len());
+        rows.extend_from_slice(tids);
+    });
+    rows.sort_unstable();
+    rows.dedup();
+    rows
+}
+
+/// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added. Takes the
+/// plan's groups.
+///
+/// # Safety
+/// `bitmap` must be a live bitmap.
+pub unsafe fn fill(reader: &Reader, plan: &mut Plan, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+    let lossy = plan.lossy;
+    let mut total = 0;
+    let mut buffer = Vec::new();
+    // SAFETY: by contract; bitmaps of our own are freed, by abort if an ERROR comes.
+    unsafe {
+        let mut add = |to, tids: &[Tid]| {
+            buffer.clear();
+            memory::reserve(&mut buffer, tids.len());
+            buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
+            pg_sys::tbm_add_tuples(to, buffer.as_mut_ptr(), buffer.len() as i32, lossy);
+            total += tids.len() as i64;
+        };
+        let mut streams = Stream::all(reader, plan);
+        if let [only] = &mut streams[..] {
+            only.drain(reader, |tids| add(bitmap, tids));
+            return total;
+        }
+        let bytes = pg_sys::work_mem as usize * 1024;
+        match intersection(reader, streams, bytes / size_of::<Tid>()) {
+            Ok(rows) => rows.chunks(1 << 16).for_each(|tids| add(bitmap, tids)),
+            Err(streams) => {
+                // Too many to hold: bitmaps become coarse instead of large.
+                let mut common: *mut pg_sys::TIDBitmap = std::ptr::null_mut();
+                for mut stream in streams {
+                    let one = compat::tbm_create(bytes);
+                    stream.drain(reader, |tids| add(one, tids));
+                    if common.is_null() {
+                        common = one;
+                    } else {
+                        pg_sys::tbm_intersect(common, one);
+                        pg_sys::tbm_free(one);
+                    }
+                }
+                pg_sys::tbm_union(bitmap, common);
+                pg_sys::tbm_free(common);
+            }
+        }
+    }
+    total
+}

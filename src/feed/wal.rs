@@ -1,0 +1,175 @@
+//! Reading and flushing this server's own WAL, and where of it is what.
+
+use std::ffi::{c_char, c_int};
+
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::pg_sys::{self, XLogReaderState, XLogRecPtr};
+
+use super::Gap;
+use crate::pg::guc::{self, Mechanism};
+
+/// A reader of this server's own WAL.
+pub struct Reader {
+    state: *mut XLogReaderState,
+    end: *mut pg_sys::ReadLocalXLogPageNoWaitPrivate,
+}
+
+// The bindings have only guarded wrappers of these, which are not C functions.
+unsafe extern "C-unwind" {
+    fn read_local_xlog_page_no_wait(
+        state: *mut XLogReaderState,
+        page: XLogRecPtr,
+        length: c_int,
+        target: XLogRecPtr,
+        buffer: *mut c_char,
+    ) -> c_int;
+    fn wal_segment_open(
+        state: *mut XLogReaderState,
+        segment: pg_sys::XLogSegNo,
+        timeline: *mut pg_sys::TimeLineID,
+    );
+    fn wal_segment_close(state: *mut XLogReaderState);
+}
+
+impl Reader {
+    /// A reader that begins at a record, or at an insert position.
+    ///
+    /// # Safety
+    /// Inside a transaction, outside of recovery.
+    pub unsafe fn new(begin: XLogRecPtr) -> Result<Reader, Gap> {
+        // SAFETY: the routine is copied by the server; the private data lives until `free`, in the
+        // memory context of the caller.
+        unsafe {
+            let end: *mut pg_sys::ReadLocalXLogPageNoWaitPrivate =
+                pg_sys::palloc0(size_of::<pg_sys::ReadLocalXLogPageNoWaitPrivate>()).cast();
+            let mut routine = pg_sys::XLogReaderRoutine {
+                page_read: Some(read_local_xlog_page_no_wait),
+                segment_open: Some(wal_segment_open),
+                segment_close: Some(wal_segment_close),
+            };
+            let state = pg_sys::XLogReaderAllocate(
+                pg_sys::wal_segment_size,
+                std::ptr::null(),
+                &mut routine,
+                end.cast(),
+            );
+            if state.is_null() {
+                return Err(Gap::Missing("out of memory".into()));
+            }
+            pg_sys::XLogBeginRead(state, begin);
+            Ok(Reader { state, end })
+        }
+    }
+
+    /// The next record that begins before `to`, decoded; `None` at the end.
+    ///
+    /// # Safety
+    /// As `new`; what is read is gone with the next call. `to` must be an insert position before which
+    /// everything is flushed.
+    pub unsafe fn next(&mut self, to: XLogRecPtr) -> Result<Option<*mut XLogReaderState>, Gap> {
+        // SAFETY: made in `new`; the page callbacks may raise an ERROR.
+        unsafe {
+            if (*self.state).EndRecPtr >= before_header(to) {
+                return Ok(None);
+            }
+            let mut error: *mut c_char = std::ptr::null_mut();
+            let record = pg_sys::XLogReadRecord(self.state, &mut error);
+            if !record.is_null() {
+                return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
+            }
+            if (*self.end).end_of_wal {
+                // Everything before `to` is flushed, so its end cannot come first.
+                return match guc::BREAK.get() {
+                    Mechanism::Flush => Ok(None),
+                    _ => Err(Gap::Unreadable("the WAL ends before what is on record".into())),
+                };
+            }
+            let why = if error.is_null() {
+                "the WAL cannot be read".into()
+            } else {
+                crate::pg::text::from_pointer(error)
+            };
+            Err(Gap::Missing(why))
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, used no more. Closes the segment that is open.
+        unsafe {
+            pg_sys::XLogReaderFree(self.state);
+            pg_sys::pfree(self.end.cast());
+        }
+    }
+}
+
+/// The end of the WAL that has been inserted; everything before it is flushed on return.
+pub fn flushed_end() -> XLogRecPtr {
+    // SAFETY: reads a shared position; flushing what has been inserted is always allowed outside of
+    // recovery.
+    unsafe {
+        let end = pg_sys::GetXLogInsertRecPtr();
+        if guc::BREAK.get() != Mechanism::Flush {
+            flush(end);
+        }
+        end
+    }
+}
+
+/// Flushes the WAL before `end`, an insert position.
+///
+/// # Safety
+/// Outside of recovery.
+unsafe fn flush(end: XLogRecPtr) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::XLogFlush(before_header(end)) };
+}
+
+/// Where the last record before an insert position ends. At the beginning of a page the position is
+/// behind a header that is not written yet: to flush it is an ERROR, and no record ends there.
+fn before_header(end: XLogRecPtr) -> XLogRecPtr {
+    let page = u64::from(pg_sys::XLOG_BLCKSZ);
+    // SAFETY: a constant of the data directory.
+    let header = if end % (unsafe { pg_sys::wal_segment_size } as u64) < page {
+        size_of::<pg_sys::XLogLongPageHeaderData>()
+    } else {
+        size_of::<pg_sys::XLogPageHeaderData>()
+    } as u64;
+    if end % page == header { end - header } else { end }
+}
+
+/// Whether the server has the file of the WAL at `lsn`.
+pub fn segment_exists(timeline: u32, lsn: XLogRecPtr) -> bool {
+    // SAFETY: a constant of the data directory.
+    let size = unsafe { pg_sys::wal_segment_size } as u64;
+    let (segment, per_file_id) = (lsn / size, (1 << 32) / size);
+    let (id, number) = (segment / per_file_id, segment % per_file_id);
+    std::path::Path::new(&format!("pg_wal/{timeline:08X}{id:08X}{number:08X}")).exists()
+}
+
+/// Whether WAL of a timeline up to `lsn` is part of this server's history.
+pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
+    unsafe extern "C-unwind" {
+        fn readTimeLineHistory(timeline: pg_sys::TimeLineID) -> *mut pg_sys::List;
+        fn tliInHistory(timeline: pg_sys::TimeLineID, history: *mut pg_sys::List) -> bool;
+        fn tliSwitchPoint(
+            timeline: pg_sys::TimeLineID,
+            history: *mut pg_sys::List,
+            next: *mut pg_sys::TimeLineID,
+        ) -> XLogRecPtr;
+    }
+    // SAFETY: same signatures in 15-18; the boundary turns an ERROR (a history file that cannot be
+    // read) into a panic.
+    unsafe {
+        let now = pg_sys::GetWALInsertionTimeLine();
+        if timeline == now {
+            return true;
+        }
+        pg_guard_ffi_boundary(|| {
+            let history = readTimeLineHistory(now);
+            tliInHistory(timeline, history)
+                && lsn <= tliSwitchPoint(timeline, history, std::ptr::null_mut())
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! Looking inside: views, and the comparison of an index with its table.
+
+mod verify;
+mod verify_images;
+mod views;

@@ -1,0 +1,313 @@
+//! External sort of (key, TID) entries for CREATE INDEX.
+//!
+//! Entries are collected in one arena with an array of (8-byte abbreviation, offset). When the arena
+//! outgrows its budget (`maintenance_work_mem`) it is sorted and written as a run to a temporary file
+//! (`BufFile`, which transaction abort removes); at the end the runs are merged. Sorting on the
+//! abbreviation first keeps nearly all comparisons inside the array.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use super::desc::KeyDesc;
+use crate::pg::memory;
+use nitro_engine::{KeyOrder, Tid};
+use pgrx::prelude::*;
+
+/// Bytes of an entry's header in the arena and in a run: u16 key length, u48 TID.
+const HEADER: usize = 8;
+
+/// The least memory to sort in.
+const MIN_BUDGET: usize = 1 << 20;
+
+/// How many entries ahead of its use an entry is fetched.
+const AHEAD: usize = 16;
+
+/// Whether a sort of the standard library finds no contradiction in the order that it is given: it
+/// panics then. Whatever else unwinds, an ERROR of a comparison function for one, goes on.
+pub fn has_order(sort: impl FnOnce()) -> bool {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(sort)) else { return true };
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    if text.is_some_and(|text| text.contains("total order")) {
+        return false;
+    }
+    resume_unwind(payload)
+}
+
+/// One entry in the arena.
+#[derive(Clone, Copy)]
+struct Item {
+    abbrev: u64,
+    at: usize,
+}
+
+/// Collects entries and gives them back in order.
+pub struct Sorter<'o, O: KeyOrder> {
+    desc: &'o KeyDesc,
+    order: &'o O,
+    budget: usize,
+    arena: Vec<u8>,
+    items: Vec<Item>,
+    runs: Vec<Run>,
+    entries: u64,
+    key_bytes: u64,
+}
+
+struct Run {
+    file: *mut pg_sys::BufFile,
+}
+
+fn header(length: usize, tid: Tid) -> [u8; HEADER] {
+    ((length as u64) << 48 | tid).to_le_bytes()
+}
+
+fn parse(bytes: &[u8]) -> (usize, Tid) {
+    let word = u64::from_le_bytes(bytes[..HEADER].try_into().expect("eight bytes"));
+    ((word >> 48) as usize, word & 0xffff_ffff_ffff)
+}
+
+/// Asks for the line of memory at the beginning of `bytes`.
+fn prefetch(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch does not fault, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
+fn abbreviate<O: KeyOrder>(order: &O, key: &[u8]) -> u64 {
+    if !O::MEMCMP {
+        return order.abbrev(key);
+    }
+    let mut head = [0u8; 8];
+    let n = key.len().min(8);
+    head[..n].copy_from_slice(&key[..n]);
+    u64::from_be_bytes(head)
+}
+
+fn compare<O: KeyOrder>(order: &O, a: (&[u8], Tid), b: (&[u8], Tid)) -> Ordering {
+    let keys = if O::MEMCMP { a.0.cmp(b.0) } else { order.compare(a.0, b.0) };
+    keys.then(a.1.cmp(&b.1))
+}
+
+impl<'o, O: KeyOrder> Sorter<'o, O> {
+    /// A sorter that uses about `budget` bytes of memory; with `usize::MAX` it never writes to disk. `order`
+    /// must be that of `desc`.
+    pub fn new(desc: &'o KeyDesc, order: &'o O, budget: usize) -> Self {
+        Sorter {
+            desc,
+            order,
+            budget: budget.max(MIN_BUDGET),
+            arena: Vec::new(),
+            items: Vec::new(),
+            runs: Vec::new(),
+            entries: 0,
+            key_bytes: 0,
+        }
+    }
+
+    /// Adds an entry. Keys are at most 64 kB. May raise an ERROR (temporary file, comparator).
+    pub fn push(&mut self, key: &[u8], tid: Tid) {
+        let abbrev = abbreviate(self.order, key);
+        self.make_room(HEADER + key.len());
+        self.items.push(Item { abbrev, at: self.arena.len() });
+        self.arena.extend_from_slice(&header(key.len(), tid));
+        self.arena.extend_from_slice(key);
+        self.entries += 1;
+        self.key_bytes += key.len() as u64;
+        if self.memory() > self.budget {
+            self.spill();
+        }
+    }
+
+    /// Room for one more entry. Where the system gives less than the budget allows, the runs are
+    /// shorter, unless that would be so short that there were no end of them.
+    fn make_room(&mut self, bytes: usize) {
+        let Sorter { arena, items, .. } = self;
+        if items.try_reserve(1).is_ok() && arena.try_reserve(bytes).is_ok() {
+            return memory::check();
+        }
+        if self.budget == usize::MAX || self.memory() < MIN_BUDGET {
+            memory::out_of_memory(self.memory() + bytes);
+        }
+        self.spill();
+        memory::reserve(&mut self.items, 1);
+        memory::reserve(&mut self.arena, bytes);
+    }
+
+    /// Bytes in use.
+    pub fn memory(&self) -> usize {
+        self.arena.len() + self.items.len() * size_of::<Item>()
+    }
+
+    /// What has been pushed so far, for [`Sorter::rollback`].
+    pub fn mark(&self) -> (usize, usize) {
+        (self.arena.len(), self.items.len())
+    }
+
+    /// Forgets what was pushed after `mark`; nothing may have been spilled meanwhile.
+    pub fn rollback(&mut self, mark: (usize, usize)) {
+        self.arena.truncate(mark.0);
+        self.items.truncate(mark.1);
+    }
+
+    /// Average key length so far, in bytes; 0 when empty.
+    pub fn average_key_length(&self) -> u32 {
+        self.key_bytes.checked_div(self.entries).unwrap_or(0) as u32
+    }
+
+    fn entry<'a>(arena: &'a [u8], item: &Item) -> (&'a [u8], Tid) {
+        let (length, tid) = parse(&arena[item.at..]);
+        (&arena[item.at + HEADER..item.at + HEADER + length], tid)
+    }
+
+    fn sort(&mut self) {
+        let (arena, order, items) = (&self.arena, self.order, &mut self.items);
+        let sort = || {
+            items.sort_unstable_by(|a, b| {
+                a.abbrev
+                    .cmp(&b.abbrev)
+                    .then_with(|| compare(order, Self::entry(arena, a), Self::entry(arena, b)))
+            });
+        };
+        if !has_order(sort) {
+            self.desc.inconsistent();
+        }
+    }
+
+    /// The items in order. Where their entries are has nothing to do with that order: each would be a
+    /// wait for memory if it were not asked for some entries ahead.
+    fn sorted(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().enumerate().map(|(i, item)| {
+            if let Some(coming) = self.items.get(i + AHEAD) {
+                prefetch(&self.arena[coming.at..]);
+            }
+            item
+        })
+    }
+
+    fn spill(&mut self) {
+        self.sort();
+        // SAFETY: an ordinary temporary file, closed by `Run`'s drop or by abort.
+        let file = unsafe { pg_sys::BufFileCreateTemp(false) };
+        let run = Run { file };
+        for item in self.sorted() {
+            crate::pg::wait::interrupts();
+            let (key, _) = Self::entry(&self.arena, item);
+            run.write(&self.arena[item.at..item.at + HEADER + key.len()]);
+        }
+        self.runs.push(run);
+        self.items.clear();
+        self.arena.clear();
+    }
+
+    /// Gives every entry to `sink` in ascending (key, TID) order.
+    pub fn drain(mut self, mut sink: impl FnMut(&[u8], Tid)) {
+        if self.runs.is_empty() {
+            self.sort();
+            for item in self.sorted() {
+                let (key, tid) = Self::entry(&self.arena, item);
+                sink(key, tid);
+            }
+            return;
+        }
+        self.spill();
+        self.arena = Vec::new();
+        self.items = Vec::new();
+        self.merge(&mut sink);
+    }
+
+    fn merge(&self, sink: &mut dyn FnMut(&[u8], Tid)) {
+        let mut heads = Vec::new();
+        memory::reserve(&mut heads, self.runs.len());
+        let mut heads = BinaryHeap::from(heads);
+        for (i, run) in self.runs.iter().enumerate() {
+            run.rewind();
+            heads.extend(Head::read(self.order, run, i, Vec::new()));
+        }
+        while let Some(head) = heads.pop() {
+            sink(&head.key, head.tid);
+            let run = head.run;
+            heads.extend(Head::read(self.order, &self.runs[run], run, head.key));
+        }
+    }
+}
+
+/// The next entry of a run; the greatest of the heap is the smallest entry.
+struct Head<'o, O: KeyOrder> {
+    order: &'o O,
+    abbrev: u64,
+    key: Vec<u8>,
+    tid: Tid,
+    run: usize,
+}
+
+impl<'o, O: KeyOrder> Head<'o, O> {
+    fn read(order: &'o O, source: &Run, run: usize, mut key: Vec<u8>) -> Option<Self> {
+        let tid = source.read(&mut key)?;
+        Some(Head { order, abbrev: abbreviate(order, &key), key, tid, run })
+    }
+}
+
+impl<O: KeyOrder> Ord for Head<'_, O> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other
+            .abbrev
+            .cmp(&self.abbrev)
+            .then_with(|| compare(self.order, (&other.key, other.tid), (&self.key, self.tid)))
+    }
+}
+
+impl<O: KeyOrder> PartialOrd for Head<'_, O> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<O: KeyOrder> PartialEq for Head<'_, O> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<O: KeyOrder> Eq for Head<'_, O> {}
+
+impl Run {
+    fn write(&self, bytes: &[u8]) {
+        // SAFETY: an open BufFile and a buffer of the given length.
+        unsafe { pg_sys::BufFileWrite(self.file, bytes.as_ptr().cast_mut().cast(), bytes.len()) };
+    }
+
+    fn rewind(&self) {
+        // SAFETY: an open BufFile.
+        unsafe { pg_sys::BufFileSeek(self.file, 0, 0, 0) };
+    }
+
+    fn read(&self, key: &mut Vec<u8>) -> Option<Tid> {
+        let mut head = [0u8; HEADER];
+        // SAFETY: buffers of the given lengths; a short read at the end of the run is 0 bytes.
+        unsafe {
+            if crate::pg::compat::buf_file_read(self.file, &mut head) == 0 {
+                return None;
+            }
+            let (length, tid) = parse(&head);
+            memory::resize(key, length, 0);
+            crate::pg::compat::buf_file_read(self.file, key);
+            Some(tid)
+        }
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // While an ERROR unwinds, abort closes temporary files.
+        if !std::thread::panicking() {
+            // SAFETY: open until here.
+            unsafe { pg_sys::BufFileClose(self.file) };
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Reading catalogue rows.
+
+use std::ffi::c_void;
+
+use pgrx::PgList;
+use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
+
+/// Copies of the catalogue rows with `key` as the first column of `cache`.
+///
+/// # Safety
+/// `T` must be the fixed part of the rows of the catalogue behind `cache`; needs catalogue access.
+pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec<T> {
+    // SAFETY: the list has `n_members` members, each a live tuple until the list is released.
+    unsafe {
+        let none = Datum::from(0);
+        let list = pg_sys::SearchSysCacheList(cache as i32, 1, Datum::from(key), none, none);
+        let rows = (*list)
+            .members
+            .as_slice((*list).n_members as usize)
+            .iter()
+            .map(|&member| pg_sys::GETSTRUCT(&raw mut (*member).tuple).cast::<T>().read())
+            .collect();
+        pg_sys::ReleaseCatCacheList(list);
+        rows
+    }
+}
+
+/// Whether a table is neither partitioned, foreign nor inherited from, and no index has this column or an
+/// expression.
+///
+/// # Safety
+/// The caller must hold a lock on the table.
+pub unsafe fn is_plain_and_unindexed(table: Oid, column: i16) -> bool {
+    // SAFETY: open and locked by contract; the list and the rows of the cache are copies or released.
+    unsafe {
+        let relation = pg_sys::relation_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let form = &*(*relation).rd_rel;
+        let plain =
+            matches!(form.relkind as u8, pg_sys::RELKIND_RELATION | pg_sys::RELKIND_MATVIEW)
+                && !form.relhassubclass;
+        let indexes = PgList::<c_void>::from_pg(pg_sys::RelationGetIndexList(relation));
+        let free = plain && indexes.iter_oid().all(|index| !has_column(index, column));
+        pg_sys::relation_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        free
+    }
+}
+
+/// Whether an index has a column of its table, or an expression.
+unsafe fn has_column(index: Oid, column: i16) -> bool {
+    // SAFETY: catalogue access by the caller's contract; the row is released after reading.
+    unsafe {
+        let row = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as i32, index.into());
+        if row.is_null() {
+            return true;
+        }
+        let form: pg_sys::Form_pg_index = pg_sys::GETSTRUCT(row).cast();
+        let columns = (*form).indkey.values.as_slice((*form).indnatts as usize);
+        let found = columns.iter().any(|&c| c == column || c == 0);
+        pg_sys::ReleaseSysCache(row);
+        found
+    }
+}

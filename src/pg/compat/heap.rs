@@ -1,0 +1,123 @@
+//! Heap pages, tuples and their addresses.
+
+use pgrx::pg_sys;
+
+use crate::pg::text;
+
+/// The macro `PageGetLSN`.
+///
+/// # Safety
+/// `buffer` must be pinned and locked.
+pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
+    // SAFETY: by contract.
+    let lsn = unsafe {
+        let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
+        (*page).pd_lsn
+    };
+    u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff)
+}
+
+/// A heap TID as the engine's 48-bit number.
+pub fn tid_to_u64(tid: &pg_sys::ItemPointerData) -> u64 {
+    (u64::from(tid.ip_blkid.bi_hi) << 32)
+        | (u64::from(tid.ip_blkid.bi_lo) << 16)
+        | u64::from(tid.ip_posid)
+}
+
+/// The engine's 48-bit number as a heap TID.
+pub fn u64_to_tid(tid: u64) -> pg_sys::ItemPointerData {
+    pg_sys::ItemPointerData {
+        ip_blkid: pg_sys::BlockIdData { bi_hi: (tid >> 32) as u16, bi_lo: (tid >> 16) as u16 },
+        ip_posid: tid as u16,
+    }
+}
+
+/// `HeapTupleHeaderGetXmin`; the bindings have it twice in some versions, which makes its name
+/// ambiguous.
+///
+/// # Safety
+/// `tuple` must be a valid tuple header.
+pub unsafe fn tuple_xmin(tuple: pg_sys::HeapTupleHeader) -> pg_sys::TransactionId {
+    let frozen = (pg_sys::HEAP_XMIN_COMMITTED | pg_sys::HEAP_XMIN_INVALID) as u16;
+    // SAFETY: by contract; a tuple on disk has the `t_heap` form.
+    unsafe {
+        if (*tuple).t_infomask & frozen == frozen {
+            pg_sys::FrozenTransactionId
+        } else {
+            (*tuple).t_choice.t_heap.t_xmin
+        }
+    }
+}
+
+/// The macro `HeapTupleHeaderGetUpdateXid`: the xmax that deleted or updated a tuple, also out of a
+/// multixact.
+///
+/// # Safety
+/// `tuple` must be a valid tuple header; may read multixacts, so no critical section.
+pub unsafe fn tuple_update_xid(tuple: pg_sys::HeapTupleHeader) -> pg_sys::TransactionId {
+    // SAFETY: by contract; a tuple on disk has the `t_heap` form.
+    unsafe {
+        let mask = u32::from((*tuple).t_infomask);
+        if mask & pg_sys::HEAP_XMAX_INVALID == 0
+            && mask & pg_sys::HEAP_XMAX_IS_MULTI != 0
+            && mask & pg_sys::HEAP_XMAX_LOCK_ONLY == 0
+        {
+            pg_sys::HeapTupleGetUpdateXid(tuple)
+        } else {
+            (*tuple).t_choice.t_heap.t_xmax
+        }
+    }
+}
+
+/// A bitmap of about this many bytes.
+///
+/// # Safety
+/// Needs a memory context.
+pub unsafe fn tbm_create(bytes: usize) -> *mut pg_sys::TIDBitmap {
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+    let bytes = bytes as core::ffi::c_long;
+    // SAFETY: not shared with other processes.
+    unsafe { pg_sys::tbm_create(bytes, std::ptr::null_mut()) }
+}
+
+/// Reads a block of a table and takes its share lock; `UnlockReleaseBuffer` ends both, and so does an
+/// ERROR.
+///
+/// # Safety
+/// `heap` must be an open relation with that block; `strategy` a buffer strategy or null.
+pub unsafe fn read_shared(
+    heap: pg_sys::Relation,
+    block: pg_sys::BlockNumber,
+    strategy: pg_sys::BufferAccessStrategy,
+) -> pg_sys::Buffer {
+    // SAFETY: by contract.
+    unsafe {
+        let buffer = pg_sys::ReadBufferExtended(
+            heap,
+            pg_sys::ForkNumber::MAIN_FORKNUM,
+            block,
+            pg_sys::ReadBufferMode::RBM_NORMAL,
+            strategy,
+        );
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        buffer
+    }
+}
+
+/// The number of blocks of a relation's main fork.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn blocks(rel: pg_sys::Relation) -> pg_sys::BlockNumber {
+    // SAFETY: by contract.
+    unsafe { pg_sys::RelationGetNumberOfBlocksInFork(rel, pg_sys::ForkNumber::MAIN_FORKNUM) }
+}
+
+/// A relation's name, for messages.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn name(rel: pg_sys::Relation) -> String {
+    // SAFETY: rd_rel is valid and relname nul-terminated in every open relation.
+    unsafe { text::from_pointer((*(*rel).rd_rel).relname.data.as_ptr()) }
+}

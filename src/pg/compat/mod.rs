@@ -1,0 +1,387 @@
+//! Everything that differs between PostgreSQL 15, 16, 17 and 18, and the few functions that the
+//! bindings lack.
+
+mod heap;
+mod locks;
+mod signals;
+mod slots;
+
+pub use heap::*;
+pub use locks::*;
+pub use signals::*;
+pub use slots::*;
+
+use pgrx::pg_sys;
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+
+/// Where a relation's file is: tablespace, database, file number. Names a file, not an index:
+/// tablespace moves change it (see `identity`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Locator {
+    /// Tablespace OID.
+    pub tablespace: u32,
+    /// Database OID.
+    pub database: u32,
+    /// File number.
+    pub number: u32,
+}
+
+/// The locator of an open relation.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn locator(rel: pg_sys::Relation) -> Locator {
+    #[cfg(feature = "pg15")]
+    // SAFETY: open relation by contract.
+    let l = unsafe { (*rel).rd_node };
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: open relation by contract.
+    let l = unsafe { (*rel).rd_locator };
+    from_core(&l)
+}
+
+#[cfg(feature = "pg15")]
+/// The server's own locator.
+pub type CoreLocator = pg_sys::RelFileNode;
+#[cfg(not(feature = "pg15"))]
+/// The server's own locator.
+pub type CoreLocator = pg_sys::RelFileLocator;
+
+/// The server's locator as ours.
+pub fn from_core(l: &CoreLocator) -> Locator {
+    #[cfg(feature = "pg15")]
+    return Locator {
+        tablespace: l.spcNode.to_u32(),
+        database: l.dbNode.to_u32(),
+        number: l.relNode.to_u32(),
+    };
+    #[cfg(not(feature = "pg15"))]
+    return Locator {
+        tablespace: l.spcOid.to_u32(),
+        database: l.dbOid.to_u32(),
+        number: l.relNumber.to_u32(),
+    };
+}
+
+/// The path of an open relation's file, relative to the data directory.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn file_path(rel: pg_sys::Relation) -> std::path::PathBuf {
+    // SAFETY: open relation by contract; the server gives a nul-terminated string, up to 17 to be freed.
+    unsafe {
+        let l = locator(rel);
+        let path = pg_sys::GetRelationPath(
+            l.database.into(),
+            l.tablespace.into(),
+            l.number.into(),
+            (*rel).rd_backend,
+            pg_sys::ForkNumber::MAIN_FORKNUM,
+        );
+        #[cfg(feature = "pg18")]
+        return OsStr::from_bytes(CStr::from_ptr(path.str_.as_ptr()).to_bytes()).into();
+        #[cfg(not(feature = "pg18"))]
+        {
+            let copy = OsStr::from_bytes(CStr::from_ptr(path).to_bytes()).into();
+            pg_sys::pfree(path.cast());
+            copy
+        }
+    }
+}
+
+/// The relation whose file this is, by the catalogue; `InvalidOid` if there is none.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn relation_of_file(l: &Locator) -> pg_sys::Oid {
+    unsafe extern "C-unwind" {
+        #[cfg_attr(feature = "pg15", link_name = "RelidByRelfilenode")]
+        fn RelidByRelfilenumber(tablespace: pg_sys::Oid, number: pg_sys::Oid) -> pg_sys::Oid;
+    }
+    // SAFETY: two and one OIDs in 15-18; the boundary turns an ERROR into a panic.
+    unsafe { pg_guard_ffi_boundary(|| RelidByRelfilenumber(l.tablespace.into(), l.number.into())) }
+}
+
+/// Files that go away when the current (sub)transaction commits (`true`) or aborts (`false`).
+///
+/// # Safety
+/// Only inside a transaction's commit or abort processing.
+pub unsafe fn pending_deletes(for_commit: bool) -> Vec<Locator> {
+    let mut list: *mut CoreLocator = std::ptr::null_mut();
+    // SAFETY: the out parameter is written only when the count is positive.
+    let n = unsafe { pg_sys::smgrGetPendingDeletes(for_commit, &mut list) };
+    if n <= 0 {
+        return Vec::new();
+    }
+    // SAFETY: the server gives `n` palloc'd elements that are ours to free.
+    unsafe {
+        let out = std::slice::from_raw_parts(list, n as usize).iter().map(from_core).collect();
+        pg_sys::pfree(list.cast());
+        out
+    }
+}
+
+/// Index of this process in the server's process array: unique among live processes.
+pub fn proc_number() -> u32 {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    // SAFETY: callers run in a process that has a PGPROC.
+    return unsafe { (*pg_sys::MyProc).pgprocno as u32 };
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    // SAFETY: a plain global of the process.
+    return unsafe { pg_sys::MyProcNumber as u32 };
+}
+
+/// Upper bound of [`proc_number`], known in the shmem request hook. Auxiliary processes are few in
+/// every version (5 in 15, 38 in 18); 64 covers them.
+pub fn proc_count() -> u32 {
+    // SAFETY: MaxBackends is computed before libraries may ask for shared memory.
+    unsafe { pg_sys::MaxBackends as u32 + 64 }
+}
+
+/// The wait event number of a name; before 17 extensions share one event.
+pub fn wait_event(name: &'static CStr, slot: usize) -> u32 {
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    {
+        use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+        static KNOWN: [AtomicU32; crate::pg::wait::NAMES.len()] =
+            [const { AtomicU32::new(0) }; crate::pg::wait::NAMES.len()];
+        let known = KNOWN[slot].load(Relaxed);
+        if known != 0 {
+            return known;
+        }
+        // SAFETY: a nul-terminated constant; the server keeps its own copy.
+        let event = unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) };
+        KNOWN[slot].store(event, Relaxed);
+        event
+    }
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    {
+        let _ = (name, slot);
+        pg_sys::PG_WAIT_EXTENSION
+    }
+}
+
+/// The macro `RelationNeedsWAL`: permanent, and not skipping WAL because its file is new in this
+/// transaction under `wal_level = minimal`.
+///
+/// # Safety
+/// `rel` must be an open relation.
+pub unsafe fn relation_needs_wal(rel: pg_sys::Relation) -> bool {
+    // SAFETY: open relation by contract; wal_level is a plain global.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        let new_file = (*rel).rd_firstRelfilenodeSubid != 0;
+        #[cfg(not(feature = "pg15"))]
+        let new_file = (*rel).rd_firstRelfilelocatorSubid != 0;
+        (*(*rel).rd_rel).relpersistence == pg_sys::RELPERSISTENCE_PERMANENT as core::ffi::c_char
+            && (pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32
+                || ((*rel).rd_createSubid == 0 && !new_file))
+    }
+}
+
+/// Restricts `search_path` while index expressions run as their owner.
+pub fn restrict_search_path() {
+    // SAFETY: what `RestrictSearchPath` of 17 does; the value is valid, so nothing is raised.
+    unsafe {
+        pg_sys::set_config_option(
+            c"search_path".as_ptr(),
+            c"pg_catalog, pg_temp".as_ptr(),
+            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucSource::PGC_S_SESSION,
+            pg_sys::GucAction::GUC_ACTION_SAVE,
+            true,
+            0,
+            false,
+        );
+    }
+}
+
+/// `vacuum_delay_point`, which got an argument in 18.
+///
+/// # Safety
+/// Only inside VACUUM.
+pub unsafe fn vacuum_delay_point() {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(feature = "pg18")]
+        pg_sys::vacuum_delay_point(false);
+        #[cfg(not(feature = "pg18"))]
+        pg_sys::vacuum_delay_point();
+    }
+}
+
+/// Counts one index scan in the statistics and, from 18 on, in EXPLAIN ANALYZE.
+///
+/// # Safety
+/// `scan` must be an open index scan.
+pub unsafe fn count_index_scan(scan: pg_sys::IndexScanDesc) {
+    // SAFETY: the macros pgstat_count_index_scan and pgstat_should_count_relation.
+    unsafe {
+        let rel = (*scan).indexRelation;
+        if (*rel).pgstat_info.is_null() && (*rel).pgstat_enabled {
+            pg_sys::pgstat_assoc_relation(rel);
+        }
+        if let Some(info) = (*rel).pgstat_info.as_mut() {
+            #[cfg(feature = "pg15")]
+            {
+                info.t_counts.t_numscans += 1;
+            }
+            #[cfg(not(feature = "pg15"))]
+            {
+                info.counts.numscans += 1;
+            }
+        }
+    }
+}
+
+/// Adds to the "Index Searches" of EXPLAIN (18+).
+///
+/// # Safety
+/// `scan` must be an open index scan.
+pub unsafe fn count_searches(scan: pg_sys::IndexScanDesc, searches: u64) {
+    #[cfg(feature = "pg18")]
+    // SAFETY: null, or a counter of the scan's node.
+    if let Some(instrument) = unsafe { (*scan).instrument.as_mut() } {
+        instrument.nsearches += searches;
+    }
+    #[cfg(not(feature = "pg18"))]
+    let _ = (scan, searches);
+}
+
+/// The macro `GetPerTupleExprContext`.
+///
+/// # Safety
+/// `estate` must be a live executor state.
+pub unsafe fn per_tuple_expr_context(estate: *mut pg_sys::EState) -> *mut pg_sys::ExprContext {
+    // SAFETY: by contract.
+    unsafe {
+        if (*estate).es_per_tuple_exprcontext.is_null() {
+            pg_sys::MakePerTupleExprContext(estate)
+        } else {
+            (*estate).es_per_tuple_exprcontext
+        }
+    }
+}
+
+/// `try_index_open`, which 15 lacks: null when the index is gone.
+///
+/// # Safety
+/// Inside a transaction; the caller holds a lock on the index' table, so the index cannot go away
+/// between the check and the opening.
+pub unsafe fn try_index_open(relid: pg_sys::Oid, mode: i32) -> pg_sys::Relation {
+    // SAFETY: by contract.
+    unsafe {
+        let rel = pg_sys::try_relation_open(relid, mode);
+        let is_index = !rel.is_null()
+            && (*(*rel).rd_rel).relkind == pg_sys::RELKIND_INDEX as core::ffi::c_char;
+        if !rel.is_null() && !is_index {
+            pg_sys::relation_close(rel, mode);
+            return std::ptr::null_mut();
+        }
+        rel
+    }
+}
+
+/// The block of a main fork that a decoded WAL record refers to under `id`.
+///
+/// # Safety
+/// `state` must have decoded a record.
+pub unsafe fn wal_block(
+    state: *mut pg_sys::XLogReaderState,
+    id: u8,
+) -> Option<(Locator, pg_sys::BlockNumber)> {
+    // SAFETY: the out parameters are written when there is such a reference.
+    unsafe {
+        let mut locator = CoreLocator::default();
+        let (mut fork, mut block) = (0, 0);
+        pg_sys::XLogRecGetBlockTagExtended(
+            state,
+            id,
+            &mut locator,
+            &mut fork,
+            &mut block,
+            std::ptr::null_mut(),
+        )
+        .then_some(())?;
+        (fork == pg_sys::ForkNumber::MAIN_FORKNUM).then(|| (from_core(&locator), block))
+    }
+}
+
+/// Whether the server has been shut down cleanly (and nothing has been written since).
+pub fn was_shut_down() -> bool {
+    let mut intact = false;
+    // SAFETY: reads the control file of the data directory.
+    unsafe {
+        let control = pg_sys::get_controlfile(pg_sys::DataDir, &mut intact);
+        intact && (*control).state == pg_sys::DBState::DB_SHUTDOWNED
+    }
+}
+
+/// Whether the server has a database with this OID.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn database_exists(database: u32) -> bool {
+    let none = pg_sys::Datum::from(0);
+    // SAFETY: a lookup in a shared catalogue.
+    unsafe {
+        pg_sys::SearchSysCacheExists(
+            pg_sys::SysCacheIdentifier::DATABASEOID as i32,
+            pg_sys::Oid::from(database).into(),
+            none,
+            none,
+            none,
+        )
+    }
+}
+
+/// `BufFileRead` of a whole buffer; returns the bytes read, fewer only at the end of the file.
+///
+/// # Safety
+/// `file` must be an open BufFile.
+pub unsafe fn buf_file_read(file: *mut pg_sys::BufFile, into: &mut [u8]) -> usize {
+    #[cfg(feature = "pg15")]
+    // SAFETY: writes at most `into.len()` bytes.
+    return unsafe { pg_sys::BufFileRead(file, into.as_mut_ptr().cast(), into.len()) };
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: writes at most `into.len()` bytes.
+    return unsafe {
+        pg_sys::BufFileReadMaybeEOF(file, into.as_mut_ptr().cast(), into.len(), true)
+    };
+}
+
+/// The planner's guess of an array's length.
+///
+/// # Safety
+/// `array` must be an expression of the query that `root` plans.
+pub unsafe fn estimate_array_length(
+    root: *mut pg_sys::PlannerInfo,
+    array: *mut pg_sys::Node,
+) -> f64 {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    {
+        let _ = root;
+        // SAFETY: by contract.
+        unsafe { f64::from(pg_sys::estimate_array_length(array)) }
+    }
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    // SAFETY: by contract.
+    unsafe {
+        pg_sys::estimate_array_length(root, array)
+    }
+}
+
+/// Whether a role may act as a relation's owner (superusers may).
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn owns_relation(relation: pg_sys::Oid, role: pg_sys::Oid) -> bool {
+    #[cfg(feature = "pg15")]
+    // SAFETY: by contract.
+    return unsafe { pg_sys::pg_class_ownercheck(relation, role) };
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: by contract.
+    return unsafe { pg_sys::object_ownercheck(pg_sys::RelationRelationId, relation, role) };
+}

@@ -1,0 +1,144 @@
+//! Errors that users see: SQLSTATE, lower-case message, DETAIL and HINT.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::Location;
+
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::prelude::*;
+
+use crate::pg::text;
+
+// What the macro `ereport` calls; the bindings keep them to themselves.
+unsafe extern "C-unwind" {
+    fn errstart(level: c_int, domain: *const c_char) -> bool;
+    pub(super) fn errcode(code: c_int) -> c_int;
+    pub(super) fn errmsg_internal(format: *const c_char, ...) -> c_int;
+    pub(super) fn errdetail_internal(format: *const c_char, ...) -> c_int;
+    pub(super) fn errdetail_log(format: *const c_char, ...) -> c_int;
+    pub(super) fn errhint(format: *const c_char, ...) -> c_int;
+    pub(super) fn errcontext_msg(format: *const c_char, ...) -> c_int;
+    fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
+}
+
+/// A user error under construction; [`Failure::raise`] throws it as a PostgreSQL ERROR.
+pub struct Failure {
+    code: PgSqlErrorCode,
+    message: String,
+    detail: Option<String>,
+    hint: Option<String>,
+    location: &'static Location<'static>,
+}
+
+impl Failure {
+    /// Starts an error with its SQLSTATE and message. LOCATION is the caller's.
+    #[track_caller]
+    pub fn new(code: PgSqlErrorCode, message: impl Into<String>) -> Failure {
+        let (message, location) = (message.into(), Location::caller());
+        Failure { code, message, detail: None, hint: None, location }
+    }
+
+    /// Adds the DETAIL line.
+    pub fn detail(self, text: impl Into<String>) -> Failure {
+        Failure { detail: Some(text.into()), ..self }
+    }
+
+    /// Adds the HINT line.
+    pub fn hint(self, text: impl Into<String>) -> Failure {
+        Failure { hint: Some(text.into()), ..self }
+    }
+
+    /// Throws. Destructors of the frames above run; must not be called under a latch.
+    pub fn raise(self) -> ! {
+        self.report(pg_sys::PGERROR as c_int);
+        unreachable!("an ERROR does not return")
+    }
+
+    /// Reports as a WARNING and goes on.
+    pub fn warn(self) {
+        self.report(pg_sys::WARNING as c_int);
+    }
+
+    /// Reports as INFO and goes on.
+    pub fn inform(self) {
+        self.report(pg_sys::INFO as c_int);
+    }
+
+    /// Writes to the server's log and goes on.
+    pub fn log(self) {
+        self.report(pg_sys::LOG as c_int);
+    }
+
+    fn report(self, level: c_int) {
+        let code = self.code as c_int;
+        let message = text::to_server(&self.message);
+        let [detail, hint] = [&self.detail, &self.hint]
+            .map(|text| text.as_deref().map_or_else(CString::default, text::to_server));
+        let location = self.location;
+        // An ERROR comes back as a panic, whose destructors free the strings.
+        drop(self);
+        // SAFETY: the order of calls of `ereport`, on nul-terminated strings; the server copies them, but
+        // for the location, which is static. Nothing in the closure has a destructor.
+        unsafe {
+            pg_guard_ffi_boundary(|| {
+                if !errstart(level, std::ptr::null()) {
+                    return;
+                }
+                errcode(code);
+                errmsg_internal(c"%s".as_ptr(), message.as_ptr());
+                if !detail.is_empty() {
+                    errdetail_internal(c"%s".as_ptr(), detail.as_ptr());
+                }
+                if !hint.is_empty() {
+                    errhint(c"%s".as_ptr(), hint.as_ptr());
+                }
+                let file: &'static CStr = location.file_as_c_str();
+                errfinish(file.as_ptr(), location.line() as c_int, c"nitro".as_ptr());
+            });
+        }
+    }
+}
+
+/// Writes a line to the server's log; arguments as for `format!`.
+macro_rules! log {
+    ($($argument:tt)*) => {
+        crate::pg::error::Failure::new(
+            pgrx::PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+            format!($($argument)*),
+        )
+        .log()
+    };
+}
+pub(crate) use log;
+
+/// The library is not in `shared_preload_libraries`, so there is no shared memory to work in.
+#[track_caller]
+pub fn not_preloaded() -> ! {
+    preload_missing().raise()
+}
+
+/// The same as a WARNING, for whoever creates the extension.
+#[track_caller]
+pub fn warn_not_preloaded() {
+    preload_missing().warn();
+}
+
+#[track_caller]
+fn preload_missing() -> Failure {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "nitro must be loaded by \"shared_preload_libraries\"",
+    )
+    .detail("Nitro indexes live in shared memory that is reserved when the server starts.")
+    .hint("Add nitro to \"shared_preload_libraries\" in postgresql.conf and restart the server.")
+}
+
+/// A key is longer than the engine stores.
+#[track_caller]
+pub fn key_too_long(index: &str, length: usize) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{index}\"", nitro_engine::MAX_KEY_LEN),
+    )
+    .hint("Values this large cannot be indexed; consider an index on a hash or a prefix of the value.")
+    .raise()
+}

@@ -1,0 +1,78 @@
+//! Faults that a test asks for, in builds with debug assertions: the n-th Rust allocation of a process
+//! from now on fails, or the n-th check for interrupts finds a cancel. See docs/testing.md.
+
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use pgrx::prelude::*;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+
+static ALLOCATION: GucSetting<i32> = GucSetting::<i32>::new(0);
+static CANCEL: GucSetting<i32> = GucSetting::<i32>::new(0);
+
+/// How many are still to pass before the one that fails; 0: none fails.
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static CHECKS: AtomicUsize = AtomicUsize::new(0);
+
+fn strikes(left: &AtomicUsize) -> bool {
+    left.load(Relaxed) != 0 && left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)) == Ok(1)
+}
+
+/// Whether this allocation is the one that fails.
+#[inline]
+pub fn allocation() -> bool {
+    strikes(&ALLOCATIONS)
+}
+
+/// Cancels the statement if this check for interrupts is the one.
+#[inline]
+pub fn cancel() {
+    if strikes(&CHECKS) {
+        // SAFETY: what the handler of SIGINT does, on the server's thread.
+        unsafe {
+            pg_sys::QueryCancelPending = 1;
+            pg_sys::InterruptPending = 1;
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn set_allocation(n: i32, _: *mut core::ffi::c_void) {
+    ALLOCATIONS.store(n as usize, Relaxed);
+}
+
+unsafe extern "C-unwind" fn set_cancel(n: i32, _: *mut core::ffi::c_void) {
+    CHECKS.store(n as usize, Relaxed);
+}
+
+/// Defines the settings that ask for faults.
+pub fn register() {
+    let define = |name, about, setting, assign| {
+        // SAFETY: the hooks store a number.
+        unsafe {
+            GucRegistry::define_int_guc_with_hooks(
+                name,
+                about,
+                c"Counted from the moment it is set. Only in builds for nitro's own tests.",
+                setting,
+                0,
+                i32::MAX,
+                GucContext::Suset,
+                GucFlags::NO_SHOW_ALL,
+                None,
+                assign,
+                None,
+            );
+        }
+    };
+    define(
+        c"nitro.debug_fail_allocation",
+        c"Which allocation of this process fails; 0: none.",
+        &ALLOCATION,
+        Some(set_allocation),
+    );
+    define(
+        c"nitro.debug_cancel",
+        c"Which check for interrupts of this process finds a cancel; 0: none.",
+        &CANCEL,
+        Some(set_cancel),
+    );
+}

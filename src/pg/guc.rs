@@ -1,0 +1,245 @@
+//! Settings (`nitro.*`).
+
+use pgrx::prelude::*;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
+
+/// Most threads at work in one server: each has a process slot of its own in the engine's area.
+pub const MAX_THREADS: u32 = 64;
+
+/// Most builders in one server.
+pub const MAX_BUILDERS: usize = 32;
+
+/// Size of the shared area in MB.
+pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(1024);
+/// How many nitro indexes the server can hold in memory at once.
+pub static MAX_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(4096);
+/// Whether the planner may use nitro indexes.
+pub static ENABLE_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
+
+/// How many builders may be at work in the server.
+pub static BUILDERS: GucSetting<i32> = GucSetting::<i32>::new(2);
+/// Whether images are made.
+pub static BACKUP: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Threads that write or read one image.
+pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
+/// Most MB per second that images are written with; 0 = no limit.
+pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(16);
+/// Whether a replication slot keeps the WAL that images need.
+pub static USE_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Most MB of WAL that the slot keeps.
+pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
+/// What a query does that would use an index whose image is not loaded yet.
+pub static WHEN_LOADING: GucSetting<WhenLoading> =
+    GucSetting::<WhenLoading>::new(WhenLoading::Wait);
+
+/// See [`WHEN_LOADING`].
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum WhenLoading {
+    /// It waits, or loads the image itself.
+    #[name = c"wait"]
+    Wait,
+    /// It is planned without the index.
+    #[name = c"skip"]
+    Skip,
+}
+
+/// A mechanism that is switched off, so that a test can see the answers go wrong without it.
+pub static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
+
+/// See [`BREAK`].
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum Mechanism {
+    /// Everything works.
+    #[name = c"none"]
+    None,
+    /// Inserts that began before an image do not look at their page (D3).
+    #[name = c"straddlers"]
+    Straddlers,
+    /// Entries of changed blocks are loaded from images (D5).
+    #[name = c"filter"]
+    Filter,
+    /// Changed blocks are not looked at again (D5).
+    #[name = c"reread"]
+    Reread,
+    /// VACUUM does not care about images that could still be loaded (D2b).
+    #[name = c"forget"]
+    Forget,
+    /// Pages without an LSN count as unchanged.
+    #[name = c"new_pages"]
+    NewPages,
+    /// Images of any state, history and definition of an index are taken (D4).
+    #[name = c"manifest"]
+    Manifest,
+    /// The first member of a HOT chain that is not dead gives the key, not the last.
+    #[name = c"chains"]
+    Chains,
+    /// Images of incomplete indexes are made (D3).
+    #[name = c"half_images"]
+    HalfImages,
+    /// The WAL is read as far as it happens to be flushed (D5).
+    #[name = c"flush"]
+    Flush,
+    /// A walk that was interrupted begins anew.
+    #[name = c"progress"]
+    Progress,
+    /// A query fails if an image that it can do without cannot be loaded (D7).
+    #[name = c"failures"]
+    Failures,
+    /// Whoever waits for a walk does so where the deadlock detector cannot see it (D7).
+    #[name = c"deadlocks"]
+    Deadlocks,
+    /// VACUUM does not wait for a walk over the table (D2b).
+    #[name = c"walks"]
+    Walks,
+    /// What the WAL got while an image was read is not looked at (D5).
+    #[name = c"tail"]
+    Tail,
+    /// Index code runs as its caller (D7).
+    #[name = c"owner"]
+    Owner,
+    /// An image reads the next transaction ID before its LSN (D3).
+    #[name = c"x_first"]
+    XFirst,
+    /// An image says what its LSN is only after its snapshot (D3).
+    #[name = c"late_lsn"]
+    LateLsn,
+    /// A build that fails keeps its memory.
+    #[name = c"unfinished"]
+    Unfinished,
+    /// A file counts as the same wherever its database was in between (D5).
+    #[name = c"moves"]
+    Moves,
+}
+
+/// `maintenance_work_mem` in bytes.
+pub fn maintenance_work_mem() -> usize {
+    // SAFETY: a plain global.
+    (unsafe { pg_sys::maintenance_work_mem }) as usize * 1024
+}
+
+/// Defines the settings and reserves the prefix. A library that is loaded later than at server start
+/// cannot define settings of the postmaster, and has no use for them.
+pub fn register(preloading: bool) {
+    if preloading {
+        register_sizes();
+        register_images();
+    }
+    GucRegistry::define_enum_guc(
+        c"nitro.when_loading",
+        c"What a query does while the image of an index is being loaded.",
+        c"\"wait\" waits for the index, \"skip\" plans the query without it.",
+        &WHEN_LOADING,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_enum_guc(
+        c"nitro.debug_break",
+        c"Switches off one of the mechanisms that answers depend on. Only for nitro's own tests.",
+        c"",
+        &BREAK,
+        GucContext::Sighup,
+        GucFlags::NO_SHOW_ALL,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.enable_scan",
+        c"Enables the planner's use of nitro indexes.",
+        c"Like enable_indexscan, for nitro indexes alone: the indexes are kept up to date but not used.",
+        &ENABLE_SCAN,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    #[cfg(debug_assertions)]
+    {
+        super::fault::register();
+        super::stop::register();
+    }
+    // Reserving takes away what postgresql.conf sets and nobody has defined, with a warning: a server that
+    // only misses the preload has all of it right.
+    if preloading {
+        // SAFETY: a nul-terminated constant.
+        unsafe { pg_sys::MarkGUCPrefixReserved(c"nitro".as_ptr()) };
+    }
+}
+
+fn register_sizes() {
+    GucRegistry::define_int_guc(
+        c"nitro.max_memory",
+        c"Shared memory reserved for nitro indexes.",
+        c"Reserved when the server starts, touched only as it fills; at most 131071MB. When it is full, statements that need more fail with SQLSTATE 53200; nothing is lost.",
+        &MAX_MEMORY,
+        16,
+        131_071,
+        GucContext::Postmaster,
+        GucFlags::UNIT_MB,
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.max_indexes",
+        c"Largest number of nitro indexes held in memory at once.",
+        c"Counts every database, partition and temporary table.",
+        &MAX_INDEXES,
+        16,
+        1_000_000,
+        GucContext::Postmaster,
+        GucFlags::default(),
+    );
+}
+
+/// Settings of what the background processes do.
+fn register_images() {
+    GucRegistry::define_int_guc(
+        c"nitro.max_builders",
+        c"Largest number of background workers that load, build and save nitro indexes at once.",
+        c"They are among \"max_worker_processes\", which parallel queries need, too.",
+        &BUILDERS,
+        1,
+        MAX_BUILDERS as i32,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.backup",
+        c"Writes images of nitro indexes at every checkpoint.",
+        c"From an image an index is back after a restart without being rebuilt. Single indexes are left out by their storage parameter \"backup\".",
+        &BACKUP,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.backup_workers",
+        c"Threads that write or read the image of an index.",
+        c"An image is written as one file per thread.",
+        &BACKUP_WORKERS,
+        1,
+        i32::try_from(MAX_THREADS).unwrap_or(i32::MAX),
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.backup_rate",
+        c"Largest rate in megabytes per second at which images are written.",
+        c"It leaves the server's clients processors and disk. 0 means no limit. The images of a stopping server have none.",
+        &BACKUP_RATE,
+        0,
+        1_000_000,
+        GucContext::Userset,
+        GucFlags::UNIT_MB,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.use_slot",
+        c"Keeps the WAL since the oldest image by a replication slot named \"nitro\".",
+        c"Without it an image is only usable after a restart if the WAL since then happens to be there.",
+        &USE_SLOT,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.max_wal_lag",
+        c"Largest amount of WAL that the replication slot \"nitro\" keeps.",
+        c"An image that needs older WAL is given up when it would keep more.",
+        &MAX_WAL_LAG,
+        64,
+        i32::MAX / 2,
+        GucContext::Sighup,
+        GucFlags::UNIT_MB,
+    );
+}

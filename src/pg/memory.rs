@@ -1,0 +1,202 @@
+//! Rust's memory: a lack of it fails a statement with 53200, never the server.
+//!
+//! A Rust allocation that fails aborts the process, and with it every session. Two things keep that away:
+//! what grows with data asks first ([`reserve`], `try_reserve`) and fails, or makes do with less; and
+//! everything else, which is small, is served from a [`RESERVE`] when the C library has nothing left
+//! (`ulimit -v`, `vm.overcommit_memory = 2`, a cgroup without swap). Loops over data that allocate little by
+//! little call [`check`], which raises the error as soon as the reserve has been touched; the reserve is
+//! whole again when all of it has been freed.
+//!
+//! An allocator must neither unwind nor call the server, so the error cannot be raised where it happens.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+
+/// The allocator of this library.
+struct Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
+const RESERVED: usize = 1 << 20;
+
+/// What is larger has to be asked for, so that one piece does not take all.
+const LARGEST: usize = 128 << 10;
+
+/// Memory that is handed out from its beginning; nothing is used twice before all has been freed.
+#[repr(align(4096))]
+struct Reserve {
+    bytes: UnsafeCell<[u8; RESERVED]>,
+    /// Held for a few instructions, by threads that found no other memory.
+    locked: AtomicBool,
+    used: AtomicUsize,
+    pieces: AtomicUsize,
+}
+
+// SAFETY: the bytes are only handed out, each once until all are back; the counters change under the lock.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve = Reserve {
+    bytes: UnsafeCell::new([0; RESERVED]),
+    locked: AtomicBool::new(false),
+    used: AtomicUsize::new(0),
+    pieces: AtomicUsize::new(0),
+};
+
+/// The reserve has been touched since [`check`] last said so.
+static TOUCHED: AtomicBool = AtomicBool::new(false);
+
+impl Reserve {
+    fn locked<T>(&self, f: impl FnOnce() -> T) -> T {
+        while self.locked.swap(true, Acquire) {
+            std::hint::spin_loop();
+        }
+        let result = f();
+        self.locked.store(false, Release);
+        result
+    }
+
+    fn owns(&self, p: *mut u8) -> bool {
+        (self.bytes.get().addr()..self.bytes.get().addr() + RESERVED).contains(&p.addr())
+    }
+
+    #[cold]
+    fn take(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LARGEST {
+            return std::ptr::null_mut();
+        }
+        let start = self.bytes.get().cast::<u8>();
+        self.locked(|| {
+            let used = self.used.load(Relaxed);
+            // SAFETY: within the array.
+            let at = used + unsafe { start.add(used) }.align_offset(layout.align());
+            match at.checked_add(layout.size()) {
+                Some(end) if end <= RESERVED => {
+                    self.used.store(end, Relaxed);
+                    self.pieces.fetch_add(1, Relaxed);
+                    TOUCHED.store(true, Relaxed);
+                    // SAFETY: `at` is below `end`, which is within the array or just behind it.
+                    unsafe { start.add(at) }
+                }
+                _ => std::ptr::null_mut(),
+            }
+        })
+    }
+
+    #[cold]
+    fn give_back(&self) {
+        self.locked(|| {
+            if self.pieces.fetch_sub(1, Relaxed) == 1 {
+                self.used.store(0, Relaxed);
+            }
+        });
+    }
+}
+
+// SAFETY: the memory is the C library's, or a piece of the reserve that nobody else has.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by the caller's contract.
+        let p = if injected() { std::ptr::null_mut() } else { unsafe { System.alloc(layout) } };
+        if p.is_null() { RESERVE.take(layout) } else { p }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        if RESERVE.owns(p) {
+            return RESERVE.give_back();
+        }
+        // SAFETY: by the caller's contract, and not ours.
+        unsafe { System.dealloc(p, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !RESERVE.owns(p) && !injected() {
+            // SAFETY: by the caller's contract, and not ours.
+            let moved = unsafe { System.realloc(p, layout, size) };
+            if !moved.is_null() {
+                return moved;
+            }
+        }
+        // SAFETY: `size` is one that the caller may ask for; the old piece stays until it is copied.
+        unsafe {
+            let wanted = Layout::from_size_align_unchecked(size, layout.align());
+            let new = if RESERVE.owns(p) { self.alloc(wanted) } else { RESERVE.take(wanted) };
+            if !new.is_null() {
+                std::ptr::copy_nonoverlapping(p, new, layout.size().min(size));
+                self.dealloc(p, layout);
+            }
+            new
+        }
+    }
+}
+
+/// Room for `more` elements, or an ERROR.
+#[inline]
+#[track_caller]
+pub fn reserve<T>(vec: &mut Vec<T>, more: usize) {
+    if vec.try_reserve(more).is_err() {
+        out_of_memory((vec.len() + more).saturating_mul(size_of::<T>()));
+    }
+}
+
+/// `Vec::resize`, or an ERROR.
+#[inline]
+#[track_caller]
+pub fn resize<T: Clone>(vec: &mut Vec<T>, length: usize, value: T) {
+    let more = length.saturating_sub(vec.len());
+    reserve(vec, more);
+    vec.resize(length, value);
+}
+
+/// An ERROR unless there are so many bytes: for code that takes them piece by piece and cannot fail.
+#[track_caller]
+pub fn expect(bytes: usize) {
+    let mut all: Vec<u8> = Vec::new();
+    reserve(&mut all, bytes);
+    // Not to be optimised away.
+    std::hint::black_box(&mut all);
+}
+
+/// An ERROR if memory has run out since the last call. In every loop over data that allocates.
+#[inline]
+#[track_caller]
+pub fn check() {
+    if TOUCHED.load(Relaxed) {
+        TOUCHED.store(false, Relaxed);
+        out_of_memory(0);
+    }
+}
+
+/// What is tested without a server cannot be linked with what raises its errors.
+#[cfg(test)]
+pub fn out_of_memory(bytes: usize) -> ! {
+    panic!("out of memory: {bytes} bytes")
+}
+
+/// The ERROR for memory that the operating system does not give.
+#[cfg(not(test))]
+#[cold]
+#[track_caller]
+pub fn out_of_memory(bytes: usize) -> ! {
+    use crate::pg::error::Failure;
+    TOUCHED.store(false, Relaxed);
+    let failure = Failure::new(pgrx::PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, "out of memory");
+    match bytes {
+        0 => failure.detail("The operating system gives this process no more memory."),
+        n => failure.detail(format!("Failed on request of size {n}.")),
+    }
+    .raise()
+}
+
+/// Whether a test wants this allocation to fail.
+#[inline]
+fn injected() -> bool {
+    #[cfg(debug_assertions)]
+    return crate::pg::fault::allocation();
+    #[cfg(not(debug_assertions))]
+    false
+}

@@ -1,0 +1,102 @@
+//! Trying something that may raise an ERROR, and going on afterwards.
+
+use std::panic::AssertUnwindSafe;
+
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::prelude::*;
+
+use crate::pg::error::Failure;
+use crate::pg::witness::{self, Witness};
+
+/// Runs `work` in a subtransaction; an ERROR rolls it back and is returned.
+pub fn run<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
+    // SAFETY: the subtransaction ends here in every case, before anything else happens; memory context
+    // and resource owner of the caller are restored, as PL/pgSQL does it.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        let owner = pg_sys::CurrentResourceOwner;
+        pg_sys::BeginInternalSubTransaction(std::ptr::null());
+        pg_sys::MemoryContextSwitchTo(context);
+        let mut work = Some(work);
+        let mut node = std::mem::MaybeUninit::uninit();
+        let witness = Witness::new(&mut node, false);
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
+            let work = work.take().expect("runs once");
+            Ok(work())
+        }))
+        .catch_others(|error| Err(Box::new(error)))
+        .catch_rust_panic(|error| Err(Box::new(error)))
+        .execute();
+        drop(witness);
+        match outcome {
+            Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
+            Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
+        }
+        pg_sys::MemoryContextSwitchTo(context);
+        pg_sys::CurrentResourceOwner = owner;
+        outcome
+    }
+}
+
+/// Errors that say nothing about the data: cancel, shutdown, deadlock, lack of resources.
+pub fn is_transient(error: &CaughtError) -> bool {
+    let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
+        return false;
+    };
+    use PgSqlErrorCode::*;
+    matches!(
+        report.sql_error_code(),
+        ERRCODE_QUERY_CANCELED
+            | ERRCODE_ADMIN_SHUTDOWN
+            | ERRCODE_CRASH_SHUTDOWN
+            | ERRCODE_T_R_DEADLOCK_DETECTED
+            | ERRCODE_LOCK_NOT_AVAILABLE
+            | ERRCODE_OUT_OF_MEMORY
+            | ERRCODE_DISK_FULL
+            | ERRCODE_TOO_MANY_CONNECTIONS
+    )
+}
+
+/// Whether an ERROR is meant for the statement or the process as a whole.
+pub fn ends(error: &CaughtError) -> bool {
+    use PgSqlErrorCode::*;
+    let all = [ERRCODE_QUERY_CANCELED, ERRCODE_ADMIN_SHUTDOWN, ERRCODE_CRASH_SHUTDOWN];
+    all.into_iter().any(|code| is(error, code))
+}
+
+/// The message of an ERROR that was caught last, which is not in the log yet.
+pub fn message(error: &CaughtError) -> String {
+    use CaughtError::*;
+    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
+    witness::message(report.message(), report.line_number())
+}
+
+/// Says in the log that an ERROR was caught which kept nitro from doing `what`, with its SQLSTATE: as a
+/// WARNING if somebody has to make room for it to succeed.
+#[track_caller]
+pub fn report(what: String, error: &CaughtError) {
+    use CaughtError::*;
+    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
+    let code = report.sql_error_code();
+    let mut failure = Failure::new(code, format!("{what}: {}", message(error)));
+    if let Some(detail) = report.detail() {
+        failure = failure.detail(detail);
+    }
+    if let Some(hint) = report.hint() {
+        failure = failure.hint(hint);
+    }
+    use PgSqlErrorCode::*;
+    match code {
+        ERRCODE_OUT_OF_MEMORY | ERRCODE_DISK_FULL | ERRCODE_INSUFFICIENT_RESOURCES => {
+            failure.warn()
+        }
+        _ => failure.log(),
+    }
+}
+
+/// Whether an ERROR has this SQLSTATE.
+pub fn is(error: &CaughtError, code: PgSqlErrorCode) -> bool {
+    use CaughtError::*;
+    let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
+    report.sql_error_code() == code
+}

@@ -1,0 +1,76 @@
+//! Wait events, seen in `pg_stat_activity`, and interruptible waiting.
+
+use pgrx::prelude::*;
+
+use crate::pg::compat;
+
+/// What a process can wait for.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub enum Wait {
+    /// VACUUM waits until scans that may hold a collected TID have moved on.
+    TidTokens,
+    /// Memory of an index waits for processes still inside the engine.
+    Barrier,
+    /// A build waits for the end of a transaction whose row it cannot evaluate.
+    Ready,
+    /// An image is being written.
+    ImageWrite,
+    /// An image is being read.
+    ImageRead,
+    /// An image waits for writers that began before it.
+    ImageWriters,
+    /// The keeper waits for something to do.
+    KeeperMain,
+}
+
+/// Names of the events.
+pub const NAMES: [&std::ffi::CStr; 7] = [
+    c"NitroTidTokens",
+    c"NitroBarrier",
+    c"NitroReady",
+    c"NitroImageWrite",
+    c"NitroImageRead",
+    c"NitroImageWriters",
+    c"NitroKeeperMain",
+];
+
+/// Sleeps on the process latch for `milliseconds`, showing `event`, then handles interrupts.
+/// May raise an ERROR (cancel, terminate): call it with nothing held.
+pub fn nap(event: Wait, milliseconds: i64) {
+    // SAFETY: MyLatch is this process's own latch; WL_EXIT_ON_PM_DEATH is set as core requires.
+    unsafe {
+        pg_sys::WaitLatch(
+            pg_sys::MyLatch,
+            (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
+            milliseconds,
+            compat::wait_event(NAMES[event as usize], event as usize),
+        );
+        pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    interrupts();
+}
+
+/// `CHECK_FOR_INTERRUPTS`. May raise an ERROR: call it with nothing held.
+#[inline]
+#[track_caller]
+pub fn interrupts() {
+    #[cfg(debug_assertions)]
+    crate::pg::fault::cancel();
+    pgrx::check_for_interrupts!();
+}
+
+/// Waits until `done`, politely: spins first, then naps of 1 ms growing to 10 ms.
+pub fn until(event: Wait, mut done: impl FnMut() -> bool) {
+    for _ in 0..100 {
+        if done() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+    let mut pause = 1;
+    while !done() {
+        nap(event, pause);
+        pause = (pause + 1).min(10);
+    }
+}

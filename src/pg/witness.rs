@@ -1,0 +1,229 @@
+//! Errors of the server that pass through Rust keep all their fields.
+//!
+//! The bindings turn an ERROR into a panic, so that destructors run, and raise it anew where the server
+//! called us. They copy SQLSTATE (known ones), level, message, DETAIL, HINT and location, as UTF-8; the rest
+//! is lost: CONTEXT, positions, names of schema, table, column, type and constraint, and what is not UTF-8.
+//!
+//! So every function that the server calls begins with `witness!()`. It puts a callback on the
+//! server's stack of error contexts, which runs twice:
+//! 1. while the ERROR is first raised, after the callbacks of everything that the function called. The
+//!    innermost witness keeps a copy of the error ([`observe`]): its CONTEXT so far is what lies below us;
+//! 2. while the bindings raise it anew. The unwinding function has left [`RETURNING`] on the stack,
+//!    which gives the fields back ([`restore`]); the callbacks above add their CONTEXT as ever. Whoever
+//!    catches the ERROR restores the stack, so nobody has to take that entry off.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use pgrx::pg_sys::{self, ErrorContextCallback, ErrorData};
+
+use crate::pg::{error, text};
+
+// Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the server's.
+unsafe extern "C-unwind" {
+    fn CopyErrorData() -> *mut ErrorData;
+    fn FreeErrorData(error: *mut ErrorData);
+    fn errposition(position: c_int) -> c_int;
+    fn internalerrposition(position: c_int) -> c_int;
+    fn internalerrquery(query: *const c_char) -> c_int;
+    fn errhidestmt(hide: bool) -> c_int;
+    fn errhidecontext(hide: bool) -> c_int;
+    fn err_generic_string(field: c_int, text: *const c_char) -> c_int;
+}
+
+/// The innermost witness.
+static INNERMOST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
+/// The last error that a witness saw, and the memory context that holds it and nothing else.
+static SEEN: AtomicPtr<ErrorData> = AtomicPtr::new(null_mut());
+static MEMORY: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
+
+/// The entry that an unwinding function leaves behind.
+static mut RETURNING: ErrorContextCallback =
+    ErrorContextCallback { previous: null_mut(), callback: Some(restore), arg: null_mut() };
+
+/// A witness' place on the server's stack; lies in the frame of the function.
+pub struct Node {
+    callback: ErrorContextCallback,
+    outer: *mut Node,
+}
+
+/// Takes the witness off the stack again.
+pub struct Witness<'n> {
+    node: &'n mut MaybeUninit<Node>,
+    /// Whether the caller is the bindings' guard, which raises the error anew.
+    returns: bool,
+    /// A destructor that runs because of another panic.
+    unwinding: bool,
+}
+
+/// Begins a function that the server calls.
+macro_rules! witness {
+    () => {
+        let mut node = std::mem::MaybeUninit::uninit();
+        // SAFETY: the witness lives in the same frame, is dropped before the node, and this is the
+        // outermost frame under the bindings' guard.
+        let _witness = unsafe { crate::pg::witness::Witness::new(&mut node, true) };
+    };
+}
+pub(crate) use witness;
+
+impl<'n> Witness<'n> {
+    /// Puts a witness on the stack. `returns`: an ERROR that leaves the caller is raised anew at once.
+    ///
+    /// # Safety
+    /// On the server's thread; the witness must be dropped in the frame that made it, last in first out.
+    #[inline]
+    pub unsafe fn new(node: &'n mut MaybeUninit<Node>, returns: bool) -> Witness<'n> {
+        let this = node.as_mut_ptr();
+        // SAFETY: the server's stack is a plain global of its thread; the node outlives its place there.
+        unsafe {
+            let callback = ErrorContextCallback {
+                previous: pg_sys::error_context_stack,
+                callback: Some(observe),
+                arg: this.cast(),
+            };
+            node.write(Node { callback, outer: INNERMOST.load(Relaxed) });
+            pg_sys::error_context_stack = &raw mut (*this).callback;
+        }
+        INNERMOST.store(this, Relaxed);
+        Witness { node, returns, unwinding: std::thread::panicking() }
+    }
+}
+
+impl Drop for Witness<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: written by `new`. All that was put on the stack above has been taken off: the
+        // bindings restore the stack of their caller, with or without an ERROR.
+        unsafe {
+            let node = self.node.assume_init_ref();
+            INNERMOST.store(node.outer, Relaxed);
+            pg_sys::error_context_stack = node.callback.previous;
+            if std::thread::panicking() && self.returns && !self.unwinding {
+                RETURNING.previous = node.callback.previous;
+                pg_sys::error_context_stack = &raw mut RETURNING;
+            }
+        }
+    }
+}
+
+/// Makes the memory for errors, once, when there is plenty.
+pub fn install() {
+    // SAFETY: a context that lives as long as the process; its children inherit it.
+    let memory = unsafe {
+        pg_sys::AllocSetContextCreateInternal(
+            pg_sys::TopMemoryContext,
+            c"nitro error".as_ptr(),
+            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+        )
+    };
+    MEMORY.store(memory, Relaxed);
+}
+
+/// A copy of what the server is reporting.
+///
+/// # Safety
+/// In a callback of the server's stack of error contexts, after [`install`].
+unsafe fn copy() -> *mut ErrorData {
+    // SAFETY: by contract.
+    unsafe {
+        let before = pg_sys::CurrentMemoryContext;
+        pg_sys::CurrentMemoryContext = MEMORY.load(Relaxed);
+        let copy = CopyErrorData();
+        pg_sys::CurrentMemoryContext = before;
+        copy
+    }
+}
+
+/// Keeps a copy of an ERROR that is being raised.
+unsafe extern "C-unwind" fn observe(node: *mut c_void) {
+    if INNERMOST.load(Relaxed) != node.cast() || MEMORY.load(Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: called by the server while it reports something, on its own thread.
+    unsafe {
+        let mut copy = copy();
+        if (*copy).elevel >= pg_sys::PGERROR as c_int {
+            copy = SEEN.swap(copy, Relaxed);
+        }
+        if !copy.is_null() {
+            FreeErrorData(copy);
+        }
+    }
+}
+
+/// The error that was seen last, if it is the one with this message and line.
+fn seen(message: &str, line: c_int) -> Option<&'static ErrorData> {
+    // SAFETY: null, or an error that stays until the next one is seen.
+    unsafe {
+        let seen = SEEN.load(Relaxed).as_ref()?;
+        let same = seen.lineno == line
+            && !seen.message.is_null()
+            && CStr::from_ptr(seen.message).to_string_lossy() == message;
+        same.then_some(seen)
+    }
+}
+
+/// The message of an ERROR that came to Rust as `message`, with the bytes that the bindings lost.
+pub fn message(message: &str, line: u32) -> String {
+    match seen(message, line as c_int) {
+        // SAFETY: nul-terminated, looked at by `seen`.
+        Some(seen) => unsafe { text::from_pointer(seen.message) },
+        None => message.to_owned(),
+    }
+}
+
+/// Gives the error that is being raised anew the fields that it had before.
+unsafe extern "C-unwind" fn restore(_: *mut c_void) {
+    if MEMORY.load(Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: called by the server while it raises an error, on its own thread; the functions are those of
+    // `ereport`, on nul-terminated strings, which they copy.
+    unsafe {
+        let raised = copy();
+        let first = match (*raised).message {
+            message if message.is_null() => None,
+            message => seen(&CStr::from_ptr(message).to_string_lossy(), (*raised).lineno),
+        };
+        FreeErrorData(raised);
+        let Some(first) = first else { return };
+        error::errcode(first.sqlerrcode);
+        let plain = c"%s".as_ptr();
+        error::errmsg_internal(plain, first.message);
+        if !first.detail.is_null() {
+            error::errdetail_internal(plain, first.detail);
+        }
+        if !first.detail_log.is_null() {
+            error::errdetail_log(plain, first.detail_log);
+        }
+        if !first.hint.is_null() {
+            error::errhint(plain, first.hint);
+        }
+        if !first.context.is_null() {
+            error::errcontext_msg(plain, first.context);
+        }
+        if !first.internalquery.is_null() {
+            internalerrquery(first.internalquery);
+        }
+        errposition(first.cursorpos);
+        internalerrposition(first.internalpos);
+        errhidestmt(first.hide_stmt);
+        errhidecontext(first.hide_ctx);
+        for (field, text) in [
+            (pg_sys::PG_DIAG_SCHEMA_NAME, first.schema_name),
+            (pg_sys::PG_DIAG_TABLE_NAME, first.table_name),
+            (pg_sys::PG_DIAG_COLUMN_NAME, first.column_name),
+            (pg_sys::PG_DIAG_DATATYPE_NAME, first.datatype_name),
+            (pg_sys::PG_DIAG_CONSTRAINT_NAME, first.constraint_name),
+        ] {
+            if !text.is_null() {
+                err_generic_string(c_int::from(field), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Who brings an index up: a lock against other processes, and a claim against this one.
+//!
+//! Bringing an index up runs code of its owner: expressions, predicates, comparison functions, and
+//! whatever those call. That code may run any query and any function, catch errors, and come back to
+//! the same index. A heavyweight lock does not keep it out, since a process gets it again at once. So
+//! there is a claim beside the lock, of which a process can have none twice:
+//! - nothing is brought up by a process that has any claim, or that is inside the engine (a comparison
+//!   function, which a failing build would wait for without end): see [`may_bring_up`];
+//! - only a claim changes what an index is good for (see `transition`), and only as long as its entry
+//!   stands for the same index.
+//!
+//! CREATE INDEX has a claim too, on an index that nobody else can see. It may be made by code of
+//! another index that is being brought up: claims are a stack.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::*;
+
+use nitro_engine::Index;
+use pgrx::pg_sys::{self, Relation};
+use pgrx::prelude::*;
+
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
+use crate::state::directory::{Entry, State};
+use crate::state::handle::{Handle, Unfinished};
+use crate::state::image::UNKNOWN;
+use crate::state::shmem;
+use crate::state::transition::Event;
+
+/// Sub-id of the object lock that serialises walks of one index.
+const BUILD_LOCK: u16 = 1;
+
+/// The build lock of one index, a heavyweight lock: who waits for it is seen by the deadlock detector. An
+/// ERROR releases it with the transaction's other locks.
+pub struct BuildLock {
+    index: pg_sys::Oid,
+    mode: i32,
+}
+
+impl BuildLock {
+    /// For who brings the index up.
+    ///
+    /// # Safety
+    /// `index` must be open and locked, inside a transaction.
+    pub unsafe fn exclusive(index: Relation) -> BuildLock {
+        // SAFETY: by contract.
+        unsafe { BuildLock::take(index, pg_sys::ExclusiveLock) }
+    }
+
+    /// For who keeps it from being brought up: VACUUM.
+    ///
+    /// # Safety
+    /// As `exclusive`.
+    pub unsafe fn shared(index: Relation) -> BuildLock {
+        let mode = match guc::BREAK.get() {
+            // Conflicts with none that is taken here.
+            Mechanism::Walks => pg_sys::AccessShareLock,
+            _ => pg_sys::ShareLock,
+        };
+        // SAFETY: by contract.
+        unsafe { BuildLock::take(index, mode) }
+    }
+
+    unsafe fn take(index: Relation, mode: u32) -> BuildLock {
+        // SAFETY: a lock tag that no other code uses.
+        unsafe {
+            let lock = BuildLock { index: (*index).rd_id, mode: mode as i32 };
+            pg_sys::LockDatabaseObject(
+                pg_sys::RelationRelationId,
+                lock.index,
+                BUILD_LOCK,
+                lock.mode,
+            );
+            lock
+        }
+    }
+
+    /// Releases the lock before the transaction ends.
+    pub fn unlock(self) {
+        // SAFETY: taken in `take`.
+        unsafe {
+            pg_sys::UnlockDatabaseObject(
+                pg_sys::RelationRelationId,
+                self.index,
+                BUILD_LOCK,
+                self.mode,
+            );
+        }
+    }
+
+    /// No image of the index can be loaded any more in this server life, unless one was. Under the lock:
+    /// nobody is loading one.
+    pub fn forget_image(&self, entry: &Entry) -> bool {
+        entry.condition.may(Event::Forget).is_some()
+    }
+
+    /// Frees the memory of an index that was given up. Who gave it up may have been interrupted
+    /// while it waited, and so may we.
+    pub fn reclaim(&self, entry: &Entry) {
+        reclaim(entry);
+    }
+}
+
+/// State first, then the barrier, then the memory: a writer looks at the state inside a barrier
+/// section, so it either is awaited or sees it. Of several who wait one gets the memory.
+fn reclaim(entry: &Entry) {
+    let (state, root) = entry.condition.read();
+    if state.publishes() || root == 0 {
+        return;
+    }
+    let process = shmem::process();
+    let area = process.area();
+    let session = area.quiesce_begin();
+    wait::until(Wait::Barrier, || area.quiesced(session));
+    stop::at(Point::GiveUpQuiet);
+    if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
+        // SAFETY: the state told newcomers to stay out, the barrier let the others leave, and the root
+        // is in no entry any more.
+        unsafe { Index::open(area, root).destroy(process) };
+    }
+    stop::at(Point::GiveUpFreed);
+}
+
+thread_local! {
+    /// What this process brings up, each inside the one before.
+    static CLAIMS: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether this process may bring an index up now: not from inside a build, and not from inside the
+/// engine.
+pub fn may_bring_up() -> bool {
+    CLAIMS.with_borrow(Vec::is_empty)
+        && shmem::process_if_registered().is_none_or(|p| !p.is_inside())
+}
+
+/// The right to bring one index up. It ends with the value, also by an ERROR: LOADING goes back to
+/// UNBUILT, a walk stays where it is and is continued by the next.
+pub struct Claim {
+    entry: &'static Entry,
+    generation: u32,
+}
+
+impl Claim {
+    /// The claim on an index whose build lock the caller holds exclusively.
+    pub fn take(handle: &Handle, _lock: &BuildLock) -> Claim {
+        let claim = Claim::take_entry(handle);
+        reclaim(claim.entry);
+        claim
+    }
+
+    /// The claim on an index that is new in this transaction.
+    pub fn of_new(handle: &Handle) -> Claim {
+        Claim::take_entry(handle)
+    }
+
+    fn take_entry(handle: &Handle) -> Claim {
+        let (entry, generation) = (handle.entry, handle.generation());
+        // SAFETY: a plain global.
+        let me = unsafe { pg_sys::MyProcPid };
+        if entry.builder.compare_exchange(0, me, AcqRel, Acquire).is_err() {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                "a nitro index cannot be built while it is being built",
+            )
+            .raise();
+        }
+        CLAIMS.with_borrow_mut(|all| all.push((entry, generation)));
+        Claim { entry, generation }
+    }
+
+    /// ERROR if the entry stands for something else by now, or for another engine index. Asked wherever
+    /// code of the index has run.
+    pub fn check(&self, engine: Index) {
+        let (state, root) = self.entry.condition.read();
+        let same = self.entry.generation() == self.generation
+            && matches!(state, State::Building | State::CatchingUp)
+            && root == engine.root();
+        if !same {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                "a nitro index went away while it was being built",
+            )
+            .raise();
+        }
+    }
+
+    /// UNBUILT to LOADING; false if no image may be loaded.
+    pub fn load(&self) -> bool {
+        self.entry.condition.may(Event::Load).is_some()
+    }
+
+    /// LOADING back to UNBUILT: there may be an image that can be loaded later.
+    pub fn interrupt(&self) {
+        self.entry.condition.must(Event::Interrupt, 0);
+    }
+
+    /// LOADING to BARE: there is no image.
+    pub fn refuse(&self) {
+        self.entry.condition.must(Event::Refuse, 0);
+    }
+
+    /// LOADING to CATCHING UP with an engine index that has the entries of an image valid as of
+    /// `since`. From here on inserts publish; the completeness is that of `build`, with the end of
+    /// the WAL read after this in the place of the heap.
+    pub fn catch_up(&self, index: Unfinished, since: u64, by_pages: bool) -> Index {
+        self.entry.next_block.store(0, Relaxed);
+        self.entry.image.catch_up_from.store(since, Relaxed);
+        self.entry.image.by_pages.store(u32::from(by_pages), Relaxed);
+        self.gain(Event::CatchUp, index)
+    }
+
+    /// To BUILDING with an empty engine index. From here on inserts publish.
+    ///
+    /// Completeness of a build: a writer puts its row into the heap, then reads the state; a
+    /// builder stores the state, then reads the heap. With a full fence on both sides one of them
+    /// sees the other: the writer publishes, or the walk finds the row.
+    pub fn build(&self, index: Unfinished) -> Index {
+        self.entry.next_block.store(0, Relaxed);
+        // Whatever image there is, it is not of what this engine index will count.
+        self.entry.image.operations.store(UNKNOWN, Relaxed);
+        self.gain(Event::Build, index)
+    }
+
+    /// CREATE INDEX: to READY with a complete engine index.
+    pub fn create(&self, index: Unfinished, milliseconds: u64) {
+        self.entry.build_ms.store(milliseconds, Relaxed);
+        self.gain(Event::Create, index);
+    }
+
+    /// From the change on the memory is the entry's; until then an ERROR frees it.
+    fn gain(&self, event: Event, index: Unfinished) -> Index {
+        let root = index.index().root();
+        debug_assert_eq!(shmem::directory().owners(root), 0, "a root has one owner");
+        self.entry.condition.must(event, root);
+        index.done()
+    }
+
+    /// The walk is done: READY.
+    pub fn finish(&self, milliseconds: u64) {
+        self.entry.build_ms.store(milliseconds, Relaxed);
+        self.entry.warned.store(0, Relaxed);
+        self.entry.condition.must(Event::Finish, 0);
+    }
+
+    /// Gives the index up: a row cannot be indexed, or there is no memory.
+    pub fn fail(&self) {
+        self.entry.condition.must(Event::Fail, 0);
+        stop::at(Point::GiveUpSaid);
+        reclaim(self.entry);
+    }
+
+    /// Gives an image up that was loaded: nobody can say what has changed since.
+    pub fn lose(&self) {
+        self.entry.condition.must(Event::Lose, 0);
+        stop::at(Point::GiveUpSaid);
+        reclaim(self.entry);
+    }
+
+    fn end(entry: &Entry, generation: u32) {
+        if entry.generation() == generation {
+            entry.condition.may(Event::Interrupt);
+            entry.builder.store(0, Release);
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // Not there if the process has ended.
+        let mine = CLAIMS.with_borrow_mut(|all| {
+            let last = all.iter().rposition(|(entry, _)| std::ptr::eq(*entry, self.entry));
+            last.map(|i| all.remove(i))
+        });
+        if mine.is_some() {
+            Claim::end(self.entry, self.generation);
+        }
+    }
+}
+
+/// Ends all claims of a process that ends without unwinding. What it was reading into goes with
+/// `handle::Unfinished`.
+pub fn abandon() {
+    for (entry, generation) in CLAIMS.with_borrow_mut(std::mem::take) {
+        Claim::end(entry, generation);
+    }
+}

@@ -1,0 +1,415 @@
+//! The directory of indexes in shared memory: which incarnation is where in the area, and in which
+//! state.
+//!
+//! An entry belongs to one (database OID, incarnation). Lookup, creation and removal take the
+//! directory's LWLock; the fields of an entry that change while it is in use are atomics. A process
+//! remembers (entry, generation): the generation counts removals, so a remembered entry that was
+//! removed and reused is noticed.
+//!
+//! An entry's engine index is destroyed only where no process can be inside it:
+//! - at commit of a DROP, TRUNCATE, REINDEX or rewrite, under its AccessExclusiveLock;
+//! - at abort of the transaction that created it (nobody else ever saw it);
+//! - when it is given up: see `claim`.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+
+use nitro_engine::{BarrierGuard, Index, Process};
+use pgrx::prelude::*;
+
+use crate::pg::compat::{self, Locator};
+use crate::pg::error::Failure;
+use crate::pg::guc;
+use crate::state::image::ImageState;
+use crate::state::shmem;
+use crate::state::transition::{Condition, Event};
+
+pub use crate::state::transition::State;
+
+/// The file of an index. Those of temporary tables are numbered apart, by session.
+#[derive(Clone, Copy)]
+pub struct File {
+    /// Where it is.
+    pub locator: Locator,
+    /// The session that it is of, [`File::PERMANENT`] if of none.
+    pub backend: i32,
+}
+
+impl File {
+    /// No session (`InvalidBackendId`, `INVALID_PROC_NUMBER`).
+    pub const PERMANENT: i32 = -1;
+
+    /// The file of an open index.
+    ///
+    /// # Safety
+    /// `index` must be open.
+    pub unsafe fn of(index: pg_sys::Relation) -> File {
+        // SAFETY: by contract.
+        unsafe { File { locator: compat::locator(index), backend: (*index).rd_backend } }
+    }
+}
+
+/// 128 random bits in the metapage; see `identity`.
+pub type Incarnation = u128;
+
+/// One index in memory.
+#[repr(C, align(128))]
+pub struct Entry {
+    in_use: AtomicU32,
+    generation: AtomicU32,
+    /// Next entry of the hash chain or of the free list, as index + 1.
+    next: AtomicU32,
+    /// State and engine root; see `transition`.
+    pub(super) condition: Condition,
+    database: AtomicU32,
+    tablespace: AtomicU32,
+    number: AtomicU32,
+    /// See [`File`].
+    backend: AtomicI32,
+    incarnation: [AtomicU64; 2],
+    /// OID of the index relation that attached last.
+    pub relid: AtomicU32,
+    /// First heap block that a walk has not reached yet.
+    pub next_block: AtomicU32,
+    /// PID of the process that walks the heap, 0 when none does.
+    pub builder: AtomicI32,
+    /// Duration of the last completed build in milliseconds.
+    pub build_ms: AtomicU64,
+    /// Index scans started.
+    pub scans: AtomicU64,
+    /// An insert has warned about the FAILED state.
+    pub warned: AtomicU32,
+    /// When a query asked the background worker to bring the index up; 0 = it is not asked.
+    pub requested: AtomicU32,
+    /// Its images on disk.
+    pub image: ImageState,
+}
+
+/// Header of the shared directory; buckets and entries follow.
+#[repr(C, align(128))]
+pub struct Directory {
+    lock: *mut pg_sys::LWLock,
+    /// Facts about this server life, shared by all processes.
+    pub life: Life,
+    capacity: u32,
+    buckets: u32,
+    free: AtomicU32,
+    used: AtomicU32,
+}
+
+/// What the processes of one server life tell each other.
+#[derive(Default)]
+pub struct Life {
+    /// Process slots of the engine's area that threads have.
+    pub thread_slots: AtomicU64,
+    /// The replication slot as the keeper found it: see `image::slot`.
+    pub slot_found: AtomicU32,
+    /// PID of the keeper; 0 = none came up yet, negative: see `upkeep::keeper`.
+    pub keeper: AtomicI32,
+    /// When somebody first missed it, in seconds since 1970.
+    pub keeper_missed: AtomicU64,
+    /// The builders of the server: see `upkeep::worker`.
+    pub builders: [AtomicU64; guc::MAX_BUILDERS],
+    /// When it was last said that there is no place for a builder.
+    pub no_builder: AtomicU64,
+}
+
+/// Drops the directory lock when it goes out of scope; an ERROR releases LWLocks anyway.
+struct Locked<'a>(&'a Directory);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // While an ERROR unwinds, the server has already reset its interrupt holdoff count, which
+        // LWLockRelease would decrement; transaction abort releases the lock then.
+        if !std::thread::panicking() {
+            // SAFETY: taken in `locked` by this process.
+            unsafe { pg_sys::LWLockRelease(self.0.lock) };
+        }
+    }
+}
+
+impl Directory {
+    /// Bytes of shared memory for `capacity` entries.
+    pub fn size(capacity: usize) -> usize {
+        size_of::<Directory>()
+            + (capacity * 4).next_multiple_of(128)
+            + capacity * size_of::<Entry>()
+    }
+
+    /// Lays the directory out in zeroed memory.
+    ///
+    /// # Safety
+    /// `at` must point to `size(capacity)` zeroed bytes of shared memory, 128-byte aligned.
+    pub unsafe fn format(at: *mut Directory, capacity: usize, lock: *mut pg_sys::LWLock) {
+        // SAFETY: exclusive access during startup by contract.
+        unsafe {
+            at.write(Directory {
+                lock,
+                life: Life::default(),
+                capacity: capacity as u32,
+                buckets: capacity as u32,
+                free: AtomicU32::new(0),
+                used: AtomicU32::new(0),
+            });
+            let directory = &*at;
+            for i in (0..capacity as u32).rev() {
+                directory.entry(i).next.store(directory.free.load(Relaxed), Relaxed);
+                directory.free.store(i + 1, Relaxed);
+            }
+        }
+    }
+
+    fn bucket(&self, database: u32, incarnation: Incarnation) -> &AtomicU32 {
+        let slot = (incarnation as u32 ^ database) % self.buckets;
+        // SAFETY: `format` reserved `buckets` words behind the header.
+        unsafe { &*std::ptr::from_ref(self).add(1).cast::<AtomicU32>().add(slot as usize) }
+    }
+
+    fn entry(&self, i: u32) -> &'static Entry {
+        debug_assert!(i < self.capacity);
+        let words = (self.buckets as usize * 4).next_multiple_of(128);
+        // SAFETY: `format` reserved `capacity` entries behind the buckets; shared memory outlives
+        // the process.
+        unsafe { &*std::ptr::from_ref(self).add(1).byte_add(words).cast::<Entry>().add(i as usize) }
+    }
+
+    fn locked(&self, mode: pg_sys::LWLockMode::Type) -> Locked<'_> {
+        // SAFETY: a lock of our own tranche.
+        unsafe { pg_sys::LWLockAcquire(self.lock, mode) };
+        Locked(self)
+    }
+
+    fn find(&self, database: u32, incarnation: Incarnation) -> Option<&'static Entry> {
+        let mut link = self.bucket(database, incarnation).load(Acquire);
+        while link != 0 {
+            let entry = self.entry(link - 1);
+            if entry.incarnation() == incarnation && entry.database.load(Relaxed) == database {
+                return Some(entry);
+            }
+            link = entry.next.load(Relaxed);
+        }
+        None
+    }
+
+    /// The entry of an incarnation, created UNBUILT when it is unknown. `None`: the directory is
+    /// full.
+    pub fn attach(
+        &self,
+        file: File,
+        incarnation: Incarnation,
+        relid: u32,
+    ) -> Option<&'static Entry> {
+        {
+            let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+            if let Some(entry) = self.find(file.locator.database, incarnation) {
+                entry.name(file, relid);
+                return Some(entry);
+            }
+        }
+        let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let entry = match self.find(file.locator.database, incarnation) {
+            Some(entry) => entry,
+            None => self.create(file.locator.database, incarnation)?,
+        };
+        entry.name(file, relid);
+        Some(entry)
+    }
+
+    fn create(&self, database: u32, incarnation: Incarnation) -> Option<&'static Entry> {
+        let link = self.free.load(Relaxed);
+        if link == 0 {
+            return None;
+        }
+        let entry = self.entry(link - 1);
+        self.free.store(entry.next.load(Relaxed), Relaxed);
+        entry.database.store(database, Relaxed);
+        entry.incarnation[0].store(incarnation as u64, Relaxed);
+        entry.incarnation[1].store((incarnation >> 64) as u64, Relaxed);
+        entry.next_block.store(0, Relaxed);
+        entry.builder.store(0, Relaxed);
+        entry.build_ms.store(0, Relaxed);
+        entry.scans.store(0, Relaxed);
+        entry.warned.store(0, Relaxed);
+        entry.requested.store(0, Relaxed);
+        entry.image.reset();
+        let bucket = self.bucket(database, incarnation);
+        entry.next.store(bucket.load(Relaxed), Relaxed);
+        entry.in_use.store(1, Release);
+        bucket.store(link, Release);
+        self.used.fetch_add(1, Relaxed);
+        Some(entry)
+    }
+
+    /// Removes every entry that `gone` names and returns its memory. Infallible: commit and abort
+    /// processing call it. The caller knows that no process can be inside those indexes.
+    pub fn remove(&self, process: &Process, gone: impl Fn(&Entry) -> bool) {
+        if self.used.load(Acquire) == 0 {
+            return;
+        }
+        let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
+        for i in 0..self.capacity {
+            let entry = self.entry(i);
+            if entry.in_use.load(Acquire) == 0 || !gone(entry) {
+                continue;
+            }
+            let mut link = self.bucket(entry.database.load(Relaxed), entry.incarnation());
+            while link.load(Relaxed) != i + 1 {
+                link = &self.entry(link.load(Relaxed) - 1).next;
+            }
+            link.store(entry.next.load(Relaxed), Release);
+            entry.in_use.store(0, Release);
+            entry.generation.fetch_add(1, Release);
+            // Allowed in every state.
+            if let Some(root @ 1..) = entry.condition.may(Event::Remove) {
+                // SAFETY: nobody is inside by the caller's word, and the root is unlinked.
+                unsafe { Index::open(process.area(), root).destroy(process) };
+            }
+            entry.next.store(self.free.load(Relaxed), Relaxed);
+            self.free.store(i + 1, Relaxed);
+            self.used.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Calls `visit` for every entry, with the directory locked so that none is removed meanwhile.
+    pub fn for_each(&self, mut visit: impl FnMut(&'static Entry)) {
+        let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+        for i in 0..self.capacity {
+            let entry = self.entry(i);
+            if entry.in_use.load(Acquire) != 0 {
+                visit(entry);
+            }
+        }
+    }
+
+    /// Who of a database is in a state.
+    pub fn incarnations<C: FromIterator<Incarnation>>(&self, database: u32, state: State) -> C {
+        let mut all = Vec::new();
+        self.for_each(|entry| {
+            if entry.database() == database && entry.state() == state {
+                all.push(entry.incarnation());
+            }
+        });
+        all.into_iter().collect()
+    }
+
+    /// Whether an index has an entry.
+    pub fn knows(&self, database: u32, incarnation: Incarnation) -> bool {
+        let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+        self.find(database, incarnation).is_some()
+    }
+
+    /// How many entries have an engine root. Only for assertions: it is never more than one.
+    pub fn owners(&self, root: u32) -> usize {
+        let mut all = 0;
+        self.for_each(|entry| all += usize::from(entry.condition.read().1 == root));
+        all
+    }
+
+    /// Entries in use and room for entries.
+    pub fn fill(&self) -> (u32, u32) {
+        (self.used.load(Relaxed), self.capacity)
+    }
+}
+
+impl Entry {
+    /// Who the index is.
+    pub fn incarnation(&self) -> Incarnation {
+        u128::from(self.incarnation[0].load(Relaxed))
+            | u128::from(self.incarnation[1].load(Relaxed)) << 64
+    }
+
+    /// Database OID.
+    pub fn database(&self) -> u32 {
+        self.database.load(Relaxed)
+    }
+
+    /// Notes under which names the index goes now. Under the directory lock, so that whoever removes
+    /// an entry by its names sees the last ones.
+    fn name(&self, file: File, relid: u32) {
+        self.tablespace.store(file.locator.tablespace, Relaxed);
+        self.number.store(file.locator.number, Relaxed);
+        self.backend.store(file.backend, Relaxed);
+        self.relid.store(relid, Relaxed);
+    }
+
+    /// The file that the entry stands for.
+    pub fn locator(&self) -> Locator {
+        Locator {
+            tablespace: self.tablespace.load(Relaxed),
+            database: self.database(),
+            number: self.number.load(Relaxed),
+        }
+    }
+
+    /// Whether the entry stands for this file.
+    pub fn is_at(&self, file: File) -> bool {
+        self.locator() == file.locator && self.backend.load(Relaxed) == file.backend
+    }
+
+    /// Whether the entry stands for a file of this number (files of one index differ in it).
+    pub fn has_file(&self, number: u32) -> bool {
+        self.number.load(Relaxed) == number
+    }
+
+    /// Counts the removals of this slot; changes when the entry stands for something else.
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Acquire)
+    }
+
+    /// Current state.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.condition.read().0
+    }
+
+    /// Enters the barrier for the index that the entry has now. Should it get another one meanwhile, whose
+    /// use makes the section one for any index.
+    pub fn enter<'p>(&self, process: &'p Process) -> BarrierGuard<'p> {
+        process.enter_index(self.condition.read().1)
+    }
+
+    /// The engine index, as long as inserts publish. Whoever is not kept from being overtaken by a
+    /// failure (by a relation lock and READY, by the build lock) asks inside a barrier section.
+    #[inline]
+    pub fn index(&self, process: &Process) -> Option<Index> {
+        let (state, root) = self.condition.read();
+        // SAFETY: a word that publishes has the root of a live index of our area.
+        state.publishes().then(|| unsafe { Index::open(process.area(), root) })
+    }
+}
+
+/// ERROR for a full directory.
+#[track_caller]
+pub fn full() -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        "too many nitro indexes in memory",
+    )
+    .hint("Raise \"nitro.max_indexes\" (needs a restart).")
+    .raise()
+}
+
+/// What the indexes of a database hold of the shared area.
+#[derive(Default)]
+pub struct Held {
+    /// How many they are.
+    pub indexes: i64,
+    /// Bytes of the area.
+    pub bytes: usize,
+}
+
+/// What each database of the server holds.
+pub fn holders() -> BTreeMap<u32, Held> {
+    let process = shmem::process();
+    let mut all: BTreeMap<u32, Held> = BTreeMap::new();
+    // The lock keeps entries from being removed while they are read.
+    shmem::directory().for_each(|entry| {
+        // State first, inside: see `nitro_index_stats`.
+        let _inside = process.enter();
+        let engine = if entry.state().publishes() { entry.index(process) } else { None };
+        let held = all.entry(entry.database()).or_default();
+        held.indexes += 1;
+        held.bytes += engine.map_or(0, |engine| engine.stats().bytes);
+    });
+    all
+}

@@ -1,0 +1,215 @@
+//! What a process remembers of an index: its key description and its directory entry.
+//!
+//! `rd_amcache` is the validity mark: the server frees it whenever the relation is invalidated
+//! (REINDEX, TRUNCATE in place, ALTER), and then the handle is made anew from the metapage. The handle
+//! itself is reference counted, so a scan that is open while its relation is invalidated keeps its own.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use nitro_engine::{Index, Process};
+use pgrx::prelude::*;
+
+use crate::key::KeyDesc;
+use crate::pg::guc::{self, Mechanism};
+use crate::state::directory::{self, Entry, File};
+use crate::state::{identity, shmem, temporary};
+
+/// An open index as this process sees it.
+pub struct Handle {
+    /// How keys are encoded and compared.
+    pub desc: KeyDesc,
+    /// The shared directory entry.
+    pub entry: &'static Entry,
+    generation: u32,
+}
+
+/// What `rd_amcache` points to. Entry and generation are asked before the handle: it lives as long as
+/// they are the same.
+#[derive(Clone, Copy)]
+struct Mark {
+    handle: *const Handle,
+    entry: &'static Entry,
+    generation: u32,
+}
+
+/// The handles that a mark may point to, by the OID of the index.
+#[derive(Default)]
+struct Handles {
+    all: HashMap<u32, Rc<Handle>>,
+    /// So many were left when those of removed indexes were dropped last.
+    left: usize,
+}
+
+impl Handles {
+    /// Nobody tells when an index goes away: whenever their number has doubled, those go whose entry stands
+    /// for something else by now. So there are at most twice as many as indexes.
+    fn keep(&mut self, relid: u32, handle: Rc<Handle>) {
+        if self.all.len() >= 2 * self.left + 16 {
+            self.all.retain(|_, handle| handle.entry.generation() == handle.generation);
+            self.left = self.all.len();
+        }
+        self.all.insert(relid, handle);
+    }
+}
+
+thread_local! {
+    static HANDLES: RefCell<Handles> = RefCell::default();
+}
+
+impl Handle {
+    /// The handle of an open index; ERROR when the library was not preloaded, the metapage is
+    /// foreign or the directory is full.
+    ///
+    /// # Safety
+    /// `index` must be open and locked.
+    pub unsafe fn open(index: pg_sys::Relation) -> Rc<Handle> {
+        // SAFETY: by contract.
+        unsafe { Handle::try_open(index) }.unwrap_or_else(|| directory::full())
+    }
+
+    /// As [`Handle::open`], but `None` when the directory is full: an index that the directory does
+    /// not know is an unbuilt one.
+    ///
+    /// # Safety
+    /// As `open`.
+    pub unsafe fn try_open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
+        // SAFETY: rd_amcache is ours: null or a mark, see `attach`. Its handle is in the table below as
+        // long as the entry is of that generation.
+        unsafe {
+            let cached = (*index).rd_amcache.cast::<Mark>();
+            if !cached.is_null() {
+                let Mark { handle, entry, generation } = *cached;
+                if generation == entry.generation() {
+                    Rc::increment_strong_count(handle);
+                    return Some(Rc::from_raw(handle));
+                }
+                Handle::forget(index);
+            }
+            Handle::attach(index, identity::read(index))
+        }
+    }
+
+    /// Makes the handle of an index whose incarnation is known and remembers it; `None` when the
+    /// directory is full.
+    ///
+    /// # Safety
+    /// As `open`.
+    pub unsafe fn attach(
+        index: pg_sys::Relation,
+        incarnation: directory::Incarnation,
+    ) -> Option<Rc<Handle>> {
+        // SAFETY: open relation; the mark is allocated where the server expects it, and the
+        // table below keeps the handle alive as long as the mark says so.
+        unsafe {
+            let relid = (*index).rd_id.to_u32();
+            let desc = KeyDesc::for_index(index);
+            let entry = shmem::directory().attach(File::of(index), incarnation, relid)?;
+            temporary::remember(index, entry);
+            let generation = entry.generation();
+            let handle = Rc::new(Handle { desc, entry, generation });
+            Handle::forget(index);
+            let mark: *mut Mark =
+                pg_sys::MemoryContextAlloc((*index).rd_indexcxt, size_of::<Mark>()).cast();
+            mark.write(Mark { handle: Rc::as_ptr(&handle), entry, generation });
+            HANDLES.with_borrow_mut(|handles| handles.keep(relid, handle.clone()));
+            (*index).rd_amcache = mark.cast();
+            Some(handle)
+        }
+    }
+
+    /// Drops the validity mark.
+    ///
+    /// # Safety
+    /// As `open`.
+    pub unsafe fn forget(index: pg_sys::Relation) {
+        // SAFETY: rd_amcache is null or our palloc'd cell.
+        unsafe {
+            if !(*index).rd_amcache.is_null() {
+                pg_sys::pfree((*index).rd_amcache);
+                (*index).rd_amcache = std::ptr::null_mut();
+            }
+        }
+    }
+
+    /// Which of its users the entry stood for when the handle was made.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// The engine index, as long as inserts publish; see [`Entry::index`].
+    #[inline]
+    pub fn index(&self) -> Option<Index> {
+        self.entry.index(shmem::process())
+    }
+}
+
+/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it, and so
+/// does the exit of a process that does not unwind.
+pub struct Unfinished(Index);
+
+thread_local! {
+    /// Roots of the unfinished indexes of this process.
+    static UNFINISHED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Unfinished {
+    /// Takes charge of a new index.
+    pub fn new(index: Index) -> Unfinished {
+        debug_assert_eq!(shmem::directory().owners(index.root()), 0, "a root has one owner");
+        UNFINISHED.with_borrow_mut(|all| all.push(index.root()));
+        Unfinished(index)
+    }
+
+    /// The index.
+    pub fn index(&self) -> Index {
+        self.0
+    }
+
+    /// It is finished, and the caller's.
+    pub fn done(self) -> Index {
+        let index = self.0;
+        self.forget();
+        std::mem::forget(self);
+        index
+    }
+
+    fn forget(&self) {
+        UNFINISHED.with_borrow_mut(|all| all.retain(|&root| root != self.0.root()));
+    }
+
+    /// Frees all unfinished indexes of a process that ends. Its threads have ended.
+    pub fn abandon_all(process: &Process) {
+        for root in UNFINISHED.with_borrow_mut(std::mem::take) {
+            // SAFETY: only this process knew the index.
+            unsafe { Index::open(process.area(), root).destroy(process) };
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.forget();
+        if guc::BREAK.get() == Mechanism::Unfinished {
+            return;
+        }
+        // SAFETY: only this process ever knew the index.
+        unsafe { self.0.destroy(shmem::process()) };
+    }
+}
+
+/// Runs `$body` with `$order` bound to the order of the index' keys: byte order, or the comparator
+/// of its columns. One expansion per order, so that the byte order is compiled in.
+macro_rules! with_order {
+    ($desc:expr, $order:ident => $body:expr) => {
+        if $desc.is_memcmp() {
+            let $order = &nitro_engine::Memcmp;
+            $body
+        } else {
+            let $order = &$crate::key::KeyRef(&$desc);
+            $body
+        }
+    };
+}
+pub(crate) use with_order;

@@ -1,0 +1,150 @@
+//! Who an index is: the metapage, the only page of the main fork.
+//!
+//! Memory is keyed by (database OID, incarnation): 128 random bits written by every build. File
+//! numbers do not identify an index: ALTER ... SET TABLESPACE and CREATE DATABASE copy files without
+//! calling us, and a crash resets an unlogged index to its init fork. An unknown incarnation simply
+//! is an index that nobody has built in this server's memory yet.
+//!
+//! The init fork carries incarnation 0, "never built"; whoever meets it in a main fork assigns one.
+
+use pgrx::prelude::*;
+
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::state::directory::Incarnation;
+
+const MAGIC: u32 = 0x4e69_7472; // "Nitr"
+/// Version of the metapage format.
+const VERSION: u32 = 1;
+
+#[repr(C)]
+struct Metapage {
+    magic: u32,
+    version: u32,
+    incarnation: [u64; 2],
+}
+
+/// 128 random bits, never 0.
+fn random() -> Incarnation {
+    let mut bytes = [0u8; 16];
+    // SAFETY: fills exactly the buffer that is passed.
+    let strong = unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), bytes.len()) };
+    if !strong {
+        Failure::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, "could not generate random values")
+            .raise();
+    }
+    Incarnation::from_ne_bytes(bytes) | 1
+}
+
+unsafe fn contents(buffer: pg_sys::Buffer) -> *mut Metapage {
+    // SAFETY: callers hold a pin and a lock on the buffer.
+    unsafe { pg_sys::PageGetContents(pg_sys::BufferGetPage(buffer)).cast() }
+}
+
+/// Writes the metapage of a new, empty fork and returns its incarnation (0 for an init fork).
+///
+/// A crash before the WAL record leaves a file of zero or one empty pages that belongs to an
+/// aborted transaction. The page is logged even for an unlogged index' init fork.
+///
+/// # Safety
+/// `index` must be open with a lock that allows building it; the fork must be empty.
+pub unsafe fn create(index: pg_sys::Relation, fork: pg_sys::ForkNumber::Type) -> Incarnation {
+    let incarnation = if fork == pg_sys::ForkNumber::INIT_FORKNUM { 0 } else { random() };
+    // SAFETY: extends the fork by one page that nobody else knows; page writes happen between
+    // START_CRIT_SECTION and END_CRIT_SECTION, where nothing can fail.
+    unsafe {
+        let buffer = pg_sys::ReadBufferExtended(
+            index,
+            fork,
+            pg_sys::InvalidBlockNumber,
+            pg_sys::ReadBufferMode::RBM_NORMAL,
+            std::ptr::null_mut(),
+        );
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+        let logged = fork == pg_sys::ForkNumber::INIT_FORKNUM || compat::relation_needs_wal(index);
+        pg_sys::CritSectionCount += 1;
+        let page = pg_sys::BufferGetPage(buffer);
+        pg_sys::PageInit(page, pg_sys::BLCKSZ as usize, 0);
+        let meta = contents(buffer);
+        meta.write(Metapage {
+            magic: MAGIC,
+            version: VERSION,
+            incarnation: [incarnation as u64, (incarnation >> 64) as u64],
+        });
+        // Full-page images leave out the hole between lower and upper.
+        let header: pg_sys::PageHeader = page.cast();
+        (*header).pd_lower = (meta.add(1).addr() - page.addr()) as u16;
+        pg_sys::MarkBufferDirty(buffer);
+        if logged {
+            pg_sys::log_newpage_buffer(buffer, true);
+        }
+        pg_sys::CritSectionCount -= 1;
+        pg_sys::UnlockReleaseBuffer(buffer);
+    }
+    incarnation
+}
+
+/// The incarnation of an existing index.
+///
+/// # Safety
+/// `index` must be open and locked.
+pub unsafe fn read(index: pg_sys::Relation) -> Incarnation {
+    // SAFETY: block 0 exists in every index that `create` made; shared lock while reading.
+    unsafe {
+        let buffer = pg_sys::ReadBuffer(index, 0);
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        let meta = contents(buffer).read();
+        pg_sys::UnlockReleaseBuffer(buffer);
+        if meta.magic != MAGIC || meta.version != VERSION {
+            foreign(index, &meta);
+        }
+        match join(meta.incarnation) {
+            0 => assign(index),
+            incarnation => incarnation,
+        }
+    }
+}
+
+fn join(halves: [u64; 2]) -> Incarnation {
+    Incarnation::from(halves[0]) | Incarnation::from(halves[1]) << 64
+}
+
+/// Gives a main fork that was reset from its init fork an incarnation of its own. Not logged: only
+/// unlogged relations are reset, and the next reset brings 0 back.
+unsafe fn assign(index: pg_sys::Relation) -> Incarnation {
+    // SAFETY: exclusive lock; whoever came first has won.
+    unsafe {
+        let buffer = pg_sys::ReadBuffer(index, 0);
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+        let meta = contents(buffer);
+        if join((*meta).incarnation) == 0 {
+            let fresh = random();
+            (*meta).incarnation = [fresh as u64, (fresh >> 64) as u64];
+            pg_sys::MarkBufferDirty(buffer);
+        }
+        let incarnation = join((*meta).incarnation);
+        pg_sys::UnlockReleaseBuffer(buffer);
+        incarnation
+    }
+}
+
+#[cold]
+unsafe fn foreign(index: pg_sys::Relation, meta: &Metapage) -> ! {
+    // SAFETY: open relation by the caller's contract.
+    let name = unsafe { compat::name(index) };
+    if meta.magic == MAGIC {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+            format!("index \"{name}\" was written by another version of nitro"),
+        )
+        .detail(format!("Its format is {}, this library reads {VERSION}.", meta.version))
+        .hint("REINDEX the index.")
+        .raise()
+    }
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_INDEX_CORRUPTED,
+        format!("index \"{name}\" is not a nitro index"),
+    )
+    .hint("REINDEX the index.")
+    .raise()
+}

@@ -1,0 +1,219 @@
+//! Returning memory: transaction callbacks, and a sweeper for what they cannot see.
+//!
+//! The server decides at commit and abort which files go away (`smgrGetPendingDeletes`); an index
+//! whose file goes away goes with it. That covers DROP, TRUNCATE, REINDEX, table rewrites, rollback
+//! and subtransaction rollback, each under the lock that kept everybody else out. A tablespace move
+//! also drops a file: the index is then unbuilt and rebuilt on demand.
+//!
+//! Temporary indexes: see `temporary`. Not covered by either: COMMIT PREPARED and ROLLBACK PREPARED
+//! (they run in another process, or after a restart). [`sweep`] frees entries whose index is gone from the catalogue; it runs in the
+//! background worker, before each build, at the end of each VACUUM, and when an insert finds no memory.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pgrx::prelude::*;
+
+use crate::pg::compat;
+use crate::pg::stop::{self, Point};
+use crate::state::directory::{Entry, File};
+use crate::state::{shmem, temporary};
+
+static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
+
+thread_local! {
+    /// Databases dropped by the running transaction, not yet committed.
+    static DROPPED_DATABASES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Entries, with their generations, of indexes built by the running transaction.
+    static CREATED: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An index was built in this transaction: its image is due when it commits.
+pub fn created(entry: &'static Entry) {
+    CREATED.with_borrow_mut(|all| all.push((entry, entry.generation())));
+}
+
+fn want_images() {
+    for (entry, generation) in CREATED.with_borrow_mut(std::mem::take) {
+        if entry.generation() == generation {
+            entry.image.wanted.store(1, Relaxed);
+        }
+    }
+}
+
+/// Registers the callbacks; only while `shared_preload_libraries` are loaded.
+pub fn install_hooks() {
+    // SAFETY: runs once, in the single-threaded postmaster; children inherit the registrations.
+    unsafe {
+        pg_sys::RegisterXactCallback(Some(at_transaction_end), std::ptr::null_mut());
+        pg_sys::RegisterSubXactCallback(Some(at_subtransaction_end), std::ptr::null_mut());
+        PREVIOUS_OBJECT_ACCESS = pg_sys::object_access_hook;
+        pg_sys::object_access_hook = Some(on_object_access);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_transaction_end(
+    event: pg_sys::XactEvent::Type,
+    _arg: *mut core::ffi::c_void,
+) {
+    crate::pg::witness!();
+    use pg_sys::XactEvent::*;
+    match event {
+        XACT_EVENT_COMMIT => {
+            // SAFETY: commit processing, before the server deletes the files and drops its locks.
+            free_files(&unsafe { compat::pending_deletes(true) });
+            free_databases();
+            want_images();
+        }
+        XACT_EVENT_ABORT => {
+            leave_engine();
+            CREATED.with_borrow_mut(Vec::clear);
+            DROPPED_DATABASES.with_borrow_mut(Vec::clear);
+            // SAFETY: abort processing, as above.
+            free_files(&unsafe { compat::pending_deletes(false) });
+        }
+        XACT_EVENT_PARALLEL_ABORT => leave_engine(),
+        XACT_EVENT_PREPARE => {
+            DROPPED_DATABASES.with_borrow_mut(Vec::clear);
+            // The next checkpoint comes soon enough.
+            CREATED.with_borrow_mut(Vec::clear);
+        }
+        _ => (),
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_subtransaction_end(
+    event: pg_sys::SubXactEvent::Type,
+    _this: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
+    _arg: *mut core::ffi::c_void,
+) {
+    crate::pg::witness!();
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        // SAFETY: lists only files created at the aborting nesting level.
+        free_files(&unsafe { compat::pending_deletes(false) });
+    }
+}
+
+/// An ERROR unwinds engine calls through their guards; this is for what no guard can see.
+fn leave_engine() {
+    if let Some(process) = shmem::process_if_registered() {
+        process.close_all_tokens();
+        // SAFETY: the transaction has ended, and with it all that ran in it.
+        unsafe { process.abandon() };
+    }
+}
+
+fn free_files(gone: &[compat::Locator]) {
+    if !gone.is_empty()
+        && let Some(directory) = shmem::directory_if_loaded()
+    {
+        stop::at(Point::DropCommitted);
+        // Those of temporary tables are not listed: see `temporary`.
+        let file = |&locator| File { locator, backend: File::PERMANENT };
+        directory.remove(shmem::process(), |entry| gone.iter().any(|l| entry.is_at(file(l))));
+        stop::at(Point::DropFreed);
+    }
+}
+
+/// Sees DROP DATABASE, whose indexes go when that transaction commits, and drops of relations.
+#[pg_guard]
+unsafe extern "C-unwind" fn on_object_access(
+    access: pg_sys::ObjectAccessType::Type,
+    class: pg_sys::Oid,
+    object: pg_sys::Oid,
+    sub: core::ffi::c_int,
+    arg: *mut core::ffi::c_void,
+) {
+    crate::pg::witness!();
+    // SAFETY: forwards the server's own arguments to the hook that was there before.
+    unsafe {
+        if let Some(previous) = PREVIOUS_OBJECT_ACCESS {
+            previous(access, class, object, sub, arg);
+        }
+    }
+    if access != pg_sys::ObjectAccessType::OAT_DROP {
+        return;
+    }
+    if class == pg_sys::DatabaseRelationId {
+        DROPPED_DATABASES.with_borrow_mut(|all| all.push(object.to_u32()));
+    } else if class == pg_sys::RelationRelationId {
+        // SAFETY: objects are dropped inside transactions.
+        unsafe { temporary::relation_dropped() };
+    }
+}
+
+fn free_databases() {
+    let gone = DROPPED_DATABASES.with_borrow_mut(std::mem::take);
+    if !gone.is_empty()
+        && let Some(directory) = shmem::directory_if_loaded()
+    {
+        directory.remove(shmem::process(), |entry| gone.contains(&entry.database()));
+    }
+}
+
+/// Frees entries of the current database whose index no longer exists in the catalogue, or has
+/// another file by now.
+///
+/// Safe beside everything: an index that is absent from the catalogue can be opened by nobody but
+/// the transaction that is creating or rewriting it, and that one holds its AccessExclusiveLock. So
+/// an entry goes only if a lock on its OID can be had and the catalogue does not know its file.
+///
+/// # Safety
+/// Needs a transaction with catalogue access.
+pub unsafe fn sweep() {
+    let Some(directory) = shmem::directory_if_loaded() else { return };
+    // SAFETY: a plain global.
+    let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let mut candidates: Vec<(&'static Entry, u32)> = Vec::new();
+    directory.for_each(|entry| {
+        if entry.database() == here {
+            candidates.push((entry, entry.generation()));
+        }
+    });
+    for (entry, generation) in candidates {
+        let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
+        // SAFETY: catalogue access by contract; the lock is released below, or by abort.
+        unsafe {
+            if !pg_sys::ConditionalLockRelationOid(relid, pg_sys::AccessShareLock as i32) {
+                continue;
+            }
+            pg_sys::AcceptInvalidationMessages();
+            // What this transaction rewrites may still be rolled back.
+            if !compat::holds_exclusive_lock(relid) && !entry.has_file(file_of(relid)) {
+                let same = |e: &Entry| {
+                    std::ptr::eq(e, entry)
+                        && e.generation() == generation
+                        && e.relid.load(Relaxed) == relid.to_u32()
+                };
+                match compat::relation_of_file(&entry.locator()) {
+                    pg_sys::InvalidOid => directory.remove(shmem::process(), same),
+                    // ALTER TYPE without a rewrite gives the file to a new index.
+                    heir if same(entry) => entry.relid.store(heir.to_u32(), Relaxed),
+                    _ => (),
+                }
+            }
+            pg_sys::UnlockRelationOid(relid, pg_sys::AccessShareLock as i32);
+        }
+    }
+}
+
+/// The file number that the catalogue has for a relation; 0 when it does not know the relation.
+unsafe fn file_of(relid: pg_sys::Oid) -> u32 {
+    // SAFETY: catalogue access by the caller's contract; the tuple is released after reading.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(
+            pg_sys::SysCacheIdentifier::RELOID as i32,
+            pg_sys::Datum::from(relid),
+        );
+        if tuple.is_null() {
+            return 0;
+        }
+        let form: pg_sys::Form_pg_class = pg_sys::GETSTRUCT(tuple).cast();
+        let number = (*form).relfilenode.to_u32();
+        pg_sys::ReleaseSysCache(tuple);
+        number
+    }
+}

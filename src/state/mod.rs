@@ -1,0 +1,15 @@
+//! Which indexes there are, where they are in memory and what they are good for.
+
+pub mod claim;
+pub mod directory;
+pub mod handle;
+pub mod identity;
+pub mod image;
+pub mod lifecycle;
+pub mod open;
+pub mod options;
+pub mod refusal;
+pub mod shmem;
+pub mod temporary;
+pub mod threads;
+pub mod transition;

@@ -1,0 +1,117 @@
+//! Opening an index by its OID, as far as it still exists.
+
+use pgrx::PgSqlErrorCode;
+use pgrx::pg_sys::{self, Relation};
+
+use super::handle::Handle;
+use super::options;
+use crate::pg::error::Failure;
+use crate::pg::{compat, text};
+
+const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+
+/// Opens an index and its table, if they still exist, for `work`. One that is not ready for inserts
+/// may have no storage yet, and that of a temporary table of another session is in its memory: both are
+/// left alone.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation, &Handle)) {
+    // SAFETY: by contract.
+    unsafe {
+        with_relations(relid, |heap, index| {
+            let class = (*index).rd_rel;
+            let other_temp = (*class).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
+                && !(*index).rd_islocaltemp;
+            if (*(*index).rd_index).indisready && !other_temp {
+                work(heap, index, &Handle::open(index));
+            }
+        });
+    }
+}
+
+/// As [`with_index`], without waiting for a lock; false if one cannot be had at once.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_index_at_once(
+    relid: pg_sys::Oid,
+    work: impl FnOnce(Relation, Relation, &Handle),
+) -> bool {
+    // SAFETY: by contract; the locks end with the transaction.
+    unsafe {
+        let heap = pg_sys::IndexGetRelation(relid, true);
+        let mode = pg_sys::AccessShareLock as i32;
+        let free = heap == pg_sys::InvalidOid
+            || [heap, relid].iter().all(|&oid| pg_sys::ConditionalLockRelationOid(oid, mode));
+        if free {
+            with_index(relid, work);
+        }
+        free
+    }
+}
+
+/// Opens a nitro index in any condition and its table, if they still exist, for `work`.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation)) {
+    // SAFETY: inside a transaction with an active snapshot; heap before index, as everybody locks.
+    unsafe {
+        let heap_oid = pg_sys::IndexGetRelation(relid, true);
+        if heap_oid == pg_sys::InvalidOid {
+            return;
+        }
+        let heap = loop {
+            let heap = pg_sys::try_table_open(heap_oid, LOCK);
+            if heap.is_null() {
+                return;
+            }
+            if pg_sys::ConditionalLockRelationOid(relid, LOCK) {
+                break heap;
+            }
+            // DROP of a partitioned table locks the indexes of its partitions before the partitions. Who
+            // waited for the index with the table locked would deadlock with it, and DROP would be told:
+            // wait for the index with nothing held, then look again whether there still is a table.
+            pg_sys::table_close(heap, LOCK);
+            pg_sys::LockRelationOid(relid, LOCK);
+            pg_sys::UnlockRelationOid(relid, LOCK);
+        };
+        let index = compat::try_index_open(relid, pg_sys::NoLock as i32);
+        if !index.is_null() {
+            if options::is_nitro(index) {
+                work(heap, index);
+            }
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+        }
+        pg_sys::table_close(heap, pg_sys::NoLock as i32);
+    }
+}
+
+/// What is wrong with a relation that a function was given.
+pub enum Wrong {
+    /// It is of another kind, always.
+    Kind(&'static str),
+    /// It is in no condition for it now.
+    Condition(String),
+}
+
+/// ERROR: a function cannot do its work, such as "verify", with this relation.
+///
+/// # Safety
+/// Inside a transaction.
+#[track_caller]
+pub unsafe fn refuse(work: &str, relid: pg_sys::Oid, wrong: Wrong) -> ! {
+    // SAFETY: catalogue lookup; null when there is no such relation.
+    let name = unsafe {
+        let name = pg_sys::get_rel_name(relid);
+        if name.is_null() { relid.to_u32().to_string() } else { text::from_pointer(name) }
+    };
+    let (code, why) = match wrong {
+        Wrong::Kind(why) => (PgSqlErrorCode::ERRCODE_WRONG_OBJECT_TYPE, why.to_owned()),
+        Wrong::Condition(why) => (PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, why),
+    };
+    Failure::new(code, format!("cannot {work} \"{name}\""))
+        .detail(format!("Relation \"{name}\" {why}."))
+        .raise()
+}

@@ -1,0 +1,114 @@
+//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off)`.
+
+use std::ffi::CStr;
+use std::mem::offset_of;
+use std::sync::OnceLock;
+
+use pgrx::prelude::*;
+
+/// How full leaf blocks are packed by a build and by ascending inserts, in percent.
+const FILLFACTOR_DEFAULT: i32 = 90;
+const FILLFACTOR_MIN: i32 = 10;
+const FILLFACTOR_MAX: i32 = 100;
+
+/// What the server stores in `rd_options`.
+#[repr(C)]
+struct Options {
+    /// Varlena header, written by the server.
+    header: i32,
+    fillfactor: i32,
+    backup: bool,
+}
+
+/// Our kind of relation options in this process, registered at first use.
+fn kind() -> pg_sys::relopt_kind::Type {
+    static KIND: OnceLock<pg_sys::relopt_kind::Type> = OnceLock::new();
+    *KIND.get_or_init(|| {
+        // SAFETY: both only append to process-local tables; the strings are copied.
+        unsafe {
+            let kind = pg_sys::add_reloption_kind();
+            pg_sys::add_int_reloption(
+                kind,
+                c"fillfactor".as_ptr(),
+                c"Packs nitro index blocks only to this percentage".as_ptr(),
+                FILLFACTOR_DEFAULT,
+                FILLFACTOR_MIN,
+                FILLFACTOR_MAX,
+                pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
+            );
+            pg_sys::add_bool_reloption(
+                kind,
+                c"backup".as_ptr(),
+                c"Writes images of the index, from which it is loaded after a restart".as_ptr(),
+                true,
+                pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
+            );
+            kind
+        }
+    })
+}
+
+/// Parses the storage parameters of an index (`amoptions`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn parse(
+    reloptions: pg_sys::Datum,
+    validate: bool,
+) -> *mut pg_sys::bytea {
+    crate::pg::witness!();
+    let parameter = |name: &'static CStr, kind, offset: usize| pg_sys::relopt_parse_elt {
+        optname: name.as_ptr(),
+        opttype: kind,
+        offset: offset as i32,
+        #[cfg(feature = "pg18")]
+        isset_offset: 0,
+    };
+    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT};
+    let known = [
+        parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
+        parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
+    ];
+    // SAFETY: the table describes `Options`, whose size is passed with it.
+    unsafe {
+        pg_sys::build_reloptions(
+            reloptions,
+            validate,
+            kind(),
+            size_of::<Options>(),
+            known.as_ptr(),
+            known.len() as i32,
+        )
+        .cast()
+    }
+}
+
+/// Whether an open index is a nitro index of this library.
+///
+/// # Safety
+/// `index` must be an open index.
+pub unsafe fn is_nitro(index: pg_sys::Relation) -> bool {
+    // SAFETY: the relcache fills `rd_indam` of an open index.
+    let own = unsafe { (*index).rd_indam.as_ref() };
+    own.and_then(|am| am.amoptions).is_some_and(|f| f as *const () == OWN)
+}
+
+/// Our routines are recognised by this one: cheaper than asking the catalogue for the OID.
+const OWN: *const () = parse as *const ();
+
+/// The fillfactor of an open index.
+///
+/// # Safety
+/// `index` must be an open nitro index.
+pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
+    // SAFETY: `rd_options` is null or what `parse` returned.
+    let options = unsafe { (*index).rd_options.cast::<Options>().as_ref() };
+    options.map_or(FILLFACTOR_DEFAULT, |o| o.fillfactor) as u8
+}
+
+/// Whether images of an open index are wanted.
+///
+/// # Safety
+/// `index` must be an open nitro index.
+pub unsafe fn backup(index: pg_sys::Relation) -> bool {
+    // SAFETY: as in `fillfactor`.
+    unsafe { (*index).rd_options.cast::<Options>().as_ref() }.is_none_or(|o| o.backup)
+}

@@ -1,0 +1,61 @@
+//! What the engine refuses, as users see it.
+
+use pgrx::prelude::*;
+
+use super::{directory, shmem};
+use crate::pg::error::{self, Failure};
+use crate::pg::text;
+
+/// The shared area has no room; the statement fails, everything else goes on.
+#[track_caller]
+pub fn out_of_memory(index: &str, requested: usize) -> ! {
+    let usage = shmem::area().usage();
+    let mut holders: Vec<_> = directory::holders().into_iter().collect();
+    holders.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
+    // What no entry holds yet belongs to builds.
+    let built: usize = holders.iter().map(|(_, held)| held.bytes).sum();
+    let mut holders: Vec<String> = holders
+        .into_iter()
+        .take(3)
+        .map(|(database, held)| format!("database {}: {} bytes", name_of(database), held.bytes))
+        .collect();
+    holders.push(format!("in construction: {} bytes", usage.used.saturating_sub(built)));
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY,
+        format!("out of nitro memory while adding to index \"{index}\""),
+    )
+    .detail(format!(
+        "{} bytes were requested; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",
+        requested, usage.used, usage.total, holders.join(", "), usage.largest_free
+    ))
+    .hint("Raise \"nitro.max_memory\" (needs a restart), or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.")
+    .raise()
+}
+
+/// A database as a message names it.
+fn name_of(database: u32) -> String {
+    // SAFETY: a look-up in a shared catalogue, inside a transaction; null if there is none.
+    unsafe {
+        let name = pg_sys::get_database_name(database.into());
+        if name.is_null() {
+            return database.to_string();
+        }
+        format!("\"{}\"", text::from_pointer(name))
+    }
+}
+
+/// The engine refused an insertion.
+#[track_caller]
+pub fn insert_failed(index: &str, error: nitro_engine::InsertError) -> ! {
+    match error {
+        nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(index, e.requested),
+        nitro_engine::InsertError::KeyTooLong(n) => error::key_too_long(index, n),
+        nitro_engine::InsertError::TooManyLives => Failure::new(
+            PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+            format!("too many versions of one entry of index \"{index}\""),
+        )
+        .detail("The entry was added and removed again and again while a snapshot of the index was being made, which may need every version.")
+        .hint("Try again.")
+        .raise(),
+    }
+}

@@ -1,0 +1,202 @@
+//! Shared memory: the directory of indexes and the engine's area, both in the main segment.
+//!
+//! The segment is reserved when the postmaster starts and inherited by fork, at the same address in
+//! every process. After a crash restart it is new and zeroed and the startup hook runs again, so
+//! nothing here has to survive a crash: every index is unbuilt until somebody needs it or its image is
+//! loaded.
+
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+
+use nitro_engine::{Area, Process};
+use pgrx::prelude::*;
+
+use crate::pg::{compat, error, guc};
+use crate::state::directory::Directory;
+use crate::state::{handle, threads};
+
+const PAGE: usize = 4096;
+/// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
+const ADDIN_SHMEM_INIT_LOCK: usize = 21;
+
+static DIRECTORY: AtomicPtr<Directory> = AtomicPtr::new(std::ptr::null_mut());
+static AREA: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What the rooms above this one do when something ends.
+pub struct Exits {
+    /// A process that used the engine, which it may use once more. Its threads have ended.
+    pub process: fn(&Process),
+    /// The postmaster, after its last child.
+    pub server: fn(),
+}
+
+static EXITS: OnceLock<Exits> = OnceLock::new();
+
+static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
+static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
+
+fn area_bytes() -> usize {
+    guc::MAX_MEMORY.get() as usize * 1024 * 1024
+}
+
+/// Every process and every thread may have a slot of its own.
+fn process_slots() -> u32 {
+    compat::proc_count() + guc::MAX_THREADS
+}
+
+/// The word in which threads take process slots of the area.
+pub fn thread_slots() -> &'static AtomicU64 {
+    &directory().life.thread_slots
+}
+
+/// Chains our hooks; only while `shared_preload_libraries` are loaded.
+/// `exits` are called when a process or the server ends.
+pub fn install_hooks(exits: Exits) {
+    EXITS.get_or_init(|| exits);
+    // SAFETY: runs once, in the single-threaded postmaster.
+    unsafe {
+        PREVIOUS_REQUEST = pg_sys::shmem_request_hook;
+        pg_sys::shmem_request_hook = Some(request);
+        PREVIOUS_STARTUP = pg_sys::shmem_startup_hook;
+        pg_sys::shmem_startup_hook = Some(startup);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn request() {
+    crate::pg::witness!();
+    // SAFETY: the server calls this hook where requests are allowed.
+    unsafe {
+        if let Some(previous) = PREVIOUS_REQUEST {
+            previous();
+        }
+        let entries = guc::MAX_INDEXES.get() as usize;
+        pg_sys::RequestAddinShmemSpace(Directory::size(entries) + PAGE);
+        pg_sys::RequestAddinShmemSpace(area_bytes() + 2 * PAGE);
+        pg_sys::RequestNamedLWLockTranche(c"nitro".as_ptr(), 1);
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn startup() {
+    crate::pg::witness!();
+    // SAFETY: the server calls this hook when the segment exists; the add-in lock serialises it.
+    unsafe {
+        if let Some(previous) = PREVIOUS_STARTUP {
+            previous();
+        }
+        let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
+        pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
+        let entries = guc::MAX_INDEXES.get() as usize;
+        let mut found = false;
+        let directory = pg_sys::ShmemInitStruct(
+            c"nitro directory".as_ptr(),
+            Directory::size(entries),
+            &mut found,
+        );
+        let mut found_area = false;
+        let raw =
+            pg_sys::ShmemInitStruct(c"nitro area".as_ptr(), area_bytes() + PAGE, &mut found_area);
+        let base = raw.cast::<u8>().add(raw.align_offset(PAGE));
+        if !found {
+            let tranche = pg_sys::GetNamedLWLockTranche(c"nitro".as_ptr());
+            Directory::format(directory.cast(), entries, &raw mut (*tranche).lock);
+        }
+        if !found_area
+            && let Err(e) =
+                Area::format(NonNull::new_unchecked(base), area_bytes(), process_slots())
+        {
+            error::Failure::new(
+                PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("could not set up the nitro area: {e}"),
+            )
+            .hint("Check \"nitro.max_memory\".")
+            .raise();
+        }
+        if !pg_sys::IsUnderPostmaster {
+            error::log!(
+                "nitro: {} MB of shared memory for at most {entries} indexes",
+                guc::MAX_MEMORY.get()
+            );
+            pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
+        }
+        DIRECTORY.store(directory.cast(), Relaxed);
+        AREA.store(base, Relaxed);
+        pg_sys::LWLockRelease(lock);
+    }
+}
+
+/// The directory, or `None` when the library was not preloaded.
+pub fn directory_if_loaded() -> Option<&'static Directory> {
+    // SAFETY: set once by the startup hook to memory that lives as long as the process.
+    unsafe { DIRECTORY.load(Relaxed).as_ref() }
+}
+
+/// The directory; ERROR when the library was not preloaded.
+pub fn directory() -> &'static Directory {
+    directory_if_loaded().unwrap_or_else(|| error::not_preloaded())
+}
+
+/// The engine's area; ERROR when the library was not preloaded.
+pub fn area() -> Area {
+    match NonNull::new(AREA.load(Relaxed)) {
+        // SAFETY: formatted by the startup hook.
+        Some(base) => unsafe { Area::attach(base) }.expect("area was formatted at startup"),
+        None => error::not_preloaded(),
+    }
+}
+
+/// This process's registration with the engine, made at first use.
+#[inline]
+pub fn process() -> &'static Process {
+    // SAFETY: only ever set to a leaked box by this single-threaded process.
+    match unsafe { PROCESS.load(Relaxed).as_ref() } {
+        Some(process) => process,
+        None => register_process(),
+    }
+}
+
+/// The registration if this process ever used the engine.
+pub fn process_if_registered() -> Option<&'static Process> {
+    // SAFETY: as in `process`.
+    unsafe { PROCESS.load(Relaxed).as_ref() }
+}
+
+#[cold]
+fn register_process() -> &'static Process {
+    let area = area();
+    // SAFETY: a process array index belongs to one live process; attaching resets what an earlier
+    // owner may have left. The exit callback leaves the barrier, also on FATAL.
+    unsafe {
+        let process = Box::leak(Box::new(Process::attach(area, compat::proc_number())));
+        PROCESS.store(process, Relaxed);
+        pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0));
+        process
+    }
+}
+
+/// In the postmaster, after its last child.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_server_exit(_code: i32, _arg: pg_sys::Datum) {
+    crate::pg::witness!();
+    if let Some(exits) = EXITS.get() {
+        (exits.server)();
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
+    crate::pg::witness!();
+    threads::stop_all();
+    if let Some(process) = process_if_registered() {
+        if let Some(exits) = EXITS.get() {
+            (exits.process)(process);
+        }
+        handle::Unfinished::abandon_all(process);
+        process.close_all_tokens();
+        // SAFETY: the process ends.
+        unsafe { process.abandon() };
+    }
+}

@@ -1,0 +1,106 @@
+//! Returning the memory of temporary indexes.
+//!
+//! The server does not tell which files of temporary relations go away (`smgrGetPendingDeletes` leaves
+//! them out), so transaction callbacks cannot know. But it unlinks such a file itself when the
+//! transaction ends, after its callbacks and before it resets the transaction's memory. A callback on
+//! that memory looks which files are still there. It is registered by a transaction that made,
+//! rewrote or dropped something, so others pay nothing. Nobody but this process ever knew the indexes.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::path::PathBuf;
+
+use pgrx::prelude::*;
+
+use crate::pg::compat;
+use crate::state::directory::Entry;
+use crate::state::shmem;
+
+/// A temporary index of this process, and its file.
+struct Temporary {
+    entry: &'static Entry,
+    generation: u32,
+    file: PathBuf,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Vec<Temporary>> = const { RefCell::new(Vec::new()) };
+    /// This transaction has registered the callback.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Remembers an index if it is a temporary one.
+///
+/// # Safety
+/// `index` must be open, and `entry` its directory entry; inside a transaction.
+pub unsafe fn remember(index: pg_sys::Relation, entry: &'static Entry) {
+    // SAFETY: by contract.
+    unsafe {
+        if !(*index).rd_islocaltemp {
+            return;
+        }
+        let file = compat::file_path(index);
+        let generation = entry.generation();
+        KNOWN.with_borrow_mut(|all| {
+            let known = |t: &Temporary| std::ptr::eq(t.entry, entry) && t.generation == generation;
+            match all.iter_mut().find(|t| known(t)) {
+                Some(same) => same.file = file,
+                None => all.push(Temporary { entry, generation, file }),
+            }
+        });
+        look_at_end();
+    }
+}
+
+/// A relation is dropped in this transaction; it may be one of ours.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn relation_dropped() {
+    if KNOWN.with_borrow(|all| !all.is_empty()) {
+        // SAFETY: by contract.
+        unsafe { look_at_end() };
+    }
+}
+
+unsafe fn look_at_end() {
+    if LOOKING.replace(true) {
+        return;
+    }
+    // SAFETY: a transaction is running, so its context is there; the server calls back once, when it
+    // resets or deletes the context.
+    unsafe {
+        let callback: *mut pg_sys::MemoryContextCallback = pg_sys::MemoryContextAlloc(
+            pg_sys::TopTransactionContext,
+            size_of::<pg_sys::MemoryContextCallback>(),
+        )
+        .cast();
+        callback.write(pg_sys::MemoryContextCallback {
+            func: Some(look),
+            arg: std::ptr::null_mut(),
+            next: std::ptr::null_mut(),
+        });
+        pg_sys::MemoryContextRegisterResetCallback(pg_sys::TopTransactionContext, callback);
+    }
+}
+
+/// Frees the indexes whose files are gone. The transaction is over: no catalogue, no ERROR.
+#[pg_guard]
+unsafe extern "C-unwind" fn look(_arg: *mut c_void) {
+    crate::pg::witness!();
+    LOOKING.set(false);
+    KNOWN.with_borrow_mut(|all| {
+        all.retain(|t| {
+            if t.entry.generation() != t.generation {
+                return false;
+            }
+            let there = t.file.exists();
+            if !there {
+                shmem::directory().remove(shmem::process(), |entry| {
+                    std::ptr::eq(entry, t.entry) && entry.generation() == t.generation
+                });
+            }
+            there
+        });
+    });
+}

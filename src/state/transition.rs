@@ -1,0 +1,298 @@
+//! What an index in memory is good for, and the only place where that changes.
+//!
+//! State and engine root are one word, so whoever reads it gets both of the same moment. Every change is
+//! a row of [`TABLE`]; what is not there is refused. The page is in docs/architecture.md ("States"),
+//! with who makes each change, under which lock, and what becomes of images, memory and waiters.
+//!
+//! Two rules of the table keep answers right, whatever the callers do:
+//! - **An image is loaded from UNBUILT only, and nothing that ever published comes back to it.** An
+//!   index that publishes loses entries to VACUUM in memory alone; an image that was loaded after
+//!   that, before VACUUM's second pass over the table, would bring them back (D2b). No file has to
+//!   be removed for it, so nothing can fail.
+//! - **A root has one owner.** It is in the word from the change that gains it to the one that frees
+//!   it; a word that has one does not gain another. Who gives up keeps it in the word until nobody
+//!   can be inside: a cancel in between loses nothing, the next one frees it.
+
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
+
+use pgrx::prelude::*;
+
+use crate::pg::error::Failure;
+
+/// What an index in memory is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    /// Nothing in memory; an image may be loaded. Inserts return at once: the heap has the row.
+    Unbuilt = 0,
+    /// A walk over the heap is filling it (or was, and will be continued). Inserts publish.
+    Building = 1,
+    /// Complete: scans use it.
+    Ready = 2,
+    /// A row cannot be indexed, or memory ran out. As BARE, but not retried on its own.
+    Failed = 3,
+    /// An image is being read into memory that is not the index' yet. As UNBUILT.
+    Loading = 4,
+    /// The image is in; blocks that have changed since are looked at. Inserts publish.
+    CatchingUp = 5,
+    /// As UNBUILT, but no image may be loaded: only the table has what it lacks.
+    Bare = 6,
+}
+
+use State::*;
+
+impl State {
+    const ALL: [State; 7] = [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare];
+
+    /// Lower-case name, as shown in views.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unbuilt | Bare => "unbuilt",
+            Building => "building",
+            Ready => "ready",
+            Failed => "failed",
+            Loading => "loading",
+            CatchingUp => "catching up",
+        }
+    }
+
+    /// Whether new rows must get their entries.
+    pub fn publishes(self) -> bool {
+        matches!(self, Building | Ready | CatchingUp)
+    }
+}
+
+/// Why a state changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Event {
+    /// An image is going to be read.
+    Load,
+    /// Reading it was interrupted, or it cannot be used now.
+    Interrupt,
+    /// It is refused for good.
+    Refuse,
+    /// VACUUM meets an index whose image is not in memory.
+    Forget,
+    /// The image is in.
+    CatchUp,
+    /// A walk over all of the table begins.
+    Build,
+    /// A walk is done.
+    Finish,
+    /// CREATE INDEX has loaded it bottom-up.
+    Create,
+    /// A row cannot be indexed, or memory ran out.
+    Fail,
+    /// What has changed since the image cannot be found out any more.
+    Lose,
+    /// Nobody can be inside the memory that was given up.
+    Reclaim,
+    /// The index is gone.
+    Remove,
+}
+
+/// What a change does to the root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Root {
+    /// There is none, before and after.
+    None,
+    /// There was none.
+    Gained,
+    /// It stays as it is.
+    Kept,
+    /// The caller frees it.
+    Freed,
+}
+
+struct Row {
+    event: Event,
+    from: State,
+    to: State,
+    root: Root,
+}
+
+const fn row(event: Event, from: State, to: State, root: Root) -> Row {
+    Row { event, from, to, root }
+}
+
+/// All there is.
+const TABLE: [Row; 23] = [
+    row(Event::Load, Unbuilt, Loading, Root::None),
+    row(Event::Interrupt, Loading, Unbuilt, Root::None),
+    row(Event::Refuse, Loading, Bare, Root::None),
+    row(Event::Forget, Unbuilt, Bare, Root::None),
+    row(Event::CatchUp, Loading, CatchingUp, Root::Gained),
+    row(Event::Build, Unbuilt, Building, Root::Gained),
+    row(Event::Build, Bare, Building, Root::Gained),
+    row(Event::Build, Failed, Building, Root::Gained),
+    row(Event::Finish, CatchingUp, Ready, Root::Kept),
+    row(Event::Finish, Building, Ready, Root::Kept),
+    row(Event::Create, Unbuilt, Ready, Root::Gained),
+    row(Event::Fail, CatchingUp, Failed, Root::Kept),
+    row(Event::Fail, Building, Failed, Root::Kept),
+    row(Event::Lose, CatchingUp, Bare, Root::Kept),
+    row(Event::Reclaim, Failed, Failed, Root::Freed),
+    row(Event::Reclaim, Bare, Bare, Root::Freed),
+    row(Event::Remove, Unbuilt, Unbuilt, Root::Freed),
+    row(Event::Remove, Loading, Unbuilt, Root::Freed),
+    row(Event::Remove, Bare, Unbuilt, Root::Freed),
+    row(Event::Remove, CatchingUp, Unbuilt, Root::Freed),
+    row(Event::Remove, Building, Unbuilt, Root::Freed),
+    row(Event::Remove, Ready, Unbuilt, Root::Freed),
+    row(Event::Remove, Failed, Unbuilt, Root::Freed),
+];
+
+/// State and root of one index. Zeroed: UNBUILT.
+#[repr(transparent)]
+pub struct Condition(AtomicU64);
+
+fn pack(state: State, root: u32) -> u64 {
+    (state as u64) << 32 | u64::from(root)
+}
+
+fn unpack(word: u64) -> (State, u32) {
+    let state = State::ALL.into_iter().find(|&state| state as u64 == word >> 32);
+    (state.unwrap_or(Failed), word as u32)
+}
+
+impl Condition {
+    /// State and root (0 = none) of one moment. What somebody gave up has a root and does not publish.
+    #[inline]
+    pub(super) fn read(&self) -> (State, u32) {
+        unpack(self.0.load(Acquire))
+    }
+
+    /// The only change there is: by a row of the table, between two full fences. `gained` is the root
+    /// that comes, or 0; returns the one that was there. `Err`: no row says so, and nothing happened.
+    fn change(&self, event: Event, gained: u32) -> Result<u32, (State, u32)> {
+        fence(SeqCst);
+        let mut word = self.0.load(Acquire);
+        loop {
+            let (from, before) = unpack(word);
+            let Some(row) = TABLE.iter().find(|row| row.event == event && row.from == from) else {
+                return Err((from, before));
+            };
+            let after = match row.root {
+                Root::None if before == 0 && gained == 0 => 0,
+                Root::Gained if before == 0 && gained != 0 => gained,
+                Root::Kept if before != 0 && gained == 0 => before,
+                Root::Freed if gained == 0 => 0,
+                _ => return Err((from, before)),
+            };
+            match self.0.compare_exchange_weak(word, pack(row.to, after), SeqCst, Acquire) {
+                Ok(_) => {
+                    fence(SeqCst);
+                    return Ok(before);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// As `change`, for who knows that the table allows it.
+    pub(super) fn must(&self, event: Event, gained: u32) -> u32 {
+        self.change(event, gained).unwrap_or_else(|(state, root)| refuse(event, state, root))
+    }
+
+    /// As `change`, for who does it if the table allows it.
+    pub(super) fn may(&self, event: Event) -> Option<u32> {
+        self.change(event, 0).ok()
+    }
+}
+
+#[cold]
+fn refuse(event: Event, state: State, root: u32) -> ! {
+    debug_assert!(false, "{event:?} of an index that is {state:?} with root {root}");
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+        format!("a nitro index that is {} cannot change by {event:?}", state.name()),
+    )
+    .hint("REINDEX the index.")
+    .raise()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> impl Iterator<Item = &'static Row> {
+        TABLE.iter()
+    }
+
+    #[test]
+    fn one_row_for_each_change() {
+        for (i, a) in rows().enumerate() {
+            let same = |b: &&Row| (a.event, a.from) == (b.event, b.from);
+            assert_eq!(rows().position(|b| same(&b)), Some(i), "{:?} {:?}", a.event, a.from);
+        }
+    }
+
+    #[test]
+    fn what_published_is_never_loaded_again() {
+        let mut reached: Vec<State> =
+            State::ALL.into_iter().filter(|state| state.publishes()).collect();
+        while let Some(next) = rows().find(|row| {
+            row.event != Event::Remove && reached.contains(&row.from) && !reached.contains(&row.to)
+        }) {
+            reached.push(next.to);
+        }
+        assert!(rows().all(|row| row.event != Event::Load || !reached.contains(&row.from)));
+    }
+
+    #[test]
+    fn a_root_is_where_it_is_needed_and_nowhere_else() {
+        for row in rows() {
+            match row.root {
+                Root::Gained => assert!(row.to.publishes() && !row.from.publishes()),
+                Root::Kept => assert!(row.from.publishes()),
+                Root::None => assert!(!row.from.publishes() && !row.to.publishes()),
+                Root::Freed => assert!(!row.to.publishes()),
+            }
+        }
+        for state in State::ALL {
+            assert_eq!(rows().filter(|r| r.event == Event::Remove && r.from == state).count(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_changes_nothing() {
+        let word = Condition(AtomicU64::new(0));
+        assert_eq!(word.change(Event::Finish, 0), Err((Unbuilt, 0)));
+        assert_eq!(word.change(Event::Build, 0), Err((Unbuilt, 0)), "without a root");
+        assert_eq!(word.change(Event::Build, 7), Ok(0));
+        assert_eq!(word.change(Event::Build, 8), Err((Building, 7)), "a second root");
+        assert_eq!(word.change(Event::Fail, 0), Ok(7));
+        assert_eq!(word.change(Event::Build, 8), Err((Failed, 7)), "before the first is free");
+        assert_eq!(word.change(Event::Reclaim, 0), Ok(7));
+        assert_eq!(word.change(Event::Reclaim, 0), Ok(0));
+        assert_eq!(word.change(Event::Load, 0), Err((Failed, 0)), "no image after that");
+        assert_eq!(word.change(Event::Build, 8), Ok(0));
+        assert_eq!(word.read(), (Building, 8));
+    }
+
+    #[test]
+    fn the_page_says_what_the_table_says() {
+        let page = include_str!("../../docs/architecture.md");
+        let name = |state: State| format!("{state:?}").to_lowercase();
+        let lines = page.lines().filter(|line| line.starts_with("| *"));
+        let told: Vec<String> = lines
+            .map(|line| {
+                line.split('|').skip(1).take(3).map(str::trim).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        let mut wanted: Vec<String> = Vec::new();
+        for event in TABLE.iter().map(|row| row.event).collect::<Vec<_>>() {
+            let all: Vec<&Row> = rows().filter(|row| row.event == event).collect();
+            let from: Vec<String> = all.iter().map(|row| name(row.from)).collect();
+            let mut to: Vec<String> = all.iter().map(|row| name(row.to)).collect();
+            to.dedup();
+            let from = if event == Event::Remove { "any".into() } else { from.join(", ") };
+            let line =
+                format!("*{}* {from} {}", format!("{event:?}").to_lowercase(), to.join(", "));
+            if !wanted.contains(&line) {
+                wanted.push(line);
+            }
+        }
+        assert_eq!(told, wanted);
+    }
+}

@@ -1,0 +1,355 @@
+//! The keeper: one background worker per server that decides when images are made and loaded.
+//!
+//! It has no database and runs no user code. At the start it sends a worker into every database that
+//! has images; at every checkpoint, and when an index was created, into every database whose images
+//! are to be made anew; in between it moves the replication slot and removes what belongs to databases
+//! that are gone. It learns of a checkpoint by the redo pointer, so no part of the checkpointer waits
+//! for it.
+//!
+//! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+use pgrx::bgworkers::{
+    BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
+};
+use pgrx::prelude::*;
+
+use crate::feed;
+use crate::image::{self, backup, slot};
+use crate::pg::background::transaction;
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::wait::{self, Wait};
+use crate::state::directory::State;
+use crate::state::shmem;
+use crate::upkeep::worker;
+
+/// How often the keeper looks around.
+const PAUSE_MS: i64 = 500;
+/// How often it looks after the slot.
+const SLOT_CARE: Duration = Duration::from_secs(10);
+/// A database gets no second worker within this time.
+const AGAIN: Duration = Duration::from_secs(2);
+/// A worker that still runs after this long does not keep others from being started.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Time for images when the server stops.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// Larger images are not made then.
+const STOP_BYTES: u64 = 256 << 20;
+
+/// Registers the keeper; only while `shared_preload_libraries` are loaded.
+pub fn register() {
+    BackgroundWorkerBuilder::new("nitro keeper")
+        .set_type("nitro keeper")
+        .set_library("nitro")
+        .set_function("nitro_keeper_main")
+        .set_start_time(BgWorkerStartTime::RecoveryFinished)
+        .set_restart_time(Some(Duration::from_secs(5)))
+        .enable_spi_access()
+        .load();
+}
+
+/// No keeper lives, but one did and is started again.
+const ENDED: i32 = -1;
+/// None came up, and somebody has said so.
+const MISSED: i32 = -2;
+/// So long the server may need to start one.
+const MISSED_SECONDS: u64 = 10;
+
+/// However a keeper ends.
+pub fn at_exit() {
+    // SAFETY: a plain global.
+    let me = unsafe { pg_sys::MyProcPid };
+    let _ = shmem::directory().life.keeper.compare_exchange(me, ENDED, Release, Relaxed);
+}
+
+/// In any process: notices that the server has no place for a keeper. Nobody else would say so, or
+/// drop a slot from an earlier start that nobody moves.
+///
+/// # Safety
+/// Inside a transaction, outside of recovery.
+pub unsafe fn look_for_one() {
+    let life = &shmem::directory().life;
+    if life.keeper.load(Relaxed) != 0 {
+        return;
+    }
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_secs());
+    let since = match life.keeper_missed.compare_exchange(0, now, Relaxed, Relaxed) {
+        Ok(_) => now,
+        Err(since) => since,
+    };
+    if now.saturating_sub(since) < MISSED_SECONDS
+        || life.keeper.compare_exchange(0, MISSED, AcqRel, Relaxed).is_err()
+    {
+        return;
+    }
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+        "nitro has no background worker in this server",
+    )
+    .detail("No images of nitro indexes are made by themselves, and no replication slot keeps WAL for them.")
+    .hint("Raise \"max_worker_processes\" (needs a restart).")
+    .log();
+    // SAFETY: by contract.
+    unsafe { slot::drop_unkept() };
+}
+
+/// Marks all indexes for a new image.
+fn want_images() {
+    shmem::directory().for_each(|entry| {
+        if entry.state() == State::Ready {
+            entry.image.wanted.store(1, Relaxed);
+        }
+    });
+}
+
+/// Entry point.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
+    crate::pg::witness!();
+    // SAFETY: the first things a background worker does, in the order the server documents.
+    unsafe {
+        compat::ask_on_sigterm();
+        compat::reload_on_sighup();
+        pg_sys::BackgroundWorkerUnblockSignals();
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+    }
+    // Its exit callback says that this one is gone.
+    shmem::process();
+    // SAFETY: a plain global.
+    shmem::directory().life.keeper.store(unsafe { pg_sys::MyProcPid }, Release);
+    // Once in a life of the server: later, images come that are newer than the WAL was.
+    if slot::look_at_start() && guc::BREAK.get() != Mechanism::Manifest {
+        remove_contradicted();
+    }
+    // Folders of databases that are gone were removed first, so every worker gets where it is sent.
+    remove_orphans();
+    let mut keeper = Keeper {
+        waiting: image::store().databases().unwrap_or_default().into(),
+        sent: None,
+        last: None,
+        redo: redo(),
+        slot: None,
+    };
+    while !compat::asked_to_end() {
+        keeper.look_around();
+        wait::nap(Wait::KeeperMain, PAUSE_MS);
+        compat::reload_if_asked();
+    }
+    if guc::BACKUP.get() {
+        last_images();
+    }
+    // Not 0: if it was not the server that stops, the postmaster is to start another keeper.
+    // SAFETY: the end of the worker.
+    unsafe { pg_sys::proc_exit(1) };
+}
+
+/// The server stops: images of what is quickly written, so that the next start has nothing to catch up
+/// with. Other processes may still write; what they write is caught up.
+fn last_images() {
+    let begun = Instant::now();
+    let in_time = || begun.elapsed() < STOP_PATIENCE;
+    let process = shmem::process();
+    let mut all = Vec::new();
+    shmem::directory().for_each(|entry| {
+        let size = entry.image.saved_bytes.load(Relaxed);
+        let engine = entry.index(process).filter(|_| entry.state() == State::Ready);
+        if engine.is_some_and(|engine| engine.is_byte_ordered()) && size < STOP_BYTES {
+            all.push((size, entry, entry.generation()));
+        }
+    });
+    all.sort_unstable_by_key(|&(size, ..)| size);
+    for (_, entry, generation) in all {
+        if !in_time() {
+            break;
+        }
+        transaction("make a last image", || {
+            let relid = entry.relid.load(Relaxed);
+            // SAFETY: the locks keep the index, which still was there when they were had, from being
+            // dropped, by itself or with its database.
+            let outcome = unsafe {
+                if !compat::lock_database(entry.database())
+                    || !compat::lock_index_of(entry.database(), relid)
+                    || entry.generation() != generation
+                {
+                    return;
+                }
+                backup::back_up_at_exit(entry, in_time)
+            };
+            if let Err(why) = outcome {
+                pgrx::debug1!("no last image of index {relid}: {why}");
+            }
+        });
+    }
+}
+
+struct Keeper {
+    /// Databases that need a worker.
+    waiting: VecDeque<u32>,
+    /// The worker at work, one at a time.
+    sent: Option<(DynamicBackgroundWorker, Instant)>,
+    /// Where the last one was sent, and when: not there again at once, since it may not have got there.
+    last: Option<(u32, Instant)>,
+    /// The redo pointer of the last checkpoint that images were made for.
+    redo: u64,
+    /// When the slot was looked after; `None`: it should be.
+    slot: Option<Instant>,
+}
+
+fn redo() -> u64 {
+    // SAFETY: a shared counter under its spinlock.
+    unsafe { pg_sys::GetRedoRecPtr() }
+}
+
+impl Keeper {
+    fn look_around(&mut self) {
+        let redo = redo();
+        if redo != self.redo {
+            self.redo = redo;
+            self.slot = None;
+            remove_orphans();
+            if guc::BACKUP.get() {
+                want_images();
+            }
+            // Images of indexes that were dropped are removed by a worker.
+            self.waiting.extend(with_unknown_images());
+        }
+        // While images are off nobody is sent for one: what is wanted waits until they are on again.
+        let images = guc::BACKUP.get();
+        shmem::directory().for_each(|entry| {
+            let database = entry.database();
+            let again = self.last.is_some_and(|(d, at)| d == database && at.elapsed() < AGAIN);
+            if images
+                && entry.image.wanted.load(Relaxed) != 0
+                && !again
+                && self.sent.is_none()
+                && !self.waiting.contains(&database)
+            {
+                self.waiting.push_back(database);
+            }
+        });
+        // If there is no place for a worker: next time.
+        if self.is_idle()
+            && let Some(&database) = self.waiting.front()
+            && let Ok(handle) = worker::start(database, worker::Purpose::Images)
+        {
+            self.waiting.pop_front();
+            self.sent = Some((handle, Instant::now()));
+            self.last = Some((database, Instant::now()));
+        }
+        // By the clock, whatever becomes of the images: the slot must not keep WAL without end. At
+        // the start at once, before a checkpoint removes what the images need.
+        if self.slot.is_none_or(|at| at.elapsed() > SLOT_CARE) {
+            self.slot = Some(Instant::now());
+            transaction("look after the replication slot", || {
+                let oldest = guc::BACKUP.get().then(oldest_image).flatten();
+                // SAFETY: the keeper, inside a transaction.
+                unsafe { slot::maintain(oldest) };
+            });
+        }
+    }
+
+    fn is_idle(&mut self) -> bool {
+        let done = self.sent.as_ref().is_none_or(|(handle, since)| {
+            matches!(handle.pid(), Err(BackgroundWorkerStatus::Stopped))
+                || since.elapsed() > PATIENCE
+        });
+        if done && self.sent.take().is_some() {
+            // It may have made images: older WAL is not needed any more.
+            self.slot = None;
+        }
+        done
+    }
+}
+
+/// Databases with images of indexes that nobody has opened.
+fn with_unknown_images() -> Vec<u32> {
+    let store = image::store();
+    let unknown = |database: &u32| {
+        let all = store.incarnations(*database).unwrap_or_default();
+        all.into_iter().any(|incarnation| !shmem::directory().knows(*database, incarnation))
+    };
+    store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
+}
+
+/// The LSN of the oldest image that would be loaded or is being made.
+fn oldest_image() -> Option<u64> {
+    let mut oldest = oldest_on_disk();
+    shmem::directory().for_each(|entry| {
+        if entry.image.saver.load(Acquire) != 0 {
+            let lsn = match entry.image.lsn.load(Relaxed) {
+                // It has not read its LSN yet, which will be newer than all others.
+                0 => newest_wal(),
+                lsn => lsn,
+            };
+            oldest = Some(oldest.map_or(lsn, |oldest| oldest.min(lsn)));
+        }
+    });
+    oldest
+}
+
+fn newest_wal() -> u64 {
+    // SAFETY: a shared position.
+    unsafe { pg_sys::GetXLogInsertRecPtr() }
+}
+
+fn oldest_on_disk() -> Option<u64> {
+    let store = image::store();
+    let databases = store.databases().unwrap_or_default();
+    let newest = databases.into_iter().flat_map(|database| {
+        let all = store.incarnations(database).unwrap_or_default();
+        all.into_iter().filter_map(move |incarnation| {
+            image::manifests(database, incarnation).into_iter().next()
+        })
+    });
+    newest.map(|manifest| manifest.lsn).min()
+}
+
+/// Removes images that are ahead of the server's WAL, or whose WAL the slot has kept and that is gone
+/// nevertheless: somebody has reset the WAL. Not only are they of no use now. Later, when the WAL has
+/// grown and a clean stop has taken the slot away, nothing would tell them from good ones.
+fn remove_contradicted() {
+    let store = image::store();
+    let kept = slot::found_at_start() == slot::Found::Valid;
+    for database in store.databases().unwrap_or_default() {
+        for incarnation in store.incarnations(database).unwrap_or_default() {
+            for manifest in image::manifests(database, incarnation) {
+                // Only now: it may have been made since the server started.
+                let why = if manifest.lsn > newest_wal() {
+                    "it is newer than the server's WAL"
+                } else if kept && !feed::segment_exists(manifest.timeline, manifest.lsn) {
+                    "the WAL since it was made is gone"
+                } else {
+                    continue;
+                };
+                crate::pg::error::log!(
+                    "nitro index \"{}\": an image is removed: {why}",
+                    manifest.name
+                );
+                if let Err(e) = store.remove(&manifest) {
+                    crate::pg::error::log!("nitro could not remove it: {e}");
+                }
+            }
+        }
+    }
+}
+
+/// Removes the images of databases that do not exist any more.
+fn remove_orphans() {
+    transaction("remove images of dropped databases", || {
+        let store = image::store();
+        for database in store.databases().unwrap_or_default() {
+            // SAFETY: a shared catalogue, readable without a database.
+            let exists = unsafe { compat::database_exists(database) };
+            if !exists && let Err(e) = store.remove_database(database) {
+                crate::pg::error::log!("nitro could not remove pg_nitro/{database}: {e}");
+            }
+        }
+    });
+}

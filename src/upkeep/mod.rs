@@ -1,0 +1,18 @@
+//! Bringing indexes up and keeping them so: the walk over the heap, and the background processes.
+
+pub mod keeper;
+pub mod resync;
+pub mod worker;
+
+use nitro_engine::Process;
+
+use crate::image;
+use crate::state::claim;
+
+/// What a process leaves in order when it ends, however it ends.
+pub fn at_exit(process: &Process) {
+    keeper::at_exit();
+    worker::at_exit();
+    image::backup::abandon(process);
+    claim::abandon();
+}

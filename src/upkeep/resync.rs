@@ -1,0 +1,454 @@
+//! `resync`: an index is brought up from the heap, by whoever needs it first: from all of its blocks,
+//! or from an image and the blocks that have changed since.
+//!
+//! For each heap block, under its share lock, every HOT chain gives one entry: its root TID with the
+//! key of the *last* member that is not dead. Equal to the key of every other member in unbroken
+//! chains, and exactly the rule of CREATE INDEX in chains older than the index; snapshots that would
+//! need an older key are kept away by `indcheckxmin`. LP_DEAD items and orphaned heap-only tuples are
+//! skipped. Tuples are copied, the block unlocked, then predicate and expressions evaluated, then
+//! entries inserted if absent, in sorted batches.
+//!
+//! Rules, and what they prevent:
+//! - One walk at a time, under a heavyweight lock ([`BuildLock`]): the walk itself takes heavyweight
+//!   locks (TOAST tables, whatever an index function reads), so its waiters must be visible to the
+//!   deadlock detector. VACUUM takes it in share mode. Code of the index may come back here, by this
+//!   process, which the lock lets in: a [`Claim`] keeps it out.
+//! - The number of blocks is read after the state became BUILDING; who inserts later publishes.
+//! - Progress (`next_block`) belongs to the index: a cancelled walk is continued, not repeated.
+//!   Entries of the interrupted batch are inserted again, which changes nothing.
+//! - Code of the index runs as the table's owner under SECURITY_RESTRICTED_OPERATION, with its own
+//!   GUC level and a safe search_path: a superuser's SELECT must not run an owner's function as
+//!   superuser.
+//! - A committed-live row that cannot be indexed makes the index FAILED: hidden from the planner,
+//!   never in the way of inserts. A row that is not committed-live gets a second look instead.
+//!
+//! A crash at any point loses all of shared memory, and with it every half-built index.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use nitro_engine::{Index, IndexOptions, KeyOrder, Tid};
+use nitro_image::Manifest;
+use pgrx::pg_sys::{BlockNumber, Relation};
+use pgrx::prelude::*;
+
+use crate::feed::shared::{self, Keep};
+use crate::feed::{self, Feed, Touched};
+use crate::image;
+use crate::image::load::Refusal;
+use crate::key::sort::Sorter;
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
+use crate::pg::{background, compat, subtransaction};
+use crate::state::claim::{self, BuildLock, Claim};
+use crate::state::directory::State;
+use crate::state::handle::{Handle, Unfinished, with_order};
+use crate::state::refusal;
+use crate::state::{options, shmem};
+
+mod evaluate;
+mod walk;
+
+pub use evaluate::Evaluator;
+
+/// Blocks evaluated in one subtransaction.
+const STEP: usize = 64;
+/// After this long a batch of evaluated blocks is inserted, so that a walk under a short
+/// statement_timeout makes progress.
+const BATCH_TIME: Duration = Duration::from_millis(50);
+/// How often a block is looked at again when a row that is not committed-live fails.
+const RETRIES: u32 = 50;
+
+/// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
+/// ERROR when it cannot be built.
+///
+/// # Safety
+/// `index` must be open and locked, inside a transaction.
+pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
+    // SAFETY: by contract.
+    unsafe {
+        if pg_sys::RecoveryInProgress() {
+            not_here(index, "Nitro indexes are not maintained during recovery.");
+        }
+        if pg_sys::IsInParallelMode() {
+            not_here(index, "It cannot be built inside a parallel query.");
+        }
+        if !claim::may_bring_up() {
+            not_here(index, "It cannot be built by code that an index runs.");
+        }
+        bring_up(index, handle, &mut shared::take(Keep::Transaction), Origin::Anything);
+    }
+}
+
+/// As [`ensure_ready`], for who can do without: false instead of an ERROR, and at once if the index has
+/// failed before.
+///
+/// # Safety
+/// As [`ensure_ready`].
+pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        if handle.entry.state() == State::Failed
+            || !claim::may_bring_up()
+            || pg_sys::RecoveryInProgress()
+            || pg_sys::IsInParallelMode()
+        {
+            return false;
+        }
+        let outcome = subtransaction::run(|| ensure_ready(index, handle));
+        if let Err(error) = outcome {
+            if subtransaction::ends(&error) {
+                error.rethrow();
+            }
+            crate::pg::error::log!(
+                "a scan reads the table instead of nitro index \"{}\": {}",
+                compat::name(index),
+                subtransaction::message(&error)
+            );
+        }
+    }
+    handle.entry.state() == State::Ready
+}
+
+/// What an index may be brought up from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// Its image if there is one, else its table.
+    Anything,
+    /// Only an image.
+    Image,
+}
+
+/// Brings an index up, or waits for who does. It is not READY afterwards if there was no usable image
+/// and nothing else was allowed.
+///
+/// # Safety
+/// As [`ensure_ready`], neither in recovery nor in parallel mode, and if this process may
+/// ([`claim::may_bring_up`]).
+pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) {
+    debug_assert!(claim::may_bring_up());
+    // SAFETY: by contract; the heap of an open index exists.
+    unsafe {
+        if guc::BREAK.get() == Mechanism::Deadlocks {
+            wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
+        }
+        let lock = BuildLock::exclusive(index);
+        if handle.entry.state() != State::Ready {
+            let heap = open_heap(index);
+            let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
+            let loaded = up.load(feed);
+            if !up.catch_up(feed, loaded) && origin == Origin::Anything {
+                up.build();
+            }
+            stop::at(Point::WalkReady);
+            drop(up);
+            pg_sys::table_close(heap, pg_sys::NoLock as i32);
+        }
+        lock.unlock();
+    }
+}
+
+/// For VACUUM: returns when no walk is under way, none can begin as long as the lock is held, and no
+/// image can be loaded any more. Whoever could still load one would bring entries back that VACUUM is
+/// about to remove from memory. So it is loaded here, which evaluates nothing; the walk over what has
+/// changed since is left to whoever needs the index. What cannot be loaded is forgotten.
+///
+/// # Safety
+/// `index` must be open and locked, inside a transaction.
+pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock {
+    let entry = handle.entry;
+    // SAFETY: by contract.
+    unsafe {
+        if guc::BREAK.get() != Mechanism::Forget
+            && matches!(entry.state(), State::Unbuilt | State::Loading)
+            && image::exist(entry)
+        {
+            let lock = BuildLock::exclusive(index);
+            let heap = open_heap(index);
+            let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
+            up.load(&mut shared::take(Keep::Vacuum));
+            drop(up);
+            pg_sys::table_close(heap, pg_sys::NoLock as i32);
+            lock.unlock();
+            stop::at(Point::DeleteLoaded);
+        }
+        let lock = BuildLock::shared(index);
+        lock.reclaim(entry);
+        if guc::BREAK.get() != Mechanism::Forget && lock.forget_image(entry) {
+            image::remove(entry);
+        }
+        lock
+    }
+}
+
+unsafe fn open_heap(index: Relation) -> Relation {
+    // SAFETY: the heap of an open index exists.
+    unsafe {
+        let heap = (*(*index).rd_index).indrelid;
+        pg_sys::table_open(heap, pg_sys::AccessShareLock as i32)
+    }
+}
+
+unsafe fn not_here(index: Relation, detail: &str) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        // SAFETY: open relation by the caller's contract.
+        format!("nitro index \"{}\" is not ready", unsafe { compat::name(index) }),
+    )
+    .detail(detail)
+    .hint("Run the query again; it will be planned without the index until the index is ready.")
+    .raise()
+}
+
+/// One index that is being brought up: open relations, under its build lock.
+struct Bringing<'a> {
+    heap: Relation,
+    index: Relation,
+    handle: &'a Handle,
+    claim: Claim,
+}
+
+/// An image that is in, and what has to be looked at.
+struct Caught {
+    manifest: Manifest,
+    /// Blocks that changed between its LSN and `read_to`.
+    touched: Touched,
+    read_to: u64,
+    left_out: u64,
+    begun: Instant,
+}
+
+impl Bringing<'_> {
+    fn name(&self) -> String {
+        // SAFETY: open relation.
+        unsafe { compat::name(self.index) }
+    }
+
+    /// Loads an image, if there is one that may be loaded: CATCHING UP from here on. An ERROR goes back
+    /// to UNBUILT with the claim, and the memory goes with `Unfinished`.
+    unsafe fn load(&self, feed: &mut Feed) -> Option<Caught> {
+        let begun = Instant::now();
+        let entry = self.handle.entry;
+        if entry.state() != State::Unbuilt || !image::exist(entry) || !self.claim.load() {
+            return None;
+        }
+        stop::at(Point::LoadClaimed);
+        // Nobody writes an image of an index that is not READY: what is half-written is an orphan.
+        let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
+        // SAFETY: open relations, under the build lock.
+        let loaded = match unsafe { image::load::load(self.heap, self.index, self.handle, feed) } {
+            Ok(loaded) => loaded,
+            Err(Refusal::NotNow(_)) => {
+                self.claim.interrupt();
+                return None;
+            }
+            Err(Refusal::Unusable(_) | Refusal::Damaged(_)) => {
+                self.claim.refuse();
+                return None;
+            }
+        };
+        image::load::note(&entry.image, &loaded);
+        let image::load::Loaded { index, manifest, touched, read_to, by_pages, left_out } = loaded;
+        self.claim.catch_up(index, manifest.lsn, by_pages);
+        stop::at(Point::LoadPublishes);
+        Some(Caught { manifest, touched, read_to, left_out, begun })
+    }
+
+    /// Looks at what has changed since the image that was loaded; false if none is. Where another one
+    /// was interrupted all of it is looked at again, which does no harm: who wrote since the index began
+    /// to catch up has published.
+    unsafe fn catch_up(&self, feed: &mut Feed, loaded: Option<Caught>) -> bool {
+        let entry = self.handle.entry;
+        if entry.state() != State::CatchingUp {
+            return false;
+        }
+        let begun = Instant::now();
+        let engine = self.handle.index().expect("who catches up publishes");
+        // A row that was inserted before the state was seen, and not published, has its WAL record
+        // before this.
+        let end = match &loaded {
+            Some(loaded) if guc::BREAK.get() == Mechanism::Tail => loaded.read_to,
+            _ => feed::flushed_end(),
+        };
+        let by_pages = entry.image.by_pages.load(Relaxed) != 0;
+        let since = entry.image.catch_up_from.load(Relaxed);
+        // SAFETY: open relations.
+        let changed = unsafe {
+            match &loaded {
+                Some(loaded) if by_pages => changes(self.heap, feed, loaded.read_to, end),
+                None if by_pages => {
+                    feed::newer_pages(self.heap, since, compat::blocks(self.heap)).ok()
+                }
+                _ => changes(self.heap, feed, since, end),
+            }
+        };
+        let Some(mut changed) = changed else {
+            self.claim.lose();
+            image::remove(entry);
+            return false;
+        };
+        if let Some(loaded) = &loaded {
+            changed.add_all(&loaded.touched);
+        }
+        let looked_at = changed.count();
+        stop::at(Point::CatchUpWal);
+        if guc::BREAK.get() != Mechanism::Reread {
+            // SAFETY: open relations.
+            unsafe { self.walk(engine, Some(&changed)) };
+        }
+        let since = format!("{:X}/{:X}", since >> 32, since & 0xffff_ffff);
+        let name = self.name();
+        let begun = loaded.as_ref().map_or(begun, |loaded| loaded.begun);
+        let milliseconds = begun.elapsed().as_millis() as u64;
+        // The log says so first: who sees the state finds the line.
+        match loaded {
+            Some(Caught { manifest, left_out, .. }) => crate::pg::error::log!(
+                "nitro index \"{name}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {since}",
+                manifest.entries,
+            ),
+            None => crate::pg::error::log!(
+                "nitro index \"{name}\" has caught up with its table: {looked_at} blocks read again since {since} in {milliseconds} ms"
+            ),
+        }
+        self.claim.finish(milliseconds);
+        true
+    }
+
+    unsafe fn build(&self) {
+        let process = shmem::process();
+        let begun = Instant::now();
+        let name = self.name();
+        let engine = self.handle.index().unwrap_or_else(|| {
+            // SAFETY: open relation.
+            let fillfactor = unsafe { options::fillfactor(self.index) };
+            let engine = Index::create(process, &IndexOptions { fillfactor, key_len_hint: 0 })
+                .unwrap_or_else(|e| refusal::out_of_memory(&name, e.requested));
+            self.claim.build(Unfinished::new(engine))
+        });
+        stop::at(Point::BuildPublishes);
+        // SAFETY: open relations.
+        unsafe { self.walk(engine, None) };
+        let milliseconds = begun.elapsed().as_millis() as u64;
+        crate::pg::error::log!(
+            "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
+            engine.stats().live
+        );
+        self.claim.finish(milliseconds);
+    }
+
+    /// Walks the table, or those blocks of it, and inserts what is missing.
+    unsafe fn walk(&self, engine: Index, only: Option<&Touched>) {
+        with_order!(self.handle.desc, order =>
+            // SAFETY: open relations by the caller's contract.
+            unsafe { self.walk_heap(engine, order, only) });
+    }
+
+    unsafe fn walk_heap<O: KeyOrder>(&self, engine: Index, order: &O, only: Option<&Touched>) {
+        let entry = self.handle.entry;
+        // SAFETY: open relations; the evaluator restores user, GUCs and search_path, abort does on ERROR.
+        unsafe {
+            let blocks = compat::blocks(self.heap);
+            let at_or_after = |block| match only {
+                None => Some(block).filter(|&block| block < blocks),
+                Some(touched) => touched.next(block).filter(|&block| block < blocks),
+            };
+            let mut next = entry.next_block.load(Relaxed);
+            if guc::BREAK.get() == Mechanism::Progress {
+                next = 0;
+            }
+            if at_or_after(next).is_none() {
+                return;
+            }
+            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
+            let budget = pg_sys::maintenance_work_mem as usize * 1024;
+            let mut step = Vec::with_capacity(STEP);
+            while at_or_after(next).is_some() {
+                let mut batch = Sorter::new(&self.handle.desc, order, usize::MAX);
+                let begun = Instant::now();
+                while batch.memory() < budget && begun.elapsed() < BATCH_TIME {
+                    step.clear();
+                    while step.len() < STEP
+                        && let Some(block) = at_or_after(next)
+                    {
+                        step.push(block);
+                        next = block + 1;
+                    }
+                    if step.is_empty() {
+                        break;
+                    }
+                    self.evaluate_blocks(&mut evaluator, &mut batch, &step);
+                }
+                background::give_way();
+                stop::at(Point::WalkCopied);
+                self.insert_batch(engine, order, batch);
+                stop::at(Point::WalkInserted);
+                entry.next_block.store(next, Relaxed);
+            }
+            evaluator.end();
+            stop::at(Point::WalkEnded);
+        }
+    }
+
+    /// Evaluates some blocks in a subtransaction, looking again when a row fails that may go away.
+    unsafe fn evaluate_blocks<O: KeyOrder>(
+        &self,
+        evaluator: &mut Evaluator,
+        batch: &mut Sorter<'_, O>,
+        blocks: &[BlockNumber],
+    ) {
+        for attempt in 0.. {
+            let mark = batch.mark();
+            let mut live = false;
+            let outcome = subtransaction::run(|| {
+                for &block in blocks {
+                    // SAFETY: between the evaluator's `begin` and `end`.
+                    unsafe { evaluator.block(block, batch, &mut live) };
+                }
+            });
+            let Err(error) = outcome else { return };
+            batch.rollback(mark);
+            if subtransaction::is_transient(&error) {
+                error.rethrow();
+            }
+            if live || attempt >= RETRIES {
+                if live {
+                    self.claim.fail();
+                    image::remove(self.handle.entry);
+                }
+                error.rethrow();
+            }
+            // The row was being inserted or was already deleted: its own transaction fails too, or its
+            // TOAST data went with it. Soon it is dead, and then it is skipped.
+            wait::nap(Wait::Ready, 20);
+        }
+    }
+
+    unsafe fn insert_batch<O: KeyOrder>(&self, engine: Index, order: &O, batch: Sorter<'_, O>) {
+        let process = shmem::process();
+        // Code of the index has run since it was looked at last.
+        self.claim.check(engine);
+        let mut n = 0u32;
+        batch.drain(|key: &[u8], tid: Tid| {
+            n += 1;
+            if n.is_multiple_of(4096) {
+                crate::pg::wait::interrupts();
+            }
+            if let Err(e) = engine.insert(process, order, key, tid) {
+                self.claim.fail();
+                image::remove(self.handle.entry);
+                refusal::insert_failed(&self.name(), e);
+            }
+        });
+    }
+}
+
+/// The blocks that changed between two LSNs, by the WAL.
+unsafe fn changes(heap: Relation, feed: &mut Feed, since: u64, end: u64) -> Option<Touched> {
+    // SAFETY: open relation.
+    unsafe {
+        feed.read(since, end).ok()?;
+        feed.touched(&compat::locator(heap), since, compat::blocks(heap)).ok()
+    }
+}

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# A process that gets no more memory from the system (ulimit -v, which stands for vm.overcommit_memory = 2) fails
+# its statement with 53200, or makes do with less. It never takes the server down.
+. "$(dirname "$0")/lib.sh"
+
+new_server -c "checkpoint_timeout = 1h" -c "nitro.max_memory = 300MB" -c "max_parallel_maintenance_workers = 0" \
+    -c "jit = off" -c "shared_buffers = 16MB" -c "max_parallel_workers_per_gather = 0"
+sql "CREATE TABLE t AS SELECT i, md5(i::text) || md5((i+1)::text) AS s, ARRAY[i % 3, i % 7 + 10, i] AS a FROM generate_series(1, 100000) i"
+sql "CREATE TABLE big (s text, a int[]); CREATE INDEX big_s ON big USING nitro (s); CREATE INDEX big_a ON big USING nitro (a)"
+sql "CREATE INDEX t_i ON t USING nitro (i); CREATE INDEX t_a ON t USING nitro (a); ANALYZE t"
+started=$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
+
+# What a fresh backend has mapped: the limits begin a little above it.
+base=$(sql "CREATE FUNCTION mapped() RETURNS int LANGUAGE sql AS \$\$
+    SELECT substring(pg_read_file('/proc/self/status') FROM 'VmSize:\s*(\d+)')::int \$\$; SELECT mapped()")
+# MB: runs a statement in a session that may map so much more; prints its SQLSTATE or ok.
+limited() {
+    local mb=$1 out; shift
+    session limited
+    prlimit --pid "$(ask limited 'SELECT pg_backend_pid()')" --as=$(((base + mb * 1024) * 1024)): 2> /dev/null
+    # A session whose server is gone never answers.
+    out=$(ANSWER_TIMEOUT=60 ask limited "\\set VERBOSITY sqlstate"$'\n'"$*") || { echo "no answer"; return; }
+    end limited
+    case $out in *ERROR*) sed -n 's/.*ERROR: *//p' <<< "$out" | head -n 1 ;; *) echo ok ;; esac
+}
+list=$(seq -s, 1 30000)
+build() { limited "$1" "SET maintenance_work_mem = '1GB'; CREATE INDEX t_n ON t USING nitro (s COLLATE \"C\", (s || 'x') COLLATE \"C\"); DROP INDEX t_n;"; }
+scan() { limited "$1" "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM t WHERE i IN ($list) AND i > 0;"; }
+elements() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a @> ARRAY[1, 12];"; }
+verify() { limited "$1" "SELECT nitro_verify('t_a', true);"; }
+image() { limited "$1" "SELECT nitro_backup('t_i');"; }
+text() { limited "$1" "INSERT INTO big (s) SELECT repeat(chr(1), 10000000);"; }
+array() { limited "$1" "INSERT INTO big (a) SELECT array_agg(i) FROM generate_series(1, 300000) i;"; }
+
+declare -A seen
+for work in build scan elements verify image text array; do
+    result=
+    for mb in 2 25 150; do
+        got=$($work "$mb")
+        case $got in
+            ok | 53200 | 54000) ;;
+            *) fail "$work with $mb MB: $got" ;;
+        esac
+        result+=" $mb:$got" seen[$got]=1
+    done
+    note "$work$result"
+done
+[ -n "${seen[ok]:-}" ] && [ -n "${seen[53200]:-}" ] || fail "the limits do not tell apart"
+assert_eq "no restart" "$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")" "$started"
+assert_eq "no crash" "$(grep -cE 'terminated by|reinitializing|memory allocation of' "$NITRO_TMP/main.log" || true)" 0
+
+# With less memory than the sort may have, the runs are shorter: CREATE INDEX succeeds, as with btree.
+assert_eq "a build with less memory" "$(build 20)" ok
+sql "SELECT nitro_verify(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE amname = 'nitro' AND relname LIKE 't%'" > /dev/null

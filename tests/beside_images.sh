@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# What goes on while an image is written does not wait for it, and does not make it worthless.
+. "$(dirname "$0")"/lib.sh
+. "$(dirname "$0")"/answers.sh
+. "$(dirname "$0")"/image_files.sh
+. "$(dirname "$0")"/by_hand.sh
+new_server -c "checkpoint_timeout = 1h" -c "nitro.backup = off" -c "nitro.backup_rate = 1" -c "min_wal_size = 32MB" -c "wal_keep_size = 0"
+sql "CREATE EXTENSION pageinspect"
+# An image of it takes a minute.
+sql "CREATE TABLE t (k int, s text) PARTITION BY RANGE (k); CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000000)"
+sql "INSERT INTO t SELECT i, sha512(i::text::bytea) FROM generate_series(1, 300000) i; CREATE INDEX t1_nitro ON t1 USING nitro (s COLLATE \"C\"); CREATE INDEX t1_2_nitro ON t1 USING nitro (s COLLATE \"C\", k)"
+writing="SELECT count(*) = 1 FROM pg_stat_progress_nitro p WHERE p.index_relid = '%s'::regclass"
+given_up() { logged "gave up the image of index \"$1\"" "$2"; }
+
+beside() { # INDEX 'STATEMENT': while its image is written by the builder
+    local from=0
+    note "$2"
+    sql "UPDATE t SET s = s || 'x' WHERE k = 1"
+    setting nitro.backup on; sql "CHECKPOINT"
+    # shellcheck disable=SC2059
+    wait_until "$(printf "$writing" "$1")"
+    from=$(log_end)
+    sql "$2"
+    assert_eq "$2: not behind the image" "$(given_up "$1" "$from")" 1
+    setting nitro.backup off
+    sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro builder'" > /dev/null
+    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+}
+run beside t1_nitro "REINDEX INDEX CONCURRENTLY t1_nitro"
+run beside t1_nitro "DROP INDEX CONCURRENTLY t1_nitro"
+run beside t1_2_nitro "ALTER TABLE t DETACH PARTITION t1 CONCURRENTLY"
+
+slow_image() {
+    note "an image that is slower than nitro.max_wal_lag of WAL hurries, and is good after a power cut"
+    setting nitro.backup on; setting nitro.max_wal_lag 64MB
+    sql "ALTER TABLE t1 ADD n int"
+    # Its first image makes the slot.
+    sql "CREATE TABLE w (i int); INSERT INTO w VALUES (1); CREATE INDEX w_nitro ON w USING nitro (i)"; backup w_nitro
+    wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    sql "UPDATE t1 SET s = s || 'y' WHERE k = 2; CHECKPOINT"
+    # shellcheck disable=SC2059
+    wait_until "$(printf "$writing" t1_2_nitro)"
+    # shellcheck disable=SC2059
+    while [ "$(sql "$(printf "$writing" t1_2_nitro)")" = t ]; do sql "CREATE TABLE x (i int); DROP TABLE x; SELECT pg_switch_wal()" > /dev/null; sleep 1; done
+    assert_eq "behind" "$(sql "SELECT pg_current_wal_insert_lsn() - image_lsn < 64 * 1024 * 1024 FROM pg_stat_nitro_indexes WHERE indexrelid = 't1_2_nitro'::regclass")" t
+}
+run slow_image

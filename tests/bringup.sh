@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Bringing an index up runs code of its owner. Here that code queries its own table, checks its own index, and fails; and
+# whoever brings an index up is stopped where it gives up. Afterwards the answers are right, no memory is lost and no
+# piece of it is used twice (the server's assertions see a root with two owners).
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/image_files.sh"
+# No place for workers: an index is brought up exactly when a statement says so.
+new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "checkpoint_timeout = 1h" -c "bgwriter_lru_maxpages = 0"
+sql "CREATE EXTENSION pageinspect"
+used() { sql "SELECT used FROM nitro_memory"; }
+index_plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off"
+# The keeper has looked at the slot before anybody asks for an image.
+started() { wait_until "SELECT wait_event IN ('NitroKeeperMain', 'Extension') FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"; }
+
+# Comparison functions of an operator class that query the table they order.
+sql "CREATE TYPE c AS (x int)"
+for o in 'lt <' 'le <=' 'eq =' 'ge >=' 'gt >'; do
+    sql "CREATE FUNCTION ${o% *}(c, c) RETURNS bool IMMUTABLE LANGUAGE sql AS 'SELECT (\$1).x ${o#* } (\$2).x'; CREATE OPERATOR ${o#* } (LEFTARG = c, RIGHTARG = c, FUNCTION = ${o% *})"
+done
+sql "CREATE FUNCTION cmp(p c, q c) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+     'DECLARE n int; BEGIN SELECT count(*) INTO n FROM public.t WHERE id = 3; RETURN btint4cmp((p).x, (q).x); END'"
+sql "CREATE OPERATOR CLASS c_ops FOR TYPE c USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(c, c)"
+sql "CREATE FUNCTION parent_name(i int) RETURNS text IMMUTABLE LANGUAGE plpgsql AS
+     'DECLARE r text; BEGIN SELECT name INTO r FROM public.t WHERE id = i LIMIT 1; RETURN r; END'"
+sql "CREATE FUNCTION as_name(i c) RETURNS text IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN public.parent_name((i).x); END'"
+sql "CREATE CAST (c AS text) WITH FUNCTION as_name(c)"
+
+own_table() { # WHAT queries the table, the index' columns, a condition that uses it, HOW it is brought up
+    note "$1 that queries the index' own table; $4"
+    local before from
+    sql "CREATE TABLE t (id int, parent int, name text) WITH (autovacuum_enabled = off); CREATE INDEX t_btree ON t (id); INSERT INTO t SELECT i, i / 2, 'n' || i FROM generate_series(1, 300) i; ANALYZE t"
+    before=$(used)
+    sql "CREATE INDEX t_nitro ON t USING nitro $2; CREATE INDEX t_id_nitro ON t USING nitro (id)"
+    ready t_nitro t_id_nitro
+    backup t_id_nitro
+    [ "$4" = "from its table" ] || backup t_nitro
+    sql "INSERT INTO t SELECT i, i / 2, 'n' || i FROM generate_series(301, 350) i"
+    crash; start; started; from=$(log_end)
+    case $4 in
+        "by a query") sql "$index_plans; SELECT count(*) FROM t WHERE $3" > /dev/null ;;
+        *) ready t_nitro ;;
+    esac
+    assert_eq "state" "$(state t_nitro)" ready
+    assert_eq "queries that went without it because of an error" "$(logged 'planned without|stack depth' "$from")" 0
+    verified t
+    any_plan=1 same_answers t "SELECT id FROM t WHERE $3" "SELECT id, name FROM t WHERE id BETWEEN 295 AND 320 ORDER BY id"
+    sql "CREATE TABLE other (s text); INSERT INTO other SELECT 'card ' || i FROM generate_series(1, 2000) i; CREATE INDEX other_nitro ON other USING nitro (s COLLATE \"C\")"
+    sql "INSERT INTO t SELECT i, i / 2, 'n' || i FROM generate_series(401, 600) i"
+    verified other; verified t
+    sql "DROP TABLE t, other"
+    assert_eq "memory" "$(used)" "$before"
+}
+
+checks_itself() {
+    note "CREATE INDEX with an expression that checks the very index"
+    sql "CREATE TABLE s (i int); INSERT INTO s SELECT generate_series(1, 2000)"
+    sql "CREATE FUNCTION check_self(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
+         BEGIN
+             IF i = 2000 THEN PERFORM public.nitro_verify('public.s_nitro'::regclass, false); END IF;
+             RETURN i;
+         EXCEPTION WHEN object_not_in_prerequisite_state THEN RETURN i;
+         END \$\$"
+    local before; before=$(used)
+    for _ in 1 2; do
+        sql "CREATE INDEX s_nitro ON s USING nitro (check_self(i))"; verified s
+        sql "REINDEX INDEX s_nitro"; verified s
+        sql "DROP INDEX s_nitro"
+        assert_eq "memory" "$(used)" "$before"
+    done
+    sql "CREATE INDEX s_nitro ON s USING nitro (check_self(i))"
+    crash; start; verified s
+    sql "DROP TABLE s"
+}
+
+# One index is brought up, its code makes another one.
+makes_another() {
+    note "an expression that makes another index while its own is brought up"
+    sql "CREATE TABLE m (i int); INSERT INTO m SELECT generate_series(1, 500)"
+    sql "CREATE FUNCTION make() RETURNS void LANGUAGE plpgsql AS \$\$
+         BEGIN
+             CREATE TABLE public.made AS SELECT g FROM generate_series(1, 100) g;
+             CREATE INDEX made_nitro ON public.made USING nitro (g);
+             PERFORM count(*) FROM public.made WHERE g = 7;
+             PERFORM public.nitro_verify('public.made_nitro'::regclass, true);
+             DROP TABLE public.made;
+         END \$\$"
+    sql "CREATE FUNCTION making(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 250 THEN PERFORM public.make(); END IF; RETURN i; END'"
+    local before; before=$(used)
+    sql "CREATE INDEX m_nitro ON m USING nitro (making(i))"; verified m
+    crash; start; verified m
+    sql "DROP TABLE m"
+    assert_eq "memory" "$(used)" "$before"
+}
+
+given_up() {
+    note "cancel while a build that failed waits to return its memory"
+    sql "CREATE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'"
+    sql "CREATE TABLE u (k int); INSERT INTO u SELECT generate_series(1, 100000); CREATE INDEX u_nitro ON u USING nitro (k); VACUUM u"
+    sql "CREATE TABLE p (i int); INSERT INTO p SELECT generate_series(1, 2000); CREATE INDEX p_nitro ON p USING nitro (picky(i))"
+    crash; rm -rf "$(data)/pg_nitro"; start; ready u_nitro
+    local before inside loader event=NitroBarrier
+    before=$(used)
+    [ "$(sql "SHOW server_version_num")" -ge 170000 ] || event=Extension
+    session busy; inside=$(ask busy "SELECT pg_backend_pid()")
+    session loader; loader=$(ask loader "SELECT pg_backend_pid()")
+    ask busy "$index_plans" > /dev/null
+    tell busy "DO 'BEGIN FOR i IN 1..100000 LOOP PERFORM count(*) FROM u WHERE k > 0; END LOOP; END'"
+    sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 1500 THEN RAISE EXCEPTION ''bad luck''; END IF; RETURN i; END'"
+    # A process is stopped anywhere; most of its time it is inside the engine.
+    while kill -STOP "$inside"; [ "$(sql "SELECT processes_inside FROM nitro_memory")" != 1 ]; do kill -CONT "$inside"; sleep 0.05; done
+    tell loader "SELECT nitro_verify('p_nitro', false)"
+    wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $loader"
+    assert_eq "state" "$(state p_nitro)" failed
+    sql "SELECT pg_cancel_backend($loader)" > /dev/null
+    [[ $(answer loader) == *canceling* ]] || fail "not cancelled"
+    # Nobody is hindered by what is still there, and nobody uses it.
+    sql "INSERT INTO p SELECT generate_series(3001, 3100)" 2> /dev/null
+    kill -CONT "$inside"; sql "SELECT pg_cancel_backend($inside)" > /dev/null; answer busy > /dev/null
+    sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'"
+    case $1 in
+        build) verified p; sql "DROP INDEX p_nitro" ;;
+        vacuum) sql "DELETE FROM p WHERE i < 100; VACUUM (INDEX_CLEANUP on) p" ;;
+        drop) sql "DROP INDEX p_nitro" ;;
+    esac
+    assert_eq "memory after: $1" "$(used)" "$before"
+    end busy; end loader
+    sql "DROP TABLE p, u; DROP FUNCTION picky"
+}
+
+# F10, the end of what is read again: the WAL up to the end of the loading, not up to its beginning.
+inserted_while_it_is_read() { # MECHANISM
+    note "rows that come while the image is read (off: $1)"
+    sql "CREATE TABLE r (k int) WITH (autovacuum_enabled = off); INSERT INTO r SELECT generate_series(1, 300000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
+    backup r_nitro; mechanism "$1"
+    local pid from n
+    for n in 1 2 3 4 5 6; do
+        crash; start; started; session loader; pid=$(ask loader "SELECT pg_backend_pid()"); from=$(log_end)
+        tell loader "SELECT nitro_verify('r_nitro', false)"
+        wait_until "SELECT state <> 'unbuilt' FROM pg_stat_nitro_indexes WHERE indexrelid = 'r_nitro'::regclass"
+        kill -STOP "$pid"
+        # It was too fast otherwise.
+        [ "$(sql "SELECT state || (progress_done > 0)::text FROM nitro_index_stats() WHERE indexrelid = 'r_nitro'::regclass")" != loadingtrue ] || break
+        kill -CONT "$pid"; answer loader > /dev/null; end loader
+        [ "$n" != 6 ] || fail "always too fast"
+    done
+    sql "SET nitro.enable_scan = off; INSERT INTO r SELECT generate_series(400001, 401000); UPDATE r SET k = -k WHERE k BETWEEN 100 AND 120"
+    kill -CONT "$pid"; answer loader > /dev/null; end loader
+    assert_eq "r_nitro" "$(came_from r_nitro "$from")" image
+    if [ "$1" = none ]; then
+        verified r; same_answers r "SELECT k FROM r WHERE k > 299000 ORDER BY k" "SELECT * FROM r WHERE k < 130"
+    else
+        wrong r "SELECT k FROM r WHERE k > 299000 ORDER BY k"; mechanism none
+    fi
+    sql "DROP TABLE r"
+}
+
+forgets_what_was_dropped() {
+    note "what a session remembers of indexes that are gone"
+    local n once="CREATE TABLE g (k int); CREATE INDEX g_nitro ON g USING nitro ((ROW(k)::c) c_ops); INSERT INTO g VALUES (1); DROP TABLE g"
+    # Each has a memory context, because its keys are compared by functions.
+    n=$(sql "$(for n in $(seq 100); do echo "$once;"; done) SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'nitro comparators'")
+    [ "$n" -gt 0 ] && [ "$n" -lt 50 ] || fail "$n indexes are remembered"
+}
+
+for how in "by a query" "from its table"; do
+    run own_table "an expression" '((parent_name(parent)) COLLATE "C")' "parent_name(parent) = 'n5'" "$how"
+    run own_table "a predicate" '(id) WHERE parent_name(parent) IS NOT NULL' "parent_name(parent) IS NOT NULL AND id > 7" "$how"
+    run own_table "a comparison function" '((ROW(id)::c) c_ops)' "ROW(id)::c >= ROW(30)::c" "$how"
+    run own_table "a cast" '((ROW(parent)::c::text) COLLATE "C")' "ROW(parent)::c::text = 'n5'" "$how"
+done
+run checks_itself
+run makes_another
+for off in none tail; do run inserted_while_it_is_read $off; done
+run forgets_what_was_dropped
+for how in build vacuum drop; do run given_up $how; done

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# PostgreSQL's own tests; ci/core.sh runs this. The regression tests run on a bare server, on one with the
+# extension installed, and on one where nitro is substituted wherever CREATE INDEX would make a plain btree
+# (substitute.c); the isolation tests with and without the substitution. Then neighbours are compared:
+#   installed, plans      bare / installed: the same output, the same plans to the last digit of their costs.
+#                         Installing the extension changes nothing for tables without a nitro index.
+#   nitro, isolation      installed / substituted: the same rows
+# explained.txt holds every difference there may be; compare.pl finds the others.
+. "$(dirname "$0")/../lib.sh"
+: "${NITRO_SOURCE:?run this by ci/core.sh}" "${NITRO_PG_CONFIG:?}" "${NITRO_EXPLAINED:?}"
+here=$(cd "$(dirname "$0")" && pwd)
+drivers=$("$NITRO_PG_CONFIG" --pkglibdir)/pgxs/src/test
+major=$("$NITRO_PG_CONFIG" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+
+mkdir "$NITRO_TMP/source" "$NITRO_TMP/lib"
+src=$NITRO_TMP/source/src/test lib=$NITRO_TMP/lib
+tar xjf "$NITRO_SOURCE" -C "$NITRO_TMP/source" --strip-components=1 --wildcards '*/src/test/regress' '*/src/test/isolation'
+# What the tests load is looked for in one folder.
+ln -s "$("$NITRO_PG_CONFIG" --pkglibdir)"/{autoinc,refint}.so "$lib"
+for f in "$here/substitute.c" "$src/regress/regress.c"; do
+    # shellcheck disable=SC2046
+    cc -shared -fPIC -O1 -w -I"$("$NITRO_PG_CONFIG" --includedir-server)" $("$NITRO_PG_CONFIG" --cppflags) "$f" \
+        -o "$lib/$(basename "$f" .c).so"
+done
+
+# Nothing may depend on what else is running: one test at a time and no autovacuum. auto_explain writes every
+# plan and its costs into the log. Images are made at every checkpoint, but not beside the isolation tests, which
+# print who holds which lock.
+conf() { # SUBSTITUTE [LIBRARY]
+    cat <<C
+shared_preload_libraries = '${2:+$2,}$lib/substitute.so,auto_explain'
+substitute.nitro = $1
+auto_explain.log_min_duration = 0
+nitro.max_memory = '256MB'
+checkpoint_timeout = 30s
+fsync = off
+autovacuum = off
+C
+}
+suite() { # KIND MODE: one run of all tests
+    local kind=$1 out=$NITRO_TMP/$1.$2 s=0 options=() driver=$drivers/isolation/pg_isolation_regress
+    mkdir "$out"
+    case $2 in
+        bare) conf off ;;
+        installed) conf off nitro ;;
+        nitro) conf on nitro ;;
+    esac > "$out.conf"
+    [ "$kind" = regress ] || echo "nitro.backup = off" >> "$out.conf"
+    [ "$2" = bare ] || options+=(--load-extension=nitro)
+    [ "$major" -lt 16 ] || options+=(--expecteddir="$src/$kind")
+    if [ "$kind" = regress ]; then
+        driver=$drivers/regress/pg_regress
+        options+=(--max-connections=1 --schedule="$src/regress/parallel_schedule")
+    else
+        options+=(--schedule="$src/isolation/isolation_schedule")
+    fi
+    "$driver" --inputdir="$src/$kind" --outputdir="$out" --bindir="$NITRO_BIN" --dlpath="$lib" \
+        --temp-instance="$out/instance" --temp-config="$out.conf" --no-locale --encoding=UTF8 "${options[@]}" \
+        > "$out.tap" 2>&1 || s=$?
+    # 1: something is not what PostgreSQL expects of btree. That is not the question here.
+    [ $s -le 1 ] || { tail -n 20 "$out.tap"; fail "$kind tests, $2: status $s"; }
+}
+# Two at a time.
+(suite regress nitro; suite isolation nitro) & pid=$!
+suite regress bare; suite regress installed; suite isolation installed
+wait $pid
+
+s=0
+compare() { # WHAT PAIR LEFT RIGHT
+    perl "$here/compare.pl" "$1" "$major" "$2" "$NITRO_TMP/$3" "$NITRO_TMP/$4" "$NITRO_EXPLAINED" || s=1
+}
+compare outputs installed regress.bare/results regress.installed/results
+compare plans plans regress.bare/log/postmaster.log regress.installed/log/postmaster.log
+compare outputs nitro regress.installed/results regress.nitro/results
+compare outputs isolation isolation.installed/results isolation.nitro/results
+for kind in regress isolation; do
+    n=$(grep -c 'substituted nitro for an index' "$NITRO_TMP/$kind.nitro/log/postmaster.log") || fail "nothing was substituted"
+    note "$kind: $n indexes were nitro"
+done
+[ $s = 0 ]

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Histories that fork: data directories, WAL and images that do not belong together.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/image_files.sh"
+. "$(dirname "$0")/by_hand.sh"
+new_server "${by_hand[@]}"
+sql "CREATE EXTENSION pageinspect"
+mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
+
+# The data directory comes from a backup, the folder of images stayed: it was on another disk, say.
+images_of_the_future() { # MECHANISM
+    note "an older data directory with newer images (off: $1)"
+    sql "CREATE TABLE a (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO a SELECT i, 'x' FROM generate_series(1, 1000) i; CREATE INDEX a_nitro ON a USING nitro (k); CREATE INDEX a_btree ON a (k)"
+    mechanism "$1"
+    backup a_nitro; stop
+    cp -a "$(data)" "$NITRO_TMP/old"
+    start; ready a_nitro
+    sql "DELETE FROM a WHERE k < 500; VACUUM (INDEX_CLEANUP on) a; INSERT INTO a SELECT i, 'y' FROM generate_series(2001, 2400) i"
+    rm -r "$(folder a_nitro)"; backup a_nitro; stop
+    mv "$(data)/pg_nitro" "$NITRO_TMP/new"; rm -r "$(data)"; mv "$NITRO_TMP/old" "$(data)"; rm -r "$(data)/pg_nitro"; mv "$NITRO_TMP/new" "$(data)/pg_nitro"
+    local from; from=$(log_end); start
+    if [ "$1" = none ]; then rebuilt a_nitro "newer than the server's WAL" "$from"; else loaded a_nitro; fi
+    verdict "$1" a "SELECT * FROM a WHERE k < 600" "SELECT k FROM a WHERE k > 900 ORDER BY k"
+}
+
+reset_wal() { # MECHANISM
+    note "pg_resetwal after a power cut: pages may be older than the image; the image does not come back later either (F9; off: $1)"
+    sql "CREATE TABLE z (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO z SELECT i, 'x' FROM generate_series(1, 100) i; CREATE INDEX z_nitro ON z USING nitro (k)"
+    # All hint bits are set: the page is not written any more after the loss.
+    sql "CREATE INDEX z_pad_nitro ON z USING nitro (pad COLLATE \"C\", k); CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z; CHECKPOINT"
+    sql "INSERT INTO z SELECT i, 'lost' FROM generate_series(101, 150) i"
+    backup z_nitro z_pad_nitro
+    mechanism "$1"
+    crash
+    "$NITRO_BIN/pg_resetwal" -f "$(data)" > /dev/null
+    local from; from=$(log_end); start
+    assert_eq "rows are lost" "$(sql "SET nitro.when_loading = skip; SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM z")" 100
+    rebuilt z_nitro "WAL since it was made (cannot be used|is gone)" "$from"
+    # Nobody needs the other one in this server life; a clean stop takes the slot away.
+    sql "CHECKPOINT"; restart
+    if [ "$1" = none ]; then ready z_pad_nitro; else loaded z_pad_nitro; fi
+    # Only now the TIDs of the lost rows are used.
+    sql "REINDEX INDEX z_btree; INSERT INTO z SELECT i, 'new' FROM generate_series(201, 260) i"
+    ready z_nitro
+    verdict "$1" z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE pad COLLATE \"C\" = 'lost'" "SELECT k FROM z WHERE pad COLLATE \"C\" > 'm' ORDER BY pad COLLATE \"C\", k"
+}
+
+other_level() {
+    note "wal_level = minimal in between, and a start with it after a clean stop (F9, F14)"
+    sql "CREATE TABLE m (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO m SELECT i, 'x' FROM generate_series(1, 1000) i; CREATE INDEX m_nitro ON m USING nitro (k); CREATE INDEX m_btree ON m (k)"
+    sql "CREATE TABLE m2 AS SELECT * FROM m; CREATE INDEX m2_nitro ON m2 USING nitro (k); CREATE INDEX m2_btree ON m2 (k)"
+    sql "CREATE TABLE m3 AS SELECT * FROM m; CREATE INDEX m3_nitro ON m3 USING nitro (k); CREATE INDEX m3_btree ON m3 (k)"
+    backup m_nitro m2_nitro m3_nitro
+    # The WAL stays: it is known what is in it.
+    setting wal_keep_size 1GB
+    stop_as_is
+    settings "wal_level = minimal" "max_wal_senders = 0"; start
+    [[ $(sql_fails "SELECT nitro_backup('m_nitro')") == 55000:* ]] || fail "an image without a feed"
+    sql "DELETE FROM m WHERE k < 500; VACUUM (INDEX_CLEANUP on) m; INSERT INTO m SELECT i, 'y' FROM generate_series(2001, 2400) i"
+    local from; from=$(log_end)
+    # A table with a new file is not logged at all.
+    sql "BEGIN; ALTER TABLE m2 SET TABLESPACE other; DELETE FROM m2 WHERE k < 500; INSERT INTO m2 SELECT i, 'y' FROM generate_series(2001, 2400) i; COMMIT"
+    sql "INSERT INTO m3 SELECT i, 'y' FROM generate_series(2001, 2400) i"
+    crash; start
+    rebuilt m2_nitro "the table was moved" "$from"
+    verified m2; same_answers m2 "SELECT k FROM m2 WHERE k > 0 ORDER BY k"
+    stop; settings "wal_level = replica" "max_wal_senders = 10"; start
+    rebuilt m3_nitro "was .minimal. in between"
+    setting wal_keep_size 0
+    ready m_nitro m2_nitro
+    verdict none m3 "SELECT k FROM m3 WHERE k > 900 ORDER BY k"
+    verdict none m "SELECT * FROM m WHERE k < 600" "SELECT k FROM m WHERE k > 900 ORDER BY k"
+    verdict none m2 "SELECT * FROM m2 WHERE k < 600" "SELECT k FROM m2 WHERE k > 900 ORDER BY k"
+}
+
+changes() { # TABLE N: changes of every sort
+    sql "DELETE FROM $1 WHERE k % 17 = $2 % 17; UPDATE $1 SET k = k + 3 WHERE k % 19 = 0; VACUUM (INDEX_CLEANUP on) $1
+         ; INSERT INTO $1 SELECT i, 'n' || $2 FROM generate_series($2 * 10000, $2 * 10000 + 300) i; UPDATE $1 SET pad = 'hot' WHERE k % 23 = 0"
+}
+fork_table() {
+    sql "CREATE TABLE f (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO f SELECT i, 'x' FROM generate_series(1, 3000) i; CREATE INDEX f_nitro ON f USING nitro (k); CREATE INDEX f_btree ON f (k)"
+}
+right() { verified f; same_answers f "SELECT k FROM f WHERE k > 0 ORDER BY k" "SELECT * FROM f WHERE k BETWEEN 500 AND 700"; }
+copy() { # FROM TO [OPTION...]: a base backup of one server as another, not started
+    local from_port to=$2
+    node=$1 from_port=$(port); node=$to; shift 2
+    "$NITRO_BIN/pg_basebackup" -h "$NITRO_TMP" -p "$from_port" -D "$(data)" -X stream "$@" > "$NITRO_TMP/basebackup" 2>&1 || fail "pg_basebackup: $(cat "$NITRO_TMP/basebackup")"
+    echo $((5432 + $(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l))) > "$(data)/nitro.port"
+    settings "port = $(port)"
+}
+
+# A server of its own for each fork, with an archive.
+forks() {
+    note "base backup while images are replaced; PITR; promotion; pg_rewind"
+    stop; mkdir "$NITRO_TMP/archive"; node=one
+    new_server "${by_hand[@]}" -c "archive_mode = on" -c "archive_command = 'cp %p $NITRO_TMP/archive/%f'" -c "wal_log_hints = on" -c "wal_keep_size = 512MB"
+    sql "CREATE EXTENSION pageinspect"
+    fork_table; backup f_nitro
+    # The backup takes its time, and images come and go meanwhile.
+    (
+        for i in $(seq 1 400); do
+            [ ! -f "$NITRO_TMP/enough" ] || exit 0
+            sql "DELETE FROM f WHERE k = $i; INSERT INTO f VALUES ($((100000 + i)), 'b'); SELECT nitro_backup('f_nitro')" > /dev/null
+        done
+    ) &
+    local images=$! gen target
+    gen=$(generations f_nitro)
+    copy one two -c fast --max-rate=20M -R
+    touch "$NITRO_TMP/enough"; wait "$images"; node=one
+    [ "$(generations f_nitro)" != "$gen" ] || fail "no images were replaced"
+    changes f 2; backup f_nitro
+    # Both images may have been replaced while they were copied: one whole image beside the torn ones.
+    local f; f=$(folder f_nitro); mkdir -p "${f/one.data/two.data}"; cp -a "$(newest f_nitro)" "${f/one.data/two.data}/"
+
+    note "- PITR to a point before the newest image"
+    cp -a "$NITRO_TMP/two.data" "$NITRO_TMP/three.data"
+    target=$(sql "SELECT pg_create_restore_point('here')"); [ -n "$target" ]
+    changes f 3; backup f_nitro
+    local switched; switched=$(sql "SELECT pg_walfile_name(pg_switch_wal())")
+    wait_until "SELECT last_archived_wal >= '$switched' FROM pg_stat_archiver"
+    local source=""; source=$(folder f_nitro)
+    node=three; echo 5435 > "$(data)/nitro.port"; rm "$(data)/standby.signal"; touch "$(data)/recovery.signal"
+    settings "port = 5435" "archive_mode = off" "primary_conninfo = ''" "restore_command = 'cp $NITRO_TMP/archive/%f %p'" "recovery_target_name = 'here'" "recovery_target_action = 'promote'"
+    # An image that is newer than the point is only there if somebody put it there.
+    rm -r "$(data)/${source#"$NITRO_TMP/one.data/"}"; cp -a "$source" "$(data)/${source#"$NITRO_TMP/one.data/"}"
+    start; wait_until "SELECT NOT pg_is_in_recovery()"
+    right
+    assert_eq "the point" "$(sql "SELECT count(*) FROM f WHERE pad = 'n3'")" 0
+    changes f 4; backup f_nitro; crash; start; loaded f_nitro; right
+    stop immediate; rm -r "$(data)"
+
+    note "- promotion of a standby"
+    node=two; start
+    (node=one; changes f 5)
+    target=$(node=one; sql "SELECT pg_current_wal_flush_lsn()")
+    wait_until "SELECT pg_last_wal_replay_lsn() >= '$target'"
+    sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
+    loaded f_nitro; right
+    changes f 6; backup f_nitro; changes f 7
+    # The old primary goes its own way, with images of its own.
+    node=one; changes f 8; backup f_nitro; changes f 9; backup f_nitro
+    cp -a "$(folder f_nitro)" "$NITRO_TMP/other_timeline"
+
+    note "- an image of a timeline that was left before, put there by hand"
+    # Further on than the other one, and with its WAL at hand: nothing but the timeline speaks against the image.
+    node=two; switch_wal; crash
+    cp -n "$NITRO_TMP"/one.data/pg_wal/00000001???????????????? "$(data)/pg_wal/" || true
+    local here=${source/one.data/two.data}
+    mv "$here" "$NITRO_TMP/own"; cp -a "$NITRO_TMP/other_timeline" "$here"
+    local from; from=$(log_end); start
+    rebuilt f_nitro "timeline 1" "$from"
+    right
+    backup f_nitro
+    changes f 10; crash; start; loaded f_nitro; right
+
+    note "- pg_rewind of the old primary"
+    node=one; stop
+    changes_two=$(node=two; sql "CHECKPOINT; SELECT sum(k) FROM f")
+    (node=two; stop)
+    "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" -c > "$NITRO_TMP/rewind" 2>&1 ||
+        "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" > "$NITRO_TMP/rewind" 2>&1 || fail "pg_rewind: $(cat "$NITRO_TMP/rewind")"
+    # The configuration of the other one came along.
+    settings "port = $(port)" "primary_conninfo = ''" "archive_mode = off"; rm -f "$(data)/standby.signal"
+    start; right
+    assert_eq "rows" "$(sql "SELECT sum(k) FROM f")" "$changes_two"
+    changes f 11; backup f_nitro; crash; start; loaded f_nitro; right
+    stop immediate
+    rm -r "$NITRO_TMP/one.data" "$NITRO_TMP/two.data" "$NITRO_TMP/archive"
+    node=main; start
+}
+
+for off in none manifest; do run images_of_the_future $off; done
+for off in none manifest; do run reset_wal $off; done
+run other_level
+run forks

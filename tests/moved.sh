@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Tables and databases that move, and come back to where they were: a file is not the same because it has the
+# same name at the same place.
+. "$(dirname "$0")"/lib.sh
+. "$(dirname "$0")"/answers.sh
+. "$(dirname "$0")"/image_files.sh
+. "$(dirname "$0")"/by_hand.sh
+new_server "${by_hand[@]}"
+mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
+
+in_postgres() { PGDATABASE=postgres sql_alone "$@"; }
+set_up() { # DATABASE
+    in_postgres "CREATE DATABASE $1"
+    PGDATABASE=$1 sql "CREATE EXTENSION nitro; CREATE EXTENSION pageinspect"
+}
+make() { # TABLE
+    sql "CREATE TABLE $1 (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO $1 SELECT i, repeat('x', 50) FROM generate_series(1, 2000) i"
+    sql "CREATE INDEX $1_nitro ON $1 USING nitro (k); CREATE INDEX $1_btree ON $1 (k)"
+}
+change() { # TABLE: rows go, their TIDs are used again
+    sql "DELETE FROM $1 WHERE k BETWEEN 100 AND 300; VACUUM (INDEX_CLEANUP on) $1; INSERT INTO $1 SELECT i, repeat('y', 50) FROM generate_series(10001, 10150) i"
+}
+right() { verdict "$1" "$2" "SELECT k FROM $2 WHERE k BETWEEN 50 AND 400" "SELECT k FROM $2 WHERE k > 900 ORDER BY k"; }
+
+database_there_and_back() { # MECHANISM
+    note "a database moves to another tablespace and back between image and power cut (off: $1)"
+    set_up d; export PGDATABASE=d
+    make t; backup t_nitro
+    in_postgres "ALTER DATABASE d SET TABLESPACE other"
+    change t
+    in_postgres "ALTER DATABASE d SET TABLESPACE pg_default"
+    mechanism "$1"
+    crash; start
+    if [ "$1" = none ]; then rebuilt t_nitro "the database was moved"; else loaded t_nitro; fi
+    right "$1" t
+    if [ "$1" = none ]; then
+        # From the first image after the move on all is as ever.
+        make t; in_postgres "ALTER DATABASE d SET TABLESPACE other"; backup t_nitro; change t
+        crash; start; loaded t_nitro; right none t
+    fi
+    export PGDATABASE=postgres; sql_alone "DROP DATABASE d"
+}
+
+database_of_the_same_number() { # MECHANISM
+    note "a database is dropped and made again by a copy of the same template, under the same OID (off: $1)"
+    set_up t; PGDATABASE=t; make t
+    PGDATABASE=postgres
+    local again="CREATE DATABASE d TEMPLATE t OID 60000 STRATEGY file_copy"
+    sql_alone "$again"
+    export PGDATABASE=d
+    sql "DELETE FROM t WHERE k < 1000; VACUUM (INDEX_CLEANUP on) t"; ready t_nitro; backup t_nitro
+    # The keeper removes them with their database; a folder that comes from elsewhere is there again.
+    local images; images=$(dirname "$(folder t_nitro)"); cp -a "$images" "$NITRO_TMP/images"
+    in_postgres "DROP DATABASE d"; in_postgres "$again"
+    mechanism "$1"
+    crash; rm -rf "$images"; mv "$NITRO_TMP/images" "$images"; start
+    if [ "$1" = none ]; then rebuilt t_nitro "the database was moved or made anew"; else loaded t_nitro; fi
+    right "$1" t
+    export PGDATABASE=postgres; sql_alone "DROP DATABASE d"; sql_alone "DROP DATABASE t"
+}
+
+relations_there_and_back() {
+    note "a table and an index move to another tablespace and back"
+    set_up d; export PGDATABASE=d
+    make t; make i; backup t_nitro i_nitro
+    sql "ALTER TABLE t SET TABLESPACE other; ALTER INDEX i_nitro SET TABLESPACE other"
+    change t; change i
+    sql "ALTER TABLE t SET TABLESPACE pg_default; ALTER INDEX i_nitro SET TABLESPACE pg_default"
+    crash; start
+    rebuilt t_nitro "the table was moved"
+    ready i_nitro
+    right none t; right none i
+    export PGDATABASE=postgres; sql_alone "DROP DATABASE d"
+}
+
+for off in none moves; do run database_there_and_back $off; done
+for off in none moves; do run database_of_the_same_number $off; done
+run relations_there_and_back
