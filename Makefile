@@ -11,6 +11,8 @@ LIBDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --pkglibdir)
 EXTDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --sharedir)/extension
 LIBRARY    = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libnitro.so
 SCRIPT     = $(TARGET)/nitro--$(VERSION).sql
+# Says for which server the library in $(TARGET) was built.
+BUILT      = $(TARGET)/nitro.$(PROFILE).built
 # The install script: access method, functions and views first, operator classes after them.
 SCRIPT_PARTS = extension/nitro.sql extension/opclasses.sql extension/arrays.sql
 
@@ -18,19 +20,39 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install demo test bench-quick bench-images check fmt clean help
+.PHONY: build install uninstall installcheck demo test mutants check-core bench-quick bench-images check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
 	$(CARGO) build --profile $(PROFILE) $(FEATURES)
 	@cat $(SCRIPT_PARTS) /dev/null > $(SCRIPT)
+	@echo "$(VERSION) $(MAJOR) $(PROFILE)" > $(BUILT)
 
-install: build    ## build and install into the server of $PG_CONFIG (15 to 18)
+# Checked before minutes of building: who may copy, and how.
+.PHONY: installable
+installable:
+	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
+	@[ -z "$(SUDO)" ] || command -v sudo > /dev/null || { \
+	    echo "cannot write to $(LIBDIR), and there is no sudo: run \"make build\" as you are and"; \
+	    echo "then \"make install\" as root, or \"make install DESTDIR=...\" to install below another folder"; exit 1; }
+
+# Root may have no cargo: what has been built for this server is installed as it is.
+$(BUILT):
+	@echo "there is no cargo here: run \"make build\" first, as the user who has it"; exit 1
+
+install: installable $(if $(shell command -v cargo),build,$(BUILT)) ## build and install into the server of $PG_CONFIG (15 to 18); DESTDIR=
+	@case "$$(cat $(BUILT))" in "$(VERSION) $(MAJOR) "*) ;; *) echo "the library in $(TARGET) is not for this server: run \"make build\" first"; exit 1 ;; esac
 	$(SUDO) install -D -m 755 $(LIBRARY) $(LIBDIR)/nitro.so.new
 	@# Renamed into place: a running server keeps the library it has mapped.
 	$(SUDO) mv -f $(LIBDIR)/nitro.so.new $(LIBDIR)/nitro.so
 	$(SUDO) install -d $(EXTDIR)
 	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(EXTDIR)
+
+uninstall: installable ## remove what "make install" installed
+	$(SUDO) rm -f $(LIBDIR)/nitro.so $(EXTDIR)/nitro.control $(EXTDIR)/nitro--$(VERSION).sql
+
+installcheck:     ## a few tests against the running, preloaded server that psql reaches by PGHOST, PGPORT, ...
+	ci/installcheck.sh $(PG_CONFIG_PATH)
 
 demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and restart
 	@ci/deps.sh
@@ -39,6 +61,13 @@ demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and 
 test:             ## everything: style, engine, regression, isolation, crash tests (LONG=1: longer)
 	@ci/deps.sh
 	@ci/test.sh
+
+mutants:          ## each mechanism switched off: does a test notice?
+	@ci/mutants.sh
+
+check-core:       ## PostgreSQL's own tests with nitro substituted for btree (PG="18 debian", UPDATE=1)
+	@ci/deps.sh
+	@ci/core.sh
 
 bench-quick:      ## first figures, engine against its peers and nitro against btree
 	@ci/deps.sh
@@ -51,7 +80,7 @@ bench-images:     ## images: size, speed of writing and loading, what they cost 
 check:            ## rustfmt and clippy
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
-	cargo clippy -q -p nitro-engine -p nitro-image --all-targets -- -D warnings
+	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model --all-targets -- -D warnings
 
 fmt:              ## format the sources
 	cargo fmt --all

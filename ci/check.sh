@@ -31,6 +31,8 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
+# For ci/mutants.sh: a mechanism that is off unless a test switches another one off.
+[ -z "${NITRO_MUTANT:-}" ] || echo "nitro.debug_break = $NITRO_MUTANT" >> "$t/nitro.conf"
 # Images and checkpoints keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
 { cat "$t/nitro.conf"; printf '%s\n' "nitro.backup = off" "checkpoint_timeout = 1h"; } > "$t/quiet.conf"
 
@@ -98,8 +100,8 @@ finished() { # waits for one of them and shows what it printed
 }
 jobs=${JOBS:-$(nproc)}
 x=$($pgc --pkglibdir)/pgxs/src/test
-# The longest first. A test waits more than it computes.
-for name in $(cd tests && ls -S); do
+# The longest first. A test waits more than it computes. What lies in a folder of tests/ runs only when it is named.
+for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name
     if wanted "$name" && [ -x "$name" ] && [ -f "$name" ]; then begin "$name" program "$name"; fi
 done

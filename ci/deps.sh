@@ -22,6 +22,7 @@ need setpriv util-linux
 need localedef libc-bin
 need ps procps
 need psql postgresql-client
+[ -z "${LONG:-}" ] || need sqlsmith sqlsmith    # tests/sqlsmith.sh
 [ -f /usr/share/i18n/locales/en_US ] || want+=(locales)     # for tests under a linguistic collation
 libclang || want+=(libclang-dev)                            # bindgen reads PostgreSQL's headers with it
 [ -n "$(server)" ] || want+=(postgresql)

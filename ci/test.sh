@@ -30,8 +30,10 @@ for v in "$@"; do           # what is compiled differs between versions
 done
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
+step "model of durability" cargo test -q -p nitro-model
 step "extension, without a server" cargo test -q --lib -p nitro --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
+step "engine, schedules under shuttle" ci/sanitize.sh shuttle
 if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
     step "engine under the thread sanitizer" ci/sanitize.sh thread
     [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address

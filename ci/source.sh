@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# ci/source.sh VERSION: print the path of the archive with the source of a PostgreSQL, fetching it when absent.
+#   18, 17      the newest of Debian's source package of that major version
+#   18.6        that one; where Debian has only another minor version any more, that (and says so)
+# A major version that is in no suite named here is looked for in this Debian itself. Archives are kept in
+# the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well.
+set -euo pipefail
+version=${1:?usage: ci/source.sh 18|18.6}
+. "$(dirname "$0")/cache.sh"
+major=${version%%.*}
+case $major in
+    18) suite=forky ;;
+    17) suite=trixie ;;
+    16) suite= ;;
+    *) suite=$(. /etc/os-release; echo "${VERSION_CODENAME:?}") ;;
+esac
+found=$cache/source-$version.tar.bz2
+[ "$version" = "$major" ] || [ ! -f "$found" ] || { echo "$found"; exit; }
+if [ -z "$suite" ] || ! command -v apt-get > /dev/null; then
+    echo "ci/source.sh: no Debian suite with PostgreSQL $version at hand; put its source at $found" >&2; exit 1
+fi
+
+# An apt of our own: another suite's sources, without touching the system's lists or needing rights.
+work=$(mktemp -d "$cache/source.XXXXXX"); trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial"; touch "$work/status"
+site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | head -1)
+# Before the first update the labels are not known.
+[ -n "$site" ] || site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -1)
+[ -n "$site" ] || { echo "ci/source.sh: apt has no Debian mirror configured" >&2; exit 1; }
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+echo "deb-src $([ ! -f $keyring ] || echo "[signed-by=$keyring]") $site $suite main" > "$work/sources.list"
+cat > "$work/apt.conf" <<C
+Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "$work/status"; Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "-";
+Acquire::Check-Valid-Until "false"; Acquire::Languages "none"; Acquire::Retries "3"; APT::Sandbox::User "root";
+C
+export APT_CONFIG=$work/apt.conf
+apt-get -qq update >&2
+(cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2)
+archive=$(ls "$work"/postgresql-"$major"_*.orig.tar.bz2)
+got=${archive##*_} got=${got%.orig.tar.bz2}
+[ "$version" = "$major" ] || [ "$version" = "$got" ] ||
+    echo "ci/source.sh: Debian has no source of PostgreSQL $version any more, taking $got" >&2
+chmod 644 "$archive"
+mv "$archive" "$cache/source-$got.tar.bz2"      # appears whole or not at all
+echo "$cache/source-$got.tar.bz2"
