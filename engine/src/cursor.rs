@@ -61,6 +61,9 @@ enum State {
     Behind,
 }
 
+/// The version of no node.
+const NONE: u64 = u64::MAX;
+
 /// How the next leaf to read is found.
 #[derive(Clone, Copy)]
 enum Way {
@@ -76,6 +79,8 @@ pub struct Cursor {
     want_keys: bool,
     /// The index that was read last; what is remembered of it means nothing in another one.
     of: Option<Identity>,
+    /// In which epoch of the index' memory leaves are remembered.
+    epoch: u64,
     sn: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
@@ -134,6 +139,7 @@ impl Cursor {
         Cursor {
             want_keys,
             of: None,
+            epoch: 0,
             sn: CURRENT,
             lower: Vec::new(),
             upper: Vec::new(),
@@ -223,6 +229,22 @@ impl Cursor {
                 self.stop(State::Start);
             }
         }
+        self.forget_what_left(&index);
+    }
+
+    /// What is remembered of an earlier epoch may be anything by now: it is not looked at. Inside the
+    /// barrier, before anything is.
+    #[inline]
+    fn forget_what_left(&mut self, index: &Index) {
+        let epoch = index.heap().epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.ahead.clear();
+            if let State::Batch { ver, part, .. } = &mut self.state {
+                (*ver, *part) = (NONE, true);
+            }
+        }
+        stop!("cursor: epoch read");
     }
 
     /// Reads the batch behind the current one and returns its length, 0 at the end.
@@ -401,9 +423,8 @@ impl Cursor {
         which: &[u16],
         kind: Remove,
     ) -> usize {
-        let State::Batch { leaf, ver, next, first, last, part } = self.state else { return 0 };
         index.check_order::<O>();
-        if which.is_empty() || self.of != Some(index.identity()) {
+        if self.n == 0 || which.is_empty() || self.of != Some(index.identity()) {
             return 0;
         }
         // Before the latch is taken, under which nothing may panic.
@@ -411,11 +432,15 @@ impl Cursor {
         let wanted = slots.fold(0, |mask, slot| mask | 1u64 << slot);
         stop!("cursor remove: begins");
         let writer = index.enter_writer(p);
-        // The memory keeps its type, and a version does not come back: if this succeeds, the leaf is
-        // the one that was copied and has not changed.
+        self.forget_what_left(&index);
+        let State::Batch { leaf, ver, next, first, last, part } = self.state else { return 0 };
+        // In one epoch the memory keeps its type, and a version does not come back: if this succeeds, the
+        // leaf is the one that was copied and has not changed.
         let changed = mutant!("a cursor removes from the leaf that it copied");
         let ver = if changed { index.block(leaf).view().ver } else { ver };
-        if let Some(latch) = (View { b: index.block(leaf), ver }).latch() {
+        if ver != NONE
+            && let Some(latch) = (View { b: index.block(leaf), ver }).latch()
+        {
             stop!("cursor remove: latched");
             // Not what was removed by an earlier call.
             let gone = match mutant!("a cursor removes what is not dead") {

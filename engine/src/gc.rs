@@ -42,17 +42,23 @@ impl Index {
             self.retire_nodes();
         }
         // Outside, so that this process does not hold up its own garbage.
-        self.free_retired();
-        self.reclaim_tops();
+        self.free_all();
         visited
     }
 
-    /// Frees what can be freed without visiting anything.
-    pub(crate) fn relieve(&self) {
-        if let Some(_collecting) = self.shared().collecting.try_lock() {
-            self.free_retired();
-            self.reclaim_tops();
-        }
+    /// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds
+    /// something up, or somebody else is freeing.
+    pub(crate) fn relieve(&self) -> bool {
+        let Some(_collecting) = self.shared().collecting.try_lock() else { return true };
+        self.free_all();
+        self.garbage() > 0 || self.heap().is_leaving()
+    }
+
+    /// Blocks go to the heap, and from there extents that are free to the area.
+    fn free_all(&self) {
+        self.free_retired();
+        self.reclaim_tops();
+        self.heap().release(&self.area);
     }
 
     /// Removes the dead entries of a leaf taken from a list. It stays dirty while snapshots need some.

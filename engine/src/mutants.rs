@@ -53,7 +53,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an index node is retired behind the flat top", "schedule::merging"),
     ("retired blocks wait for the barrier", "schedule::merging"),
     ("readers enter the barrier", "schedule::merging"),
-    ("free blocks have a tag", "schedule::random::blocks"),
+    ("memory that leaves begins an epoch", "schedule::leaving"),
+    ("memory that leaves waits for the barrier", "schedule::leaving"),
     // Snapshots.
     ("a snapshot in the making has a bound", "schedule::snapshots"),
     ("a snapshot waits for writers", "schedule::snapshots"),

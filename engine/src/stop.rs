@@ -92,6 +92,8 @@ pub(crate) const POINTS: &[&str] = &[
     "retired: batch taken",
     "retired: session closed",
     "retired: freed",
+    "leaving: epoch begun",
+    "leaving: session closed",
     // Snapshots.
     "snapshot: pending",
     "snapshot: term closed",
@@ -101,6 +103,7 @@ pub(crate) const POINTS: &[&str] = &[
     "snapshot end: list taken",
     "snapshot end: free",
     // Cursors.
+    "cursor: epoch read",
     "next: begins",
     "next: place known",
     "next: leaf viewed",

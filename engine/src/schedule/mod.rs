@@ -42,6 +42,8 @@ macro_rules! families {
 #[cfg(not(shuttle))]
 mod cursors;
 #[cfg(not(shuttle))]
+mod leaving;
+#[cfg(not(shuttle))]
 mod merging;
 #[cfg(not(shuttle))]
 mod snapshots;
@@ -53,7 +55,7 @@ mod splitting;
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;
-    for all in [splitting::all, merging::all, snapshots::all, cursors::all] {
+    for all in [splitting::all, merging::all, leaving::all, snapshots::all, cursors::all] {
         all(pairs::once);
     }
     let passed = |point: &usize| pairs::PASSED[*point].load(Relaxed);
