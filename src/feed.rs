@@ -160,7 +160,7 @@ impl Feed {
 
     fn read_part(&mut self, from: XLogRecPtr, to: XLogRecPtr) -> Result<(), Gap> {
         // The reader raises an ERROR when a segment is gone.
-        let outcome = subtransaction::run(|| {
+        let outcome = subtransaction::reading(|| {
             // SAFETY: inside a transaction; the reader frees itself, also when an ERROR unwinds.
             unsafe { Reader::new(from).map(|reader| self.drain(reader, to)) }
         });

@@ -195,8 +195,26 @@ waits_where_it_is_seen() {
     stop; settings "max_worker_processes = 1"; start
 }
 
+# Where VACUUM has indexes for workers it is a parallel operation from its beginning, without subtransactions before 17.
+loads_in_a_parallel_operation() { # WAL: there or gone
+    note "VACUUM with parallel workers of an index whose image is not loaded, its WAL $1"
+    sql "CREATE TABLE p (i int) WITH (autovacuum_enabled = off); INSERT INTO p SELECT generate_series(1, 1000)"
+    sql "CREATE INDEX p_nitro ON p USING nitro (i); CREATE INDEX p_btree ON p (i); CREATE INDEX p_other ON p (i)"
+    backup p_nitro
+    local segment; segment=$(sql "SELECT pg_walfile_name(pg_current_wal_lsn())")
+    sql "DELETE FROM p WHERE i < 50; SELECT pg_switch_wal(); CHECKPOINT" > /dev/null
+    crash; start
+    [ "$1" = there ] || rm "$(data)/pg_wal/$segment"
+    sql "SET min_parallel_index_scan_size = 0; VACUUM (PARALLEL 2, INDEX_CLEANUP on) p"
+    if [ "$1" = there ]; then assert_eq "loaded by VACUUM" "$(state p_nitro)" "catching up"; fi
+    sql "SET nitro.enable_scan = off; INSERT INTO p SELECT generate_series(2001, 2100)"
+    ready p_nitro; verified p; same_answers p "SELECT * FROM p WHERE i < 60" "SELECT i FROM p WHERE i > 900 ORDER BY i"
+    sql "DROP TABLE p"
+}
+
 for state in "catching up" building; do run fails_beside_vacuum "$state"; done
 for off in none walks; do run waits_for_a_walk $off; done
 run evaluates_a_row_without_toast
 run waits_for_its_own_tokens
 run waits_where_it_is_seen
+for wal in there gone; do run loads_in_a_parallel_operation $wal; done

@@ -200,7 +200,7 @@ unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<
         if manifest.lsn > pg_sys::GetXLogInsertRecPtr() {
             return Err("it is newer than the server's WAL".into());
         }
-        let ours = subtransaction::run(|| feed::in_history(manifest.timeline, manifest.lsn));
+        let ours = subtransaction::reading(|| feed::in_history(manifest.timeline, manifest.lsn));
         if !ours.map_err(|e| subtransaction::message(&e))? {
             return Err(format!(
                 "it was made on timeline {}, which this server left before",

@@ -17,17 +17,7 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
         let owner = pg_sys::CurrentResourceOwner;
         pg_sys::BeginInternalSubTransaction(std::ptr::null());
         pg_sys::MemoryContextSwitchTo(context);
-        let mut work = Some(work);
-        let mut node = std::mem::MaybeUninit::uninit();
-        let witness = Witness::new(&mut node, false);
-        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
-            let work = work.take().expect("runs once");
-            Ok(work())
-        }))
-        .catch_others(|error| Err(Box::new(error)))
-        .catch_rust_panic(|error| Err(Box::new(error)))
-        .execute();
-        drop(witness);
+        let outcome = caught(work);
         match outcome {
             Ok(_) => pg_sys::ReleaseCurrentSubTransaction(),
             Err(_) => pg_sys::RollbackAndReleaseCurrentSubTransaction(),
@@ -36,6 +26,51 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
         pg_sys::CurrentResourceOwner = owner;
         outcome
     }
+}
+
+/// Runs `work`, which only reads files of the server: no table, no code of users. An ERROR is returned.
+/// VACUUM of several indexes is a parallel operation, where servers before 17 allow no subtransactions; what one
+/// would give back is given back here. (A file of `AllocateFile` stays open until the transaction ends.)
+pub fn reading<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
+    use pg_sys::ResourceReleasePhase::*;
+    // SAFETY: the resource owner ends here in every case; memory context and resource owner of the caller are
+    // restored. The caller holds no lightweight lock.
+    unsafe {
+        let context = pg_sys::CurrentMemoryContext;
+        let owner = pg_sys::CurrentResourceOwner;
+        let own = pg_sys::ResourceOwnerCreate(owner, c"nitro reading".as_ptr());
+        pg_sys::CurrentResourceOwner = own;
+        let outcome = caught(work);
+        if outcome.is_err() {
+            pg_sys::LWLockReleaseAll();
+            pg_sys::my_wait_event_info.write_volatile(0);
+        }
+        pg_sys::MemoryContextSwitchTo(context);
+        for phase in
+            [RESOURCE_RELEASE_BEFORE_LOCKS, RESOURCE_RELEASE_LOCKS, RESOURCE_RELEASE_AFTER_LOCKS]
+        {
+            pg_sys::ResourceOwnerRelease(own, phase, outcome.is_ok(), false);
+        }
+        pg_sys::CurrentResourceOwner = owner;
+        pg_sys::ResourceOwnerDelete(own);
+        outcome
+    }
+}
+
+/// # Safety
+/// Whoever calls gives back what an ERROR leaves behind.
+unsafe fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
+    let mut work = Some(work);
+    let mut node = std::mem::MaybeUninit::uninit();
+    // SAFETY: in this frame, dropped before the node.
+    let _witness = unsafe { Witness::new(&mut node, false) };
+    PgTryBuilder::new(AssertUnwindSafe(|| {
+        let work = work.take().expect("runs once");
+        Ok(work())
+    }))
+    .catch_others(|error| Err(Box::new(error)))
+    .catch_rust_panic(|error| Err(Box::new(error)))
+    .execute()
 }
 
 /// Errors that say nothing about the data: cancel, shutdown, deadlock, lack of resources.
