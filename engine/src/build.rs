@@ -229,6 +229,8 @@ impl Index {
         let root = self.shared();
         self.check_area(p);
         assert!(chains.iter().all(|chain| chain.of == self.identity()), "built for another index");
+        // Until they are published, no leaf of the chains may move.
+        let _collecting = root.collecting.lock();
         let mut leaves: Vec<Ref> = Vec::new();
         leaves.try_reserve_exact(chains.iter().map(|chain| chain.leaves.len()).sum())?;
         leaves.extend(chains.iter().flat_map(|chain| &chain.leaves));

@@ -26,7 +26,8 @@ use crate::stop::stop;
 use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
 use core::cmp::Ordering;
-use leaf::{left_of, part_of_leaf, rank_of_begin, rank_of_end};
+pub(crate) use leaf::left_of;
+use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 
 /// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

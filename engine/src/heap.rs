@@ -3,7 +3,8 @@
 //! All memory of an index hangs on one list of extents (block extents and spans alike), so
 //! [`HeapState::destroy`] gives it back in O(extents), without allocating and without looking at the
 //! index. An extent has blocks of one class and a list of those that are free: an extent with a free
-//! block is *open*, one without any block in use *idle*. A freed block keeps its content except for
+//! block is *open*, one without any block in use *idle*, one that is to become idle *closed*
+//! (`heap/sparse.rs`). A freed block keeps its content except for
 //! bytes 8..12. So memory is type-stable until its extent leaves the index (`heap/leaving.rs`), and a
 //! version counter in the first 8 bytes of a block counts on through every reuse.
 //!
@@ -19,6 +20,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 mod extent;
 mod fresh;
 mod leaving;
+mod sparse;
 
 pub(crate) use fresh::Fresh;
 
@@ -98,6 +100,9 @@ pub(crate) struct HeapState {
     epoch: AtomicU64,
     session: AtomicU64,
     leaving: Extents,
+    /// See `sparse.rs`; changed under `collecting`.
+    closed: Extents,
+    round: AtomicU32,
     _pad: u32,
     classes: [ClassState; CLASSES],
 }
@@ -110,6 +115,9 @@ struct ClassState {
     /// Extents without blocks in use.
     idle: Extents,
     bytes: AtomicU64,
+    /// Blocks of all its extents, and how many are free.
+    blocks: AtomicU64,
+    free: AtomicU64,
 }
 
 /// Zeroed memory for the root of a new index, whose heap is at `heap_offset` in it. The root is part
@@ -137,23 +145,15 @@ impl HeapState {
     /// 64 bytes zeroed and anything behind them; a reused block has what it had when it was freed, except
     /// for bytes 8..12.
     fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
-        let (r, new) = {
-            let _held = self.lock.lock();
-            let at = match self.with_room(class) {
-                Some(at) => at,
-                None => match self.grow(area, class) {
-                    Ok(at) => at,
-                    Err(e) => self.larger(class).ok_or(e)?,
-                },
-            };
-            self.take(area, at)
+        let _held = self.lock.lock();
+        let at = match self.with_room(class) {
+            Some(at) => at,
+            None => match self.grow(area, class) {
+                Ok(at) => at,
+                Err(e) => self.larger(class).ok_or(e)?,
+            },
         };
-        if new {
-            // The pages may come from another index: nothing of its block headers may show.
-            // SAFETY: a block that only this process has.
-            unsafe { area.at(r).write_bytes(0, UNIT) };
-        }
-        Ok(r)
+        Ok(self.take(area, at))
     }
 
     /// Gives back a block that nobody can reach any more. Writes bytes 8..12 of it, nothing else.
@@ -162,12 +162,14 @@ impl HeapState {
         let _held = self.lock.lock();
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
-        if extent.is_full() {
+        if extent.is_full() && !extent.is_closed() {
             class.open.push(area, at);
         }
         extent.give_back(area, r);
+        class.free.store(class.free.load(Relaxed) + 1, Relaxed);
         if extent.is_idle() {
-            class.open.remove(area, at);
+            let list = if extent.is_closed() { &self.closed } else { &class.open };
+            list.remove(area, at);
             class.idle.push(area, at);
         }
     }
@@ -225,19 +227,26 @@ impl HeapState {
         Some(at)
     }
 
-    /// A block of an extent with a free one, and whether it is new (lock held).
-    fn take(&self, area: &Area, at: Ref) -> (Ref, bool) {
+    /// A block of an extent with a free one (lock held).
+    fn take(&self, area: &Area, at: Ref) -> Ref {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
         if extent.is_idle() {
             class.idle.remove(area, at);
             class.open.push(area, at);
         }
-        let taken = extent.take(area, at);
+        let (r, new) = extent.take(area, at);
+        if new {
+            // The pages may come from another index: nothing of its block headers may show, not even to the
+            // collector, which looks at all blocks that were ever taken.
+            // SAFETY: a block that only this process has.
+            unsafe { area.at(r).write_bytes(0, UNIT) };
+        }
+        class.free.store(class.free.load(Relaxed) - 1, Relaxed);
         if extent.is_full() {
             class.open.remove(area, at);
         }
-        taken
+        r
     }
 
     /// A new extent of the class, idle (lock held).
@@ -255,8 +264,11 @@ impl HeapState {
             }
         };
         self.add_extent(area, at, bytes);
+        let new = extent(area, at);
+        new.init(class);
         state.bytes.store(state.bytes.load(Relaxed) + bytes as u64, Relaxed);
-        extent(area, at).init(class);
+        state.blocks.store(state.blocks.load(Relaxed) + u64::from(new.blocks()), Relaxed);
+        state.free.store(state.free.load(Relaxed) + u64::from(new.blocks()), Relaxed);
         state.idle.push(area, at);
         Ok(at)
     }

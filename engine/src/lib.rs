@@ -13,6 +13,7 @@ mod block;
 mod build;
 mod cursor;
 mod dirty;
+mod evacuate;
 mod gc;
 mod heap;
 mod insert;

@@ -101,3 +101,33 @@ fn what_one_index_lets_go_another_one_gets() {
     let other = create(&p);
     assert!(fill(&p, other, 40, 0) > 100_000);
 }
+
+/// Entries come in no order and go by ranges, or one here and one there: their extents are of all ranges, so
+/// none would be free if leaves did not move.
+#[test]
+fn an_index_shrinks_with_its_leaves() {
+    let mapping = Mapping::new(1 << 26, 1);
+    let p = mapping.process(0);
+    let ranges = |i: u64| key(i, 8)[0] >= 230;
+    let scattered = |i: u64| i.is_multiple_of(10);
+    for (width, kept) in
+        [(8, ranges as fn(u64) -> bool), (40, ranges), (8, scattered), (40, scattered)]
+    {
+        let ix = create(&p);
+        let n = 600_000;
+        (0..n).for_each(|i| assert!(ix.insert(&p, &Memcmp, &key(i, width), i).unwrap()));
+        let before = ix.stats().bytes;
+        remove(&p, ix, width, (0..n).filter(|&i| !kept(i)));
+        let stats = ix.stats();
+        let leaves = before / stats.bytes.max(1);
+        assert!(leaves >= 4, "{width}: {before} bytes before, {} with {stats:?}", stats.bytes);
+        for i in 0..n {
+            assert_eq!(ix.contains(&p, &Memcmp, &key(i, width), i), kept(i));
+        }
+        (0..n)
+            .for_each(|i| assert_eq!(ix.insert(&p, &Memcmp, &key(i, width), i).unwrap(), !kept(i)));
+        assert!(ix.stats().bytes < before * 5 / 4, "{} bytes again", ix.stats().bytes);
+        // SAFETY: nobody else uses it.
+        unsafe { ix.destroy(&p) };
+    }
+}

@@ -378,15 +378,20 @@ impl Entry {
     }
 }
 
-/// ERROR for a full directory.
+/// The directory is full.
 #[track_caller]
-pub fn full() -> ! {
+pub fn no_entry() -> Failure {
     Failure::new(
         PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
         "too many nitro indexes in memory",
     )
     .hint("Raise \"nitro.max_indexes\" (needs a restart).")
-    .raise()
+}
+
+/// The same as an ERROR.
+#[track_caller]
+pub fn full() -> ! {
+    no_entry().raise()
 }
 
 /// What the indexes of a database hold of the shared area.

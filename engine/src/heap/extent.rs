@@ -4,6 +4,13 @@ use super::{Class, EXTENT_HEADER, free_link};
 use crate::area::{Area, PAGE, Ref, UNIT};
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 
+/// Blocks are taken from the extent.
+const IN_SERVICE: u32 = 0;
+/// It is on the list of the closed, so that no block of it is taken.
+const CLOSED: u32 = 1;
+/// From here on: the round in which it was closed, and something in it did not move.
+pub(super) const ROUNDS: u32 = 2;
+
 /// The first bytes of an extent. All of it changes under the lock of the heap.
 #[repr(C)]
 pub(super) struct Extent {
@@ -19,6 +26,7 @@ pub(super) struct Extent {
     carved: AtomicU32,
     /// The first freed block.
     free: AtomicU32,
+    service: AtomicU32,
     /// Neighbours on the list of the class.
     after: AtomicU32,
     before: AtomicU32,
@@ -33,6 +41,7 @@ impl Extent {
         self.used.store(0, Relaxed);
         self.carved.store(0, Relaxed);
         self.free.store(0, Relaxed);
+        self.service.store(IN_SERVICE, Relaxed);
     }
 
     pub(super) fn class(&self) -> usize {
@@ -48,10 +57,39 @@ impl Extent {
         self.used.load(Relaxed) == 0
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.service.load(Relaxed) == CLOSED
+    }
+
+    pub(super) fn was_tried(&self, round: u32) -> bool {
+        self.service.load(Relaxed) == round
+    }
+
+    pub(super) fn close(&self) {
+        self.service.store(CLOSED, Relaxed);
+    }
+
+    pub(super) fn reopen(&self, round: u32) {
+        self.service.store(round, Relaxed);
+    }
+
+    pub(super) fn blocks(&self) -> u32 {
+        ((self.bytes() - EXTENT_HEADER) / super::SIZES[self.class()]) as u32
+    }
+
+    pub(super) fn used(&self) -> u32 {
+        self.used.load(Relaxed)
+    }
+
     pub(super) fn is_full(&self) -> bool {
-        let size = super::SIZES[self.class()];
-        self.free.load(Relaxed) == 0
-            && (self.carved.load(Relaxed) as usize + 1) * size > self.bytes() - EXTENT_HEADER
+        self.used() == self.blocks()
+    }
+
+    /// The block with this number, and whether it has ever been somebody's.
+    pub(super) fn block(&self, at: Ref, number: u32) -> (Ref, bool) {
+        let units = (super::SIZES[self.class()] / UNIT) as u32;
+        let r = at + (EXTENT_HEADER / UNIT) as u32 + number * units;
+        (r, number < self.carved.load(Relaxed))
     }
 
     /// One of its blocks, and whether it is the first time. There is one.
@@ -64,8 +102,7 @@ impl Extent {
         }
         let carved = self.carved.load(Relaxed);
         self.carved.store(carved + 1, Relaxed);
-        let units = (super::SIZES[self.class()] / UNIT) as u32;
-        (at + (EXTENT_HEADER / UNIT) as u32 + carved * units, true)
+        (self.block(at, carved).0, true)
     }
 
     pub(super) fn give_back(&self, area: &Area, r: Ref) {
@@ -82,6 +119,11 @@ pub(super) struct Extents(AtomicU32);
 impl Extents {
     pub(super) fn first(&self) -> Option<Ref> {
         Some(self.0.load(Relaxed)).filter(|&at| at != 0)
+    }
+
+    pub(super) fn iter<'a>(&self, area: &'a Area) -> impl Iterator<Item = Ref> + 'a {
+        let next = |at: &Ref| Some(extent(area, *at).after.load(Relaxed)).filter(|&at| at != 0);
+        core::iter::successors(self.first(), next)
     }
 
     pub(super) fn push(&self, area: &Area, at: Ref) {

@@ -60,8 +60,11 @@ impl HeapState {
         for class in &self.classes {
             while let Some(at) = class.idle.first() {
                 class.idle.remove(area, at);
-                let bytes = extent(area, at).bytes();
-                class.bytes.store(class.bytes.load(Relaxed) - bytes as u64, Relaxed);
+                let old = extent(area, at);
+                let blocks = u64::from(old.blocks());
+                class.bytes.store(class.bytes.load(Relaxed) - old.bytes() as u64, Relaxed);
+                class.blocks.store(class.blocks.load(Relaxed) - blocks, Relaxed);
+                class.free.store(class.free.load(Relaxed) - blocks, Relaxed);
                 self.leaving.push(area, at);
             }
         }

@@ -46,6 +46,8 @@ mod leaving;
 #[cfg(not(shuttle))]
 mod merging;
 #[cfg(not(shuttle))]
+mod moving;
+#[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
 mod splitting;
@@ -55,7 +57,9 @@ mod splitting;
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;
-    for all in [splitting::all, merging::all, leaving::all, snapshots::all, cursors::all] {
+    for all in
+        [splitting::all, merging::all, leaving::all, moving::all, snapshots::all, cursors::all]
+    {
         all(pairs::once);
     }
     let passed = |point: &usize| pairs::PASSED[*point].load(Relaxed);

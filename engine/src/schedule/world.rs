@@ -365,7 +365,6 @@ impl Actor<'_> {
     }
 
     /// What has been removed goes to the free lists, and no further.
-    #[cfg(not(shuttle))]
     pub(super) fn free_blocks(&self) {
         let other = self.world.actor(2);
         {
