@@ -300,10 +300,10 @@ damage() {
                     version) edit_manifest "$i" 's/^server .*/server 140001/' ;;
                     columns) edit_manifest "$i" 's/^\(column .*\) type 23/\1 type 20/' ;;
                     moved) edit_manifest "$i" 's/^heap_file .*/heap_file 1/' ;;
-                    future) edit_manifest "$i" 's|^lsn .*|lsn FF/10|' ;;
+                    future) edit_manifest "$i" 's|^end .*|end FF/10|' ;;
                     timeline) edit_manifest "$i" 's/^timeline .*/timeline 9/' ;;
                     entries) edit_manifest "$i" 's/^\(shard\) [0-9]*/\1 3/' ;;
-                    format) sed -i '1s/.*/nitro image 2/' "$i/manifest" ;;
+                    format) sed -i '1s/.*/nitro image 3/' "$i/manifest" ;;
                 esac
             done ;;
         esac
