@@ -21,6 +21,8 @@ mod leaf;
 mod merge;
 mod mutants;
 mod node;
+#[doc(hidden)]
+pub mod packed;
 mod prefetch;
 mod racy;
 mod range;

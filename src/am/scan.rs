@@ -32,6 +32,7 @@ use crate::elements::key::element_column;
 use crate::elements::streams::{self, Reader};
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
@@ -490,13 +491,19 @@ impl Scan {
             self.searches += 1;
         }
         self.token.renew(self.process, engine);
-        let n = with_order!(self.handle.desc, order => {
-            if forward {
-                place.cursor.next(self.process, engine, order)
-            } else {
-                place.cursor.prev(self.process, engine, order)
+        let n = loop {
+            let n = with_order!(self.handle.desc, order => {
+                if forward {
+                    place.cursor.next_within(PATIENCE, self.process, engine, order)
+                } else {
+                    place.cursor.prev_within(PATIENCE, self.process, engine, order)
+                }
+            });
+            if let Some(n) = n {
+                break n;
             }
-        });
+            crate::pg::wait::interrupts();
+        };
         place.pos = if forward { -1 } else { n as isize };
         n > 0
     }

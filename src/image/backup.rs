@@ -41,7 +41,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, Wait};
+use crate::pg::wait::{self, PATIENCE, Wait};
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::{options, shmem, threads};
@@ -475,7 +475,8 @@ impl Job<'_> {
             if !go_on() {
                 return Err("stopped".into());
             }
-            let n = cursor.next(process, self.engine, order);
+            let n = cursor.next_within(PATIENCE, process, self.engine, order);
+            let Some(n) = n else { continue };
             if n == 0 {
                 break;
             }

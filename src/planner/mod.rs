@@ -31,7 +31,7 @@ use crate::feed::shared::{self, Keep};
 use crate::pg::guc::{self, Mechanism, WhenLoading};
 use crate::pg::{catalog, subtransaction};
 use crate::state::claim;
-use crate::state::directory::State;
+use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::{options, shmem};
 use crate::upkeep::{keeper, resync, worker};
@@ -43,6 +43,7 @@ thread_local! {
     /// (operator family, input type) -> the btree family to show. Emptied when any operator family
     /// changes.
     static TWINS: RefCell<HashMap<(u32, u32), Oid>> = RefCell::default();
+    static PLANNING: Cell<Planning> = Cell::default();
 }
 
 /// Chains the hook.
@@ -72,7 +73,7 @@ unsafe extern "C-unwind" fn on_relation_info(
         }
         let mut hidden = Vec::new();
         for info in PgList::<IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
-            if am::describes_nitro(&*info) && !describe(root, &mut *info) {
+            if am::describes_nitro(&*info) && !describe(root, &*rel, &mut *info) {
                 hidden.push(info);
             }
         }
@@ -105,7 +106,11 @@ unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOpt
 }
 
 /// Completes the description of one of our indexes; false hides it.
-unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> bool {
+unsafe fn describe(
+    root: *mut pg_sys::PlannerInfo,
+    rel: &RelOptInfo,
+    info: &mut IndexOptInfo,
+) -> bool {
     // SAFETY: the planner holds a lock on the index, so it can be opened without one.
     unsafe {
         if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
@@ -117,7 +122,7 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> b
         }
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
         let visible = match open(index) {
-            Some(handle) if ready(root, index, &handle) => {
+            Some(handle) if ready(root, rel, index, &handle) => {
                 set_size(info, &handle);
                 if let Some((column, source)) = handle.desc.element {
                     bitmaps_only(info, &handle);
@@ -152,7 +157,12 @@ unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
 
 /// Whether scans may use the index now; asks for it to be built otherwise. A temporary index is out
 /// of the worker's reach: its first scan builds it.
-unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle: &Handle) -> bool {
+unsafe fn ready(
+    root: *mut pg_sys::PlannerInfo,
+    rel: &RelOptInfo,
+    index: pg_sys::Relation,
+    handle: &Handle,
+) -> bool {
     match handle.entry.state() {
         State::Ready => true,
         State::Failed => false,
@@ -167,42 +177,78 @@ unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle:
             if persistence == pg_sys::RELPERSISTENCE_TEMP {
                 return true;
             }
-            // SAFETY: as above, and the planner's own live structures.
-            let wait = || unsafe { may_wait(root) && load(index, handle) };
-            if guc::WHEN_LOADING.get() == WhenLoading::Wait && wait() {
+            // SAFETY: the planner's own live structures.
+            let (mut planning, many) = unsafe { (Planning::of(root), is_one_of_many(root, rel)) };
+            let waits = guc::WHEN_LOADING.get() == WhenLoading::Wait
+                && !(many && planning.wake(handle.entry));
+            // SAFETY: open and locked by the caller; planning is not done in recovery here.
+            if waits && unsafe { load(index, handle, &mut planning) } {
                 return true;
             }
             plan_again_soon(root);
-            worker::wake(handle.entry);
+            planning.wake(handle.entry);
             false
         }
     }
 }
 
-/// A query waits for so many indexes at most. One on a thousand partitions would else stand still until all
-/// of them are loaded, one after the other; the builders load the rest, and the next plan uses it.
+/// A query waits for so many indexes at most; builders load the rest, and the next plan uses it.
 const WAITS: u32 = 8;
 
-/// Counts what the planning of this query waits for.
-unsafe fn may_wait(root: *mut pg_sys::PlannerInfo) -> bool {
-    thread_local! {
-        /// The planning, by its statement's time and its own memory, and its waits.
-        static WAITED: Cell<(i64, usize, u32)> = const { Cell::new((0, 0, 0)) };
+/// Whether a table is one of so many partitions that a query would not wait for all. Its plan is not much
+/// better with a few of their indexes: it waits for none then, if there is a builder.
+unsafe fn is_one_of_many(root: *mut pg_sys::PlannerInfo, rel: &RelOptInfo) -> bool {
+    if rel.reloptkind != pg_sys::RelOptKind::RELOPT_OTHER_MEMBER_REL {
+        return false;
     }
-    // SAFETY: the planner's own live structures.
-    let (statement, planning) =
-        unsafe { (pg_sys::GetCurrentStatementStartTimestamp(), (*root).glob as usize) };
-    let waits = match WAITED.get() {
-        (s, p, waits) if (s, p) == (statement, planning) => waits,
-        _ => 0,
-    };
-    WAITED.set((statement, planning, waits + 1));
-    waits < WAITS
+    // SAFETY: the planner's own live structures; a member has a parent, whose partitions were counted before
+    // they are described.
+    unsafe {
+        let parent = (**(*root).append_rel_array.add(rel.relid as usize)).parent_relid;
+        let parent = &**(*root).simple_rel_array.add(parent as usize);
+        pg_sys::bms_num_members(parent.live_parts) > WAITS as i32
+    }
+}
+
+/// What the planning of one query has done about indexes that are not ready.
+#[derive(Clone, Copy, Default)]
+struct Planning {
+    /// Which planning: the time of its statement, and its own memory.
+    id: (i64, usize),
+    waits: u32,
+    /// There is a builder for what was met so far.
+    served: bool,
+}
+
+impl Planning {
+    unsafe fn of(root: *mut pg_sys::PlannerInfo) -> Planning {
+        // SAFETY: the planner's own live structures.
+        let id = unsafe { (pg_sys::GetCurrentStatementStartTimestamp(), (*root).glob as usize) };
+        let latest = PLANNING.get();
+        if latest.id == id { latest } else { Planning { id, ..Planning::default() } }
+    }
+
+    /// Counts a wait. Before it: code of the index, which may plan as well, comes in between.
+    fn waits(&mut self) {
+        self.waits += 1;
+        PLANNING.set(*self);
+    }
+
+    /// Asks for an index to be brought up; false if nobody will. Builders run on the processors that the
+    /// query needs, too, and one sees all that it asks for.
+    fn wake(&mut self, entry: &'static Entry) -> bool {
+        self.served = worker::wake(entry, self.served);
+        PLANNING.set(*self);
+        self.served
+    }
 }
 
 /// Waits for the load of an image, or loads it here and now; false if there is none to be loaded. The
 /// wait is for a heavyweight lock, which the deadlock detector sees.
-unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
+unsafe fn load(index: pg_sys::Relation, handle: &Handle, planning: &mut Planning) -> bool {
+    if planning.waits >= WAITS {
+        return false;
+    }
     let loading = matches!(handle.entry.state(), State::Loading | State::CatchingUp);
     if !(loading || handle.entry.state() == State::Unbuilt && image::exist(handle.entry)) {
         return false;
@@ -213,6 +259,7 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle) -> bool {
         if pg_sys::IsInParallelMode() {
             return false;
         }
+        planning.waits();
         let mut feed = shared::take(Keep::Transaction);
         let outcome = subtransaction::run(|| {
             resync::bring_up(index, handle, &mut feed, resync::Origin::Image);

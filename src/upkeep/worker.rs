@@ -48,21 +48,28 @@ fn now() -> u32 {
     std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as u32) | 1
 }
 
-/// Asks for an index to be brought up.
-pub fn wake(entry: &'static Entry) {
+/// Asks for an index to be brought up; false if there is no place for a builder. Who meets one index after
+/// the other, and is `served` by a builder, gets another one only when there is none any more.
+pub fn wake(entry: &'static Entry, served: bool) -> bool {
     let now = now();
     let asked = entry.requested.load(Relaxed);
     let recently = asked != 0 && (asked == TAKEN || now.abs_diff(asked) <= REQUEST_SECONDS);
     if recently || entry.requested.compare_exchange(asked, now, AcqRel, Relaxed).is_err() {
-        return;
+        return true;
+    }
+    let builders = &shmem::directory().life.builders;
+    if served && builders.iter().any(|place| is_taken(place.load(Acquire), now)) {
+        return true;
     }
     // SAFETY: a plain global.
     let database = unsafe { pg_sys::MyDatabaseId };
-    if let Err(NoBuilder::Refused) = start(database.to_u32(), Purpose::Build) {
+    let refused = matches!(start(database.to_u32(), Purpose::Build), Err(NoBuilder::Refused));
+    if refused {
         // The next query asks again.
         entry.requested.store(0, Relaxed);
         say_no_place(u64::from(now));
     }
+    !refused
 }
 
 /// Says now and then that indexes stay unbuilt; in the log, for the query that met them is in order.
@@ -133,12 +140,16 @@ fn reserve(places: usize) -> Option<(usize, u32)> {
     let all = &shmem::directory().life.builders[..places];
     all.iter().enumerate().find_map(|(i, place)| {
         let word = place.load(Acquire);
-        let begun = word >> 32 != 0;
-        let expected = !begun && word != 0 && now.abs_diff(word as u32) <= START_SECONDS;
-        (!begun && !expected).then_some(())?;
+        (!is_taken(word, now)).then_some(())?;
         place.compare_exchange(word, u64::from(now), AcqRel, Relaxed).ok()?;
         Some((i, now))
     })
+}
+
+/// Whether a builder is at work in a place, or expected there.
+fn is_taken(place: u64, now: u32) -> bool {
+    let begun = place >> 32 != 0;
+    begun || place != 0 && now.abs_diff(place as u32) <= START_SECONDS
 }
 
 /// Begins in the place that was reserved; false if it is another's by now.

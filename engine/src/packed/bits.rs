@@ -1,0 +1,192 @@
+//! Numbers of any width in the words of a block, and private memory in which a block's next state is
+//! arranged.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Words of the largest block.
+pub const MAX_WORDS: usize = 16384 / 8;
+
+/// The words of a block, which others may be changing. Outside there are zeros: whatever number leads
+/// here, from however torn a block, nothing else is read.
+#[derive(Clone, Copy)]
+pub(super) struct Words<'a>(pub(super) &'a [AtomicU64]);
+
+impl Words<'_> {
+    /// Bytes of the block.
+    pub(super) fn size(self) -> usize {
+        8 * self.0.len()
+    }
+
+    #[inline]
+    pub(super) fn word(self, i: usize) -> u64 {
+        match self.0.get(i) {
+            Some(word) => u64::from_le(word.load(Relaxed)),
+            None => 0,
+        }
+    }
+
+    /// The 64 bits from bit `at` on.
+    #[inline]
+    pub(super) fn bits(self, at: usize) -> u64 {
+        let (word, shift) = (at / 64, at % 64);
+        self.word(word) >> shift | self.word(word + 1) << 1 << (63 - shift)
+    }
+
+    /// Eight bytes from byte `at` on, the first one the highest.
+    #[inline]
+    pub(super) fn big_endian(self, at: usize) -> u64 {
+        self.bits(8 * at).swap_bytes()
+    }
+
+    fn store(self, i: usize, word: u64) {
+        if let Some(to) = self.0.get(i) {
+            to.store(word.to_le(), Relaxed);
+        }
+    }
+}
+
+/// The lowest `width` <= 64 bits.
+#[inline]
+pub(super) fn mask(width: usize) -> u64 {
+    if width == 0 { 0 } else { u64::MAX >> (64 - width.min(64)) }
+}
+
+/// Bits that `number` needs.
+pub(super) fn width(number: u64) -> usize {
+    64 - number.leading_zeros() as usize
+}
+
+/// An array of numbers of one width, from a byte on that is a multiple of 8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Array {
+    pub(super) offset: usize,
+    pub(super) width: usize,
+}
+
+impl Array {
+    /// The bit at which number `i` begins.
+    #[inline]
+    pub(super) fn bit(self, i: usize) -> usize {
+        8 * self.offset + i * self.width
+    }
+
+    #[inline]
+    pub(super) fn get(self, words: Words<'_>, i: usize) -> u64 {
+        words.bits(self.bit(i)) & mask(self.width)
+    }
+}
+
+/// Private memory: what is to be stored into a block.
+pub struct Image {
+    /// Two more than a block has, for numbers of no bits behind its end.
+    words: Box<[u64; MAX_WORDS + 2]>,
+    /// The words that are to be stored: from, to.
+    ranges: [(usize, usize); 8],
+    count: usize,
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Image { words: Box::new([0; MAX_WORDS + 2]), ranges: [(0, 0); 8], count: 0 }
+    }
+}
+
+impl Image {
+    pub(super) fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// These words will be stored.
+    pub(super) fn add(&mut self, from: usize, to: usize) {
+        self.ranges[self.count] = (from, to);
+        self.count += 1;
+    }
+
+    /// The same, and they are zero.
+    pub(super) fn add_zeroed(&mut self, from: usize, to: usize) {
+        self.words[from..to].fill(0);
+        self.add(from, to);
+    }
+
+    pub(super) fn set_word(&mut self, i: usize, word: u64) {
+        self.words[i] = word;
+    }
+
+    /// Writes a number of `width` bits at bit `at`.
+    #[inline]
+    pub(super) fn put(&mut self, at: usize, width: usize, number: u64) {
+        let (word, shift, mask) = (at / 64, at % 64, mask(width));
+        let number = number & mask;
+        let low = &mut self.words[word];
+        *low = *low & !(mask << shift) | number << shift;
+        if shift + width > 64 {
+            let high = &mut self.words[word + 1];
+            *high = *high & !(mask >> (64 - shift)) | number >> (64 - shift);
+        }
+    }
+
+    /// Number `i` of an array.
+    #[inline]
+    pub(super) fn set(&mut self, array: Array, i: usize, number: u64) {
+        self.put(array.bit(i), array.width, number);
+    }
+
+    pub(super) fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
+        for (i, &byte) in bytes.iter().enumerate() {
+            self.put(8 * (at + i), 8, byte.into());
+        }
+    }
+
+    /// What is from bit `at` to bit `end` in the block goes `by` bits up. What is to be in between is
+    /// still to be written.
+    pub(super) fn open(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
+        if by == 0 {
+            return;
+        }
+        let (first, last) = (at / 64, (end + by).div_ceil(64));
+        for word in first..last {
+            let moved = 64 * word + 63 >= at + by;
+            self.words[word] = if moved { old.bits(64 * word - by) } else { 0 };
+        }
+        self.keep_below(old, at);
+        self.add(first, last);
+    }
+
+    /// What is from bit `at` + `by` to bit `end` in the block goes `by` bits down.
+    pub(super) fn close(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
+        if at + by >= end || by == 0 {
+            return;
+        }
+        let (first, last) = (at / 64, (end - by).div_ceil(64));
+        for word in first..last {
+            self.words[word] = old.bits(64 * word + by);
+        }
+        self.keep_below(old, at);
+        self.add(first, last);
+    }
+
+    /// The bits before `at` in its word remain as they are.
+    fn keep_below(&mut self, old: Words<'_>, at: usize) {
+        let below = mask(at % 64);
+        let word = &mut self.words[at / 64];
+        *word = old.word(at / 64) & below | *word & !below;
+    }
+
+    /// Begins to change numbers `from` to `to` of an array one by one.
+    pub(super) fn load(&mut self, old: Words<'_>, array: Array, from: usize, to: usize) {
+        let (first, last) = (array.bit(from) / 64, array.bit(to).div_ceil(64));
+        for word in first..last {
+            self.words[word] = old.word(word);
+        }
+        self.add(first, last);
+    }
+
+    /// Stores what was arranged. The caller has the block to himself, or for writing.
+    pub fn store(&self, block: &[AtomicU64]) {
+        for &(from, to) in &self.ranges[..self.count] {
+            for word in from..to {
+                Words(block).store(word, self.words[word]);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Inserting and removing an entry in place. What the leaf will be is arranged in private memory, and only
+//! the words that change; storing them is all that happens beside readers.
+
+use super::bits::Image;
+use super::encode::tail_bytes;
+use super::layout::{Form, Layout, MAX_ENTRIES};
+use super::search::{Alphabet, Side, Symbol};
+use super::shape::fits;
+use super::{Found, Leaf};
+use crate::Tid;
+
+impl Leaf<'_> {
+    /// Arranges this leaf with (key, TID), which was found to belong at `found`, behind equal ones. False:
+    /// it does not fit as the leaf is; what `image` then has means nothing.
+    pub fn insert(&self, found: &Found, key: &[u8], tid: Tid, image: &mut Image) -> bool {
+        let (words, l) = (self.words, &self.layout);
+        let (n, d) = (l.n, l.d);
+        let k = found.key.min(d);
+        let rank = (found.rank + found.equal).min(n);
+        let new_key = !(found.same && k < d);
+        let (Some(number), true) = self.tid_number(tid) else { return false };
+        let Some(number) = fits(number, 0, l.tids.width) else { return false };
+        let full = n == MAX_ENTRIES || l.tids.bit(n + 1) > 8 * l.ends.offset;
+        if full || !new_key && l.ends.width == 0 {
+            return false;
+        }
+        image.clear();
+        image.add(3, 4);
+        image.set_word(3, Layout { n: n + 1, d: d + usize::from(new_key), ..*l }.counts());
+        if new_key {
+            let alphabet = self.alphabet();
+            let Some(head) = self.head_of(key, alphabet.as_ref()) else { return false };
+            let tail = tail_bytes(l, key);
+            let (at, end) = (self.tail_start(k), self.tail_start(d));
+            let room = l.heads.bit(d + 1) <= 8 * l.tids.offset
+                && l.ends.bit(d + 1) <= 8 * l.tail_ends.offset
+                && l.tail_ends.bit(d + 1) <= 8 * l.tails.offset
+                && l.tails.bit(end + tail.len()) <= 8 * l.size;
+            if !room || at > end {
+                return false;
+            }
+            image.open(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
+            image.set(l.heads, k, head);
+            image.open(words, l.tails.bit(at), l.tails.bit(end), tail.len() * l.tails.width);
+            for (i, &byte) in tail.iter().enumerate() {
+                let symbol = match alphabet.map(|alphabet| alphabet.symbol(byte)) {
+                    Some(Symbol::Is(symbol)) => symbol,
+                    _ => byte.into(),
+                };
+                image.set(l.tails, at + i, symbol);
+            }
+            for (array, before, by) in
+                [(l.ends, rank as u64, 1), (l.tail_ends, at as u64, tail.len() as u64)]
+            {
+                image.open(words, array.bit(k), array.bit(d), array.width);
+                image.set(array, k, before + by);
+                for j in k + 1..if array.width > 0 { d + 1 } else { 0 } {
+                    image.set(array, j, array.get(words, j - 1) + by);
+                }
+            }
+        } else {
+            image.load(words, l.ends, k, d);
+            for j in k..d {
+                image.set(l.ends, j, l.ends.get(words, j) + 1);
+            }
+        }
+        image.open(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
+        image.set(l.tids, rank, number);
+        true
+    }
+
+    /// Arranges this leaf without the entry at `rank`; false: there is none.
+    pub fn remove(&self, rank: usize, image: &mut Image) -> bool {
+        let (words, l) = (self.words, &self.layout);
+        let (n, d) = (l.n, l.d);
+        let k = self.key_at(rank);
+        if rank >= n || k >= d {
+            return false;
+        }
+        let last = self.entries_of(k).len() <= 1;
+        image.clear();
+        image.add(3, 4);
+        image.set_word(3, Layout { n: n - 1, d: d - usize::from(last), ..*l }.counts());
+        if last {
+            let (at, next, end) = (self.tail_start(k), self.tail_start(k + 1), self.tail_start(d));
+            let len = next.saturating_sub(at);
+            image.close(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
+            image.close(words, l.tails.bit(at), l.tails.bit(end), len * l.tails.width);
+            for (array, by) in [(l.ends, 1), (l.tail_ends, len as u64)] {
+                image.load(words, array, k, d);
+                for j in k..if array.width > 0 { d - 1 } else { 0 } {
+                    image.set(array, j, array.get(words, j + 1).wrapping_sub(by));
+                }
+            }
+        } else {
+            image.load(words, l.ends, k, d);
+            for j in k..d {
+                image.set(l.ends, j, l.ends.get(words, j).wrapping_sub(1));
+            }
+        }
+        image.close(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
+        true
+    }
+
+    /// The symbol at which the tail of key `k` <= `d` begins.
+    fn tail_start(&self, k: usize) -> usize {
+        if k < self.layout.d {
+            self.tail(k).start
+        } else {
+            k.checked_sub(1).map_or(0, |k| self.tail(k).end)
+        }
+    }
+
+    /// The head of a key, relative to the base, if the key can be in this leaf as it is.
+    fn head_of(&self, key: &[u8], alphabet: Option<&Alphabet>) -> Option<u64> {
+        let l = &self.layout;
+        let target = self.target(key).ok()?;
+        let fit = match (l.form, alphabet) {
+            (Form::Wide, None) => l.keylen == 0 || key.len() == l.keylen,
+            (Form::Wide, Some(alphabet)) => {
+                let (last, body) = key.get(l.tlen..)?.split_last()?;
+                *last == 0
+                    && (l.keylen == 0 || key.len() == l.keylen)
+                    && body.iter().all(|&byte| matches!(alphabet.symbol(byte), Symbol::Is(_)))
+            }
+            _ => target.side == Side::Here,
+        };
+        fit.then_some(target.head).and_then(|head| fits(head, l.kbase, l.heads.width))
+    }
+}

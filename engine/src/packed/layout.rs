@@ -1,0 +1,206 @@
+//! The header of a packed leaf: the only place that knows at which offset something is, and the only one
+//! that believes a number from a block, after it has been checked.
+
+use super::Torn;
+use super::bits::{Array, Image, MAX_WORDS, Words};
+
+/// Most entries of a packed leaf.
+pub const MAX_ENTRIES: usize = 1024;
+/// Bits of a rank.
+pub(super) const RANK_BITS: usize = 11;
+/// Where the low key begins.
+pub const LOW: usize = 104;
+/// Longest key of the narrow form.
+pub(super) const MAX_NARROW: usize = 64;
+/// Bytes of the bitmap of an alphabet.
+pub(super) const ALPHABET: usize = 32;
+
+/// How heads are made of keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// All keys have one length and differ in few bytes, which are neighbours.
+    #[default]
+    Adjacent,
+    /// The first eight symbols behind what all keys share; the others are in the tail.
+    Wide,
+    /// As `Adjacent`, but here and there.
+    Scattered,
+}
+
+/// Keys end with their only zero behind what they share, which is not stored.
+const ZTERM: usize = 1 << 4;
+
+/// What the header says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Entries.
+    pub(super) n: usize,
+    /// Different keys.
+    pub(super) d: usize,
+    pub(super) form: Form,
+    pub(super) zterm: bool,
+    /// Length of all keys, 0: varying.
+    pub(super) keylen: usize,
+    /// Bits of a symbol.
+    pub(super) sbits: usize,
+    /// How many different symbols there are; 0: all bytes.
+    pub(super) symbols: usize,
+    /// Bits of a TID that are its offset in the page.
+    pub(super) obits: usize,
+    pub(super) kbase: u64,
+    pub(super) tbase: u64,
+    /// Byte i: where the i-th column is in the key.
+    pub(super) columns: u64,
+    pub(super) ncolumns: usize,
+    /// Length of the template: the key (narrow), what all keys share (wide).
+    pub(super) tlen: usize,
+    pub(super) heads: Array,
+    pub(super) tids: Array,
+    /// Entries up to key k. Width 0: one entry per key.
+    pub(super) ends: Array,
+    /// Symbols in tails up to key k. Width 0: all tails have one length.
+    pub(super) tail_ends: Array,
+    /// The tails, `width` bits per symbol.
+    pub(super) tails: Array,
+    /// Bytes of the block.
+    pub(super) size: usize,
+}
+
+impl Layout {
+    /// What the header says, if it can be true.
+    #[inline]
+    pub(super) fn load(words: Words<'_>) -> Result<Layout, Torn> {
+        let [counts, widths, offsets, others] = [3, 4, 11, 12].map(|i| words.word(i));
+        let byte = |word: u64, i: usize| (word >> (8 * i)) as usize & 0xff;
+        let half = |word: u64, i: usize| (word >> (16 * i)) as usize & 0xffff;
+        let form = byte(counts, 7);
+        let sbits = byte(widths, 1);
+        let l = Layout {
+            n: half(counts, 0),
+            d: half(counts, 1),
+            form: [Form::Adjacent, Form::Wide, Form::Scattered, Form::Scattered][form % 4],
+            zterm: form & ZTERM != 0,
+            keylen: byte(widths, 0),
+            sbits,
+            symbols: byte(others, 4),
+            obits: byte(counts, 6),
+            kbase: words.word(8),
+            tbase: words.word(9),
+            columns: words.word(10),
+            ncolumns: byte(others, 3),
+            tlen: byte(others, 6),
+            heads: Array { offset: half(widths, 2), width: byte(counts, 4) },
+            tids: Array { offset: half(widths, 3), width: byte(counts, 5) },
+            ends: Array { offset: half(offsets, 2), width: byte(widths, 2) },
+            tail_ends: Array { offset: half(others, 0), width: byte(widths, 3) },
+            tails: Array { offset: half(offsets, 3), width: sbits },
+            size: words.size(),
+        };
+        if l.is_sound() { Ok(l) } else { Err(Torn) }
+    }
+
+    fn is_sound(&self) -> bool {
+        let fits = |array: Array, n: usize, to: usize| {
+            array.width <= 64 && array.offset.is_multiple_of(8) && array.bit(n) <= 8 * to
+        };
+        let narrow = self.form != Form::Wide;
+        let alphabet = usize::from(self.symbols > 0) * ALPHABET;
+        self.n <= MAX_ENTRIES
+            && self.d <= self.n
+            && (self.d == self.n || self.ends.width > 0)
+            && self.tids.width <= 48
+            && self.obits <= 16
+            && LOW + self.tlen + alphabet <= self.heads.offset
+            && self.size <= 8 * MAX_WORDS
+            && fits(self.heads, self.d, self.tids.offset)
+            && fits(self.tids, self.n, self.ends.offset)
+            && fits(self.ends, self.d, self.tail_ends.offset)
+            && fits(self.tail_ends, self.d, self.tails.offset)
+            && fits(self.tails, self.d * self.tail_len(), self.size)
+            && if narrow {
+                self.tlen == self.keylen
+                    && self.keylen <= MAX_NARROW
+                    && self.ncolumns <= 8
+                    && self.symbols == 0
+                    && self.tail_ends.width == 0
+                    && (0..self.ncolumns).all(|i| self.column(i) < self.keylen)
+                    && (1..self.ncolumns).all(|i| self.column(i - 1) < self.column(i))
+            } else {
+                (4..=8).contains(&self.sbits)
+                    && self.zterm == (self.symbols > 0)
+                    && self.symbols < 128
+                    && (self.keylen == 0 || self.tlen + usize::from(self.zterm) <= self.keylen)
+                    && (self.keylen == 0) == (self.tail_ends.width > 0)
+            }
+    }
+
+    /// Arranges the header.
+    pub(super) fn store(&self, image: &mut Image) {
+        image.set_word(3, self.counts());
+        let pack = |bytes: [usize; 4], halves: [usize; 2]| {
+            let bytes = bytes.iter().rev().fold(0, |word, &byte| word << 8 | byte as u64);
+            bytes | (halves[0] as u64) << 32 | (halves[1] as u64) << 48
+        };
+        let widths = [self.keylen, self.sbits, self.ends.width, self.tail_ends.width];
+        image.set_word(4, pack(widths, [self.heads.offset, self.tids.offset]));
+        image.set_word(8, self.kbase);
+        image.set_word(9, self.tbase);
+        image.set_word(10, self.columns);
+        image.set_word(11, pack([0; 4], [self.ends.offset, self.tails.offset]));
+        let (low, high) = (self.tail_ends.offset & 0xff, self.tail_ends.offset >> 8);
+        let first = self.column(0);
+        let symbols = [low, high, first, self.ncolumns];
+        image.set_word(12, pack(symbols, [self.symbols, self.tlen]));
+    }
+
+    /// The word that changes with each entry.
+    pub(super) fn counts(&self) -> u64 {
+        let form = match self.form {
+            Form::Adjacent => 0,
+            Form::Wide => 1,
+            Form::Scattered => 2,
+        } | if self.zterm { ZTERM } else { 0 };
+        let bytes = [self.heads.width, self.tids.width, self.obits, form];
+        let bytes = bytes.iter().rev().fold(0, |word, &byte| word << 8 | byte as u64);
+        self.n as u64 | (self.d as u64) << 16 | bytes << 32
+    }
+
+    /// Where column `i` is in a key.
+    #[inline]
+    pub(super) fn column(&self, i: usize) -> usize {
+        (self.columns >> (8 * i)) as usize & 0xff
+    }
+
+    /// The byte where the template begins.
+    #[inline]
+    pub(super) fn template(&self) -> usize {
+        self.heads.offset - if self.symbols > 0 { ALPHABET } else { 0 } - self.tlen
+    }
+
+    /// The byte where the bitmap of the alphabet begins, if there is one.
+    #[inline]
+    pub(super) fn alphabet(&self) -> usize {
+        self.heads.offset - ALPHABET
+    }
+
+    /// Symbols of keys of one length behind the template.
+    #[inline]
+    pub(super) fn body(&self) -> usize {
+        self.keylen.saturating_sub(self.tlen + usize::from(self.zterm))
+    }
+
+    /// Symbols in the tail of each key, if that is the same for all.
+    #[inline]
+    pub(super) fn tail_len(&self) -> usize {
+        match self.form {
+            Form::Wide => self.body().saturating_sub(8),
+            _ => 0,
+        }
+    }
+
+    /// The symbol of the first byte of the alphabet: where lengths vary, 0 says that the key has ended.
+    #[inline]
+    pub(super) fn first_symbol(&self) -> u64 {
+        u64::from(self.keylen == 0)
+    }
+}

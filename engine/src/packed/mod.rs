@@ -1,0 +1,90 @@
+//! Packed leaves: entries of a range of keys in a block, in a fraction of what a leaf of 64 slots needs.
+//!
+//! Nothing here knows of versions and latches, and nothing is used by the index yet. A leaf is a slice of
+//! words, read one by one while somebody may be changing them. The header is copied and checked against
+//! the block first; what is behind it may be torn, and then what is read is wrong, but is
+//! bounded and was in the block. There is no unsafe code here: the callers validate what they have read.
+//!
+//! ```text
+//!  24 u16 n   entries, <= 1024          26 u16 d   different keys
+//!  28 u8  bits of a head                29 u8  bits of a TID   30 u8 of these the offset in the page
+//!  31 u8  form: 0 adjacent, 1 wide, 2 scattered; 16 zero-terminated
+//!  32 u8  length of all keys, 0: varying            33 u8 bits of a symbol
+//!  34 u8  bits of `ends`, 0: one entry per key      35 u8 bits of `tail ends`
+//!  36 u16 where heads begin             38 u16 TIDs
+//!  64 u64 base of heads                 72 u64 base of TIDs    80 u64 columns, a byte each
+//!  88 u32 (side: of the index)          92 u16 where `ends`    94 u16 and tails begin
+//!  96 u16 where `tail ends` begin       98 u8  first column    99 u8 how many columns
+//! 100 u8  symbols of the alphabet      101 u8  (heat: of the index)    102 u8 length of the template
+//! 104 low key ... template, alphabet (a bitmap of 32 bytes) | heads | TIDs | ends | tail ends | tails
+//! ```
+//! The first 64 bytes, but for the two words with entries above, are those of every leaf and are not
+//! touched. Each array begins at a multiple of 8 and has room up to the next.
+//!
+//! * *Adjacent, scattered*: all keys have one length of at most 64 bytes and differ in at most 8 columns;
+//!   the others are in the template. The head is the number that these bytes are, minus the base.
+//! * *Wide*: the head is the first 8 symbols behind what all keys share (the template), the tail the rest.
+//!   A symbol is a byte. Or, if behind the template each key has one zero and that is its end, the rank of
+//!   the byte among those that occur: 4 to 7 bits. The zero is not stored; where lengths vary, symbol 0
+//!   is the end, otherwise ranks begin with 0. Keys of varying length without such an end have everything
+//!   behind the template in their tail.
+//! * *TIDs*: (page << bits of the offset | offset) minus the base, in order per key.
+//! * *Ends*: entries up to key k, if a key has several. *Tail ends*: symbols in tails up to key k, where
+//!   lengths vary.
+//!
+//! Widths are made for the range of the leaf where that costs next to nothing, so that inserts fit.
+#![forbid(unsafe_code)]
+
+mod bits;
+mod edit;
+mod encode;
+mod layout;
+mod scan;
+mod search;
+mod shape;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests;
+
+pub use bits::Image;
+pub use encode::{Bounds, encode};
+pub use layout::MAX_ENTRIES;
+pub use search::Found;
+pub use shape::{Shape, Sorted};
+
+use bits::Words;
+use core::sync::atomic::AtomicU64;
+use layout::Layout;
+
+/// Entries that are read at once.
+pub const PART: usize = 64;
+
+/// The header is not that of a packed leaf: the block was being changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn;
+
+/// A packed leaf as its header was when this was made.
+#[derive(Clone, Copy)]
+pub struct Leaf<'a> {
+    words: Words<'a>,
+    layout: Layout,
+}
+
+impl<'a> Leaf<'a> {
+    /// Reads the header.
+    #[inline]
+    pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
+        let words = Words(block);
+        Ok(Leaf { words, layout: Layout::load(words)? })
+    }
+
+    /// How many entries there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.layout.n
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.layout.n == 0
+    }
+}

@@ -1,0 +1,163 @@
+//! Reading entries in order.
+
+use super::bits::mask;
+use super::layout::Form;
+use super::{Leaf, PART};
+use crate::Tid;
+use core::ops::Range;
+
+impl Leaf<'_> {
+    /// The TIDs of at most [`PART`] ranks; returns how many there are. To be validated by the caller.
+    #[inline]
+    pub fn tids(&self, ranks: Range<usize>, out: &mut [Tid; PART]) -> usize {
+        let ranks = self.part(ranks);
+        for (to, rank) in out.iter_mut().zip(ranks.clone()) {
+            *to = self.tid_at(rank);
+        }
+        ranks.len()
+    }
+
+    /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
+    /// is asked for at most once. To be validated by the caller.
+    pub fn keys(&self, ranks: Range<usize>, out: &mut Vec<u8>, ends: &mut [u32; PART]) -> usize {
+        let ranks = self.part(ranks);
+        if ranks.is_empty() {
+            return 0;
+        }
+        let l = &self.layout;
+        let first = self.key_at(ranks.start);
+        let last = if l.ends.width == 0 { ranks.end } else { l.d };
+        let start = out.len();
+        let mut writer = Writer { out, at: start };
+        let mut i = 0;
+        if l.form == Form::Adjacent && l.keylen <= 16 && l.column(0) + l.ncolumns == l.keylen {
+            // As most keys are: a template of sixteen bytes, eight over it.
+            writer.reserve(ranks.len() * l.keylen + 24);
+            let template = [0, 8].map(|at| self.words.bits(8 * (l.template() + at)).to_le_bytes());
+            let (column, unused) = (l.column(0), 8 * (8 - l.ncolumns) as u32);
+            for k in first..last {
+                let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
+                let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
+                let mut copies = self.copies(k, ranks.start + i, ranks.end);
+                while copies > 0 {
+                    let at = writer.at;
+                    writer.out[at..at + 16].copy_from_slice(template.as_flattened());
+                    writer.out[at + column..at + column + 8].copy_from_slice(&head);
+                    writer.at += l.keylen;
+                    ends[i] = writer.at as u32;
+                    (i, copies) = (i + 1, copies - 1);
+                }
+                if ranks.start + i >= ranks.end {
+                    break;
+                }
+            }
+        } else {
+            let table = self.alphabet().map(|alphabet| alphabet.table());
+            for k in first..last {
+                let begin = writer.at;
+                let copies = self.copies(k, ranks.start + i, ranks.end);
+                if copies > 0 {
+                    self.write_key(k, table.as_ref(), &mut writer);
+                }
+                let len = writer.at - begin;
+                for copy in 0..copies {
+                    if copy > 0 {
+                        writer.reserve(len);
+                        writer.out.copy_within(begin..begin + len, writer.at);
+                        writer.at += len;
+                    }
+                    ends[i] = writer.at as u32;
+                    i += 1;
+                }
+                if ranks.start + i >= ranks.end {
+                    break;
+                }
+            }
+        }
+        let end = writer.at;
+        out.truncate(end);
+        // Only in a torn leaf are there less.
+        i
+    }
+
+    /// The ranks that there are, at most a part.
+    fn part(&self, ranks: Range<usize>) -> Range<usize> {
+        let start = ranks.start.min(self.layout.n);
+        start..ranks.end.min(self.layout.n).clamp(start, start + PART)
+    }
+
+    /// How many of the entries from `rank` up to `end` are of key `k`.
+    #[inline]
+    fn copies(&self, k: usize, rank: usize, end: usize) -> usize {
+        if self.layout.ends.width == 0 {
+            return 1;
+        }
+        self.start(k + 1).min(end).saturating_sub(rank)
+    }
+
+    /// Writes key `k`.
+    fn write_key(&self, k: usize, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
+        let l = &self.layout;
+        let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
+        let tail = self.tail(k);
+        to.reserve(l.tlen + 8 + tail.len() + 1);
+        for i in (0..l.tlen).step_by(8) {
+            to.eight(self.words.bits(8 * (l.template() + i)), (l.tlen - i).min(8));
+        }
+        if l.form != Form::Wide {
+            let key = &mut to.out[to.at - l.tlen..to.at];
+            for i in 0..l.ncolumns {
+                key[l.column(i)] = (head >> (8 * (l.ncolumns - 1 - i))) as u8;
+            }
+            return;
+        }
+        let Some(table) = table else {
+            if l.keylen != 0 {
+                to.eight(head.swap_bytes(), l.body().min(8));
+            }
+            let at = l.tails.offset + tail.start;
+            for i in (0..tail.len()).step_by(8) {
+                to.eight(self.words.bits(8 * (at + i)), (tail.len() - i).min(8));
+            }
+            return;
+        };
+        let symbols = |eight: u64, shift: usize| {
+            table[(eight >> shift & mask(l.sbits)) as usize % table.len()]
+        };
+        let bytes: [u8; 8] = core::array::from_fn(|i| symbols(head, l.sbits * (7 - i)));
+        let count = match l.keylen {
+            0 => bytes.iter().position(|&byte| byte == 0).unwrap_or(8),
+            _ => l.body().min(8),
+        };
+        to.eight(u64::from_le_bytes(bytes), count);
+        for j in tail.clone().step_by(8) {
+            let eight = self.words.bits(l.tails.bit(j));
+            let bytes: [u8; 8] = core::array::from_fn(|i| symbols(eight, l.sbits * i));
+            to.eight(u64::from_le_bytes(bytes), (tail.end - j).min(8));
+        }
+        to.eight(0, 1);
+    }
+}
+
+/// A vector being written behind its end in units of eight bytes.
+struct Writer<'a> {
+    out: &'a mut Vec<u8>,
+    at: usize,
+}
+
+impl Writer<'_> {
+    /// Room for so many bytes, and a unit over them.
+    #[inline]
+    fn reserve(&mut self, bytes: usize) {
+        if self.out.len() < self.at + bytes + 8 {
+            self.out.resize(self.at + bytes.max(512) + 512, 0);
+        }
+    }
+
+    /// The first `count` <= 8 of eight bytes, the lowest first.
+    #[inline]
+    fn eight(&mut self, bytes: u64, count: usize) {
+        self.out[self.at..self.at + 8].copy_from_slice(&bytes.to_le_bytes());
+        self.at += count;
+    }
+}

@@ -1,0 +1,427 @@
+//! Finding a key, and an entry.
+
+use super::Leaf;
+use super::bits::{Words, mask, width};
+use super::layout::{Form, Layout};
+use crate::Tid;
+use core::cmp::Ordering;
+use core::ops::Range;
+
+/// Where (key, TID) is in a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// How many different keys are below the key.
+    pub(super) key: usize,
+    /// Is the key there?
+    pub same: bool,
+    /// How many entries are below (key, TID).
+    pub rank: usize,
+    /// How many entries are (key, TID): lives of one entry.
+    pub equal: usize,
+}
+
+/// How a key is related to keys with this head.
+pub(super) struct Target {
+    pub(super) head: u64,
+    pub(super) side: Side,
+}
+
+/// Where a key is among keys with the same head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Below,
+    /// It is the key with this head.
+    Here,
+    /// The tails say it.
+    Tails,
+    Above,
+}
+
+/// A symbol that stands for a byte, or where it would be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Symbol {
+    Is(u64),
+    /// Not in the alphabet; the first symbol above it, if there is one.
+    Before(Option<u64>),
+}
+
+/// The alphabet of a leaf: a bitmap.
+#[derive(Clone, Copy)]
+pub(super) struct Alphabet {
+    words: [u64; 4],
+    first: u64,
+    count: u64,
+}
+
+impl Alphabet {
+    /// `first`: the symbol of the first byte.
+    pub(super) fn new(words: [u64; 4], first: u64) -> Alphabet {
+        let count = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        Alphabet { words, first, count }
+    }
+
+    fn of(words: Words<'_>, l: &Layout) -> Alphabet {
+        let at = l.alphabet();
+        Alphabet::new([0, 1, 2, 3].map(|i| words.bits(8 * (at + 8 * i))), l.first_symbol())
+    }
+
+    #[inline]
+    pub(super) fn symbol(&self, byte: u8) -> Symbol {
+        let (word, bit) = (usize::from(byte / 64), byte % 64);
+        let below = |i: usize| u64::from(self.words[i].count_ones());
+        let before = match word {
+            0 => 0,
+            1 => below(0),
+            2 => below(0) + below(1),
+            _ => below(0) + below(1) + below(2),
+        };
+        let rank = before + u64::from((self.words[word] & mask(bit.into())).count_ones());
+        if self.words[word] >> bit & 1 != 0 {
+            Symbol::Is(self.first + rank)
+        } else {
+            Symbol::Before((rank < self.count).then_some(self.first + rank))
+        }
+    }
+
+    /// The bytes that symbols stand for; 0, the end, for the others.
+    pub(super) fn table(&self) -> [u8; 128] {
+        let mut table = [0; 128];
+        let mut at = self.first as usize;
+        for (i, &word) in self.words.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                table[at % 128] = (64 * i) as u8 + rest.trailing_zeros() as u8;
+                rest &= rest - 1;
+                at += 1;
+            }
+        }
+        table
+    }
+}
+
+/// The head of `key` in the wide form, `body` being its symbols behind what all keys share.
+pub(super) fn wide_head(l: &Layout, alphabet: Option<&Alphabet>, body: &[u8]) -> Target {
+    let head = crate::key::prefix_at(body, 0);
+    let Some(alphabet) = alphabet else {
+        let whole = l.keylen != 0 && l.body() <= 8;
+        let side = match body.len().cmp(&l.body()) {
+            _ if !whole => Side::Tails,
+            // The head has all of it, but for zeros.
+            Ordering::Less => Side::Below,
+            Ordering::Equal => Side::Here,
+            Ordering::Greater => Side::Above,
+        };
+        return Target { head, side };
+    };
+    let (sbits, fixed) = (l.sbits, l.keylen != 0);
+    let count = if fixed { l.body().min(8) } else { 8 };
+    let mut head = 0;
+    // Symbols from number `i` on are `fill`.
+    let end = |head: u64, i: usize, fill: u64, side| {
+        let rest = sbits * (8 - i);
+        let head = if rest >= 64 { 0 } else { head << rest };
+        Target { head: head | fill & mask(rest), side }
+    };
+    for i in 0..count {
+        let symbol = match body.get(i) {
+            None => return end(head, i, 0, Side::Below),
+            // Shorter than the others.
+            Some(0) if fixed => return end(head, i, 0, Side::Below),
+            Some(0) if body.len() == i + 1 => return end(head, i, 0, Side::Here),
+            Some(0) => return end(head, i, 0, Side::Above),
+            Some(&byte) => match alphabet.symbol(byte) {
+                Symbol::Is(symbol) => symbol,
+                Symbol::Before(Some(next)) => {
+                    return end(head << sbits | next, i + 1, 0, Side::Below);
+                }
+                Symbol::Before(None) => return end(head, i, u64::MAX, Side::Above),
+            },
+        };
+        head = head << sbits | symbol;
+    }
+    if fixed && l.body() < 8 {
+        let side = match body[count..] {
+            [] => Side::Below,
+            [0] => Side::Here,
+            _ => Side::Above,
+        };
+        return end(head, count, 0, side);
+    }
+    end(head, count, 0, Side::Tails)
+}
+
+impl Leaf<'_> {
+    /// Where (key, TID) is. To be validated by the caller.
+    #[inline]
+    pub fn search(&self, key: &[u8], tid: Tid) -> Found {
+        let (key, same) = self.find_key(key);
+        let entries = if same { self.entries_of(key) } else { self.start(key)..self.start(key) };
+        let (rank, equal) = if same { self.find_tid(entries, tid) } else { (entries.start, 0) };
+        Found { key, same, rank, equal }
+    }
+
+    /// How many entries have a key below this one. To be validated by the caller.
+    #[inline]
+    pub fn lower_bound(&self, key: &[u8]) -> usize {
+        self.start(self.find_key(key).0)
+    }
+
+    /// Entries below key `k`.
+    #[inline]
+    pub(super) fn start(&self, k: usize) -> usize {
+        let l = &self.layout;
+        match k.checked_sub(1) {
+            _ if l.ends.width == 0 => k,
+            None => 0,
+            Some(k) => (l.ends.get(self.words, k) as usize).min(l.n),
+        }
+    }
+
+    /// The ranks of key `k`.
+    #[inline]
+    pub(super) fn entries_of(&self, k: usize) -> Range<usize> {
+        let start = self.start(k);
+        start..self.start(k + 1).max(start).min(self.layout.n)
+    }
+
+    /// The key of the entry at `rank`.
+    pub(super) fn key_at(&self, rank: usize) -> usize {
+        let l = &self.layout;
+        if l.ends.width == 0 {
+            return rank;
+        }
+        self.partition(0..l.d, |k| l.ends.get(self.words, k) as usize <= rank)
+    }
+
+    /// The first of `range` for which `below` does not hold.
+    #[inline(always)]
+    fn partition(&self, range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
+        let (mut base, mut len) = (range.start, range.len());
+        if len == 0 {
+            return base;
+        }
+        while len > 1 {
+            let half = len / 2;
+            // Without a branch: which half it is nobody can foresee.
+            base += if below(base + half - 1) { half } else { 0 };
+            len -= half;
+        }
+        base + usize::from(below(base))
+    }
+
+    /// How many keys are below, and is it there?
+    #[inline]
+    fn find_key(&self, key: &[u8]) -> (usize, bool) {
+        let l = &self.layout;
+        let target = match self.target(key) {
+            Ok(target) => target,
+            Err(Ordering::Less) => return (0, false),
+            Err(_) => return (l.d, false),
+        };
+        let Some(head) = target.head.checked_sub(l.kbase) else { return (0, false) };
+        let below = |head| self.partition(0..l.d, |k| l.heads.get(self.words, k) < head);
+        let not_above = || head.checked_add(1).map_or(l.d, below);
+        match target.side {
+            Side::Below => (below(head), false),
+            Side::Above => (not_above(), false),
+            Side::Here => {
+                let k = below(head);
+                (k, k < l.d && l.heads.get(self.words, k) == head)
+            }
+            Side::Tails => {
+                let from = below(head);
+                if from == l.d || l.heads.get(self.words, from) != head {
+                    return (from, false);
+                }
+                let many = from + 1 < l.d && l.heads.get(self.words, from + 1) == head;
+                let to = if many { not_above().max(from) } else { from + 1 };
+                let k = self.partition(from..to, |k| self.compare_tail(key, k).is_gt());
+                (k, k < to && self.compare_tail(key, k).is_eq())
+            }
+        }
+    }
+
+    /// The head of a key. Err: what is below (above) what all keys share is below (above) all.
+    #[inline]
+    pub(super) fn target(&self, key: &[u8]) -> Result<Target, Ordering> {
+        let l = &self.layout;
+        match l.form {
+            Form::Wide => {
+                let (shared, body) = key.split_at(key.len().min(l.tlen));
+                match self.compare(shared, l.template(), l.tlen) {
+                    Ordering::Equal => Ok(wide_head(l, self.alphabet().as_ref(), body)),
+                    unequal => Err(unequal),
+                }
+            }
+            Form::Adjacent => {
+                let first = l.column(0);
+                let end = first + l.ncolumns;
+                let shared = &key[..key.len().min(first)];
+                match self.compare(shared, l.template(), first) {
+                    Ordering::Equal => {}
+                    unequal => return Err(unequal),
+                }
+                let unused = 64 - 8 * l.ncolumns;
+                let eight = crate::key::prefix_at(key, first);
+                let head = if l.ncolumns == 0 { 0 } else { eight >> unused };
+                let rest = key.get(end..).unwrap_or_default();
+                let side = if key.len() < end {
+                    Side::Below
+                } else {
+                    let shared = &rest[..rest.len().min(l.keylen - end)];
+                    match self.compare(shared, l.template() + end, l.keylen - end) {
+                        Ordering::Less => Side::Below,
+                        Ordering::Greater => Side::Above,
+                        Ordering::Equal if key.len() > l.keylen => Side::Above,
+                        Ordering::Equal => Side::Here,
+                    }
+                };
+                Ok(Target { head, side })
+            }
+            Form::Scattered => Ok(self.scattered(key)),
+        }
+    }
+
+    fn scattered(&self, key: &[u8]) -> Target {
+        let l = &self.layout;
+        let (mut head, mut at) = (0, 0);
+        for i in 0..=l.ncolumns {
+            let to = if i < l.ncolumns { l.column(i) } else { l.keylen };
+            let mine = key.get(at..).unwrap_or_default();
+            let mine = &mine[..mine.len().min(to - at)];
+            // Behind the first difference everything is smaller, or larger.
+            let rest = 8 * (l.ncolumns - i);
+            let filled = |fill: u64, side| {
+                let head = if rest >= 64 { 0 } else { head << rest };
+                Target { head: head | fill & mask(rest), side }
+            };
+            match self.compare(mine, l.template() + at, to - at) {
+                Ordering::Less => return filled(0, Side::Below),
+                Ordering::Greater => return filled(u64::MAX, Side::Above),
+                Ordering::Equal => {}
+            }
+            if i < l.ncolumns {
+                let Some(&byte) = key.get(to) else { return filled(0, Side::Below) };
+                head = head << 8 | u64::from(byte);
+            }
+            at = to + 1;
+        }
+        let side = if key.len() > l.keylen { Side::Above } else { Side::Here };
+        Target { head, side }
+    }
+
+    /// Compares bytes with `len` bytes of the block.
+    #[inline]
+    pub(super) fn compare(&self, mine: &[u8], at: usize, len: usize) -> Ordering {
+        let common = mine.len().min(len);
+        let mut i = 0;
+        while i < common {
+            let unused = 64 - 8 * (common - i).min(8);
+            let ours = crate::key::prefix_at(&mine[..common], i) >> unused;
+            let theirs = self.words.big_endian(at + i) >> unused;
+            if ours != theirs {
+                return ours.cmp(&theirs);
+            }
+            i += 8;
+        }
+        mine.len().cmp(&len)
+    }
+
+    pub(super) fn alphabet(&self) -> Option<Alphabet> {
+        (self.layout.symbols > 0).then(|| Alphabet::of(self.words, &self.layout))
+    }
+
+    /// The symbols of the tail of key `k`: from, to.
+    #[inline]
+    pub(super) fn tail(&self, k: usize) -> Range<usize> {
+        let l = &self.layout;
+        if l.tail_ends.width == 0 {
+            let len = l.tail_len();
+            return k * len..(k + 1) * len;
+        }
+        let most = 8 * (l.size - l.tails.offset) / l.tails.width;
+        let start = if k == 0 { 0 } else { l.tail_ends.get(self.words, k - 1) as usize };
+        let start = start.min(most);
+        start..(l.tail_ends.get(self.words, k) as usize).clamp(start, most)
+    }
+
+    /// A key against key `k`, which has the same head.
+    fn compare_tail(&self, key: &[u8], k: usize) -> Ordering {
+        let l = &self.layout;
+        let tail = self.tail(k);
+        if !l.zterm {
+            // Where lengths vary the tail has all of it, so that its end says where the key ends.
+            let skip = if l.keylen == 0 { l.tlen } else { l.tlen + 8 };
+            let mine = key.get(skip..).unwrap_or_default();
+            return self.compare(mine, l.tails.offset + tail.start, tail.len());
+        }
+        let Some(alphabet) = self.alphabet() else { return Ordering::Equal };
+        let mine = key.get(l.tlen + 8..).unwrap_or_default();
+        for (i, j) in tail.enumerate() {
+            let Some(&byte @ 1..) = mine.get(i) else { return Ordering::Less };
+            let theirs = l.tails.get(self.words, j);
+            let ordering = match alphabet.symbol(byte) {
+                Symbol::Is(symbol) => symbol.cmp(&theirs),
+                Symbol::Before(Some(next)) if theirs >= next => Ordering::Less,
+                Symbol::Before(_) => Ordering::Greater,
+            };
+            if ordering.is_ne() {
+                return ordering;
+            }
+        }
+        // Their terminator.
+        match mine[self.tail(k).len().min(mine.len())..] {
+            [] => Ordering::Less,
+            [0] => Ordering::Equal,
+            _ => Ordering::Greater,
+        }
+    }
+
+    /// Among the TIDs of one key: how many entries of the leaf are below, and how many are this one.
+    #[inline]
+    fn find_tid(&self, entries: Range<usize>, tid: Tid) -> (usize, usize) {
+        let l = &self.layout;
+        let (number, exact) = self.tid_number(tid);
+        let Some(number) = number else { return (entries.start, 0) };
+        let (from, to) = (entries.start, entries.end);
+        if !exact {
+            // Above all with this number.
+            return (self.partition(from..to, |i| l.tids.get(self.words, i) <= number), 0);
+        }
+        let rank = self.partition(from..to, |i| l.tids.get(self.words, i) < number);
+        let equal = (rank..to).take_while(|&i| l.tids.get(self.words, i) == number).count();
+        (rank, equal)
+    }
+
+    /// The number of a TID in this leaf; None: it is below all. False: it is just above that number.
+    #[inline]
+    pub(super) fn tid_number(&self, tid: Tid) -> (Option<u64>, bool) {
+        let l = &self.layout;
+        let (page, offset) = (tid >> 16, tid & 0xffff);
+        let most = mask(l.obits);
+        ((page << l.obits | offset.min(most)).checked_sub(l.tbase), offset <= most)
+    }
+
+    /// The TID at `rank`.
+    #[inline]
+    pub(super) fn tid_at(&self, rank: usize) -> Tid {
+        let l = &self.layout;
+        expand(l.tbase.wrapping_add(l.tids.get(self.words, rank)), l.obits)
+    }
+}
+
+/// A TID without the bits of the offset that no TID has.
+pub(super) fn narrow(tid: Tid, obits: usize) -> u64 {
+    tid >> 16 << obits | tid & mask(obits)
+}
+
+/// The TID with this number.
+#[inline]
+fn expand(number: u64, obits: usize) -> Tid {
+    (number >> obits << 16 | number & mask(obits)) & mask(48)
+}
+
+/// Do these bits suffice for the offsets of all these TIDs?
+pub(super) fn offset_bits(offsets: u64) -> usize {
+    width(offsets & 0xffff)
+}

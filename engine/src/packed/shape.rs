@@ -1,0 +1,256 @@
+//! What entries have in common while they are collected for a leaf, and what it will take to store them:
+//! both in constant time per entry.
+
+use super::bits::{mask, width};
+use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
+use super::search::{Alphabet, narrow, offset_bits, wide_head};
+use crate::Tid;
+use crate::range::common;
+
+/// The most that can be left out of keys in front.
+const MAX_TEMPLATE: usize = u8::MAX as usize;
+
+/// Entries in ascending order, by bytes.
+pub trait Sorted {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// There are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The key of an entry.
+    fn key(&self, i: usize) -> &[u8];
+    /// Its TID.
+    fn tid(&self, i: usize) -> Tid;
+}
+
+/// What entries have in common.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    pub(super) n: usize,
+    /// Different keys,
+    pub(super) d: usize,
+    /// their first bytes that are all the same,
+    shared: usize,
+    /// the shortest and the longest one, and all together,
+    shortest: usize,
+    longest: usize,
+    total: usize,
+    /// and where of 64 bytes they differ, if they have one length.
+    differ: u64,
+    /// All keys end with a zero,
+    zterm: bool,
+    /// and have none from here on but that.
+    zeros: usize,
+    /// The bytes that occur behind what is shared, but for the last,
+    alphabet: [u64; 4],
+    /// and how many are behind the first eight of these.
+    in_tails: usize,
+    lowest: Tid,
+    highest: Tid,
+    /// Bits that occur in offsets.
+    offsets: u64,
+}
+
+impl Shape {
+    /// Adds entry `i`; those before it have been added.
+    pub fn add(&mut self, entries: &(impl Sorted + ?Sized), i: usize) {
+        let (key, tid) = (entries.key(i), entries.tid(i));
+        if i == 0 {
+            let shared = key.len().min(MAX_TEMPLATE);
+            let (shortest, zterm) = (key.len(), true);
+            *self = Shape { shared, shortest, zterm, lowest: tid, ..Shape::default() };
+        }
+        self.lowest = self.lowest.min(tid);
+        self.highest = self.highest.max(tid);
+        self.offsets |= tid & 0xffff;
+        self.n = i + 1;
+        if i > 0 && entries.key(i - 1) == key {
+            return;
+        }
+        let zterm = key.last() == Some(&0);
+        let body = &key[..key.len() - usize::from(zterm)];
+        let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+        let first = entries.key(0);
+        let shared = common(first, key).min(self.shared);
+        if shared < self.shared {
+            // What all keys had in common so far occurs in them, and tails begin earlier.
+            let end = self.shared.min(first.len().saturating_sub(1));
+            self.occur(first.get(shared..end).unwrap_or_default());
+            self.shared = shared;
+            self.in_tails = 0;
+            for j in (0..i).filter(|&j| j == 0 || entries.key(j) != entries.key(j - 1)) {
+                self.in_tails += entries.key(j).len().saturating_sub(shared + 9);
+            }
+        }
+        self.d += 1;
+        self.shortest = self.shortest.min(key.len());
+        self.longest = self.longest.max(key.len());
+        self.total += key.len();
+        self.zterm &= zterm;
+        self.zeros = self.zeros.max(zeros);
+        self.in_tails += key.len().saturating_sub(shared + 9);
+        if self.zterm {
+            self.occur(body.get(shared..).unwrap_or_default());
+        }
+        if self.shortest == self.longest && self.longest <= MAX_NARROW {
+            let pairs = first.iter().zip(key).enumerate().skip(shared);
+            self.differ |= pairs.fold(0, |set, (at, (a, b))| set | u64::from(a != b) << at);
+        }
+    }
+
+    fn occur(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.alphabet[usize::from(byte / 64)] |= 1 << (byte % 64);
+        }
+    }
+
+    /// How many bytes of a block of `block` bytes the entries take, a low key of `low` bytes included;
+    /// more than `block` if they are too many for a leaf.
+    pub fn size(&self, entries: &(impl Sorted + ?Sized), low: usize, block: usize) -> usize {
+        if self.n > MAX_ENTRIES {
+            return usize::MAX;
+        }
+        let l = self.content(entries, block);
+        let arrays: usize = self.needs(&l).iter().map(|bits| 8 * bits.div_ceil(64)).sum();
+        heads_offset(&l, low) + arrays
+    }
+
+    /// The bits of the arrays, in the order in which they are stored.
+    pub(super) fn needs(&self, l: &Layout) -> [usize; 5] {
+        let d = self.d;
+        let symbols = match (l.form, l.keylen, l.zterm) {
+            (Form::Wide, 0, true) => self.in_tails,
+            (Form::Wide, 0, false) => self.total - d * l.tlen,
+            _ => d * l.tail_len(),
+        };
+        [
+            d * l.heads.width,
+            self.n * l.tids.width,
+            d * l.ends.width,
+            d * l.tail_ends.width,
+            symbols * l.sbits,
+        ]
+    }
+
+    /// The alphabet of keys that end with their only zero, or none: all bytes.
+    pub(super) fn alphabet(&self, l: &Layout) -> Option<Alphabet> {
+        l.zterm.then(|| Alphabet::new(self.alphabet, l.first_symbol()))
+    }
+
+    pub(super) fn bitmap(&self) -> [u64; 4] {
+        self.alphabet
+    }
+
+    /// The form and the widths that these entries take, and no others.
+    pub(super) fn content(&self, entries: &(impl Sorted + ?Sized), block: usize) -> Layout {
+        let mut l = Layout { size: block, ..Layout::default() };
+        l.obits = offset_bits(self.offsets);
+        l.tbase = narrow(self.lowest, l.obits);
+        l.tids.width = width(narrow(self.highest, l.obits) - l.tbase);
+        l.ends.width = if self.d == self.n { 0 } else { RANK_BITS };
+        let fixed = self.shortest == self.longest;
+        let columns = self.differ.count_ones() as usize;
+        if fixed && (1..=MAX_NARROW).contains(&self.longest) && columns <= 8 {
+            (l.keylen, l.tlen) = (self.longest, self.longest);
+            let first = self.differ.trailing_zeros() as usize % 64;
+            let span = width(self.differ).saturating_sub(first);
+            if span <= 8 {
+                set_columns(&mut l, (first..first + span).fold(0, |set, at| set | 1 << at));
+            } else {
+                l.form = Form::Scattered;
+                set_columns(&mut l, self.differ);
+            }
+        } else {
+            l.form = Form::Wide;
+            l.keylen = if fixed && self.longest <= MAX_TEMPLATE { self.longest } else { 0 };
+            let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
+            let most = symbols as u64 + l.first_symbol();
+            l.tlen = self.shared;
+            l.zterm = self.zterm
+                && self.shared < self.shortest
+                && self.zeros <= self.shared
+                && symbols > 0
+                && most <= 128;
+            (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
+            l.tail_ends.width = if l.keylen == 0 { width((8 * block / l.sbits) as u64) } else { 0 };
+            l.tails.width = l.sbits;
+        }
+        let alphabet = self.alphabet(&l);
+        let head = |key| head(&l, alphabet.as_ref(), key);
+        let (low, high) = (head(entries.key(0)), head(entries.key(self.n - 1)));
+        (l.kbase, l.heads.width) = (low, width(high - low));
+        l
+    }
+
+    /// The same with widths that whatever comes into the range [low, high) takes, if that costs little, and
+    /// for TIDs up to `last`.
+    pub(super) fn widened(
+        &self,
+        mut l: Layout,
+        low: &[u8],
+        high: Option<&[u8]>,
+        last: Tid,
+    ) -> Layout {
+        let whole = width(narrow(last, l.obits));
+        if last >= self.highest && whole < l.tids.width + 4 {
+            (l.tbase, l.tids.width) = (0, whole);
+        }
+        let Some(high) = high else { return l };
+        let mut wide = l;
+        let ever = common(low, high);
+        let alphabet = self.alphabet(&l);
+        let number = |l: &Layout, key| head(l, alphabet.as_ref(), key);
+        let (from, to) = if l.form == Form::Wide {
+            if ever.min(MAX_TEMPLATE) < l.tlen {
+                return l;
+            }
+            (number(&l, low), number(&l, high))
+        } else {
+            if ever + 8 < l.keylen || ever > l.keylen {
+                return l;
+            }
+            wide.form = Form::Adjacent;
+            set_columns(&mut wide, (ever..l.keylen).fold(0, |set, at| set | 1 << at));
+            (number(&wide, low), number(&wide, high))
+        };
+        if from > to {
+            return l;
+        }
+        (wide.kbase, wide.heads.width) = (from, width(to - from));
+        if wide.heads.width <= l.heads.width + 2 { wide } else { l }
+    }
+}
+
+fn set_columns(l: &mut Layout, positions: u64) {
+    let columns = (0..64).filter(|at| positions >> at & 1 != 0);
+    for (i, at) in columns.enumerate() {
+        l.columns |= at << (8 * i);
+    }
+    l.ncolumns = positions.count_ones() as usize;
+}
+
+/// The head of a key; of one that is not in a leaf, something between those of its neighbours.
+fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
+    match l.form {
+        Form::Wide => wide_head(l, alphabet, key.get(l.tlen..).unwrap_or_default()).head,
+        _ => columns_of(l, key),
+    }
+}
+
+/// The columns of a key as a number.
+pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
+    let byte = |i| key.get(l.column(i)).copied().unwrap_or(0);
+    (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
+}
+
+/// Where heads begin behind a low key of so many bytes.
+pub(super) fn heads_offset(l: &Layout, low: usize) -> usize {
+    let alphabet = if l.symbols > 0 { ALPHABET } else { 0 };
+    (LOW + low + l.tlen + alphabet).next_multiple_of(8)
+}
+
+/// Does `number` fit behind `base`?
+pub(super) fn fits(number: u64, base: u64, width: usize) -> Option<u64> {
+    number.checked_sub(base).filter(|&relative| relative <= mask(width))
+}

@@ -1,0 +1,440 @@
+//! Packed leaves beside a sorted vector, and in pieces.
+
+use super::*;
+use crate::Tid;
+use core::sync::atomic::Ordering::Relaxed;
+use proptest::prelude::*;
+
+type Entry = (Vec<u8>, Tid);
+
+impl Sorted for [Entry] {
+    fn len(&self) -> usize {
+        <[Entry]>::len(self)
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        &self[i].0
+    }
+    fn tid(&self, i: usize) -> Tid {
+        self[i].1
+    }
+}
+
+fn mix(i: u64) -> u64 {
+    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Keys as they occur.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Few,
+    Int,
+    Long,
+    Decimal,
+    Hex,
+    Email,
+    Unicode,
+    Uuid,
+    Device,
+    Scattered,
+    Suffixed,
+    Zeros,
+    Empty,
+    FixedBytes,
+    LongText,
+    LongBytes,
+}
+use Kind::*;
+
+const KINDS: [Kind; 16] = [
+    Few, Int, Long, Decimal, Hex, Email, Unicode, Uuid, Device, Scattered, Suffixed, Zeros, Empty,
+    FixedBytes, LongText, LongBytes,
+];
+
+fn key(kind: Kind, x: u64) -> Vec<u8> {
+    let text = |text: String| [text.as_bytes(), &[0]].concat();
+    match kind {
+        Few => ((x % 3) as u32).to_be_bytes().into(),
+        Int => ((x % 5000) as u32).to_be_bytes().into(),
+        Long => x.to_be_bytes().into(),
+        Decimal => text((x % 100_000).to_string()),
+        Hex => text(format!("{x:016x}{:016x}", mix(x))),
+        Email => {
+            text(format!("{}{}@{}.org", ["anna", "jo", "max"][x as usize % 3], x % 997, x % 7))
+        }
+        Unicode => text(["ä", "öß", "日本", "é", "aé"][x as usize % 5].repeat(1 + x as usize % 4)),
+        Uuid => [x, mix(x)].map(u64::to_be_bytes).concat(),
+        Device => [&((x % 3) as u32).to_be_bytes()[..], &(x % 9999).to_be_bytes()].concat(),
+        Scattered => {
+            let mut key = vec![7; 64];
+            for (i, byte) in [(3, 0), (20, 1), (21, 2), (63, 3)] {
+                key[i] = (x >> (8 * byte)) as u8;
+            }
+            key
+        }
+        Suffixed => [&[1, 2][..], &(x as u16).to_be_bytes(), &[9; 5]].concat(),
+        Zeros => (0..x % 12).map(|i| [0, 1, 255, 0][(x >> (5 + 2 * i)) as usize % 4]).collect(),
+        Empty => Vec::new(),
+        FixedBytes => (0..11 + 2 * 8).map(|i| (mix(x ^ i) % 3) as u8).collect(),
+        LongText => text(
+            "common ".repeat(x as usize % 2 * 30) + &format!("{x:x}").repeat(1 + x as usize % 7),
+        ),
+        LongBytes => [&vec![0; 280 + x as usize % 2][..], &x.to_be_bytes()].concat(),
+    }
+}
+
+/// TIDs near each other, of a table, and anything.
+fn tid(kind: u8, x: u64) -> Tid {
+    match kind % 3 {
+        0 => ((x % 40) << 16) | ((x >> 8) % 5),
+        1 => ((x % 13_000) << 16) | (1 + (x >> 32) % 226),
+        _ => x >> 16,
+    }
+}
+
+/// Memory of a block.
+fn block(size: usize) -> Vec<AtomicU64> {
+    (0..size / 8).map(|_| AtomicU64::new(u64::MAX)).collect()
+}
+
+fn shape_of(entries: &[Entry]) -> Shape {
+    let mut shape = Shape::default();
+    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    shape
+}
+
+/// Encodes as many of the entries as fit and returns how many.
+fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[AtomicU64]) -> usize {
+    let (mut shape, mut image) = (Shape::default(), Image::default());
+    let size = 8 * to.len();
+    let mut n = 0;
+    while n < entries.len() {
+        let before = shape.clone();
+        shape.add(entries, n);
+        if shape.size(entries, low.len(), size) > size {
+            shape = before;
+            break;
+        }
+        n += 1;
+    }
+    assert!(n > 0, "not even one");
+    assert!(
+        encode(&mut image, &entries[..n], &shape, low, bounds, size),
+        "the size is known before"
+    );
+    image.store(to);
+    n
+}
+
+fn read(leaf: &Leaf<'_>) -> Vec<Entry> {
+    let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
+    let (mut all, mut rank) = (Vec::new(), 0);
+    while rank < leaf.len() {
+        // Parts of different length.
+        let to = rank + 1 + rank * 7 % PART;
+        let n = leaf.tids(rank..to, &mut tids);
+        keys.clear();
+        assert_eq!(leaf.keys(rank..to, &mut keys, &mut ends), n);
+        let mut start = 0;
+        for i in 0..n {
+            all.push((keys[start..ends[i] as usize].to_vec(), tids[i]));
+            start = ends[i] as usize;
+        }
+        assert_eq!(start, keys.len());
+        rank += n;
+    }
+    all
+}
+
+/// Keys at and around `key`.
+fn around(key: &[u8]) -> Vec<Vec<u8>> {
+    let mut keys = vec![key.to_vec(), [key, &[0]].concat(), [key, &[255]].concat()];
+    for cut in 0..key.len() {
+        if cut < 3 || cut + 12 > key.len() || cut % 16 == 0 {
+            keys.push(key[..cut].to_vec());
+            keys.push([&key[..cut], &[0]].concat());
+            for by in [1, 255, 128] {
+                let mut other = key.to_vec();
+                other[cut] = other[cut].wrapping_add(by);
+                keys.push(other);
+            }
+        }
+    }
+    keys
+}
+
+fn check(leaf: &Leaf<'_>, model: &[Entry], probe: &[u8], tid: Tid) -> Result<(), TestCaseError> {
+    let below = model.partition_point(|e| &e.0[..] < probe);
+    prop_assert_eq!(leaf.lower_bound(probe), below, "below {:?}", probe);
+    let found = leaf.search(probe, tid);
+    let rank = model.partition_point(|e| (&e.0[..], e.1) < (probe, tid));
+    let equal = model[rank..].iter().take_while(|e| e.0 == probe && e.1 == tid).count();
+    let same = model.get(below).is_some_and(|e| e.0 == probe);
+    prop_assert_eq!(
+        (found.same, found.rank, found.equal),
+        (same, rank, equal),
+        "{:?} {}",
+        probe,
+        tid
+    );
+    Ok(())
+}
+
+fn entries(kind: Kind, tids: u8, numbers: &[u64], twice: bool) -> Vec<Entry> {
+    let mut all: Vec<_> = numbers.iter().map(|&x| (key(kind, x), tid(tids, mix(x)))).collect();
+    all.sort();
+    if !twice {
+        all.dedup();
+    }
+    all
+}
+
+fn sizes() -> impl Strategy<Value = usize> {
+    prop::sample::select(vec![1792usize, 2304, 4096, 16384])
+}
+
+proptest! {
+    /// What was encoded is found and read; nothing else is found.
+    #[test]
+    fn encoded_entries_are_found(
+        kind in prop::sample::select(KINDS.to_vec()),
+        tids in 0u8..3,
+        numbers in prop::collection::vec(any::<u64>(), 1..1200),
+        close in any::<bool>(),
+        twice in any::<bool>(),
+        size in sizes(),
+        low in 0usize..40,
+        bounded in any::<bool>(),
+    ) {
+        let numbers: Vec<u64> = match close {
+            true => numbers.iter().map(|x| numbers[0].wrapping_add(x % 5000)).collect(),
+            false => numbers,
+        };
+        let all = entries(kind, tids, &numbers, twice);
+        let high = [&all[all.len() - 1].0[..], &[0]].concat();
+        let bounds = Bounds {
+            low: if bounded { &all[0].0 } else { &[] },
+            high: bounded.then_some(&high[..]),
+            last: if bounded { 13_000 << 16 } else { 0 },
+        };
+        let memory = block(size);
+        let n = fill(&all, &bounds, &vec![5; low], &memory);
+        let model = &all[..n];
+        let leaf = Leaf::new(&memory).unwrap();
+        prop_assert_eq!(leaf.len(), n);
+        prop_assert_eq!(&read(&leaf)[..], model);
+        for (i, (key, tid)) in model.iter().enumerate() {
+            check(&leaf, model, key, *tid)?;
+            if i % (1 + n / 20) == 0 {
+                for probe in around(key) {
+                    for tid in [*tid, 0, tid + 1, tid.wrapping_sub(1), 1 << 47, Tid::MAX] {
+                        check(&leaf, model, &probe, tid)?;
+                    }
+                }
+            }
+        }
+        // The first words belong to the index, but for two.
+        for (i, word) in memory[..8].iter().enumerate() {
+            prop_assert_eq!(word.load(Relaxed) == u64::MAX, i != 3 && i != 4);
+        }
+        for (i, byte) in (0..low).map(|i| (i, Words(&memory).bits(8 * (104 + i)) as u8)) {
+            prop_assert_eq!(byte, 5, "low key at {}", i);
+        }
+    }
+
+    /// Inserts and removals in place, or by another encoding, are those of a sorted vector.
+    #[test]
+    fn changes_in_place_are_those_of_a_vector(
+        kind in prop::sample::select(KINDS.to_vec()),
+        tids in 0u8..3,
+        numbers in prop::collection::vec(any::<u64>(), 1..400),
+        changes in prop::collection::vec((any::<bool>(), any::<u64>()), 1..400),
+        close in any::<bool>(),
+        size in sizes(),
+    ) {
+        let near = |x: u64| if close { numbers[0].wrapping_add(x % 5000) } else { x };
+        let start: Vec<u64> = numbers.iter().map(|&x| near(x)).collect();
+        let mut model = entries(kind, tids, &start, false);
+        let bounds = Bounds { low: &[], high: None, last: 0 };
+        let memory = block(size);
+        let n = fill(&model, &bounds, &[], &memory);
+        model.truncate(n - n / 4);
+        model.truncate(fill(&model, &bounds, &[], &memory));
+        let mut image = Image::default();
+        for (insert, x) in changes {
+            let x = near(x);
+            let leaf = Leaf::new(&memory).unwrap();
+            if insert || model.len() < 2 {
+                let (key, tid) = (key(kind, x), tid(tids, mix(x)));
+                let found = leaf.search(&key, tid);
+                let rank = model.partition_point(|e| (&e.0, e.1) <= (&key, tid));
+                let fits = leaf.insert(&found, &key, tid, &mut image);
+                model.insert(rank, (key, tid));
+                if fits {
+                    image.store(&memory);
+                } else {
+                    let shape = shape_of(&model);
+                    if !encode(&mut image, &model[..], &shape, &[], &bounds, size) {
+                        model.remove(rank);
+                        continue;
+                    }
+                    image.store(&memory);
+                }
+            } else {
+                let rank = x as usize % model.len();
+                prop_assert!(leaf.remove(rank, &mut image));
+                image.store(&memory);
+                model.remove(rank);
+            }
+            let leaf = Leaf::new(&memory).unwrap();
+            prop_assert_eq!(read(&leaf), &model[..]);
+            check(&leaf, &model, &key(kind, x), tid(tids, mix(x)))?;
+        }
+        while !model.is_empty() {
+            prop_assert!(Leaf::new(&memory).unwrap().remove(0, &mut image));
+            image.store(&memory);
+            model.remove(0);
+            prop_assert_eq!(read(&Leaf::new(&memory).unwrap()), &model[..]);
+        }
+        check(&Leaf::new(&memory).unwrap(), &model, b"anything", 7)?;
+    }
+
+    /// Whatever is in the block, and whatever changes between two reads: readers end, and do not panic.
+    #[test]
+    fn nothing_torn_leads_astray(
+        kinds in prop::array::uniform2(prop::sample::select(KINDS.to_vec())),
+        tids in 0u8..3,
+        numbers in prop::collection::vec(any::<u64>(), 200..300),
+        words in prop::collection::vec((0usize..2048, prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)]), 0..300),
+        headers in prop::collection::vec((3usize..13, 0u32..64, any::<u8>()), 0..4),
+        mixed in any::<u64>(),
+        size in sizes(),
+    ) {
+        let memory = block(size);
+        let others: Vec<_> = kinds
+            .iter()
+            .map(|&kind| {
+                let other = block(size);
+                let bounds = Bounds { low: &[], high: None, last: 0 };
+                fill(&entries(kind, tids, &numbers, false), &bounds, &[], &other);
+                other
+            })
+            .collect();
+        let tear = |header: bool| {
+            for (i, word) in memory.iter().enumerate() {
+                let other = (mix(mixed + i as u64 / 4) % 2) as usize * usize::from(header || i > 12);
+                word.store(others[other][i].load(Relaxed), Relaxed);
+            }
+            if header {
+                for &(i, word) in &words {
+                    if i < memory.len() && i > 12 { memory[i].store(word, Relaxed) }
+                }
+                for &(word, shift, byte) in &headers {
+                    memory[word].fetch_xor(u64::from(byte) << shift, Relaxed);
+                }
+            }
+        };
+        for header in [true, false] {
+            tear(header);
+            let Ok(leaf) = Leaf::new(&memory) else { continue };
+            // The header has been read; what is behind it changes.
+            for header in [header, true, false] {
+                tear(header);
+                read_all(&leaf, kinds, &numbers);
+            }
+        }
+    }
+}
+
+/// All readers; what they return means nothing.
+fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
+    let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
+    let mut image = Image::default();
+    for &x in &numbers[..20] {
+        for kind in kinds {
+            let key = key(kind, x);
+            assert!(leaf.lower_bound(&key) <= leaf.len());
+            for tid in [mix(x), x, 0, Tid::MAX] {
+                let found = leaf.search(&key, tid);
+                assert!(found.rank + found.equal <= leaf.len());
+                leaf.insert(&found, &key, tid, &mut image);
+            }
+        }
+        let rank = x as usize % (leaf.len() + 1);
+        leaf.remove(rank, &mut image);
+        for to in [rank + 1, rank + PART, usize::MAX] {
+            let n = leaf.tids(rank..to, &mut tids);
+            assert!(n <= PART && rank + n <= leaf.len());
+            keys.clear();
+            let m = leaf.keys(rank..to, &mut keys, &mut ends);
+            assert!(m <= n);
+            assert!(
+                ends[..m].is_sorted() && ends[..m].iter().all(|&end| end as usize <= keys.len())
+            );
+        }
+    }
+}
+
+/// Bytes per entry of full leaves, each with its separator, when a table of three million rows has these
+/// entries among others.
+fn density(entries: impl Iterator<Item = Entry>) -> f64 {
+    let mut all: Vec<_> = entries.collect();
+    all.sort();
+    let (memory, mut leaves, mut done) = (block(1792), 0, 0);
+    let bounds = Bounds { low: &[], high: None, last: 0 };
+    // The last leaf is not full.
+    while done + 2 * MAX_ENTRIES < all.len() {
+        done += fill(&all[done..done + MAX_ENTRIES], &bounds, &[0; 8], &memory);
+        leaves += 1;
+    }
+    f64::from(leaves) * (1792.0 + 1024.0 / 56.0) / done as f64
+}
+
+/// The TID of a row.
+fn row(i: u64) -> Tid {
+    (i / 226) << 16 | (1 + i % 226)
+}
+
+/// What a leaf holds is what was measured when this form was chosen.
+#[test]
+fn entries_take_what_they_should() {
+    const ROWS: u64 = 3_000_000;
+    let some = |i: u64| row(mix(i) % ROWS);
+    let hex = |i| [format!("{:016x}{:016x}", i, mix(i)).as_bytes(), &[0]].concat();
+    let letters: Vec<u8> = (b'0'..=b'9').chain(b'A'..=b'Z').chain(b'a'..=b'z').collect();
+    // Of random keys those of one in a hundred rows, which lie side by side.
+    let near = |i: u64| mix(i) / 100;
+    let random = |i: u64, j: u64| letters[(mix(i * 32 + j) % 62) as usize];
+    let text = |i: u64| -> Vec<u8> {
+        let first = near(i);
+        let first = [first / (1 << 58), first >> 52].map(|x| letters[x as usize % 62]);
+        first.into_iter().chain((2..25).map(|j| random(i, j))).chain([0]).collect()
+    };
+    let cases: [(&str, f64, Box<dyn Iterator<Item = Entry>>); 7] = [
+        (
+            "ten values",
+            1.92,
+            Box::new((0..ROWS / 10).map(|i| (vec![0, 0, 0, 3], row(10 * i + mix(i) % 10)))),
+        ),
+        (
+            "100,000 values",
+            3.18,
+            Box::new((0..30_000).map(|i: u64| ((i as u32 / 30).to_be_bytes().into(), some(i)))),
+        ),
+        ("serial", 4.31, Box::new((0..30_000).map(|i| ((i as u32).to_be_bytes().into(), some(i))))),
+        ("random", 9.91, Box::new((0..30_000).map(|i| (near(i).to_be_bytes().into(), some(i))))),
+        (
+            "uuid",
+            18.43,
+            Box::new((0..30_000).map(|i| ([near(i), i].map(u64::to_be_bytes).concat(), some(i)))),
+        ),
+        ("md5", 18.66, Box::new((0..30_000).map(|i| (hex(near(i)), some(i))))),
+        ("text", 22.35, Box::new((0..30_000).map(|i| (text(i), some(i))))),
+    ];
+    for (name, expected, entries) in cases {
+        let measured = density(entries);
+        assert!(measured <= expected * 1.03, "{name}: {measured:.2}, expected {expected}");
+    }
+}
