@@ -79,8 +79,20 @@ found_in() { # FILE 'STATEMENTS': the n-th check while they run is in this file 
     PGOPTIONS="-c client_min_messages=debug1" "${PSQL[@]}" -p "$(port)" -f "$NITRO_TMP/statements" > "$NITRO_TMP/found" 2>&1 || true
     grep -q "a cancel is found at src/$1:" "$NITRO_TMP/found" || fail "no check in $1: $(grep -o 'found at .*' "$NITRO_TMP/found" | sort | uniq -c)"
 }
+found_at() { # FILE N 'STATEMENT': the n-th check is there
+    local out
+    out=$(PGOPTIONS="-c client_min_messages=debug1" "${PSQL[@]}" -p "$(port)" -c "SET enable_seqscan = off" -c "SET nitro.debug_cancel = $2" -c "$3" 2>&1) || true
+    [[ $out == *"a cancel is found at src/$1:"* && $out == *"canceling statement"* ]] || fail "no check number $2 in $1: $out"
+}
 long_loops() {
     local query
+    # One row, one sort, one argument. Of the latter each element is met four times before they are compared and after: as a
+    # point, as a group, as a stream that is made and as one that is read.
+    sql "CREATE TABLE long (i int, a int[]); CREATE INDEX long_a ON long USING nitro (a); INSERT INTO long SELECT i * 7919 % 20011, ARRAY[i] FROM generate_series(1, 20000) i"
+    found_at am/insert.rs 50 "INSERT INTO long (a) SELECT array_agg(i) FROM generate_series(1, 6400) i"
+    found_at key/sort.rs 30 "CREATE INDEX ON long USING nitro (i)"
+    found_at elements/quals.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
+    sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
     sql "CREATE TABLE e AS SELECT ARRAY[1, 2, i] AS a FROM generate_series(3, 5000) i; CREATE INDEX e_a ON e USING nitro (a); ANALYZE e"
     found_in elements/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
     # A cursor that reads in both directions over entries that came later than its scan: more than a hundred looks'

@@ -101,6 +101,8 @@ fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> V
 
 /// Sorts and merges: the union of the intervals of an array's elements.
 pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
+    // What the sort takes, and then the result.
+    memory::expect(all.len() * size_of::<Interval>());
     let sort = || {
         all.sort_by(|a, b| {
             wait::interrupts();
@@ -234,6 +236,7 @@ impl Plan {
                 let wanted = unsafe { elements::wanted(desc, key) };
                 self.lossy |= wanted.lossy;
                 self.impossible |= wanted.groups.iter().any(Vec::is_empty);
+                memory::reserve(&mut self.groups, wanted.groups.len());
                 self.groups.extend(wanted.groups);
                 continue;
             }
@@ -270,20 +273,17 @@ impl Plan {
     }
 
     /// A plan for each group of elements, at least one; the groups go over to them.
-    pub fn by_group(&mut self, desc: &KeyDesc) -> Vec<Plan> {
+    pub fn by_group(&mut self, desc: &KeyDesc) -> impl Iterator<Item = Plan> {
+        let all = self.groups.is_empty().then_some(None);
         let scalars = &self.columns;
-        let part = |group: Option<Vec<Interval>>| {
+        all.into_iter().chain(self.groups.drain(..).map(Some)).map(move |group| {
             let mut plan = Plan { columns: scalars.clone(), ..Plan::default() };
             if let (Some((column, _)), Some(_)) = (desc.element, &group) {
                 plan.columns[column] = group;
             }
             plan.arrange(desc);
             plan
-        };
-        match self.groups.is_empty() {
-            true => vec![part(None)],
-            false => self.groups.drain(..).map(|group| part(Some(group))).collect(),
-        }
+        })
     }
 
     /// The whole keys that can match, if all columns are points and there are at most `limit`

@@ -53,8 +53,14 @@ struct Stream {
 impl Stream {
     /// The streams of a plan, at least one.
     fn all(reader: &Reader, plan: &mut Plan) -> Vec<Stream> {
-        let parts = plan.by_group(reader.desc).into_iter();
-        parts.map(|part| Stream::new(reader, part)).collect()
+        let mut streams = Vec::new();
+        for part in plan.by_group(reader.desc) {
+            crate::pg::wait::interrupts();
+            memory::check();
+            memory::reserve(&mut streams, 1);
+            streams.push(Stream::new(reader, part));
+        }
+        streams
     }
 
     fn new(reader: &Reader, plan: Plan) -> Stream {
