@@ -13,7 +13,7 @@ use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
-use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common, skip};
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, leaf_class};
 use crate::split::MIN_FREE;
 use crate::{KeyOrder, MAX_KEY_LEN, Tid};
@@ -79,6 +79,8 @@ pub struct Builder {
     /// About the heap bytes of `entries`.
     heap: usize,
     low: LowBuf,
+    /// How many bytes keys like the first are likely to share.
+    likely: usize,
     leaves: Vec<Ref>,
     count: u64,
 }
@@ -112,6 +114,7 @@ impl Builder {
             entries: Entries::new(index.area),
             heap: 0,
             low: LowBuf::new(index.area),
+            likely: 0,
             leaves: Vec::new(),
             count: 0,
         }
@@ -153,8 +156,10 @@ impl Builder {
             // Above everything in the shards before, whatever that is.
             let chunk = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
             self.low.set(&Low { key, tid: Some(tid), chunk, abbrev });
+            self.likely = key.len();
         } else if n == self.fill || self.heap > MAX_HEAP {
             let last = self.entries.get(n - 1);
+            let likely = likely(last.key, key);
             let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev };
             if O::MEMCMP && last.key != key {
                 (sep.key, sep.tid) = (&key[..common(last.key, key) + 1], None);
@@ -164,6 +169,7 @@ impl Builder {
             }
             self.flush(Some(&sep))?;
             self.low.set(&sep);
+            self.likely = likely;
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
         self.heap += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
@@ -175,13 +181,14 @@ impl Builder {
     /// Makes a leaf of the entries at hand. `next`: the low key of the leaf to come.
     fn flush(&mut self, high: Option<&Low<'_>>) -> Result<(), BuildError> {
         let memcmp = self.index.memcmp();
-        let Builder { index, entries, low, leaves, .. } = self;
+        let Builder { index, entries, low, likely, leaves, .. } = self;
         let low = low.low();
         let n = entries.len();
         let skip = if memcmp {
             let last = entries.get(n - 1).key;
             let useful = last.len().saturating_sub(8).min(MAX_SKIP);
-            skip(low.key, last, high.map(|high| high.key), useful)
+            let high = high.map(|high| high.key);
+            Span { likely: *likely, low: low.key, last, high }.skip(useful)
         } else {
             0
         };
@@ -235,7 +242,7 @@ impl Index {
         let count: u64 = chains.iter().map(|chain| chain.count).sum();
         let Some(&head) = leaves.first() else { return Ok(()) };
         let memcmp = self.memcmp();
-        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        let [left, low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         // Where one chain ends and the next begins.
         for pair in chains.iter().filter(|chain| chain.count > 0).collect::<Vec<_>>().windows(2) {
             let (tail, head) = (pair[0].leaves[pair[0].leaves.len() - 1], pair[1].leaves[0]);
@@ -257,7 +264,11 @@ impl Index {
             }
             let low = self.built_low(group[0], low);
             let high = leaves.get((i + 1) * NODE_FILL).map(|&leaf| self.built_low(leaf, high));
-            self.fill_node(b, &children, &low, 0, high.as_ref())
+            let likely = match i {
+                0 => low.key.len(),
+                _ => likely(self.built_low(leaves[i * NODE_FILL - 1], left).key, low.key),
+            };
+            self.fill_node(b, &children, &low, likely, 0, high.as_ref())
                 .expect("nobody else knows these leaves");
             let (r, latch) = node.latch();
             let prev = nodes.last().copied().unwrap_or(first_node);

@@ -243,6 +243,10 @@ impl Entries {
         Entry { key, chunk: e.chunk, abbrev: e.abbrev, tid: e.tid, born: e.born, dead: e.dead }
     }
 
+    pub(crate) fn tid(&self, i: usize) -> Tid {
+        self.list[i].tid
+    }
+
     pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {
         range.map(|i| self.get(i))
     }
