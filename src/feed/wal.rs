@@ -54,7 +54,7 @@ impl Reader {
                 end.cast(),
             );
             if state.is_null() {
-                return Err(Gap::Missing("out of memory".into()));
+                return Err(Gap::Unreadable("out of memory".into()));
             }
             pg_sys::XLogBeginRead(state, begin);
             Ok(Reader { state, end })
@@ -89,7 +89,11 @@ impl Reader {
             } else {
                 crate::pg::text::from_pointer(error)
             };
-            Err(Gap::Missing(why))
+            // A segment that is gone is an ERROR.
+            Err(match guc::BREAK.get() {
+                Mechanism::Manifest => Gap::Missing(why),
+                _ => Gap::Foreign(why),
+            })
         }
     }
 }
