@@ -33,6 +33,26 @@ open_gate
 for i in $(seq $n); do wait_until "SELECT state = 'ready' FROM (SELECT pg_sleep(0)) q, LATERAL (SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = 't${i}_nitro'::regclass), 'unbuilt') AS state) s"; done
 verified t1; verified "t$n"
 
+note "a builder that ends has left its index when it gives its locks back"
+if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
+    class=1852404850
+    setting nitro.debug_stop ExitBegun
+    restart; shut; sql "EXPLAIN SELECT * FROM t1 WHERE gate(i, 50) = 1" > /dev/null
+    at_gate
+    gone=$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro builder'")
+    session control; ask control "SELECT pg_advisory_lock($class, $gone)" > /dev/null
+    session waiter; tell waiter "SELECT nitro_verify('t1_nitro', false)"
+    waiting="SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'object' AND NOT granted"
+    wait_until "$waiting"
+    sql "SELECT pg_terminate_backend($gone)" > /dev/null
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE pid = $gone AND classid = $class AND NOT granted"
+    assert_eq "who waits for it waits on" "$(sql "$waiting")" t
+    ask control "SELECT pg_advisory_unlock($class, $gone)" > /dev/null; end control
+    open_gate
+    assert_eq "then builds it" "$(answer waiter)" 100
+    end waiter; setting nitro.debug_stop None
+fi
+
 note "one builder at most"
 setting nitro.max_builders 1
 restart; shut; wanted

@@ -43,7 +43,8 @@ fn pauses() {
                 // Among newer entries, near the old one before or behind them.
                 let gap: u64 = gaps[random.next() as usize % gaps.len()];
                 let near = random.next() % 40;
-                let goal = gap * 1000 + if random.next() % 2 == 0 { 1 + near } else { 999 - near };
+                let goal = gap * 1000
+                    + if random.next().is_multiple_of(2) { 1 + near } else { 999 - near };
                 if (from..to).contains(&(gap + 1)) {
                     cursor.jump(&goal.to_be_bytes());
                     (first, behind) = (gap + 1, gap + 1);

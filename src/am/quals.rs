@@ -10,6 +10,7 @@
 //! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::filter`].
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use nitro_engine::Beyond;
 use pgrx::pg_sys;
@@ -24,8 +25,8 @@ use crate::pg::wait;
 /// What a scan looks for.
 #[derive(Default)]
 pub struct Plan {
-    /// Per key column; `None` = unconstrained.
-    columns: Vec<Option<Vec<Interval>>>,
+    /// Per key column; `None` = unconstrained. The plans of all groups share those of the scalar columns.
+    columns: Vec<Option<Rc<Vec<Interval>>>>,
     /// Conditions on the element column: a row matches when each group has one of its elements. The
     /// groups are looked for one by one, see [`Plan::by_group`].
     groups: Vec<Vec<Interval>>,
@@ -252,7 +253,7 @@ impl Plan {
                 Some(known) => intersect(desc, column, known, &intervals),
             };
             self.impossible |= merged.is_empty();
-            self.columns[column] = Some(merged);
+            self.columns[column] = Some(Rc::new(merged));
         }
         elements::simplify(desc, &mut self.groups);
         self.arrange(desc);
@@ -279,7 +280,7 @@ impl Plan {
         all.into_iter().chain(self.groups.drain(..).map(Some)).map(move |group| {
             let mut plan = Plan { columns: scalars.clone(), ..Plan::default() };
             if let (Some((column, _)), Some(_)) = (desc.element, &group) {
-                plan.columns[column] = group;
+                plan.columns[column] = group.map(Rc::new);
             }
             plan.arrange(desc);
             plan
@@ -321,7 +322,7 @@ impl Plan {
     }
 
     fn intervals(&self, column: usize) -> &[Interval] {
-        self.columns[column].as_deref().unwrap_or(&[])
+        self.columns[column].as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// Puts `at` on the first (or last) combination of the enumerated columns.

@@ -50,6 +50,7 @@ pub enum Point {
     CreateLoaded,
     DropCommitted,
     DropFreed,
+    ExitBegun,
 }
 
 /// Stops here if a test says so. May raise an ERROR (cancel, terminate) unless interrupts are held off:
