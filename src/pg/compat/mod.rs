@@ -65,19 +65,15 @@ pub fn from_core(l: &CoreLocator) -> Locator {
     };
 }
 
-/// The path of an open relation's file, relative to the data directory.
-///
-/// # Safety
-/// `rel` must be an open relation.
-pub unsafe fn file_path(rel: pg_sys::Relation) -> std::path::PathBuf {
-    // SAFETY: open relation by contract; the server gives a nul-terminated string, up to 17 to be freed.
+/// The path of a file, relative to the data directory; `backend` is the session that it is of, or -1.
+pub fn file_path(l: &Locator, backend: i32) -> std::path::PathBuf {
+    // SAFETY: the server gives a nul-terminated string, up to 17 to be freed.
     unsafe {
-        let l = locator(rel);
         let path = pg_sys::GetRelationPath(
             l.database.into(),
             l.tablespace.into(),
             l.number.into(),
-            (*rel).rd_backend,
+            backend,
             pg_sys::ForkNumber::MAIN_FORKNUM,
         );
         #[cfg(feature = "pg18")]
