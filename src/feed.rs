@@ -184,7 +184,7 @@ impl Feed {
             }
             Ok(Ok(Err(gap)) | Err(gap)) => Err(gap),
             Err(error) => {
-                if subtransaction::is_transient(&error) {
+                if subtransaction::ends(&error) {
                     error.rethrow();
                 }
                 let why = subtransaction::message(&error);

@@ -140,7 +140,7 @@ pub unsafe fn ensure() -> bool {
         Err(e) => {
             // First of all: a background worker that goes on after an ERROR would keep the slot.
             release_after_error();
-            if subtransaction::is_transient(&e) {
+            if subtransaction::ends(&e) {
                 e.rethrow();
             }
             find() == Found::Valid
