@@ -83,14 +83,30 @@ sql "INSERT INTO t2 VALUES (300)"; checkpointed t2_nitro
 assert_eq "said in the log" "$(logged 'nitro could not|temporary tables' "$from")" 0
 end owner
 
-note "a keeper that starts again beside images that are made"
-for i in $(seq 20); do sql "INSERT INTO t3 VALUES ($i); SELECT nitro_backup('t3_nitro')"; done > /dev/null 2>&1 &
-images=$!
-from=$(log_end)
-for i in 1 2; do
-    p=$(keeper)
-    sql "SELECT pg_terminate_backend($p)" > /dev/null
-    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper' AND pid <> $p"
+note "a keeper that starts again beside an image that it cannot judge: one that was made while it looked"
+sql "CREATE EXTENSION pageinspect"
+backup t3_nitro; image=$(newest t3_nitro)
+edit_manifest "$image" 's|^lsn .*|lsn FF/10|'
+p=$(keeper) from=$(log_end)
+sql "SELECT pg_terminate_backend($p)" > /dev/null
+wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper' AND pid <> $p"
+wait_until "$idle_keeper"
+assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0
+[ -e "$image/manifest" ] || fail "the image is gone"
+
+note "images that are made while the first keeper looks at those that are there"
+crash; rm -r "$image"
+# It stops at each of these until somebody writes them.
+stops=$(dirname "$(dirname "$image")")/0000000000000000000000000000000
+for i in 1 2 3; do mkdir -p "$stops$i/1"; mkfifo "$stops$i/1/manifest"; done
+from=$(log_end); start
+wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
+sleep 1
+for i in $(seq $n); do sql "INSERT INTO t$i VALUES (1000)"; ready "t${i}_nitro"; backup "t${i}_nitro"; done
+until [ "$(sql "$idle_keeper")" = t ]; do
+    # Nobody stands there: not an error, and nothing to wait for.
+    for i in 1 2 3; do dd if=/dev/null of="$stops$i/1/manifest" oflag=nonblock conv=notrunc 2> /dev/null || true; done
+    sleep 0.1
 done
-wait "$images" || true
+rm -r "$stops"?
 assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0

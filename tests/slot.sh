@@ -168,10 +168,23 @@ copied_to_a_standby() {
     stop immediate; rm -r "$(data)"; node=main; sql "DROP TABLE y"
 }
 
+back_to_the_image() {
+    note "a slot that is made anew keeps the WAL since the image, as far as it is there"
+    sql "CREATE TABLE b (k int); INSERT INTO b SELECT generate_series(1, 1000); CREATE INDEX b_nitro ON b USING nitro (k); CREATE INDEX b_btree ON b (k)"
+    backup b_nitro; has_slot
+    sql "INSERT INTO b VALUES (2001)"
+    stop_as_is
+    [ ! -e "$(data)/pg_replslot/nitro" ] || fail "a clean stop left the slot"
+    start; has_slot
+    wait_until "SELECT restart_lsn <= '$(entry "$(newest b_nitro)" lsn)' FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    verdict none b "SELECT k FROM b WHERE k > 900 ORDER BY k"
+}
+
 run slot_is_no_burden
 run all_slots_taken
 run folder_of_images_removed running
 run folder_of_images_removed "after a power cut"
 run slot_of_somebody_else
+run back_to_the_image
 run no_place_for_the_keeper
 run copied_to_a_standby

@@ -136,7 +136,21 @@ not_flushed() {
     mechanism none
 }
 
+# An image that says to be younger than it is: it has an entry that VACUUM has removed since.
+dangling() {
+    note "an entry of an image that leads to nothing"
+    sql "CREATE TABLE d (k int) WITH (autovacuum_enabled = off); INSERT INTO d SELECT generate_series(1, 100); CREATE INDEX d_nitro ON d USING nitro (k)"
+    backup d_nitro
+    sql "DELETE FROM d WHERE k = 7; VACUUM (INDEX_CLEANUP on) d"
+    assert_eq "right" "$(checked d_nitro)" 1
+    edit_manifest "$(newest d_nitro)" "s|^lsn .*|lsn $(sql "SELECT pg_current_wal_flush_lsn()")|"
+    [[ $(sql_fails "SELECT nitro_verify_images('d_nitro')") == XX002:* ]] || fail "the image is right"
+    [[ $(tail -n 20 "$NITRO_TMP/main.log") == *"(0,7) leads to no row"* ]] || fail "another failure than expected"
+    sql "DROP TABLE d"
+}
+
 run counts
+run dangling
 run hostile
 sql "CREATE FUNCTION late(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN k; END'"
 for off in none straddlers x_first late_lsn; do run order $off; done

@@ -40,7 +40,7 @@ pub struct Plan {
 }
 
 /// A bound of a range of keys, see `nitro_engine::Cursor::set_range`.
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub struct Range {
     /// First key that belongs to the range.
     pub lower: Vec<u8>,

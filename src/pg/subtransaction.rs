@@ -110,7 +110,7 @@ pub fn ends(error: &CaughtError) -> bool {
 pub fn message(error: &CaughtError) -> String {
     use CaughtError::*;
     let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
-    witness::message(report.message(), report.line_number())
+    witness::said(report).message
 }
 
 /// Says in the log that an ERROR was caught which kept nitro from doing `what`, with its SQLSTATE: as a
@@ -120,11 +120,12 @@ pub fn report(what: String, error: &CaughtError) {
     use CaughtError::*;
     let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
     let code = report.sql_error_code();
-    let mut failure = Failure::new(code, format!("{what}: {}", message(error)));
-    if let Some(detail) = report.detail() {
+    let said = witness::said(report);
+    let mut failure = Failure::new(code, format!("{what}: {}", said.message));
+    if let Some(detail) = said.detail {
         failure = failure.detail(detail);
     }
-    if let Some(hint) = report.hint() {
+    if let Some(hint) = said.hint {
         failure = failure.hint(hint);
     }
     use PgSqlErrorCode::*;
