@@ -95,7 +95,32 @@ temporary_index() {
     sql "DROP TABLE big"
 }
 
+temporary_of_the_same_number() {
+    note "a temporary index whose file has the number of another table's, and is built anew where it is"
+    local n
+    sql "CREATE TABLE t AS SELECT generate_series(1, 1000) AS k; CREATE INDEX t_nitro ON t USING nitro (k)"
+    # REINDEX takes the next number for which there is no file of its kind: that of a temporary table has another name.
+    n=$(sql "SELECT pg_relation_filenode('t_nitro')")
+    stop; "$NITRO_BIN/pg_resetwal" -o $((n - 20)) "$(data)" > "$NITRO_TMP/resetwal" 2>&1 || fail "$(cat "$NITRO_TMP/resetwal")"; start
+    ready t_nitro
+    session temp
+    ask temp "CREATE TEMP TABLE x (k int) ON COMMIT DELETE ROWS; CREATE INDEX x_nitro ON x USING nitro (k)" > /dev/null
+    for _ in $(seq 60); do
+        ask temp "REINDEX INDEX x_nitro" > /dev/null
+        [ "$(ask temp "SELECT pg_relation_filenode('x_nitro')")" != "$n" ] || break
+    done
+    assert_eq "number" "$(ask temp "SELECT pg_relation_filenode('x_nitro')")" "$n"
+    ask temp "BEGIN; INSERT INTO x SELECT generate_series(1, 1000); COMMIT; INSERT INTO x VALUES (7)" > /dev/null
+    assert_eq "state" "$(state t_nitro)" ready
+    assert_eq "rows of the one" "$(sql "SET enable_seqscan = off; SELECT count(*) FROM t WHERE k > 500")" 500
+    assert_eq "rows of the other" "$(ask temp "BEGIN; INSERT INTO x VALUES (3), (4); SET LOCAL enable_seqscan = off; SELECT count(*) FROM x WHERE k < 9; COMMIT")" 2
+    verified t
+    end temp
+    sql "DROP TABLE t"
+}
+
 for off in none moves; do run database_there_and_back $off; done
 for off in none moves; do run database_of_the_same_number $off; done
 run relations_there_and_back
 run temporary_index
+run temporary_of_the_same_number

@@ -68,7 +68,7 @@ unsafe extern "C-unwind" fn on_relation_info(
         if let Some(previous) = PREVIOUS {
             previous(root, relation, inheritance_parent, rel);
         }
-        if shmem::directory_if_loaded().is_some() && !pg_sys::RecoveryInProgress() {
+        if shmem::directory_if_loaded().is_some() {
             keeper::look_for_one();
         }
         let mut hidden = Vec::new();

@@ -311,7 +311,10 @@ pub fn was_shut_down() -> bool {
     // SAFETY: reads the control file of the data directory.
     unsafe {
         let control = pg_sys::get_controlfile(pg_sys::DataDir, &mut intact);
-        intact && (*control).state == pg_sys::DBState::DB_SHUTDOWNED
+        let state = (*control).state;
+        intact
+            && (state == pg_sys::DBState::DB_SHUTDOWNED
+                || state == pg_sys::DBState::DB_SHUTDOWNED_IN_RECOVERY)
     }
 }
 
