@@ -199,8 +199,7 @@ impl HeapState {
         self.bytes.load(Relaxed) as usize
     }
 
-    /// Of these, what blocks take that nobody uses. While nobody changes the index.
-    #[cfg(all(test, not(loom)))]
+    /// Of these, what blocks take that nobody uses; not of one moment if others are using the index.
     pub(crate) fn idle(&self) -> usize {
         self.classes
             .iter()
