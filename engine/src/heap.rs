@@ -172,6 +172,7 @@ impl HeapState {
         if extent.is_idle() {
             let list = if extent.is_closed() { &self.closed } else { &class.open };
             list.remove(area, at);
+            extent.serve();
             class.idle.push(area, at);
         }
     }

@@ -31,6 +31,8 @@ enum Step {
     AllocSpan(usize),
     FreeSpan(usize),
     Release,
+    Close,
+    BeginRound,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -40,6 +42,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0usize..100_000).prop_map(Step::AllocSpan),
         1 => any::<usize>().prop_map(Step::FreeSpan),
         1 => Just(Step::Release),
+        1 => Just(Step::Close),
+        1 => Just(Step::BeginRound),
     ]
 }
 
@@ -93,6 +97,8 @@ proptest! {
                     let (r, bytes) = spans.swap_remove(pick % spans.len());
                     heap.free_span(&area, r, bytes);
                 }
+                Step::Close => drop(heap.close_sparse(&area)),
+                Step::BeginRound => heap.begin_round(&area),
                 Step::Release => {
                     heap.release(&area);
                     prop_assert!(!heap.is_leaving());
@@ -215,4 +221,47 @@ fn chunk_classes() {
     assert_eq!(Class::INDEX.size(), 1024);
     assert_eq!(Class::from_code(CLASSES as u8), None);
     assert!(classes().all(|class| Class::from_code(class.code()) == Some(class)));
+}
+
+/// An extent that was closed and became idle serves again like any other: it is on one list at a time.
+#[test]
+fn a_closed_extent_serves_again() {
+    let area = Mapping::new(4 << 20, 1);
+    let heap = new_heap(&area);
+    let class = Class::LEAF[0];
+    let mut blocks: Vec<Ref> = (0..100).map(|_| heap.alloc(&area, class).unwrap()).collect();
+    let kept = blocks[50];
+    let at = area.extent_of(kept);
+    let mut n = 0;
+    blocks.retain(|&r| {
+        n += 1;
+        // The others have some room, too.
+        let stays = if area.extent_of(r) == at { r == kept } else { n % 3 != 0 };
+        if !stays {
+            heap.free(&area, r);
+        }
+        stays
+    });
+    let class_state = &heap.classes[class.code() as usize];
+    heap.begin_round(&area);
+    assert_eq!(heap.close_sparse(&area), Some(at));
+    let last = blocks.iter().position(|&r| area.extent_of(r) == at).unwrap();
+    heap.free(&area, blocks.swap_remove(last));
+    // Nothing else has room any more.
+    let again = loop {
+        let r = heap.alloc(&area, class).unwrap();
+        if area.extent_of(r) == at {
+            break r;
+        }
+        blocks.push(r);
+    };
+    heap.free(&area, again);
+    assert!(class_state.open.iter(&area).all(|open| open != at), "idle, and still open");
+    heap.release(&area);
+    blocks.extend((0..100).map(|_| heap.alloc(&area, class).unwrap()));
+    blocks.sort_unstable();
+    assert!(
+        blocks.is_sorted_by(|a, b| b - a >= (class.size() / UNIT) as u32),
+        "a block has two owners"
+    );
 }

@@ -69,6 +69,11 @@ impl Extent {
         self.service.store(CLOSED, Relaxed);
     }
 
+    /// Idle, and like any other from here on: which list it is on is told by this and its blocks.
+    pub(super) fn serve(&self) {
+        self.service.store(IN_SERVICE, Relaxed);
+    }
+
     pub(super) fn reopen(&self, round: u32) {
         self.service.store(round, Relaxed);
     }
