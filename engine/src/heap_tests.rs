@@ -230,23 +230,19 @@ fn a_closed_extent_serves_again() {
     let heap = new_heap(&area);
     let class = Class::LEAF[0];
     let mut blocks: Vec<Ref> = (0..100).map(|_| heap.alloc(&area, class).unwrap()).collect();
-    let kept = blocks[50];
-    let at = area.extent_of(kept);
-    let mut n = 0;
+    let freed = blocks.iter().step_by(2);
+    freed.for_each(|&r| heap.free(&area, r));
+    blocks = blocks.into_iter().skip(1).step_by(2).collect();
+    let class_state = &heap.classes[class.code() as usize];
+    heap.begin_round(&area);
+    let at = heap.close_sparse(&area).unwrap();
     blocks.retain(|&r| {
-        n += 1;
-        // The others have some room, too.
-        let stays = if area.extent_of(r) == at { r == kept } else { n % 3 != 0 };
+        let stays = area.extent_of(r) != at;
         if !stays {
             heap.free(&area, r);
         }
         stays
     });
-    let class_state = &heap.classes[class.code() as usize];
-    heap.begin_round(&area);
-    assert_eq!(heap.close_sparse(&area), Some(at));
-    let last = blocks.iter().position(|&r| area.extent_of(r) == at).unwrap();
-    heap.free(&area, blocks.swap_remove(last));
     // Nothing else has room any more.
     let again = loop {
         let r = heap.alloc(&area, class).unwrap();
