@@ -50,7 +50,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a leaf without separator is not merged", "schedule::splitting"),
     ("a leaf on a list is not merged", "schedule::random::snapshots"),
     ("the first child is not merged", "schedule::merging"),
-    ("a merge forgets where inserts append", "schedule::splitting"),
+    ("a merge forgets where inserts append", "schedule::leaving"),
     ("an append looks whether its leaf is dead", "schedule::splitting"),
     ("an index node is retired behind the flat top", "schedule::merging"),
     ("retired blocks wait for the barrier", "schedule::merging"),

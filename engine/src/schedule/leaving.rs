@@ -54,4 +54,18 @@ families! {
             });
         }
     }
+
+    /// The leaf that ascending inserts append to is forgotten before it goes.
+    fn memory_that_leaves_beside_appends(driver) {
+        let world = leaves();
+        let leave = |actor: &Actor| quietly(|| {
+            (640..1280).for_each(|i| actor.remove(i * 10));
+            actor.collect();
+            actor.pretend();
+        });
+        driver(&world, &leave, &|actor| {
+            actor.insert(12_800);
+            actor.look(12_800);
+        });
+    }
 }
