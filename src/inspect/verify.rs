@@ -189,7 +189,8 @@ unsafe fn check_entries<O: KeyOrder>(
     let process = shmem::process();
     let token = Token(process, process.open_token(engine.root()));
     let mut heap = HeapBlocks::new(target.heap);
-    let mut neighbours = Neighbours::new(target.index, desc);
+    // SAFETY: open relations, in the memory of this call.
+    let mut neighbours = unsafe { Neighbours::new(target.index, desc) };
     let mut cursor = Cursor::new(true);
     cursor.set_range(&[], None, engine.term());
     let mut entries = 0;
@@ -222,6 +223,9 @@ pub(super) fn show(tid: Tid) -> String {
 struct Neighbours<'a> {
     index: Relation,
     desc: &'a KeyDesc,
+    /// Comparison functions of the key columns. Not the server's own copies: such a function may come back to
+    /// a verification of its index, and its state of the outer call must not be used again.
+    functions: Vec<*mut pg_sys::FmgrInfo>,
     previous: Option<(Vec<u8>, Tid)>,
     rows: [Row; 2],
 }
@@ -244,9 +248,23 @@ impl Row {
 }
 
 impl<'a> Neighbours<'a> {
-    fn new(index: Relation, desc: &'a KeyDesc) -> Neighbours<'a> {
+    /// # Safety
+    /// `index` must be open, `desc` its description; neither it nor the current memory context may go before.
+    unsafe fn new(index: Relation, desc: &'a KeyDesc) -> Neighbours<'a> {
         let columns = desc.columns.len();
-        Neighbours { index, desc, previous: None, rows: [Row::new(columns), Row::new(columns)] }
+        // SAFETY: support function 1 of an open index; the copy has no state, and lives in the current context.
+        let copy = |column: usize| unsafe {
+            let info = pg_sys::palloc(size_of::<pg_sys::FmgrInfo>()).cast();
+            let function = pg_sys::index_getprocinfo(index, column as i16 + 1, 1);
+            pg_sys::fmgr_info_copy(info, function, pg_sys::CurrentMemoryContext);
+            info
+        };
+        let scalar = |&column: &usize| !desc.is_element(column);
+        let functions = (0..desc.nkeys)
+            .map(|column| Some(column).filter(scalar).map_or(std::ptr::null_mut(), copy))
+            .collect();
+        let rows = [Row::new(columns), Row::new(columns)];
+        Neighbours { index, desc, functions, previous: None, rows }
     }
 
     /// # Safety
@@ -301,7 +319,7 @@ impl<'a> Neighbours<'a> {
                     // SAFETY: support function 1 of an open index takes two values of the column.
                     let result = unsafe {
                         pg_sys::FunctionCall2Coll(
-                            pg_sys::index_getprocinfo(self.index, i as i16 + 1, 1),
+                            self.functions[i],
                             *(*self.index).rd_indcollation.add(i),
                             a.values[i],
                             b.values[i],
