@@ -34,6 +34,7 @@ enum Kind {
     Long,
     Decimal,
     Hex,
+    Letters,
     Email,
     Unicode,
     Uuid,
@@ -48,9 +49,9 @@ enum Kind {
 }
 use Kind::*;
 
-const KINDS: [Kind; 16] = [
-    Few, Int, Long, Decimal, Hex, Email, Unicode, Uuid, Device, Scattered, Suffixed, Zeros, Empty,
-    FixedBytes, LongText, LongBytes,
+const KINDS: [Kind; 17] = [
+    Few, Int, Long, Decimal, Hex, Letters, Email, Unicode, Uuid, Device, Scattered, Suffixed,
+    Zeros, Empty, FixedBytes, LongText, LongBytes,
 ];
 
 fn key(kind: Kind, x: u64) -> Vec<u8> {
@@ -60,6 +61,10 @@ fn key(kind: Kind, x: u64) -> Vec<u8> {
         Int => ((x % 5000) as u32).to_be_bytes().into(),
         Long => x.to_be_bytes().into(),
         Decimal => text((x % 100_000).to_string()),
+        // Many end with the first letter.
+        Letters => {
+            text((0..12).map(|i| ['a', 'a', 'b', 'c'][(x >> (5 * i)) as usize % 4]).collect())
+        }
         Hex => text(format!("{x:016x}{:016x}", mix(x))),
         Email => {
             text(format!("{}{}@{}.org", ["anna", "jo", "max"][x as usize % 3], x % 997, x % 7))
@@ -324,7 +329,8 @@ proptest! {
             .collect();
         let tear = |header: bool| {
             for (i, word) in memory.iter().enumerate() {
-                let other = (mix(mixed + i as u64 / 4) % 2) as usize * usize::from(header || i > 12);
+                let mixes = i > 12 || header && mixed % 4 == 0;
+                let other = (mix(mixed + i as u64 / 4) % 2) as usize * usize::from(mixes);
                 word.store(others[other][i].load(Relaxed), Relaxed);
             }
             if header {

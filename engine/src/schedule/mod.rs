@@ -44,6 +44,8 @@ mod cursors;
 #[cfg(not(shuttle))]
 mod merging;
 #[cfg(not(shuttle))]
+mod packed;
+#[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
 mod splitting;
@@ -53,7 +55,7 @@ mod splitting;
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;
-    for all in [splitting::all, merging::all, snapshots::all, cursors::all] {
+    for all in [splitting::all, merging::all, snapshots::all, cursors::all, packed::all] {
         all(pairs::once);
     }
     let passed = |point: &usize| pairs::PASSED[*point].load(Relaxed);
