@@ -298,4 +298,14 @@ INSERT INTO bad (k, b) SELECT 10000, array_agg(g::text) FROM generate_series(1, 
 VACUUM bad;
 SELECT nitro_verify('bad_b', true), nitro_verify('bad_k', true);
 
+-- A range of strings is of the type of the elements: one over text is none for varchar[] and arrays of domains.
+CREATE DOMAIN name_ AS text;
+CREATE TYPE varcharrange AS RANGE (subtype = varchar, collation = "C");
+CREATE TYPE name_range AS RANGE (subtype = name_, collation = "C");
+SELECT check_ranges('name_', $$(ARRAY['a', 'A', 'b', 'B', 'ab', 'a b', 'a-b', 'Ab'])[1 + (random() * 7)::int]$$, 'name_range', 'COLLATE "C"');
+SELECT conditions('SELECT id FROM t WHERE a &<@ name_range(''a'', ''b'')');
+SELECT check_ranges('varchar', $$(ARRAY['a', 'A', 'b', 'B', 'ab', 'a b', 'a-b', 'Ab'])[1 + (random() * 7)::int]$$, 'varcharrange', 'COLLATE "C"');
+SELECT conditions('SELECT id FROM t WHERE a &<@ varcharrange(''a'', ''b'')');
+SELECT id FROM t WHERE a &<@ textrange('a', 'b');
+
 DROP SCHEMA elements CASCADE;

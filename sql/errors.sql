@@ -55,6 +55,18 @@ SELECT * FROM complaint('UPDATE l SET v = v || noise(77, 100000)');
 INSERT INTO l VALUES ('fine');
 SELECT same('SELECT v FROM l ORDER BY v');
 
+-- A session may see as many errors as it likes.
+CREATE FUNCTION errors_kept() RETURNS bigint LANGUAGE sql AS $$ SELECT sum(used_bytes)::bigint FROM pg_backend_memory_contexts WHERE name = 'nitro error' $$;
+DO $$
+DECLARE kept bigint;
+BEGIN
+    FOR i IN 1..2000 LOOP
+        kept := CASE WHEN i = 20 THEN errors_kept() ELSE kept END;
+        BEGIN INSERT INTO l SELECT repeat('x', 20000); EXCEPTION WHEN program_limit_exceeded THEN NULL; END;
+    END LOOP;
+    IF errors_kept() <= kept + 1000 IS NOT TRUE THEN RAISE EXCEPTION 'from % bytes to %', kept, errors_kept(); END IF;
+END $$;
+
 -- Other relations than tables of the heap.
 CREATE VIEW w AS SELECT * FROM t;
 CREATE INDEX ON w USING nitro (id);

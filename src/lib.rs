@@ -30,6 +30,7 @@ pub extern "C-unwind" fn _PG_init() {
     // SAFETY: the flag is a plain global that the server sets before it loads any library.
     let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
     pg::witness::install();
+    pg::memory::install();
     pg::guc::register(preloading);
     if preloading {
         state::shmem::install_hooks(state::shmem::Exits {

@@ -8,6 +8,8 @@ new_server -c "checkpoint_timeout = 1h" -c "nitro.max_memory = 300MB" -c "max_pa
 sql "CREATE TABLE t AS SELECT i, md5(i::text) || md5((i+1)::text) AS s, ARRAY[i % 3, i % 7 + 10, i] AS a FROM generate_series(1, 100000) i"
 sql "CREATE TABLE big (s text, a int[]); CREATE INDEX big_s ON big USING nitro (s); CREATE INDEX big_a ON big USING nitro (a)"
 sql "CREATE INDEX t_i ON t USING nitro (i); CREATE INDEX t_a ON t USING nitro (a); ANALYZE t"
+sql "CREATE TABLE d AS SELECT i % 100 AS k, jsonb_build_array(i, 's' || i) AS j FROM generate_series(1, 5000) i;
+     CREATE INDEX d_j ON d USING nitro (j jsonb_array_ops); CREATE INDEX d_k_j ON d USING nitro (k, j jsonb_array_ops); ANALYZE d"
 started=$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
 
 # What a fresh backend has mapped: the limits begin a little above it.
@@ -27,15 +29,20 @@ list=$(seq -s, 1 30000)
 build() { limited "$1" "SET maintenance_work_mem = '1GB'; CREATE INDEX t_n ON t USING nitro (s COLLATE \"C\", (s || 'x') COLLATE \"C\"); DROP INDEX t_n;"; }
 scan() { limited "$1" "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM t WHERE i IN ($list) AND i > 0;"; }
 elements() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a @> ARRAY[1, 12];"; }
+many() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a @> (SELECT array_agg(g) FROM generate_series(1, 30000) g);"; }
+some() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a && (SELECT array_agg(g) FROM generate_series(1, 60000) g);"; }
+documents() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM d WHERE j @> (SELECT jsonb_agg(g) FROM generate_series(1, 15000) g);"; }
+keys() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM d WHERE j ?| (SELECT array_agg(g::text) FROM generate_series(1, 30000) g);"; }
+product() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM d WHERE k = ANY (ARRAY(SELECT generate_series(1, 20000))) AND j ?& ARRAY(SELECT 's' || generate_series(1, 300));"; }
 verify() { limited "$1" "SELECT nitro_verify('t_a', true);"; }
 image() { limited "$1" "SELECT nitro_backup('t_i');"; }
 text() { limited "$1" "INSERT INTO big (s) SELECT repeat(chr(1), 10000000);"; }
 array() { limited "$1" "INSERT INTO big (a) SELECT array_agg(i) FROM generate_series(1, 300000) i;"; }
 
 declare -A seen
-for work in build scan elements verify image text array; do
+for work in build scan elements many some documents keys product verify image text array; do
     result=
-    for mb in 2 25 150; do
+    for mb in 2 12 25 30 35 40 150; do
         got=$($work "$mb")
         case $got in
             ok | 53200 | 54000) ;;

@@ -72,6 +72,48 @@ sweep nitro.debug_cancel 1500 20
 hits=0
 for kb in 100 120 200; do attempt max_stack_depth "'${kb}kB'"; done
 
+# Loops whose length the data decides look at interrupts: a cancel is found in them, by the place that the server names.
+found_in() { # FILE 'STATEMENTS': the n-th check while they run is in this file of src/, for some n
+    local n
+    for n in 1 $(seq 4 7 400); do echo "SET nitro.debug_cancel = $n; $2"; done > "$NITRO_TMP/statements"
+    PGOPTIONS="-c client_min_messages=debug1" "${PSQL[@]}" -p "$(port)" -f "$NITRO_TMP/statements" > "$NITRO_TMP/found" 2>&1 || true
+    grep -q "a cancel is found at src/$1:" "$NITRO_TMP/found" || fail "no check in $1: $(grep -o 'found at .*' "$NITRO_TMP/found" | sort | uniq -c)"
+}
+found_at() { # FILE N 'STATEMENT': the n-th check is there
+    local out
+    out=$(PGOPTIONS="-c client_min_messages=debug1" "${PSQL[@]}" -p "$(port)" -c "SET enable_seqscan = off" -c "SET nitro.debug_cancel = $2" -c "$3" 2>&1) || true
+    [[ $out == *"a cancel is found at src/$1:"* && $out == *"canceling statement"* ]] || fail "no check number $2 in $1: $out"
+}
+long_loops() {
+    local query
+    # One row, one sort, one argument. Of the latter each element is met four times before they are compared and after: as a
+    # point, as a group, as a stream that is made and as one that is read.
+    sql "CREATE TABLE long (i int, a int[]); CREATE INDEX long_a ON long USING nitro (a); INSERT INTO long SELECT i * 7919 % 20011, ARRAY[i] FROM generate_series(1, 20000) i"
+    found_at am/insert.rs 50 "INSERT INTO long (a) SELECT array_agg(i) FROM generate_series(1, 6400) i"
+    found_at key/sort.rs 30 "CREATE INDEX ON long USING nitro (i)"
+    found_at elements/quals.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
+    sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
+    sql "CREATE TABLE e AS SELECT ARRAY[1, 2, i] AS a FROM generate_series(3, 5000) i; CREATE INDEX e_a ON e USING nitro (a); ANALYZE e"
+    found_in elements/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
+    # A cursor that reads in both directions over entries that came later than its scan: more than a hundred looks'
+    # worth of leaves, among two dozen batches.
+    sql "CREATE TABLE r AS SELECT i * 1000000 AS i FROM generate_series(1, 200) i; CREATE INDEX r_i ON r USING nitro (i); ANALYZE r"
+    for query in "SELECT i FROM r ORDER BY i" "SELECT i FROM r ORDER BY i DESC"; do
+        session reader
+        ask reader "SET client_min_messages = debug1; BEGIN; SET enable_seqscan = off; SET enable_sort = off; DECLARE c CURSOR FOR $query; FETCH 20 FROM c" > /dev/null
+        # The index' term advances.
+        sql "SELECT nitro_backup('r_i')" > /dev/null
+        sql "INSERT INTO r SELECT 100000000 + $hidden + i FROM generate_series(1, 400000) i"
+        hidden=$((hidden + 400000))
+        query=$(ask reader "SET nitro.debug_cancel = 50; FETCH 300 FROM c")
+        [[ $query == *"a cancel is found at src/am/scan.rs"* ]] || fail "no look at interrupts: $query"
+        end reader
+    done
+    sql "DROP TABLE e, r"
+}
+hidden=0
+long_loops
+
 # Planted: a build that fails keeps its memory.
 mechanism unfinished
 if (sweep nitro.debug_cancel 300 12) > "$NITRO_TMP/planted" 2>&1; then fail "memory that is not given back was not seen"; fi

@@ -90,6 +90,64 @@ copy() { # FROM TO [OPTION...]: a base backup of one server as another, not star
     settings "port = $(port)"
 }
 
+# An image that stops after it has read its LSN and before its snapshot; then rows come, and the image has them.
+begin_image() { # INDEX
+    session saver; session holder
+    ask saver "SET nitro.debug_stop = 'BackupXid'"
+    local pid; pid=$(ask saver "SELECT pg_backend_pid()")
+    ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+    tell saver "SELECT nitro_backup('$1')"; at_gate "$pid"
+}
+end_image() { end holder; assert_eq "images" "$(answer saver)" 1; end saver; }
+
+# What the image knows of is gone, what it was begun with is there. Nothing but its end speaks against it.
+the_wal_ends_early() { # MECHANISM, HOW much is lost
+    note "the WAL ends between the LSN of an image and its end, $2 is lost (off: $1)"
+    fork_table; [ "$2" = much ] || sql "DROP INDEX f_btree"
+    sql "CHECKPOINT; INSERT INTO f VALUES (0, 'x')"
+    stop_flushing
+    begin_image f_nitro
+    local name at why from
+    read -r name at < <(sql "SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
+    case $2 in
+        # One record, less than the start writes in its place.
+        little) why="the server has lost WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
+        much) why="newer than the server's WAL"; sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i" ;;
+    esac
+    end_image
+    mechanism "$1"; go_on_flushing; crash
+    [ "$2" != little ] || end writer
+    truncate -s "$at" "$(data)/pg_wal/$name"; truncate -s 16M "$(data)/pg_wal/$name"
+    from=$(log_end); start
+    if [ "$1" = none ]; then rebuilt f_nitro "$why" "$from"; else loaded f_nitro; fi
+    sql "INSERT INTO f SELECT i, 'other' FROM generate_series(7000, 7100) i"
+    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+}
+
+# The folder of images is copied to a standby more often than base backups are made.
+image_across_the_fork() { # MECHANISM
+    note "an image that was begun before its standby was promoted, and finished after (off: $1)"
+    fork_table
+    copy main side -c fast -R -T "$NITRO_TMP/other=$NITRO_TMP/side.other"; node=side; start
+    node=main; begin_image f_nitro
+    # Flushed and sent.
+    local here; here=$(sql "CREATE TABLE x (i int); DROP TABLE x; SELECT pg_current_wal_flush_lsn()")
+    (node=side; wait_until "SELECT pg_last_wal_replay_lsn() >= '$here'"; stop)
+    sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i"
+    end_image; crash
+    node=side; start
+    sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
+    mechanism "$1"
+    # Further on than the other one: only the timeline speaks against the image.
+    sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 10000) i"
+    crash; rm -rf "$(data)/pg_nitro"; cp -r "$NITRO_TMP/main.data/pg_nitro" "$(data)"; start
+    if [ "$1" = none ]; then rebuilt f_nitro "timeline 1"; else loaded f_nitro; fi
+    sql "INSERT INTO f SELECT i, 'other' FROM generate_series(7000, 7100) i"
+    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+    stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"
+    node=main; start; sql "DROP TABLE f"
+}
+
 # A server of its own for each fork, with an archive.
 forks() {
     note "base backup while images are replaced; PITR; promotion; pg_rewind"
@@ -173,4 +231,6 @@ forks() {
 for off in none manifest; do run images_of_the_future $off; done
 for off in none manifest; do run reset_wal $off; done
 run other_level
+for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
+for off in none manifest; do run image_across_the_fork $off; done
 run forks

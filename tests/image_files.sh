@@ -11,6 +11,8 @@
 #   images_right INDEX...       each has images, and every one is right
 #   came_from INDEX FROM_LINE   "image" or "table": how it was brought up, by the log from there on
 #   wrong TABLE 'QUERY'...      the answers must be wrong, or the index damaged
+#   slow_table TABLE [ROWS]     a table of i and s whose image takes its time
+#   words                       makes the collation words
 
 imaged() {
     local i
@@ -59,4 +61,13 @@ wrong() {
     local why
     if why=$( (trap - EXIT; verified "$1"; same_answers "$@") 2>&1); then fail "right answers of $1, although a mechanism is off"; fi
     [[ $why =~ "another answer by"|"is damaged" ]] || fail "another failure than expected: $why"
+}
+# The long columns do not compress, so an image at 1 MB a second takes its time.
+slow_table() {
+    sql "CREATE TABLE $1 (i int, s text); INSERT INTO $1 SELECT i, md5(i::text) || md5((i + 1)::text) || md5((-i)::text) FROM generate_series(1, ${2:-60000}) i"
+}
+# A linguistic order where the machine has one: only a comparison function knows it.
+words() {
+    sql "DO 'BEGIN CREATE COLLATION words (provider = libc, locale = ''en_US.UTF-8'');
+         EXCEPTION WHEN OTHERS THEN CREATE COLLATION words FROM \"C\"; END'"
 }

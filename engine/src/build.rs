@@ -14,7 +14,7 @@ use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
 use crate::packed::{Image, MAX_ENTRIES, Shape};
-use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common, skip};
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::repack::{Of, arrange, init_packed, packed_class};
 use crate::root::{Identity, Index, leaf_class};
 use crate::split::MIN_FREE;
@@ -86,6 +86,8 @@ pub struct Builder {
     shape: Option<Shape>,
     image: Image,
     low: LowBuf,
+    /// How many bytes keys like the first are likely to share.
+    likely: usize,
     leaves: Vec<Ref>,
     count: u64,
 }
@@ -122,6 +124,7 @@ impl Builder {
             shape: None,
             image: Image::default(),
             low: LowBuf::new(index.area),
+            likely: 0,
             leaves: Vec::new(),
             count: 0,
         }
@@ -172,6 +175,7 @@ impl Builder {
             let chunk = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
             self.low.set(&Low { key, tid: Some(tid), chunk, abbrev });
             self.shape = shape();
+            self.likely = key.len();
         }
         self.entries.push(&entry);
         let full = match &self.shape {
@@ -180,6 +184,7 @@ impl Builder {
         };
         if full && n > 0 {
             let last = self.entries.get(n - 1);
+            let likely = likely(last.key, key);
             let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev };
             if O::MEMCMP && last.key != key {
                 (sep.key, sep.tid) = (&key[..common(last.key, key) + 1], None);
@@ -192,6 +197,7 @@ impl Builder {
             self.entries.keep_last();
             self.shape = shape();
             self.overflows();
+            self.likely = likely;
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
         self.heap += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
@@ -245,13 +251,14 @@ impl Builder {
             return Ok(());
         }
         let memcmp = self.index.memcmp();
-        let Builder { index, entries, low, leaves, .. } = self;
+        let Builder { index, entries, low, likely, leaves, .. } = self;
         let low = low.low();
         assert!(n <= CAPACITY, "more entries than slots");
         let skip = if memcmp {
             let last = entries.get(n - 1).key;
             let useful = last.len().saturating_sub(8).min(MAX_SKIP);
-            skip(low.key, last, high.map(|high| high.key), useful)
+            let high = high.map(|high| high.key);
+            Span { likely: *likely, low: low.key, last, high }.skip(useful)
         } else {
             0
         };
@@ -304,7 +311,7 @@ impl Index {
         let count: u64 = chains.iter().map(|chain| chain.count).sum();
         let Some(&head) = leaves.first() else { return Ok(()) };
         let memcmp = self.memcmp();
-        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        let [left, low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         // Where one chain ends and the next begins.
         for pair in chains.iter().filter(|chain| chain.count > 0).collect::<Vec<_>>().windows(2) {
             let (tail, head) = (pair[0].leaves[pair[0].leaves.len() - 1], pair[1].leaves[0]);
@@ -326,7 +333,11 @@ impl Index {
             }
             let low = self.built_low(group[0], low);
             let high = leaves.get((i + 1) * NODE_FILL).map(|&leaf| self.built_low(leaf, high));
-            self.fill_node(b, &children, &low, 0, high.as_ref())
+            let likely = match i {
+                0 => low.key.len(),
+                _ => likely(self.built_low(leaves[i * NODE_FILL - 1], left).key, low.key),
+            };
+            self.fill_node(b, &children, &low, likely, 0, high.as_ref())
                 .expect("nobody else knows these leaves");
             let (r, latch) = node.latch();
             let prev = nodes.last().copied().unwrap_or(first_node);

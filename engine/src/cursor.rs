@@ -242,12 +242,31 @@ impl Cursor {
 
     /// Reads the batch behind the current one and returns its length, 0 at the end.
     pub fn next<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
+        self.next_within(usize::MAX, p, index, order).expect("reads on to the end")
+    }
+
+    /// Reads the batch before the current one and returns its length, 0 at the beginning.
+    pub fn prev<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
+        self.prev_within(usize::MAX, p, index, order).expect("reads on to the beginning")
+    }
+
+    /// As [`Cursor::next`], but pauses after so many leaves in which nothing is visible: `None`. Nothing is
+    /// held meanwhile; the cursor stands on an empty batch, from which it goes on in either direction.
+    pub fn next_within<O: KeyOrder>(
+        &mut self,
+        leaves: usize,
+        p: &Process,
+        index: Index,
+        order: &O,
+    ) -> Option<usize> {
         stop!("next: begins");
         let _section = index.enter(p);
         self.read_from::<O>(index);
         let mut way =
             match self.state {
-                State::Behind | State::Batch { last: true, .. } => return self.stop(State::Behind),
+                State::Behind | State::Batch { last: true, .. } => {
+                    return Some(self.stop(State::Behind));
+                }
                 State::Batch { leaf, ver, next, to, n, .. }
                     if index.block(leaf).is_at(ver)
                         || mutant!("a forward scan looks whether its leaf has changed") =>
@@ -262,6 +281,7 @@ impl Cursor {
         let jumped = matches!(self.state, State::Jump);
         let upper = core::mem::take(&mut self.upper);
         let end = self.bounded.then(|| Probe::new(order, &upper, 0));
+        let mut seen = 0;
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
         let mut backoff = Backoff::default();
@@ -315,12 +335,19 @@ impl Cursor {
                 // it, or a jump led over it.
                 let first = from > 0 && !resumed;
                 self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
-                break self.n;
+                break Some(self.n);
             }
             if last {
                 self.stop(State::Behind);
                 self.outside = outside;
-                break 0;
+                break Some(0);
+            }
+            seen += 1;
+            if seen >= leaves && to > from {
+                // Entries that it has passed stay invisible, so nothing is known of an end of the range.
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
+                break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(next) };
         };
@@ -328,13 +355,21 @@ impl Cursor {
         n
     }
 
-    /// Reads the batch before the current one and returns its length, 0 at the beginning.
-    pub fn prev<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
+    /// As [`Cursor::prev`], with the pauses of [`Cursor::next_within`].
+    pub fn prev_within<O: KeyOrder>(
+        &mut self,
+        leaves: usize,
+        p: &Process,
+        index: Index,
+        order: &O,
+    ) -> Option<usize> {
         stop!("prev: begins");
         let _section = index.enter(p);
         self.read_from::<O>(index);
         let mut way = match self.state {
-            State::Before | State::Batch { first: true, .. } => return self.stop(State::Before),
+            State::Before | State::Batch { first: true, .. } => {
+                return Some(self.stop(State::Before));
+            }
             State::Batch { leaf, ver, from, .. }
                 if index.block(leaf).is_at(ver)
                     || mutant!("a backward scan looks whether its leaf has changed") =>
@@ -348,6 +383,7 @@ impl Cursor {
         let jumped = matches!(self.state, State::Jump);
         let lower = core::mem::take(&mut self.lower);
         let begin = (!lower.is_empty()).then(|| Probe::new(order, &lower, 0));
+        let mut seen = 0;
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
         let mut backoff = Backoff::default();
@@ -406,12 +442,18 @@ impl Cursor {
                 // had it, or a jump led over it.
                 let last = if to < n { !resumed } else { next == 0 };
                 self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
-                break self.n;
+                break Some(self.n);
             }
             if first {
                 self.stop(State::Before);
                 self.outside = outside;
-                break 0;
+                break Some(0);
+            }
+            seen += 1;
+            if seen >= leaves && from < to {
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
+                break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(leaf) };
         };

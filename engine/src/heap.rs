@@ -25,13 +25,14 @@ const GROWTH: usize = 8;
 const EXTENT_HEADER: usize = UNIT;
 
 const LEAVES: usize = 8;
-const CHUNKS: usize = 9;
+const CHUNKS: usize = 25;
 const CLASSES: usize = LEAVES + 1 + CHUNKS;
-const MIN_CHUNK: usize = 64;
 const SIZES: [usize; CLASSES] = [
     1792, 2304, 2944, 4096, 5888, 8192, 12288, 16384, // leaves
     1024,  // index nodes
-    64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, // big-key chunks
+    // Chunks of long keys: at most a quarter of a block lies idle.
+    64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 960, 1152, 1408, 1728, 2112, 2624, 3264, 4032,
+    4992, 6208, 7744, 9664, 12032, 14080, 16384,
 ];
 
 /// A kind and size of block.
@@ -47,8 +48,9 @@ impl Class {
 
     /// The smallest big-key chunk that holds `bytes`.
     pub(crate) fn chunk(bytes: usize) -> Option<Class> {
-        let i = bytes.max(MIN_CHUNK).checked_next_power_of_two()?.ilog2() - MIN_CHUNK.ilog2();
-        ((i as usize) < CHUNKS).then_some(Class((LEAVES + 1) as u8 + i as u8))
+        let first = LEAVES + 1;
+        let i = SIZES[first..].iter().position(|&size| size >= bytes)?;
+        Some(Class((first + i) as u8))
     }
 
     /// The class with this code, as stored in blocks.
@@ -195,6 +197,18 @@ impl HeapState {
     /// Bytes of the area that the index holds.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed) as usize
+    }
+
+    /// Of these, what blocks take that nobody uses. While nobody changes the index.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn idle(&self, area: &Area) -> usize {
+        let blocks = |state: &ClassState| {
+            let free = std::iter::successors(Some(unpack(state.free.load(Relaxed)).0), |&r| {
+                (r != 0).then(|| free_link(area, r).load(Relaxed))
+            });
+            unpack(state.cursor.load(Relaxed)).1 as usize + free.filter(|&r| r != 0).count()
+        };
+        self.classes.iter().zip(SIZES).map(|(state, size)| blocks(state) * size).sum()
     }
 
     /// Gives everything back, the root (with this heap in it) last. Nobody uses the index any more;

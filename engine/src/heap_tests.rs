@@ -193,10 +193,14 @@ fn extents_grow_and_waste_little() {
 fn chunk_classes() {
     assert_eq!(Class::chunk(0).unwrap().size(), 64);
     assert_eq!(Class::chunk(512).unwrap().size(), 512);
-    assert_eq!(Class::chunk(513).unwrap().size(), 1024);
+    assert_eq!(Class::chunk(513).unwrap().size(), 640);
     assert_eq!(Class::chunk(16384).unwrap().size(), 16384);
     assert_eq!(Class::chunk(16385), None);
     assert_eq!(Class::chunk(usize::MAX), None);
+    for bytes in 193..=16384 {
+        let size = Class::chunk(bytes).unwrap().size();
+        assert!(size >= bytes && size * 3 <= bytes.next_multiple_of(64) * 4, "{bytes} in {size}");
+    }
     assert_eq!(Class::LEAF[7].size(), 16384);
     assert_eq!(Class::INDEX.size(), 1024);
     assert_eq!(Class::from_code(CLASSES as u8), None);

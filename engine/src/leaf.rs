@@ -251,11 +251,11 @@ impl Entries {
     /// Keeps the last entry only.
     pub(crate) fn keep_last(&mut self) {
         let mut last = self.list[self.list.len() - 1];
-        if last.chunk == 0 {
-            self.keys.copy_within(last.start as usize..(last.start + last.len) as usize, 0);
-            self.keys.truncate(last.len as usize);
-            last.start = 0;
-        }
+        let end = self.keys.len();
+        let start = if last.chunk == 0 { last.start as usize } else { end };
+        self.keys.copy_within(start..end, 0);
+        self.keys.truncate(end - start);
+        last.start = 0;
         self.list.clear();
         self.list.push(last);
     }
@@ -277,6 +277,10 @@ impl Entries {
             chunk => chunk_key(self.area, chunk),
         };
         Entry { key, chunk: e.chunk, abbrev: e.abbrev, tid: e.tid, born: e.born, dead: e.dead }
+    }
+
+    pub(crate) fn tid(&self, i: usize) -> Tid {
+        self.list[i].tid
     }
 
     pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {

@@ -12,6 +12,9 @@ mod batch;
 mod block;
 mod build;
 mod cursor;
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "density_tests.rs"]
+mod density;
 mod dirty;
 mod gc;
 mod heap;
@@ -31,6 +34,7 @@ mod repack;
 mod reserve;
 mod retired;
 mod root;
+mod run;
 #[cfg(all(test, not(loom)))]
 mod schedule;
 mod seek;

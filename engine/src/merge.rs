@@ -22,7 +22,7 @@ use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
-use crate::range::{Low, LowBuf, MAX_SKIP, Right, skip};
+use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
 use crate::split::MIN_FREE;
 use crate::stop::stop;
@@ -123,8 +123,8 @@ impl Index {
         } else {
             // No more than now, unless the range allows it.
             let last = if both == 0 { &[][..] } else { entries.get(both - 1).key };
-            let last = &last[..last.len().min(b.skip())];
-            skip(low.key, last, high.map(|high| high.key), MAX_SKIP)
+            let high = high.map(|high| high.key);
+            Span { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
         };
         let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
         if size + MIN_FREE > b.heap_size() {
@@ -278,7 +278,7 @@ impl Index {
         let mut page = NodePage([0; 1024]);
         // SAFETY: aligned, of the size of an index node, and alive until the end of this function.
         let content = unsafe { Block::private(page.0.as_mut_ptr()) };
-        self.fill_node(content, &children, &low, next, high.as_ref())?;
+        self.fill_node(content, &children, &low, b.skip(), next, high.as_ref())?;
         let range_end = Right::new(self.memcmp(), low.key, content.skip(), high.as_ref());
 
         let latch = v.latch().ok_or(Retry)?;

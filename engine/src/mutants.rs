@@ -39,6 +39,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a separator comes with the parent", "schedule::splitting"),
     ("separators that move change the parent", "schedule::splitting"),
     ("a separator that could end in padding is not exact", "bytes"),
+    ("a run leaves its leaf full", "density"),
+    ("ascending groups share a node", "density"),
     // Merge and the collector.
     ("a leaf that was merged is dead", "schedule::merging"),
     ("an index node that was merged is dead", "schedule::merging"),

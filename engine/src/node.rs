@@ -14,7 +14,7 @@ use crate::block::{
 use crate::heap::{Class, Fresh};
 use crate::key::{Probe, Retry};
 use crate::mutants::mutant;
-use crate::range::{Low, LowBuf, Right, skip};
+use crate::range::{Low, LowBuf, Right, Span, likely};
 use crate::root::{Index, init_block};
 use crate::seek::Route;
 use crate::stop::stop;
@@ -195,12 +195,13 @@ impl Index {
         }
         let perm = b.perm(v.side());
         let skip = b.skip();
+        let left = v.b.child(v.slot(cut - 1)) & !EXACT;
         if !v.valid() {
             return Err(Retry);
         }
         // What is DEAD by now was not when the node was viewed, and the node has changed since: the
         // first of the moved ones is another one's first child from now on, or `new`.
-        let [low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        let [before, low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         let (first, abbrev) = moved.list()[0];
         let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
         let own = own.load(to.node).ok_or(Retry)?;
@@ -208,10 +209,11 @@ impl Index {
             0 => None,
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
+        let likely = likely(before.load(left).ok_or(Retry)?.key, low.key);
         let right = fresh.block();
-        self.fill_node(right, &moved, &low, next, high.as_ref())?;
+        self.fill_node(right, &moved, &low, likely, next, high.as_ref())?;
         right.set_prev(to.node);
-        let left = Right::new(memcmp, own.key, skip, Some(&low));
+        let range_end = Right::new(memcmp, own.key, skip, Some(&low));
         let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
 
         stop!("node split: built");
@@ -229,7 +231,7 @@ impl Index {
         latch.exclude();
         b.set_perm(latch.other(), &perm);
         b.set_mask(latch.other(), keep);
-        left.store(b, r);
+        range_end.store(b, r);
         stop!("node split: left excluded");
         latch.finish();
         stop!("node split: left finished");
@@ -247,13 +249,15 @@ impl Index {
     }
 
     /// Makes a private block the index node of these leaves, all with separators, up to but not
-    /// including `high`, the low key of `next`. Its neighbour on the left is not set. Err: one of the
-    /// leaves is DEAD.
+    /// including `high`, the low key of `next`. `likely`: how many bytes separators
+    /// that come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is
+    /// DEAD.
     pub(crate) fn fill_node(
         &self,
         b: Block,
         children: &Children,
         low: &Low<'_>,
+        likely: usize,
         next: Ref,
         high: Option<&Low<'_>>,
     ) -> Result<(), Retry> {
@@ -266,7 +270,8 @@ impl Index {
             // No more than it takes to have the ends of the separators among the 8 bytes: comparing
             // the skipped bytes costs a line of memory.
             let useful = low.key.len().max(last.len()).saturating_sub(8).min(LOW_PART);
-            b.set_skip(skip(low.key, last, high.map(|high| high.key), useful));
+            let high = high.map(|high| high.key);
+            b.set_skip(Span { likely, low: low.key, last, high }.skip(useful));
         }
         set_node_low(b, low);
         Right::new(memcmp, low.key, b.skip(), high).store(b, next);

@@ -62,12 +62,34 @@ impl<'a> Low<'a> {
     }
 }
 
-/// How many leading bytes a node of byte order leaves out, at most `most`: what everything from `low`
-/// to `last`, the last key in it, shares now; or what all keys that can ever come share, up to `high`.
-/// A key of the range that does not share it is above everything in the node.
-pub(crate) fn skip(low: &[u8], last: &[u8], high: Option<&[u8]>, most: usize) -> usize {
-    let ever = high.map_or(0, |high| common(low, high));
-    common(low, last).max(ever).min(most)
+/// What decides how many leading bytes a node of byte order leaves out.
+pub(crate) struct Span<'a> {
+    /// No more than this is left out because of what the node has now: see [`likely`].
+    pub(crate) likely: usize,
+    pub(crate) low: &'a [u8],
+    /// The last key in the node.
+    pub(crate) last: &'a [u8],
+    /// The low key of the right neighbour.
+    pub(crate) high: Option<&'a [u8]>,
+}
+
+impl Span<'_> {
+    /// How many bytes are left out, at most `most`: what all keys that can ever come share, up to `high`; or
+    /// what everything in the node shares now and keys to come are likely to share. A key of the range that does
+    /// not is above everything in the node, and begins another.
+    pub(crate) fn skip(&self, most: usize) -> usize {
+        let ever = self.high.map_or(0, |high| common(self.low, high));
+        let told = mutant!("ascending groups share a node");
+        let now = common(self.low, self.last).min(if told { usize::MAX } else { self.likely });
+        now.max(ever).min(most)
+    }
+}
+
+/// How many leading bytes are likely to be shared by keys that come, if these two told nodes apart when the
+/// right one was made. Not the byte that told: of ascending keys each group would get a node of its own, for
+/// ever. Nor the one before it, which changes with every 256th group.
+pub(crate) fn likely(left: &[u8], right: &[u8]) -> usize {
+    common(left, right).saturating_sub(1)
 }
 
 /// How many leading bytes two keys share.

@@ -16,9 +16,10 @@ use crate::insert::{Form, Step};
 use crate::key::{Probe, Retry, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common, skip};
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::reserve::Reserve;
 use crate::root::{Index, leaf_class};
+use crate::run;
 use crate::seek::Spot;
 use crate::stop::stop;
 use crate::{KeyOrder, Tid};
@@ -202,14 +203,20 @@ impl Index {
     ) -> Option<Plan> {
         let entries = leaf.entries;
         let n = entries.len();
-        let append = spot.beyond || leaf.high.is_none() && spot.place.rank == n;
-        let fill = self.shared().fillfactor.load(Relaxed) as usize;
-        let wanted = match (spot.beyond, append) {
-            (true, _) => n,
-            // Ascending keys: nobody will come to the left half any more.
-            (_, true) => (n * fill / 100).max(1),
-            _ => n / 2,
+        let rank = spot.place.rank;
+        let end = leaf.high.is_none();
+        // What a run has left behind, nobody comes to any more.
+        let run = run::cut(n, rank, probe.tid, |at| entries.tid(at));
+        let run = run.filter(|_| !mutant!("a run leaves its leaf full"));
+        let wanted = match run.or((end && rank == n).then_some(n)) {
+            _ if spot.beyond => n,
+            Some(cut) if end => {
+                cut.min(n * self.shared().fillfactor.load(Relaxed) as usize / 100).max(1)
+            }
+            Some(cut) => cut.max(1),
+            None => n / 2,
         };
+        let append = spot.beyond || rank == n && (end || wanted == n);
         let new =
             Entry { key: probe.key, chunk, abbrev: probe.abbrev, tid: probe.tid, born: 0, dead: 0 };
         let right_of = |cut: usize| if cut < n { entries.get(cut) } else { new };
@@ -226,8 +233,7 @@ impl Index {
             let (left, right) = (entries.get(cut - 1), right_of(cut));
             let (mut sep_len, mut sep_tid) = (right.key.len(), Some(right.tid));
             if O::MEMCMP && left.key != right.key {
-                sep_len = common(left.key, right.key) + 1;
-                sep_tid = None;
+                (sep_len, sep_tid) = (common(left.key, right.key) + 1, None);
             }
             let mut sep_chunk = 0;
             if sep_len > MAX_INLINE_LOW {
@@ -239,7 +245,8 @@ impl Index {
                 // Leaving 8 bytes to tell keys to come apart. A key that does not share what is left
                 // out is handled by another split.
                 let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
-                skip(sep, last, leaf.high.map(|high| high.key), useful)
+                let high = leaf.high.map(|high| high.key);
+                Span { likely: likely(left.key, right.key), low: sep, last, high }.skip(useful)
             } else {
                 0
             };

@@ -22,8 +22,8 @@ pub enum Damage {
     Trailing,
     /// The file is something else.
     Magic,
-    /// Written by a later release, in this format version.
-    Newer(u32),
+    /// Written by another release, in this format version.
+    Version(u32),
     /// The header of a shard does not match its checksum.
     Header,
     /// An intact shard, but of another index, generation or key range.
@@ -68,7 +68,7 @@ impl fmt::Display for Damage {
             Damage::Truncated => write!(f, "truncated"),
             Damage::Trailing => write!(f, "unexpected bytes after the end"),
             Damage::Magic => write!(f, "not a part of an image"),
-            Damage::Newer(version) => write!(f, "unknown format version {version}"),
+            Damage::Version(version) => write!(f, "unknown format version {version}"),
             Damage::Header => write!(f, "bad checksum in the header"),
             Damage::Foreign(id) => write!(f, "belongs elsewhere: {id}"),
             Damage::Checksum { frame } => write!(f, "bad checksum in frame {frame}"),

@@ -14,7 +14,7 @@ use crate::shard::{ShardId, ShardSummary};
 /// Longest manifest in bytes.
 pub const MAX_MANIFEST: usize = 1 << 20;
 
-const TITLE: &str = "nitro image 1";
+const TITLE: &str = "nitro image 2";
 
 /// What an image is a copy of, and what it consists of.
 ///
@@ -27,7 +27,10 @@ pub struct Manifest {
     pub system: u64,
     /// The image has every entry of the index whose heap block has no WAL record after this LSN.
     pub lsn: u64,
-    /// The timeline of `lsn`.
+    /// What the image has and lacks goes back to WAL before this LSN, which was durable when the
+    /// image appeared.
+    pub end: u64,
+    /// The timeline of both.
     pub timeline: u32,
     /// Version number of the server.
     pub server: u32,
@@ -69,7 +72,9 @@ impl Manifest {
             let _ = writeln!(text, "{name} {value}");
         };
         line("system", &self.system);
-        line("lsn", &format_args!("{:X}/{:X}", self.lsn >> 32, self.lsn & 0xffff_ffff));
+        for (name, lsn) in [("lsn", self.lsn), ("end", self.end)] {
+            line(name, &format_args!("{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff));
+        }
         line("timeline", &self.timeline);
         line("server", &self.server);
         line("slot", if self.slot { &"yes" } else { &"no" });
@@ -102,6 +107,7 @@ impl Manifest {
         let manifest = Manifest {
             system: lines.value("system", number)?,
             lsn: lines.value("lsn", lsn)?,
+            end: lines.value("end", lsn)?,
             timeline: lines.value("timeline", number)?,
             server: lines.value("server", number)?,
             slot: lines.value("slot", yes_or_no)?,
@@ -134,10 +140,10 @@ impl Manifest {
 /// The lines between the title and the checksum, after both are checked.
 fn checked_text(bytes: &[u8]) -> Result<&str, Damage> {
     let version = bytes.strip_prefix(b"nitro image ").ok_or(Damage::Magic)?;
-    if !version.starts_with(b"1\n") {
+    if !version.starts_with(b"2\n") {
         let digits = version.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let version = std::str::from_utf8(digits).ok().and_then(number);
-        return Err(version.map_or(Damage::Magic, Damage::Newer));
+        return Err(version.map_or(Damage::Magic, Damage::Version));
     }
     let (text, crc) = bytes.split_last_chunk::<CRC_LINE>().ok_or(Damage::Truncated)?;
     if crc != crc_line(text).as_bytes() {

@@ -105,7 +105,7 @@ fn decode_header(header: &[u8; HEADER]) -> Result<(ShardId, u32), Damage> {
     }
     match u32_at(header, 8) {
         VERSION => {}
-        version => return Err(Damage::Newer(version)),
+        version => return Err(Damage::Version(version)),
     }
     let crc = u32_at(header, 44);
     if crc != checksum(0, &header[..44]) {

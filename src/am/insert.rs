@@ -33,6 +33,9 @@ use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
 use crate::state::{lifecycle, shmem};
 
+/// Keys of one row that are published between two looks at interrupts.
+const PUBLISHED: usize = 64;
+
 thread_local! {
     static KEYS: RefCell<Keys> = RefCell::default();
 }
@@ -61,7 +64,10 @@ pub unsafe extern "C-unwind" fn insert(
         keys.check_length(|| compat::name(index));
         // The page is known to have changed after this LSN.
         let mut changed_after = 0;
-        for key in keys.iter() {
+        for (i, key) in keys.iter().enumerate() {
+            if i % PUBLISHED == PUBLISHED - 1 {
+                crate::pg::wait::interrupts();
+            }
             publish(heap, index, &handle, key, compat::tid_to_u64(&*tid), &mut changed_after);
         }
         keys.trim();

@@ -10,6 +10,7 @@
 //! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::filter`].
 
 use std::cmp::Ordering;
+use std::rc::Rc;
 
 use nitro_engine::Beyond;
 use pgrx::pg_sys;
@@ -24,8 +25,8 @@ use crate::pg::wait;
 /// What a scan looks for.
 #[derive(Default)]
 pub struct Plan {
-    /// Per key column; `None` = unconstrained.
-    columns: Vec<Option<Vec<Interval>>>,
+    /// Per key column; `None` = unconstrained. The plans of all groups share those of the scalar columns.
+    columns: Vec<Option<Rc<Vec<Interval>>>>,
     /// Conditions on the element column: a row matches when each group has one of its elements. The
     /// groups are looked for one by one, see [`Plan::by_group`].
     groups: Vec<Vec<Interval>>,
@@ -101,6 +102,8 @@ fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> V
 
 /// Sorts and merges: the union of the intervals of an array's elements.
 pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
+    // What the sort takes, and then the result.
+    memory::expect(all.len() * size_of::<Interval>());
     let sort = || {
         all.sort_by(|a, b| {
             wait::interrupts();
@@ -234,6 +237,7 @@ impl Plan {
                 let wanted = unsafe { elements::wanted(desc, key) };
                 self.lossy |= wanted.lossy;
                 self.impossible |= wanted.groups.iter().any(Vec::is_empty);
+                memory::reserve(&mut self.groups, wanted.groups.len());
                 self.groups.extend(wanted.groups);
                 continue;
             }
@@ -249,7 +253,7 @@ impl Plan {
                 Some(known) => intersect(desc, column, known, &intervals),
             };
             self.impossible |= merged.is_empty();
-            self.columns[column] = Some(merged);
+            self.columns[column] = Some(Rc::new(merged));
         }
         elements::simplify(desc, &mut self.groups);
         self.arrange(desc);
@@ -270,20 +274,17 @@ impl Plan {
     }
 
     /// A plan for each group of elements, at least one; the groups go over to them.
-    pub fn by_group(&mut self, desc: &KeyDesc) -> Vec<Plan> {
+    pub fn by_group(&mut self, desc: &KeyDesc) -> impl Iterator<Item = Plan> {
+        let all = self.groups.is_empty().then_some(None);
         let scalars = &self.columns;
-        let part = |group: Option<Vec<Interval>>| {
+        all.into_iter().chain(self.groups.drain(..).map(Some)).map(move |group| {
             let mut plan = Plan { columns: scalars.clone(), ..Plan::default() };
             if let (Some((column, _)), Some(_)) = (desc.element, &group) {
-                plan.columns[column] = group;
+                plan.columns[column] = group.map(Rc::new);
             }
             plan.arrange(desc);
             plan
-        };
-        match self.groups.is_empty() {
-            true => vec![part(None)],
-            false => self.groups.drain(..).map(|group| part(Some(group))).collect(),
-        }
+        })
     }
 
     /// The whole keys that can match, if all columns are points and there are at most `limit`
@@ -321,7 +322,7 @@ impl Plan {
     }
 
     fn intervals(&self, column: usize) -> &[Interval] {
-        self.columns[column].as_deref().unwrap_or(&[])
+        self.columns[column].as_deref().map_or(&[], Vec::as_slice)
     }
 
     /// Puts `at` on the first (or last) combination of the enumerated columns.

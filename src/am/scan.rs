@@ -20,7 +20,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use nitro_engine::{Cursor, Index, Process, Remove, Tid};
+use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
@@ -33,9 +33,13 @@ use crate::elements::streams::{self, Reader};
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::state::directory::State;
-use crate::state::handle::{Handle, with_order};
+use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
+
+mod walk;
+
+use walk::Place;
 
 /// Private state of one scan (`scan->opaque`).
 struct Scan {
@@ -62,17 +66,6 @@ struct Scan {
     row: isize,
     /// The rows of the table, where the index cannot be brought up.
     whole: Option<whole::Rows>,
-}
-
-/// Where a scan stands inside its range.
-#[derive(Clone)]
-struct Place {
-    cursor: Cursor,
-    /// Index of the current entry in the batch; -1 and `len` are the positions outside.
-    pos: isize,
-    /// Where the last entry that failed a filter says to go on.
-    target: Vec<u8>,
-    has_target: bool,
 }
 
 struct Mark {
@@ -426,104 +419,5 @@ impl Scan {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
         let desc = &self.handle.desc;
         Some((Reader { desc, process: self.process, engine, sn: self.sn }, &mut self.plan))
-    }
-
-    /// Moves to the next entry of the current batch, if that is all there is to do.
-    #[inline]
-    fn step_in_batch(&mut self, forward: bool) -> bool {
-        let next = if forward { self.place.pos + 1 } else { self.place.pos - 1 };
-        let batch = 0..self.place.cursor.len() as isize;
-        let simple = self.started
-            && batch.contains(&self.place.pos)
-            && batch.contains(&next)
-            && !self.plan.has_filters();
-        if simple {
-            self.place.pos = next;
-        }
-        simple
-    }
-
-    /// Positions the cursor before (going backward: behind) the current range.
-    fn open_range(&mut self, forward: bool) {
-        self.plan.range(&self.at, &mut self.range);
-        self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
-        self.place.pos = if forward { -1 } else { 0 };
-        self.place.has_target = false;
-        self.searches += 1;
-    }
-
-    /// Moves to the next matching entry; false at the end, where the scan stays and may turn.
-    fn advance(&mut self, forward: bool) -> bool {
-        if self.plan.is_impossible() || self.engine.is_none() {
-            return false;
-        }
-        loop {
-            let len = self.place.cursor.len() as isize;
-            self.place.pos += if forward { 1 } else { -1 };
-            while (0..len).contains(&self.place.pos) {
-                if self.matches(forward) {
-                    return true;
-                }
-                self.place.pos += if forward { 1 } else { -1 };
-            }
-            if self.next_batch(forward) {
-                continue;
-            }
-            let beyond = self.place.cursor.beyond();
-            if !self.plan.advance(&self.handle.desc, &mut self.at, beyond, forward) {
-                self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
-                // The last batch was empty: nothing that was read is used any more but the mark.
-                self.token.rest(self.process);
-                return false;
-            }
-            self.open_range(forward);
-        }
-    }
-
-    fn next_batch(&mut self, forward: bool) -> bool {
-        crate::pg::wait::interrupts();
-        self.flush_kills();
-        let Some(engine) = self.engine else { return false };
-        let place = &mut self.place;
-        if std::mem::take(&mut place.has_target) {
-            place.cursor.jump(&place.target);
-            self.searches += 1;
-        }
-        self.token.renew(self.process, engine);
-        let n = with_order!(self.handle.desc, order => {
-            if forward {
-                place.cursor.next(self.process, engine, order)
-            } else {
-                place.cursor.prev(self.process, engine, order)
-            }
-        });
-        place.pos = if forward { -1 } else { n as isize };
-        n > 0
-    }
-
-    fn matches(&mut self, forward: bool) -> bool {
-        if !self.plan.has_filters() {
-            return true;
-        }
-        let (place, desc) = (&mut self.place, &self.handle.desc);
-        let key = place.cursor.key(place.pos as usize);
-        place.has_target = !self.plan.filter(desc, key, forward, &mut place.target);
-        !place.has_target
-    }
-
-    /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.
-    fn flush_kills(&mut self) {
-        if self.kills.is_empty() {
-            return;
-        }
-        if let Some(engine) = self.engine {
-            self.kills.sort_unstable();
-            self.kills.dedup();
-            let cursor = &mut self.place.cursor;
-            with_order!(self.handle.desc, order => {
-                cursor.remove(self.process, engine, order, &self.kills, Remove::IfUnchanged)
-            });
-        }
-        self.kills.clear();
     }
 }

@@ -26,7 +26,7 @@ use pgrx::prelude::*;
 use crate::image;
 use crate::pg::compat;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, Wait};
+use crate::pg::wait::{self, PATIENCE, Wait};
 use crate::state::claim::BuildLock;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
@@ -66,7 +66,9 @@ pub unsafe extern "C-unwind" fn bulk_delete(
             let mut victims = Vec::with_capacity(64);
             loop {
                 compat::vacuum_delay_point();
-                let n = with_order!(handle.desc, order => cursor.next(process, engine, order));
+                let n = with_order!(handle.desc, order =>
+                    cursor.next_within(PATIENCE, process, engine, order));
+                let Some(n) = n else { continue };
                 if n == 0 {
                     break;
                 }

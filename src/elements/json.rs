@@ -16,6 +16,7 @@
 use crate::key::codec::Layout;
 use crate::key::datum;
 use crate::key::numeric;
+use crate::pg::memory;
 use pgrx::pg_sys::{self, Datum, JsonbIteratorToken as Token};
 
 /// Longer strings are represented by a hash.
@@ -204,6 +205,8 @@ pub unsafe fn containment(part: Datum) -> Wanted {
                     put_entry(&mut element, ROOT_ARRAY, v);
                     group.push(element);
                 }
+                memory::check();
+                memory::reserve(&mut wanted.groups, 1);
                 wanted.groups.push(group);
             }
             Step::Nested => wanted.recheck = true,

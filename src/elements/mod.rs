@@ -10,3 +10,4 @@ pub mod quals;
 pub mod rewrite;
 mod selectivity;
 pub mod streams;
+mod tids;

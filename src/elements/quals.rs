@@ -20,6 +20,7 @@ use super::key::{Shape, Source};
 use crate::am::quals::{array_elements, union};
 use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
 use crate::pg::error::Failure;
+use crate::pg::{memory, wait};
 
 /// Strategy numbers of the operator classes `array_ops` and `jsonb_array_ops`, behind btree's. The last
 /// argument is of the same type, an element, an array of two elements, a range, a prefix, text or text[].
@@ -90,6 +91,21 @@ fn point(segment: Vec<u8>) -> Interval {
     Interval { lower: Edge::Before(segment.clone()), upper: Edge::After(segment) }
 }
 
+/// As many as an argument has elements: what each of them takes besides is small.
+fn push<T>(all: &mut Vec<T>, next: T) {
+    wait::interrupts();
+    memory::check();
+    memory::reserve(all, 1);
+    all.push(next);
+}
+
+/// A group for each.
+fn alone(points: Vec<Interval>) -> Vec<Vec<Interval>> {
+    let mut groups = Vec::new();
+    points.into_iter().for_each(|point| push(&mut groups, vec![point]));
+    groups
+}
+
 /// Elements between two edges, without the placeholders.
 fn elements(lower: Edge, upper: Edge) -> Vec<Interval> {
     let upper = match upper {
@@ -134,7 +150,8 @@ pub unsafe fn wanted(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> Wanted {
                 continue;
             }
             all.lossy |= next.lossy || next.groups.len() > 1;
-            all.groups[0].extend(next.groups.into_iter().next().unwrap_or_default());
+            let first = next.groups.into_iter().next().unwrap_or_default();
+            first.into_iter().for_each(|alternative| push(&mut all.groups[0], alternative));
         }
         all
     }
@@ -173,7 +190,7 @@ unsafe fn array(
                 let (mut points, mut nulls) = (Vec::new(), false);
                 shape.any_of(argument, |element| {
                     match element {
-                        Some(element) => points.push(point(segment(element))),
+                        Some(element) => push(&mut points, point(segment(element))),
                         None => nulls = true,
                     }
                     false
@@ -183,7 +200,7 @@ unsafe fn array(
                     OVERLAPS => Wanted::exactly(vec![points]),
                     CONTAINS if nulls => Wanted::nothing(),
                     CONTAINS if points.is_empty() => Wanted::exactly(vec![not_null(desc, column)]),
-                    CONTAINS => Wanted::exactly(points.into_iter().map(|p| vec![p]).collect()),
+                    CONTAINS => Wanted::exactly(alone(points)),
                     CONTAINED => {
                         points.push(placeholder(EMPTY));
                         Wanted::exactly(vec![points]).in_doubt(true)
@@ -193,8 +210,7 @@ unsafe fn array(
                         if points.is_empty() {
                             points.push(placeholder(EMPTY));
                         }
-                        let groups = points.into_iter().map(|p| vec![p]).collect();
-                        Wanted::exactly(groups).in_doubt(true)
+                        Wanted::exactly(alone(points)).in_doubt(true)
                     }
                 }
             }
@@ -331,7 +347,8 @@ unsafe fn document(desc: &KeyDesc, column: usize, strategy: u16, argument: Datum
         match strategy {
             JSON_CONTAINS => {
                 let wanted = containment(argument);
-                let mut groups: Vec<_> = wanted.groups.into_iter().map(group).collect();
+                let mut groups = Vec::new();
+                wanted.groups.into_iter().for_each(|entries| push(&mut groups, group(entries)));
                 if groups.is_empty() {
                     groups.push(not_null(desc, column));
                 }
@@ -343,13 +360,17 @@ unsafe fn document(desc: &KeyDesc, column: usize, strategy: u16, argument: Datum
             }
             EXISTS_ANY | EXISTS_ALL => {
                 let mut wanted = Wanted::default();
+                let mut any = Vec::new();
                 for text in array_elements(argument) {
                     let (entries, lossy) = existence(text);
-                    wanted.groups.push(group(entries));
                     wanted.lossy |= lossy;
+                    match strategy {
+                        EXISTS_ANY => group(entries).into_iter().for_each(|p| push(&mut any, p)),
+                        _ => push(&mut wanted.groups, group(entries)),
+                    }
                 }
                 if strategy == EXISTS_ANY {
-                    wanted.groups = vec![wanted.groups.concat()];
+                    wanted.groups = vec![any];
                 } else if wanted.groups.is_empty() {
                     wanted.groups.push(not_null(desc, column));
                 }
@@ -380,16 +401,14 @@ pub fn simplify(desc: &KeyDesc, groups: &mut Vec<Vec<Interval>>) {
     if groups.len() < 2 {
         return;
     }
-    let mut seen: Vec<Vec<Interval>> = Vec::with_capacity(groups.len());
-    for group in groups.drain(..) {
-        if !seen.contains(&group) {
-            seen.push(group);
-        }
-    }
+    groups.sort_unstable_by(|a, b| {
+        wait::interrupts();
+        a.cmp(b)
+    });
+    groups.dedup();
     // Whoever has an element is not NULL.
     let (all, null) = (not_null(desc, column), vec![point(desc.null_segment(column))]);
-    if !seen.contains(&null) && seen.iter().any(|group| *group != all) {
-        seen.retain(|group| *group != all);
+    if !groups.contains(&null) && groups.iter().any(|group| *group != all) {
+        groups.retain(|group| *group != all);
     }
-    *groups = seen;
 }

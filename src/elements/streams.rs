@@ -15,10 +15,12 @@ use nitro_engine::{Cursor, Index, Process, Tid};
 
 use pgrx::pg_sys;
 
+use super::tids;
 use crate::am::quals::{Plan, Range};
 use crate::key::KeyDesc;
 use crate::pg::compat;
 use crate::pg::memory;
+use crate::pg::wait::PATIENCE;
 use crate::state::handle::with_order;
 
 /// Entries that can be read in the time of one look-up.
@@ -51,8 +53,14 @@ struct Stream {
 impl Stream {
     /// The streams of a plan, at least one.
     fn all(reader: &Reader, plan: &mut Plan) -> Vec<Stream> {
-        let parts = plan.by_group(reader.desc).into_iter();
-        parts.map(|part| Stream::new(reader, part)).collect()
+        let mut streams = Vec::new();
+        for part in plan.by_group(reader.desc) {
+            crate::pg::wait::interrupts();
+            memory::check();
+            memory::reserve(&mut streams, 1);
+            streams.push(Stream::new(reader, part));
+        }
+        streams
     }
 
     fn new(reader: &Reader, plan: Plan) -> Stream {
@@ -84,7 +92,8 @@ impl Stream {
                 self.cursor.jump(&target);
             }
             let n = with_order!(reader.desc, order =>
-                self.cursor.next(reader.process, reader.engine, order));
+                self.cursor.next_within(PATIENCE, reader.process, reader.engine, order));
+            let Some(n) = n else { continue };
             if n == 0 {
                 let beyond = self.cursor.beyond();
                 if !self.plan.advance(reader.desc, &mut self.at, beyond, true) {
@@ -175,8 +184,7 @@ fn intersection(
         }
     };
     let mut candidates = streams.swap_remove(rarest).tids;
-    candidates.sort_unstable();
-    candidates.dedup();
+    tids::sort(&mut candidates);
     for stream in streams {
         stream.retain(reader, &mut candidates);
     }
@@ -194,8 +202,7 @@ pub fn rows(reader: &Reader, plan: &mut Plan) -> Vec<Tid> {
         memory::reserve(&mut rows, tids.len());
         rows.extend_from_slice(tids);
     });
-    rows.sort_unstable();
-    rows.dedup();
+    tids::sort(&mut rows);
     rows
 }
 
@@ -224,7 +231,10 @@ pub unsafe fn fill(reader: &Reader, plan: &mut Plan, bitmap: *mut pg_sys::TIDBit
         }
         let bytes = pg_sys::work_mem as usize * 1024;
         match intersection(reader, streams, bytes / size_of::<Tid>()) {
-            Ok(rows) => rows.chunks(1 << 16).for_each(|tids| add(bitmap, tids)),
+            Ok(rows) => rows.chunks(tids::STEP).for_each(|tids| {
+                crate::pg::wait::interrupts();
+                add(bitmap, tids);
+            }),
             Err(streams) => {
                 // Too many to hold: bitmaps become coarse instead of large.
                 let mut common: *mut pg_sys::TIDBitmap = std::ptr::null_mut();

@@ -9,7 +9,8 @@
 //! 4. the entries as of 3 are written, by ranges, by several threads;
 //! 5. all WAL inserted so far is flushed, then the manifest appears. So nothing in an image is ahead of
 //!    durable WAL, and neither is what is missing in it: an entry that was dropped during 4 was dead
-//!    to everybody by a commit that was inserted before, if not flushed.
+//!    to everybody by a commit that was inserted before, if not flushed. The manifest has the end of
+//!    that WAL: a server whose history left it before has other rows than the image.
 //!
 //! If no operation was counted since the newest image was begun, its files are still right, and it
 //! gets a new manifest by the same steps without 4.
@@ -40,7 +41,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, Wait};
+use crate::pg::wait::{self, PATIENCE, Wait};
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::{options, shmem, threads};
@@ -146,6 +147,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
         let prototype = Manifest {
             system: pg_sys::GetSystemIdentifier(),
             lsn: 0,
+            end: 0,
             timeline: 0,
             server: pg_sys::PG_VERSION_NUM,
             slot: false,
@@ -253,7 +255,7 @@ fn make(
         manifest.entries = newest.entries;
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
-        feed::flushed_end();
+        manifest.end = feed::flushed_end();
         stop::at(Point::RefreshFlushed);
         store.refresh(&manifest).map_err(|e| e.to_string())?;
         stop::at(Point::RefreshCommitted);
@@ -269,7 +271,7 @@ fn make(
     manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
     stop::at(Point::BackupWritten);
     // 5
-    feed::flushed_end();
+    manifest.end = feed::flushed_end();
     stop::at(Point::BackupFlushed);
     draft.commit(&manifest).map_err(|e| e.to_string())?;
     stop::at(Point::BackupCommitted);
@@ -473,7 +475,8 @@ impl Job<'_> {
             if !go_on() {
                 return Err("stopped".into());
             }
-            let n = cursor.next(process, self.engine, order);
+            let n = cursor.next_within(PATIENCE, process, self.engine, order);
+            let Some(n) = n else { continue };
             if n == 0 {
                 break;
             }

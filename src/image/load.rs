@@ -72,7 +72,7 @@ impl From<Damage> for Refusal {
     fn from(damage: Damage) -> Refusal {
         match damage {
             Damage::Io(_) => Refusal::NotNow(damage.to_string()),
-            Damage::Newer(_) => Refusal::Unusable(damage.to_string()),
+            Damage::Version(_) => Refusal::Unusable(damage.to_string()),
             _ => Refusal::Damaged(damage.to_string()),
         }
     }
@@ -150,6 +150,7 @@ pub unsafe fn load_one(
         let blocks = compat::blocks(heap);
         let known = feed
             .read(manifest.lsn, read_to)
+            .and_then(|()| feed.one_life(manifest.lsn, manifest.end))
             .and_then(|()| feed.touched(&compat::locator(heap), manifest.lsn, blocks));
         let (touched, by_pages) = match known {
             Ok(touched) => (touched, false),
@@ -197,10 +198,10 @@ unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
             return Err("\"wal_level\" is below \"replica\"".into());
         }
-        if manifest.lsn > pg_sys::GetXLogInsertRecPtr() {
+        if manifest.end > pg_sys::GetXLogInsertRecPtr() {
             return Err("it is newer than the server's WAL".into());
         }
-        let ours = subtransaction::reading(|| feed::in_history(manifest.timeline, manifest.lsn));
+        let ours = subtransaction::reading(|| feed::in_history(manifest.timeline, manifest.end));
         if !ours.map_err(|e| subtransaction::message(&e))? {
             return Err(format!(
                 "it was made on timeline {}, which this server left before",

@@ -20,7 +20,7 @@
 //! checkpoints remove some, and the next start makes the slot again before its first one.
 
 use std::ffi::CStr;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use pgrx::pg_sys::{self, XLogRecPtr};
 
@@ -74,16 +74,21 @@ unsafe fn judge(slot: *mut pg_sys::ReplicationSlot) -> Found {
     }
 }
 
-/// Notes what the server started with; by the keeper, before anybody makes the slot. False if another
-/// keeper did before, in the same life of the server: the start is long over then.
-pub fn look_at_start() -> bool {
-    let found = &shmem::directory().life.slot_found;
-    found.compare_exchange(Found::Unknown as u32, find() as u32, Relaxed, Relaxed).is_ok()
+/// Notes what the server started with; by the keeper, before anybody makes the slot. `first` comes before others
+/// are told, so that no page is compared with an image that it removes. If another keeper did this before, in the same
+/// life of the server, the start is long over.
+pub fn look_at_start(first: impl FnOnce(Found)) {
+    let noted = &shmem::directory().life.slot_found;
+    if noted.load(Acquire) == Found::Unknown as u32 {
+        let found = find();
+        first(found);
+        noted.store(found as u32, Release);
+    }
 }
 
 /// What the server started with.
 pub fn found_at_start() -> Found {
-    match shmem::directory().life.slot_found.load(Relaxed) {
+    match shmem::directory().life.slot_found.load(Acquire) {
         // Somebody else's slot: ours was not there.
         1 | 4 => Found::None,
         2 => Found::Lost,

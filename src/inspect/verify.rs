@@ -28,6 +28,7 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::memory;
 use crate::pg::owner::AsOwner;
+use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
 use crate::state::open::{self, Wrong};
@@ -195,7 +196,7 @@ unsafe fn check_entries<O: KeyOrder>(
     loop {
         crate::pg::wait::interrupts();
         process.renew_token(token.1);
-        let n = cursor.next(process, engine, order);
+        let Some(n) = cursor.next_within(PATIENCE, process, engine, order) else { continue };
         if n == 0 {
             return entries;
         }

@@ -29,6 +29,7 @@ use crate::image::{self, ImageState};
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
@@ -132,8 +133,9 @@ impl Check<'_> {
         let mut cursor = Cursor::new(true);
         cursor.set_range(&[], None, self.live.term());
         loop {
-            pgrx::check_for_interrupts!();
-            let n = cursor.next(process, self.live, order);
+            crate::pg::wait::interrupts();
+            let n = cursor.next_within(PATIENCE, process, self.live, order);
+            let Some(n) = n else { continue };
             for i in 0..n {
                 let (key, tid) = (cursor.key(i), cursor.tid(i));
                 if touched.contains((tid >> 16) as u32) || copy.contains(process, order, key, tid) {
@@ -170,8 +172,8 @@ impl Check<'_> {
         let mut cursor = Cursor::new(true);
         cursor.set_range(&[], None, copy.term());
         loop {
-            pgrx::check_for_interrupts!();
-            let n = cursor.next(process, copy, order);
+            crate::pg::wait::interrupts();
+            let Some(n) = cursor.next_within(PATIENCE, process, copy, order) else { continue };
             for i in 0..n {
                 let (key, tid) = (cursor.key(i), cursor.tid(i));
                 let here = |index: Index| index.contains(process, order, key, tid);

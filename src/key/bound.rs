@@ -6,8 +6,9 @@ use super::datum;
 use super::desc::{Column, KeyDesc};
 use pgrx::pg_sys::{self, Datum, Oid};
 
-/// A place in the index order of a column's segments.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A place in the index order of a column's segments. (The derived order is none of the index: it brings equal
+/// ones together.)
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Edge {
     /// The end of the column's values; no NULLs are there.
     Open,
@@ -18,7 +19,7 @@ pub enum Edge {
 }
 
 /// Segments between two edges, in index order.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Interval {
     /// Where it begins.
     pub lower: Edge,

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::desc::KeyDesc;
 use crate::pg::memory;
+use crate::pg::wait;
 use nitro_engine::{KeyOrder, Tid};
 use pgrx::prelude::*;
 
@@ -19,6 +20,9 @@ const HEADER: usize = 8;
 
 /// The least memory to sort in.
 const MIN_BUDGET: usize = 1 << 20;
+
+/// Comparisons between two looks at interrupts.
+const COMPARED: usize = 4096;
 
 /// How many entries ahead of its use an entry is fetched.
 const AHEAD: usize = 16;
@@ -167,8 +171,13 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     fn sort(&mut self) {
         let (arena, order, items) = (&self.arena, self.order, &mut self.items);
+        let mut compared = 0usize;
         let sort = || {
             items.sort_unstable_by(|a, b| {
+                compared += 1;
+                if compared.is_multiple_of(COMPARED) {
+                    wait::interrupts();
+                }
                 a.abbrev
                     .cmp(&b.abbrev)
                     .then_with(|| compare(order, Self::entry(arena, a), Self::entry(arena, b)))
@@ -196,7 +205,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         let file = unsafe { pg_sys::BufFileCreateTemp(false) };
         let run = Run { file };
         for item in self.sorted() {
-            crate::pg::wait::interrupts();
+            wait::interrupts();
             let (key, _) = Self::entry(&self.arena, item);
             run.write(&self.arena[item.at..item.at + HEADER + key.len()]);
         }

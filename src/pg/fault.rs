@@ -23,10 +23,13 @@ pub fn allocation() -> bool {
     strikes(&ALLOCATIONS)
 }
 
-/// Cancels the statement if this check for interrupts is the one.
+/// Cancels the statement if this check for interrupts is the one, and says where it is.
 #[inline]
+#[track_caller]
 pub fn cancel() {
     if strikes(&CHECKS) {
+        let place = std::panic::Location::caller();
+        pgrx::debug1!("a cancel is found at {}:{}", place.file(), place.line());
         // SAFETY: what the handler of SIGINT does, on the server's thread.
         unsafe {
             pg_sys::QueryCancelPending = 1;

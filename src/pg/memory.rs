@@ -134,6 +134,13 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// Panics once, when there is plenty. The first ERROR of a thread registers a destructor for where it was
+/// raised; the C library takes memory of its own for that, and aborts the process if there is none. Children
+/// inherit what their parent has registered.
+pub fn install() {
+    drop(std::panic::catch_unwind(|| std::panic::panic_any(())));
+}
+
 /// Room for `more` elements, or an ERROR.
 #[inline]
 #[track_caller]

@@ -4,6 +4,10 @@ use pgrx::prelude::*;
 
 use crate::pg::compat;
 
+/// Leaves without a visible entry that a cursor passes between two looks at interrupts: far less than a
+/// millisecond.
+pub const PATIENCE: usize = 64;
+
 /// What a process can wait for.
 #[derive(Clone, Copy)]
 #[repr(usize)]

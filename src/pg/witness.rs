@@ -24,7 +24,7 @@ use crate::pg::{error, text};
 // Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the server's.
 unsafe extern "C-unwind" {
     fn CopyErrorData() -> *mut ErrorData;
-    fn FreeErrorData(error: *mut ErrorData);
+    fn MemoryContextReset(context: pg_sys::MemoryContext);
     fn errposition(position: c_int) -> c_int;
     fn internalerrposition(position: c_int) -> c_int;
     fn internalerrquery(query: *const c_char) -> c_int;
@@ -38,6 +38,9 @@ static INNERMOST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 /// The last error that a witness saw, and the memory context that holds it and nothing else.
 static SEEN: AtomicPtr<ErrorData> = AtomicPtr::new(null_mut());
 static MEMORY: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
+/// The same for a copy that is only looked at. A copy goes with its context: the server's `FreeErrorData`
+/// leaves the names of file and function behind.
+static SCRATCH: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
 
 /// The entry that an unwinding function leaves behind.
 static mut RETURNING: ErrorContextCallback =
@@ -111,28 +114,32 @@ impl Drop for Witness<'_> {
 
 /// Makes the memory for errors, once, when there is plenty.
 pub fn install() {
-    // SAFETY: a context that lives as long as the process; its children inherit it.
-    let memory = unsafe {
-        pg_sys::AllocSetContextCreateInternal(
-            pg_sys::TopMemoryContext,
-            c"nitro error".as_ptr(),
-            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-        )
-    };
-    MEMORY.store(memory, Relaxed);
+    for memory in [&SCRATCH, &MEMORY] {
+        // SAFETY: a context that lives as long as the process; its children inherit it.
+        let context = unsafe {
+            pg_sys::AllocSetContextCreateInternal(
+                pg_sys::TopMemoryContext,
+                c"nitro error".as_ptr(),
+                pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+            )
+        };
+        memory.store(context, Relaxed);
+    }
 }
 
-/// A copy of what the server is reporting.
+/// A copy of what the server is reporting, until the next one.
 ///
 /// # Safety
 /// In a callback of the server's stack of error contexts, after [`install`].
 unsafe fn copy() -> *mut ErrorData {
-    // SAFETY: by contract.
+    // SAFETY: by contract; nothing else is in the context, and the last copy is used no more.
     unsafe {
+        let scratch = SCRATCH.load(Relaxed);
+        MemoryContextReset(scratch);
         let before = pg_sys::CurrentMemoryContext;
-        pg_sys::CurrentMemoryContext = MEMORY.load(Relaxed);
+        pg_sys::CurrentMemoryContext = scratch;
         let copy = CopyErrorData();
         pg_sys::CurrentMemoryContext = before;
         copy
@@ -146,12 +153,10 @@ unsafe extern "C-unwind" fn observe(node: *mut c_void) {
     }
     // SAFETY: called by the server while it reports something, on its own thread.
     unsafe {
-        let mut copy = copy();
+        let copy = copy();
         if (*copy).elevel >= pg_sys::PGERROR as c_int {
-            copy = SEEN.swap(copy, Relaxed);
-        }
-        if !copy.is_null() {
-            FreeErrorData(copy);
+            SEEN.store(copy, Relaxed);
+            SCRATCH.store(MEMORY.swap(SCRATCH.load(Relaxed), Relaxed), Relaxed);
         }
     }
 }
@@ -190,7 +195,6 @@ unsafe extern "C-unwind" fn restore(_: *mut c_void) {
             message if message.is_null() => None,
             message => seen(&CStr::from_ptr(message).to_string_lossy(), (*raised).lineno),
         };
-        FreeErrorData(raised);
         let Some(first) = first else { return };
         error::errcode(first.sqlerrcode);
         let plain = c"%s".as_ptr();

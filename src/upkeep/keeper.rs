@@ -125,9 +125,11 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     // SAFETY: a plain global.
     shmem::directory().life.keeper.store(unsafe { pg_sys::MyProcPid }, Release);
     // Once in a life of the server: later, images come that are newer than the WAL was.
-    if slot::look_at_start() && guc::BREAK.get() != Mechanism::Manifest {
-        remove_contradicted();
-    }
+    slot::look_at_start(|found| {
+        if guc::BREAK.get() != Mechanism::Manifest {
+            remove_contradicted(found);
+        }
+    });
     // Folders of databases that are gone were removed first, so every worker gets where it is sent.
     remove_orphans();
     let mut keeper = Keeper {
@@ -311,17 +313,17 @@ fn oldest_on_disk() -> Option<u64> {
     newest.map(|manifest| manifest.lsn).min()
 }
 
-/// Removes images that are ahead of the server's WAL, or whose WAL the slot has kept and that is gone
+/// Removes images that know of more WAL than the server has, or whose WAL the slot has kept and that is gone
 /// nevertheless: somebody has reset the WAL. Not only are they of no use now. Later, when the WAL has
 /// grown and a clean stop has taken the slot away, nothing would tell them from good ones.
-fn remove_contradicted() {
+fn remove_contradicted(found: slot::Found) {
     let store = image::store();
-    let kept = slot::found_at_start() == slot::Found::Valid;
+    let kept = found == slot::Found::Valid;
     for database in store.databases().unwrap_or_default() {
         for incarnation in store.incarnations(database).unwrap_or_default() {
             for manifest in image::manifests(database, incarnation) {
                 // Only now: it may have been made since the server started.
-                let why = if manifest.lsn > newest_wal() {
+                let why = if manifest.end > newest_wal() {
                     "it is newer than the server's WAL"
                 } else if kept && !feed::segment_exists(manifest.timeline, manifest.lsn) {
                     "the WAL since it was made is gone"

@@ -22,6 +22,7 @@ pub fn manifest(lsn: u64, generation: u64, shards: Vec<ShardSummary>) -> Manifes
     Manifest {
         system: 7_234_567_890_123_456_789,
         lsn,
+        end: lsn + 0x1000,
         timeline: 1,
         server: 180_001,
         slot: true,

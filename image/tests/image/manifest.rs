@@ -12,7 +12,7 @@ fn some_manifest() -> Manifest {
 }
 
 fn manifests() -> impl Strategy<Value = Manifest> {
-    let identity = (any::<[u64; 5]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
+    let identity = (any::<[u64; 6]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
     let text = || prop_oneof![any::<String>(), "[a-z\\\\\n\r ]{0,20}"];
     let shard = any::<(u64, u64, u32)>().prop_map(|(entries, bytes, crc)| ShardSummary {
         entries,
@@ -21,11 +21,12 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     });
     (identity, any::<bool>(), text(), vec(text(), 0..5), vec(shard, 0..9)).prop_map(
         |((large, small, incarnation, taken), slot, name, columns, shards)| {
-            let [system, lsn, generation, entries, operations] = large;
+            let [system, lsn, end, generation, entries, operations] = large;
             let [timeline, server, database, index, heap_tablespace, heap_file] = small;
             Manifest {
                 system,
                 lsn,
+                end,
                 timeline,
                 server,
                 slot,
@@ -60,9 +61,10 @@ fn looks_like_this() {
     let (body, crc) = text.split_at(text.len() - 15);
     assert_eq!(
         body,
-        "nitro image 1
+        "nitro image 2
 system 7234567890123456789
 lsn 16/B374D848
+end 16/B374E848
 timeline 1
 server 180001
 slot yes
@@ -142,8 +144,8 @@ fn fields_come_once_and_in_order() {
         });
         assert!(twice.is_err(), "line {at} is there twice");
     }
-    let damage = edited(|lines| lines.insert(9, "color red".into())).unwrap_err();
-    assert_eq!(damage.to_string(), "line 10 of the manifest: expected heap_file");
+    let damage = edited(|lines| lines.insert(10, "color red".into())).unwrap_err();
+    assert_eq!(damage.to_string(), "line 11 of the manifest: expected heap_file");
 }
 
 #[test]
@@ -158,24 +160,27 @@ fn values_have_one_form() {
         (2, "lsn 16/0B374D848"),
         (2, "lsn 16B374D848"),
         (2, "lsn 16/1B374D848"),
-        (3, "timeline -1"),
-        (5, "slot true"),
-        (10, "incarnation 0123456789ABCDEF0011223344556677"),
-        (10, "incarnation 123456789abcdef0011223344556677"),
-        (12, "name a\\tb"),
-        (12, "name a\\"),
-        (13, "column a\rb"),
-        (18, "shard 10 123456"),
-        (18, "shard 10 123456 000000ab 1"),
-        (18, "shard 10 123456 ab"),
+        (3, "end 16/0B374E848"),
+        (4, "timeline -1"),
+        (6, "slot true"),
+        (11, "incarnation 0123456789ABCDEF0011223344556677"),
+        (11, "incarnation 123456789abcdef0011223344556677"),
+        (13, "name a\\tb"),
+        (13, "name a\\"),
+        (14, "column a\rb"),
+        (19, "shard 10 123456"),
+        (19, "shard 10 123456 000000ab 1"),
+        (19, "shard 10 123456 ab"),
     ] {
         assert!(edited(|lines| lines[line] = text.into()).is_err(), "{text}");
     }
 }
 
 #[test]
-fn a_newer_manifest_says_so() {
-    let newer = edited(|lines| lines[0] = "nitro image 2".into());
-    assert!(matches!(newer, Err(Damage::Newer(2))));
+fn a_manifest_of_another_release_says_so() {
+    for version in [1, 3] {
+        let other = edited(|lines| lines[0] = format!("nitro image {version}"));
+        assert!(matches!(other, Err(Damage::Version(v)) if v == version));
+    }
     assert!(matches!(edited(|lines| lines[0] = "hello".into()), Err(Damage::Magic)));
 }

@@ -231,7 +231,7 @@ fn other_files_are_refused() {
     let (mut file, summary) = write(ID, FRAME, &[]);
     assert!(matches!(read(&[b'x'; 100], ID, &summary), Err(Damage::Magic)));
     file[8] = 2;
-    assert!(matches!(read(&file, ID, &summary), Err(Damage::Newer(2))));
+    assert!(matches!(read(&file, ID, &summary), Err(Damage::Version(2))));
 }
 
 #[test]

@@ -1,0 +1,257 @@
+//! Bytes per entry of usual columns: what their leaves, index nodes and chunks take, and the root. Whoever
+//! makes one of them worse by a twentieth has to say so here, and who makes it better, too.
+
+use crate::area::tests::Mapping;
+use crate::barrier::Process;
+use crate::{Builder, Index, IndexOptions, Memcmp, Tid};
+use std::fmt::Write;
+
+const ROWS: u64 = 40_000;
+
+fn mix(i: u64) -> u64 {
+    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Where a row is: 100 on a page.
+fn tid(row: u64) -> Tid {
+    (row / 100) << 16 | (row % 100 + 1)
+}
+
+/// Keys as PostgreSQL's columns are written.
+#[derive(Default)]
+struct Key(Vec<u8>);
+
+impl Key {
+    fn int(mut self, v: u64) -> Key {
+        if v < 64 {
+            self.0.push(0x80 | v as u8);
+        } else {
+            let bytes = 8 - v.leading_zeros() as usize / 8;
+            self.0.push(0xC0 + bytes as u8);
+            self.0.extend_from_slice(&v.to_be_bytes()[8 - bytes..]);
+        }
+        self
+    }
+    fn text(mut self, text: &str) -> Key {
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(0);
+        self
+    }
+    fn uuid(mut self, high: u64, low: u64) -> Key {
+        self.0.push(0x80);
+        self.0.extend_from_slice(&high.to_be_bytes());
+        self.0.extend_from_slice(&low.to_be_bytes());
+        self
+    }
+}
+
+/// Letters that a number chooses.
+fn letters(seed: u64, n: u64, of: &str) -> String {
+    let of = of.as_bytes();
+    (0..n).map(|i| of[(mix(seed * 1000 + i) % of.len() as u64) as usize] as char).collect()
+}
+
+const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+const NOW: u64 = 813_000_000_000_000;
+
+/// How an index came to be.
+const HOW: [&str; 3] = ["built", "random inserts", "inserts in the order of the rows"];
+
+/// A column: its name, the key of a row, and bytes per entry.
+type Column = (&'static str, fn(u64) -> Key, [f64; 3]);
+
+const COLUMNS: &[Column] = &[
+    ("int, 10 values", |i| Key::default().int(mix(i) % 10), [32.9, 42.8, 30.5]),
+    (
+        "text, 7 values",
+        |i| {
+            Key::default().text(
+                ["pending", "paid", "packed", "shipped", "delivered", "returned", "cancelled"]
+                    [(mix(i) % 7) as usize],
+            )
+        },
+        [32.9, 42.6, 30.3],
+    ),
+    ("int, 40 values", |i| Key::default().int(mix(i) % 40), [32.9, 41.5, 30.5]),
+    ("int, 100k values", |i| Key::default().int(mix(i) % 100_000), [32.9, 42.3, 41.8]),
+    ("int, ascending", |i| Key::default().int(i), [32.9, 41.9, 32.9]),
+    (
+        "timestamptz, unique",
+        |i| Key::default().int(NOW + mix(i) % 31_536_000_000_000),
+        [32.9, 41.8, 41.6],
+    ),
+    (
+        "timestamptz, ascending",
+        |i| Key::default().int(NOW + i * 1_000_000 + mix(i) % 1_000_000),
+        [32.9, 42.6, 32.9],
+    ),
+    (
+        "timestamptz, descending",
+        |i| Key::default().int(NOW - i * 1_000_000 - mix(i) % 1_000_000),
+        [32.9, 42.0, 30.1],
+    ),
+    ("int8, random", |i| Key::default().int(mix(i) >> 1), [33.0, 42.1, 42.2]),
+    (
+        "(int, timestamptz), 40 devices",
+        |i| Key::default().int(mix(i) % 40).int(NOW + i * 1_000_000),
+        [33.6, 43.9, 32.5],
+    ),
+    ("40 ascending streams", |i| Key::default().int(i % 40).int(i / 40), [32.9, 42.2, 31.3]),
+    (
+        "40 descending streams",
+        |i| Key::default().int(mix(i) % 40).int(NOW - i * 1_000_000),
+        [33.6, 43.6, 33.1],
+    ),
+    (
+        "(tenant, order, line)",
+        |i| Key::default().int(i / 8 % 100).int(i / 800).int(i % 8),
+        [32.9, 41.9, 33.4],
+    ),
+    ("(order, line)", |i| Key::default().int(i / 8).int(i % 8), [32.9, 42.2, 32.9]),
+    ("uuid v4", |i| Key::default().uuid(mix(i), mix(!i)), [53.4, 56.2, 56.6]),
+    (
+        "uuid v7",
+        |i| Key::default().uuid((NOW / 1000 + i) << 16 | 0x7000 | (mix(i) % 4096), mix(!i)),
+        [42.0, 53.5, 42.0],
+    ),
+    (
+        "uuid v7, 10 per ms",
+        |i| Key::default().uuid((NOW / 1000 + i / 10) << 16 | 0x7000 | (mix(i) % 4096), mix(!i)),
+        [42.0, 54.1, 45.3],
+    ),
+    (
+        "md5",
+        |i| Key::default().text(&format!("{:016x}{:016x}", mix(i), mix(!i))),
+        [76.5, 96.9, 98.0],
+    ),
+    (
+        "text, 25 of 62 characters",
+        |i| Key::default().text(&letters(i, 25, LETTERS)),
+        [76.5, 69.0, 69.4],
+    ),
+    (
+        "e-mail addresses",
+        |i| {
+            Key::default().text(&format!(
+                "{}.{}{}@example{}.com",
+                letters(mix(i) % 500, 6, &LETTERS[26..52]),
+                letters(mix(i) % 9973, 7, &LETTERS[26..52]),
+                i,
+                mix(i) % 50
+            ))
+        },
+        [76.5, 91.2, 91.0],
+    ),
+    (
+        "URLs, 60 common bytes",
+        |i| {
+            Key::default().text(&format!(
+                "https://www.example.com/a/rather/long/path/of/some/department/{:016x}",
+                mix(i)
+            ))
+        },
+        [53.4, 64.3, 65.9],
+    ),
+    ("150 bytes", |i| Key::default().text(&letters(i, 149, LETTERS)), [221.0, 283.2, 282.8]),
+    ("523 bytes", |i| Key::default().text(&letters(i, 522, LETTERS)), [682.6, 694.5, 694.1]),
+    ("8200 bytes", |i| Key::default().text(&letters(i, 8199, LETTERS)), [9739.8, 9749.0, 9750.7]),
+];
+
+fn create(p: &Process, fillfactor: u8) -> Index {
+    Index::create(p, &IndexOptions { fillfactor, key_len_hint: 0 }).unwrap()
+}
+
+/// What the index has in use, for each of its entries.
+fn density(p: &Process, index: Index) -> f64 {
+    let used = index.heap().bytes() - index.heap().idle(&p.area());
+    let density = used as f64 / index.stats().live as f64;
+    // SAFETY: nobody else knows it.
+    unsafe { index.destroy(p) };
+    density
+}
+
+fn inserted(p: &Process, fillfactor: u8, entries: impl Iterator<Item = (Vec<u8>, Tid)>) -> f64 {
+    let index = create(p, fillfactor);
+    entries.for_each(|(key, tid)| assert!(index.insert(p, &Memcmp, &key, tid).unwrap()));
+    index.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap();
+    density(p, index)
+}
+
+fn built(p: &Process, fillfactor: u8, mut entries: Vec<(Vec<u8>, Tid)>) -> f64 {
+    let index = create(p, fillfactor);
+    entries.sort();
+    let mut builder = Builder::new(p, index);
+    entries.iter().for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
+    index.adopt(p, vec![builder.finish().unwrap()]).unwrap();
+    density(p, index)
+}
+
+fn entries(key: fn(u64) -> Key, rows: u64) -> Vec<(Vec<u8>, Tid)> {
+    (0..rows).map(|row| (key(row).0, tid(row))).collect()
+}
+
+#[test]
+fn bytes_per_entry() {
+    let area = Mapping::new(1 << 30, 1);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(*area, 0) };
+    let mut table = String::new();
+    for &(name, key, expected) in COLUMNS {
+        let rows = if name == "8200 bytes" { ROWS / 10 } else { ROWS };
+        let in_order = entries(key, rows);
+        let mut shuffled = in_order.clone();
+        shuffled.sort_by_key(|(_, tid)| mix(*tid));
+        let now = [
+            built(&p, 90, in_order.clone()),
+            inserted(&p, 90, shuffled.into_iter()),
+            inserted(&p, 90, in_order.into_iter()),
+        ];
+        for ((how, now), expected) in HOW.iter().zip(now).zip(expected) {
+            let verdict = match now / expected {
+                1.05.. => "worse than",
+                ..0.95 => "better; put it in place of",
+                _ => continue,
+            };
+            writeln!(table, "{name}, {how}: {now:.1} bytes per entry, {verdict} {expected:.1}")
+                .unwrap();
+        }
+    }
+    assert!(table.is_empty(), "\n{table}");
+}
+
+/// Keys that ascend in groups, or among others, take hardly more than the same keys built bottom-up.
+#[test]
+fn ascending_groups_share_leaves() {
+    let area = Mapping::new(1 << 30, 1);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(*area, 0) };
+    type Case = (&'static str, u8, u64, f64, fn(u64) -> Key);
+    let line: fn(u64) -> Key = |i| Key::default().int(i / 8 % 100).int(i / 800).int(i % 8);
+    let wide: fn(u64) -> Key = |i| Key::default().uuid(i / 8, i % 8);
+    let uuid: fn(u64) -> Key =
+        |i| Key::default().uuid((NOW / 1000 + i / 10) << 16 | 0x7000 | (mix(i) % 4096), mix(!i));
+    let stream: fn(u64) -> Key = |i| Key::default().int(i % 1000).int(NOW + i);
+    let cases: [Case; 8] = [
+        ("(tenant, order, line)", 90, ROWS, 1.15, line),
+        ("(tenant, order, line)", 100, ROWS, 1.15, line),
+        ("(order, line), 8 bytes each", 90, ROWS, 1.15, wide),
+        ("(order, line), 8 bytes each", 100, ROWS, 1.15, wide),
+        ("uuid v7", 90, ROWS, 1.15, uuid),
+        // The identifiers of a millisecond are in no order: they need some room, however full leaves are to be.
+        ("uuid v7", 100, ROWS, 1.25, uuid),
+        ("1000 streams", 90, 300_000, 1.15, stream),
+        ("1000 streams", 100, 300_000, 1.15, stream),
+    ];
+    for (name, fillfactor, rows, most, key) in cases {
+        let entries = entries(key, rows);
+        let built = built(&p, fillfactor, entries.clone());
+        let grown = inserted(&p, fillfactor, entries.into_iter());
+        assert!(
+            grown <= built * most,
+            "{name}, fillfactor {fillfactor}: built {built:.1}, grown {grown:.1}"
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! How a scan moves: from entry to entry of a batch, from batch to batch of a range, from range to range.
+//!
+//! Entries that fail a filter let it jump ahead, ranges in which nothing is let it skip others.
+
+use nitro_engine::{Cursor, Remove};
+
+use super::Scan;
+use crate::pg::wait::PATIENCE;
+use crate::state::handle::with_order;
+
+/// Where a scan stands inside its range.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) cursor: Cursor,
+    /// Index of the current entry in the batch; -1 and `len` are the positions outside.
+    pub(super) pos: isize,
+    /// Where the last entry that failed a filter says to go on.
+    pub(super) target: Vec<u8>,
+    pub(super) has_target: bool,
+}
+
+impl Scan {
+    /// Moves to the next entry of the current batch, if that is all there is to do.
+    #[inline]
+    pub(super) fn step_in_batch(&mut self, forward: bool) -> bool {
+        let next = if forward { self.place.pos + 1 } else { self.place.pos - 1 };
+        let batch = 0..self.place.cursor.len() as isize;
+        let simple = self.started
+            && batch.contains(&self.place.pos)
+            && batch.contains(&next)
+            && !self.plan.has_filters();
+        if simple {
+            self.place.pos = next;
+        }
+        simple
+    }
+
+    /// Positions the cursor before (going backward: behind) the current range.
+    pub(super) fn open_range(&mut self, forward: bool) {
+        self.plan.range(&self.at, &mut self.range);
+        self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
+        self.place.pos = if forward { -1 } else { 0 };
+        self.place.has_target = false;
+        self.searches += 1;
+    }
+
+    /// Moves to the next matching entry; false at the end, where the scan stays and may turn.
+    pub(super) fn advance(&mut self, forward: bool) -> bool {
+        if self.plan.is_impossible() || self.engine.is_none() {
+            return false;
+        }
+        loop {
+            let len = self.place.cursor.len() as isize;
+            self.place.pos += if forward { 1 } else { -1 };
+            while (0..len).contains(&self.place.pos) {
+                if self.matches(forward) {
+                    return true;
+                }
+                self.place.pos += if forward { 1 } else { -1 };
+            }
+            if self.next_batch(forward) {
+                continue;
+            }
+            let beyond = self.place.cursor.beyond();
+            if !self.plan.advance(&self.handle.desc, &mut self.at, beyond, forward) {
+                self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
+                // The last batch was empty: nothing that was read is used any more but the mark.
+                self.token.rest(self.process);
+                return false;
+            }
+            self.open_range(forward);
+        }
+    }
+
+    fn next_batch(&mut self, forward: bool) -> bool {
+        crate::pg::wait::interrupts();
+        self.flush_kills();
+        let Some(engine) = self.engine else { return false };
+        let place = &mut self.place;
+        if std::mem::take(&mut place.has_target) {
+            place.cursor.jump(&place.target);
+            self.searches += 1;
+        }
+        self.token.renew(self.process, engine);
+        let n = loop {
+            let n = with_order!(self.handle.desc, order => {
+                if forward {
+                    place.cursor.next_within(PATIENCE, self.process, engine, order)
+                } else {
+                    place.cursor.prev_within(PATIENCE, self.process, engine, order)
+                }
+            });
+            if let Some(n) = n {
+                break n;
+            }
+            crate::pg::wait::interrupts();
+        };
+        place.pos = if forward { -1 } else { n as isize };
+        n > 0
+    }
+
+    fn matches(&mut self, forward: bool) -> bool {
+        if !self.plan.has_filters() {
+            return true;
+        }
+        let (place, desc) = (&mut self.place, &self.handle.desc);
+        let key = place.cursor.key(place.pos as usize);
+        place.has_target = !self.plan.filter(desc, key, forward, &mut place.target);
+        !place.has_target
+    }
+
+    /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.
+    pub(super) fn flush_kills(&mut self) {
+        if self.kills.is_empty() {
+            return;
+        }
+        if let Some(engine) = self.engine {
+            self.kills.sort_unstable();
+            self.kills.dedup();
+            let cursor = &mut self.place.cursor;
+            with_order!(self.handle.desc, order => {
+                cursor.remove(self.process, engine, order, &self.kills, Remove::IfUnchanged)
+            });
+        }
+        self.kills.clear();
+    }
+}
