@@ -5,7 +5,7 @@
 //! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
 //! that place becomes a leaf of slots, which has them.
 
-use crate::block::{Block, LEFTMOST, LOWBIG, LOWTID, PACKED};
+use crate::block::{Block, CAPACITY, LEFTMOST, LOWBIG, LOWTID, PACKED};
 use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
@@ -22,8 +22,12 @@ use core::ops::Range;
 
 /// Where the low key of a packed leaf is.
 const LOW: usize = 104;
-/// Entries around a place that become a leaf of slots.
-const AROUND: usize = 24;
+/// So many entries on either side of a place become a leaf of slots,
+const AROUND: usize = CAPACITY * 3 / 8;
+/// and some more, not to be cut off.
+const MORE: usize = CAPACITY / 8;
+/// Heap bytes that they may take there.
+const MAX_HEAP: usize = 12288;
 
 /// Some of the entries that were copied.
 pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
@@ -215,9 +219,12 @@ impl Index {
         let (scratch, image) = reserve.packing();
         let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
         let leaf = self.copy_leaf(spot.v, &mut scratch.0, low, high)?;
-        let (b, n, rank) = (spot.v.b, leaf.entries.len(), spot.place.rank);
+        let (b, entries, rank) = (spot.v.b, leaf.entries, spot.place.rank);
+        let n = entries.len();
         let (low, high) = (leaf.low, leaf.high);
-        if n < 2 || slots && n <= 2 * AROUND + 8 {
+        let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
+        let around = (MAX_HEAP / (longest + 2) / 2).clamp(1, AROUND);
+        if n < 2 || slots && n <= 2 * around + MORE {
             match self.slots_in_place(&leaf, n < 2, &mut scratch.1) {
                 Ok(Some(step)) => return Ok(step),
                 Ok(None) => {}
@@ -225,10 +232,10 @@ impl Index {
             }
         }
         // The right part gets slots.
-        let last = slots && n <= rank + AROUND + 8;
+        let last = slots && n <= rank + around + MORE;
         let cut = match slots {
-            true if last => rank.saturating_sub(AROUND).clamp(1, n - 1),
-            true => rank + AROUND,
+            true if last => rank.saturating_sub(around).clamp(1, n - 1),
+            true => rank + around,
             false => n / 2,
         };
         let (left, right) = (leaf.entries.get(cut - 1), leaf.entries.get(cut));
@@ -237,7 +244,7 @@ impl Index {
             sep = Low { key: &right.key[..common(left.key, right.key) + 1], tid: None, ..sep };
         }
         debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
-        let (entries, skip) = (leaf.entries, skip_of(&sep, high.as_ref()));
+        let skip = skip_of(&sep, high.as_ref());
         let class = if last {
             let heap = heap_size(entries.range(cut..n), skip, false);
             leaf_class(sep.size(skip) + MIN_FREE + heap * 5 / 4)

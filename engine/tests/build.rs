@@ -107,6 +107,46 @@ proptest! {
     }
 }
 
+/// Keys that are as long as a packed leaf has them need much more in slots, which they get one by one.
+#[test]
+fn long_packed_keys_get_slots() {
+    let mapping = Mapping::new(1 << 30, 1);
+    let p = mapping.process(0);
+    let key = |i: u64, len: usize| {
+        let mut random = Random(i);
+        let bytes = (0..len).map(|_| random.next() as u8);
+        i.to_be_bytes().into_iter().chain(bytes).collect::<Vec<u8>>()
+    };
+    // The bytes behind the number, the same for all or different.
+    for (len, seed) in [(480, 0), (480, 1), (120, 1), (30, 1), (30, 0)] {
+        let key = |i: u64| {
+            let mut key = key(if seed == 0 { 0 } else { i }, len);
+            key[..8].copy_from_slice(&i.to_be_bytes());
+            key.rotate_left(if seed == 0 { 8 } else { 0 });
+            key
+        };
+        let ix = create(&p);
+        let mut entries: Vec<_> = (0..3000u64).map(|i| (key(i * 10), i)).collect();
+        build(&p, ix, &Memcmp, &entries, 1, true);
+        check(&p, ix, &Memcmp, &entries);
+        let before = ix.stats().blocks[0];
+        let snapshot = ix.create_snapshot(&p, 7, &mut || ()).unwrap();
+        for i in 0..300 {
+            let i = Random(i).next() % 3000;
+            let entry = (key(i * 10 + 1), i);
+            if ix.insert(&p, &Memcmp, &entry.0, i).unwrap() {
+                entries.push(entry);
+            }
+        }
+        entries.sort();
+        check(&p, ix, &Memcmp, &entries);
+        assert!(ix.stats().blocks[0] > before);
+        ix.release(&p, snapshot);
+        // SAFETY: nobody else uses it.
+        unsafe { ix.destroy(&p) };
+    }
+}
+
 #[test]
 fn large() {
     let mapping = Mapping::new(1 << 30, 1);
