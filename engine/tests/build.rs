@@ -118,7 +118,7 @@ fn long_packed_keys_get_slots() {
         i.to_be_bytes().into_iter().chain(bytes).collect::<Vec<u8>>()
     };
     // The bytes behind the number, the same for all or different.
-    for (len, seed) in [(480, 0), (480, 1), (120, 1), (30, 1), (30, 0)] {
+    for (len, seed) in [(480, 0), (300, 0), (480, 1), (120, 1), (30, 1), (30, 0)] {
         let key = |i: u64| {
             let mut key = key(if seed == 0 { 0 } else { i }, len);
             key[..8].copy_from_slice(&i.to_be_bytes());

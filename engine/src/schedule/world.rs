@@ -113,7 +113,7 @@ impl World {
         comparator: bool,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        let mapping = Mapping::new(if cfg!(shuttle) { 1 << 18 } else { 1 << 20 }, 5);
+        let mapping = Mapping::new(if cfg!(shuttle) { 1 << 19 } else { 1 << 20 }, 5);
         let index = {
             // SAFETY: nobody else uses this slot yet.
             let p = unsafe { Process::attach(*mapping, 4) };
