@@ -20,7 +20,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck demo test mutants check-core bench-quick bench-images check fmt clean help
+.PHONY: build install uninstall installcheck demo test mutants check-core bench-quick bench-images bench-memory check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -76,6 +76,10 @@ bench-quick:      ## first figures, engine against its peers and nitro against b
 bench-images:     ## images: size, speed of writing and loading, what they cost and save
 	@ci/deps.sh
 	@bench/images.sh
+
+bench-memory:     ## bytes per entry of usual columns, beside btree and GIN (ROWS=3000000)
+	@ci/deps.sh
+	@bench/memory.sh
 
 check:            ## rustfmt and clippy
 	cargo fmt --all --check

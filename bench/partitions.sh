@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # bench/partitions.sh: what the first planning on PARTITIONS partitions costs after a crash, beside what it costs when
-# all indexes are ready. REPETITIONS: of each; the median counts.
+# all indexes are ready (docs/benchmarks.md). REPETITIONS: of each; the median counts.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PARTITIONS=${PARTITIONS:-1000}

@@ -43,9 +43,9 @@ if [ "$(id -u)" = 0 ]; then
     chown -R $user "$t"
     as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
 fi
-# RUST_BACKTRACE would put a stack trace into the DETAIL of errors; PG* would redirect psql.
+# RUST_BACKTRACE must not put stack traces into the DETAIL of errors; PG* would redirect psql.
 run() {
-    (cd "$t" && exec "${as[@]}" env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE -u PGOPTIONS HOME="$t" RUST_BACKTRACE=0 PGCTLTIMEOUT=300 \
+    (cd "$t" && exec "${as[@]}" env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE -u PGOPTIONS HOME="$t" RUST_BACKTRACE=1 PGCTLTIMEOUT=300 \
         PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$t/nitro.conf" "$@")
 }
 

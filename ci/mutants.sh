@@ -16,7 +16,7 @@ verdict() { # NAME TEST: what killed it, or nothing
 }
 
 # The engine: a mechanism is named by NITRO_MUTANT in a build with the feature `mutants`.
-# Pairs of mechanisms each of which does what the other one fails to do.
+# Pairs of mechanisms of which the second does what the first one fails to do.
 engine_pairs=(
     "a merge forgets where inserts append,an append looks whether its leaf is dead"
 )
@@ -58,9 +58,7 @@ engine() { # NAMES...
         sed -n 's/^    ("\(.*\)", "\(.*\)"),$/\1|\2/p' engine/src/mutants.rs)
     [ -z "$(engine_kill "" "")" ] || { echo "tests fail without a mutant"; cat "$log"; exit 1; }
     if [ $# = 0 ]; then
-        for name in "${!tests[@]}"; do  # half of a pair is not missed alone
-            [[ ",$(IFS=,; echo "${engine_pairs[*]}")," != *",$name,"* ]] || unset "tests[$name]"
-        done
+        for name in "${engine_pairs[@]}"; do unset "tests[${name%%,*}]"; done  # is not missed alone
         mapfile -t names < <(printf '%s\n' "${!tests[@]}" "${engine_pairs[@]}" | sort)
         set -- "${names[@]}"
     fi
@@ -77,7 +75,7 @@ server() { # NAMES...
     [ $# -gt 0 ] || { mapfile -t names < <(sed -n '/enum Mechanism/,/^}/s/.*name = c"\(.*\)".*/\1/p' src/pg/guc.rs | grep -vx none); set -- "${names[@]}"; }
     for name; do
         killer=
-        for test in $(grep -lwE "$name" tests/*.sh); do
+        for test in $(grep -lE "(for off in|mechanism|run) .*\b$name\b|\]=$name\b" tests/*.sh); do
             [ -x "$test" ] || continue
             for schedule in none ""; do
                 NITRO_MUTANT=$name SCHEDULE=$schedule NITRO_TEST_TIMEOUT=${MUTANT_SECONDS:-400} ci/check.sh "$pgc" "$test" > "$log" 2>&1 ||

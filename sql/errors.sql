@@ -94,8 +94,19 @@ CREATE OPERATOR CLASS errors_ops3 FOR TYPE int4 USING nitro AS OPERATOR 99 <;
 -- A comparison function that contradicts itself is named.
 CREATE FUNCTION odd_cmp(int4, int4) RETURNS int4 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN $1 = $2 THEN 0 WHEN ($1 * 7 + $2 * 13) % 5 < 2 THEN -1 ELSE 1 END $$;
 CREATE OPERATOR CLASS odd_ops FOR TYPE int4 USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 odd_cmp(int4, int4);
+CREATE FUNCTION coin_cmp(int4, int4) RETURNS int4 LANGUAGE sql IMMUTABLE AS $$ SELECT CASE WHEN $1 = $2 THEN 0 WHEN hashint8($1 * 100003::bigint + $2) % 2 = 0 THEN -1 ELSE 1 END $$;
+CREATE OPERATOR CLASS coin_ops FOR TYPE int4 USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 coin_cmp(int4, int4);
 CREATE TABLE odd AS SELECT i FROM generate_series(1, 500) i;
 SELECT * FROM complaint('CREATE INDEX ON odd USING nitro (i odd_ops)');
+-- One that the sort itself stumbles over, of entries and of the values of a list.
+SELECT * FROM complaint('CREATE INDEX ON odd USING nitro (i coin_ops)');
+CREATE TABLE coins (i int);
+CREATE INDEX coins_i ON coins USING nitro (i coin_ops);
+SET enable_seqscan = off;
+SET enable_bitmapscan = off;
+SELECT * FROM complaint('SELECT * FROM coins WHERE i = ANY (ARRAY(SELECT generate_series(1, 500)))');
+RESET enable_seqscan;
+RESET enable_bitmapscan;
 -- Operators of arrays for a document, and of documents for an array.
 CREATE OPERATOR CLASS docs_ops FOR TYPE jsonb USING nitro AS OPERATOR 7 @> (jsonb, jsonb);
 CREATE OPERATOR CLASS docs_ops2 FOR TYPE jsonb USING nitro AS OPERATOR 3 = (jsonb, jsonb);

@@ -3,7 +3,8 @@ CREATE SCHEMA fields;
 SET search_path = fields, public;
 SET client_min_messages = warning;
 -- Fails when told to: 1 by itself with every field, 2 in a statement with a position, 3 in a type's input
--- function, 4 by a constraint of a table, 5 in a function that it calls and that has caught another error.
+-- function, 4 by a constraint of a table, 5 in a function that it calls and that has caught another error, 6 in a
+-- query by another index, whose own comparison function fails.
 CREATE DOMAIN small AS int CONSTRAINT is_small CHECK (VALUE < 10);
 CREATE FUNCTION deeper() RETURNS int LANGUAGE plpgsql AS $$
 BEGIN
@@ -23,6 +24,7 @@ BEGIN
     WHEN '3' THEN PERFORM 'x'::text::int;
     WHEN '4' THEN PERFORM 11::fields.small;
     WHEN '5' THEN PERFORM fields.deeper();
+    WHEN '6' THEN EXECUTE format('SELECT count(*) FROM fields.inner_%s WHERE i OPERATOR(fields.>#) 3', current_setting('fields.am'));
     ELSE NULL;
     END CASE;
 END $$;
@@ -46,6 +48,15 @@ CREATE OPERATOR <=# (FUNCTION = le, LEFTARG = int, RIGHTARG = int);
 CREATE OPERATOR =# (FUNCTION = eq, LEFTARG = int, RIGHTARG = int);
 CREATE OPERATOR >=# (FUNCTION = ge, LEFTARG = int, RIGHTARG = int);
 CREATE OPERATOR ># (FUNCTION = gt, LEFTARG = int, RIGHTARG = int);
+CREATE FUNCTION inner_cmp(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF current_setting('fields.fail', true) = '6' THEN RAISE EXCEPTION 'inside'; END IF;
+    RETURN btint4cmp(a, b);
+END $$;
+CREATE OPERATOR CLASS inner_ops FOR TYPE int USING btree AS
+    OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 =#, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 inner_cmp(int, int);
+CREATE OPERATOR CLASS inner_ops FOR TYPE int USING nitro AS
+    OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 =#, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 inner_cmp(int, int);
 CREATE OPERATOR CLASS ops FOR TYPE int USING btree AS
     OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 =#, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 cmp(int, int);
 CREATE OPERATOR CLASS ops FOR TYPE int USING nitro AS
@@ -70,11 +81,15 @@ CREATE INDEX index_btree ON of_btree USING btree (i ops);
 CREATE INDEX index_nitro ON of_nitro USING nitro (i ops);
 CREATE INDEX key_btree ON of_btree USING btree (key(i));
 CREATE INDEX key_nitro ON of_nitro USING nitro (key(i));
+CREATE TABLE inner_btree AS SELECT * FROM of_btree;
+CREATE TABLE inner_nitro AS SELECT * FROM of_nitro;
+CREATE INDEX ON inner_btree USING btree (i inner_ops);
+CREATE INDEX ON inner_nitro USING nitro (i inner_ops);
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 CREATE TABLE failures AS
     SELECT command, n, am, NULL::text AS text
-    FROM generate_series(1, 5) n, unnest(ARRAY['btree', 'nitro']) am,
+    FROM generate_series(1, 6) n, unnest(ARRAY['btree', 'nitro']) am,
          unnest(ARRAY['CREATE INDEX ON of_AM USING AM (key(i))', 'CREATE INDEX ON of_AM USING AM (i ops)', 'REINDEX INDEX key_AM', 'REINDEX INDEX index_AM',
                       'INSERT INTO of_AM VALUES (5)', 'UPDATE of_AM SET i = i + 100 WHERE i = 7', 'SELECT * FROM of_AM WHERE i ># 3 ORDER BY i USING <#']) command;
 DO $$
@@ -82,6 +97,7 @@ DECLARE
     f record;
 BEGIN
     FOR f IN SELECT ctid, * FROM failures LOOP
+        PERFORM set_config('fields.am', f.am, true);
         PERFORM set_config('fields.fail', f.n::text, true);
         UPDATE failures SET text = replace(failure(replace(f.command, 'AM', f.am)), f.am, 'AM') WHERE ctid = f.ctid;
         PERFORM set_config('fields.fail', '', true);

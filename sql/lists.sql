@@ -51,6 +51,14 @@ SELECT same(format('SELECT * FROM e WHERE a IN (%s) AND b IN (%s) AND k @> ''{70
 -- The price is that of what is visited: no plan that reads everything is cheaper.
 SELECT format('SELECT count(*) FROM r WHERE a IN (%s) AND b IN (%s) AND c IN (%s)', list(100, 0, 2), list(100, 1, 2), list(100, 1, 2)) AS q \gset
 SELECT scanned(:'q', 'index only');
+-- Nor is it that of one look-up.
+CREATE FUNCTION price(query text) RETURNS float8 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE plan json;
+BEGIN
+    EXECUTE 'EXPLAIN (FORMAT json) ' || query INTO plan;
+    RETURN plan -> 0 -> 'Plan' ->> 'Total Cost';
+END $$;
+SELECT price(:'q') > 10 * price('SELECT count(*) FROM r WHERE a = 1 AND b = 2 AND c = 3');
 DO $$
 BEGIN
     CREATE COLLATION lists.words (provider = libc, locale = 'en_US.UTF-8');
@@ -94,10 +102,18 @@ BEGIN
     END LOOP;
 END $$;
 
--- A statement that goes on for long without an entry that matches can be cancelled.
+-- A statement that goes on for long without an entry that matches can be cancelled: in one scan that jumps from entry
+-- to entry, in one of elements, while a list is digested, and anywhere.
 SET enable_seqscan = off;
-SET statement_timeout = '1ms';
 \set VERBOSITY sqlstate
+SET nitro.debug_cancel = 50;
+SELECT count(*) FROM r WHERE a > 0 AND b = -1;
+SET nitro.debug_cancel = 50;
+SELECT count(*) FROM e WHERE b = -1 AND k @> '{700}';
+SET nitro.debug_cancel = 5000;
+SELECT count(*) FROM r WHERE a = ANY (ARRAY(SELECT i + 100000 FROM generate_series(1, 7000) i));
+SET nitro.debug_cancel = 0;
+SET statement_timeout = '1ms';
 SELECT count(*) FROM m x, m y, m z WHERE x.a = ANY (ARRAY[y.c, z.b]) AND x.b = ANY (ARRAY[z.a, y.b]) AND x.c = ANY (ARRAY[y.a, z.c]);
 \set VERBOSITY default
 RESET statement_timeout;

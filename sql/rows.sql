@@ -33,12 +33,22 @@ CREATE INDEX pages_w ON pages USING nitro (w, n, id);
 VACUUM ANALYZE pages;
 SELECT in_vain(q) FROM unnest(ARRAY[
     'SELECT * FROM pages WHERE (c, at) > (''c2'', ''2024-01-06'') ORDER BY c, at LIMIT 10',
+    'SELECT * FROM pages WHERE (c, at) > (''c2'', ''2024-01-06 00:02'') ORDER BY c, at LIMIT 10',
     'SELECT * FROM pages WHERE (c, at) < (''c2'', ''2024-01-06'') ORDER BY c DESC, at DESC LIMIT 10',
     'SELECT * FROM pages WHERE (c, at) >= (''c2'', ''2024-01-06'') AND (c, at) <= (''c2'', ''2024-01-07'') ORDER BY c, at',
     'SELECT * FROM pages WHERE t = 1 AND (c, at) > (''c2'', ''2024-01-06'') ORDER BY c, at LIMIT 10',
     'SELECT * FROM pages WHERE (n, w, id) < (3, ''w5'', 4000) ORDER BY n DESC, w DESC, id DESC LIMIT 10',
     'SELECT * FROM pages WHERE (n, w, id) > (3, ''w5'', 4000) ORDER BY n, w, id LIMIT 10',
-    'SELECT * FROM pages WHERE (w, n, id) > (''w5'', 3, 4000) ORDER BY w, n, id LIMIT 10']) q;
+    'SELECT * FROM pages WHERE (w, n, id) > (''w5'', 3, 4000) ORDER BY w, n, id LIMIT 10',
+    'SELECT p.* FROM pages q JOIN pages p ON (p.c, p.at) > (''c4'', ''2024-01-06'') WHERE q.c = ''c1'' AND q.at = ''2024-01-01 00:01''']) q;
+-- A value that is NULL, a column that is left out, and a list on the first column: it has its own bounds.
+CREATE TABLE gaps AS SELECT i % 5 AS a, i % 7 AS b, i % 11 AS c FROM generate_series(1, 1000) i;
+CREATE INDEX gaps_abc ON gaps USING nitro (a, b, c);
+VACUUM ANALYZE gaps;
+SELECT count(same(q)) FROM unnest(ARRAY[
+    'SELECT t, c, at FROM pages WHERE (t, c) > (1, NULL) ORDER BY t, c, at', 'SELECT n, w, id FROM pages WHERE (n, w, id) < (3, ''w5'', NULL) ORDER BY n DESC, w DESC, id DESC',
+    'SELECT * FROM gaps WHERE (a, c) > (1, 5) ORDER BY a, b, c', 'SELECT * FROM gaps WHERE (a, c) <= (3, 2) ORDER BY a DESC, b DESC, c DESC',
+    'SELECT * FROM gaps WHERE a IN (1, 2, 4) AND (a, b) > (1, 3) ORDER BY a, b, c', 'SELECT * FROM gaps WHERE a IN (1, 2, 4) AND (a, b) < (4, 3) ORDER BY a DESC, b DESC, c DESC']) q;
 -- Page by page through everything.
 DO $$
 DECLARE

@@ -72,6 +72,7 @@ SELECT same('SELECT l.k, l.n, r.n FROM l JOIN r ON l.k = r.k');
 SELECT same('SELECT l.k, r.k FROM l JOIN r ON l.k = r.k');
 SELECT same('SELECT l.k, r.k, r.n FROM l JOIN r ON l.k = r.k AND r.n % 2 = 0 WHERE l.k < 3 OR l.k > 120');
 SELECT same('SELECT l.k, r.k, r.n FROM l JOIN r ON l.k = r.k WHERE r.k IN (0, 3, 4, 110, 150, 299, 500)');
+SELECT same('SELECT l.k, r.k, r.n FROM l JOIN r ON l.k = r.k WHERE l.k IN (0, 3, 4, 110, 150, 299, 500) AND r.k IN (0, 3, 4, 110, 150, 299, 500)');
 SELECT same('SELECT l.k, r.k FROM l LEFT JOIN r ON l.k = r.k AND r.n > 1400');
 SET enable_seqscan = off;
 SET enable_sort = off;

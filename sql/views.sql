@@ -6,7 +6,7 @@ CREATE INDEX v_a ON v USING nitro (a);
 CREATE INDEX v_b ON v USING nitro (b) WHERE a <= 10;
 
 SELECT schemaname, relname, indexrelname, relid = 'v'::regclass AS relid, indexrelid = indexrelname::regclass AS indexrelid,
-       state, entries, dead_entries, bytes > 0 AS bytes, leaf_blocks > 0 AS leaf_blocks, inner_blocks > 0 AS inner_blocks,
+       state, entries, dead_entries, bytes > 0 AS bytes, free_bytes > 0 AS free_bytes, leaf_blocks > 0 AS leaf_blocks, inner_blocks > 0 AS inner_blocks,
        top_blocks >= 0 AS top_blocks, term > 0 AS term, snapshots, oldest_snapshot, oldest_snapshot_holder,
        garbage_blocks >= 0 AS garbage_blocks, dirty_blocks >= 0 AS dirty_blocks, scans, builder_pid, heap_blocks_walked, build_ms >= 0 AS build_ms
 FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY indexrelname \gx
@@ -27,6 +27,18 @@ SELECT total = pg_size_bytes(current_setting('nitro.max_memory')) AS total,
        indexes - :indexes_before AS indexes, max_indexes = current_setting('nitro.max_indexes')::bigint AS max_indexes,
        barrier_session >= barrier_oldest_session AS sessions, processes_inside >= 0 AS processes_inside
 FROM nitro_memory;
+
+-- The memory of the area is that of the indexes, and what is free in it is not in use.
+SELECT used = (SELECT sum(bytes) FROM nitro_memory_by_database) AS by_database,
+       (SELECT sum(bytes) FROM nitro_memory_by_database WHERE datname = current_database()) = (SELECT sum(bytes) FROM pg_stat_nitro_indexes) AS by_index,
+       (SELECT bool_and(free_bytes > 0 AND free_bytes < bytes) FROM pg_stat_nitro_indexes WHERE relname = 'v') AS free
+FROM nitro_memory;
+SELECT bytes - free_bytes AS in_use FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a' \gset
+INSERT INTO v SELECT i, 'more' FROM generate_series(1, 20000) i;
+SELECT bytes - free_bytes > 2 * :in_use AS more_in_use FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
+DELETE FROM v WHERE a > 10 AND b = 'more';
+VACUUM v;
+SELECT bytes - free_bytes < 2 * :in_use AS less_in_use, free_bytes > 0 AND free_bytes < bytes AS free FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
 
 -- Everybody may look.
 CREATE ROLE regress_nitro_viewer;

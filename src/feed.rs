@@ -35,13 +35,16 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::subtransaction;
 
 use wal::Reader;
-pub use wal::{flushed_end, in_history, segment_exists};
+pub use wal::{before_header, flushed_end, in_history, segment_exists};
 
 /// Why the WAL cannot tell what has changed.
 #[derive(Debug)]
 pub enum Gap {
-    /// It is not there, or cannot be read.
+    /// It is not there.
     Missing(String),
+    /// It is there, but is not the WAL in which the reading was to begin: damaged, or of another server. The pages
+    /// say nothing then, since their LSNs are of that WAL.
+    Foreign(String),
     /// It is there, but not everything was logged or noted.
     Incomplete(&'static str),
     /// It could not be read now.
@@ -52,7 +55,7 @@ impl Gap {
     /// In words.
     pub fn why(&self) -> &str {
         match self {
-            Gap::Missing(why) | Gap::Unreadable(why) => why,
+            Gap::Missing(why) | Gap::Foreign(why) | Gap::Unreadable(why) => why,
             Gap::Incomplete(why) => why,
         }
     }
@@ -181,7 +184,7 @@ impl Feed {
             }
             Ok(Ok(Err(gap)) | Err(gap)) => Err(gap),
             Err(error) => {
-                if subtransaction::is_transient(&error) {
+                if subtransaction::ends(&error) {
                     error.rethrow();
                 }
                 let why = subtransaction::message(&error);

@@ -29,6 +29,8 @@ pub extern "C-unwind" fn _PG_init() {
     crate::pg::witness!();
     // SAFETY: the flag is a plain global that the server sets before it loads any library.
     let preloading = unsafe { pg_sys::process_shared_preload_libraries_in_progress };
+    // SAFETY: processes of the server have one thread when they load a library.
+    unsafe { pg::error::install() };
     pg::witness::install();
     pg::memory::install();
     pg::guc::register(preloading);

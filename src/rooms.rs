@@ -12,7 +12,7 @@ const ORDER: [&[&str]; 9] = [
     &["feed"],
     &["image"],
     &["upkeep"],
-    &["am", "elements/quals", "elements/streams"],
+    &["am", "elements/quals", "elements/streams", "elements/tids"],
     &["inspect"],
     &["planner", "elements/rewrite", "elements/predicates", "elements/selectivity"],
 ];

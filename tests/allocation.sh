@@ -25,9 +25,8 @@ limited() {
     end limited
     case $out in *ERROR*) sed -n 's/.*ERROR: *//p' <<< "$out" | head -n 1 ;; *) echo ok ;; esac
 }
-list=$(seq -s, 1 30000)
 build() { limited "$1" "SET maintenance_work_mem = '1GB'; CREATE INDEX t_n ON t USING nitro (s COLLATE \"C\", (s || 'x') COLLATE \"C\"); DROP INDEX t_n;"; }
-scan() { limited "$1" "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM t WHERE i IN ($list) AND i > 0;"; }
+scan() { limited "$1" "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM t WHERE i = ANY (ARRAY(SELECT generate_series(1, 250000))) AND i > 0;"; }
 elements() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a @> ARRAY[1, 12];"; }
 many() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a @> (SELECT array_agg(g) FROM generate_series(1, 30000) g);"; }
 some() { limited "$1" "SET enable_seqscan = off; SELECT count(*) FROM t WHERE a && (SELECT array_agg(g) FROM generate_series(1, 60000) g);"; }
@@ -57,5 +56,5 @@ assert_eq "no restart" "$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_st
 assert_eq "no crash" "$(grep -cE 'terminated by|reinitializing|memory allocation of' "$NITRO_TMP/main.log" || true)" 0
 
 # With less memory than the sort may have, the runs are shorter: CREATE INDEX succeeds, as with btree.
-assert_eq "a build with less memory" "$(build 20)" ok
+assert_eq "a build with less memory" "$(build 12)" ok
 sql "SELECT nitro_verify(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE amname = 'nitro' AND relname LIKE 't%'" > /dev/null

@@ -45,3 +45,34 @@ slow_image() {
     assert_eq "behind" "$(sql "SELECT pg_current_wal_insert_lsn() - image_lsn < 64 * 1024 * 1024 FROM pg_stat_nitro_indexes WHERE indexrelid = 't1_2_nitro'::regclass")" t
 }
 run slow_image
+
+last_images_of_a_database() {
+    note "a database is dropped while the keeper makes a last image in it"
+    # The builders make no images, the keeper one when it ends; it stops in the middle.
+    setting nitro.backup_rate 0; setting nitro.backup on
+    sql "CREATE DATABASE d"
+    (
+        export PGDATABASE=d
+        sql "CREATE EXTENSION nitro; CREATE TABLE d AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX d_nitro ON d USING nitro (i)"; backup d_nitro
+    )
+    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    settings "nitro.debug_stop = BackupWritten"; restart
+    local keeper oid
+    oid=$(sql "SELECT oid FROM pg_database WHERE datname = 'd'")
+    (export PGDATABASE=d; ready d_nitro; sql "INSERT INTO d VALUES (1001)")
+    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
+    keeper=$(keeper)
+    PGDATABASE=template1 session holder; ask holder "SELECT pg_advisory_lock(1852404850, $keeper)" > /dev/null
+    sql "SELECT pg_terminate_backend($keeper)" > /dev/null; at_gate "$keeper"
+    session dropper; tell dropper "DROP DATABASE d"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass AND objid = $oid AND NOT granted"
+    end holder; answer dropper; end dropper
+    assert_eq "the database" "$(sql "SELECT count(*) FROM pg_database WHERE datname = 'd'")" 0
+    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
+    assert_eq "its memory" "$(sql "SELECT count(*) FROM nitro_memory_by_database WHERE datname = 'd' OR datname IS NULL")" 0
+    sql "CHECKPOINT"
+    for _ in $(seq 300); do [ -e "$(data)/pg_nitro/$oid" ] || return 0; sleep 0.1; done
+    fail "its images are still there"
+}
+run last_images_of_a_database

@@ -93,6 +93,41 @@ makes_another() {
     assert_eq "memory" "$(used)" "$before"
 }
 
+# What a comparison function asks for.
+saves_itself() {
+    note "a comparison function that makes an image of its own index while a row is inserted"
+    sql "CREATE TABLE b (i int); INSERT INTO b SELECT generate_series(1, 300)"
+    sql "CREATE FUNCTION save() RETURNS void LANGUAGE plpgsql AS \$\$
+         BEGIN PERFORM public.nitro_backup('public.b_nitro'::regclass); EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END \$\$"
+    sql "CREATE FUNCTION saving(p c, q c) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+         'BEGIN IF (p).x = 1042 THEN PERFORM public.save(); END IF; RETURN btint4cmp((p).x, (q).x); END'"
+    sql "CREATE OPERATOR CLASS saving_ops FOR TYPE c USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 saving(c, c)"
+    sql "CREATE INDEX b_nitro ON b USING nitro ((ROW(i)::c) saving_ops)"
+    started; backup b_nitro
+    # It would wait for itself.
+    sql "SET statement_timeout = '60s'; INSERT INTO b VALUES (1042)"
+    verified b; backup b_nitro; images_right b_nitro
+    sql "DROP TABLE b"
+}
+
+# Where the transaction is to blame, or the machine, the next one goes on; who blames the row gives the index up.
+whose_fault() {
+    note "errors while an index is brought up, by their SQLSTATE"
+    local code want
+    sql "CREATE TABLE e (i int); INSERT INTO e SELECT generate_series(1, 500)"
+    sql "CREATE FUNCTION moody(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
+         BEGIN IF i = 400 AND current_setting('my.mood', true) <> '' THEN RAISE 'moody' USING ERRCODE = current_setting('my.mood'); END IF; RETURN i; END \$\$"
+    sql "CREATE INDEX e_nitro ON e USING nitro (moody(i))"
+    for code in 25006 40001 53400 54001 55006 57P03 58030 22012 P0001; do
+        case $code in 22012 | P0001) want=failed ;; *) want=building ;; esac
+        crash; rm -rf "$(data)/pg_nitro"; start
+        assert_eq "$code" "$(sql_fails "SET my.mood = '$code'; SELECT nitro_verify('e_nitro', false)")" "$code: moody"
+        assert_eq "after $code" "$(state e_nitro)" $want
+        verified e
+    done
+    sql "DROP TABLE e"
+}
+
 given_up() {
     note "cancel while a build that failed waits to return its memory"
     sql "CREATE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'"
@@ -171,6 +206,8 @@ for how in "by a query" "from its table"; do
 done
 run checks_itself
 run makes_another
+run saves_itself
+run whose_fault
 for off in none tail; do run inserted_while_it_is_read $off; done
 run forgets_what_was_dropped
 for how in build vacuum drop; do run given_up $how; done

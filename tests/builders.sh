@@ -33,6 +33,26 @@ open_gate
 for i in $(seq $n); do wait_until "SELECT state = 'ready' FROM (SELECT pg_sleep(0)) q, LATERAL (SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = 't${i}_nitro'::regclass), 'unbuilt') AS state) s"; done
 verified t1; verified "t$n"
 
+note "a builder that ends has left its index when it gives its locks back"
+if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
+    class=1852404850
+    setting nitro.debug_stop ExitBegun
+    restart; shut; sql "EXPLAIN SELECT * FROM t1 WHERE gate(i, 50) = 1" > /dev/null
+    at_gate
+    gone=$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro builder'")
+    session control; ask control "SELECT pg_advisory_lock($class, $gone)" > /dev/null
+    session waiter; tell waiter "SELECT nitro_verify('t1_nitro', false)"
+    waiting="SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'object' AND NOT granted"
+    wait_until "$waiting"
+    sql "SELECT pg_terminate_backend($gone)" > /dev/null
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE pid = $gone AND classid = $class AND NOT granted"
+    assert_eq "who waits for it waits on" "$(sql "$waiting")" t
+    ask control "SELECT pg_advisory_unlock($class, $gone)" > /dev/null; end control
+    open_gate
+    assert_eq "then builds it" "$(answer waiter)" 100
+    end waiter; setting nitro.debug_stop None
+fi
+
 note "one builder at most"
 setting nitro.max_builders 1
 restart; shut; wanted
@@ -63,14 +83,30 @@ sql "INSERT INTO t2 VALUES (300)"; checkpointed t2_nitro
 assert_eq "said in the log" "$(logged 'nitro could not|temporary tables' "$from")" 0
 end owner
 
-note "a keeper that starts again beside images that are made"
-for i in $(seq 20); do sql "INSERT INTO t3 VALUES ($i); SELECT nitro_backup('t3_nitro')"; done > /dev/null 2>&1 &
-images=$!
-from=$(log_end)
-for i in 1 2; do
-    p=$(keeper)
-    sql "SELECT pg_terminate_backend($p)" > /dev/null
-    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper' AND pid <> $p"
+note "a keeper that starts again beside an image that it cannot judge: one that was made while it looked"
+sql "CREATE EXTENSION pageinspect"
+backup t3_nitro; image=$(newest t3_nitro)
+edit_manifest "$image" 's|^lsn .*|lsn FF/10|'
+p=$(keeper) from=$(log_end)
+sql "SELECT pg_terminate_backend($p)" > /dev/null
+wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper' AND pid <> $p"
+wait_until "$idle_keeper"
+assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0
+[ -e "$image/manifest" ] || fail "the image is gone"
+
+note "images that are made while the first keeper looks at those that are there"
+crash; rm -r "$image"
+# It stops at each of these until somebody writes them.
+stops=$(dirname "$(dirname "$image")")/0000000000000000000000000000000
+for i in 1 2 3; do mkdir -p "$stops$i/1"; mkfifo "$stops$i/1/manifest"; done
+from=$(log_end); start
+wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
+sleep 1
+for i in $(seq $n); do sql "INSERT INTO t$i VALUES (1000)"; ready "t${i}_nitro"; backup "t${i}_nitro"; done
+until [ "$(sql "$idle_keeper")" = t ]; do
+    # Nobody stands there: not an error, and nothing to wait for.
+    for i in 1 2 3; do dd if=/dev/null of="$stops$i/1/manifest" oflag=nonblock conv=notrunc 2> /dev/null || true; done
+    sleep 0.1
 done
-wait "$images" || true
+rm -r "$stops"?
 assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0

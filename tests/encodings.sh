@@ -51,14 +51,20 @@ try SQL_ASCII '\xff\xe9\xc3\xa9'
 
 # A walk in the background: what it says is in the log.
 setting nitro.when_loading skip
-crash; start
+for encoding in LATIN1 EUC_JP; do sql "ALTER DATABASE \"db_$encoding\" SET my.fail = 'on'"; done
+crash; rm -r "$(data)/pg_nitro"; start
+because='nitro could not build: message '
 for encoding in LATIN1 EUC_JP; do
     database=db_$encoding
     case $encoding in LATIN1) word=$(printf 'boum\xe9') ;; *) word=$(printf '\xa4\xa2\xc3\xa9') ;; esac
     for _ in $(seq 600); do
         psql_in -c "SELECT * FROM \"t$word\" WHERE s = 'a'" > /dev/null
-        ! LC_ALL=C grep -aqF "nitro index \"s$word\"" "$NITRO_TMP/main.log" || break
+        ! LC_ALL=C grep -aqF "nitro index \"s$word\"" "$NITRO_TMP/main.log" ||
+            ! LC_ALL=C grep -aqF "$because$word" "$NITRO_TMP/main.log" || break
         sleep 0.1
     done
     LC_ALL=C grep -aqF "nitro index \"s$word\"" "$NITRO_TMP/main.log" || fail "$encoding: the log names no index"
+    # Of an error, which ends no statement, all of it.
+    LC_ALL=C grep -aF -A 2 "$because$word" "$NITRO_TMP/main.log" > "$NITRO_TMP/$encoding.log" || fail "$encoding: the log does not say why"
+    for what in "DETAIL: *detail" "HINT: *hint"; do LC_ALL=C grep -aqE "$what $word\$" "$NITRO_TMP/$encoding.log" || fail "$encoding: $what"; done
 done

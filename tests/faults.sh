@@ -106,7 +106,7 @@ long_loops() {
         sql "INSERT INTO r SELECT 100000000 + $hidden + i FROM generate_series(1, 400000) i"
         hidden=$((hidden + 400000))
         query=$(ask reader "SET nitro.debug_cancel = 50; FETCH 300 FROM c")
-        [[ $query == *"a cancel is found at src/am/scan.rs"* ]] || fail "no look at interrupts: $query"
+        [[ $query == *"a cancel is found at src/am/scan/walk.rs"* ]] || fail "no look at interrupts: $query"
         end reader
     done
     sql "DROP TABLE e, r"

@@ -148,6 +148,25 @@ image_across_the_fork() { # MECHANISM
     node=main; start; sql "DROP TABLE f"
 }
 
+# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart.
+image_of_a_twin() { # MECHANISM
+    note "an image of a server that began as the same, where the WAL has no record at its LSN (off: $1)"
+    fork_table
+    copy main side -c fast -T "$NITRO_TMP/other=$NITRO_TMP/side.other"; node=main
+    sql "DELETE FROM f WHERE k BETWEEN 100 AND 300; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'main' FROM generate_series(7000, 7200) i"
+    backup f_nitro
+    local end images; end=$(entry "$(newest f_nitro)" end) images=$(data)/pg_nitro
+    node=side; start
+    # One record where the other server has many.
+    sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
+    mechanism "$1"
+    stop; rm -rf "$(data)/pg_nitro"; cp -r "$images" "$(data)"; start
+    if [ "$1" = none ]; then rebuilt f_nitro "the WAL since it was made cannot be used"; else loaded f_nitro; fi
+    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 50 AND 400" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+    stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"; node=main
+    node=main; sql "DROP TABLE f"
+}
+
 # A server of its own for each fork, with an archive.
 forks() {
     note "base backup while images are replaced; PITR; promotion; pg_rewind"
@@ -233,4 +252,5 @@ for off in none manifest; do run reset_wal $off; done
 run other_level
 for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
 for off in none manifest; do run image_across_the_fork $off; done
+for off in none manifest; do run image_of_a_twin $off; done
 run forks

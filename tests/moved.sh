@@ -73,6 +73,54 @@ relations_there_and_back() {
     export PGDATABASE=postgres; sql_alone "DROP DATABASE d"
 }
 
+# Neither builders nor parallel workers can build one, and no transaction's end tells what becomes of it.
+temporary_index() {
+    note "a temporary index that moves, and one whose file goes to another index"
+    sql "CREATE TABLE big (i int); INSERT INTO big SELECT generate_series(1, 30000); CREATE INDEX big_nitro ON big USING nitro (i); ANALYZE big"
+    session x; local before query
+    ask x "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0; SET enable_bitmapscan = off" > /dev/null
+    ask x "CREATE TEMP TABLE x (c varchar(10), k int); INSERT INTO x SELECT i, i FROM generate_series(1, 1000) i; CREATE INDEX x_nitro ON x USING nitro (c); ANALYZE x" > /dev/null
+    query="SELECT count(*) FROM big WHERE i + 0 > (SELECT k FROM x WHERE c = '77')"
+    [[ $(ask x "EXPLAIN $query") =~ x_nitro.*Parallel ]] || fail "another plan"
+    # Some transaction looks which files are still where they were.
+    ask x "ALTER INDEX x_nitro SET TABLESPACE other; CREATE TEMP TABLE y (); DROP TABLE y" > /dev/null
+    assert_eq "rows" "$(ask x "$query")" 29923
+    ask x "ALTER TABLE x ALTER c TYPE varchar(20)" > /dev/null
+    before=$(sql "SELECT used, indexes FROM nitro_memory")
+    sql "VACUUM big"
+    assert_eq "memory after another session has looked for what is gone" "$(sql "SELECT used, indexes FROM nitro_memory")" "$before"
+    assert_eq "entries" "$(ask x "SELECT nitro_verify('x_nitro', true)")" 1000
+    end x
+    wait_until "SELECT indexes = 1 FROM nitro_memory"
+    sql "DROP TABLE big"
+}
+
+temporary_of_the_same_number() {
+    note "a temporary index whose file has the number of another table's, and is built anew where it is"
+    local n
+    sql "CREATE TABLE t AS SELECT generate_series(1, 1000) AS k; CREATE INDEX t_nitro ON t USING nitro (k)"
+    # REINDEX takes the next number for which there is no file of its kind: that of a temporary table has another name.
+    n=$(sql "SELECT pg_relation_filenode('t_nitro')")
+    stop; "$NITRO_BIN/pg_resetwal" -o $((n - 20)) "$(data)" > "$NITRO_TMP/resetwal" 2>&1 || fail "$(cat "$NITRO_TMP/resetwal")"; start
+    ready t_nitro
+    session temp
+    ask temp "CREATE TEMP TABLE x (k int) ON COMMIT DELETE ROWS; CREATE INDEX x_nitro ON x USING nitro (k)" > /dev/null
+    for _ in $(seq 60); do
+        ask temp "REINDEX INDEX x_nitro" > /dev/null
+        [ "$(ask temp "SELECT pg_relation_filenode('x_nitro')")" != "$n" ] || break
+    done
+    assert_eq "number" "$(ask temp "SELECT pg_relation_filenode('x_nitro')")" "$n"
+    ask temp "BEGIN; INSERT INTO x SELECT generate_series(1, 1000); COMMIT; INSERT INTO x VALUES (7)" > /dev/null
+    assert_eq "state" "$(state t_nitro)" ready
+    assert_eq "rows of the one" "$(sql "SET enable_seqscan = off; SELECT count(*) FROM t WHERE k > 500")" 500
+    assert_eq "rows of the other" "$(ask temp "BEGIN; INSERT INTO x VALUES (3), (4); SET LOCAL enable_seqscan = off; SELECT count(*) FROM x WHERE k < 9; COMMIT")" 2
+    verified t
+    end temp
+    sql "DROP TABLE t"
+}
+
 for off in none moves; do run database_there_and_back $off; done
 for off in none moves; do run database_of_the_same_number $off; done
 run relations_there_and_back
+run temporary_index
+run temporary_of_the_same_number

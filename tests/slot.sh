@@ -147,9 +147,44 @@ no_place_for_the_keeper() {
     verdict none p "SELECT k FROM p WHERE k > 900 ORDER BY k"
 }
 
+copied_to_a_standby() {
+    note "a standby from a copy of all files: the slot in it keeps no WAL; a clean stop and queries drop it"
+    sql "CREATE TABLE y (k int); INSERT INTO y SELECT generate_series(1, 1000); CREATE INDEX y_nitro ON y USING nitro (k); CREATE INDEX y_btree ON y (k)"
+    backup y_nitro; has_slot
+    crash
+    cp -a "$(data)" "$NITRO_TMP/side.data"; start
+    node=side; echo 5433 > "$(data)/nitro.port"; touch "$(data)/standby.signal"
+    settings "port = 5433" "primary_conninfo = 'host=$NITRO_TMP port=5432 user=postgres'"
+    start; assert_eq "it came along" "$(slot)" 1
+    cp -a "$(data)/pg_replslot/nitro" "$NITRO_TMP/slot"
+    stop; [ ! -e "$(data)/pg_replslot/nitro" ] || fail "a clean stop left the slot"
+    cp -a "$NITRO_TMP/slot" "$(data)/pg_replslot/nitro"; local from; from=$(log_end); start
+    assert_eq "a slot that nobody moves" "$(slot)" 1
+    wait_until "SELECT count(*) = 1000 FROM y WHERE k > 0 HAVING (SELECT count(*) FROM pg_replication_slots) = 0"
+    sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
+    ready y_nitro; backup y_nitro; has_slot
+    assert_eq "it has its keeper" "$(logged 'nitro has no background worker' "$from")" 0
+    verdict none y "SELECT k FROM y WHERE k > 900 ORDER BY k"
+    stop immediate; rm -r "$(data)"; node=main; sql "DROP TABLE y"
+}
+
+back_to_the_image() {
+    note "a slot that is made anew keeps the WAL since the image, as far as it is there"
+    sql "CREATE TABLE b (k int); INSERT INTO b SELECT generate_series(1, 1000); CREATE INDEX b_nitro ON b USING nitro (k); CREATE INDEX b_btree ON b (k)"
+    backup b_nitro; has_slot
+    sql "INSERT INTO b VALUES (2001)"
+    stop_as_is
+    [ ! -e "$(data)/pg_replslot/nitro" ] || fail "a clean stop left the slot"
+    start; has_slot
+    wait_until "SELECT restart_lsn <= '$(entry "$(newest b_nitro)" lsn)' FROM pg_replication_slots WHERE slot_name = 'nitro'"
+    verdict none b "SELECT k FROM b WHERE k > 900 ORDER BY k"
+}
+
 run slot_is_no_burden
 run all_slots_taken
 run folder_of_images_removed running
 run folder_of_images_removed "after a power cut"
 run slot_of_somebody_else
+run back_to_the_image
 run no_place_for_the_keeper
+run copied_to_a_standby

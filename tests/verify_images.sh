@@ -32,6 +32,28 @@ counts() {
     [[ $(sql_fails "SELECT nitro_verify_images('plain_btree')") == 42809:* ]] || fail "a btree"
 }
 
+# The position behind the last record is then behind the header of a page that is not there yet.
+ends_with_a_page() {
+    note "an image at the end of a page of WAL is not ahead of the WAL"
+    sql "CREATE TABLE p (k int) WITH (autovacuum_enabled = off); INSERT INTO p SELECT generate_series(1, 1000); CREATE INDEX p_nitro ON p USING nitro (k); VACUUM p; CHECKPOINT"
+    # Messages fill the page: one says how long it is, the other is as long as what is left. Somebody may write in between.
+    local i before after left at=0
+    local here="SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+    for i in $(seq 100); do
+        before=$(sql "$here; SELECT pg_logical_emit_message(false, '', repeat('x', 300))") after=$(sql "$here")
+        before=${before%%$'\n'*}
+        left=$((8192 - after % 8192 - (after - before - 300)))
+        [ $left -gt 256 ] || continue
+        sql "SELECT pg_logical_emit_message(false, '', repeat('x', $left))" > /dev/null
+        sql "SELECT nitro_backup('p_nitro'); SELECT nitro_verify_images('p_nitro')" > /dev/null
+        at=$(sql "SELECT ('$(entry "$(newest p_nitro)" end)'::pg_lsn - '0/0') % 8192"); [ "$at" -gt 40 ] || break
+    done
+    [ "$at" -le 40 ] || fail "no image at the end of a page"
+    crash; local from; from=$(log_end); start; ready p_nitro
+    assert_eq "p_nitro" "$(came_from p_nitro "$from")" image
+    sql "DROP TABLE p"
+}
+
 # Comparison functions run as the owner of the table, and the copy goes with the statement.
 hostile() {
     note "an ERROR and a cancel give the memory back"
@@ -114,8 +136,23 @@ not_flushed() {
     mechanism none
 }
 
+# An image that says to be younger than it is: it has an entry that VACUUM has removed since.
+dangling() {
+    note "an entry of an image that leads to nothing"
+    sql "CREATE TABLE d (k int) WITH (autovacuum_enabled = off); INSERT INTO d SELECT generate_series(1, 100); CREATE INDEX d_nitro ON d USING nitro (k)"
+    backup d_nitro
+    sql "DELETE FROM d WHERE k = 7; VACUUM (INDEX_CLEANUP on) d"
+    assert_eq "right" "$(checked d_nitro)" 1
+    edit_manifest "$(newest d_nitro)" "s|^lsn .*|lsn $(sql "SELECT pg_current_wal_flush_lsn()")|"
+    [[ $(sql_fails "SELECT nitro_verify_images('d_nitro')") == XX002:* ]] || fail "the image is right"
+    [[ $(tail -n 20 "$NITRO_TMP/main.log") == *"(0,7) leads to no row"* ]] || fail "another failure than expected"
+    sql "DROP TABLE d"
+}
+
 run counts
+run dangling
 run hostile
 sql "CREATE FUNCTION late(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN k; END'"
 for off in none straddlers x_first late_lsn; do run order $off; done
 run not_flushed
+run ends_with_a_page

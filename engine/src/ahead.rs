@@ -24,6 +24,7 @@ pub(crate) struct Ahead {
 impl Ahead {
     pub(crate) fn clear(&mut self) {
         self.leaves.clear();
+        self.beyond = 0;
     }
 
     /// A forward scan is about to read `leaf`. Inside the barrier.
@@ -90,7 +91,8 @@ impl Ahead {
         let n = v.mask().count_ones() as usize;
         self.leaves.extend((0..n).map(|rank| v.b.child(v.slot(rank)) & !EXACT));
         let neighbour = if self.forward { v.b.next() } else { v.b.prev() };
-        if v.dead() || !v.valid() {
+        // An old one may have become a leaf when the area was full.
+        if v.dead() || v.b.level() != 1 || !v.valid() {
             self.leaves.truncate(start);
             self.beyond = 0;
             return;

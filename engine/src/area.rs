@@ -2,18 +2,21 @@
 //! addresses, and the page allocator over it.
 //!
 //! ```text
-//! header | process slots | one byte per page | pages
+//! header | process slots | two bytes per page | pages
 //! ```
 //! Inside the area everything is named by a [`Ref`]. Memory is handed out in runs of 4 KB pages by a
 //! binary buddy allocator: a run is cut from the smallest free block (2^k pages, aligned to its size)
 //! that holds it, and what the run does not need goes back at once, so a run costs exactly its pages.
 //!
 //! Invariants, kept under `lock`:
-//! * byte `p` is `1 + k` iff a free block of order k begins at page p, 0 otherwise;
+//! * the first byte of page `p` is `1 + k` iff a free block of order k begins at page p, 0 otherwise;
 //! * a free block is on the list of its order, linked through its first 8 bytes;
 //! * two buddies of one order are never both free (they are one block of the next order), so freeing
 //!   everything restores the state after `format` whatever the order of events;
 //! * `free_pages` is the sum over all free blocks.
+//!
+//! The second byte of a page belongs to who has the page: in an extent of a heap it says how many pages
+//! further on in it this one is.
 //!
 //! `format` writes the header and one word per initial block: a large area is touched as it is used.
 
@@ -37,7 +40,9 @@ const MAX_LEN: usize = 128 << 30;
 /// Free blocks have 2^0 ..= 2^25 pages.
 const ORDERS: usize = 26;
 const MAGIC: u64 = u64::from_be_bytes(*b"nitro\0ar");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// A page's distance from the beginning of its extent is one byte.
+pub(crate) const MAX_EXTENT_PAGES: usize = 256;
 
 #[repr(C)]
 struct Header {
@@ -132,7 +137,7 @@ pub struct AreaUsage {
     pub total: usize,
     /// Held by indexes.
     pub used: usize,
-    /// Header, process slots, page bytes, and what is left over behind the last whole page.
+    /// Header, process slots, bytes of the pages, and what is left over behind the last whole page.
     pub overhead: usize,
     /// Free.
     pub free: usize,
@@ -160,7 +165,7 @@ impl Area {
             return Err(AreaError::TooLarge);
         }
         let pages = len / PAGE;
-        let first = (Self::meta_offset(processes) + pages).div_ceil(PAGE);
+        let first = (Self::meta_offset(processes) + 2 * pages).div_ceil(PAGE);
         if first >= pages {
             return Err(AreaError::TooSmall);
         }
@@ -273,6 +278,23 @@ impl Area {
         self.release(r / UNITS_PER_PAGE, (bytes.div_ceil(PAGE) as u32).max(1));
     }
 
+    /// A run of at most [`MAX_EXTENT_PAGES`], of which [`extent_of`](Self::extent_of) finds the beginning
+    /// from anywhere in it.
+    pub(crate) fn alloc_extent(&self, bytes: usize) -> Result<Ref, OutOfMemory> {
+        debug_assert!(bytes.div_ceil(PAGE) <= MAX_EXTENT_PAGES);
+        let at = self.alloc_pages(bytes)?;
+        for distance in 0..bytes.div_ceil(PAGE) as u32 {
+            self.distance(at / UNITS_PER_PAGE + distance).store(distance as u8, Relaxed);
+        }
+        Ok(at)
+    }
+
+    /// The extent with this place.
+    pub(crate) fn extent_of(&self, r: Ref) -> Ref {
+        let page = r / UNITS_PER_PAGE;
+        (page - u32::from(self.distance(page).load(Relaxed))) * UNITS_PER_PAGE
+    }
+
     fn meta_offset(processes: u32) -> usize {
         size_of::<Header>() + processes as usize * size_of::<Slot>()
     }
@@ -283,12 +305,21 @@ impl Area {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// The byte of `page`.
+    /// The first byte of `page`, the allocator's.
     fn meta(&self, page: u32) -> &AtomicU8 {
+        self.page_byte(page as usize)
+    }
+
+    /// The second byte of `page`, its owner's.
+    fn distance(&self, page: u32) -> &AtomicU8 {
+        self.page_byte(self.header().pages.load(Relaxed) as usize + page as usize)
+    }
+
+    fn page_byte(&self, index: usize) -> &AtomicU8 {
         let header = self.header();
-        debug_assert!(page < header.pages.load(Relaxed));
-        let offset = Self::meta_offset(header.processes.load(Relaxed)) + page as usize;
-        // SAFETY: there is one byte for every page behind the slots, accessed only as an atomic.
+        assert!(index < 2 * header.pages.load(Relaxed) as usize);
+        let offset = Self::meta_offset(header.processes.load(Relaxed)) + index;
+        // SAFETY: there are two bytes for every page behind the slots, accessed only as atomics.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 

@@ -15,7 +15,7 @@ use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
 use crate::packed::{Image, MAX_ENTRIES, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
-use crate::repack::{Of, arrange, init_packed, packed_class};
+use crate::repack::{Of, arrange, init_packed, packed_class, skip_of};
 use crate::root::{Identity, Index, leaf_class};
 use crate::split::MIN_FREE;
 use crate::{KeyOrder, MAX_KEY_LEN, Tid};
@@ -223,13 +223,14 @@ impl Builder {
         let Builder { index, entries, low, leaves, image, .. } = self;
         let low = low.low();
         let class = packed_class(low.size(MAX_SKIP));
-        if !arrange(image, &Of(entries, 0..n), &low, high, class) {
+        let skip = skip_of(&low, high);
+        if !arrange(image, &Of(entries, 0..n), &low, high, skip, class) {
             return Ok(false);
         }
         leaves.try_reserve(1)?;
         let leaf = index.fresh(class)?;
         let b = leaf.block();
-        init_packed(b, image, class, 0, &low, high);
+        init_packed(b, image, class, 0, &low, skip);
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }
@@ -305,6 +306,8 @@ impl Index {
         let root = self.shared();
         self.check_area(p);
         assert!(chains.iter().all(|chain| chain.of == self.identity()), "built for another index");
+        // Until they are published, no leaf of the chains may move.
+        let _collecting = root.collecting.lock();
         let mut leaves: Vec<Ref> = Vec::new();
         leaves.try_reserve_exact(chains.iter().map(|chain| chain.leaves.len()).sum())?;
         leaves.extend(chains.iter().flat_map(|chain| &chain.leaves));

@@ -27,7 +27,8 @@ use crate::stop::stop;
 use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
 use core::cmp::Ordering;
-use leaf::{left_of, part_of_leaf, rank_of_begin, rank_of_end};
+pub(crate) use leaf::left_of;
+use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 
 /// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +72,9 @@ enum State {
     Behind,
 }
 
+/// The version of no node.
+const NONE: u64 = u64::MAX;
+
 /// How the next leaf to read is found.
 #[derive(Clone, Copy)]
 enum Way {
@@ -88,6 +92,8 @@ pub struct Cursor {
     want_keys: bool,
     /// The index that was read last; what is remembered of it means nothing in another one.
     of: Option<Identity>,
+    /// In which epoch of the index' memory leaves are remembered.
+    epoch: u64,
     sn: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
@@ -148,6 +154,7 @@ impl Cursor {
         Cursor {
             want_keys,
             of: None,
+            epoch: 0,
             sn: CURRENT,
             lower: Vec::new(),
             upper: Vec::new(),
@@ -238,6 +245,22 @@ impl Cursor {
                 self.stop(State::Start);
             }
         }
+        self.forget_what_left(&index);
+    }
+
+    /// What is remembered of an earlier epoch may be anything by now: it is not looked at. Inside the
+    /// barrier, before anything is.
+    #[inline]
+    fn forget_what_left(&mut self, index: &Index) {
+        let epoch = index.heap().epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.ahead.clear();
+            if let State::Batch { ver, .. } = &mut self.state {
+                *ver = NONE;
+            }
+        }
+        stop!("cursor: epoch read");
     }
 
     /// Reads the batch behind the current one and returns its length, 0 at the end.
@@ -268,7 +291,7 @@ impl Cursor {
                     return Some(self.stop(State::Behind));
                 }
                 State::Batch { leaf, ver, next, to, n, .. }
-                    if index.block(leaf).is_at(ver)
+                    if ver != NONE && index.block(leaf).is_at(ver)
                         || mutant!("a forward scan looks whether its leaf has changed") =>
                 {
                     if to < n { Way::Rest(leaf, ver, to) } else { Way::Neighbour(next) }
@@ -371,7 +394,7 @@ impl Cursor {
                 return Some(self.stop(State::Before));
             }
             State::Batch { leaf, ver, from, .. }
-                if index.block(leaf).is_at(ver)
+                if ver != NONE && index.block(leaf).is_at(ver)
                     || mutant!("a backward scan looks whether its leaf has changed") =>
             {
                 if from > 0 { Way::Rest(leaf, ver, from) } else { Way::Neighbour(leaf) }
@@ -474,11 +497,8 @@ impl Cursor {
         which: &[u16],
         kind: Remove,
     ) -> usize {
-        let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
-            return 0;
-        };
         index.check_order::<O>();
-        if which.is_empty() || self.of != Some(index.identity()) {
+        if self.n == 0 || which.is_empty() || self.of != Some(index.identity()) {
             return 0;
         }
         assert!(which.iter().all(|&i| usize::from(i) < self.n), "no such position");
@@ -491,11 +511,16 @@ impl Cursor {
         let slots = which.iter().map(|&i| self.slots[i as usize]);
         let wanted = slots.fold(0, |mask, slot| mask | 1u64 << (slot % SLOTS as u8));
         let writer = index.enter_writer(p);
-        // The memory keeps its type, and a version does not come back: if this succeeds, the leaf is
-        // the one that was copied and has not changed.
+        self.forget_what_left(&index);
+        let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
+            return 0;
+        };
+        // In one epoch the memory keeps its type, and a version does not come back: if this succeeds, the
+        // leaf is the one that was copied and has not changed.
         let changed = mutant!("a cursor removes from the leaf that it copied");
         let ver = if changed { index.block(leaf).view().ver } else { ver };
-        if !self.packed
+        if ver != NONE
+            && !self.packed
             && let Some(latch) = (View { b: index.block(leaf), ver }).latch()
         {
             stop!("cursor remove: latched");

@@ -166,7 +166,7 @@ fn create(p: &Process, fillfactor: u8) -> Index {
 
 /// What the index has in use, for each of its entries.
 fn density(p: &Process, index: Index) -> f64 {
-    let used = index.heap().bytes() - index.heap().idle(&p.area());
+    let used = index.heap().bytes() - index.heap().idle();
     let density = used as f64 / index.stats().live as f64;
     // SAFETY: nobody else knows it.
     unsafe { index.destroy(p) };

@@ -1,5 +1,5 @@
-//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, and lets
-//! unlinked blocks go.
+//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves leaves
+//! out of sparse extents, and lets unlinked blocks go.
 //!
 //! One process at a time collects an index; another one that tries has nothing to do.
 
@@ -11,8 +11,8 @@ use crate::root::Index;
 use crate::stop::stop;
 
 impl Index {
-    /// Visits up to `budget_blocks` leaves with dead entries, and returns how many it visited: fewer
-    /// than the budget if there is nothing (more) to do now.
+    /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
+    /// nothing (more) to do now.
     pub fn collect(&self, p: &Process, budget_blocks: usize) -> usize {
         self.check_area(p);
         let root = self.shared();
@@ -42,17 +42,30 @@ impl Index {
             self.retire_nodes();
         }
         // Outside, so that this process does not hold up its own garbage.
-        self.free_retired();
-        self.reclaim_tops();
-        visited
+        self.free_all();
+        if visited < budget_blocks {
+            {
+                let _section = self.enter(p);
+                visited += self.evacuate(budget_blocks - visited);
+            }
+            self.free_all();
+        }
+        visited.min(budget_blocks)
     }
 
-    /// Frees what can be freed without visiting anything.
-    pub(crate) fn relieve(&self) {
-        if let Some(_collecting) = self.shared().collecting.try_lock() {
-            self.free_retired();
-            self.reclaim_tops();
-        }
+    /// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds
+    /// something up, or somebody else is freeing.
+    pub(crate) fn relieve(&self) -> bool {
+        let Some(_collecting) = self.shared().collecting.try_lock() else { return true };
+        self.free_all();
+        self.garbage() > 0 || self.heap().is_leaving()
+    }
+
+    /// Blocks go to the heap, and from there extents that are free to the area.
+    fn free_all(&self) {
+        self.free_retired();
+        self.reclaim_tops();
+        self.heap().release(&self.area);
     }
 
     /// Removes the dead entries of a leaf taken from a list. It stays dirty while snapshots need some.

@@ -2,23 +2,33 @@
 //!
 //! All memory of an index hangs on one list of extents (block extents and spans alike), so
 //! [`HeapState::destroy`] gives it back in O(extents), without allocating and without looking at the
-//! index. Blocks of a class never change their class and a freed block keeps its content except for
-//! bytes 8..12: memory is type-stable while the index lives, and a version counter in the first 8
-//! bytes of a block counts on through every reuse.
+//! index. An extent has blocks of one class and a list of those that are free: an extent with a free
+//! block is *open*, one without any block in use *idle*, one that is to become idle *closed*
+//! (`heap/sparse.rs`). A freed block keeps its content except for
+//! bytes 8..12. So memory is type-stable until its extent leaves the index (`heap/leaving.rs`), and a
+//! version counter in the first 8 bytes of a block counts on through every reuse.
+//!
+//! When the area is full a block may be taken from a larger class, and goes back to it. What was a leaf
+//! can then be a chunk or an index node: still nothing that writes a version which was there before.
 //!
 //! Lock order: heap, then area. An extent begins with a 64-byte header; its blocks follow.
 
-use crate::area::{Area, OutOfMemory, PAGE, Ref, UNIT};
-use crate::mutants::mutant;
+use crate::area::{Area, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, UNIT};
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+mod extent;
 mod fresh;
+mod leaving;
+mod sparse;
 
 pub(crate) use fresh::Fresh;
 
-/// Extents grow with their class up to this.
-const MAX_EXTENT: usize = 1 << 20;
+use extent::{Extents, extent};
+
+/// Extents grow with their class up to this, and a little more if blocks fit better.
+const MAX_EXTENT: usize = (MAX_EXTENT_PAGES - MORE_PAGES) * PAGE;
+const MORE_PAGES: usize = 3;
 /// An extent is this part of the class' memory, so at most about as much lies idle.
 const GROWTH: usize = 8;
 /// Bytes in front of the blocks of an extent, or of a span.
@@ -88,34 +98,28 @@ pub(crate) struct HeapState {
     root: AtomicU32,
     root_bytes: AtomicU32,
     bytes: AtomicU64,
+    /// How often memory has left. See `leaving.rs`, also for the two below, changed under `collecting`.
+    epoch: AtomicU64,
+    session: AtomicU64,
+    leaving: Extents,
+    /// See `sparse.rs`; changed under `collecting`.
+    closed: Extents,
+    round: AtomicU32,
+    _pad: u32,
     classes: [ClassState; CLASSES],
 }
 
+/// Changed under the lock.
 #[repr(C)]
 struct ClassState {
-    /// Freed blocks: low half the first, high half a tag that every push changes. A pop that slept
-    /// while its block was popped and pushed again would otherwise install an outdated successor.
-    free: AtomicU64,
-    /// The unused tail of the newest extent: low half the first block, high half how many. Extents
-    /// are never reused within a heap's life, so a value never comes back.
-    cursor: AtomicU64,
+    /// Extents with blocks in use, and free ones.
+    open: Extents,
+    /// Extents without blocks in use.
+    idle: Extents,
     bytes: AtomicU64,
-}
-
-/// The first bytes of an extent; `next` and `prev` are extents.
-#[repr(C)]
-struct Extent {
-    next: AtomicU32,
-    prev: AtomicU32,
-    pages: AtomicU32,
-}
-
-fn pack(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
-}
-
-fn unpack(word: u64) -> (u32, u32) {
-    (word as u32, (word >> 32) as u32)
+    /// Blocks of all its extents, and how many are free.
+    blocks: AtomicU64,
+    free: AtomicU64,
 }
 
 /// Zeroed memory for the root of a new index, whose heap is at `heap_offset` in it. The root is part
@@ -139,59 +143,55 @@ pub(crate) fn create_root(
 }
 
 impl HeapState {
-    /// A block of `class`, for [`Fresh`]. New memory has its first 64 bytes zeroed and anything behind
-    /// them; a reused block has what it had when it was freed, except for bytes 8..12.
+    /// A block of `class`, for [`Fresh`], or when the area is full a larger one. New memory has its first
+    /// 64 bytes zeroed and anything behind them; a reused block has what it had when it was freed, except
+    /// for bytes 8..12.
     fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
-        let state = &self.classes[class.0 as usize];
-        loop {
-            if let Some(r) = state.pop(area).or_else(|| state.carve(area, class)) {
-                return Ok(r);
-            }
-            self.grow(area, class)?;
-        }
+        let _held = self.lock.lock();
+        let at = match self.with_room(class) {
+            Some(at) => at,
+            None => match self.grow(area, class) {
+                Ok(at) => at,
+                Err(e) => self.larger(class).ok_or(e)?,
+            },
+        };
+        Ok(self.take(area, at))
     }
 
     /// Gives back a block that nobody can reach any more. Writes bytes 8..12 of it, nothing else.
-    pub(crate) fn free(&self, area: &Area, class: Class, r: Ref) {
-        debug_assert!(r != 0);
-        let head = &self.classes[class.0 as usize].free;
-        let mut seen = head.load(Relaxed);
-        loop {
-            let (first, tag) = unpack(seen);
-            free_link(area, r).store(first, Relaxed);
-            let tag = if mutant!("free blocks have a tag") { tag } else { tag.wrapping_add(1) };
-            // Release: the next owner sees the block as it was left.
-            match head.compare_exchange_weak(seen, pack(r, tag), Release, Relaxed) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
+    pub(crate) fn free(&self, area: &Area, r: Ref) {
+        let at = area.extent_of(r);
+        let _held = self.lock.lock();
+        let extent = extent(area, at);
+        let class = &self.classes[extent.class()];
+        if extent.is_full() && !extent.is_closed() {
+            class.open.push(area, at);
+        }
+        extent.give_back(area, r);
+        class.free.store(class.free.load(Relaxed) + 1, Relaxed);
+        if extent.is_idle() {
+            let list = if extent.is_closed() { &self.closed } else { &class.open };
+            list.remove(area, at);
+            class.idle.push(area, at);
         }
     }
 
     /// Memory of its own for a large array; not zeroed, aligned to 64 bytes.
     pub(crate) fn alloc_span(&self, area: &Area, bytes: usize) -> Result<Ref, OutOfMemory> {
         let _held = self.lock.lock();
-        Ok(self.add_extent(area, bytes + EXTENT_HEADER)? + 1)
+        let at = area.alloc_pages(bytes + EXTENT_HEADER)?;
+        self.add_extent(area, at, bytes + EXTENT_HEADER);
+        Ok(at + 1)
     }
 
     /// Gives back a span of `bytes`.
     pub(crate) fn free_span(&self, area: &Area, r: Ref, bytes: usize) {
         let _held = self.lock.lock();
-        let at = r - 1;
-        let extent = extent(area, at);
-        let (next, prev) = (extent.next.load(Relaxed), extent.prev.load(Relaxed));
-        if next != 0 {
-            self::extent(area, next).prev.store(prev, Relaxed);
-        }
-        if prev != 0 {
-            self::extent(area, prev).next.store(next, Relaxed);
-        } else {
-            self.extents.store(next, Relaxed);
-        }
-        let held = extent.pages.load(Relaxed) as usize * PAGE;
-        debug_assert_eq!(held, (bytes + EXTENT_HEADER).next_multiple_of(PAGE));
-        self.bytes.fetch_sub(held as u64, Relaxed);
-        area.free_pages(at, held);
+        debug_assert_eq!(
+            extent(area, r - 1).bytes(),
+            (bytes + EXTENT_HEADER).next_multiple_of(PAGE)
+        );
+        self.drop_extent(area, r - 1);
     }
 
     /// Bytes of the area that the index holds.
@@ -199,16 +199,13 @@ impl HeapState {
         self.bytes.load(Relaxed) as usize
     }
 
-    /// Of these, what blocks take that nobody uses. While nobody changes the index.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn idle(&self, area: &Area) -> usize {
-        let blocks = |state: &ClassState| {
-            let free = std::iter::successors(Some(unpack(state.free.load(Relaxed)).0), |&r| {
-                (r != 0).then(|| free_link(area, r).load(Relaxed))
-            });
-            unpack(state.cursor.load(Relaxed)).1 as usize + free.filter(|&r| r != 0).count()
-        };
-        self.classes.iter().zip(SIZES).map(|(state, size)| blocks(state) * size).sum()
+    /// Of these, what blocks take that nobody uses; not of one moment if others are using the index.
+    pub(crate) fn idle(&self) -> usize {
+        self.classes
+            .iter()
+            .zip(SIZES)
+            .map(|(state, size)| state.free.load(Relaxed) as usize * size)
+            .sum()
     }
 
     /// Gives everything back, the root (with this heap in it) last. Nobody uses the index any more;
@@ -218,42 +215,77 @@ impl HeapState {
         let mut at = self.extents.load(Acquire);
         while at != 0 {
             let extent = extent(area, at);
-            let (next, pages) = (extent.next.load(Relaxed), extent.pages.load(Relaxed));
-            area.free_pages(at, pages as usize * PAGE);
+            let (next, bytes) = (extent.next.load(Relaxed), extent.bytes());
+            area.free_pages(at, bytes);
             at = next;
         }
         area.free_pages(root, root_bytes as usize);
     }
 
-    /// Makes sure that `class` has something to carve or reuse, unless the area is full.
-    fn grow(&self, area: &Area, class: Class) -> Result<(), OutOfMemory> {
-        let state = &self.classes[class.0 as usize];
-        let _held = self.lock.lock();
-        // Somebody else grew the class, or freed a block, while this process waited.
-        if unpack(state.cursor.load(Relaxed)).1 > 0 || unpack(state.free.load(Relaxed)).0 != 0 {
-            return Ok(());
+    /// An extent of this class with a free block (lock held).
+    fn with_room(&self, class: Class) -> Option<Ref> {
+        let class = &self.classes[class.0 as usize];
+        class.open.first().or_else(|| class.idle.first())
+    }
+
+    /// An extent with a free block that is larger than one of this class, as little as possible.
+    fn larger(&self, class: Class) -> Option<Ref> {
+        let classes = (0..CLASSES as u8).map(Class);
+        let fitting = classes.filter(|other| other.size() >= class.size());
+        let (_, at) = fitting
+            .filter_map(|other| Some((other.size(), self.with_room(other)?)))
+            .min_by_key(|&(size, _)| size)?;
+        Some(at)
+    }
+
+    /// A block of an extent with a free one (lock held).
+    fn take(&self, area: &Area, at: Ref) -> Ref {
+        let extent = extent(area, at);
+        let class = &self.classes[extent.class()];
+        if extent.is_idle() {
+            class.idle.remove(area, at);
+            class.open.push(area, at);
         }
+        let (r, new) = extent.take(area, at);
+        if new {
+            // The pages may come from another index: nothing of its block headers may show, not even to the
+            // collector, which looks at all blocks that were ever taken.
+            // SAFETY: a block that only this process has.
+            unsafe { area.at(r).write_bytes(0, UNIT) };
+        }
+        class.free.store(class.free.load(Relaxed) - 1, Relaxed);
+        if extent.is_full() {
+            class.open.remove(area, at);
+        }
+        r
+    }
+
+    /// A new extent of the class, idle (lock held).
+    fn grow(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
+        let state = &self.classes[class.0 as usize];
         let size = class.size();
         let least = (EXTENT_HEADER + size).next_multiple_of(PAGE);
         let mut bytes = extent_size(size, state.bytes.load(Relaxed) as usize);
         // A nearly full or fragmented area: take what there is.
         let at = loop {
-            match self.add_extent(area, bytes) {
+            match area.alloc_extent(bytes) {
                 Ok(at) => break at,
                 Err(_) if bytes > least => bytes = (bytes / 2).next_multiple_of(PAGE).max(least),
                 Err(e) => return Err(e),
             }
         };
-        state.bytes.fetch_add(bytes as u64, Relaxed);
-        let blocks = (bytes - EXTENT_HEADER) / size;
-        // Only the holder of the lock turns an empty cursor into a full one.
-        state.cursor.store(pack(at + 1, blocks as u32), Release);
-        Ok(())
+        self.add_extent(area, at, bytes);
+        let new = extent(area, at);
+        new.init(class);
+        state.bytes.store(state.bytes.load(Relaxed) + bytes as u64, Relaxed);
+        state.blocks.store(state.blocks.load(Relaxed) + u64::from(new.blocks()), Relaxed);
+        state.free.store(state.free.load(Relaxed) + u64::from(new.blocks()), Relaxed);
+        state.idle.push(area, at);
+        Ok(at)
     }
 
-    /// A new extent of `bytes`, linked (lock held).
-    fn add_extent(&self, area: &Area, bytes: usize) -> Result<Ref, OutOfMemory> {
-        let at = area.alloc_pages(bytes)?;
+    /// Puts new memory on the list of all extents (lock held).
+    fn add_extent(&self, area: &Area, at: Ref, bytes: usize) {
         let pages = bytes.div_ceil(PAGE);
         let new = extent(area, at);
         let next = self.extents.load(Relaxed);
@@ -265,49 +297,22 @@ impl HeapState {
         }
         self.extents.store(at, Release);
         self.bytes.fetch_add((pages * PAGE) as u64, Relaxed);
-        Ok(at)
-    }
-}
-
-impl ClassState {
-    /// A freed block.
-    fn pop(&self, area: &Area) -> Option<Ref> {
-        let mut seen = self.free.load(Acquire);
-        loop {
-            let (first, tag) = unpack(seen);
-            if first == 0 {
-                return None;
-            }
-            // Another process may have popped `first` and be writing to it: then the value is not
-            // a link, and the tag makes the exchange fail unless the block came back as it was.
-            let next = free_link(area, first).load(Relaxed);
-            match self.free.compare_exchange_weak(seen, pack(next, tag), Acquire, Acquire) {
-                Ok(_) => return Some(first),
-                Err(now) => seen = now,
-            }
-        }
     }
 
-    /// A block that was never used.
-    fn carve(&self, area: &Area, class: Class) -> Option<Ref> {
-        let units = (class.size() / UNIT) as u32;
-        let mut seen = self.cursor.load(Acquire);
-        loop {
-            let (first, left) = unpack(seen);
-            if left == 0 {
-                return None;
-            }
-            let rest = pack(first + units, left - 1);
-            match self.cursor.compare_exchange_weak(seen, rest, Acquire, Acquire) {
-                Ok(_) => {
-                    // The pages may come from another index: nothing of its block headers may show.
-                    // SAFETY: the exchange made this process the block's only owner.
-                    unsafe { area.at(first).write_bytes(0, UNIT) };
-                    return Some(first);
-                }
-                Err(now) => seen = now,
-            }
+    /// Takes it off the list of all extents and gives it back to the area (lock held).
+    fn drop_extent(&self, area: &Area, at: Ref) {
+        let old = extent(area, at);
+        let (next, prev) = (old.next.load(Relaxed), old.prev.load(Relaxed));
+        if next != 0 {
+            extent(area, next).prev.store(prev, Relaxed);
         }
+        match prev {
+            0 => self.extents.store(next, Relaxed),
+            prev => extent(area, prev).next.store(next, Relaxed),
+        }
+        let bytes = old.bytes();
+        self.bytes.fetch_sub(bytes as u64, Relaxed);
+        area.free_pages(at, bytes);
     }
 }
 
@@ -318,14 +323,9 @@ fn extent_size(block: usize, held: usize) -> usize {
     let pages = (EXTENT_HEADER + blocks * block).div_ceil(PAGE);
     // Small extents: up to three more pages when that makes the blocks fit better.
     let tail = |pages: usize| (pages * PAGE - EXTENT_HEADER) % block;
-    let more = if held == 0 { 0 } else { 3 };
+    let more = if held == 0 { 0 } else { MORE_PAGES };
     let fits = (pages..=pages + more).find(|&p| tail(p) * 8 <= p * PAGE);
     fits.unwrap_or(pages) * PAGE
-}
-
-fn extent(area: &Area, at: Ref) -> &Extent {
-    // SAFETY: `at` is an extent of a live heap, which starts with its header (all atomics).
-    unsafe { &*area.at(at).cast() }
 }
 
 /// Bytes 8..12 of a block, its link while it is free. Behind the version and where nodes have their

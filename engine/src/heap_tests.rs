@@ -1,5 +1,7 @@
 use super::*;
+use crate::AreaUsage;
 use crate::area::tests::Mapping;
+use crate::sync::atomic::AtomicU64;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -28,6 +30,7 @@ enum Step {
     Free(usize),
     AllocSpan(usize),
     FreeSpan(usize),
+    Release,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -36,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Free),
         1 => (0usize..100_000).prop_map(Step::AllocSpan),
         1 => any::<usize>().prop_map(Step::FreeSpan),
+        1 => Just(Step::Release),
     ]
 }
 
@@ -48,25 +52,26 @@ proptest! {
         let heap = new_heap(&area);
         let mut blocks: Vec<(Ref, Class)> = Vec::new();
         let mut spans: Vec<(Ref, usize)> = Vec::new();
-        // Version of every block ever seen: counts on through reuse.
-        let mut versions: HashMap<Ref, (Class, u64)> = HashMap::new();
+        // Version of every block ever seen, and the epoch: counts on through reuse in that epoch.
+        let mut versions: HashMap<Ref, (u64, u64)> = HashMap::new();
         for step in steps {
             match step {
                 Step::Alloc(code) => {
                     let class = Class::from_code(code).unwrap();
                     let Ok(r) = heap.alloc(&area, class) else { continue };
-                    let (born_as, version) = *versions.entry(r).or_insert_with(|| {
+                    let version = word(&area, r, 0).load(Relaxed);
+                    let seen = versions.get(&r);
+                    if let Some(&(_, seen)) = seen.filter(|(epoch, _)| *epoch == heap.epoch()) {
+                        prop_assert_eq!(version, seen);
+                    } else if seen.is_none_or(|&(_, seen)| seen != version) {
                         for offset in (0..64).step_by(8) {
-                            assert_eq!(word(&area, r, offset).load(Relaxed), 0, "not zeroed");
+                            prop_assert_eq!(word(&area, r, offset).load(Relaxed), 0, "not zeroed");
                         }
-                        (class, 0)
-                    });
-                    prop_assert_eq!(class, born_as);
-                    prop_assert_eq!(word(&area, r, 0).load(Relaxed), version);
+                    }
                     // SAFETY: the block is ours.
                     unsafe { area.at(r).add(8).write_bytes(0xff, class.size() - 8) };
                     word(&area, r, 0).store(version + 1, Relaxed);
-                    versions.insert(r, (class, version + 1));
+                    versions.insert(r, (heap.epoch(), version + 1));
                     let (from, to) = (r as usize * UNIT, r as usize * UNIT + class.size());
                     let apart = |at: Ref, len: usize| at as usize * UNIT >= to || at as usize * UNIT + len <= from;
                     prop_assert!(blocks.iter().all(|&(at, class)| apart(at, class.size())));
@@ -76,7 +81,7 @@ proptest! {
                 Step::Free(pick) if !blocks.is_empty() => {
                     let (r, class) = blocks.swap_remove(pick % blocks.len());
                     prop_assert_eq!(word(&area, r, class.size() - 8).load(Relaxed), u64::MAX);
-                    heap.free(&area, class, r);
+                    heap.free(&area, r);
                 }
                 Step::AllocSpan(bytes) => {
                     let Ok(r) = heap.alloc_span(&area, bytes) else { continue };
@@ -88,6 +93,10 @@ proptest! {
                     let (r, bytes) = spans.swap_remove(pick % spans.len());
                     heap.free_span(&area, r, bytes);
                 }
+                Step::Release => {
+                    heap.release(&area);
+                    prop_assert!(!heap.is_leaving());
+                }
                 _ => {}
             }
             prop_assert_eq!(area.usage().used - start.used, heap.bytes() + other.bytes());
@@ -95,7 +104,8 @@ proptest! {
         heap.destroy(&area);
         prop_assert_eq!(area.usage().used - start.used, other.bytes());
         other.destroy(&area);
-        prop_assert_eq!(area.usage(), start);
+        let AreaUsage { session, oldest_session, .. } = area.usage();
+        prop_assert_eq!(area.usage(), AreaUsage { session, oldest_session, ..start });
     }
 }
 
@@ -123,18 +133,18 @@ fn threads_own_their_blocks() {
                         assert_eq!(word(&area, r, 16).swap(thread, Relaxed), 0, "owned twice");
                         held.push((r, class));
                     } else if !held.is_empty() {
-                        let (r, class) = held.swap_remove((random >> 16) as usize % held.len());
+                        let (r, _) = held.swap_remove((random >> 16) as usize % held.len());
                         assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
-                        heap.free(&area, class, r);
+                        heap.free(&area, r);
                     }
                     if random.is_multiple_of(512) {
                         let r = heap.alloc_span(&area, 10_000).unwrap();
                         heap.free_span(&area, r, 10_000);
                     }
                 }
-                for (r, class) in held {
+                for (r, _) in held {
                     assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
-                    heap.free(&area, class, r);
+                    heap.free(&area, r);
                 }
             });
         }

@@ -21,6 +21,9 @@ use core::sync::atomic::Ordering::*;
 /// Longest tail that is stored in a leaf itself.
 pub(crate) const MAX_RECORD: usize = 512;
 
+/// How often an insert tries to find memory while others may be about to free some: about 20 ms.
+const RELIEFS: u32 = 100;
+
 /// How an attempt ended.
 pub(crate) enum Step {
     Done(bool),
@@ -110,7 +113,7 @@ impl Index {
         let mut reserve = Reserve::new(self);
         // Outside every section: the holder of a latch may have been descheduled.
         let mut backoff = Backoff::default();
-        let mut relieved = false;
+        let mut reliefs = 0;
         loop {
             if !O::MEMCMP {
                 // The process may end inside the comparator: it holds nothing there.
@@ -121,13 +124,16 @@ impl Index {
             match step {
                 Step::Done(inserted) => return Ok(Some(inserted)),
                 Step::Late => return Ok(None),
-                // There may be blocks that only nobody has freed yet. Outside of the sections, which
-                // would hold them up.
-                Step::NoMemory(_) if !relieved => {
-                    relieved = true;
-                    self.relieve();
+                // There may be memory that only nobody has freed yet, or that is about to be free. Outside
+                // of the sections, which would hold it up; those of the caller do.
+                Step::NoMemory(e) => {
+                    let more = self.relieve() && !p.is_inside();
+                    if reliefs == RELIEFS || reliefs > 0 && !more {
+                        return Err(InsertError::OutOfMemory(e));
+                    }
+                    reliefs += 1;
+                    backoff.wait();
                 }
-                Step::NoMemory(e) => return Err(InsertError::OutOfMemory(e)),
                 Step::Crowded => return Err(InsertError::TooManyLives),
                 _ => backoff.wait(),
             }

@@ -16,6 +16,7 @@ mod cursor;
 #[path = "density_tests.rs"]
 mod density;
 mod dirty;
+mod evacuate;
 mod gc;
 mod heap;
 mod insert;

@@ -46,10 +46,14 @@ impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
         Workspace(Page::with(Entries::new(index.area)))
     }
+
+    pub(crate) fn entries(&mut self) -> &mut Entries {
+        &mut self.0.0
+    }
 }
 
 /// Until it is not disturbed; false if it always is.
-fn undisturbed(mut attempt: impl FnMut() -> Result<bool, Retry>) -> bool {
+pub(crate) fn undisturbed(mut attempt: impl FnMut() -> Result<bool, Retry>) -> bool {
     let mut backoff = Backoff::default();
     for _ in 0..ATTEMPTS {
         match attempt() {
@@ -145,8 +149,10 @@ impl Index {
         };
         stop!("merge: right latched");
         let marked = (b.ndead() + r.ndead()) as usize != entries.ndead();
+        let first = usize::from(!mutant!("the first child is not merged"));
         // A list would lead astray.
-        let separator = if marked || listed() { None } else { self.separator_latched(right) };
+        let separator =
+            if marked || listed() { None } else { self.separator_latched(right, first) };
         let Some((node_latch, rank)) = separator else {
             right_latch.release();
             latch.release();
@@ -194,8 +200,8 @@ impl Index {
     }
 
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,
-    /// unless it is the first.
-    fn separator_latched(&self, leaf: Ref) -> Option<(Latch, usize)> {
+    /// unless it is before `first`.
+    pub(crate) fn separator_latched(&self, leaf: Ref, first: usize) -> Option<(Latch, usize)> {
         loop {
             let node = self.block(leaf).parent();
             // DEAD: its children are about to have another parent.
@@ -205,7 +211,6 @@ impl Index {
                 continue;
             }
             let n = latch.v.mask().count_ones() as usize;
-            let first = usize::from(!mutant!("the first child is not merged"));
             let rank =
                 (first..n).find(|&rank| latch.b().child(latch.v.slot(rank)) & !EXACT == leaf);
             return match rank {

@@ -55,7 +55,11 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an index node is retired behind the flat top", "schedule::merging"),
     ("retired blocks wait for the barrier", "schedule::merging"),
     ("readers enter the barrier", "schedule::merging"),
-    ("free blocks have a tag", "schedule::random::blocks"),
+    ("the separator of a leaf that moves leads to it", "schedule::moving"),
+    ("a leaf that moves tells the right neighbour", "schedule::moving"),
+    ("a leaf that has moved is dead", "schedule::moving"),
+    ("memory that leaves begins an epoch", "schedule::leaving"),
+    ("memory that leaves waits for the barrier", "schedule::leaving"),
     // Snapshots.
     ("a snapshot in the making has a bound", "schedule::snapshots"),
     ("a snapshot waits for writers", "schedule::snapshots"),

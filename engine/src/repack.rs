@@ -58,7 +58,7 @@ fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
 }
 
 /// How many leading bytes all keys share that a packed leaf of this range can have.
-fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
+pub(crate) fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
     high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
 }
 
@@ -74,6 +74,7 @@ pub(crate) fn arrange(
     entries: &Of<'_>,
     low: &Low<'_>,
     high: Option<&Low<'_>>,
+    skip: usize,
     class: Class,
 ) -> bool {
     if (0..entries.len()).any(|i| entries.0.get(entries.1.start + i).chunk != 0) {
@@ -82,7 +83,7 @@ pub(crate) fn arrange(
     let mut shape = Shape::default();
     (0..entries.len()).for_each(|i| shape.add(entries, i));
     let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
-    encode(image, entries, &shape, &stored(low, skip_of(low, high)), &bounds, class.size())
+    encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
 }
 
 /// Makes a block that nobody else knows the leaf that was arranged.
@@ -92,10 +93,9 @@ pub(crate) fn init_packed(
     class: Class,
     flags: u8,
     low: &Low<'_>,
-    high: Option<&Low<'_>>,
+    skip: usize,
 ) {
     init_block(b, class, 0, flags | PACKED);
-    let skip = skip_of(low, high);
     b.set_skip(skip);
     b.set_low_off(LOW as u16);
     b.set_low_len(low.inline(skip).len() as u16);
@@ -171,7 +171,7 @@ impl Index {
         entries.push(&entry);
         entries.last_to(spot.place.rank);
         let all = Of(entries, 0..entries.len());
-        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.class()))
+        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class()))
     }
 
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
@@ -250,8 +250,9 @@ impl Index {
             leaf_class(sep.size(skip) + MIN_FREE + heap * 5 / 4)
         } else {
             // As large as this leaf, if it is one of the larger ones.
-            let fits =
-                |&class: &Class| arrange(image, &Of(entries, cut..n), &sep, high.as_ref(), class);
+            let fits = |&class: &Class| {
+                arrange(image, &Of(entries, cut..n), &sep, high.as_ref(), skip, class)
+            };
             let classes = [packed_class(sep.size(0)), Class::LEAF[3]];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
             class
@@ -268,14 +269,14 @@ impl Index {
             let side = new.first_side();
             entries.write(LeafWriter::new(new, class, 0, sep, skip), cut..n, side);
         } else {
-            init_packed(new, image, class, 0, &sep, high.as_ref());
+            init_packed(new, image, class, 0, &sep, skip);
         }
         Right::new(true, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
         new.set_prev(spot.leaf);
-        if !arrange(image, &Of(entries, 0..cut), &low, Some(&sep), b.class()) {
+        let skip = skip_of(&low, Some(&sep));
+        if !arrange(image, &Of(entries, 0..cut), &low, Some(&sep), skip, b.class()) {
             return Ok(Step::Crowded);
         }
-        let skip = skip_of(&low, Some(&sep));
         let end = Right::new(true, low.key, skip, Some(&sep));
         stop!("split: built");
         let latch = leaf.latch()?;

@@ -6,9 +6,7 @@
 //! until every process that was inside has left.
 
 use crate::area::{Area, Ref};
-use crate::block::{Block, EXACT};
-use crate::heap::Class;
-use crate::key::{chunk_class, chunk_key};
+use crate::block::EXACT;
 use crate::mutants::mutant;
 use crate::root::Index;
 use crate::stop::stop;
@@ -104,14 +102,9 @@ impl Index {
     fn free_list(&self, mut at: Ref) {
         while at != 0 {
             let r = at & !EXACT;
-            let class: Class = if at & EXACT != 0 {
-                chunk_class(chunk_key(self.area, r).len())
-            } else {
-                Block::at(self.area, r).class()
-            };
             // Before `free`, which uses the same word.
             at = link(self.area, r).load(Acquire);
-            self.heap().free(&self.area, class, r);
+            self.heap().free(&self.area, r);
             self.shared().retired.waiting.fetch_sub(1, Relaxed);
         }
     }

@@ -28,9 +28,11 @@ pub(crate) fn cut(n: usize, rank: usize, new: Tid, tid: impl Fn(usize) -> Tid) -
     let mut young = [0; NEAR];
     for at in 0..n {
         let mut next = tid(at) << 16 | at as u64;
-        // Without a branch: TIDs that ascend change all of it each time.
-        for known in &mut young {
-            (*known, next) = (next.max(*known), next.min(*known));
+        if next > young[NEAR - 1] {
+            // Without a branch: TIDs that ascend change all of it each time.
+            for known in &mut young {
+                (*known, next) = (next.max(*known), next.min(*known));
+            }
         }
     }
     if new <= young[0] >> 16 {

@@ -57,6 +57,8 @@ pub struct IndexStats {
     pub dead: u32,
     /// Bytes of the area that the index holds.
     pub bytes: usize,
+    /// Of these, what blocks take that nobody uses: they are filled before the index takes more.
+    pub idle: usize,
     /// Leaves, index nodes, and whether there is a flat top.
     pub blocks: [u32; 3],
     /// The current term.
@@ -88,6 +90,7 @@ impl Index {
             live,
             dead: counters.dead.load(Relaxed),
             bytes: self.heap().bytes(),
+            idle: self.heap().idle(),
             blocks: [
                 counters.leaves.load(Relaxed),
                 root.top_state.nodes.load(Relaxed),

@@ -3,7 +3,10 @@
 //! The heap is scanned by the server (`table_index_build_scan`), entries are sorted and loaded bottom
 //! up. The new incarnation is private until the transaction commits, so no reader or writer meets the
 //! index before it is READY. An ERROR on the way aborts the transaction, whose callback returns the
-//! memory (see `lifecycle`).
+//! memory (see `lifecycle`). If the server makes an index anew that was there before (REINDEX, TRUNCATE,
+//! rewrites of the table), or makes one of nothing, a lack of nitro memory is no ERROR: the index is
+//! left unbuilt with a WARNING, as after a restart, and brought up on demand. What it held before is free
+//! when the transaction commits.
 
 use std::ffi::c_void;
 
@@ -70,23 +73,55 @@ pub unsafe extern "C-unwind" fn build(
         // the same file: its earlier incarnation is gone, and no callback will tell.
         let here = directory::File::of(index);
         shmem::directory().remove(process, |entry| entry.is_at(here));
-        let handle = Handle::attach(index, incarnation).unwrap_or_else(|| directory::full());
+        let Some(handle) = Handle::attach(index, incarnation) else {
+            // What the directory does not know is unbuilt.
+            if !is_made_anew(heap, index) {
+                directory::full();
+            }
+            let unbuilt = format!("Index \"{}\" is left unbuilt.", compat::name(index));
+            directory::no_entry().detail(unbuilt).warn();
+            // The table has as many rows as it was said to have.
+            let tuples = f64::from((*(*heap).rd_rel).reltuples).max(0.0);
+            return result(tuples, tuples);
+        };
         // Code of the index may run queries, on its own table for one, and checks of this very index.
         let claim = Claim::of_new(&handle);
         let tuples = with_order!(handle.desc, order => {
             let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
-            let (engine, loaded) = load(index, &handle.desc, sorter, order);
-            stop::at(Point::CreateLoaded);
-            claim.create(engine, started.elapsed().as_millis() as u64);
-            lifecycle::created(handle.entry);
-            (heap_tuples, loaded)
+            let anew = is_made_anew(heap, index);
+            match load(index, &handle.desc, sorter, order, anew) {
+                Ok((engine, loaded)) => {
+                    stop::at(Point::CreateLoaded);
+                    claim.create(engine, started.elapsed().as_millis() as u64);
+                    lifecycle::created(handle.entry);
+                    (heap_tuples, loaded as f64)
+                }
+                Err(LeftUnbuilt) => (heap_tuples, heap_tuples),
+            }
         });
+        result(tuples.0, tuples.1)
+    }
+}
+
+unsafe fn result(heap_tuples: f64, index_tuples: f64) -> *mut pg_sys::IndexBuildResult {
+    // SAFETY: allocated as what it is.
+    unsafe {
         let result: *mut pg_sys::IndexBuildResult =
             pg_sys::palloc0(size_of::<pg_sys::IndexBuildResult>()).cast();
-        (*result).heap_tuples = tuples.0;
-        (*result).index_tuples = tuples.1 as f64;
+        (*result).heap_tuples = heap_tuples;
+        (*result).index_tuples = index_tuples;
         result
+    }
+}
+
+/// The server makes an index anew that was there before, or one of a table without pages: nobody asked for
+/// more memory.
+unsafe fn is_made_anew(heap: Relation, index: Relation) -> bool {
+    // SAFETY: open relations.
+    unsafe {
+        pg_sys::ReindexIsProcessingIndex((*index).rd_id)
+            || pg_sys::RelationGetNumberOfBlocksInFork(heap, pg_sys::ForkNumber::MAIN_FORKNUM) == 0
     }
 }
 
@@ -168,36 +203,38 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     }
 }
 
+/// There is no memory, which has been said.
+struct LeftUnbuilt;
+
 unsafe fn load<O: KeyOrder>(
     index: Relation,
     desc: &KeyDesc,
     sorter: Sorter<'_, O>,
     order: &O,
-) -> (Unfinished, i64) {
+    anew: bool,
+) -> Result<(Unfinished, i64), LeftUnbuilt> {
     let process = shmem::process();
     // SAFETY: open relation.
     let (name, fillfactor) = unsafe { (compat::name(index), options::fillfactor(index)) };
-    let fail = |e: BuildError| -> ! {
-        match e {
-            BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e.requested),
-            BuildError::NoMemory => memory::out_of_memory(0),
-            BuildError::KeyTooLong(n) => error::key_too_long(&name, n),
-            BuildError::OutOfOrder => desc.inconsistent(),
-            BuildError::NotEmpty => unreachable!("the index was created for this build"),
+    // Called while the unfinished index is there, so that the message counts it.
+    let fail = |e: BuildError| match e {
+        BuildError::OutOfMemory(e) if anew => {
+            refusal::left_unbuilt(&name, e.requested);
+            LeftUnbuilt
         }
+        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e.requested),
+        BuildError::NoMemory => memory::out_of_memory(0),
+        BuildError::KeyTooLong(n) => error::key_too_long(&name, n),
+        BuildError::OutOfOrder => desc.inconsistent(),
+        BuildError::NotEmpty => unreachable!("the index was created for this build"),
     };
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
     let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
-    let unfinished = Unfinished::new(
-        Index::create(process, &options)
-            .unwrap_or_else(|e| refusal::out_of_memory(&name, e.requested)),
-    );
+    let unfinished = Unfinished::new(Index::create(process, &options).map_err(|e| fail(e.into()))?);
     let mut builder = Builder::new(process, unfinished.index());
     let mut loaded = 0i64;
-    sorter.drain(|key, tid| {
-        if let Err(e) = builder.push(order, key, tid) {
-            fail(e);
-        }
+    sorter.try_drain(|key, tid| {
+        builder.push(order, key, tid).map_err(fail)?;
         loaded += 1;
         memory::check();
         if loaded & 0xffff == 1 {
@@ -205,9 +242,10 @@ unsafe fn load<O: KeyOrder>(
             progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_LOAD);
             progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
         }
-    });
-    let chain = builder.finish().unwrap_or_else(|e| fail(e));
-    unfinished.index().adopt(process, vec![chain]).unwrap_or_else(|e| fail(e));
+        Ok(())
+    })?;
+    let chain = builder.finish().map_err(fail)?;
+    unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
     progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
-    (unfinished, loaded)
+    Ok((unfinished, loaded))
 }

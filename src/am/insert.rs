@@ -28,6 +28,7 @@ use crate::image::straddler;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
@@ -80,6 +81,9 @@ pub unsafe extern "C-unwind" fn insert(
     false
 }
 
+/// How often an insert that finds no memory tries again.
+const RELIEFS: u32 = 5;
+
 /// How an attempt to publish ended.
 enum Step {
     Done,
@@ -100,7 +104,7 @@ unsafe fn publish(
 ) {
     let process = shmem::process();
     let image = &handle.entry.image;
-    let mut swept = false;
+    let mut reliefs = 0;
     loop {
         let step = {
             let _inside = handle.entry.enter(process);
@@ -126,7 +130,7 @@ unsafe fn publish(
             None => return warn_once(index, handle),
             Some(Step::Done) => return,
             Some(Step::Again) => {
-                crate::pg::wait::interrupts();
+                wait::interrupts();
             }
             Some(Step::Look(lsn)) => {
                 // SAFETY: the server holds a pin at most while it calls aminsert.
@@ -134,11 +138,16 @@ unsafe fn publish(
                 *changed_after = lsn;
                 stop::at(Point::InsertLooked);
             }
-            Some(Step::Failed(InsertError::OutOfMemory(_))) if !swept => {
+            Some(Step::Failed(InsertError::OutOfMemory(_))) if reliefs < RELIEFS => {
                 // Entries that no callback could free may hold what is missing.
-                swept = true;
-                // SAFETY: a transaction is running.
-                unsafe { lifecycle::sweep() };
+                if reliefs == 0 {
+                    // SAFETY: a transaction is running.
+                    unsafe { lifecycle::sweep() };
+                }
+                // The index frees what it can in every attempt, a step further each time: from the barrier,
+                // in which this process is then, to its free lists, and from there to the area.
+                reliefs += 1;
+                wait::nap(Wait::Barrier, 1);
             }
             // SAFETY: open relation.
             Some(Step::Failed(e)) => refusal::insert_failed(&unsafe { compat::name(index) }, e),

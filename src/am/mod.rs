@@ -9,6 +9,7 @@ use crate::state::options;
 mod build;
 mod cost;
 mod insert;
+pub mod intervals;
 pub mod quals;
 mod rows;
 mod scan;

@@ -50,8 +50,9 @@ struct Scan {
     /// Set by the first fetch after a rescan.
     started: bool,
     sn: u32,
-    /// The combination of enumerated intervals that `range` was made from.
+    /// The combination of enumerated intervals whose range the cursor reads.
     at: Vec<usize>,
+    /// The range that was opened last; here for its memory.
     range: Range,
     place: Place,
     /// Descents that EXPLAIN has not been told of.
@@ -70,7 +71,6 @@ struct Scan {
 
 struct Mark {
     at: Vec<usize>,
-    range: Range,
     place: Place,
 }
 
@@ -192,15 +192,10 @@ pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
     match &mut state.mark {
         Some(mark) => {
             mark.at.clone_from(&state.at);
-            mark.range.clone_from(&state.range);
             mark.place.clone_from(&state.place);
         }
         None => {
-            state.mark = Some(Box::new(Mark {
-                at: state.at.clone(),
-                range: state.range.clone(),
-                place: state.place.clone(),
-            }));
+            state.mark = Some(Box::new(Mark { at: state.at.clone(), place: state.place.clone() }));
         }
     }
 }
@@ -215,7 +210,6 @@ pub unsafe extern "C-unwind" fn restore(scan: IndexScanDesc) {
     state.token.restore(state.process);
     if let Some(mark) = &state.mark {
         state.at.clone_from(&mark.at);
-        state.range.clone_from(&mark.range);
         state.place.clone_from(&mark.place);
     }
 }

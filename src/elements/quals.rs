@@ -17,7 +17,8 @@ use pgrx::{pg_sys, pg_sys::Datum};
 
 use super::json::{containment, existence};
 use super::key::{Shape, Source};
-use crate::am::quals::{array_elements, union};
+use crate::am::intervals::union;
+use crate::am::quals::array_elements;
 use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
 use crate::pg::error::Failure;
 use crate::pg::{memory, wait};

@@ -54,7 +54,7 @@ impl Reader {
                 end.cast(),
             );
             if state.is_null() {
-                return Err(Gap::Missing("out of memory".into()));
+                return Err(Gap::Unreadable("out of memory".into()));
             }
             pg_sys::XLogBeginRead(state, begin);
             Ok(Reader { state, end })
@@ -89,7 +89,11 @@ impl Reader {
             } else {
                 crate::pg::text::from_pointer(error)
             };
-            Err(Gap::Missing(why))
+            // A segment that is gone is an ERROR.
+            Err(match guc::BREAK.get() {
+                Mechanism::Manifest => Gap::Missing(why),
+                _ => Gap::Foreign(why),
+            })
         }
     }
 }
@@ -128,7 +132,7 @@ unsafe fn flush(end: XLogRecPtr) {
 
 /// Where the last record before an insert position ends. At the beginning of a page the position is
 /// behind a header that is not written yet: to flush it is an ERROR, and no record ends there.
-fn before_header(end: XLogRecPtr) -> XLogRecPtr {
+pub fn before_header(end: XLogRecPtr) -> XLogRecPtr {
     let page = u64::from(pg_sys::XLOG_BLCKSZ);
     // SAFETY: a constant of the data directory.
     let header = if end % (unsafe { pg_sys::wal_segment_size } as u64) < page {
@@ -148,7 +152,7 @@ pub fn segment_exists(timeline: u32, lsn: XLogRecPtr) -> bool {
     std::path::Path::new(&format!("pg_wal/{timeline:08X}{id:08X}{number:08X}")).exists()
 }
 
-/// Whether WAL of a timeline up to `lsn` is part of this server's history.
+/// Whether WAL of a timeline up to `lsn`, an insert position, is part of this server's history.
 pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
     unsafe extern "C-unwind" {
         fn readTimeLineHistory(timeline: pg_sys::TimeLineID) -> *mut pg_sys::List;
@@ -169,7 +173,7 @@ pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
         pg_guard_ffi_boundary(|| {
             let history = readTimeLineHistory(now);
             tliInHistory(timeline, history)
-                && lsn <= tliSwitchPoint(timeline, history, std::ptr::null_mut())
+                && before_header(lsn) <= tliSwitchPoint(timeline, history, std::ptr::null_mut())
         })
     }
 }

@@ -120,6 +120,10 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if pg_sys::RecoveryInProgress() {
             return Some("the server is in recovery");
         }
+        // It would wait for the writers of a term, and this process may be one.
+        if shmem::process().is_inside() {
+            return Some("a comparison function asks for it");
+        }
         if !(*form).indisvalid || !(*form).indisready {
             return Some("the index is not valid");
         }

@@ -12,8 +12,8 @@
 //!
 //! There is a slot only while a keeper lives, since nobody else moves it. It is made with the mark or
 //! not at all: until it is complete it is one that the server drops by itself. Where no keeper comes
-//! up (no place among `max_worker_processes`), the slot of an earlier start is dropped by whoever
-//! notices (`upkeep::keeper::look_for_one`).
+//! up (no place among `max_worker_processes`; a standby), a slot from an earlier start or another server is
+//! dropped by whoever notices (`upkeep::keeper::look_for_one`).
 //!
 //! A clean shutdown removes it: everything is as it was for whoever starts the server without nitro or
 //! with `wal_level = minimal`, which refuses slots. The WAL files are still there then, since only
@@ -140,7 +140,7 @@ pub unsafe fn ensure() -> bool {
         Err(e) => {
             // First of all: a background worker that goes on after an ERROR would keep the slot.
             release_after_error();
-            if subtransaction::is_transient(&e) {
+            if subtransaction::ends(&e) {
                 e.rethrow();
             }
             find() == Found::Valid
@@ -239,7 +239,7 @@ unsafe fn drop_slot() {
 /// Drops our slot where there is no keeper.
 ///
 /// # Safety
-/// Inside a transaction, outside of recovery.
+/// Inside a transaction.
 pub unsafe fn drop_unkept() {
     if matches!(find(), Found::Valid | Found::Lost) {
         // SAFETY: by contract.

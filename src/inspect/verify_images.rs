@@ -97,14 +97,14 @@ impl Check<'_> {
     unsafe fn image<O: KeyOrder>(mut self, order: &O, manifest: Manifest) -> Result<(), Refusal> {
         // SAFETY: reads a shared position, after the manifest was read and before anything is flushed.
         let flushed = unsafe { pg_sys::GetFlushRecPtr(std::ptr::null_mut()) };
-        let lsn = manifest.lsn;
+        let (lsn, end) = (manifest.lsn, manifest.end);
         let progress = ImageState::default();
         // SAFETY: open relations; the engine index is nobody else's, so it needs no build lock.
         let loaded = unsafe {
             let (heap, index) = (self.target.heap, self.target.index);
             load::load_one(heap, index, self.handle, self.feed, manifest, &progress)?
         };
-        if lsn > flushed {
+        if feed::before_header(end) > flushed {
             self.wrong("It is ahead of the WAL on disk.".into());
         }
         let mut touched = loaded.touched;

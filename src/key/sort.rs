@@ -7,6 +7,7 @@
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::desc::KeyDesc;
@@ -215,22 +216,33 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     }
 
     /// Gives every entry to `sink` in ascending (key, TID) order.
-    pub fn drain(mut self, mut sink: impl FnMut(&[u8], Tid)) {
+    pub fn drain(self, mut sink: impl FnMut(&[u8], Tid)) {
+        let Ok(()) = self.try_drain::<Infallible>(|key, tid| {
+            sink(key, tid);
+            Ok(())
+        });
+    }
+
+    /// The same, until it fails.
+    pub fn try_drain<E>(
+        mut self,
+        mut sink: impl FnMut(&[u8], Tid) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.runs.is_empty() {
             self.sort();
             for item in self.sorted() {
                 let (key, tid) = Self::entry(&self.arena, item);
-                sink(key, tid);
+                sink(key, tid)?;
             }
-            return;
+            return Ok(());
         }
         self.spill();
         self.arena = Vec::new();
         self.items = Vec::new();
-        self.merge(&mut sink);
+        self.merge(&mut sink)
     }
 
-    fn merge(&self, sink: &mut dyn FnMut(&[u8], Tid)) {
+    fn merge<E>(&self, sink: &mut impl FnMut(&[u8], Tid) -> Result<(), E>) -> Result<(), E> {
         let mut heads = Vec::new();
         memory::reserve(&mut heads, self.runs.len());
         let mut heads = BinaryHeap::from(heads);
@@ -239,10 +251,11 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             heads.extend(Head::read(self.order, run, i, Vec::new()));
         }
         while let Some(head) = heads.pop() {
-            sink(&head.key, head.tid);
+            sink(&head.key, head.tid)?;
             let run = head.run;
             heads.extend(Head::read(self.order, &self.runs[run], run, head.key));
         }
+        Ok(())
     }
 }
 

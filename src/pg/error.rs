@@ -20,6 +20,19 @@ unsafe extern "C-unwind" {
     fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
 }
 
+/// Keeps stack traces out of errors. Where the server runs with RUST_BACKTRACE, which is about panics, the bindings
+/// put one into the DETAIL of every ERROR that passes through them; whoever wants that sets RUST_LIB_BACKTRACE.
+///
+/// # Safety
+/// The process must have no other thread.
+pub unsafe fn install() {
+    const WANTED: &str = "RUST_LIB_BACKTRACE";
+    if std::env::var_os(WANTED).is_none() {
+        // SAFETY: by contract.
+        unsafe { std::env::set_var(WANTED, "0") };
+    }
+}
+
 /// A user error under construction; [`Failure::raise`] throws it as a PostgreSQL ERROR.
 pub struct Failure {
     code: PgSqlErrorCode,

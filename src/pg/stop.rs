@@ -3,7 +3,8 @@
 //!
 //! A process whose `nitro.debug_stop` names a point waits there for the advisory lock ([`CLASS`], its
 //! process ID) in share mode: as long as the test holds it. So `pg_locks` shows who stands at his point, the
-//! deadlock detector sees him, and a cancel ends the wait. No point is inside a barrier section or under an LWLock.
+//! deadlock detector sees him, and a cancel ends the wait. (Who is in no database, as the keeper, waits for a lock of
+//! `template1`.) No point is inside a barrier section or under an LWLock.
 
 /// The first number of the advisory locks.
 #[cfg(debug_assertions)]
@@ -49,6 +50,7 @@ pub enum Point {
     CreateLoaded,
     DropCommitted,
     DropFreed,
+    ExitBegun,
 }
 
 /// Stops here if a test says so. May raise an ERROR (cancel, terminate) unless interrupts are held off:
@@ -81,8 +83,12 @@ mod debug {
         // SAFETY: plain globals; the tag of an advisory lock, as `pg_advisory_lock(int4, int4)` fills it. A
         // session lock needs no resource owner, so it can be had while a transaction ends.
         unsafe {
+            let database = match pg_sys::MyDatabaseId {
+                pg_sys::InvalidOid => pg_sys::Oid::from(pg_sys::Template1DbOid),
+                database => database,
+            };
             let tag = pg_sys::LOCKTAG {
-                locktag_field1: pg_sys::MyDatabaseId.to_u32(),
+                locktag_field1: database.to_u32(),
                 locktag_field2: CLASS,
                 locktag_field3: pg_sys::MyProcPid as u32,
                 locktag_field4: 2,

@@ -73,23 +73,30 @@ unsafe fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     .execute()
 }
 
-/// Errors that say nothing about the data: cancel, shutdown, deadlock, lack of resources.
+/// Errors that say nothing about the data, but something about the transaction, its surroundings or the
+/// machine: cancel, shutdown, deadlock, a failed serialization, READ ONLY, too deep a stack, lack of resources.
 pub fn is_transient(error: &CaughtError) -> bool {
     let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
         return false;
     };
     use PgSqlErrorCode::*;
-    matches!(
-        report.sql_error_code(),
-        ERRCODE_QUERY_CANCELED
-            | ERRCODE_ADMIN_SHUTDOWN
-            | ERRCODE_CRASH_SHUTDOWN
-            | ERRCODE_T_R_DEADLOCK_DETECTED
-            | ERRCODE_LOCK_NOT_AVAILABLE
-            | ERRCODE_OUT_OF_MEMORY
-            | ERRCODE_DISK_FULL
-            | ERRCODE_TOO_MANY_CONNECTIONS
-    )
+    let code = report.sql_error_code();
+    // The first two characters of an SQLSTATE.
+    let class = |code: PgSqlErrorCode| code as i32 & 0xfff;
+    let classes = [
+        ERRCODE_INVALID_TRANSACTION_STATE,
+        ERRCODE_TRANSACTION_ROLLBACK,
+        ERRCODE_INSUFFICIENT_RESOURCES,
+        ERRCODE_OPERATOR_INTERVENTION,
+    ];
+    classes.into_iter().any(|one| class(one) == class(code))
+        || matches!(
+            code,
+            ERRCODE_STATEMENT_TOO_COMPLEX
+                | ERRCODE_OBJECT_IN_USE
+                | ERRCODE_LOCK_NOT_AVAILABLE
+                | ERRCODE_IO_ERROR
+        )
 }
 
 /// Whether an ERROR is meant for the statement or the process as a whole.
@@ -103,7 +110,7 @@ pub fn ends(error: &CaughtError) -> bool {
 pub fn message(error: &CaughtError) -> String {
     use CaughtError::*;
     let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
-    witness::message(report.message(), report.line_number())
+    witness::said(report).message
 }
 
 /// Says in the log that an ERROR was caught which kept nitro from doing `what`, with its SQLSTATE: as a
@@ -113,11 +120,12 @@ pub fn report(what: String, error: &CaughtError) {
     use CaughtError::*;
     let (PostgresError(report) | ErrorReport(report) | RustPanic { ereport: report, .. }) = error;
     let code = report.sql_error_code();
-    let mut failure = Failure::new(code, format!("{what}: {}", message(error)));
-    if let Some(detail) = report.detail() {
+    let said = witness::said(report);
+    let mut failure = Failure::new(code, format!("{what}: {}", said.message));
+    if let Some(detail) = said.detail {
         failure = failure.detail(detail);
     }
-    if let Some(hint) = report.hint() {
+    if let Some(hint) = said.hint {
         failure = failure.hint(hint);
     }
     use PgSqlErrorCode::*;

@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
+use pgrx::pg_sys::panic::ErrorReportWithLevel;
 use pgrx::pg_sys::{self, ErrorContextCallback, ErrorData};
 
 use crate::pg::{error, text};
@@ -173,12 +174,30 @@ fn seen(message: &str, line: c_int) -> Option<&'static ErrorData> {
     }
 }
 
-/// The message of an ERROR that came to Rust as `message`, with the bytes that the bindings lost.
-pub fn message(message: &str, line: u32) -> String {
-    match seen(message, line as c_int) {
-        // SAFETY: nul-terminated, looked at by `seen`.
-        Some(seen) => unsafe { text::from_pointer(seen.message) },
-        None => message.to_owned(),
+/// What an ERROR says, with the bytes that the bindings lost.
+pub struct Said {
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+/// What an ERROR says that came to Rust as `report`.
+pub fn said(report: &ErrorReportWithLevel) -> Said {
+    match seen(report.message(), report.line_number() as c_int) {
+        Some(seen) => {
+            // SAFETY: null or nul-terminated; the error stays until the next one is seen.
+            let text = |s: *mut c_char| unsafe { (!s.is_null()).then(|| text::from_pointer(s)) };
+            Said {
+                message: text(seen.message).unwrap_or_default(),
+                detail: text(seen.detail),
+                hint: text(seen.hint),
+            }
+        }
+        None => Said {
+            message: report.message().to_owned(),
+            detail: report.detail().map(str::to_owned),
+            hint: report.hint().map(str::to_owned),
+        },
     }
 }
 

@@ -68,7 +68,7 @@ unsafe extern "C-unwind" fn on_relation_info(
         if let Some(previous) = PREVIOUS {
             previous(root, relation, inheritance_parent, rel);
         }
-        if shmem::directory_if_loaded().is_some() && !pg_sys::RecoveryInProgress() {
+        if shmem::directory_if_loaded().is_some() {
             keeper::look_for_one();
         }
         let mut hidden = Vec::new();
@@ -155,8 +155,8 @@ unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
     .execute()
 }
 
-/// Whether scans may use the index now; asks for it to be built otherwise. A temporary index is out
-/// of the worker's reach: its first scan builds it.
+/// Whether scans may use the index now; asks for it to be built otherwise. A temporary index is out of
+/// the builders' reach, and a scan in a query with parallel workers can build none: it is built here.
 unsafe fn ready(
     root: *mut pg_sys::PlannerInfo,
     rel: &RelOptInfo,
@@ -175,7 +175,12 @@ unsafe fn ready(
             // SAFETY: open relation by the caller's contract.
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
             if persistence == pg_sys::RELPERSISTENCE_TEMP {
-                return true;
+                // SAFETY: open and locked by the caller; planning is not done in recovery here.
+                let built = unsafe { bring_up(index, handle, resync::Origin::Anything) };
+                if !built {
+                    plan_again_soon(root);
+                }
+                return built;
             }
             // SAFETY: the planner's own live structures.
             let (mut planning, many) = unsafe { (Planning::of(root), is_one_of_many(root, rel)) };
@@ -253,17 +258,23 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle, planning: &mut Planning
     if !(loading || handle.entry.state() == State::Unbuilt && image::exist(handle.entry)) {
         return false;
     }
-    // SAFETY: open and locked by the caller; planning is not done in parallel workers, and recovery
-    // has been ruled out.
+    planning.waits();
+    // SAFETY: by contract.
+    unsafe { bring_up(index, handle, resync::Origin::Image) }
+}
+
+/// Brings an index up here and now, if that is possible; false if it is not ready then.
+///
+/// # Safety
+/// `index` must be open and locked, outside of recovery.
+unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle, origin: resync::Origin) -> bool {
+    // SAFETY: by contract; the caller has seen that this process may.
     unsafe {
         if pg_sys::IsInParallelMode() {
             return false;
         }
-        planning.waits();
         let mut feed = shared::take(Keep::Transaction);
-        let outcome = subtransaction::run(|| {
-            resync::bring_up(index, handle, &mut feed, resync::Origin::Image);
-        });
+        let outcome = subtransaction::run(|| resync::bring_up(index, handle, &mut feed, origin));
         drop(feed);
         // A query that can do without the index does not fail for it.
         if let Err(error) = outcome {

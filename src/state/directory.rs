@@ -12,6 +12,7 @@
 //! - when it is given up: see `claim`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use nitro_engine::{BarrierGuard, Index, Process};
@@ -38,6 +39,16 @@ pub struct File {
 impl File {
     /// No session (`InvalidBackendId`, `INVALID_PROC_NUMBER`).
     pub const PERMANENT: i32 = -1;
+
+    /// Whether it is of a session and still there.
+    pub fn a_session_has_it(&self) -> bool {
+        self.backend != File::PERMANENT && self.path().exists()
+    }
+
+    /// Its path, relative to the data directory.
+    pub fn path(&self) -> PathBuf {
+        compat::file_path(&self.locator, self.backend)
+    }
 
     /// The file of an open index.
     ///
@@ -341,6 +352,11 @@ impl Entry {
         }
     }
 
+    /// As `locator`, with the session.
+    pub fn file(&self) -> File {
+        File { locator: self.locator(), backend: self.backend.load(Relaxed) }
+    }
+
     /// Whether the entry stands for this file.
     pub fn is_at(&self, file: File) -> bool {
         self.locator() == file.locator && self.backend.load(Relaxed) == file.backend
@@ -378,15 +394,20 @@ impl Entry {
     }
 }
 
-/// ERROR for a full directory.
+/// The directory is full.
 #[track_caller]
-pub fn full() -> ! {
+pub fn no_entry() -> Failure {
     Failure::new(
         PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
         "too many nitro indexes in memory",
     )
     .hint("Raise \"nitro.max_indexes\" (needs a restart).")
-    .raise()
+}
+
+/// The same as an ERROR.
+#[track_caller]
+pub fn full() -> ! {
+    no_entry().raise()
 }
 
 /// What the indexes of a database hold of the shared area.

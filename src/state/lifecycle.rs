@@ -189,6 +189,8 @@ pub unsafe fn sweep() {
                         && e.relid.load(Relaxed) == relid.to_u32()
                 };
                 match compat::relation_of_file(&entry.locator()) {
+                    // 18 looks for no temporary relation here. Its session frees it (see `temporary`).
+                    pg_sys::InvalidOid if entry.file().a_session_has_it() => (),
                     pg_sys::InvalidOid => directory.remove(shmem::process(), same),
                     // ALTER TYPE without a rewrite gives the file to a new index.
                     heir if same(entry) => entry.relid.store(heir.to_u32(), Relaxed),

@@ -9,6 +9,18 @@ use crate::pg::text;
 /// The shared area has no room; the statement fails, everything else goes on.
 #[track_caller]
 pub fn out_of_memory(index: &str, requested: usize) -> ! {
+    no_room(format!("out of nitro memory while adding to index \"{index}\""), requested).raise()
+}
+
+/// The shared area has no room; the statement goes on without the index.
+#[track_caller]
+pub fn left_unbuilt(index: &str, requested: usize) {
+    let message = format!("index \"{index}\" is left unbuilt: out of nitro memory");
+    no_room(message, requested).warn();
+}
+
+#[track_caller]
+fn no_room(message: String, requested: usize) -> Failure {
     let usage = shmem::area().usage();
     let mut holders: Vec<_> = directory::holders().into_iter().collect();
     holders.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
@@ -20,16 +32,12 @@ pub fn out_of_memory(index: &str, requested: usize) -> ! {
         .map(|(database, held)| format!("database {}: {} bytes", name_of(database), held.bytes))
         .collect();
     holders.push(format!("in construction: {} bytes", usage.used.saturating_sub(built)));
-    Failure::new(
-        PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY,
-        format!("out of nitro memory while adding to index \"{index}\""),
-    )
+    Failure::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, message)
     .detail(format!(
         "{} bytes were requested; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",
         requested, usage.used, usage.total, holders.join(", "), usage.largest_free
     ))
     .hint("Raise \"nitro.max_memory\" (needs a restart), or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.")
-    .raise()
 }
 
 /// A database as a message names it.

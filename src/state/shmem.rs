@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
+use crate::pg::stop::{self, Point};
 use crate::pg::{compat, error, guc};
 use crate::state::directory::Directory;
 use crate::state::{handle, threads};
@@ -168,7 +169,8 @@ pub fn process_if_registered() -> Option<&'static Process> {
 fn register_process() -> &'static Process {
     let area = area();
     // SAFETY: a process array index belongs to one live process; attaching resets what an earlier
-    // owner may have left. The exit callback leaves the barrier, also on FATAL.
+    // owner may have left. The exit callback leaves the barrier, also on FATAL; registered after the
+    // server's own, it is called before that one ends the transaction.
     unsafe {
         let process = Box::leak(Box::new(Process::attach(area, compat::proc_number())));
         PROCESS.store(process, Relaxed);
@@ -189,6 +191,7 @@ unsafe extern "C-unwind" fn at_server_exit(_code: i32, _arg: pg_sys::Datum) {
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
     crate::pg::witness!();
+    stop::at(Point::ExitBegun);
     threads::stop_all();
     if let Some(process) = process_if_registered() {
         if let Some(exits) = EXITS.get() {

@@ -12,8 +12,7 @@ use std::path::PathBuf;
 
 use pgrx::prelude::*;
 
-use crate::pg::compat;
-use crate::state::directory::Entry;
+use crate::state::directory::{Entry, File};
 use crate::state::shmem;
 
 /// A temporary index of this process, and its file.
@@ -39,7 +38,7 @@ pub unsafe fn remember(index: pg_sys::Relation, entry: &'static Entry) {
         if !(*index).rd_islocaltemp {
             return;
         }
-        let file = compat::file_path(index);
+        let file = File::of(index).path();
         let generation = entry.generation();
         KNOWN.with_borrow_mut(|all| {
             let known = |t: &Temporary| std::ptr::eq(t.entry, entry) && t.generation == generation;

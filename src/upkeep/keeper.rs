@@ -58,6 +58,8 @@ pub fn register() {
 const ENDED: i32 = -1;
 /// None came up, and somebody has said so.
 const MISSED: i32 = -2;
+/// None comes up in recovery, and somebody has dropped the slot.
+const STANDBY: i32 = -3;
 /// So long the server may need to start one.
 const MISSED_SECONDS: u64 = 10;
 
@@ -69,32 +71,48 @@ pub fn at_exit() {
 }
 
 /// In any process: notices that the server has no place for a keeper. Nobody else would say so, or
-/// drop a slot from an earlier start that nobody moves.
+/// drop a slot that nobody moves: from an earlier start, or, on a standby, from the server whose files were copied.
 ///
 /// # Safety
-/// Inside a transaction, outside of recovery.
+/// Inside a transaction.
 pub unsafe fn look_for_one() {
     let life = &shmem::directory().life;
-    if life.keeper.load(Relaxed) != 0 {
+    let keeper = life.keeper.load(Relaxed);
+    if keeper > 0 || keeper == ENDED || keeper == MISSED {
         return;
+    }
+    // SAFETY: reads shared state.
+    let recovery = unsafe { pg_sys::RecoveryInProgress() };
+    match (keeper == STANDBY, recovery) {
+        (true, true) => return,
+        // From now on there should be one.
+        (true, false) => {
+            life.keeper_missed.store(0, Relaxed);
+            let _ = life.keeper.compare_exchange(STANDBY, 0, AcqRel, Relaxed);
+            return;
+        }
+        (false, _) => (),
     }
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_secs());
     let since = match life.keeper_missed.compare_exchange(0, now, Relaxed, Relaxed) {
         Ok(_) => now,
         Err(since) => since,
     };
+    let missed = if recovery { STANDBY } else { MISSED };
     if now.saturating_sub(since) < MISSED_SECONDS
-        || life.keeper.compare_exchange(0, MISSED, AcqRel, Relaxed).is_err()
+        || life.keeper.compare_exchange(0, missed, AcqRel, Relaxed).is_err()
     {
         return;
     }
-    Failure::new(
-        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-        "nitro has no background worker in this server",
-    )
-    .detail("No images of nitro indexes are made by themselves, and no replication slot keeps WAL for them.")
-    .hint("Raise \"max_worker_processes\" (needs a restart).")
-    .log();
+    if !recovery {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            "nitro has no background worker in this server",
+        )
+        .detail("No images of nitro indexes are made by themselves, and no replication slot keeps WAL for them.")
+        .hint("Raise \"max_worker_processes\" (needs a restart).")
+        .log();
+    }
     // SAFETY: by contract.
     unsafe { slot::drop_unkept() };
 }

@@ -12,7 +12,6 @@ use crate::state::claim;
 /// What a process leaves in order when it ends, however it ends.
 pub fn at_exit(process: &Process) {
     keeper::at_exit();
-    worker::at_exit();
     image::backup::abandon(process);
     claim::abandon();
 }

@@ -168,8 +168,9 @@ fn occupy(argument: u64) -> bool {
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     crate::pg::witness!();
-    // Whatever comes, its place is given back: see `at_exit`.
-    shmem::process();
+    // Whatever comes, its place is given back.
+    // SAFETY: registers a callback for the life of the process.
+    unsafe { pg_sys::before_shmem_exit(Some(leave), pg_sys::Datum::from(0)) };
     if !occupy(argument.value() as u64) {
         return;
     }
@@ -183,6 +184,9 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
             pg_sys::BGWORKER_BYPASS_ALLOWCONN,
         );
     }
+    // Not before, for exit callbacks are called in reverse: a builder that ends leaves its index, and its
+    // threads end, while it still has its locks.
+    shmem::process();
     transaction("sweep", || {
         // SAFETY: inside a transaction.
         unsafe { lifecycle::sweep() }
@@ -375,8 +379,10 @@ fn find(wanted: impl Fn(&Entry) -> bool) -> Option<&'static Entry> {
     found
 }
 
-/// However this process ends.
-pub fn at_exit() {
+/// However a builder ends.
+#[pg_guard]
+unsafe extern "C-unwind" fn leave(_code: i32, _arg: pg_sys::Datum) {
+    crate::pg::witness!();
     give_back();
     // SAFETY: a plain global.
     let me = unsafe { pg_sys::MyProcPid } as u64;

@@ -99,7 +99,7 @@ fn shared<O: KeyOrder>(v: &View, probe: &Probe<'_, O>) -> Ordering {
 
 /// The left neighbour of a leaf that was alive in this barrier section, in a state in which it was
 /// exactly that; None if it is not found by a few steps.
-pub(super) fn left_of(index: Index, leaf: Ref) -> Option<(Ref, View)> {
+pub(crate) fn left_of(index: Index, leaf: Ref) -> Option<(Ref, View)> {
     let mut at = index.block(leaf).prev();
     for _ in 0..8 {
         if at == 0 {

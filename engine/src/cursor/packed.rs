@@ -1,6 +1,6 @@
 //! Removing entries of a batch from a packed leaf.
 
-use super::{Cursor, Remove, State};
+use super::{Cursor, NONE, Remove, State};
 use crate::KeyOrder;
 use crate::barrier::Process;
 use crate::block::{SLOTS, View};
@@ -22,15 +22,19 @@ impl Cursor {
         which: &[u16],
         kind: Remove,
     ) -> Option<usize> {
-        let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
-            return None;
-        };
-        let v = View { b: index.block(leaf), ver };
         let wanted = which.iter().fold(0, |set, &i| set | 1u64 << i);
         let ranks = self.slots;
         let mine = |i: &usize| wanted >> i & 1 != 0 && ranks[*i] != GONE;
         let mut image = Image::default();
         let writer = index.enter_writer(p);
+        self.forget_what_left(&index);
+        let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
+            return None;
+        };
+        if ver == NONE {
+            return None;
+        }
+        let v = View { b: index.block(leaf), ver };
         if index.shared().snapshots.quiet() {
             let mut latch = v.latch()?;
             stop!("cursor remove: latched");
@@ -62,12 +66,12 @@ impl Cursor {
             }
             latch.release();
         }
-        drop(writer);
+        // Not out of the section: what is remembered holds in it.
+        let section = writer.into_reader();
         if kind == Remove::IfUnchanged {
             return Some(0);
         }
         // Each by its key, and the leaf gets slots.
-        let _section = index.enter(p);
         let mut entries = Vec::new();
         for i in (0..self.n).filter(mine) {
             let (mut key, mut ends) = (Vec::new(), [0; SLOTS]);
@@ -78,7 +82,7 @@ impl Cursor {
         if !index.block(leaf).is_at(ver) || !v.valid() {
             return None;
         }
-        drop(_section);
+        drop(section);
         Some(entries.iter().filter(|(key, tid)| index.remove(p, order, key, *tid)).count())
     }
 }

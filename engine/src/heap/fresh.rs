@@ -17,20 +17,19 @@ use core::mem::ManuallyDrop;
 #[must_use]
 pub(crate) struct Fresh<'a> {
     at: Ref,
-    class: Class,
     area: Area,
     heap: &'a HeapState,
 }
 
 impl<'a> Fresh<'a> {
-    /// Takes one from the heap of an index.
+    /// Takes one from the heap of an index, at least of this class.
     pub(crate) fn new(
         heap: &'a HeapState,
         area: Area,
         class: Class,
     ) -> Result<Fresh<'a>, OutOfMemory> {
         let at = heap.alloc(&area, class)?;
-        Ok(Fresh { at, class, area, heap })
+        Ok(Fresh { at, area, heap })
     }
 
     /// The memory, to build a node in.
@@ -55,6 +54,6 @@ impl<'a> Fresh<'a> {
 
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
-        self.heap.free(&self.area, self.class, self.at);
+        self.heap.free(&self.area, self.at);
     }
 }

@@ -42,7 +42,11 @@ macro_rules! families {
 #[cfg(not(shuttle))]
 mod cursors;
 #[cfg(not(shuttle))]
+mod leaving;
+#[cfg(not(shuttle))]
 mod merging;
+#[cfg(not(shuttle))]
+mod moving;
 #[cfg(not(shuttle))]
 mod packed;
 #[cfg(not(shuttle))]
@@ -55,7 +59,15 @@ mod splitting;
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;
-    for all in [splitting::all, merging::all, snapshots::all, cursors::all, packed::all] {
+    for all in [
+        splitting::all,
+        merging::all,
+        leaving::all,
+        moving::all,
+        snapshots::all,
+        cursors::all,
+        packed::all,
+    ] {
         all(pairs::once);
     }
     let passed = |point: &usize| pairs::PASSED[*point].load(Relaxed);

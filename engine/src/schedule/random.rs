@@ -226,6 +226,28 @@ fn packed_leaves() {
     explore(world, &[changes, goes_forward, |actor| actor.snapshot(|| ())]);
 }
 
+/// Leaves move out of sparse extents.
+#[test]
+fn leaves_that_move() {
+    explore(
+        || {
+            World::new("moves", 100, short, |actor| {
+                (0..160).for_each(|i| actor.insert(i * 10));
+                (0..160).filter(|i| i / 4 % 3 != 0).for_each(|i| actor.remove(i * 10));
+                actor.free_blocks();
+            })
+        },
+        &[
+            |actor| actor.collect_some(2),
+            |actor| {
+                (0..160).step_by(12).for_each(|i| actor.insert(i * 10 + 1));
+                actor.remove(480);
+            },
+            |actor| actor.scan_and_remove(false, true, Remove::IfUnchanged, |id| id % 240 == 0),
+        ],
+    );
+}
+
 /// The free lists of the heap: no block has two owners.
 #[test]
 fn blocks_that_are_freed_and_taken_again() {

@@ -65,19 +65,15 @@ pub fn from_core(l: &CoreLocator) -> Locator {
     };
 }
 
-/// The path of an open relation's file, relative to the data directory.
-///
-/// # Safety
-/// `rel` must be an open relation.
-pub unsafe fn file_path(rel: pg_sys::Relation) -> std::path::PathBuf {
-    // SAFETY: open relation by contract; the server gives a nul-terminated string, up to 17 to be freed.
+/// The path of a file, relative to the data directory; `backend` is the session that it is of, or -1.
+pub fn file_path(l: &Locator, backend: i32) -> std::path::PathBuf {
+    // SAFETY: the server gives a nul-terminated string, up to 17 to be freed.
     unsafe {
-        let l = locator(rel);
         let path = pg_sys::GetRelationPath(
             l.database.into(),
             l.tablespace.into(),
             l.number.into(),
-            (*rel).rd_backend,
+            backend,
             pg_sys::ForkNumber::MAIN_FORKNUM,
         );
         #[cfg(feature = "pg18")]
@@ -315,7 +311,10 @@ pub fn was_shut_down() -> bool {
     // SAFETY: reads the control file of the data directory.
     unsafe {
         let control = pg_sys::get_controlfile(pg_sys::DataDir, &mut intact);
-        intact && (*control).state == pg_sys::DBState::DB_SHUTDOWNED
+        let state = (*control).state;
+        intact
+            && (state == pg_sys::DBState::DB_SHUTDOWNED
+                || state == pg_sys::DBState::DB_SHUTDOWNED_IN_RECOVERY)
     }
 }
 

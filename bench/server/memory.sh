@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# bench/server/memory.sh: bytes per entry of usual columns; run.sh starts it. nitro's are those of the area that the
+# index holds, the others' those of the file. GIN's pending list is merged before its file is measured.
+. "$(dirname "$0")/../../tests/lib.sh"
+begin=$SECONDS
+step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
+
+# One table for each way: the rows were there before the index, came in random order, came in their own.
+# column NAME 'VALUES OF ROW i' INDEX-COLUMNS [ROWS [THE OTHER INDEX]]
+column() {
+    local name=$1 values=$2 columns=$3 rows=${4:-$ROWS} other=${5:-btree ($3)} t
+    [[ $name =~ $COLUMNS ]] || return 0
+    step "$name"
+    sql "CREATE TABLE built AS SELECT $values FROM generate_series(1, $rows::bigint) i;
+         CREATE TABLE random (LIKE built); CREATE TABLE ordered (LIKE built)"
+    for t in built random ordered; do
+        sql "CREATE INDEX ${t}_nitro ON $t USING nitro ($columns); CREATE INDEX ${t}_other ON $t USING $other"
+    done
+    sql "INSERT INTO random SELECT * FROM built ORDER BY hashtid(ctid); INSERT INTO ordered TABLE built"
+    [[ $other != gin* ]] ||
+        sql "SELECT gin_clean_pending_list(t) FROM unnest('{built_other,random_other,ordered_other}'::regclass[]) t" > /dev/null
+    sql "SELECT bytes, pg_relation_size(replace(indexrelname, 'nitro', 'other')), entries FROM pg_stat_nitro_indexes
+         WHERE relname IN ('built', 'random', 'ordered') ORDER BY relname = 'ordered', relname" |
+        awk -F '|' -v name="$name" -v other="${other%% *}" '
+            { nitro = nitro sprintf("%8.1f", $1 / $3); file = file sprintf("%8.1f", $2 / $3); ratio = ratio sprintf("%8.2f", $1 / $2) }
+            END { printf "%-34s%s   %-5s%s  %s\n", name, nitro, other, file, ratio }'
+    sql "DROP TABLE built, random, ordered"
+}
+
+new_server -c "synchronize_seqscans = off"
+step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
+sql "CREATE FUNCTION noise(i bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT hashint8extended(i, 7) & 9223372036854775807';
+     CREATE FUNCTION letters(i bigint, n int) RETURNS text LANGUAGE sql IMMUTABLE AS
+         'SELECT left(string_agg(translate(encode(sha256((i || ''.'' || j)::bytea), ''base64''), ''+/='', ''xyz''), ''''), n) FROM generate_series(0, n / 44) j';
+     CREATE FUNCTION v7(i bigint, per int) RETURNS uuid LANGUAGE sql IMMUTABLE AS
+         'SELECT (lpad(to_hex(1760000000000 + i / per), 12, ''0'') || ''7'' || right(md5(i::text), 19))::uuid';
+     CREATE FUNCTION at(ms bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS
+         'SELECT timestamptz ''2025-10-09 00:00+00'' + ms * interval ''1 ms''';
+     CREATE COLLATION words (provider = libc, locale = 'en_US.UTF-8')"
+[ "$(sql "SELECT count(*) FROM pg_collation WHERE collname = 'en-x-icu'")" = 0 ] && icu= || icu=1
+
+tenth=$((ROWS / 10))
+printf '%-34s%24s   %-5s%24s  %s\n' "bytes per entry" "nitro" "" "file of the other" "nitro / the other"
+printf '%-34s%8s%8s%8s   %-5s%8s%8s%8s  %8s%8s%8s\n' "" built random ordered "" built random ordered built random ordered
+column "int, 10 values" "(noise(i) % 10)::int a" a
+column "text, 7 values" "('{pending,paid,packed,shipped,delivered,returned,cancelled}'::text[])[noise(i) % 7 + 1] a" a
+column "int, 1000 values" "(noise(i) % 1000)::int a" a
+column "int, 100k values" "(noise(i) % 100000)::int a" a
+column "int, ascending" "i::int a" a
+column "timestamptz, unique" "at(noise(i) % 31536000000) a" a
+column "timestamptz, ascending" "at(i * 1000 + noise(i) % 1000) a" a
+column "timestamptz, descending" "at(-i * 1000 - noise(i) % 1000) a" a
+column "int8, random" "noise(i) a" a
+column "(int, timestamptz), 1000 devices" "(noise(i) % 1000)::int a, at(i * 1000) b" "a, b"
+column "1000 ascending streams" "(i % 1000)::int a, (i / 1000)::int b" "a, b"
+column "(tenant, order, line)" "(i / 8 % 100)::int a, (i / 800)::int b, (i % 8)::int c" "a, b, c"
+column "uuid v4" "md5(i::text)::uuid a" a
+column "uuid v7" "v7(i, 1) a" a
+column "uuid v7, 10 per ms" "v7(i, 10) a" a
+column "md5" "md5(i::text) a" a
+column "text, 25 of 62 characters" "letters(i, 25) a" a
+mail="lower(letters(noise(i) % 500, 6) || '.' || letters(noise(i) % 9973, 7)) || i || '@example' || noise(i) % 50 || '.com' a"
+column "e-mail addresses" "$mail" a
+column "e-mail addresses, en_US.UTF-8" "$mail" "a COLLATE words"
+[ -z "$icu" ] || column "e-mail addresses, ICU" "$mail" 'a COLLATE "en-x-icu"'
+column "URLs, 60 common bytes" "'https://www.example.com/a/rather/long/path/of/some/department/' || left(md5(i::text), 16) a" a
+column "150 bytes" "letters(i, 149) a" a $tenth
+column "523 bytes" "letters(i, 522) a" a $tenth
+column "array of 10 ints" "(SELECT array_agg((noise(i * 100 + j) % 100000)::int) a FROM generate_series(1, 10) j)" a $tenth "gin (a)"
+column "jsonb array of 5 strings" "(SELECT jsonb_agg('tag' || noise(i * 100 + j) % 10000) a FROM generate_series(1, 5) j)" "a jsonb_array_ops" $tenth "gin (a)"

@@ -1,0 +1,161 @@
+//! Leaves that move, so that memory becomes free in one piece.
+//!
+//! After removals here and there every extent has some leaves left. The collector takes a sparse one out
+//! of service, moves its leaves to free blocks of others, and it is idle.
+//!
+//! A leaf R moves to F under the latches of its left neighbour B, its own, and that of the index node M
+//! with its separator. F is a copy of one state of R, latched before anything leads to it. In one exclusive
+//! phase of B and M: N.prev = F for R's right neighbour N, R's separator in M leads to F, B's `next` = F, and
+//! R is DEAD and leads to F, which has the same range.
+//! * who comes to B or M waits for the end of the phase, some tens of nanoseconds, and finds F;
+//! * who has read B before goes to R: alive, with the same entries, or DEAD, and searches;
+//! * who has read M before finds R, or DEAD what leads to F;
+//! * a backward scan on N reads F, which is complete, and then B, which leads to it. One that is on R finds
+//!   that B does not lead to it, and searches;
+//! * who looks for M's low key at its first child, and that is R: DEAD, he looks at M again.
+//! * an insert or a removal that found its place in R: its latch fails.
+//!
+//! R does not move while it has no separator (a promotion is on its way), or dead entries, or is on a list
+//! (which would lead astray), or is the first leaf.
+
+use crate::area::Ref;
+use crate::block::{DIRTY, EXACT, LEFTMOST, PACKED, WHOLE};
+use crate::cursor::left_of;
+use crate::heap::Fresh;
+use crate::key::Retry;
+use crate::leaf::LeafWriter;
+use crate::merge::{Workspace, undisturbed};
+use crate::mutants::mutant;
+use crate::packed::Image;
+use crate::range::{Low, LowBuf, Right};
+use crate::repack::{Of, arrange, init_packed};
+use crate::root::Index;
+use crate::stop::stop;
+use core::sync::atomic::Ordering::*;
+
+impl Index {
+    /// Moves leaves out of sparse extents, up to about `budget` of them; returns how many. Collector only,
+    /// inside the barrier.
+    pub(crate) fn evacuate(&self, budget: usize) -> usize {
+        let heap = self.heap();
+        heap.begin_round(&self.area);
+        let mut workspace = None;
+        let mut moved = 0;
+        while moved < budget
+            && let Some(extent) = heap.close_sparse(&self.area)
+        {
+            let mut stuck = false;
+            for block in heap.carved(&self.area, extent) {
+                let workspace = workspace.get_or_insert_with(|| Workspace::new(self));
+                if undisturbed(|| self.try_move(block, workspace)) {
+                    moved += 1;
+                } else {
+                    let v = self.block(block).view();
+                    stuck |= v.ver != 0 && !v.dead();
+                }
+            }
+            if stuck {
+                heap.reopen(&self.area, extent);
+            }
+        }
+        moved
+    }
+
+    /// Moves what is in this block, if it is a leaf of the index that can move.
+    fn try_move(&self, r: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
+        let memcmp = self.memcmp();
+        let rv = self.block(r).view();
+        let b = rv.b;
+        // Free, or never a node; or, when the area was full, a node of the other level.
+        if rv.ver == 0 || rv.dead() || b.level() != 0 {
+            return Ok(false);
+        }
+        let stays = || b.has(DIRTY) || b.ndead() > 0;
+        if b.has(LEFTMOST) || b.parent() == 0 || stays() {
+            return Ok(false);
+        }
+        let Some((left, lv)) = left_of(*self, r) else { return Ok(false) };
+        let entries = workspace.entries();
+        entries.clear();
+        entries.load(&rv)?;
+        let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        if !low.copy(&rv) {
+            return Err(Retry);
+        }
+        let (next, number, skip, low) = (b.next(), b.high(), b.skip(), low.low());
+        let high = match next {
+            0 => None,
+            next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+        };
+        if !rv.valid() {
+            return Err(Retry);
+        }
+        let Ok(fresh) = Fresh::new(self.heap(), self.area, b.class()) else { return Ok(false) };
+        let f = fresh.block();
+        if b.has(PACKED) {
+            let mut image = Image::default();
+            let all = Of(entries, 0..entries.len());
+            if !arrange(&mut image, &all, &low, high.as_ref(), skip, b.class()) {
+                return Ok(false);
+            }
+            init_packed(f, &image, b.class(), 0, &low, skip);
+        } else {
+            let flags = if memcmp { 0 } else { WHOLE };
+            let side = f.first_side();
+            entries.write(LeafWriter::new(f, b.class(), flags, low, skip), 0..entries.len(), side);
+        }
+        Right::new(memcmp, low.key, skip, high.as_ref()).store(f, next);
+        f.set_prev(left);
+
+        stop!("move: built");
+        let latch = lv.latch().ok_or(Retry)?;
+        stop!("move: left latched");
+        let Some(old_latch) = rv.latch() else {
+            latch.release();
+            return Err(Retry);
+        };
+        stop!("move: old latched");
+        let separator = if stays() { None } else { self.separator_latched(r, 0) };
+        let Some((node_latch, rank)) = separator else {
+            old_latch.release();
+            latch.release();
+            return Ok(false);
+        };
+        stop!("move: separator latched");
+        f.set_parent(b.parent());
+        let (new, new_latch) = fresh.latch();
+        let (left, m, slot) = (latch.b(), node_latch.b(), node_latch.v.slot(rank));
+        latch.exclude();
+        node_latch.exclude();
+        stop!("move: excluded");
+        if !left.has(PACKED) {
+            left.set_perm(latch.other(), &left.perm(latch.v.side()));
+            left.set_mask(latch.other(), latch.v.mask());
+        }
+        left.set_next(new);
+        m.set_perm(node_latch.other(), &m.perm(node_latch.v.side()));
+        m.set_mask(node_latch.other(), node_latch.v.mask());
+        if !mutant!("the separator of a leaf that moves leads to it") {
+            m.set_child(slot, new | m.child(slot) & EXACT);
+        }
+        if next != 0 && !mutant!("a leaf that moves tells the right neighbour") {
+            self.block(next).set_prev(new);
+        }
+        stop!("move: new linked");
+        if mutant!("a leaf that has moved is dead") {
+            old_latch.release();
+        } else {
+            old_latch.kill(new);
+        }
+        stop!("move: old dead");
+        node_latch.finish();
+        stop!("move: node finished");
+        latch.finish();
+        stop!("move: left finished");
+        let _ = self.shared().last.compare_exchange(r, 0, AcqRel, Relaxed);
+        new_latch.release();
+        stop!("move: new released");
+        self.retire(r);
+        Ok(true)
+    }
+}

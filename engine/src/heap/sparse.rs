@@ -1,0 +1,77 @@
+//! Extents that are given up: the collector takes one with few blocks in use out of service, moves what
+//! can move (`evacuate.rs`), and when the last block is free it is idle.
+
+use super::extent::{ROUNDS, extent};
+use super::{Class, HeapState};
+use crate::area::{Area, PAGE, Ref};
+use crate::sync::atomic::Ordering::*;
+
+/// So many extents are looked at to find a sparse one.
+const LOOK: usize = 32;
+/// No more than this is left free in a class: one block in so many,
+const SLACK: u64 = 5;
+/// or so many bytes.
+const LEAST: usize = 4 * PAGE;
+
+impl HeapState {
+    /// Takes a sparse extent of leaves out of service, if others have room for what is in it.
+    pub(crate) fn close_sparse(&self, area: &Area) -> Option<Ref> {
+        let _held = self.lock.lock();
+        Class::LEAF.into_iter().find_map(|leaf| {
+            let class = &self.classes[leaf.code() as usize];
+            let (blocks, free) = (class.blocks.load(Relaxed), class.free.load(Relaxed));
+            if free * SLACK <= blocks || free as usize * leaf.size() < LEAST {
+                return None;
+            }
+            let share = |&at: &Ref| (extent(area, at).used() << 16) / extent(area, at).blocks();
+            let tried = |at: Ref| extent(area, at).was_tried(self.round.load(Relaxed));
+            let untried = class.open.iter(area).filter(|&at| !tried(at));
+            let sparsest = untried.take(LOOK).min_by_key(share)?;
+            let extent = extent(area, sparsest);
+            let (used, blocks) = (u64::from(extent.used()), u64::from(extent.blocks()));
+            let room = free - (blocks - used) >= used;
+            (room && (blocks - used) * SLACK >= blocks).then(|| {
+                class.open.remove(area, sparsest);
+                extent.close();
+                self.closed.push(area, sparsest);
+                sparsest
+            })
+        })
+    }
+
+    /// The blocks of an extent that have ever been somebody's.
+    pub(crate) fn carved<'a>(&self, area: &'a Area, at: Ref) -> impl Iterator<Item = Ref> + 'a {
+        let extent = extent(area, at);
+        (0..extent.blocks())
+            .map(move |number| extent.block(at, number))
+            .filter(|b| b.1)
+            .map(|b| b.0)
+    }
+
+    /// Takes an extent into service again in which something did not move. It is not tried again in this
+    /// round.
+    pub(crate) fn reopen(&self, area: &Area, at: Ref) {
+        let _held = self.lock.lock();
+        if extent(area, at).is_closed() {
+            self.reopen_locked(area, at);
+        }
+    }
+
+    /// Begins a round: takes all into service again that are closed and not idle yet. A block may have been
+    /// on its way to somebody when its extent was closed, and be a leaf by now.
+    pub(crate) fn begin_round(&self, area: &Area) {
+        let _held = self.lock.lock();
+        while let Some(at) = self.closed.first() {
+            self.reopen_locked(area, at);
+        }
+        let round = self.round.load(Relaxed).wrapping_add(1).max(ROUNDS);
+        self.round.store(round, Relaxed);
+    }
+
+    fn reopen_locked(&self, area: &Area, at: Ref) {
+        let extent = extent(area, at);
+        self.closed.remove(area, at);
+        extent.reopen(self.round.load(Relaxed));
+        self.classes[extent.class()].open.push(area, at);
+    }
+}

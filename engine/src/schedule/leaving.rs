@@ -1,0 +1,57 @@
+//! Memory that leaves an index, beside those who remember something of it (`heap/leaving.rs`).
+
+use super::quietly;
+use super::world::{Actor, World, short};
+use crate::Remove;
+
+/// In the middle of what goes.
+const VICTIM: u64 = 6400;
+
+/// Twenty leaves, of which the middle ones will go.
+fn leaves() -> World {
+    World::new("leaving", 100, short, |actor| (0..1280).for_each(|i| actor.insert(i * 10)))
+}
+
+fn remove_the_middle(actor: &Actor) {
+    (320..960).for_each(|i| actor.remove(i * 10));
+}
+
+families! {
+    /// A removal from the leaf that was read finds the version that it remembers, in memory that is
+    /// somebody else's.
+    fn memory_that_leaves_beside_removals_by_cursors(driver) {
+        let world = leaves();
+        let leave = |actor: &Actor| quietly(|| {
+            remove_the_middle(actor);
+            actor.collect();
+            actor.pretend();
+        });
+        for (forward, kind) in [(true, Remove::IfUnchanged), (false, Remove::IfUnchanged), (true, Remove::Always)] {
+            driver(&world, &leave, &|actor| {
+                actor.scan_and_remove(forward, true, kind, |id| id == VICTIM);
+            });
+        }
+    }
+
+    /// It has gone to the free lists already; whoever remembers it reads the epoch, and then it leaves.
+    fn memory_that_leaves_while_somebody_looks_at_it(driver) {
+        let world = leaves();
+        let leave = |actor: &Actor| {
+            actor.collect();
+            quietly(|| actor.pretend());
+        };
+        for forward in [true, false] {
+            driver(&world, &leave, &|actor| {
+                actor.scan_and_remove(forward, true, Remove::IfUnchanged, |id| {
+                    if id == VICTIM {
+                        quietly(|| {
+                            remove_the_middle(actor);
+                            actor.free_blocks();
+                        });
+                    }
+                    id == VICTIM
+                });
+            });
+        }
+    }
+}

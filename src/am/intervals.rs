@@ -1,0 +1,121 @@
+//! Intervals of one column's encoded values: where they lie to each other, and sets of them.
+
+use std::cmp::Ordering;
+
+use crate::key::sort::has_order;
+use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+use crate::pg::memory;
+use crate::pg::wait;
+
+/// Position of an edge relative to another one in index order. `open` is what `Open` means: `Less`
+/// for lower edges, `Greater` for upper ones.
+fn compare_edges(
+    desc: &KeyDesc,
+    column: usize,
+    (a, a_open): (&Edge, Ordering),
+    (b, b_open): (&Edge, Ordering),
+) -> Ordering {
+    let side = |e: &Edge| matches!(e, Edge::After(_));
+    match (a, b) {
+        (Edge::Open, Edge::Open) => a_open.cmp(&b_open),
+        (Edge::Open, _) => a_open,
+        (_, Edge::Open) => b_open.reverse(),
+        (Edge::Before(x) | Edge::After(x), Edge::Before(y) | Edge::After(y)) => {
+            desc.compare_segment(column, x, y).then(side(a).cmp(&side(b)))
+        }
+    }
+}
+
+const LOWER: Ordering = Ordering::Less;
+const UPPER: Ordering = Ordering::Greater;
+
+/// What is in both; each is sorted and disjoint.
+pub fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+    let mut out = Vec::with_capacity(a.len().max(b.len()));
+    let (mut i, mut j) = (0, 0);
+    while i < a.len() && j < b.len() {
+        let (x, y) = (&a[i], &b[j]);
+        let low = compare_edges(desc, column, (&x.lower, LOWER), (&y.lower, LOWER));
+        let high = compare_edges(desc, column, (&x.upper, UPPER), (&y.upper, UPPER));
+        let lower = if low.is_ge() { &x.lower } else { &y.lower };
+        let upper = if high.is_le() { &x.upper } else { &y.upper };
+        if compare_edges(desc, column, (lower, LOWER), (upper, UPPER)).is_lt() {
+            out.push(Interval { lower: lower.clone(), upper: upper.clone() });
+        }
+        if high.is_le() {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    out
+}
+
+/// Sorts and merges: the union of the intervals of an array's elements.
+pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
+    // What the sort takes, and then the result.
+    memory::expect(all.len() * size_of::<Interval>());
+    let sort = || {
+        all.sort_by(|a, b| {
+            wait::interrupts();
+            compare_edges(desc, column, (&a.lower, LOWER), (&b.lower, LOWER))
+        });
+    };
+    if !has_order(sort) {
+        desc.inconsistent();
+    }
+    let mut out: Vec<Interval> = Vec::with_capacity(all.len());
+    for next in all {
+        match out.last_mut() {
+            Some(last)
+                if compare_edges(desc, column, (&next.lower, LOWER), (&last.upper, UPPER))
+                    .is_lt() =>
+            {
+                if compare_edges(desc, column, (&next.upper, UPPER), (&last.upper, UPPER)).is_gt() {
+                    last.upper = next.upper;
+                }
+            }
+            _ => out.push(next),
+        }
+    }
+    out
+}
+
+/// Whether an interval is one value.
+pub fn is_point(desc: &KeyDesc, column: usize, i: &Interval) -> bool {
+    match (&i.lower, &i.upper) {
+        (Edge::Before(a), Edge::After(b)) => desc.compare_segment(column, a, b).is_eq(),
+        _ => false,
+    }
+}
+
+/// Appends the first position behind an edge to a key.
+pub fn append_edge(key: &mut Vec<u8>, edge: &Edge, upper: bool) {
+    match edge {
+        Edge::Open if upper => key.push(SENTINEL),
+        Edge::Open => (),
+        Edge::Before(segment) => key.extend_from_slice(segment),
+        Edge::After(segment) => {
+            key.extend_from_slice(segment);
+            key.push(SENTINEL);
+        }
+    }
+}
+
+/// Whether an interval ends before a value.
+pub fn ends_before(desc: &KeyDesc, column: usize, i: &Interval, segment: &[u8]) -> bool {
+    match &i.upper {
+        Edge::Open => false,
+        Edge::Before(s) => desc.compare_segment(column, s, segment).is_le(),
+        Edge::After(s) => desc.compare_segment(column, s, segment).is_lt(),
+    }
+}
+
+/// Whether an interval does not begin behind a value.
+pub fn starts_at_or_before(desc: &KeyDesc, column: usize, i: &Interval, segment: &[u8]) -> bool {
+    match &i.lower {
+        Edge::Open => true,
+        Edge::Before(s) => desc.compare_segment(column, s, segment).is_le(),
+        Edge::After(s) => desc.compare_segment(column, s, segment).is_lt(),
+    }
+}
