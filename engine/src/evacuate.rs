@@ -15,6 +15,8 @@
 //! * who looks for M's low key at its first child, and that is R: DEAD, he looks at M again.
 //! * an insert or a removal that found its place in R: its latch fails.
 //!
+//! Nothing can fail from the first latch on; what fails before gives F back, which nobody has seen.
+//!
 //! R does not move while it has no separator (a promotion is on its way), or dead entries, or is on a list
 //! (which would lead astray), or is the first leaf.
 

@@ -163,7 +163,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
     }
 }
 
-/// The leaf whose low key is also that of this index node: it is never merged away.
+/// The leaf whose low key is also that of this index node: it is never merged away. It may move
+/// (`evacuate.rs`): who finds it DEAD looks at the node again.
 pub(crate) fn first_child(v: &View) -> Ref {
     v.b.child(v.slot(0)) & !crate::block::EXACT
 }

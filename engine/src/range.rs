@@ -177,7 +177,8 @@ impl LowBuf {
             }
             let (first, abbrev) = (first_child(&v), b.prefix(v.slot(0)));
             let whole = if b.has(LOWBIG) {
-                // The first child is never merged away, and has all of it.
+                // The first child is never merged away, and has all of it. One that has moved is DEAD, and the
+                // node leads to its copy by then.
                 if !v.valid() {
                     continue;
                 }
