@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package.
-# One failure does not stop the rest; the last line counts. PG="18 17 16 debian" chooses servers.
+# One failure does not stop the rest; the last line counts. PG="18 17 16 debian" chooses servers, NITRO_SEED what the
+# random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 results=$(mktemp); trap 'rm -f "$results"' EXIT
@@ -23,7 +24,13 @@ first=${config[$1]:-$(ci/pg.sh debian)}
 major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 export PGRX_PG_CONFIG_PATH=$first
 export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
-[ -z "${LONG:-}" ] || export PROPTEST_CASES=${PROPTEST_CASES:-2000}
+if [ -n "${LONG:-}" ]; then
+    export PROPTEST_CASES=${PROPTEST_CASES:-2000}
+elif head=$(git rev-parse --short=5 HEAD 2> /dev/null); then
+    # A commit makes the same choices on every machine; LONG=1 draws anew.
+    export NITRO_SEED=${NITRO_SEED:-$((0x${head:0:5} % 1000000))}
+    export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$NITRO_SEED} SHUTTLE_RANDOM_SEED=${SHUTTLE_RANDOM_SEED:-$NITRO_SEED}
+fi
 
 for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"

@@ -35,13 +35,14 @@ log_end() { wc -l < "$NITRO_TMP/$node.log"; }
 logged() { tail -n "+$((${2:-0} + 1))" "$NITRO_TMP/$node.log" | grep -cE "$1" || true; }
 
 same_answers() {
-    local table=$1 query q digest out mode first result; shift
+    local table=$1 query q digest out mode first result said=$NITRO_TMP/answers.$BASHPID.err; shift
     for query; do
         digest="sum(hashtextextended(q::text, 0)::numeric)"
         [[ $query != *"ORDER BY"* ]] || digest="md5(string_agg(q::text, E'\n'))"
         q="SELECT count(*), $digest FROM ($query) q"
-        # Hiding the twins by indisvalid takes no lock on the table, so writers go on meanwhile.
-        out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 2>&1 <<E2
+        # Hiding the twins by indisvalid takes no lock on the table, so writers go on meanwhile. A WARNING about a
+        # damaged image is no part of an answer.
+        out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 2> "$said" <<E2
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL statement_timeout = '300s';
 SET LOCAL max_parallel_workers_per_gather = 0;
@@ -64,7 +65,7 @@ SET LOCAL enable_bitmapscan = on; SET LOCAL enable_indexscan = off; SET LOCAL en
 $q;
 ROLLBACK;
 E2
-        ) || fail "statement failed: $query"$'\n'"$out"
+        ) || fail "statement failed: $query"$'\n'"$out"$'\n'"$(cat "$said")"
         [ -n "${any_plan:-}" ] || [[ ${out#*:plan: index} =~ [Ss]can[^$'\n']*_nitro ]] || fail "no nitro index in the plan of: $query"$'\n'"$out"
         first=
         while read -r mode; do
