@@ -62,6 +62,26 @@ assert_eq "builders" "$(sql "$builders")" 1
 open_gate
 for i in $(seq $n); do built "t${i}_nitro"; done
 
+note "a comparison function that fails: one builder meets it, and the index has failed"
+operators="OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >"
+sql "CREATE FUNCTION cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN btint4cmp(a, b); END'"
+sql "CREATE OPERATOR CLASS cmp_ops FOR TYPE int USING nitro AS $operators, FUNCTION 1 cmp(int, int)"
+sql "CREATE TABLE cmp (i int); INSERT INTO cmp SELECT generate_series(1, 500); CREATE INDEX cmp_nitro ON cmp USING nitro (i cmp_ops)"
+sql "CREATE OR REPLACE FUNCTION cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+     'BEGIN IF 42 IN (a, b) THEN RAISE ''bad luck'' USING ERRCODE = ''22000''; END IF; RETURN btint4cmp(a, b); END'"
+restart; from=$(log_end)
+for i in 1 2 3; do
+    sql "EXPLAIN SELECT * FROM cmp WHERE i = 7" > /dev/null
+    for _ in $(seq 600); do [ "$(logged 'bad luck' "$from")" = 0 ] || break; sleep 0.1; done
+    wait_until "${builders/count(*)/count(*) = 0}"
+done
+assert_eq "builders that met it" "$(logged 'bad luck' "$from")" 1
+assert_eq "state" "$(state cmp_nitro)" failed
+assert_eq "the error" "$(sql_fails "SELECT nitro_verify('cmp_nitro')")" "22000: bad luck"
+[[ $(sql "INSERT INTO cmp VALUES (1000)" 2>&1) == *WARNING*cmp_nitro* ]] || fail "no WARNING"
+sql "CREATE OR REPLACE FUNCTION cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN btint4cmp(a, b); END'; REINDEX INDEX cmp_nitro"
+verified cmp; sql "DROP TABLE cmp"
+
 note "a locked table is left for later, the others are served"
 setting nitro.max_builders 2; setting nitro.backup on
 sql "CREATE DATABASE other"

@@ -55,6 +55,8 @@ struct Header {
     pages: AtomicU32,
     /// Indexes created so far.
     indexes: AtomicU64,
+    /// The first of those that were given up; see `later`.
+    given_up: AtomicU32,
     globals: Globals,
     buddy: Buddy,
 }
@@ -226,6 +228,11 @@ impl Area {
     /// A number that no other index of this area has or had.
     pub(crate) fn new_identity(&self) -> u64 {
         self.header().indexes.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Where the list of indexes begins that were given up.
+    pub(crate) fn given_up(&self) -> &AtomicU32 {
+        &self.header().given_up
     }
 
     /// Is it the same memory, at the same address?

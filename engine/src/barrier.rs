@@ -254,16 +254,6 @@ impl Area {
         self.barrier().tokens_passed(root, fence, may_hold)
     }
 
-    /// Closes the barrier session and returns it.
-    pub fn quiesce_begin(&self) -> u64 {
-        self.close_session()
-    }
-
-    /// Every process that was inside the barrier at `quiesce_begin` has left.
-    pub fn quiesced(&self, session: u64) -> bool {
-        self.oldest_session(0) > session
-    }
-
     /// Closes the open session k; what was unlinked before may be reused when
     /// `oldest_session(root) > k`.
     pub(crate) fn close_session(&self) -> u64 {

@@ -58,7 +58,8 @@ impl Index {
     pub(crate) fn relieve(&self) -> bool {
         let Some(_collecting) = self.shared().collecting.try_lock() else { return true };
         self.free_all();
-        self.garbage() > 0 || self.heap().is_leaving()
+        let due = self.area.destroy_due();
+        due || self.garbage() > 0 || self.heap().is_leaving()
     }
 
     /// Blocks go to the heap, and from there extents that are free to the area.

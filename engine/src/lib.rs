@@ -21,6 +21,7 @@ mod gc;
 mod heap;
 mod insert;
 mod key;
+mod later;
 mod leaf;
 mod merge;
 mod mutants;

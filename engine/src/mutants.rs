@@ -54,6 +54,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an append looks whether its leaf is dead", "schedule::splitting"),
     ("an index node is retired behind the flat top", "schedule::merging"),
     ("retired blocks wait for the barrier", "schedule::merging"),
+    ("an index that is given up waits for the barrier", "later"),
     ("readers enter the barrier", "schedule::merging"),
     ("the separator of a leaf that moves leads to it", "schedule::moving"),
     ("a leaf that moves tells the right neighbour", "schedule::moving"),

@@ -37,7 +37,9 @@ pub(crate) struct Root {
     _pad: [u8; 2],
     /// See [`Index::identity`].
     id: AtomicU64,
-    _to_line: [u8; 32],
+    /// Of an index that was given up; see `later`.
+    pub(crate) later: Later,
+    _to_line: [u8; 16],
     pub(crate) top_state: crate::top::TopState,
     /// Blocks with dead entries since the latest snapshot.
     pub(crate) dirty: BlockList,
@@ -51,6 +53,15 @@ pub(crate) struct Root {
     pub(crate) snapshots: Descriptors,
     pub(crate) counters: Counters,
     heap: HeapState,
+}
+
+/// The place of an index on the list of those that were given up.
+#[repr(C)]
+pub(crate) struct Later {
+    /// The barrier session that was closed then.
+    pub(crate) session: AtomicU64,
+    pub(crate) next: AtomicU32,
+    _pad: u32,
 }
 
 const OTHER_ORDER: &str = "the index is ordered otherwise, by bytes or by a comparator";

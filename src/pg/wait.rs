@@ -14,7 +14,7 @@ pub const PATIENCE: usize = 64;
 pub enum Wait {
     /// VACUUM waits until scans that may hold a collected TID have moved on.
     TidTokens,
-    /// Memory of an index waits for processes still inside the engine.
+    /// An insert that finds no memory waits for what others, who may be inside the engine, leave behind.
     Barrier,
     /// A build waits for the end of a transaction whose row it cannot evaluate.
     Ready,

@@ -5,7 +5,7 @@
 //! the same index. A heavyweight lock does not keep it out, since a process gets it again at once. So
 //! there is a claim beside the lock, of which a process can have none twice:
 //! - nothing is brought up by a process that has any claim, or that is inside the engine (a comparison
-//!   function, which a failing build would wait for without end): see [`may_bring_up`];
+//!   function): see [`may_bring_up`];
 //! - only a claim changes what an index is good for (see `transition`), and only as long as its entry
 //!   stands for the same index.
 //!
@@ -22,7 +22,6 @@ use pgrx::prelude::*;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, Wait};
 use crate::state::directory::{Entry, State};
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::image::UNKNOWN;
@@ -95,32 +94,6 @@ impl BuildLock {
     pub fn forget_image(&self, entry: &Entry) -> bool {
         entry.condition.may(Event::Forget).is_some()
     }
-
-    /// Frees the memory of an index that was given up. Who gave it up may have been interrupted
-    /// while it waited, and so may we.
-    pub fn reclaim(&self, entry: &Entry) {
-        reclaim(entry);
-    }
-}
-
-/// State first, then the barrier, then the memory: a writer looks at the state inside a barrier
-/// section, so it either is awaited or sees it. Of several who wait one gets the memory.
-fn reclaim(entry: &Entry) {
-    let (state, root) = entry.condition.read();
-    if state.publishes() || root == 0 {
-        return;
-    }
-    let process = shmem::process();
-    let area = process.area();
-    let session = area.quiesce_begin();
-    wait::until(Wait::Barrier, || area.quiesced(session));
-    stop::at(Point::GiveUpQuiet);
-    if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
-        // SAFETY: the state told newcomers to stay out, the barrier let the others leave, and the root
-        // is in no entry any more.
-        unsafe { Index::open(area, root).destroy(process) };
-    }
-    stop::at(Point::GiveUpFreed);
 }
 
 thread_local! {
@@ -145,9 +118,9 @@ pub struct Claim {
 impl Claim {
     /// The claim on an index whose build lock the caller holds exclusively.
     pub fn take(handle: &Handle, _lock: &BuildLock) -> Claim {
-        let claim = Claim::take_entry(handle);
-        reclaim(claim.entry);
-        claim
+        // What was given up may be the room that is missing.
+        shmem::area().destroy_due();
+        Claim::take_entry(handle)
     }
 
     /// The claim on an index that is new in this transaction.
@@ -246,16 +219,24 @@ impl Claim {
 
     /// Gives the index up: a row cannot be indexed, or there is no memory.
     pub fn fail(&self) {
-        self.entry.condition.must(Event::Fail, 0);
-        stop::at(Point::GiveUpSaid);
-        reclaim(self.entry);
+        self.give_up(Event::Fail);
     }
 
     /// Gives an image up that was loaded: nobody can say what has changed since.
     pub fn lose(&self) {
-        self.entry.condition.must(Event::Lose, 0);
-        stop::at(Point::GiveUpSaid);
-        reclaim(self.entry);
+        self.give_up(Event::Lose);
+    }
+
+    /// State first, then the memory: a writer looks at the state inside a barrier section, so it either
+    /// sees it, or the memory stays until it has left. Nobody waits for that: this process may have locks
+    /// that a comparison function waits for, and the deadlock detector knows nothing of the engine.
+    /// Nothing in between is interrupted.
+    fn give_up(&self, event: Event) {
+        let process = shmem::process();
+        let root = self.entry.condition.must(event, 0);
+        // SAFETY: the state tells newcomers to stay out, and the root is in no entry any more.
+        unsafe { Index::open(process.area(), root).destroy_later(process) };
+        stop::at(Point::GaveUp);
     }
 
     fn end(entry: &Entry, generation: u32) {

@@ -9,7 +9,7 @@
 //! An entry's engine index is destroyed only where no process can be inside it:
 //! - at commit of a DROP, TRUNCATE, REINDEX or rewrite, under its AccessExclusiveLock;
 //! - at abort of the transaction that created it (nobody else ever saw it);
-//! - when it is given up: see `claim`.
+//! - when it is given up, by the area, once all have left: see `claim`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -165,6 +165,7 @@ fn free_databases() {
 /// Needs a transaction with catalogue access.
 pub unsafe fn sweep() {
     let Some(directory) = shmem::directory_if_loaded() else { return };
+    shmem::area().destroy_due();
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut candidates: Vec<(&'static Entry, u32)> = Vec::new();

@@ -24,14 +24,15 @@ fn no_room(message: String, requested: usize) -> Failure {
     let usage = shmem::area().usage();
     let mut holders: Vec<_> = directory::holders().into_iter().collect();
     holders.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
-    // What no entry holds yet belongs to builds.
+    // What no entry holds is of builds, or of indexes that were given up and that somebody may be inside.
     let built: usize = holders.iter().map(|(_, held)| held.bytes).sum();
     let mut holders: Vec<String> = holders
         .into_iter()
         .take(3)
         .map(|(database, held)| format!("database {}: {} bytes", name_of(database), held.bytes))
         .collect();
-    holders.push(format!("in construction: {} bytes", usage.used.saturating_sub(built)));
+    holders
+        .push(format!("in construction or given up: {} bytes", usage.used.saturating_sub(built)));
     Failure::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, message)
     .detail(format!(
         "{} bytes were requested; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",

@@ -10,8 +10,8 @@
 //!   that, before VACUUM's second pass over the table, would bring them back (D2b). No file has to
 //!   be removed for it, so nothing can fail.
 //! - **A root has one owner.** It is in the word from the change that gains it to the one that frees
-//!   it; a word that has one does not gain another. Who gives up keeps it in the word until nobody
-//!   can be inside: a cancel in between loses nothing, the next one frees it.
+//!   it; a word that has one does not gain another. A word has one as long as it publishes. Of what is
+//!   given up the area takes care from then on, until nobody can be inside.
 
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 
@@ -85,8 +85,6 @@ pub(super) enum Event {
     Fail,
     /// What has changed since the image cannot be found out any more.
     Lose,
-    /// Nobody can be inside the memory that was given up.
-    Reclaim,
     /// The index is gone.
     Remove,
 }
@@ -100,7 +98,7 @@ enum Root {
     Gained,
     /// It stays as it is.
     Kept,
-    /// The caller frees it.
+    /// The caller frees it, or sees to it.
     Freed,
 }
 
@@ -116,7 +114,7 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
 }
 
 /// All there is.
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 21] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
     row(Event::Interrupt, Loading, Unbuilt, Root::None),
     row(Event::Refuse, Loading, Bare, Root::None),
@@ -128,11 +126,9 @@ const TABLE: [Row; 23] = [
     row(Event::Finish, CatchingUp, Ready, Root::Kept),
     row(Event::Finish, Building, Ready, Root::Kept),
     row(Event::Create, Unbuilt, Ready, Root::Gained),
-    row(Event::Fail, CatchingUp, Failed, Root::Kept),
-    row(Event::Fail, Building, Failed, Root::Kept),
-    row(Event::Lose, CatchingUp, Bare, Root::Kept),
-    row(Event::Reclaim, Failed, Failed, Root::Freed),
-    row(Event::Reclaim, Bare, Bare, Root::Freed),
+    row(Event::Fail, CatchingUp, Failed, Root::Freed),
+    row(Event::Fail, Building, Failed, Root::Freed),
+    row(Event::Lose, CatchingUp, Bare, Root::Freed),
     row(Event::Remove, Unbuilt, Unbuilt, Root::Freed),
     row(Event::Remove, Loading, Unbuilt, Root::Freed),
     row(Event::Remove, Bare, Unbuilt, Root::Freed),
@@ -156,7 +152,7 @@ fn unpack(word: u64) -> (State, u32) {
 }
 
 impl Condition {
-    /// State and root (0 = none) of one moment. What somebody gave up has a root and does not publish.
+    /// State and root (0 = none) of one moment.
     #[inline]
     pub(super) fn read(&self) -> (State, u32) {
         unpack(self.0.load(Acquire))
@@ -262,9 +258,7 @@ mod tests {
         assert_eq!(word.change(Event::Build, 7), Ok(0));
         assert_eq!(word.change(Event::Build, 8), Err((Building, 7)), "a second root");
         assert_eq!(word.change(Event::Fail, 0), Ok(7));
-        assert_eq!(word.change(Event::Build, 8), Err((Failed, 7)), "before the first is free");
-        assert_eq!(word.change(Event::Reclaim, 0), Ok(7));
-        assert_eq!(word.change(Event::Reclaim, 0), Ok(0));
+        assert_eq!(word.change(Event::Fail, 0), Err((Failed, 0)), "nothing to free");
         assert_eq!(word.change(Event::Load, 0), Err((Failed, 0)), "no image after that");
         assert_eq!(word.change(Event::Build, 8), Ok(0));
         assert_eq!(word.read(), (Building, 8));

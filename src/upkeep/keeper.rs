@@ -229,6 +229,8 @@ fn redo() -> u64 {
 
 impl Keeper {
     fn look_around(&mut self) {
+        // Whoever gave an index up did not wait until its memory could go.
+        shmem::area().destroy_due();
         let redo = redo();
         if redo != self.redo {
             self.redo = redo;

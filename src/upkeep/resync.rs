@@ -25,41 +25,33 @@
 //! A crash at any point loses all of shared memory, and with it every half-built index.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nitro_engine::{Index, IndexOptions, KeyOrder, Tid};
+use nitro_engine::{Index, IndexOptions};
 use nitro_image::Manifest;
-use pgrx::pg_sys::{BlockNumber, Relation};
+use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
 use crate::feed::shared::{self, Keep};
 use crate::feed::{self, Feed, Touched};
 use crate::image;
 use crate::image::load::Refusal;
-use crate::key::sort::Sorter;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::pg::{background, compat, subtransaction};
+use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
-use crate::state::handle::{Handle, Unfinished, with_order};
+use crate::state::handle::{Handle, Unfinished};
 use crate::state::refusal;
 use crate::state::{options, shmem};
 
 mod evaluate;
+mod fill;
 mod walk;
 
 pub use evaluate::Evaluator;
-
-/// Blocks evaluated in one subtransaction.
-const STEP: usize = 64;
-/// After this long a batch of evaluated blocks is inserted, so that a walk under a short
-/// statement_timeout makes progress.
-const BATCH_TIME: Duration = Duration::from_millis(50);
-/// How often a block is looked at again when a row that is not committed-live fails.
-const RETRIES: u32 = 50;
 
 /// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
 /// ERROR when it cannot be built.
@@ -175,7 +167,6 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
             stop::at(Point::DeleteLoaded);
         }
         let lock = BuildLock::shared(index);
-        lock.reclaim(entry);
         if guc::BREAK.get() != Mechanism::Forget && lock.forget_image(entry) {
             image::remove(entry);
         }
@@ -336,111 +327,6 @@ impl Bringing<'_> {
             engine.stats().live
         );
         self.claim.finish(milliseconds);
-    }
-
-    /// Walks the table, or those blocks of it, and inserts what is missing.
-    unsafe fn walk(&self, engine: Index, only: Option<&Touched>) {
-        with_order!(self.handle.desc, order =>
-            // SAFETY: open relations by the caller's contract.
-            unsafe { self.walk_heap(engine, order, only) });
-    }
-
-    unsafe fn walk_heap<O: KeyOrder>(&self, engine: Index, order: &O, only: Option<&Touched>) {
-        let entry = self.handle.entry;
-        // SAFETY: open relations; the evaluator restores user, GUCs and search_path, abort does on ERROR.
-        unsafe {
-            let blocks = compat::blocks(self.heap);
-            let at_or_after = |block| match only {
-                None => Some(block).filter(|&block| block < blocks),
-                Some(touched) => touched.next(block).filter(|&block| block < blocks),
-            };
-            let mut next = entry.next_block.load(Relaxed);
-            if guc::BREAK.get() == Mechanism::Progress {
-                next = 0;
-            }
-            if at_or_after(next).is_none() {
-                return;
-            }
-            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
-            let budget = pg_sys::maintenance_work_mem as usize * 1024;
-            let mut step = Vec::with_capacity(STEP);
-            while at_or_after(next).is_some() {
-                let mut batch = Sorter::new(&self.handle.desc, order, usize::MAX);
-                let begun = Instant::now();
-                while batch.memory() < budget && begun.elapsed() < BATCH_TIME {
-                    step.clear();
-                    while step.len() < STEP
-                        && let Some(block) = at_or_after(next)
-                    {
-                        step.push(block);
-                        next = block + 1;
-                    }
-                    if step.is_empty() {
-                        break;
-                    }
-                    self.evaluate_blocks(&mut evaluator, &mut batch, &step);
-                }
-                background::give_way();
-                stop::at(Point::WalkCopied);
-                self.insert_batch(engine, order, batch);
-                stop::at(Point::WalkInserted);
-                entry.next_block.store(next, Relaxed);
-            }
-            evaluator.end();
-            stop::at(Point::WalkEnded);
-        }
-    }
-
-    /// Evaluates some blocks in a subtransaction, looking again when a row fails that may go away.
-    unsafe fn evaluate_blocks<O: KeyOrder>(
-        &self,
-        evaluator: &mut Evaluator,
-        batch: &mut Sorter<'_, O>,
-        blocks: &[BlockNumber],
-    ) {
-        for attempt in 0.. {
-            let mark = batch.mark();
-            let mut live = false;
-            let outcome = subtransaction::run(|| {
-                for &block in blocks {
-                    // SAFETY: between the evaluator's `begin` and `end`.
-                    unsafe { evaluator.block(block, batch, &mut live) };
-                }
-            });
-            let Err(error) = outcome else { return };
-            batch.rollback(mark);
-            if subtransaction::is_transient(&error) {
-                error.rethrow();
-            }
-            if live || attempt >= RETRIES {
-                if live {
-                    self.claim.fail();
-                    image::remove(self.handle.entry);
-                }
-                error.rethrow();
-            }
-            // The row was being inserted or was already deleted: its own transaction fails too, or its
-            // TOAST data went with it. Soon it is dead, and then it is skipped.
-            wait::nap(Wait::Ready, 20);
-        }
-    }
-
-    unsafe fn insert_batch<O: KeyOrder>(&self, engine: Index, order: &O, batch: Sorter<'_, O>) {
-        let process = shmem::process();
-        // Code of the index has run since it was looked at last.
-        self.claim.check(engine);
-        let mut n = 0u32;
-        batch.drain(|key: &[u8], tid: Tid| {
-            n += 1;
-            if n.is_multiple_of(4096) {
-                crate::pg::wait::interrupts();
-            }
-            if let Err(e) = engine.insert(process, order, key, tid) {
-                self.claim.fail();
-                image::remove(self.handle.entry);
-                refusal::insert_failed(&self.name(), e);
-            }
-        });
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Evaluator<'a> {
     snapshot_pushed: bool,
     members: Vec<Member>,
     keys: Keys,
+    /// Rows that are not committed and live are left out.
+    pub only_live: bool,
 }
 
 impl<'a> Evaluator<'a> {
@@ -64,6 +66,7 @@ impl<'a> Evaluator<'a> {
                 snapshot_pushed,
                 members: Vec::new(),
                 keys: Keys::default(),
+                only_live: false,
             }
         }
     }
@@ -91,6 +94,9 @@ impl<'a> Evaluator<'a> {
             walk::chains(self.heap, block, self.strategy, &mut self.members);
             for i in 0..self.members.len() {
                 let Member { tuple, root, live: tuple_live } = self.members[i];
+                if self.only_live && !tuple_live {
+                    continue;
+                }
                 *live = tuple_live;
                 self.entry(tuple, (u64::from(block) << 16) | u64::from(root), batch);
             }
