@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn build(
         // the same file: its earlier incarnation is gone, and no callback will tell.
         let here = directory::File::of(index);
         shmem::directory().remove(process, |entry| entry.is_at(here));
-        let Some(handle) = Handle::attach(index, incarnation) else {
+        let Some(handle) = Handle::attach(index, incarnation, directory::Table::of(heap)) else {
             // What the directory does not know is unbuilt.
             if !is_made_anew(heap, index) {
                 directory::full();

@@ -29,7 +29,7 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::state::directory::State;
+use crate::state::directory::{State, Table};
 use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
 use crate::state::{lifecycle, shmem};
@@ -57,7 +57,7 @@ pub unsafe extern "C-unwind" fn insert(
     crate::pg::witness!();
     // SAFETY: the server passes an open index and one value per column.
     unsafe {
-        let Some(handle) = Handle::try_open(index) else { return false };
+        let Some(handle) = Handle::open_for(index, Table::of(heap)) else { return false };
         stop::at(Point::InsertInHeap);
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();

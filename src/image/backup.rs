@@ -184,6 +184,9 @@ pub unsafe fn back_up_at_exit(
     go_on: impl Fn() -> bool + Sync,
 ) -> Result<Outcome, String> {
     let prototype = super::manifests(entry.database(), entry.incarnation()).into_iter().next();
+    let at = entry.table().locator;
+    let prototype =
+        prototype.filter(|m| (m.heap_tablespace, m.heap_file) == (at.tablespace, at.number));
     let Some(prototype) = prototype else {
         return Ok(Outcome::NotNow("there is no image that describes the index"));
     };

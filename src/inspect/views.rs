@@ -54,8 +54,8 @@ fn nitro_index_stats() -> TableIterator<
         if entry.database() != here {
             return;
         }
-        // A build that is given up says so in the state, waits for everybody inside the barrier, then
-        // frees: state first, inside.
+        // A build that is given up says so in the state, and its memory stays for everybody inside the
+        // barrier: state first, inside.
         let _inside = process.enter();
         let state = entry.state();
         let engine = if state.publishes() { entry.index(process) } else { None };

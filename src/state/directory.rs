@@ -1,14 +1,15 @@
 //! The directory of indexes in shared memory: which incarnation is where in the area, and in which
 //! state.
 //!
-//! An entry belongs to one (database OID, incarnation). Lookup, creation and removal take the
-//! directory's LWLock; the fields of an entry that change while it is in use are atomics. A process
+//! An entry belongs to one (database OID, incarnation, file number of the table). Lookup, creation and
+//! removal take the directory's LWLock; the fields of an entry that change while it is in use are atomics. A process
 //! remembers (entry, generation): the generation counts removals, so a remembered entry that was
 //! removed and reused is noticed.
 //!
 //! An entry's engine index is destroyed only where no process can be inside it:
-//! - at commit of a DROP, TRUNCATE, REINDEX or rewrite, under its AccessExclusiveLock;
+//! - at commit of a DROP, TRUNCATE, REINDEX, move or rewrite, under its AccessExclusiveLock;
 //! - at abort of the transaction that created it (nobody else ever saw it);
+//! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
 //! - when it is given up, by the area, once all have left: see `claim`.
 
 use std::collections::BTreeMap;
@@ -60,6 +61,40 @@ impl File {
     }
 }
 
+/// The table of an index: entries are addresses in its file, and mean nothing in another one.
+#[derive(Clone, Copy)]
+pub struct Table {
+    /// Its OID.
+    pub oid: u32,
+    /// Where its file is.
+    pub locator: Locator,
+}
+
+impl Table {
+    /// The table of an open index.
+    ///
+    /// # Safety
+    /// `index` must be open and its table locked, inside a transaction.
+    pub unsafe fn of_index(index: pg_sys::Relation) -> Table {
+        // SAFETY: by contract; a table is there as long as its index is.
+        unsafe {
+            let heap = pg_sys::RelationIdGetRelation((*(*index).rd_index).indrelid);
+            let table = Table::of(heap);
+            pg_sys::RelationClose(heap);
+            table
+        }
+    }
+
+    /// An open table.
+    ///
+    /// # Safety
+    /// `heap` must be open.
+    pub unsafe fn of(heap: pg_sys::Relation) -> Table {
+        // SAFETY: by contract.
+        unsafe { Table { oid: (*heap).rd_id.to_u32(), locator: compat::locator(heap) } }
+    }
+}
+
 /// 128 random bits in the metapage; see `identity`.
 pub type Incarnation = u128;
 
@@ -78,6 +113,10 @@ pub struct Entry {
     /// See [`File`].
     backend: AtomicI32,
     incarnation: [AtomicU64; 2],
+    /// See [`Table`].
+    table: AtomicU32,
+    table_tablespace: AtomicU32,
+    table_number: AtomicU32,
     /// OID of the index relation that attached last.
     pub relid: AtomicU32,
     /// First heap block that a walk has not reached yet.
@@ -190,11 +229,19 @@ impl Directory {
         Locked(self)
     }
 
-    fn find(&self, database: u32, incarnation: Incarnation) -> Option<&'static Entry> {
+    fn find(
+        &self,
+        database: u32,
+        incarnation: Incarnation,
+        wanted: impl Fn(&Entry) -> bool,
+    ) -> Option<&'static Entry> {
         let mut link = self.bucket(database, incarnation).load(Acquire);
         while link != 0 {
             let entry = self.entry(link - 1);
-            if entry.incarnation() == incarnation && entry.database.load(Relaxed) == database {
+            if entry.incarnation() == incarnation
+                && entry.database.load(Relaxed) == database
+                && wanted(entry)
+            {
                 return Some(entry);
             }
             link = entry.next.load(Relaxed);
@@ -202,27 +249,34 @@ impl Directory {
         None
     }
 
-    /// The entry of an incarnation, created UNBUILT when it is unknown. `None`: the directory is
-    /// full.
+    /// The entry of an incarnation for a file of its table, created UNBUILT when it is unknown. `None`:
+    /// the directory is full.
+    ///
+    /// A table gets another file without its indexes by ALTER TABLE SET TABLESPACE, and the old one back
+    /// when that is rolled back; meanwhile the two differ. So each has an entry of its own. Another
+    /// file always has another number, and ALTER DATABASE SET TABLESPACE keeps numbers and contents.
     pub fn attach(
         &self,
         file: File,
         incarnation: Incarnation,
         relid: u32,
+        table: Table,
     ) -> Option<&'static Entry> {
+        let database = file.locator.database;
+        let find = || self.find(database, incarnation, |entry| entry.is_for(&table));
         {
             let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
-            if let Some(entry) = self.find(file.locator.database, incarnation) {
-                entry.name(file, relid);
+            if let Some(entry) = find() {
+                entry.name(file, relid, table);
                 return Some(entry);
             }
         }
         let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
-        let entry = match self.find(file.locator.database, incarnation) {
+        let entry = match find() {
             Some(entry) => entry,
-            None => self.create(file.locator.database, incarnation)?,
+            None => self.create(database, incarnation)?,
         };
-        entry.name(file, relid);
+        entry.name(file, relid, table);
         Some(entry)
     }
 
@@ -306,7 +360,7 @@ impl Directory {
     /// Whether an index has an entry.
     pub fn knows(&self, database: u32, incarnation: Incarnation) -> bool {
         let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
-        self.find(database, incarnation).is_some()
+        self.find(database, incarnation, |_| true).is_some()
     }
 
     /// How many entries have an engine root. Only for assertions: it is never more than one.
@@ -336,7 +390,10 @@ impl Entry {
 
     /// Notes under which names the index goes now. Under the directory lock, so that whoever removes
     /// an entry by its names sees the last ones.
-    fn name(&self, file: File, relid: u32) {
+    fn name(&self, file: File, relid: u32, table: Table) {
+        self.table.store(table.oid, Relaxed);
+        self.table_tablespace.store(table.locator.tablespace, Relaxed);
+        self.table_number.store(table.locator.number, Relaxed);
         self.tablespace.store(file.locator.tablespace, Relaxed);
         self.number.store(file.locator.number, Relaxed);
         self.backend.store(file.backend, Relaxed);
@@ -360,6 +417,27 @@ impl Entry {
     /// Whether the entry stands for this file.
     pub fn is_at(&self, file: File) -> bool {
         self.locator() == file.locator && self.backend.load(Relaxed) == file.backend
+    }
+
+    /// The table whose rows it has, and that table's file.
+    pub fn table(&self) -> Table {
+        let locator = Locator {
+            tablespace: self.table_tablespace.load(Relaxed),
+            database: self.database(),
+            number: self.table_number.load(Relaxed),
+        };
+        Table { oid: self.table.load(Relaxed), locator }
+    }
+
+    /// Whether it has the rows of that file of its table.
+    pub fn is_for(&self, table: &Table) -> bool {
+        self.table_number.load(Relaxed) == table.locator.number
+    }
+
+    /// Whether it stands for this file, or for the rows in it.
+    pub fn needs(&self, file: File) -> bool {
+        self.is_at(file)
+            || self.table().locator == file.locator && self.backend.load(Relaxed) == file.backend
     }
 
     /// Whether the entry stands for a file of this number (files of one index differ in it).

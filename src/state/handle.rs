@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 
 use crate::key::KeyDesc;
 use crate::pg::guc::{self, Mechanism};
-use crate::state::directory::{self, Entry, File};
+use crate::state::directory::{self, Entry, File, Table};
 use crate::state::{identity, shmem, temporary};
 
 /// An open index as this process sees it.
@@ -75,19 +75,29 @@ impl Handle {
     /// # Safety
     /// As `open`.
     pub unsafe fn try_open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
+        // SAFETY: by contract.
+        unsafe { Handle::open_for(index, Table::of_index(index)) }
+    }
+
+    /// As [`Handle::try_open`], for who knows the table.
+    ///
+    /// # Safety
+    /// As `open`.
+    pub unsafe fn open_for(index: pg_sys::Relation, table: Table) -> Option<Rc<Handle>> {
         // SAFETY: rd_amcache is ours: null or a mark, see `attach`. Its handle is in the table below as
         // long as the entry is of that generation.
         unsafe {
             let cached = (*index).rd_amcache.cast::<Mark>();
             if !cached.is_null() {
                 let Mark { handle, entry, generation } = *cached;
-                if generation == entry.generation() {
+                // Nobody tells the index when its table gets another file.
+                if generation == entry.generation() && entry.is_for(&table) {
                     Rc::increment_strong_count(handle);
                     return Some(Rc::from_raw(handle));
                 }
                 Handle::forget(index);
             }
-            Handle::attach(index, identity::read(index))
+            Handle::attach(index, identity::read(index), table)
         }
     }
 
@@ -99,13 +109,14 @@ impl Handle {
     pub unsafe fn attach(
         index: pg_sys::Relation,
         incarnation: directory::Incarnation,
+        table: Table,
     ) -> Option<Rc<Handle>> {
         // SAFETY: open relation; the mark is allocated where the server expects it, and the
         // table below keeps the handle alive as long as the mark says so.
         unsafe {
             let relid = (*index).rd_id.to_u32();
             let desc = KeyDesc::for_index(index);
-            let entry = shmem::directory().attach(File::of(index), incarnation, relid)?;
+            let entry = shmem::directory().attach(File::of(index), incarnation, relid, table)?;
             temporary::remember(index, entry);
             let generation = entry.generation();
             let handle = Rc::new(Handle { desc, entry, generation });

@@ -3,7 +3,9 @@
 //! The server decides at commit and abort which files go away (`smgrGetPendingDeletes`); an index
 //! whose file goes away goes with it. That covers DROP, TRUNCATE, REINDEX, table rewrites, rollback
 //! and subtransaction rollback, each under the lock that kept everybody else out. A tablespace move
-//! also drops a file: the index is then unbuilt and rebuilt on demand.
+//! also drops a file, of the index or of its table: the index is then unbuilt and rebuilt on demand. If a
+//! move of the table is rolled back, it is the memory for the new file that goes, and with it what was
+//! inserted, removed or truncated there.
 //!
 //! Temporary indexes: see `temporary`. Not covered by either: COMMIT PREPARED and ROLLBACK PREPARED
 //! (they run in another process, or after a restart). [`sweep`] frees entries whose index is gone from the catalogue; it runs in the
@@ -113,7 +115,7 @@ fn free_files(gone: &[compat::Locator]) {
         stop::at(Point::DropCommitted);
         // Those of temporary tables are not listed: see `temporary`.
         let file = |&locator| File { locator, backend: File::PERMANENT };
-        directory.remove(shmem::process(), |entry| gone.iter().any(|l| entry.is_at(file(l))));
+        directory.remove(shmem::process(), |entry| gone.iter().any(|l| entry.needs(file(l))));
         stop::at(Point::DropFreed);
     }
 }
@@ -154,12 +156,13 @@ fn free_databases() {
     }
 }
 
-/// Frees entries of the current database whose index no longer exists in the catalogue, or has
-/// another file by now.
+/// Frees entries of the current database whose index no longer exists in the catalogue, or that has,
+/// or whose table has, another file by now.
 ///
 /// Safe beside everything: an index that is absent from the catalogue can be opened by nobody but
 /// the transaction that is creating or rewriting it, and that one holds its AccessExclusiveLock. So
-/// an entry goes only if a lock on its OID can be had and the catalogue does not know its file.
+/// an entry goes only if a lock on its OID can be had and the catalogue does not know its file. A table
+/// that moves is locked, not its indexes: for the table's file a lock on the table is needed, too.
 ///
 /// # Safety
 /// Needs a transaction with catalogue access.
@@ -182,13 +185,13 @@ pub unsafe fn sweep() {
                 continue;
             }
             pg_sys::AcceptInvalidationMessages();
+            let same = |e: &Entry| {
+                std::ptr::eq(e, entry)
+                    && e.generation() == generation
+                    && e.relid.load(Relaxed) == relid.to_u32()
+            };
             // What this transaction rewrites may still be rolled back.
             if !compat::holds_exclusive_lock(relid) && !entry.has_file(file_of(relid)) {
-                let same = |e: &Entry| {
-                    std::ptr::eq(e, entry)
-                        && e.generation() == generation
-                        && e.relid.load(Relaxed) == relid.to_u32()
-                };
                 match compat::relation_of_file(&entry.locator()) {
                     // 18 looks for no temporary relation here. Its session frees it (see `temporary`).
                     pg_sys::InvalidOid if entry.file().a_session_has_it() => (),
@@ -197,9 +200,27 @@ pub unsafe fn sweep() {
                     heir if same(entry) => entry.relid.store(heir.to_u32(), Relaxed),
                     _ => (),
                 }
+            } else if has_moved(entry) {
+                directory.remove(shmem::process(), same);
             }
             pg_sys::UnlockRelationOid(relid, pg_sys::AccessShareLock as i32);
         }
+    }
+}
+
+/// Whether the table of an entry has another file by now, for good.
+unsafe fn has_moved(entry: &Entry) -> bool {
+    let table = entry.table();
+    let oid = pg_sys::Oid::from(table.oid);
+    // SAFETY: catalogue access by the caller's contract; the lock is released below, or by abort.
+    unsafe {
+        if !pg_sys::ConditionalLockRelationOid(oid, pg_sys::AccessShareLock as i32) {
+            return false;
+        }
+        pg_sys::AcceptInvalidationMessages();
+        let moved = !compat::holds_exclusive_lock(oid) && file_of(oid) != table.locator.number;
+        pg_sys::UnlockRelationOid(oid, pg_sys::AccessShareLock as i32);
+        moved
     }
 }
 

@@ -15,11 +15,11 @@ use pgrx::prelude::*;
 use crate::state::directory::{Entry, File};
 use crate::state::shmem;
 
-/// A temporary index of this process, and its file.
+/// A temporary index of this process, its file and its table's.
 struct Temporary {
     entry: &'static Entry,
     generation: u32,
-    file: PathBuf,
+    files: [PathBuf; 2],
 }
 
 thread_local! {
@@ -38,13 +38,15 @@ pub unsafe fn remember(index: pg_sys::Relation, entry: &'static Entry) {
         if !(*index).rd_islocaltemp {
             return;
         }
-        let file = File::of(index).path();
+        let file = File::of(index);
+        let table = File { locator: entry.table().locator, ..file };
+        let files = [file.path(), table.path()];
         let generation = entry.generation();
         KNOWN.with_borrow_mut(|all| {
             let known = |t: &Temporary| std::ptr::eq(t.entry, entry) && t.generation == generation;
             match all.iter_mut().find(|t| known(t)) {
-                Some(same) => same.file = file,
-                None => all.push(Temporary { entry, generation, file }),
+                Some(same) => same.files = files,
+                None => all.push(Temporary { entry, generation, files }),
             }
         });
         look_at_end();
@@ -93,7 +95,7 @@ unsafe extern "C-unwind" fn look(_arg: *mut c_void) {
             if t.entry.generation() != t.generation {
                 return false;
             }
-            let there = t.file.exists();
+            let there = t.files.iter().all(|file| file.exists());
             if !there {
                 shmem::directory().remove(shmem::process(), |entry| {
                     std::ptr::eq(entry, t.entry) && entry.generation() == t.generation

@@ -192,10 +192,12 @@ fn last_images() {
         transaction("make a last image", || {
             let relid = entry.relid.load(Relaxed);
             // SAFETY: the locks keep the index, which still was there when they were had, from being
-            // dropped, by itself or with its database.
+            // dropped, by itself or with its database, and its table from being moved.
             let outcome = unsafe {
                 if !compat::lock_database(entry.database())
-                    || !compat::lock_index_of(entry.database(), relid)
+                    || ![relid, entry.table().oid]
+                        .into_iter()
+                        .all(|relation| compat::lock_relation_of(entry.database(), relation))
                     || entry.generation() != generation
                 {
                     return;

@@ -173,7 +173,7 @@ pub unsafe fn lock_database(database: u32) -> bool {
 ///
 /// # Safety
 /// Inside a transaction.
-pub unsafe fn lock_index_of(database: u32, relation: u32) -> bool {
+pub unsafe fn lock_relation_of(database: u32, relation: u32) -> bool {
     // SAFETY: the tag of a relation lock, as SET_LOCKTAG_RELATION fills it.
     unsafe {
         let tag = relation_tag(database, relation);
