@@ -124,5 +124,29 @@ EXCEPTION WHEN OTHERS THEN RAISE;
 END $$;
 RESET fields.fail;
 SELECT nitro_verify('key_nitro', true), nitro_verify('index_nitro', true);
+
+-- A key that is too long: the names that btree gives. A btree's limit is one after compression.
+CREATE FUNCTION names(command text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    a text; b text; c text; d text;
+BEGIN
+    EXECUTE command;
+    RETURN 'no error';
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS a = RETURNED_SQLSTATE, b = SCHEMA_NAME, c = TABLE_NAME, d = CONSTRAINT_NAME;
+    RETURN concat_ws('|', a, b, c, d);
+END $$;
+CREATE TABLE long (am text, i int, t text) PARTITION BY LIST (am);
+CREATE TABLE long_btree PARTITION OF long FOR VALUES IN ('btree');
+CREATE TABLE long_nitro PARTITION OF long FOR VALUES IN ('nitro');
+INSERT INTO long SELECT am, n, string_agg(md5(i::text), '') FROM unnest(ARRAY['btree', 'nitro']) am, (VALUES (1, 1), (2, 1000)) v (n, most), generate_series(1, most) i GROUP BY am, n;
+SELECT am, names(format('CREATE INDEX too_long ON long_%s USING %s (t)', am, am)) FROM unnest(ARRAY['btree', 'nitro']) am;
+CREATE TABLE all_of_it AS SELECT * FROM long;
+DELETE FROM long WHERE i = 2;
+CREATE INDEX "Too Long" ON long_btree USING btree (t);
+CREATE INDEX "Too Long_nitro" ON long_nitro USING nitro (t);
+SELECT am, names(format('INSERT INTO long SELECT * FROM all_of_it WHERE am = %L', am)),
+    names(format('UPDATE long_%s SET t = (SELECT t FROM all_of_it a WHERE a.am = %L AND i = 2)', am, am))
+FROM unnest(ARRAY['btree', 'nitro']) am;
 SET client_min_messages = warning;
 DROP SCHEMA fields CASCADE;

@@ -63,8 +63,8 @@ last_images_of_a_database() {
     wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
     wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
     keeper=$(keeper)
-    PGDATABASE=template1 session holder; ask holder "SELECT pg_advisory_lock(1852404850, $keeper)" > /dev/null
-    sql "SELECT pg_terminate_backend($keeper)" > /dev/null; at_gate "$keeper"
+    PGDATABASE=template1 session holder; ask holder "SELECT pg_advisory_lock(1852404850, 0)" > /dev/null
+    sql "SELECT pg_terminate_backend($keeper)" > /dev/null; at_gate 0
     session dropper; tell dropper "DROP DATABASE d"
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'object' AND classid = 'pg_database'::regclass AND objid = $oid AND NOT granted"
     end holder; answer dropper; end dropper

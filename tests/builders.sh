@@ -11,6 +11,7 @@ for i in $(seq $n); do sql "CREATE TABLE t$i (i int); INSERT INTO t$i SELECT gen
 sql "CREATE TABLE big AS SELECT i FROM generate_series(1, 30000) i; ANALYZE big"
 builders="SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
 behind_the_gate="SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+class=1852404850
 wanted() { local i; for i in $(seq $n); do sql "EXPLAIN SELECT * FROM t$i WHERE gate(i, 50) = 1" > /dev/null; done; }
 
 note "as many builders as may be, each with an index of its own"
@@ -35,7 +36,6 @@ verified t1; verified "t$n"
 
 note "a builder that ends has left its index when it gives its locks back"
 if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
-    class=1852404850
     setting nitro.debug_stop ExitBegun
     restart; shut; sql "EXPLAIN SELECT * FROM t1 WHERE gate(i, 50) = 1" > /dev/null
     at_gate
@@ -81,6 +81,7 @@ assert_eq "the error" "$(sql_fails "SELECT nitro_verify('cmp_nitro')")" "22000: 
 [[ $(sql "INSERT INTO cmp VALUES (1000)" 2>&1) == *WARNING*cmp_nitro* ]] || fail "no WARNING"
 sql "CREATE OR REPLACE FUNCTION cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN btint4cmp(a, b); END'; REINDEX INDEX cmp_nitro"
 verified cmp; sql "DROP TABLE cmp"
+for i in $(seq $n); do ready "t${i}_nitro"; done
 
 note "a locked table is left for later, the others are served"
 setting nitro.max_builders 2; setting nitro.backup on
@@ -114,19 +115,33 @@ wait_until "$idle_keeper"
 assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0
 [ -e "$image/manifest" ] || fail "the image is gone"
 
-note "images that are made while the first keeper looks at those that are there"
-crash; rm -r "$image"
-# It stops at each of these until somebody writes them.
-stops=$(dirname "$(dirname "$image")")/0000000000000000000000000000000
-for i in 1 2 3; do mkdir -p "$stops$i/1"; mkfifo "$stops$i/1/manifest"; done
-from=$(log_end); start
-wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
-sleep 1
-for i in $(seq $n); do sql "INSERT INTO t$i VALUES (1000)"; ready "t${i}_nitro"; backup "t${i}_nitro"; done
-until [ "$(sql "$idle_keeper")" = t ]; do
-    # Nobody stands there: not an error, and nothing to wait for.
-    for i in 1 2 3; do dd if=/dev/null of="$stops$i/1/manifest" oflag=nonblock conv=notrunc 2> /dev/null || true; done
-    sleep 0.1
+if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
+    note "images that are made while the first keeper looks at those that are there"
+    settings "nitro.debug_stop = KeeperLooks"
+    (PGDATABASE=template1 sql "BEGIN; SELECT pg_advisory_xact_lock($class, 0); PREPARE TRANSACTION 'looks'")
+    crash; rm -r "$image"; from=$(log_end); start
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted"
+    for i in $(seq $n); do sql "INSERT INTO t$i VALUES (1000)"; ready "t${i}_nitro"; backup "t${i}_nitro"; done
+    (PGDATABASE=template1 sql "COMMIT PREPARED 'looks'")
+    wait_until "$idle_keeper"
+    assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0
+    [ -e "$(newest t1_nitro)/manifest" ] || fail "an image is gone"
+fi
+
+for kind in "a pipe" "a folder" "a link to a pipe" "a link to a device"; do
+    note "$kind in the place of a file of an image: nobody waits for it"
+    for file in manifest shard; do
+        sql "INSERT INTO t1 VALUES (2000)"; backup t1_nitro; image=$(newest t1_nitro)
+        [ "$file" = manifest ] || file=$(find "$image" -type f ! -name manifest -printf '%f\n' | head -n 1)
+        crash; rm "$image/$file"
+        case $kind in
+            "a pipe") mkfifo "$image/$file" ;;
+            "a folder") mkdir "$image/$file" ;;
+            "a link to a pipe") [ -e "$NITRO_TMP/pipe" ] || mkfifo "$NITRO_TMP/pipe"; ln -s "$NITRO_TMP/pipe" "$image/$file" ;;
+            *) ln -s /dev/zero "$image/$file" ;;
+        esac
+        start; wait_until "$idle_keeper"
+        verified t1; sql "INSERT INTO t1 VALUES (3000)"; backup t1_nitro; images_right t1_nitro
+        rm -rf "${image:?}"
+    done
 done
-rm -r "$stops"?
-assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0

@@ -80,6 +80,28 @@ slot_is_no_burden() {
     wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
 }
 
+has_slot() { wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"; }
+has_none() { wait_until "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = 'nitro'"; }
+slots_keep_nothing() {
+    note "max_slot_wal_keep_size = 0: no slot, which would be lost at every checkpoint; images while WAL is written"
+    sql "CREATE TABLE z (k int, j int); INSERT INTO z SELECT i, i FROM generate_series(1, 300000) i; CREATE INDEX z_nitro ON z USING nitro (k); CREATE INDEX z_btree ON z (k)"
+    backup z_nitro; has_slot
+    setting max_slot_wal_keep_size 0; sql "CHECKPOINT"; has_none
+    setting nitro.backup_rate 1; sql "UPDATE z SET k = -k WHERE k < 100"
+    session image; tell image "SELECT nitro_backup('z_nitro')"
+    wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE command = 'backup'"
+    sql "INSERT INTO z SELECT i, i FROM generate_series(400001, 420000) i"
+    assert_eq "an image" "$(answer image)" 1
+    end image
+    assert_eq "it says so" "$(entry "$(newest z_nitro)" slot)" no
+    sql "DELETE FROM z WHERE k BETWEEN 1000 AND 1100; VACUUM (INDEX_CLEANUP on) z; INSERT INTO z SELECT i, i FROM generate_series(500001, 500100) i"
+    crash; start; loaded z_nitro
+    assert_eq "no slot" "$(slot)" 0
+    sql "ALTER SYSTEM RESET max_slot_wal_keep_size; ALTER SYSTEM RESET nitro.backup_rate; SELECT pg_reload_conf(); CHECKPOINT" > /dev/null
+    has_slot
+    verdict none z "SELECT k FROM z WHERE k > 399000 ORDER BY k" "SELECT * FROM z WHERE k < 1200"
+}
+
 all_slots_taken() {
     note "no free replication slot"
     sql "SELECT pg_create_physical_replication_slot('s' || i) FROM generate_series(1, 9) i" > /dev/null
@@ -97,8 +119,6 @@ all_slots_taken() {
     verdict none w "SELECT k FROM w WHERE k > 900 ORDER BY k" "SELECT * FROM w WHERE k < 110"
 }
 
-has_slot() { wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"; }
-has_none() { wait_until "SELECT count(*) = 0 FROM pg_replication_slots WHERE slot_name = 'nitro'"; }
 folder_of_images_removed() { # HOW
     note "the folder of images is removed, $1: the slot is still ours"
     sql "CREATE TABLE r (k int); INSERT INTO r SELECT generate_series(1, 1000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
@@ -181,6 +201,7 @@ back_to_the_image() {
 }
 
 run slot_is_no_burden
+run slots_keep_nothing
 run all_slots_taken
 run folder_of_images_removed running
 run folder_of_images_removed "after a power cut"

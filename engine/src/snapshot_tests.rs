@@ -73,3 +73,23 @@ fn an_insert_under_a_closed_term_does_nothing() {
     assert_eq!(index.stats().inserts, 1);
     index.verify(&attach(&area, 0), &Memcmp, true, &mut |_, _| ()).unwrap();
 }
+
+#[test]
+fn an_index_without_terms_has_all_but_snapshots() {
+    let area = Mapping::new(8 << 20, 1);
+    let p = attach(&area, 0);
+    let index = Index::create(&p, &IndexOptions::default()).unwrap();
+    index.insert(&p, &Memcmp, b"x", 1).unwrap();
+    index.shared().term.store(u32::MAX - 2 * MAX_SNAPSHOTS as u32 - 1, Relaxed);
+    let last = index.create_snapshot(&p, 7, &mut || ()).unwrap();
+    for _ in 0..3 {
+        assert_eq!(index.create_snapshot(&p, 7, &mut || ()), Err(SnapshotError::NoMoreTerms));
+    }
+    assert!(index.remove(&p, &Memcmp, b"x", 1));
+    index.insert(&p, &Memcmp, b"y", 2).unwrap();
+    assert_eq!(index.stats().live, 1);
+    assert_eq!(index.stats().dead, 1, "the last snapshot sees it");
+    index.release(&p, last);
+    assert_eq!(index.stats().dead, 0);
+    index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+}

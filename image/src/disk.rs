@@ -1,10 +1,11 @@
 //! The little of a file system that images need, as a trait: tests put a disk behind it that
 //! crashes, fills up and fails.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A file system.
@@ -66,6 +67,20 @@ impl Write for Spread {
     }
 }
 
+/// Opens a file, which has to be one: what lies in the folder may come from anybody who may write there, and
+/// a pipe or a device would be waited for.
+fn regular(path: &Path, options: &mut OpenOptions) -> io::Result<(File, u64)> {
+    let opened = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    let checked = opened.and_then(|file| {
+        let metadata = file.metadata()?;
+        match metadata.is_file() {
+            true => Ok((file, metadata.len())),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+        }
+    });
+    checked.map_err(about(path))
+}
+
 /// An error with the path that it is about; its kind stays.
 fn about(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -80,7 +95,8 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Spread> {
-        File::create(path).map(Spread).map_err(about(path))
+        let create = regular(path, OpenOptions::new().write(true).create(true).truncate(true));
+        create.map(|(file, _)| Spread(file))
     }
 
     fn sync(&self, file: &Spread) -> io::Result<()> {
@@ -88,7 +104,9 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(path).and_then(|folder| folder.sync_all()).map_err(about(path))
+        let mut options = OpenOptions::new();
+        let folder = options.read(true).custom_flags(libc::O_DIRECTORY).open(path);
+        folder.and_then(|folder| folder.sync_all()).map_err(about(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -112,8 +130,6 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<(File, u64)> {
-        let file = File::open(path).map_err(about(path))?;
-        let length = file.metadata()?.len();
-        Ok((file, length))
+        regular(path, OpenOptions::new().read(true))
     }
 }

@@ -152,7 +152,7 @@ struct Collector<'a, 'o, O: KeyOrder> {
     desc: &'a KeyDesc,
     sorter: &'a mut Sorter<'o, O>,
     keys: Keys,
-    name: String,
+    index: Relation,
 }
 
 unsafe fn scan_heap<O: KeyOrder>(
@@ -165,8 +165,7 @@ unsafe fn scan_heap<O: KeyOrder>(
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
     // SAFETY: relations are open and locked by the server; the collector outlives the scan.
     unsafe {
-        let mut state =
-            Collector { desc, sorter, keys: Keys::default(), name: compat::name(index) };
+        let mut state = Collector { desc, sorter, keys: Keys::default(), index };
         let tuples = pg_sys::table_index_build_scan(
             heap,
             index,
@@ -196,7 +195,7 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     unsafe {
         let state = &mut *state.cast::<Collector<'_, '_, O>>();
         state.keys.set(state.desc, values, isnull);
-        state.keys.check_length(|| state.name.clone());
+        state.keys.check_length(state.index);
         for key in state.keys.iter() {
             state.sorter.push(key, compat::tid_to_u64(&*tid));
         }
@@ -224,7 +223,8 @@ unsafe fn load<O: KeyOrder>(
         }
         BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e.requested),
         BuildError::NoMemory => memory::out_of_memory(0),
-        BuildError::KeyTooLong(n) => error::key_too_long(&name, n),
+        // SAFETY: open relation.
+        BuildError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
         BuildError::OutOfOrder => desc.inconsistent(),
         BuildError::NotEmpty => unreachable!("the index was created for this build"),
     };

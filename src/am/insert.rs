@@ -62,7 +62,7 @@ pub unsafe extern "C-unwind" fn insert(
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();
         keys.set(&handle.desc, values, isnull);
-        keys.check_length(|| compat::name(index));
+        keys.check_length(index);
         // The page is known to have changed after this LSN.
         let mut changed_after = 0;
         for (i, key) in keys.iter().enumerate() {
@@ -150,7 +150,7 @@ unsafe fn publish(
                 wait::nap(Wait::Barrier, 1);
             }
             // SAFETY: open relation.
-            Some(Step::Failed(e)) => refusal::insert_failed(&unsafe { compat::name(index) }, e),
+            Some(Step::Failed(e)) => unsafe { refusal::insert_failed(index, e) },
         }
     }
 }

@@ -463,9 +463,13 @@ impl Keys {
     }
 
     /// A key that is longer than the engine stores is an ERROR.
-    pub fn check_length(&self, index: impl FnOnce() -> String) {
+    ///
+    /// # Safety
+    /// `index` must be open, inside a transaction.
+    pub unsafe fn check_length(&self, index: pg_sys::Relation) {
         if let Some(key) = self.iter().find(|key| key.len() > nitro_engine::MAX_KEY_LEN) {
-            error::key_too_long(&index(), key.len());
+            // SAFETY: by contract.
+            unsafe { error::key_too_long(index, key.len()) };
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
+use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, SnapshotError};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
@@ -202,6 +202,19 @@ pub unsafe fn back_up_at_exit(
     })
 }
 
+/// The engine refused a snapshot.
+fn no_snapshot(name: &str, error: SnapshotError) -> ! {
+    let failure = Failure::new(
+        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+        format!("could not make an image of nitro index \"{name}\": {error}"),
+    );
+    match error {
+        SnapshotError::TooMany => failure.hint("Try again."),
+        SnapshotError::NoMoreTerms => failure.hint("REINDEX the index."),
+    }
+    .raise()
+}
+
 /// Steps 2 to 5. `write` writes the entries of a term to a draft.
 fn make(
     entry: &'static Entry,
@@ -245,7 +258,7 @@ fn make(
     let holder = unsafe { pg_sys::MyProcPid } as u64;
     let snapshot = engine
         .create_snapshot(process, holder, &mut || wait::nap(Wait::ImageWriters, 1))
-        .map_err(|e| e.to_string())?;
+        .unwrap_or_else(|e| no_snapshot(&manifest.name, e));
     let sn = snapshot.sn();
     engine.release(process, snapshot);
     stop::at(Point::BackupTerm);

@@ -97,10 +97,13 @@ pub fn found_at_start() -> Found {
     }
 }
 
+/// Where the server lets slots keep nothing, ours would be lost at the next checkpoint, and with it every
+/// image that relies on it; without one an image relies on the WAL that crash recovery needs anyway.
 fn wanted() -> bool {
     // SAFETY: plain globals.
     unsafe {
         guc::USE_SLOT.get()
+            && pg_sys::max_slot_wal_keep_size_mb != 0
             && pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32
             && pg_sys::max_replication_slots > 0
     }
@@ -219,7 +222,8 @@ fn longest() -> u64 {
 pub fn share(lsn: XLogRecPtr) -> Option<f64> {
     // SAFETY: a shared position.
     let newest = unsafe { pg_sys::GetXLogInsertRecPtr() };
-    (find() == Found::Valid).then(|| newest.saturating_sub(lsn) as f64 / longest().max(1) as f64)
+    (wanted() && find() == Found::Valid)
+        .then(|| newest.saturating_sub(lsn) as f64 / longest().max(1) as f64)
 }
 
 unsafe fn drop_slot() {

@@ -6,7 +6,7 @@ use std::panic::Location;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
 
-use crate::pg::text;
+use crate::pg::{compat, text};
 
 // What the macro `ereport` calls; the bindings keep them to themselves.
 unsafe extern "C-unwind" {
@@ -17,6 +17,7 @@ unsafe extern "C-unwind" {
     pub(super) fn errdetail_log(format: *const c_char, ...) -> c_int;
     pub(super) fn errhint(format: *const c_char, ...) -> c_int;
     pub(super) fn errcontext_msg(format: *const c_char, ...) -> c_int;
+    pub(super) fn err_generic_string(field: c_int, text: *const c_char) -> c_int;
     fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
 }
 
@@ -39,7 +40,15 @@ pub struct Failure {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
+    index: Option<IndexNames>,
     location: &'static Location<'static>,
+}
+
+/// How clients find an index that an error is about; its name counts as that of a constraint.
+struct IndexNames {
+    schema: CString,
+    table: CString,
+    index: CString,
 }
 
 impl Failure {
@@ -47,7 +56,7 @@ impl Failure {
     #[track_caller]
     pub fn new(code: PgSqlErrorCode, message: impl Into<String>) -> Failure {
         let (message, location) = (message.into(), Location::caller());
-        Failure { code, message, detail: None, hint: None, location }
+        Failure { code, message, detail: None, hint: None, index: None, location }
     }
 
     /// Adds the DETAIL line.
@@ -58,6 +67,26 @@ impl Failure {
     /// Adds the HINT line.
     pub fn hint(self, text: impl Into<String>) -> Failure {
         Failure { hint: Some(text.into()), ..self }
+    }
+
+    /// Adds the fields SCHEMA, TABLE and CONSTRAINT.
+    ///
+    /// # Safety
+    /// `index` must be open, inside a transaction.
+    unsafe fn about(self, index: pg_sys::Relation) -> Failure {
+        // SAFETY: by contract; the names of what is locked are there.
+        let names = unsafe {
+            let table = (*(*index).rd_index).indrelid;
+            let owned = |name: *mut c_char| {
+                if name.is_null() { CString::default() } else { CStr::from_ptr(name).into() }
+            };
+            IndexNames {
+                schema: owned(pg_sys::get_namespace_name(pg_sys::get_rel_namespace(table))),
+                table: owned(pg_sys::get_rel_name(table)),
+                index: CStr::from_ptr((*(*index).rd_rel).relname.data.as_ptr()).into(),
+            }
+        };
+        Failure { index: Some(names), ..self }
     }
 
     /// Throws. Destructors of the frames above run; must not be called under a latch.
@@ -86,7 +115,14 @@ impl Failure {
         let message = text::to_server(&self.message);
         let [detail, hint] = [&self.detail, &self.hint]
             .map(|text| text.as_deref().map_or_else(CString::default, text::to_server));
-        let location = self.location;
+        let (location, names) = (self.location, &self.index);
+        let fields = names.as_ref().map_or_else(Vec::new, |names| {
+            vec![
+                (pg_sys::PG_DIAG_SCHEMA_NAME, names.schema.clone()),
+                (pg_sys::PG_DIAG_TABLE_NAME, names.table.clone()),
+                (pg_sys::PG_DIAG_CONSTRAINT_NAME, names.index.clone()),
+            ]
+        });
         // An ERROR comes back as a panic, whose destructors free the strings.
         drop(self);
         // SAFETY: the order of calls of `ereport`, on nul-terminated strings; the server copies them, but
@@ -103,6 +139,9 @@ impl Failure {
                 }
                 if !hint.is_empty() {
                     errhint(c"%s".as_ptr(), hint.as_ptr());
+                }
+                for (field, name) in &fields {
+                    err_generic_string(c_int::from(*field), name.as_ptr());
                 }
                 let file: &'static CStr = location.file_as_c_str();
                 errfinish(file.as_ptr(), location.line() as c_int, c"nitro".as_ptr());
@@ -146,12 +185,18 @@ fn preload_missing() -> Failure {
 }
 
 /// A key is longer than the engine stores.
+///
+/// # Safety
+/// `index` must be open, inside a transaction.
 #[track_caller]
-pub fn key_too_long(index: &str, length: usize) -> ! {
-    Failure::new(
+pub unsafe fn key_too_long(index: pg_sys::Relation, length: usize) -> ! {
+    // SAFETY: by contract.
+    let name = unsafe { compat::name(index) };
+    let failure = Failure::new(
         PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-        format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{index}\"", nitro_engine::MAX_KEY_LEN),
+        format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{name}\"", nitro_engine::MAX_KEY_LEN),
     )
-    .hint("Values this large cannot be indexed; consider an index on a hash or a prefix of the value.")
-    .raise()
+    .hint("Values this large cannot be indexed; consider an index on a hash or a prefix of the value.");
+    // SAFETY: by contract.
+    unsafe { failure.about(index) }.raise()
 }

@@ -3,8 +3,8 @@
 //!
 //! A process whose `nitro.debug_stop` names a point waits there for the advisory lock ([`CLASS`], its
 //! process ID) in share mode: as long as the test holds it. So `pg_locks` shows who stands at his point, the
-//! deadlock detector sees him, and a cancel ends the wait. (Who is in no database, as the keeper, waits for a lock of
-//! `template1`.) No point is inside a barrier section or under an LWLock.
+//! deadlock detector sees him, and a cancel ends the wait. (Who is in no database, which is the keeper, waits for a lock of
+//! `template1` with 0 in the place of its ID, so that a prepared transaction can have it when the server starts.) No point is inside a barrier section or under an LWLock.
 
 /// The first number of the advisory locks.
 #[cfg(debug_assertions)]
@@ -49,6 +49,7 @@ pub enum Point {
     DropCommitted,
     DropFreed,
     ExitBegun,
+    KeeperLooks,
 }
 
 /// Stops here if a test says so. May raise an ERROR (cancel, terminate) unless interrupts are held off:
@@ -81,14 +82,14 @@ mod debug {
         // SAFETY: plain globals; the tag of an advisory lock, as `pg_advisory_lock(int4, int4)` fills it. A
         // session lock needs no resource owner, so it can be had while a transaction ends.
         unsafe {
-            let database = match pg_sys::MyDatabaseId {
-                pg_sys::InvalidOid => pg_sys::Oid::from(pg_sys::Template1DbOid),
-                database => database,
+            let (database, process) = match pg_sys::MyDatabaseId {
+                pg_sys::InvalidOid => (pg_sys::Oid::from(pg_sys::Template1DbOid), 0),
+                database => (database, pg_sys::MyProcPid as u32),
             };
             let tag = pg_sys::LOCKTAG {
                 locktag_field1: database.to_u32(),
                 locktag_field2: CLASS,
-                locktag_field3: pg_sys::MyProcPid as u32,
+                locktag_field3: process,
                 locktag_field4: 2,
                 locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
                 locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,

@@ -31,7 +31,6 @@ unsafe extern "C-unwind" {
     fn internalerrquery(query: *const c_char) -> c_int;
     fn errhidestmt(hide: bool) -> c_int;
     fn errhidecontext(hide: bool) -> c_int;
-    fn err_generic_string(field: c_int, text: *const c_char) -> c_int;
 }
 
 /// The innermost witness.
@@ -245,7 +244,7 @@ unsafe extern "C-unwind" fn restore(_: *mut c_void) {
             (pg_sys::PG_DIAG_CONSTRAINT_NAME, first.constraint_name),
         ] {
             if !text.is_null() {
-                err_generic_string(c_int::from(field), text);
+                error::err_generic_string(c_int::from(field), text);
             }
         }
     }

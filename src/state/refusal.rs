@@ -4,7 +4,7 @@ use pgrx::prelude::*;
 
 use super::{directory, shmem};
 use crate::pg::error::{self, Failure};
-use crate::pg::text;
+use crate::pg::{compat, text};
 
 /// The shared area has no room; the statement fails, everything else goes on.
 #[track_caller]
@@ -54,14 +54,20 @@ fn name_of(database: u32) -> String {
 }
 
 /// The engine refused an insertion.
+///
+/// # Safety
+/// `index` must be open, inside a transaction.
 #[track_caller]
-pub fn insert_failed(index: &str, error: nitro_engine::InsertError) -> ! {
+pub unsafe fn insert_failed(index: pg_sys::Relation, error: nitro_engine::InsertError) -> ! {
+    // SAFETY: by contract.
+    let name = unsafe { compat::name(index) };
     match error {
-        nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(index, e.requested),
-        nitro_engine::InsertError::KeyTooLong(n) => error::key_too_long(index, n),
+        nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(&name, e.requested),
+        // SAFETY: by contract.
+        nitro_engine::InsertError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
         nitro_engine::InsertError::TooManyLives => Failure::new(
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-            format!("too many versions of one entry of index \"{index}\""),
+            format!("too many versions of one entry of index \"{name}\""),
         )
         .detail("The entry was added and removed again and again while a snapshot of the index was being made, which may need every version.")
         .hint("Try again.")

@@ -23,6 +23,7 @@ use crate::pg::background::transaction;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
 use crate::state::shmem;
@@ -343,6 +344,7 @@ fn remove_contradicted(found: slot::Found) {
     let kept = found == slot::Found::Valid;
     for database in store.databases().unwrap_or_default() {
         for incarnation in store.incarnations(database).unwrap_or_default() {
+            stop::at(Point::KeeperLooks);
             for manifest in image::manifests(database, incarnation) {
                 // Only now: it may have been made since the server started.
                 let why = if manifest.end > newest_wal() {

@@ -13,7 +13,7 @@ use crate::state::handle::Handle;
 /// Executor state for one index of one table, running as the table's owner.
 pub struct Evaluator<'a> {
     heap: Relation,
-    name: String,
+    index: Relation,
     handle: &'a Handle,
     info: *mut pg_sys::IndexInfo,
     estate: *mut pg_sys::EState,
@@ -55,7 +55,7 @@ impl<'a> Evaluator<'a> {
             (*compat::per_tuple_expr_context(estate)).ecxt_scantuple = slot;
             Evaluator {
                 heap,
-                name: compat::name(index),
+                index,
                 handle,
                 info,
                 estate,
@@ -152,7 +152,7 @@ impl<'a> Evaluator<'a> {
                 isnull.as_mut_ptr(),
             );
             self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
-            self.keys.check_length(|| self.name.clone());
+            self.keys.check_length(self.index);
             for key in self.keys.iter() {
                 batch.push(key, tid);
             }

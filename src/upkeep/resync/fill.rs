@@ -157,7 +157,8 @@ impl Bringing<'_> {
         })?;
         if let Err(e) = outcome {
             self.fail();
-            refusal::insert_failed(&self.name(), e);
+            // SAFETY: open relation.
+            unsafe { refusal::insert_failed(self.index, e) };
         }
         Ok(())
     }
