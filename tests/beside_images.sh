@@ -4,7 +4,7 @@
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
 . "$(dirname "$0")"/by_hand.sh
-new_server -c "checkpoint_timeout = 1h" -c "nitro.backup = off" -c "nitro.backup_rate = 1" -c "min_wal_size = 32MB" -c "wal_keep_size = 0"
+new_server -c "nitro.backup = off" -c "nitro.backup_rate = 1" -c "min_wal_size = 32MB" -c "wal_keep_size = 0"
 sql "CREATE EXTENSION pageinspect"
 # An image of it takes a minute.
 sql "CREATE TABLE t (k int, s text) PARTITION BY RANGE (k); CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000000)"
@@ -24,7 +24,7 @@ beside() { # INDEX 'STATEMENT': while its image is written by the builder
     assert_eq "$2: not behind the image" "$(given_up "$1" "$from")" 1
     setting nitro.backup off
     sql "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro builder'" > /dev/null
-    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    no_builders
 }
 run beside t1_nitro "REINDEX INDEX CONCURRENTLY t1_nitro"
 run beside t1_nitro "DROP INDEX CONCURRENTLY t1_nitro"
@@ -55,12 +55,12 @@ last_images_of_a_database() {
         export PGDATABASE=d
         sql "CREATE EXTENSION nitro; CREATE TABLE d AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX d_nitro ON d USING nitro (i)"; backup d_nitro
     )
-    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    no_builders
     settings "nitro.debug_stop = BackupWritten"; restart
     local keeper oid
     oid=$(sql "SELECT oid FROM pg_database WHERE datname = 'd'")
     (export PGDATABASE=d; ready d_nitro; sql "INSERT INTO d VALUES (1001)")
-    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    no_builders
     wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
     keeper=$(keeper)
     PGDATABASE=template1 session holder; ask holder "SELECT pg_advisory_lock(1852404850, $keeper)" > /dev/null

@@ -10,7 +10,7 @@
 #   without_wal | stop_as_is | switch_wal | keeper | stop_keeper | bring_up INDEX
 
 by_hand=(-c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "deadlock_timeout = 200ms"
-    -c "wal_keep_size = 0" -c "min_wal_size = 32MB" -c "checkpoint_timeout = 1h" -c "bgwriter_lru_maxpages = 0")
+    -c "wal_keep_size = 0" -c "min_wal_size = 32MB" -c "bgwriter_lru_maxpages = 0")
 gates() {
     # Both locks are shut by taking them exclusively; 2 stops a process before it comes to the index under test.
     sql "CREATE FUNCTION gate(i int, at int, lock int DEFAULT 1) RETURNS int IMMUTABLE LANGUAGE plpgsql AS

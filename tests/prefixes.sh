@@ -12,7 +12,7 @@
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 note "seed $NITRO_SEED"
-new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "checkpoint_timeout = 1h" \
+new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" \
     -c "bgwriter_lru_maxpages = 0" -c "synchronous_commit = off" -c "wal_writer_delay = 10s" -c "nitro.use_slot = off" \
     -c "shared_buffers = 16MB" -c "max_wal_size = 1GB" -c "wal_keep_size = 1GB" -c "nitro.max_memory = 64MB"
 sql "CREATE EXTENSION pageinspect"
