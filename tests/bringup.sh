@@ -143,7 +143,7 @@ given_up() {
     tell busy "DO 'BEGIN FOR i IN 1..100000 LOOP PERFORM count(*) FROM u WHERE k > 0; END LOOP; END'"
     sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 1500 THEN RAISE EXCEPTION ''bad luck''; END IF; RETURN i; END'"
     # A process is stopped anywhere; most of its time it is inside the engine.
-    while kill -STOP "$inside"; [ "$(sql "SELECT processes_inside FROM nitro_memory")" != 1 ]; do kill -CONT "$inside"; sleep 0.05; done
+    while kill -STOP "$inside"; [ "$(glance "SELECT processes_inside FROM nitro_memory")" != 1 ]; do kill -CONT "$inside"; sleep 0.05; done
     tell loader "SELECT nitro_verify('p_nitro', false)"
     wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $loader"
     assert_eq "state" "$(state p_nitro)" failed

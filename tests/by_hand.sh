@@ -37,7 +37,7 @@ keeper() { sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro kee
 idle_keeper="SELECT wait_event IN ('NitroKeeperMain', 'Extension') FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
 stop_keeper() { # while it has neither a lock nor the slot
     local p; p=$(keeper)
-    while kill -STOP "$p"; [ "$(sql "$idle_keeper")" != t ]; do kill -CONT "$p"; sleep 0.05; done
+    while kill -STOP "$p"; [ "$(glance "$idle_keeper")" != t ]; do kill -CONT "$p"; sleep 0.05; done
 }
 # By its first scan or check; with a mechanism off it may be damaged. The keeper has looked at the slot before.
 bring_up() { wait_until "$idle_keeper"; "${PSQL[@]}" -p "$(port)" <<< "SELECT nitro_verify('$1')" > /dev/null 2>&1 || true; }
@@ -63,7 +63,7 @@ switch_wal() { sql "SELECT pg_switch_wal(); CHECKPOINT" > /dev/null; }
 # Nobody but a statement flushes WAL meanwhile. They are stopped where they hold no lock.
 stop_flushing() {
     mapfile -t others < <(sql "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')")
-    while kill -STOP "${others[@]}"; [ "$(sql "SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer') AND wait_event_type = 'Activity'")" != 2 ]; do
+    while kill -STOP "${others[@]}"; [ "$(glance "SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer') AND wait_event_type = 'Activity'")" != 2 ]; do
         kill -CONT "${others[@]}"; sleep 0.05
     done
 }

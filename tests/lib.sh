@@ -20,6 +20,7 @@
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   sql_alone 'STATEMENT'           one that must be alone in a database
 #   wait_until 'SELECT bool'        poll, at most three minutes
+#   glance 'SELECT'                 its answer, or none after ten seconds: who was stopped may hold what it needs
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
 set -euo pipefail
@@ -121,6 +122,7 @@ wait_until() {
     done
     fail "still not true after three minutes: $*"
 }
+glance() { timeout 10 "${PSQL[@]}" -p "$(port)" -c "$1" 2> /dev/null || true; }
 setting() {
     sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
     wait_until "SELECT current_setting('$1') = '$2'"
