@@ -4,7 +4,7 @@
 # Of the table's moves all are run; of the rest one in eight, or with LONG=1 all.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
-new_server -c "max_prepared_transactions = 5" -c "checkpoint_timeout = 1h"
+new_server
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 # VACUUM looks for what no transaction's end tells about.
 sql "CREATE TABLE anchor (k int) WITH (autovacuum_enabled = off); CREATE INDEX anchor_nitro ON anchor USING nitro (k)"
