@@ -119,7 +119,7 @@ assert_eq "images that were removed" "$(logged 'an image is removed' "$from")" 0
 
 if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
     note "images that are made while the first keeper looks at those that are there"
-    settings "nitro.debug_stop = KeeperLooks"
+    setting nitro.debug_stop KeeperLooks
     (PGDATABASE=template1 sql "BEGIN; SELECT pg_advisory_xact_lock($class, 0); PREPARE TRANSACTION 'looks'")
     crash; rm -r "$image"; from=$(log_end); start
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = $class AND NOT granted"
