@@ -9,7 +9,7 @@ mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/othe
 # VACUUM looks for what no transaction's end tells about.
 sql "CREATE TABLE anchor (k int) WITH (autovacuum_enabled = off); CREATE INDEX anchor_nitro ON anchor USING nitro (k)"
 memory() { sql "VACUUM anchor; SELECT used, indexes FROM nitro_memory"; }
-sql "CREATE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+sql "CREATE FUNCTION picky(i bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
      'BEGIN IF current_setting(''my.trouble'', true) = ''on'' THEN RAISE ''bad luck''; END IF; RETURN i; END'"
 
 declare -A changes=(
@@ -40,7 +40,7 @@ one() { # CHANGE WORK END
     local before got want
     before=$(memory)
     sql "CREATE TABLE t (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO t SELECT i, 'old' FROM generate_series(1, 300) i
-        ; CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_pad_nitro ON t USING nitro (pad COLLATE \"C\", picky(k::int))"
+        ; CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_pad_nitro ON t USING nitro (pad COLLATE \"C\", picky(k))"
     session x
     ask x "BEGIN; INSERT INTO t VALUES (2001, 'before')" > /dev/null
     case $3 in savepoint | goes_on | released) ask x "SAVEPOINT s" > /dev/null ;; esac
@@ -75,7 +75,7 @@ one() { # CHANGE WORK END
 full() { # STATEMENT
     note "$1 that fails when the indexes are made anew"
     sql "CREATE TABLE t (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO t SELECT i, 'old' FROM generate_series(1, 300) i
-        ; CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_pad_nitro ON t USING nitro (pad COLLATE \"C\", picky(k::int)); DELETE FROM t WHERE k < 100"
+        ; CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_pad_nitro ON t USING nitro (pad COLLATE \"C\", picky(k)); DELETE FROM t WHERE k < 100"
     [[ $(sql_fails "SET my.trouble = on; $1 t") == *"bad luck" ]] || fail "it did not fail"
     assert_eq "state" "$(state t_nitro)" ready
     right; sql "VACUUM (INDEX_CLEANUP on) t"; right
