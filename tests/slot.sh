@@ -88,9 +88,12 @@ slots_keep_nothing() {
     backup z_nitro; has_slot
     setting max_slot_wal_keep_size 0; sql "CHECKPOINT"; has_none
     setting nitro.backup_rate 1; sql "UPDATE z SET k = -k WHERE k < 100"
-    session image; tell image "SELECT nitro_backup('z_nitro')"
-    wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE command = 'backup'"
+    local pid; session image; session holder; pid=$(ask image "SELECT pg_backend_pid()")
+    ask image "SET nitro.debug_stop = 'BackupTerm'" > /dev/null; ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+    tell image "SELECT nitro_backup('z_nitro')"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $pid"
     sql "INSERT INTO z SELECT i, i FROM generate_series(400001, 420000) i"
+    end holder
     assert_eq "an image" "$(answer image)" 1
     end image
     assert_eq "it says so" "$(entry "$(newest z_nitro)" slot)" no
