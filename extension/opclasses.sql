@@ -1,171 +1,102 @@
--- Operator families and classes: each mirrors the btree family of the same name, cross-type members
--- included, so that the planner finds equal equivalence classes and orders in both. Strategies 1 to 5 are
--- btree's (<, <=, =, >=, >), support function 1 is its comparison function.
+-- Operator families and classes: each mirrors one of btree's, cross-type members included, so that the planner
+-- finds equal equivalence classes and orders in both. Strategies 1 to 5 are btree's (<, <=, =, >=, >), support
+-- function 1 is its comparison function; btree's other support functions say nothing to nitro.
 
-CREATE OPERATOR FAMILY integer_ops USING nitro;
+-- What the family of a btree operator class has and the nitro family `twin` has not, as CREATE OPERATOR CLASS
+-- and ALTER OPERATOR FAMILY want it: of values of one type, or of two.
+CREATE FUNCTION nitro_missing_members(btree_family oid, twin oid, type oid) RETURNS text LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+    SELECT string_agg(member, ', ' ORDER BY lefttype, righttype, member) FROM (
+        SELECT amoplefttype AS lefttype, amoprighttype AS righttype,
+               format('OPERATOR %s %s.%s (%s, %s)', amopstrategy, oprnamespace::regnamespace, oprname,
+                      format_type(amoplefttype, NULL), format_type(amoprighttype, NULL)) AS member
+        FROM pg_amop a JOIN pg_operator o ON o.oid = amopopr
+        WHERE amopfamily = btree_family AND amoppurpose = 's'
+          AND NOT EXISTS (SELECT FROM pg_amop t WHERE t.amopfamily = twin AND t.amopstrategy = a.amopstrategy
+                          AND t.amoplefttype = a.amoplefttype AND t.amoprighttype = a.amoprighttype)
+        UNION ALL
+        SELECT amproclefttype, amprocrighttype,
+               format('FUNCTION 1 (%s, %s) %s', format_type(amproclefttype, NULL), format_type(amprocrighttype, NULL),
+                      amproc::oid::regprocedure)
+        FROM pg_amproc a
+        WHERE amprocfamily = btree_family AND amprocnum = 1
+          AND NOT EXISTS (SELECT FROM pg_amproc t WHERE t.amprocfamily = twin AND t.amprocnum = 1
+                          AND t.amproclefttype = a.amproclefttype AND t.amprocrighttype = a.amprocrighttype)) members
+    WHERE CASE WHEN type = 0 THEN lefttype <> righttype ELSE lefttype = type AND righttype = type END
+$$;
 
-CREATE OPERATOR CLASS int2_ops DEFAULT FOR TYPE int2 USING nitro FAMILY integer_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btint2cmp(int2, int2);
+CREATE FUNCTION nitro_mirror_opclass(btree_class oid) RETURNS void LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    nitro CONSTANT oid := (SELECT oid FROM pg_am WHERE amname = 'nitro');
+    class pg_opclass;
+    family pg_opfamily;
+    taken bool;
+    class_name name;
+    family_name name;
+    twin oid;
+    full_name text;
+    members text;
+BEGIN
+    SELECT * INTO STRICT class FROM pg_opclass WHERE oid = btree_class;
+    SELECT * INTO STRICT family FROM pg_opfamily WHERE oid = class.opcfamily;
+    -- array_ops is the class that has an entry per element.
+    taken := class.opcintype = 'anyarray'::regtype;
+    class_name := CASE WHEN taken THEN 'array_order_ops' ELSE class.opcname END;
+    family_name := CASE WHEN taken THEN 'array_order_ops' ELSE family.opfname END;
+    full_name := format('%s.%I', family.opfnamespace::regnamespace, family_name);
+    LOOP
+        SELECT oid INTO twin FROM pg_opfamily
+        WHERE opfmethod = nitro AND opfname = family_name AND opfnamespace = family.opfnamespace;
+        EXIT WHEN FOUND;
+        EXECUTE format('CREATE OPERATOR FAMILY %s USING nitro', full_name);
+    END LOOP;
+    IF NOT EXISTS (SELECT FROM pg_opclass
+                   WHERE opcmethod = nitro AND opcname = class_name AND opcnamespace = class.opcnamespace) THEN
+        members := @extschema@.nitro_missing_members(family.oid, twin, class.opcintype);
+        EXECUTE format('CREATE OPERATOR CLASS %s.%I %s FOR TYPE %s USING nitro FAMILY %s AS %s',
+            class.opcnamespace::regnamespace, class_name,
+            CASE WHEN class.opcdefault AND NOT taken AND NOT EXISTS (SELECT FROM pg_opclass
+                WHERE opcmethod = nitro AND opcintype = class.opcintype AND opcdefault) THEN 'DEFAULT' END,
+            format_type(class.opcintype, NULL), full_name,
+            -- A second class for a type, as varchar_ops, is another name of the first.
+            coalesce(members, 'STORAGE ' || format_type(class.opcintype, NULL)));
+    END IF;
+    members := @extschema@.nitro_missing_members(family.oid, twin, 0);
+    IF members IS NOT NULL THEN
+        EXECUTE format('ALTER OPERATOR FAMILY %s USING nitro ADD %s', full_name, members);
+    END IF;
+END $$;
 
-CREATE OPERATOR CLASS int4_ops DEFAULT FOR TYPE int4 USING nitro FAMILY integer_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btint4cmp(int4, int4);
+CREATE FUNCTION nitro_adopt_opclass(opclass text) RETURNS void LANGUAGE plpgsql STRICT
+    AS $$
+DECLARE
+    parts CONSTANT text[] := pg_catalog.parse_ident(opclass);
+    class oid;
+BEGIN
+    SELECT c.oid INTO class
+    FROM pg_catalog.pg_opclass c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.opcnamespace
+         JOIN pg_catalog.pg_am a ON a.oid OPERATOR(pg_catalog.=) c.opcmethod
+    WHERE a.amname OPERATOR(pg_catalog.=) 'btree'
+      AND c.opcname OPERATOR(pg_catalog.=) parts[pg_catalog.array_upper(parts, 1)]
+      AND CASE pg_catalog.array_upper(parts, 1) WHEN 1 THEN pg_catalog.pg_opclass_is_visible(c.oid)
+          WHEN 2 THEN n.nspname OPERATOR(pg_catalog.=) parts[1] ELSE false END;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'operator class "%" does not exist for access method "btree"', opclass
+            USING ERRCODE = 'undefined_object',
+                  HINT = 'An operator class of btree is adopted by its name, as citext_ops or schema.citext_ops.';
+    END IF;
+    PERFORM @extschema@.nitro_mirror_opclass(class);
+END $$;
+COMMENT ON FUNCTION nitro_adopt_opclass(text)
+    IS 'makes a nitro operator class like one of btree, or adds what that has got since';
 
-CREATE OPERATOR CLASS int8_ops DEFAULT FOR TYPE int8 USING nitro FAMILY integer_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btint8cmp(int8, int8);
+REVOKE EXECUTE ON FUNCTION nitro_missing_members(oid, oid, oid), nitro_mirror_opclass(oid), nitro_adopt_opclass(text) FROM PUBLIC;
 
-ALTER OPERATOR FAMILY integer_ops USING nitro ADD
-    OPERATOR 1 < (int2, int4), OPERATOR 2 <= (int2, int4), OPERATOR 3 = (int2, int4), OPERATOR 4 >= (int2, int4), OPERATOR 5 > (int2, int4),
-    FUNCTION 1 (int2, int4) btint24cmp(int2, int4),
-    OPERATOR 1 < (int2, int8), OPERATOR 2 <= (int2, int8), OPERATOR 3 = (int2, int8), OPERATOR 4 >= (int2, int8), OPERATOR 5 > (int2, int8),
-    FUNCTION 1 (int2, int8) btint28cmp(int2, int8),
-    OPERATOR 1 < (int4, int2), OPERATOR 2 <= (int4, int2), OPERATOR 3 = (int4, int2), OPERATOR 4 >= (int4, int2), OPERATOR 5 > (int4, int2),
-    FUNCTION 1 (int4, int2) btint42cmp(int4, int2),
-    OPERATOR 1 < (int4, int8), OPERATOR 2 <= (int4, int8), OPERATOR 3 = (int4, int8), OPERATOR 4 >= (int4, int8), OPERATOR 5 > (int4, int8),
-    FUNCTION 1 (int4, int8) btint48cmp(int4, int8),
-    OPERATOR 1 < (int8, int2), OPERATOR 2 <= (int8, int2), OPERATOR 3 = (int8, int2), OPERATOR 4 >= (int8, int2), OPERATOR 5 > (int8, int2),
-    FUNCTION 1 (int8, int2) btint82cmp(int8, int2),
-    OPERATOR 1 < (int8, int4), OPERATOR 2 <= (int8, int4), OPERATOR 3 = (int8, int4), OPERATOR 4 >= (int8, int4), OPERATOR 5 > (int8, int4),
-    FUNCTION 1 (int8, int4) btint84cmp(int8, int4);
-
-CREATE OPERATOR FAMILY oid_ops USING nitro;
-
-CREATE OPERATOR CLASS oid_ops DEFAULT FOR TYPE oid USING nitro FAMILY oid_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btoidcmp(oid, oid);
-
-CREATE OPERATOR FAMILY float_ops USING nitro;
-
-CREATE OPERATOR CLASS float4_ops DEFAULT FOR TYPE float4 USING nitro FAMILY float_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btfloat4cmp(float4, float4);
-
-CREATE OPERATOR CLASS float8_ops DEFAULT FOR TYPE float8 USING nitro FAMILY float_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btfloat8cmp(float8, float8);
-
-ALTER OPERATOR FAMILY float_ops USING nitro ADD
-    OPERATOR 1 < (float4, float8), OPERATOR 2 <= (float4, float8), OPERATOR 3 = (float4, float8), OPERATOR 4 >= (float4, float8), OPERATOR 5 > (float4, float8),
-    FUNCTION 1 (float4, float8) btfloat48cmp(float4, float8),
-    OPERATOR 1 < (float8, float4), OPERATOR 2 <= (float8, float4), OPERATOR 3 = (float8, float4), OPERATOR 4 >= (float8, float4), OPERATOR 5 > (float8, float4),
-    FUNCTION 1 (float8, float4) btfloat84cmp(float8, float4);
-
-CREATE OPERATOR FAMILY numeric_ops USING nitro;
-
-CREATE OPERATOR CLASS numeric_ops DEFAULT FOR TYPE numeric USING nitro FAMILY numeric_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 numeric_cmp(numeric, numeric);
-
-CREATE OPERATOR FAMILY bool_ops USING nitro;
-
-CREATE OPERATOR CLASS bool_ops DEFAULT FOR TYPE bool USING nitro FAMILY bool_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btboolcmp(bool, bool);
-
-CREATE OPERATOR FAMILY char_ops USING nitro;
-
-CREATE OPERATOR CLASS char_ops DEFAULT FOR TYPE "char" USING nitro FAMILY char_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btcharcmp("char", "char");
-
-CREATE OPERATOR FAMILY datetime_ops USING nitro;
-
-CREATE OPERATOR CLASS date_ops DEFAULT FOR TYPE date USING nitro FAMILY datetime_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 date_cmp(date, date);
-
-CREATE OPERATOR CLASS timestamp_ops DEFAULT FOR TYPE timestamp USING nitro FAMILY datetime_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 timestamp_cmp(timestamp, timestamp);
-
-CREATE OPERATOR CLASS timestamptz_ops DEFAULT FOR TYPE timestamptz USING nitro FAMILY datetime_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 timestamptz_cmp(timestamptz, timestamptz);
-
-ALTER OPERATOR FAMILY datetime_ops USING nitro ADD
-    OPERATOR 1 < (date, timestamp), OPERATOR 2 <= (date, timestamp), OPERATOR 3 = (date, timestamp), OPERATOR 4 >= (date, timestamp), OPERATOR 5 > (date, timestamp),
-    FUNCTION 1 (date, timestamp) date_cmp_timestamp(date, timestamp),
-    OPERATOR 1 < (date, timestamptz), OPERATOR 2 <= (date, timestamptz), OPERATOR 3 = (date, timestamptz), OPERATOR 4 >= (date, timestamptz), OPERATOR 5 > (date, timestamptz),
-    FUNCTION 1 (date, timestamptz) date_cmp_timestamptz(date, timestamptz),
-    OPERATOR 1 < (timestamp, date), OPERATOR 2 <= (timestamp, date), OPERATOR 3 = (timestamp, date), OPERATOR 4 >= (timestamp, date), OPERATOR 5 > (timestamp, date),
-    FUNCTION 1 (timestamp, date) timestamp_cmp_date(timestamp, date),
-    OPERATOR 1 < (timestamp, timestamptz), OPERATOR 2 <= (timestamp, timestamptz), OPERATOR 3 = (timestamp, timestamptz), OPERATOR 4 >= (timestamp, timestamptz), OPERATOR 5 > (timestamp, timestamptz),
-    FUNCTION 1 (timestamp, timestamptz) timestamp_cmp_timestamptz(timestamp, timestamptz),
-    OPERATOR 1 < (timestamptz, date), OPERATOR 2 <= (timestamptz, date), OPERATOR 3 = (timestamptz, date), OPERATOR 4 >= (timestamptz, date), OPERATOR 5 > (timestamptz, date),
-    FUNCTION 1 (timestamptz, date) timestamptz_cmp_date(timestamptz, date),
-    OPERATOR 1 < (timestamptz, timestamp), OPERATOR 2 <= (timestamptz, timestamp), OPERATOR 3 = (timestamptz, timestamp), OPERATOR 4 >= (timestamptz, timestamp), OPERATOR 5 > (timestamptz, timestamp),
-    FUNCTION 1 (timestamptz, timestamp) timestamptz_cmp_timestamp(timestamptz, timestamp);
-
-CREATE OPERATOR FAMILY time_ops USING nitro;
-
-CREATE OPERATOR CLASS time_ops DEFAULT FOR TYPE time USING nitro FAMILY time_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 time_cmp(time, time);
-
-CREATE OPERATOR FAMILY timetz_ops USING nitro;
-
-CREATE OPERATOR CLASS timetz_ops DEFAULT FOR TYPE timetz USING nitro FAMILY timetz_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 timetz_cmp(timetz, timetz);
-
-CREATE OPERATOR FAMILY interval_ops USING nitro;
-
-CREATE OPERATOR CLASS interval_ops DEFAULT FOR TYPE interval USING nitro FAMILY interval_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 interval_cmp(interval, interval);
-
-CREATE OPERATOR FAMILY uuid_ops USING nitro;
-
-CREATE OPERATOR CLASS uuid_ops DEFAULT FOR TYPE uuid USING nitro FAMILY uuid_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 uuid_cmp(uuid, uuid);
-
-CREATE OPERATOR FAMILY bytea_ops USING nitro;
-
-CREATE OPERATOR CLASS bytea_ops DEFAULT FOR TYPE bytea USING nitro FAMILY bytea_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 byteacmp(bytea, bytea);
-
-CREATE OPERATOR FAMILY text_ops USING nitro;
-
-CREATE OPERATOR CLASS text_ops DEFAULT FOR TYPE text USING nitro FAMILY text_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 bttextcmp(text, text);
-
-CREATE OPERATOR CLASS name_ops DEFAULT FOR TYPE name USING nitro FAMILY text_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 btnamecmp(name, name);
-
--- Another name, as in btree.
-CREATE OPERATOR CLASS varchar_ops FOR TYPE text USING nitro FAMILY text_ops AS
-    STORAGE text;
-
-ALTER OPERATOR FAMILY text_ops USING nitro ADD
-    OPERATOR 1 < (name, text), OPERATOR 2 <= (name, text), OPERATOR 3 = (name, text), OPERATOR 4 >= (name, text), OPERATOR 5 > (name, text),
-    FUNCTION 1 (name, text) btnametextcmp(name, text),
-    OPERATOR 1 < (text, name), OPERATOR 2 <= (text, name), OPERATOR 3 = (text, name), OPERATOR 4 >= (text, name), OPERATOR 5 > (text, name),
-    FUNCTION 1 (text, name) bttextnamecmp(text, name);
-
-CREATE OPERATOR FAMILY bpchar_ops USING nitro;
-
-CREATE OPERATOR CLASS bpchar_ops DEFAULT FOR TYPE bpchar USING nitro FAMILY bpchar_ops AS
-    OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
-    FUNCTION 1 bpcharcmp(bpchar, bpchar);
-
-CREATE OPERATOR FAMILY text_pattern_ops USING nitro;
-
-CREATE OPERATOR CLASS text_pattern_ops FOR TYPE text USING nitro FAMILY text_pattern_ops AS
-    OPERATOR 1 ~<~, OPERATOR 2 ~<=~, OPERATOR 3 =, OPERATOR 4 ~>=~, OPERATOR 5 ~>~,
-    FUNCTION 1 bttext_pattern_cmp(text, text);
-
--- Another name, as in btree.
-CREATE OPERATOR CLASS varchar_pattern_ops FOR TYPE text USING nitro FAMILY text_pattern_ops AS
-    STORAGE text;
-
-CREATE OPERATOR FAMILY bpchar_pattern_ops USING nitro;
-
-CREATE OPERATOR CLASS bpchar_pattern_ops FOR TYPE bpchar USING nitro FAMILY bpchar_pattern_ops AS
-    OPERATOR 1 ~<~, OPERATOR 2 ~<=~, OPERATOR 3 =, OPERATOR 4 ~>=~, OPERATOR 5 ~>~,
-    FUNCTION 1 btbpchar_pattern_cmp(bpchar, bpchar);
+-- All that the server has.
+SELECT @extschema@.nitro_mirror_opclass(c.oid)
+FROM pg_catalog.pg_opclass c JOIN pg_catalog.pg_am a ON a.oid = c.opcmethod
+WHERE a.amname = 'btree' AND c.oid < 16384
+ORDER BY NOT c.opcdefault, c.oid;

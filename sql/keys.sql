@@ -186,28 +186,60 @@ SELECT check_keys('text COLLATE "POSIX"', 'random_text(''abAB -éß'', 8)', '{na
 SELECT check_keys('text COLLATE words', 'random_text(''abAB -éß'', 8)', opclass => 'varchar_ops', orders => '{DESC}');
 
 -- Any other operator class: the comparison function decides, whatever the layout of the type.
-CREATE OPERATOR CLASS inet_ops DEFAULT FOR TYPE inet USING nitro AS
-  OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 network_cmp(inet, inet);
-CREATE OPERATOR CLASS macaddr_ops DEFAULT FOR TYPE macaddr USING nitro AS
-  OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 macaddr_cmp(macaddr, macaddr);
-CREATE OPERATOR CLASS money_ops DEFAULT FOR TYPE money USING nitro AS
-  OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cash_cmp(money, money);
-CREATE OPERATOR CLASS whole_array_ops FOR TYPE anyarray USING nitro AS
-  OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btarraycmp(anyarray, anyarray);
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+ALTER TYPE mood ADD VALUE 'better' BEFORE 'sad';
+ALTER TYPE mood ADD VALUE 'odd' AFTER 'sad';
+CREATE TYPE pair AS (a int, b text);
+CREATE DOMAIN small AS int CHECK (VALUE < 1000);
 INSERT INTO edges VALUES
   ('inet', '{0.0.0.0/0,0.0.0.0,10.0.0.0/8,10.0.0.1/8,255.255.255.255,::/0,::1,ffff::}'),
   ('macaddr', '{00:00:00:00:00:00,7f:00:00:00:00:00,80:00:00:00:00:00,ff:ff:ff:ff:ff:ff}'),
   ('money', '{-92233720368547758.08,-1,0,1,92233720368547758.07}'),
+  ('cidr', '{0.0.0.0/0,10.0.0.0/8,10.0.0.0/16,10.0.0.1/32,::/0,::1/128,ffff::/16}'),
+  ('macaddr8', '{00:00:00:00:00:00:00:00,7f:00:00:00:00:00:00:00,80:00:00:00:00:00:00:00,ff:ff:ff:ff:ff:ff:ff:ff}'),
+  ('bit varying', '{"",0,00,1,10,01,11111111,111111110,1111111100000000}'),
+  ('bit', '{000000000,000000001,100000000,111111111}'),
+  ('pg_lsn', '{0/0,0/1,0/FFFFFFFF,1/0,FFFFFFFF/FFFFFFFF}'),
+  ('xid8', '{0,1,4294967296,9223372036854775808,18446744073709551615}'),
+  ('tid', '{"(0,0)","(0,1)","(0,65535)","(1,0)","(2147483648,1)","(4294967295,65535)"}'),
+  ('oidvector', '{"","0","1","1 2","2","4294967295"}'),
+  ('mood', '{sad,odd,ok,better}'),
+  ('int4range', '{empty,"[1,5)","(,3)","[2,)","(,)","[1,6)"}'),
+  ('nummultirange', '{"{}","{[1,2)}","{[1,2),[3,4)}","{(,1)}","{(,)}"}'),
+  ('jsonb', '{"null","true","false","0","1.0","1.00","\"a\"","[]","[1]","[1, 2]","{}"}'),
+  ('tsvector', '{"","a","a b","''b'':2 ''c'':1A"}'),
+  ('tsquery', '{"","a","a & b","!a | b"}'),
+  ('pair', '{"(1,a)","(1,)","(,a)","(,)","(2,b)"}'),
+  ('small', '{-5,0,999}'),
+  ('int4[]', '{"{}","{NULL}","{1}","{1,2}","{{1},{2}}","[0:1]={1,2}"}'),
   ('numeric[]', '{"{}","{NULL}","{1}","{1.0}","{1.00,2}","{1,2.0}","{{1},{2}}"}');
 SELECT check_keys('inet', '''10.0.0.0''::inet + (random() * 1e6)::int');
 SELECT check_keys('macaddr', 'substr(md5(random()::text), 1, 12)::macaddr');
 SELECT check_keys('money', '((random() - 0.5) * 1e6)::numeric::money');
-SELECT check_keys('numeric[]', 'ARRAY[round((random() * 3)::numeric, (random() * 3)::int), NULL]', opclass => 'whole_array_ops');
+SELECT check_keys('numeric[]', 'ARRAY[round((random() * 3)::numeric, (random() * 3)::int), NULL]', opclass => 'array_order_ops');
+SELECT check_keys('int4[]', 'ARRAY[(random() * 3)::int, (random() * 3)::int]', opclass => 'array_order_ops');
+SELECT check_keys('cidr', 'network(set_masklen(''10.0.0.0''::inet + (random() * 1e8)::int, 8 + g % 24))', opclass => 'cidr_ops');
+SELECT check_keys('cidr', 'network(set_masklen(''10.0.0.0''::inet + (random() * 1e8)::int, 8 + g % 24))');
+SELECT check_keys('macaddr8', 'substr(md5(random()::text), 1, 16)::macaddr8');
+SELECT check_keys('bit varying', 'substr((random() * 1e9)::int::bit(32)::text, 1, g % 33)::bit varying');
+SELECT check_keys('bit(9)', '(random() * 511)::int::bit(9)', own => 'bit');
+SELECT check_keys('pg_lsn', '''0/0''::pg_lsn + floor(random() * 1e12)::numeric');
+SELECT check_keys('xid8', 'floor(random() * 1e12)::int8::text::xid8');
+SELECT check_keys('tid', 'format(''(%s,%s)'', g % 50, g)::tid');
+SELECT check_keys('oidvector', 'format(''%s %s'', g % 7, (random() * 9)::int)::oidvector');
+SELECT check_keys('mood', '(ARRAY[''ok'', ''sad'', ''odd'', ''better''])[1 + g % 4]::mood');
+SELECT check_keys('int4range', 'int4range(g % 9, 9 + (random() * 9)::int)');
+SELECT check_keys('nummultirange', 'nummultirange(numrange(g % 9, 9 + (random() * 9)::numeric(9, 2)))');
+SELECT check_keys('jsonb', '(ARRAY[to_jsonb(random()), to_jsonb(g), jsonb_build_array(g % 5), jsonb_build_object(''a'', g), to_jsonb(md5(g::text))])[1 + g % 5]');
+SELECT check_keys('tsvector', 'to_tsvector(''simple'', random_text(''ab '', 9))');
+SELECT check_keys('tsquery', 'plainto_tsquery(''simple'', random_text(''ab '', 9))');
+SELECT check_keys('pair', 'ROW(nullif(g % 9, 5), random_text(''ab'', 4))::pair');
+SELECT check_keys('small', '(random() * 900)::int');
 
 -- Equal to each other, but not the same: each is found by the others.
 CREATE TABLE e (a numeric[]);
 INSERT INTO e VALUES ('{1.0}'), ('{1}'), ('{1.00}'), (NULL), ('{2}');
-CREATE INDEX e_a ON e USING nitro (a whole_array_ops DESC);
+CREATE INDEX e_a ON e USING nitro (a array_order_ops DESC);
 SELECT use_index(true);
 SELECT scan_of('SELECT a FROM e WHERE a = ''{1}''');
 SELECT array_agg(a::text ORDER BY a::text) FROM e WHERE a = '{1}';
