@@ -26,9 +26,9 @@ export PGRX_PG_CONFIG_PATH=$first
 export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
 if [ -n "${LONG:-}" ]; then
     export PROPTEST_CASES=${PROPTEST_CASES:-2000}
-elif head=$(git rev-parse --short=5 HEAD 2> /dev/null); then
-    # A commit makes the same choices on every machine; LONG=1 draws anew.
-    export NITRO_SEED=${NITRO_SEED:-$((0x${head:0:5} % 1000000))}
+elif tree=$(git rev-parse HEAD^{tree} 2> /dev/null); then
+    # The same files make the same choices on every machine; LONG=1 draws anew.
+    export NITRO_SEED=${NITRO_SEED:-$((0x${tree:0:5} % 1000000))}
     export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$NITRO_SEED} SHUTTLE_RANDOM_SEED=${SHUTTLE_RANDOM_SEED:-$NITRO_SEED}
 fi
 

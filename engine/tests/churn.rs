@@ -92,7 +92,7 @@ fn read<O: KeyOrder>(p: &Process, ix: Index, order: &O, sn: u32, forward: bool) 
 }
 
 fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey) {
-    let mapping = Mapping::new(1 << 28, 8);
+    let mapping = Mapping::new(1 << 30, 8);
     let before = mapping.area.usage().used;
     let p = mapping.process(0);
     let ix = create(&p);
