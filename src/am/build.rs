@@ -22,6 +22,7 @@ use crate::pg::error::{self, Failure};
 use crate::pg::memory;
 use crate::pg::stop::{self, Point};
 use crate::state::claim::Claim;
+use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::refusal;
 use crate::state::{directory, identity, lifecycle, options, shmem};
@@ -71,9 +72,9 @@ pub unsafe extern "C-unwind" fn build(
         let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
         // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
         // the same file: its earlier incarnation is gone, and no callback will tell.
-        let here = directory::File::of(index);
+        let here = File::of(index);
         shmem::directory().remove(process, |entry| entry.is_at(here));
-        let Some(handle) = Handle::attach(index, incarnation, directory::Table::of(heap)) else {
+        let Some(handle) = Handle::attach(index, incarnation, Table::of(heap)) else {
             // What the directory does not know is unbuilt.
             if !is_made_anew(heap, index) {
                 directory::full();

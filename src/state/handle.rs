@@ -13,7 +13,8 @@ use pgrx::prelude::*;
 
 use crate::key::KeyDesc;
 use crate::pg::guc::{self, Mechanism};
-use crate::state::directory::{self, Entry, File, Table};
+use crate::state::directory::{self, Entry};
+use crate::state::file::{File, Table};
 use crate::state::{identity, shmem, temporary};
 
 /// An open index as this process sees it.

@@ -18,7 +18,8 @@ use pgrx::prelude::*;
 
 use crate::pg::compat;
 use crate::pg::stop::{self, Point};
-use crate::state::directory::{Entry, File};
+use crate::state::directory::Entry;
+use crate::state::file::File;
 use crate::state::{shmem, temporary};
 
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;

@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod directory;
+pub mod file;
 pub mod handle;
 pub mod identity;
 pub mod image;

@@ -12,7 +12,8 @@ use std::path::PathBuf;
 
 use pgrx::prelude::*;
 
-use crate::state::directory::{Entry, File};
+use crate::state::directory::Entry;
+use crate::state::file::File;
 use crate::state::shmem;
 
 /// A temporary index of this process, its file and its table's.
