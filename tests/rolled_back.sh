@@ -76,7 +76,7 @@ full() { # STATEMENT
     note "$1 that fails when the indexes are made anew"
     sql "CREATE TABLE t (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO t SELECT i, 'old' FROM generate_series(1, 300) i
         ; CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_pad_nitro ON t USING nitro (pad COLLATE \"C\", picky(k)); DELETE FROM t WHERE k < 100"
-    [[ $(sql_fails "SET my.trouble = on; $1 t") == *"bad luck" ]] || fail "it did not fail"
+    [[ $(PGOPTIONS="-c my.trouble=on" sql_fails "$1 t") == *"bad luck" ]] || fail "it did not fail"
     assert_eq "state" "$(state t_nitro)" ready
     right; sql "VACUUM (INDEX_CLEANUP on) t"; right
     sql "DROP TABLE t"

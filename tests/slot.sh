@@ -87,7 +87,7 @@ slots_keep_nothing() {
     sql "CREATE TABLE z (k int, j int); INSERT INTO z SELECT i, i FROM generate_series(1, 300000) i; CREATE INDEX z_nitro ON z USING nitro (k); CREATE INDEX z_btree ON z (k)"
     backup z_nitro; has_slot
     setting max_slot_wal_keep_size 0; sql "CHECKPOINT"; has_none
-    setting nitro.backup_rate 1; sql "UPDATE z SET k = -k WHERE k < 100"
+    setting nitro.backup_rate 1MB; sql "UPDATE z SET k = -k WHERE k < 100"
     local pid; session image; session holder; pid=$(ask image "SELECT pg_backend_pid()")
     ask image "SET nitro.debug_stop = 'BackupTerm'" > /dev/null; ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
     tell image "SELECT nitro_backup('z_nitro')"
