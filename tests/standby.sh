@@ -137,7 +137,14 @@ sql_alone "DROP DATABASE wal_log"; sql_alone "DROP DATABASE file_copy"
 [ "$(sql "SELECT used FROM nitro_memory")" -lt "$before" ] || fail "DROP DATABASE returned no memory"
 
 note "pg_dump and restore"
+(
+    export PGDATABASE=source
+    sql "CREATE FUNCTION backwards(int, int) RETURNS int IMMUTABLE STRICT LANGUAGE sql AS 'SELECT btint4cmp(\$2, \$1)'
+        ; CREATE OPERATOR CLASS backwards_ops FOR TYPE int4 USING btree AS
+          OPERATOR 1 >, OPERATOR 2 >=, OPERATOR 3 =, OPERATOR 4 <=, OPERATOR 5 <, FUNCTION 1 backwards(int, int)
+        ; SELECT nitro_adopt_opclass('backwards_ops'); CREATE INDEX c_b_nitro ON c USING nitro (i backwards_ops, s)" > /dev/null
+)
 sql "CREATE DATABASE restored"
 "$NITRO_BIN/pg_dump" -h "$NITRO_TMP" -p "$(port)" -Fc source > "$NITRO_TMP/dump" || fail "pg_dump"
 "$NITRO_BIN/pg_restore" -h "$NITRO_TMP" -p "$(port)" -d restored -j 2 --exit-on-error "$NITRO_TMP/dump" || fail "pg_restore"
-(export PGDATABASE=restored; assert_eq "indexes" "$(nitro_indexes c)" $'c_i_nitro\nc_s_nitro'; verified c; same_answers c "${copies[@]}")
+(export PGDATABASE=restored; assert_eq "indexes" "$(nitro_indexes c)" $'c_b_nitro\nc_i_nitro\nc_s_nitro'; verified c; same_answers c "${copies[@]}")
