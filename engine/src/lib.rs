@@ -31,6 +31,7 @@ mod prefetch;
 mod racy;
 mod range;
 mod remove;
+mod repack;
 mod reserve;
 mod retired;
 mod root;

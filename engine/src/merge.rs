@@ -16,7 +16,7 @@
 
 use crate::area::Ref;
 use crate::block::{
-    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, WHOLE, full_mask, keep_slots,
+    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, PACKED, WHOLE, full_mask, keep_slots,
 };
 use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
@@ -69,7 +69,7 @@ impl Index {
     pub(crate) fn merge(&self, leaf: Ref, workspace: &mut Workspace) {
         let b = self.block(leaf);
         let v = b.view();
-        if v.dead() || v.mask().count_ones() as usize > MERGED / 2 {
+        if v.dead() || b.has(PACKED) || v.mask().count_ones() as usize > MERGED / 2 {
             return;
         }
         // Neighbours that were visited while this one was still full.
@@ -91,7 +91,7 @@ impl Index {
         let v = self.block(leaf).view();
         let b = v.b;
         let right = b.next();
-        if v.dead() || right == 0 {
+        if v.dead() || right == 0 || b.has(PACKED) {
             return Ok(false);
         }
         if !v.valid() {
@@ -102,7 +102,7 @@ impl Index {
         let both = (v.mask().count_ones() + rv.mask().count_ones()) as usize;
         let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
         let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
-        if both > MERGED || listed() || lost {
+        if both > MERGED || listed() || lost || r.has(PACKED) {
             return Ok(false);
         }
         let (entries, page) = &mut *workspace.0;

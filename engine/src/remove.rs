@@ -6,10 +6,12 @@
 
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{DIRTY, LEFTMOST, Latch, SLOTS, Tail, keep_slots};
+use crate::block::{DIRTY, LEFTMOST, Latch, PACKED, SLOTS, Tail, keep_slots};
+use crate::insert::Step;
 use crate::key::{Probe, chunk_refs};
 use crate::merge::SPARSE;
 use crate::mutants::mutant;
+use crate::reserve::Reserve;
 use crate::root::Index;
 use crate::stop::stop;
 use crate::sync::Backoff;
@@ -25,7 +27,7 @@ impl Index {
         loop {
             let spot = self.seek(&probe, true);
             let Some(slot) = spot.place.hit else { return false };
-            let alive = spot.v.b.dead(slot) == 0;
+            let alive = spot.v.died(slot) == 0;
             // Otherwise the slot may have another entry by now.
             if spot.v.valid() || mutant!("an entry that was found is validated") {
                 return alive;
@@ -48,6 +50,22 @@ impl Index {
             let Some(slot) = spot.place.hit else { return false };
             stop!("remove: searched");
             let writer = early.unwrap_or_else(|| self.enter_writer(p));
+            if spot.v.b.has(PACKED) {
+                match self.remove_packed(&spot) {
+                    Step::Done(_) => {
+                        self.shared().counters.removed(p, 1);
+                        return true;
+                    }
+                    Step::Slots => {
+                        let _section = writer.into_reader();
+                        let reserve = &mut Reserve::new(self);
+                        self.cut_packed(order, &spot, true, reserve);
+                    }
+                    _ => {}
+                }
+                backoff.wait();
+                continue;
+            }
             let Some(latch) = spot.v.latch() else {
                 // Its holder may have been descheduled. Snapshots need not wait meanwhile.
                 drop(writer);

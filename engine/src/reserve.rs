@@ -7,6 +7,7 @@
 use crate::area::{OutOfMemory, Ref};
 use crate::key::chunk_class;
 use crate::leaf::{Entries, Page};
+use crate::packed::Image;
 use crate::root::Index;
 
 /// What one insert has in hand.
@@ -15,6 +16,7 @@ pub(crate) struct Reserve<'a> {
     /// A chunk with the key; one reference to it.
     chunk: Option<Ref>,
     scratch: Option<Box<(Entries, Page)>>,
+    image: Option<Image>,
     /// The leaf whose promotion was tried last.
     pub(crate) promoted: Ref,
 }
@@ -22,13 +24,20 @@ pub(crate) struct Reserve<'a> {
 impl<'a> Reserve<'a> {
     #[inline]
     pub(crate) fn new(index: &'a Index) -> Self {
-        Reserve { index, chunk: None, scratch: None, promoted: 0 }
+        Reserve { index, chunk: None, scratch: None, image: None, promoted: 0 }
     }
 
     /// Private memory to rearrange a leaf in.
     pub(crate) fn scratch(&mut self) -> &mut (Entries, Page) {
         let area = self.index.area;
         self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)))
+    }
+
+    /// The same, and what is to be stored into a packed leaf.
+    pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Image) {
+        let area = self.index.area;
+        let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)));
+        (scratch, self.image.get_or_insert_default())
     }
 
     /// A chunk with the key, now or from before.

@@ -154,6 +154,13 @@ impl Descriptors {
         self.table.iter().filter(|d| d.is_live()).min_by_key(|d| d.sn())
     }
 
+    /// There is no snapshot that could tell what happens now from what was before: to be called in the
+    /// same place as `horizon`.
+    pub(crate) fn quiet(&self) -> bool {
+        fence(SeqCst);
+        self.none()
+    }
+
     /// Nobody needs anything that is dead.
     pub(crate) fn none(&self) -> bool {
         self.used.load(SeqCst) == 0

@@ -33,18 +33,18 @@ pub(crate) const MIN_FREE: usize = 32;
 const EXPECTED: usize = 52;
 
 /// One state of a leaf, copied: what a change of all of it is prepared from.
-struct Copied<'a> {
-    v: View,
-    entries: &'a Entries,
-    low: Low<'a>,
+pub(crate) struct Copied<'a> {
+    pub(crate) v: View,
+    pub(crate) entries: &'a Entries,
+    pub(crate) low: Low<'a>,
     skip: usize,
-    next: Ref,
-    high: Option<Low<'a>>,
+    pub(crate) next: Ref,
+    pub(crate) high: Option<Low<'a>>,
 }
 
 impl Copied<'_> {
     /// The latch, if nothing has changed.
-    fn latch(&self) -> Result<Latch, Retry> {
+    pub(crate) fn latch(&self) -> Result<Latch, Retry> {
         let latch = self.v.latch().ok_or(Retry)?;
         if latch.b().ndead() as usize == self.entries.ndead() {
             return Ok(latch);
@@ -164,7 +164,7 @@ impl Index {
     }
 
     /// Copies the leaf and the ends of its range.
-    fn copy_leaf<'a>(
+    pub(crate) fn copy_leaf<'a>(
         &self,
         v: View,
         entries: &'a mut Entries,

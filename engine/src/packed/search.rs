@@ -166,6 +166,12 @@ impl Leaf<'_> {
         self.start(self.find_key(key).0)
     }
 
+    /// How many entries have this key, or one below it. To be validated by the caller.
+    pub fn upper_bound(&self, key: &[u8]) -> usize {
+        let (k, same) = self.find_key(key);
+        self.start(k + usize::from(same))
+    }
+
     /// Entries below key `k`.
     #[inline]
     pub(super) fn start(&self, k: usize) -> usize {
