@@ -40,6 +40,7 @@ impl Index {
         self.check_order::<O>();
         let probe = Probe::new(order, key, tid);
         let mut backoff = Backoff::default();
+        let mut relieved = false;
         loop {
             let (_section, early) = if O::MEMCMP {
                 (None, Some(self.enter_writer(p)))
@@ -57,9 +58,17 @@ impl Index {
                         return true;
                     }
                     Step::Slots => {
-                        let _section = writer.into_reader();
+                        let section = writer.into_reader();
                         let reserve = &mut Reserve::new(self);
-                        self.cut_packed(order, &spot, true, reserve);
+                        let step = self.cut_packed(order, &spot, true, reserve);
+                        drop(section);
+                        if matches!(step, Step::NoMemory(_) | Step::Crowded) {
+                            // Once more, with what nobody has freed yet.
+                            if relieved || !self.relieve() {
+                                self.lose_snapshots();
+                            }
+                            relieved = true;
+                        }
                     }
                     _ => {}
                 }
