@@ -13,9 +13,9 @@ use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
-use crate::packed::{Image, MAX_ENTRIES, Shape};
+use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
-use crate::repack::{Of, arrange, init_packed, packed_class, skip_of};
+use crate::repack::{MOST, Of, arrange, init_packed, packed_class, skip_of};
 use crate::root::{Identity, Index, leaf_class};
 use crate::split::MIN_FREE;
 use crate::{KeyOrder, MAX_KEY_LEN, Tid};
@@ -120,7 +120,7 @@ impl Builder {
             fill: (CAPACITY * fillfactor / 100).max(1),
             entries: Entries::new(index.area),
             heap: 0,
-            packs: false,
+            packs: index.packs(),
             shape: None,
             image: Image::default(),
             low: LowBuf::new(index.area),
@@ -128,12 +128,6 @@ impl Builder {
             leaves: Vec::new(),
             count: 0,
         }
-    }
-
-    /// Makes packed leaves where keys allow it.
-    #[doc(hidden)]
-    pub fn pack(&mut self) {
-        self.packs = true;
     }
 
     /// Adds an entry, not below the one before; an equal one is dropped. It is older than every
@@ -214,7 +208,7 @@ impl Builder {
         let low = self.low.low().size(MAX_SKIP);
         let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
         let size = packed_class(low).size();
-        n > (MAX_ENTRIES * fillfactor / 100).max(1)
+        n > (MOST * fillfactor / 100).max(1)
             || shape.size(&all, low, size) > (size * fillfactor / 100).max(size / 4)
     }
 
@@ -362,7 +356,7 @@ impl Index {
         let leaf = root.leaf.load(Relaxed);
         let Some(latch) = self.block(leaf).latch() else { return Err(BuildError::NotEmpty) };
         let b = latch.b();
-        if latch.v.mask() != 0 || b.next() != 0 {
+        if !matches!(latch.v.entries(), Ok(0)) || b.next() != 0 {
             latch.release();
             return Err(BuildError::NotEmpty);
         }
@@ -373,7 +367,9 @@ impl Index {
         };
         self.block(head).set_prev(leaf);
         latch.exclude();
-        b.set_mask(latch.other(), 0);
+        if !b.has(PACKED) {
+            b.set_mask(latch.other(), 0);
+        }
         b.set_flag(WHOLE, !memcmp);
         range_end.store(b, head);
         latch.finish();

@@ -168,8 +168,7 @@ impl Index {
             return Step::Again;
         }
         // The tail of an entry with this key is shared.
-        let same = spot.place.same.filter(|_| !spot.v.b.has(PACKED));
-        let same = same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
+        let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
         let writer = early.unwrap_or_else(|| self.enter_writer(p));
         if term.is_some_and(|term| term != writer.term()) {
             return Step::Late;
@@ -198,7 +197,7 @@ impl Index {
             Step::Cut | Step::Slots => {
                 let _section = writer.into_reader();
                 let slots = matches!(step, Step::Slots);
-                self.cut_packed(probe.order, &spot, slots, reserve)
+                self.cut_packed(probe, &spot, slots, reserve)
             }
             step => step,
         }
@@ -223,12 +222,21 @@ impl Index {
     }
 
     #[inline]
-    fn try_append_spot<O: KeyOrder>(&self, leaf: Ref, probe: &Probe<'_, O>) -> Option<Spot> {
-        let b = self.block(leaf);
+    fn try_append_spot<O: KeyOrder>(&self, at: Ref, probe: &Probe<'_, O>) -> Option<Spot> {
+        let b = self.block(at);
         let v = b.view();
         let n = v.mask().count_ones() as usize;
         let dead = v.dead() && !mutant!("an append looks whether its leaf is dead");
-        if dead || b.next() != 0 || n == 0 || b.has(PACKED) {
+        if dead || b.next() != 0 {
+            return None;
+        }
+        if let Some(leaf) = v.packed().ok()? {
+            let (n, found) = (leaf.len(), leaf.search(probe.key, probe.tid));
+            let place = Place { rank: n, n, hit: None, same: None };
+            let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at, node: 0 };
+            return (n > 0 && found.rank == n && v.valid()).then_some(spot);
+        }
+        if n == 0 {
             return None;
         }
         let skip = b.skip();
@@ -252,7 +260,7 @@ impl Index {
             }
         }
         let place = Place { rank: n, n, hit: None, same };
-        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf, node: 0 })
+        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at, node: 0 })
     }
 
     fn try_insert<O: KeyOrder>(

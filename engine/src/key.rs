@@ -307,8 +307,7 @@ pub(crate) fn locate<O: KeyOrder>(
             rank: found.rank + equal,
             n: leaf.len(),
             hit: (equal > 0).then(|| found.rank + equal - 1),
-            // An entry of the key is on this or on that side.
-            same: found.same.then(|| leaf.lower_bound(probe.key)),
+            same: None,
         });
     }
     let (below, mut high) = equal_prefixes(v, p);

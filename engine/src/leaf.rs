@@ -243,11 +243,6 @@ impl Entries {
         });
     }
 
-    /// Puts the last entry before the one at `rank`.
-    pub(crate) fn last_to(&mut self, rank: usize) {
-        self.list[rank..].rotate_right(1);
-    }
-
     /// Keeps the last entry only.
     pub(crate) fn keep_last(&mut self) {
         let mut last = self.list[self.list.len() - 1];

@@ -53,6 +53,8 @@ pub use area::{Area, AreaError, AreaUsage, OutOfMemory};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};
+#[doc(hidden)]
+pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;

@@ -60,7 +60,7 @@ impl Index {
                     Step::Slots => {
                         let section = writer.into_reader();
                         let reserve = &mut Reserve::new(self);
-                        let step = self.cut_packed(order, &spot, true, reserve);
+                        let step = self.cut_packed(&probe, &spot, true, reserve);
                         drop(section);
                         if matches!(step, Step::NoMemory(_) | Step::Crowded) {
                             // Once more, with what nobody has freed yet.
@@ -124,12 +124,19 @@ impl Index {
             return latch;
         }
         let latch = self.drop_slots(latch, drop);
-        let sparse = latch.v.mask().count_ones() as usize <= SPARSE;
-        if sparse && (b.next() != 0 || !b.has(LEFTMOST)) {
-            // For the collector to merge.
-            self.make_dirty(&latch, leaf);
+        if latch.v.mask().count_ones() as usize <= SPARSE {
+            self.sparse(&latch, leaf);
         }
         latch
+    }
+
+    /// Puts a latched leaf that has become sparse on the list, for the collector to merge, unless it is the only
+    /// one.
+    pub(crate) fn sparse(&self, latch: &Latch, leaf: Ref) {
+        let b = latch.b();
+        if b.next() != 0 || !b.has(LEFTMOST) {
+            self.make_dirty(latch, leaf);
+        }
     }
 
     /// Puts a latched leaf with dead entries on the dirty list.

@@ -1,24 +1,29 @@
-//! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
+//! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut; and a leaf of
+//! slots that is full becomes packed.
 //!
 //! What the leaf will be is arranged in private memory from a view of it; the latch is given only in the
 //! state of that view, and readers wait while some words are stored. An entry that some snapshot must not
 //! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
 //! that place becomes a leaf of slots, which has them.
 
-use crate::block::{Block, CAPACITY, LEFTMOST, LOWBIG, LOWTID, PACKED};
+use crate::area::Ref;
+use crate::block::{Block, CAPACITY, LEFTMOST, LOWBIG, LOWTID, Latch, PACKED};
 use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
-use crate::packed::{Bounds, Image, Shape, Sorted, encode};
+use crate::packed::{Bounds, Image, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common};
 use crate::reserve::Reserve;
 use crate::root::{Index, init_block, leaf_class};
+use crate::run;
 use crate::seek::Spot;
 use crate::split::{Copied, MIN_FREE};
 use crate::stop::stop;
 use crate::{KeyOrder, Tid};
+use core::cmp::Ordering;
 use core::ops::Range;
+use core::sync::atomic::Ordering::*;
 
 /// Where the low key of a packed leaf is.
 const LOW: usize = 104;
@@ -28,6 +33,9 @@ const AROUND: usize = CAPACITY * 3 / 8;
 const MORE: usize = CAPACITY / 8;
 /// Heap bytes that they may take there.
 const MAX_HEAP: usize = 12288;
+
+/// Entries of a packed leaf; under shuttle few.
+pub(crate) const MOST: usize = if cfg!(shuttle) { 2 * CAPACITY } else { MAX_ENTRIES };
 
 /// Some of the entries that were copied.
 pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
@@ -41,6 +49,40 @@ impl Sorted for Of<'_> {
     }
     fn tid(&self, i: usize) -> Tid {
         self.0.get(self.1.start + i).tid
+    }
+}
+
+/// What was copied, with one entry more.
+struct With<'a> {
+    entries: &'a Entries,
+    rank: usize,
+    key: &'a [u8],
+    tid: Tid,
+}
+
+impl<'a> With<'a> {
+    fn new<O>(entries: &'a Entries, rank: usize, probe: &Probe<'a, O>) -> With<'a> {
+        With { entries, rank, key: probe.key, tid: probe.tid }
+    }
+}
+
+impl Sorted for With<'_> {
+    fn len(&self) -> usize {
+        self.entries.len() + 1
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        match i.cmp(&self.rank) {
+            Ordering::Less => self.entries.get(i).key,
+            Ordering::Equal => self.key,
+            Ordering::Greater => self.entries.get(i - 1).key,
+        }
+    }
+    fn tid(&self, i: usize) -> Tid {
+        match i.cmp(&self.rank) {
+            Ordering::Less => self.entries.tid(i),
+            Ordering::Equal => self.tid,
+            Ordering::Greater => self.entries.tid(i - 1),
+        }
     }
 }
 
@@ -71,19 +113,64 @@ pub(crate) fn packed_class(low: usize) -> Class {
 /// Arranges these entries as a packed leaf of `class`; false if they do not fit.
 pub(crate) fn arrange(
     image: &mut Image,
-    entries: &Of<'_>,
+    entries: &impl Sorted,
     low: &Low<'_>,
     high: Option<&Low<'_>>,
     skip: usize,
     class: Class,
 ) -> bool {
-    if (0..entries.len()).any(|i| entries.0.get(entries.1.start + i).chunk != 0) {
-        return false;
-    }
-    let mut shape = Shape::default();
-    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    let shape = shape_of(entries);
     let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
     encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
+}
+
+fn shape_of(entries: &impl Sorted) -> Shape {
+    let mut shape = Shape::default();
+    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    shape
+}
+
+/// Bytes of a block of `class` that a packed leaf of these entries takes; more than it has, if they are none or
+/// too many.
+pub(crate) fn packed_size(
+    entries: &impl Sorted,
+    low: &Low<'_>,
+    skip: usize,
+    class: Class,
+) -> usize {
+    if entries.is_empty() || entries.len() > MOST {
+        return usize::MAX;
+    }
+    shape_of(entries).size(entries, low.size(skip), class.size())
+}
+
+/// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
+pub(crate) fn packable(entries: &Entries) -> bool {
+    entries.range(0..entries.len()).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)
+}
+
+impl Latch {
+    /// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No snapshot
+    /// may have to be told when its entries were born.
+    pub(crate) fn pack(
+        self,
+        image: &Image,
+        low: &Low<'_>,
+        skip: usize,
+        right: &Right,
+        next: Ref,
+    ) -> Latch {
+        let b = self.b();
+        self.exclude();
+        image.store(b.words());
+        b.set_skip(skip);
+        b.set_low_off(LOW as u16);
+        b.set_low_len(low.inline(skip).len() as u16);
+        b.set_flag(PACKED, true);
+        right.store(b, next);
+        stop!("pack: excluded");
+        self.finish_latched()
+    }
 }
 
 /// Makes a block that nobody else knows the leaf that was arranged.
@@ -117,8 +204,11 @@ impl Index {
         if spot.place.hit.is_some() {
             return if v.valid() { Step::Done(false) } else { Step::Again };
         }
-        if probe.key.len() > MAX_RECORD {
+        if probe.key.len() > MAX_RECORD || self.unpacks() {
             return Step::Slots;
+        }
+        if leaf.len() >= MOST {
+            return Step::Cut;
         }
         let found = leaf.search(probe.key, probe.tid);
         let (scratch, image) = reserve.packing();
@@ -138,6 +228,12 @@ impl Index {
         if !self.shared().snapshots.quiet() {
             latch.release();
             return Step::Slots;
+        }
+        if found.rank == leaf.len() && v.b.next() == 0 {
+            let last = &self.shared().last;
+            if last.load(Relaxed) != spot.leaf {
+                last.store(spot.leaf, Release);
+            }
         }
         latch.exclude();
         image.store(v.b.words());
@@ -167,21 +263,56 @@ impl Index {
             0 => None,
             next => Some(high.load(next).ok_or(Retry)?),
         };
-        let entry = Entry { key: probe.key, chunk: 0, abbrev: 0, tid: probe.tid, born: 0, dead: 0 };
-        entries.push(&entry);
-        entries.last_to(spot.place.rank);
-        let all = Of(entries, 0..entries.len());
+        let all = With::new(entries, spot.place.rank, probe);
         Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class()))
+    }
+
+    /// Makes a full leaf of slots packed, if its block then has room for the new entry, too. None: it has not,
+    /// or something needs slots.
+    ///
+    /// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
+    /// terms that the counter has reached, and a snapshot of which there is no descriptor yet closes that term or
+    /// a later one.
+    pub(crate) fn pack_leaf<O: KeyOrder>(
+        &self,
+        leaf: &Copied<'_>,
+        probe: &Probe<'_, O>,
+        rank: usize,
+        image: &mut Image,
+    ) -> Result<Option<Step>, Retry> {
+        let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
+        let able = O::MEMCMP && self.packs() && probe.key.len() <= MAX_RECORD;
+        if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries) {
+            return Ok(None);
+        }
+        let (high, skip) = (leaf.high.as_ref(), skip_of(&leaf.low, leaf.high.as_ref()));
+        let with = With::new(entries, rank, probe);
+        if packed_size(&with, &leaf.low, skip, b.class()) > b.size()
+            || !arrange(image, &Of(entries, 0..entries.len()), &leaf.low, high, skip, b.class())
+        {
+            return Ok(None);
+        }
+        let right = Right::new(true, leaf.low.key, skip, high);
+        stop!("pack: built");
+        let latch = leaf.latch()?;
+        stop!("pack: latched");
+        if !snapshots.quiet() {
+            latch.release();
+            return Ok(None);
+        }
+        latch.pack(image, &leaf.low, skip, &right, leaf.next).release();
+        stop!("pack: finished");
+        Ok(Some(Step::Again))
     }
 
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
     pub(crate) fn remove_packed(&self, spot: &Spot) -> Step {
         let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
         let mut image = Image::default();
-        match v.packed() {
-            Ok(Some(leaf)) if leaf.remove(rank, &mut image) => {}
+        let sparse = match v.packed() {
+            Ok(Some(leaf)) if leaf.remove(rank, &mut image) => leaf.is_sparse(),
             _ => return Step::Again,
-        }
+        };
         let Some(latch) = v.latch() else { return Step::Again };
         stop!("packed remove: latched");
         if !self.shared().snapshots.quiet() {
@@ -191,27 +322,32 @@ impl Index {
         latch.exclude();
         image.store(v.b.words());
         stop!("packed remove: excluded");
-        latch.finish();
+        let latch = latch.finish_latched();
+        if sparse {
+            self.sparse(&latch, spot.leaf);
+        }
+        latch.release();
         Step::Done(true)
     }
 
     /// Cuts a packed leaf in two. `slots`: the place must come into a leaf of slots.
     pub(crate) fn cut_packed<O: KeyOrder>(
         &self,
-        order: &O,
+        probe: &Probe<'_, O>,
         spot: &Spot,
         slots: bool,
         reserve: &mut Reserve<'_>,
     ) -> Step {
-        let step = self.try_cut_packed(spot, slots, reserve).unwrap_or(Step::Again);
+        let step = self.try_cut_packed(probe, spot, slots, reserve).unwrap_or(Step::Again);
         if let Step::Promote(leaf) = step {
-            self.promote(order, leaf, spot.node);
+            self.promote(probe.order, leaf, spot.node);
         }
         step
     }
 
-    fn try_cut_packed(
+    fn try_cut_packed<O: KeyOrder>(
         &self,
+        probe: &Probe<'_, O>,
         spot: &Spot,
         slots: bool,
         reserve: &mut Reserve<'_>,
@@ -231,23 +367,28 @@ impl Index {
                 Err(Retry) => return Err(Retry),
             }
         }
-        // The right part gets slots.
+        // The right part gets slots: it is around the place, or empty and will have the new entry.
         let last = slots && n <= rank + around + MORE;
         let cut = match slots {
             true if last => rank.saturating_sub(around).clamp(1, n - 1),
             true => rank + around,
-            false => n / 2,
+            false => self.where_to_cut(entries, rank, probe.tid, high.is_none()),
         };
-        let (left, right) = (leaf.entries.get(cut - 1), leaf.entries.get(cut));
-        let mut sep = Low { key: right.key, tid: Some(right.tid), chunk: 0, abbrev: 0 };
-        if left.key != right.key {
-            sep = Low { key: &right.key[..common(left.key, right.key) + 1], tid: None, ..sep };
+        let last = last || cut == n;
+        let left = entries.get(cut - 1);
+        let (key, tid) = match cut < n {
+            true => (entries.get(cut).key, entries.tid(cut)),
+            false => (probe.key, probe.tid),
+        };
+        let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev: 0 };
+        if left.key != key {
+            sep = Low { key: &key[..common(left.key, key) + 1], tid: None, ..sep };
         }
         debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
         let skip = skip_of(&sep, high.as_ref());
         let class = if last {
             let heap = heap_size(entries.range(cut..n), skip, false);
-            leaf_class(sep.size(skip) + MIN_FREE + heap * 5 / 4)
+            leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
         } else {
             // As large as this leaf, if it is one of the larger ones.
             let fits = |&class: &Class| {
@@ -299,6 +440,21 @@ impl Index {
         stop!("split: right released");
         self.shared().counters.leaf_split();
         Ok(Step::Promote(r))
+    }
+
+    /// How many of at least two entries stay on the left of a new one at `rank` that has no room. `end`: of the
+    /// index.
+    fn where_to_cut(&self, entries: &Entries, rank: usize, tid: Tid, end: bool) -> usize {
+        let n = entries.len();
+        let run = run::cut(n, rank, tid, |at| entries.tid(at));
+        match run.or((end && rank == n).then_some(n)) {
+            Some(cut) if end => {
+                let full = n * self.shared().fillfactor.load(Relaxed) as usize / 100;
+                cut.min(full).max(1)
+            }
+            Some(cut) => cut.max(1),
+            None => n / 2,
+        }
     }
 
     /// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go elsewhere; one

@@ -27,13 +27,7 @@ impl<'a> Reserve<'a> {
         Reserve { index, chunk: None, scratch: None, image: None, promoted: 0 }
     }
 
-    /// Private memory to rearrange a leaf in.
-    pub(crate) fn scratch(&mut self) -> &mut (Entries, Page) {
-        let area = self.index.area;
-        self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)))
-    }
-
-    /// The same, and what is to be stored into a packed leaf.
+    /// Private memory to rearrange a leaf in, and for what is to be stored into a packed one.
     pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Image) {
         let area = self.index.area;
         let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)));

@@ -16,6 +16,7 @@ use crate::insert::{Form, Step};
 use crate::key::{Probe, Retry, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
+use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::reserve::Reserve;
 use crate::root::{Index, leaf_class};
@@ -112,7 +113,8 @@ impl Index {
             Form::Record(_) => 0,
             Form::Chunk => reserve.chunk().unwrap_or(0),
         };
-        match self.try_make_room(probe, spot, form.size(probe.key), chunk, reserve.scratch()) {
+        let size = form.size(probe.key);
+        match self.try_make_room(probe, spot, size, chunk, reserve.packing()) {
             Ok(step) => step,
             Err(No::Retry) => Step::Again,
             Err(No::Memory(e)) => Step::NoMemory(e),
@@ -126,14 +128,18 @@ impl Index {
         spot: &Spot,
         size: usize,
         chunk: Ref,
-        (entries, page): &mut (Entries, Page),
+        (scratch, image): (&mut (Entries, Page), &mut Image),
     ) -> Result<Step, No> {
         let (v, b) = (spot.v, spot.v.b);
         if b.ndead() > 0 && self.drop_unseen(&v)? {
             return Ok(Step::Again);
         }
+        let (entries, page) = scratch;
         let (mut low, mut high) = (LowBuf::new(self.area), LowBuf::new(self.area));
         let leaf = self.copy_leaf(v, entries, &mut low, &mut high)?;
+        if let Some(step) = self.pack_leaf(&leaf, probe, spot.place.rank, image)? {
+            return Ok(step);
+        }
         let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);
         if spot.beyond {
             if n == 0 {

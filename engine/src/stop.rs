@@ -39,6 +39,10 @@ pub(crate) const POINTS: &[&str] = &[
     "packed insert: finished",
     "packed remove: latched",
     "packed remove: excluded",
+    "pack: built",
+    "pack: latched",
+    "pack: excluded",
+    "pack: finished",
     // Split of a leaf.
     "split: built",
     "split: left latched",

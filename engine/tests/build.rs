@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    BuildError, Builder, Chain, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
+    BuildError, Builder, Chain, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -19,13 +19,13 @@ fn build<O: KeyOrder>(
     shards: usize,
     packed: bool,
 ) {
+    if !packed {
+        ix.force(Forms::Slots);
+    }
     let per_shard = entries.len().div_ceil(shards).max(1);
     let chains: Vec<Chain> = (0..shards)
         .map(|shard| {
             let mut builder = Builder::new(p, ix);
-            if packed {
-                builder.pack();
-            }
             for (key, tid) in entries.iter().skip(shard * per_shard).take(per_shard) {
                 builder.push(order, key, *tid).unwrap();
                 // Repeated ones are dropped.

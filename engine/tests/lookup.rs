@@ -21,7 +21,6 @@ fn batch<O: KeyOrder>(
     let ix = create(&p);
     let mut model: BTreeMap<Vec<u8>, BTreeSet<Tid>> = BTreeMap::new();
     let mut builder = Builder::new(&p, ix);
-    builder.pack();
     for (key, n) in entries.iter().filter(|_| packed) {
         for tid in 0..u64::from(*n) {
             builder.push(order, key, tid).unwrap();

@@ -136,6 +136,15 @@ impl View {
         })
     }
 
+    /// Has a leaf so few entries that it should be merged: with slots, at most `most`?
+    pub(crate) fn is_sparse(&self, most: usize) -> bool {
+        match self.packed() {
+            Ok(Some(leaf)) => leaf.is_sparse(),
+            Ok(None) => self.mask().count_ones() as usize <= most,
+            Err(Retry) => false,
+        }
+    }
+
     /// The term in which the entry that was found at this slot or rank died, or 0.
     #[inline]
     pub(crate) fn died(&self, slot: usize) -> u32 {

@@ -40,10 +40,13 @@ impl Cursor {
             stop!("cursor remove: latched");
             // Also of those who came meanwhile: what a snapshot sees stays.
             if index.shared().snapshots.quiet() {
-                let mut removed = 0;
+                let (mut removed, mut sparse) = (0, false);
                 for i in (0..self.n).rev().filter(mine) {
                     let arranged = match latch.v.packed() {
-                        Ok(Some(leaf)) => leaf.remove(from + ranks[i] as usize, &mut image),
+                        Ok(Some(leaf)) => {
+                            sparse = leaf.is_sparse();
+                            leaf.remove(from + ranks[i] as usize, &mut image)
+                        }
                         _ => false,
                     };
                     if arranged {
@@ -59,6 +62,9 @@ impl Cursor {
                 }
                 let (ver, to, n) = (latch.v.ver, to - removed, n - removed);
                 self.state = State::Batch { leaf, ver, next, first, last, from, to, n };
+                if sparse {
+                    index.sparse(&latch, leaf);
+                }
                 stop!("cursor remove: removed");
                 latch.release();
                 index.shared().counters.removed(p, removed as u64);

@@ -172,6 +172,15 @@ impl Leaf<'_> {
         self.start(k + usize::from(same))
     }
 
+    /// Three quarters of the block are unused.
+    pub fn is_sparse(&self) -> bool {
+        let l = &self.layout;
+        let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
+        let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
+        let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
+        l.heads.offset + (bits + tails) / 8 <= l.size / 4
+    }
+
     /// Entries below key `k`.
     #[inline]
     pub(super) fn start(&self, k: usize) -> usize {

@@ -5,7 +5,7 @@ use crate::Remove;
 
 /// Packed leaves with entries at 0, 10, 20, ...
 fn leaves(name: &'static str, fillfactor: u8, key: MakeKey) -> World {
-    World::new(name, fillfactor, key, |actor| actor.build((0..120).map(|i| i * 10)))
+    World::packed(name, fillfactor, key, |actor| actor.build((0..120).map(|i| i * 10)))
 }
 
 /// Leaves with room.
@@ -75,7 +75,7 @@ families! {
 
     fn slots_beside_readers(driver) {
         for key in [long as MakeKey, short] {
-            let world = World::new("packed, slots", 60, key, |actor| {
+            let world = World::packed("packed, slots", 60, key, |actor| {
                 actor.build((0..120).map(|i| i * 10));
                 actor.hold(HELD);
             });
@@ -87,7 +87,7 @@ families! {
     }
 
     fn slots_beside_changes(driver) {
-        let world = World::new("packed, slots", 60, long, |actor| {
+        let world = World::packed("packed, slots", 60, long, |actor| {
             actor.build((0..120).map(|i| i * 10));
             actor.hold(HELD);
         });
@@ -100,7 +100,7 @@ families! {
 
     /// An entry at the very beginning of a leaf of a class without a heap.
     fn slots_for_the_first_entry(driver) {
-        let world = World::new("packed, first entry", 60, long, |actor| {
+        let world = World::packed("packed, first entry", 60, long, |actor| {
             actor.build((1..60).map(|i| i * 10));
             actor.hold(HELD);
         });

@@ -220,7 +220,7 @@ fn packed_leaves() {
     }
     let world = || {
         let build = |actor: &Actor| actor.build((0..120).map(|i| i * 10));
-        World::new("packed", 100, long, build)
+        World::packed("packed", 100, long, build)
     };
     explore(world, &[changes, goes_back, changes]);
     explore(world, &[changes, goes_forward, |actor| actor.snapshot(|| ())]);

@@ -4,7 +4,9 @@ use super::progress;
 use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
-use crate::{Builder, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot};
+use crate::{
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot,
+};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,12 +109,33 @@ impl World {
         World::ordered(name, fillfactor, key, false, fill)
     }
 
-    /// The same, under a comparator or not.
+    /// The same, with leaves that are packed where that is possible.
+    pub(super) fn packed(
+        name: &'static str,
+        fillfactor: u8,
+        key: MakeKey,
+        fill: impl FnOnce(&Actor),
+    ) -> World {
+        World::of(name, fillfactor, key, false, Forms::Best, fill)
+    }
+
+    /// Leaves have slots; under a comparator or not.
     pub(super) fn ordered(
         name: &'static str,
         fillfactor: u8,
         key: MakeKey,
         comparator: bool,
+        fill: impl FnOnce(&Actor),
+    ) -> World {
+        World::of(name, fillfactor, key, comparator, Forms::Slots, fill)
+    }
+
+    fn of(
+        name: &'static str,
+        fillfactor: u8,
+        key: MakeKey,
+        comparator: bool,
+        forms: Forms,
         fill: impl FnOnce(&Actor),
     ) -> World {
         let mapping = Mapping::new(if cfg!(shuttle) { 1 << 19 } else { 1 << 20 }, 5);
@@ -121,6 +144,7 @@ impl World {
             let p = unsafe { Process::attach(*mapping, 4) };
             Index::create(&p, &IndexOptions { fillfactor, key_len_hint: 8 }).unwrap()
         };
+        index.force(forms);
         let mut world = World {
             name,
             mapping,
@@ -357,7 +381,6 @@ impl Actor<'_> {
     /// Makes packed leaves of these entries, which ascend.
     pub(super) fn build(&self, ids: impl Iterator<Item = u64>) {
         let mut builder = Builder::new(&self.p, self.ix);
-        builder.pack();
         for id in ids {
             self.event(
                 || builder.push(&Memcmp, &self.key(id), id).unwrap(),
