@@ -33,7 +33,7 @@ use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 /// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remove {
-    /// Nothing.
+    /// Nothing. The same beside a snapshot, if the leaf had to change before it could keep what goes.
     IfUnchanged,
     /// Searches the entries. Without keys in the batch, all entries with these TIDs in the range
     /// that the batch covered are removed.

@@ -14,7 +14,7 @@ use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::packed::{Bounds, Image, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, common};
-use crate::reserve::Reserve;
+use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, init_block, leaf_class};
 use crate::run;
 use crate::seek::Spot;
@@ -211,8 +211,8 @@ impl Index {
             return Step::Cut;
         }
         let found = leaf.search(probe.key, probe.tid);
-        let (scratch, image) = reserve.packing();
-        if !leaf.insert(&found, probe.key, probe.tid, image) {
+        if !leaf.insert(&found, probe.key, probe.tid, reserve.image()) {
+            let (scratch, image) = reserve.packing();
             let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
             let Ok(fits) = self.encode_with(probe, spot, &mut scratch.0, low, high, image) else {
                 return Step::Again;
@@ -236,7 +236,7 @@ impl Index {
             }
         }
         latch.exclude();
-        image.store(v.b.words());
+        reserve.image().store(v.b.words());
         stop!("packed insert: excluded");
         latch.finish();
         stop!("packed insert: finished");
@@ -308,9 +308,10 @@ impl Index {
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
     pub(crate) fn remove_packed(&self, spot: &Spot) -> Step {
         let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
-        let mut image = Image::default();
+        let mut spare = Spare::take();
+        let image = spare.image();
         let sparse = match v.packed() {
-            Ok(Some(leaf)) if leaf.remove(rank, &mut image) => leaf.is_sparse(),
+            Ok(Some(leaf)) if leaf.remove(rank, image) => leaf.is_sparse(),
             _ => return Step::Again,
         };
         let Some(latch) = v.latch() else { return Step::Again };

@@ -111,9 +111,11 @@ fn delete_everything() {
             let step = |c: &mut Cursor| {
                 if round == 1 { c.next(&p, ix, &Memcmp) } else { c.prev(&p, ix, &Memcmp) }
             };
+            // A packed leaf has to change before it can keep what a snapshot sees.
+            let kind = if snapshot.is_some() { Remove::Always } else { Remove::IfUnchanged };
             while step(&mut cursor) > 0 {
                 let all: Vec<u16> = (0..cursor.len() as u16).collect();
-                assert_eq!(cursor.remove(&p, ix, &Memcmp, &all, Remove::IfUnchanged), all.len());
+                assert_eq!(cursor.remove(&p, ix, &Memcmp, &all, kind), all.len());
             }
         }
         if let Some(snapshot) = snapshot {

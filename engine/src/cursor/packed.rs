@@ -4,7 +4,7 @@ use super::{Cursor, NONE, Remove, State};
 use crate::KeyOrder;
 use crate::barrier::Process;
 use crate::block::{SLOTS, View};
-use crate::packed::Image;
+use crate::reserve::Spare;
 use crate::root::Index;
 use crate::stop::stop;
 
@@ -25,7 +25,9 @@ impl Cursor {
         let wanted = which.iter().fold(0, |set, &i| set | 1u64 << i);
         let ranks = self.slots;
         let mine = |i: &usize| wanted >> i & 1 != 0 && ranks[*i] != GONE;
-        let mut image = Image::default();
+        // Before the latch: it may have to be allocated.
+        let mut spare = Spare::take();
+        let image = spare.image();
         let writer = index.enter_writer(p);
         self.forget_what_left(&index);
         let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
@@ -45,7 +47,7 @@ impl Cursor {
                     let arranged = match latch.v.packed() {
                         Ok(Some(leaf)) => {
                             sparse = leaf.is_sparse();
-                            leaf.remove(from + ranks[i] as usize, &mut image)
+                            leaf.remove(from + ranks[i] as usize, image)
                         }
                         _ => false,
                     };

@@ -249,9 +249,8 @@ impl Shape {
 
 fn set_columns(l: &mut Layout, positions: u64) {
     let columns = (0..64).filter(|at| positions >> at & 1 != 0);
-    for (i, at) in columns.enumerate() {
-        l.columns |= at << (8 * i);
-    }
+    // In place of those that the layout may have from before.
+    l.columns = columns.enumerate().fold(0, |columns, (i, at)| columns | at << (8 * i));
     l.ncolumns = positions.count_ones() as usize;
 }
 

@@ -355,6 +355,22 @@ proptest! {
 }
 
 /// Each byte of the header has many wrong values, one after the other.
+/// The range differs in more columns than what is there.
+#[test]
+fn a_range_wider_than_its_content() {
+    let key = |i: u64| (i * 5000).to_be_bytes().to_vec();
+    let all: Vec<(Vec<u8>, Tid)> = (1..200).map(|i| (key(i), i << 16 | 1)).collect();
+    let high = (1u64 << 20).to_be_bytes();
+    let bounds = Bounds { low: &[0; 3], high: Some(&high), last: 0 };
+    let memory = block(1792);
+    assert_eq!(fill(&all, &bounds, &[], &memory), all.len());
+    let leaf = Leaf::new(&memory).unwrap();
+    for (rank, (key, tid)) in all.iter().enumerate() {
+        let found = leaf.search(key, *tid);
+        assert_eq!((found.rank, found.equal), (rank, 1));
+    }
+}
+
 #[test]
 fn no_header_leads_astray() {
     let numbers: Vec<u64> = (0..300).map(mix).collect();
