@@ -25,6 +25,7 @@ mod leaf;
 mod merge;
 mod mutants;
 mod node;
+mod pack;
 #[doc(hidden)]
 pub mod packed;
 mod prefetch;
