@@ -18,6 +18,22 @@ fn full() -> World {
     leaves("packed, full", 100, long)
 }
 
+/// One of slots, as full as it can be: the next insert makes it packed.
+fn full_of_slots() -> World {
+    World::packed("packed, from slots", 100, short, |actor| {
+        (0..64).for_each(|i| actor.insert(i * 10));
+    })
+}
+
+/// Three, of which the collector merges the second and third.
+fn sparse() -> World {
+    World::packed("packed, sparse", 100, long, |actor| {
+        actor.build((0..120).map(|i| i * 10));
+        let kept = |i: u64| !(24..100).contains(&i) || i % 8 == 1;
+        (0..120).filter(|&i| !kept(i)).for_each(|i| actor.remove(i * 10));
+    })
+}
+
 /// An entry comes and one goes.
 fn changes(actor: &Actor) {
     actor.insert(105);
@@ -108,5 +124,57 @@ families! {
             actor.scan(true);
             actor.insert(6);
         });
+    }
+
+    /// Who reads slots in a packed leaf stays in the block, and repeats.
+    fn packing_beside_readers(driver) {
+        let world = full_of_slots();
+        driver(&world, &|actor| actor.insert(305), &|actor| {
+            actor.look(300);
+            actor.look(305);
+            actor.look(310);
+        });
+        for forward in [true, false] {
+            driver(&world, &|actor| actor.insert(305), &|actor| actor.scan(forward));
+        }
+    }
+
+    fn packing_beside_changes(driver) {
+        let world = full_of_slots();
+        driver(&world, &|actor| actor.insert(305), &|actor| {
+            actor.remove(310);
+            actor.insert(306);
+        });
+        driver(&world, &|actor| actor.insert(305), &|actor| {
+            actor.scan_and_remove(true, true, Remove::Always, |id| id == 300 || id == 310);
+        });
+    }
+
+    /// What is packed has no terms: not while there is a snapshot, or one in the making.
+    fn packing_beside_a_snapshot_in_the_making(driver) {
+        let world = full_of_slots();
+        driver(&world, &|actor| actor.insert(305), &|actor| actor.snapshot(|| ()));
+        driver(&world, &|actor| actor.snapshot(|| actor.insert(307)), &|actor| {
+            actor.insert(305);
+            actor.remove(310);
+        });
+    }
+
+    fn a_merge_of_packed_leaves_beside_scans(driver) {
+        let world = sparse();
+        for forward in [true, false] {
+            driver(&world, &|actor| actor.collect(), &|actor| actor.scan(forward));
+        }
+    }
+
+    fn a_merge_of_packed_leaves_beside_changes(driver) {
+        let world = sparse();
+        driver(&world, &|actor| actor.collect(), &|actor| {
+            actor.look(490);
+            actor.insert(495);
+            actor.remove(490);
+            actor.insert(1005);
+        });
+        driver(&world, &|actor| actor.collect(), &|actor| actor.snapshot(|| actor.insert(495)));
     }
 }
