@@ -154,7 +154,7 @@ families! {
     fn packing_beside_a_snapshot_in_the_making(driver) {
         let world = full_of_slots();
         driver(&world, &|actor| actor.insert(305), &|actor| actor.snapshot(|| ()));
-        driver(&world, &|actor| actor.snapshot(|| actor.insert(307)), &|actor| {
+        driver(&world, &|actor| actor.snapshot(|| ()), &|actor| {
             actor.insert(305);
             actor.remove(310);
         });
