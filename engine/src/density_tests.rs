@@ -234,11 +234,15 @@ fn ascending_groups_share_leaves() {
     let uuid: fn(u64) -> Key =
         |i| Key::default().uuid((NOW / 1000 + i / 10) << 16 | 0x7000 | (mix(i) % 4096), mix(!i));
     let stream: fn(u64) -> Key = |i| Key::default().int(i % 1000).int(NOW + i);
-    let cases: [Case; 8] = [
+    let three: fn(u64) -> Key = |i| Key::default().uuid(i / 3, i % 3);
+    let cases: [Case; 10] = [
         ("(tenant, order, line)", 90, ROWS, 1.15, line),
         ("(tenant, order, line)", 100, ROWS, 1.15, line),
         ("(order, line), 8 bytes each", 90, ROWS, 1.15, wide),
         ("(order, line), 8 bytes each", 100, ROWS, 1.15, wide),
+        // Leaves are cut inside a group.
+        ("(order, line), 3 lines", 90, ROWS, 1.15, three),
+        ("(order, line), 3 lines", 100, ROWS, 1.15, three),
         ("uuid v7", 90, ROWS, 1.15, uuid),
         // The identifiers of a millisecond are in no order: they need some room, however full leaves are to be.
         ("uuid v7", 100, ROWS, 1.25, uuid),

@@ -246,7 +246,10 @@ impl Index {
                 // out is handled by another split.
                 let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
                 let high = leaf.high.map(|high| high.key);
-                Span { likely: likely(left.key, right.key), low: sep, last, high }.skip(useful)
+                // A run moves on by as much as half a leaf of it spans, not by its last step: that is inside a
+                // group if the cut is.
+                let known = if append { entries.get(cut / 2).key } else { left.key };
+                Span { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
             } else {
                 0
             };
