@@ -183,12 +183,13 @@ pub fn follow_limit(reserved: i32, follow: fn(i32)) {
 unsafe extern "C-unwind" fn check_limit(
     new: *mut i32,
     _: *mut *mut core::ffi::c_void,
-    _: pg_sys::GucSource::Type,
+    source: pg_sys::GucSource::Type,
 ) -> bool {
     let reserved = RESERVED.load(Relaxed);
-    // SAFETY: the server passes the new value, and copies the DETAIL.
+    // SAFETY: the server passes the new value, and copies the DETAIL. A parallel worker begins with the default, which
+    // has to pass; where it stays the area has all that is reserved.
     unsafe {
-        if reserved == 0 || *new <= reserved {
+        if reserved == 0 || *new <= reserved || source == pg_sys::GucSource::PGC_S_DEFAULT {
             return true;
         }
         let detail = c"It is larger than \"nitro.reserved_memory\", which can be raised when the server starts.";

@@ -141,7 +141,10 @@ unsafe extern "C-unwind" fn startup() {
 
 /// In the postmaster, also when it begins anew after a crash: no other process is there.
 fn make_area() {
-    let (reserved, limit) = (reserved(), limit());
+    // Once: the limit may have become the default meanwhile, and that be more.
+    static RESERVED: OnceLock<usize> = OnceLock::new();
+    let reserved = *RESERVED.get_or_init(reserved);
+    let limit = limit().min(reserved);
     let (base, pages) = mapping::fresh(Area::mapped(reserved), limit);
     // SAFETY: the mapping is as long, stays for ever, and all that use it are forks of this process.
     match unsafe { Area::format(base, reserved, process_slots(), &mapping::BACKING) } {
