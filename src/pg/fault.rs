@@ -1,5 +1,5 @@
 //! Faults that a test asks for, in builds with debug assertions: the n-th Rust allocation of a process
-//! from now on fails, the operating system refuses it memory of the area for the n-th time it asks, or the n-th check
+//! from now on fails, from its n-th request on the operating system refuses it memory of the area, or the n-th check
 //! for interrupts finds a cancel. See docs/testing.md.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -26,9 +26,10 @@ pub fn allocation() -> bool {
     strikes(&ALLOCATIONS)
 }
 
-/// Whether memory of the area is refused this time.
+/// Whether memory of the area is refused: once it is, it stays so.
 pub fn commit() -> bool {
-    strikes(&COMMITS)
+    let passes = |n: usize| n.checked_sub(1).filter(|&left| left > 0);
+    COMMITS.load(Relaxed) != 0 && COMMITS.fetch_update(Relaxed, Relaxed, passes).is_err()
 }
 
 /// Cancels the statement if this check for interrupts is the one, and says where it is.
@@ -86,7 +87,7 @@ pub fn register() {
     );
     define(
         c"nitro.debug_fail_commit",
-        c"Which request of this process for memory of the area is refused; 0: none.",
+        c"From which request on this process is refused memory of the area; 0: none.",
         &COMMIT,
         Some(set_commit),
     );
