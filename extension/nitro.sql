@@ -135,6 +135,13 @@ CREATE VIEW nitro_memory_by_database AS
 COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold';
 GRANT SELECT ON nitro_memory_by_database TO PUBLIC;
 
+-- Planning: for who may read the columns, as pg_stats.
+
+CREATE FUNCTION nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint
+    LANGUAGE c STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'nitro_estimate_size_wrapper';
+COMMENT ON FUNCTION nitro_estimate_size(regclass, text[]) IS 'bytes that a nitro index would take, by the statistics of its table';
+
 -- Checking: the function itself asks for ownership of the table.
 
 CREATE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint

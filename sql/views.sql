@@ -45,6 +45,7 @@ CREATE ROLE regress_nitro_viewer;
 SET ROLE regress_nitro_viewer;
 SELECT count(*) FROM pg_stat_nitro_indexes WHERE relname = 'v';
 SELECT count(*) FROM nitro_memory;
+SELECT datname = current_database() AS here FROM nitro_memory_by_database;
 RESET ROLE;
 DROP ROLE regress_nitro_viewer;
 

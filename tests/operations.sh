@@ -3,12 +3,13 @@
 # files are damaged or cannot be written, when the preload is missing, and what is shown after a restart.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/image_files.sh"
 log() { grep -cE "$1" "$NITRO_TMP/$node.log" || true; }
 said() { [ "$(log "$1")" -gt 0 ] || fail "the log does not say: $1"; }
 state() { sql "SELECT state FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }
 
 note "the area, and who holds it"
-new_server -c "nitro.max_memory = 64MB" -c "nitro.max_indexes = 100" -c "checkpoint_timeout = 1h"
+new_server -c "nitro.max_memory = 64MB" -c "nitro.max_indexes = 100"
 said 'LOG:  nitro: 64 MB of shared memory for at most 100 indexes'
 sql "CREATE DATABASE other"
 psql -XqAt -p "$(port)" -d other -c "CREATE EXTENSION nitro" -c "CREATE TABLE o AS SELECT i FROM generate_series(1, 200000) i" \
@@ -16,10 +17,17 @@ psql -XqAt -p "$(port)" -d other -c "CREATE EXTENSION nitro" -c "CREATE TABLE o 
 sql "CREATE TABLE t AS SELECT i, md5(i::text) AS s FROM generate_series(1, 100000) i; CREATE INDEX t_i ON t USING nitro (i)"
 assert_eq "by database" "$(sql "SELECT string_agg(datname || ' ' || indexes || ' ' || (bytes > 1000000), ',' ORDER BY datname) FROM nitro_memory_by_database")" \
     "other 1 true,postgres 1 true"
+sql "CREATE ROLE watcher; GRANT CREATE ON SCHEMA public TO watcher; CREATE ROLE monitor IN ROLE pg_monitor"
+for who in "watcher postgres" "monitor other,postgres"; do
+    assert_eq "seen by ${who% *}" "$(sql "SET ROLE ${who% *}; SELECT string_agg(datname, ',' ORDER BY datname) FROM nitro_memory_by_database")" "${who#* }"
+done
 assert_eq "it sums up" "$(sql "SELECT sum(d.bytes) <= m.used AND sum(d.bytes) > m.used / 2 FROM nitro_memory m, nitro_memory_by_database d GROUP BY m.used")" t
 out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "CREATE INDEX t_s ON t USING nitro (s, (s || s), (s || s || s))" \
     -c "CREATE INDEX t_s2 ON t USING nitro (s, (s || s), (s || s || s))" 2>&1 || true)
-[[ $out == *'53200: out of nitro memory'*'(database "postgres": '*' bytes, database "other": '*' bytes, in construction: '*nitro_memory_by_database* ]] || fail "$out"
+[[ $out == *'53200: out of nitro memory'*'(database "postgres": '*' bytes, database "other": '*' bytes, others and in construction: '*nitro_memory_by_database* ]] || fail "$out"
+out=$("${PSQL[@]}" -p "$(port)" -c "ALTER TABLE t OWNER TO watcher; SET ROLE watcher" -c "CREATE INDEX t_s3 ON t USING nitro (s, (s || s), (s || s || s))" 2>&1 || true)
+[[ $out == *'(database "postgres": '*' bytes, others and in construction: '* && $out != *other\"* ]] || fail "one who may not know of other databases: $out"
+sql "ALTER TABLE t OWNER TO postgres"
 
 note "wrong relations"
 sql "CREATE TABLE p (i int) PARTITION BY RANGE (i); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9); CREATE INDEX p_i ON p USING nitro (i)"
@@ -35,13 +43,13 @@ out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "SELECT nitro_verify('t'
 [[ $out == *"LOCATION:"*verify.rs* ]] || fail "$out"
 
 note "files that cannot be written, and damaged ones"
-sql "SELECT nitro_backup('t_i')" > /dev/null
+backup t_i
 sql "INSERT INTO t SELECT i FROM generate_series(200001, 200100) i"
 chmod a-w "$(data)"/pg_nitro/*/*
-out=$(sql "SELECT nitro_backup('t_i')" 2>&1)
+out=$(tried t_i)
 chmod u+w "$(data)"/pg_nitro/*/*
 [[ $out == *WARNING*pg_nitro/*[Pp]"ermission denied"* ]] || fail "$out"
-sql "SELECT nitro_backup('t_i')" > /dev/null
+backup t_i
 crash
 for f in "$(data)"/pg_nitro/*/*/*/shard-0; do printf 'x' | dd of="$f" bs=1 seek=5000 conv=notrunc status=none; done
 start

@@ -161,6 +161,10 @@ pub struct AreaUsage {
 }
 
 impl Area {
+    /// What is committed and released together: 2 MB. Of an area that is larger, what is left over behind the last
+    /// whole one is not used.
+    pub const GRANULE: usize = GRANULE;
+
     /// How many bytes an area of `len` bytes needs: its pages, and two more bytes for each.
     pub fn mapped(len: usize) -> usize {
         let pages = len.div_ceil(PAGE);

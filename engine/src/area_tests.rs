@@ -254,8 +254,8 @@ fn the_limit_moves() {
     area.set_limit(8 << 20);
     let low = area.usage();
     assert_eq!((low.total, low.free), (8 << 20, (8 << 20) - low.overhead));
-    let count = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).count();
-    assert_eq!(count * PAGE, low.free);
+    let small: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+    assert_eq!(small.len() * PAGE, low.free);
     area.set_limit(16 << 20);
     let more = area.alloc_pages(4 << 20).unwrap();
     fill(&area, more, 4 << 20);
@@ -264,6 +264,8 @@ fn the_limit_moves() {
     check(&area, more, 4 << 20);
     let usage = area.usage();
     assert_eq!((usage.total, usage.free, usage.largest_free), (6 << 20, 0, 0));
+    assert!(area.alloc_pages(PAGE).is_err());
+    area.free_pages(small[0], PAGE);
     assert!(area.alloc_pages(PAGE).is_err());
     area.free_pages(more, 4 << 20);
     assert!(area.alloc_pages(PAGE).is_err());
@@ -327,10 +329,12 @@ fn who_finds_none_waits_for_what_moves() {
         },
         release: |_, _| std::thread::sleep(core::time::Duration::from_micros(200)),
     };
-    // Besides the first one a single granule, of which each thread wants a part.
+    // A single granule, of which each thread wants a part.
     let area = Mapping::on(2 * GRANULE, 1, &SLOW);
+    area.set_limit(GRANULE);
+    let first: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+    area.set_limit(2 * GRANULE);
     let start = area.usage();
-    let first = area.alloc_pages(256 * PAGE).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let area = area.alias();
@@ -342,6 +346,6 @@ fn who_finds_none_waits_for_what_moves() {
             });
         }
     });
-    area.free_pages(first, 256 * PAGE);
     assert_eq!(area.usage(), start);
+    first.into_iter().for_each(|r| area.free_pages(r, PAGE));
 }

@@ -1,5 +1,6 @@
 //! Looking inside: views, and the comparison of an index with its table.
 
+mod estimate;
 mod verify;
 mod verify_images;
 mod views;

@@ -388,7 +388,7 @@ pub fn collated(compare: Oid) -> bool {
 }
 
 /// The codec of an INCLUDE column: integers are shortened, everything else is kept as it is.
-fn include_codec(typid: Oid, layout: Layout) -> Codec {
+pub fn include_codec(typid: Oid, layout: Layout) -> Codec {
     match typid {
         pg_sys::INT2OID => Codec::Int(Int::Int2),
         pg_sys::INT4OID | pg_sys::DATEOID => Codec::Int(Int::Int4),

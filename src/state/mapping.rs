@@ -17,13 +17,13 @@ use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
-use nitro_engine::{Backing, Refused};
+use nitro_engine::{Area, Backing, Refused};
 use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
 
 /// What is committed and released at once, and a huge page.
-pub const GRANULE: usize = 2 << 20;
+pub const GRANULE: usize = Area::GRANULE;
 const PAGE: usize = 4096;
 
 /// How an area gets its memory from the file. Safe to call in threads.

@@ -23,16 +23,17 @@ pub fn left_unbuilt(index: &str, error: OutOfMemory) {
 #[track_caller]
 fn no_room(message: String, error: OutOfMemory) -> Failure {
     let usage = shmem::area().usage();
-    let mut holders: Vec<_> = directory::holders().into_iter().collect();
+    // SAFETY: inside a transaction, as everybody who needs memory.
+    let mut holders: Vec<_> = unsafe { directory::holders() }.into_iter().collect();
     holders.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(held.bytes));
-    // What no entry holds yet belongs to builds.
-    let built: usize = holders.iter().map(|(_, held)| held.bytes).sum();
+    // What is left belongs to builds, and to databases that the user may not know of.
+    let named: usize = holders.iter().take(3).map(|(_, held)| held.bytes).sum();
     let mut holders: Vec<String> = holders
         .into_iter()
         .take(3)
         .map(|(database, held)| format!("database {}: {} bytes", name_of(database), held.bytes))
         .collect();
-    holders.push(format!("in construction: {} bytes", usage.used.saturating_sub(built)));
+    holders.push(format!("others and in construction: {} bytes", usage.used.saturating_sub(named)));
     Failure::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, message)
     .detail(format!(
         "{} bytes were requested{}; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",

@@ -1,0 +1,77 @@
+-- nitro_estimate_size: from statistics alone, beside what the index then takes.
+SELECT setseed(0.5);
+CREATE TABLE est AS
+    SELECT i % 10 AS few, ('{red,orange,yellow,green,blue,indigo,violet}'::text[])[i % 7 + 1] AS color,
+           (random() * 100000)::int AS wide, now() + i * interval '1 second' AS at, (random() * 9e18)::int8 AS number,
+           md5(i::text)::uuid AS id, md5(i::text) AS hash, nullif(i % 4, 0) AS sparse, (random() * 1e6)::numeric(12, 2) AS price,
+           ARRAY[i % 100, i % 100 + 100, (random() * 1000)::int + 1000] AS tags
+    FROM generate_series(1, 50000) i;
+ANALYZE est;
+
+-- Of each, in columns: the estimate is made before the index is.
+CREATE FUNCTION estimate(columns text[], options text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    list text := (SELECT string_agg(quote_ident(c), ', ') FROM unnest(columns) c);
+    guess bigint := nitro_estimate_size('est', columns);
+    like_btree bigint;
+    again bigint;
+    taken bigint;
+BEGIN
+    IF NOT list = 'tags' THEN
+        EXECUTE format('CREATE INDEX est_btree ON est (%s)', list);
+        like_btree := nitro_estimate_size('est_btree');
+        DROP INDEX est_btree;
+    END IF;
+    EXECUTE format('CREATE INDEX est_nitro ON est USING nitro (%s) %s', list, options);
+    SELECT bytes INTO taken FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_nitro';
+    again := nitro_estimate_size('est_nitro');
+    DROP INDEX est_nitro;
+    IF greatest(abs(guess - taken), abs(coalesce(like_btree, guess) - taken), abs(again - taken)) > 0.15 * taken THEN
+        RETURN format('estimated %s, like btree %s, like itself %s, takes %s', guess, like_btree, again, taken);
+    END IF;
+    RETURN 'ok';
+END $$;
+SELECT c AS columns, estimate(c::text[]) FROM unnest(ARRAY['{few}', '{color}', '{wide}', '{at}', '{number}', '{id}', '{hash}', '{few,at}',
+    '{sparse}', '{price}', '{color,hash}', '{tags}']) c;
+
+-- The fill factor, and what is partial, on an expression, with other columns, and of many more rows than are tried.
+CREATE INDEX est_half ON est USING nitro (number) WITH (fillfactor = 45);
+CREATE INDEX est_partial ON est USING nitro (id) WHERE few = 3;
+CREATE INDEX est_lower ON est USING nitro (upper(hash));
+CREATE INDEX est_more ON est USING nitro (few) INCLUDE (hash);
+CREATE INDEX est_gin ON est USING gin (tags);
+CREATE INDEX est_tags ON est USING nitro (tags);
+CREATE TABLE est_large AS SELECT (random() * 9e18)::int8 AS number, md5(i::text) AS hash FROM generate_series(1, 100000) i;
+CREATE INDEX est_large_number ON est_large USING nitro (number);
+CREATE INDEX est_large_hash ON est_large USING nitro (hash);
+ANALYZE est, est_large;
+SELECT indexrelname, CASE WHEN abs(nitro_estimate_size(indexrelid) - bytes) <= 0.15 * bytes THEN 'ok'
+    ELSE format('estimated %s, takes %s', nitro_estimate_size(indexrelid), bytes) END AS estimate
+FROM pg_stat_nitro_indexes WHERE relname LIKE 'est%' ORDER BY 1;
+SELECT nitro_estimate_size('est_gin') BETWEEN 0.85 * bytes AND 1.15 * bytes AS gin FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_tags';
+
+-- Without statistics there is an estimate, too; of an empty table as well.
+CREATE TABLE est_new (a int, b text, c jsonb);
+SELECT nitro_estimate_size('est_new', '{a,b}') > 0 AS empty;
+INSERT INTO est_new SELECT i, i FROM generate_series(1, 1000) i;
+SELECT nitro_estimate_size('est_new', '{a,b}') > 10000 AS unknown;
+SELECT nitro_estimate_size(NULL);
+
+-- What is not possible.
+SELECT nitro_estimate_size('est');
+SELECT nitro_estimate_size('est', '{few,none}');
+SELECT nitro_estimate_size('est', '{ctid}');
+SELECT nitro_estimate_size('est_half', '{few}');
+SELECT nitro_estimate_size('pg_stats', '{tablename}');
+SELECT nitro_estimate_size('est_new', '{c}');
+SELECT nitro_estimate_size(1);
+CREATE ROLE regress_nitro_planner;
+GRANT SELECT (few) ON est TO regress_nitro_planner;
+SET ROLE regress_nitro_planner;
+SELECT nitro_estimate_size('est', '{few}') > 0 AS granted;
+SELECT nitro_estimate_size('est', '{hash}');
+SELECT nitro_estimate_size('est_half');
+RESET ROLE;
+DROP TABLE est, est_large, est_new;
+DROP FUNCTION estimate;
+DROP ROLE regress_nitro_planner;
