@@ -122,7 +122,7 @@ verified t
 sql "DROP TABLE t"
 
 note "fresh after a crash in the same postmaster"
-sql "DROP INDEX big_nitro; ALTER TABLE small ADD CONSTRAINT small_i CHECK (i > 0); CREATE INDEX small_nitro ON small USING nitro (i)"
+sql "DROP INDEX big_nitro; CREATE INDEX small_nitro ON small USING nitro (i)"
 there=$(mappings) started=$(postmaster) before=$(held)
 [ "$(wc -l <<< "$there")" -ge 2 ] || fail "no mapping: $there"
 for i in $(seq 20); do
@@ -132,6 +132,7 @@ for i in $(seq 20); do
     [ "$(sql "SELECT used FROM nitro_memory")" -le $((4 * MB)) ] || fail "the area is not empty after crash $i"
     assert_eq "mappings after crash $i" "$(mappings)" "$there"
     [ "$(held)" -le $((before + 2 * MB)) ] || fail "crash $i: $before bytes grew to $(held)"
+    verified small # brings it up
     same_answers small "SELECT i FROM small WHERE i BETWEEN 100 AND 200 ORDER BY i"
     sql "DROP INDEX big_$i"
 done
