@@ -24,6 +24,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::{Entry, State};
+use crate::state::given_up;
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::image::UNKNOWN;
 use crate::state::shmem;
@@ -107,20 +108,39 @@ impl BuildLock {
 /// section, so it either is awaited or sees it. Of several who wait one gets the memory.
 fn reclaim(entry: &Entry) {
     let (state, root) = entry.condition.read();
-    if state.publishes() || root == 0 {
-        return;
+    // What was READY may be in use by those who do not look at the state: see `given_up`.
+    if !state.publishes() && root != 0 && state != State::GivenUp {
+        free(entry);
     }
-    let process = shmem::process();
-    let area = process.area();
+}
+
+/// Frees the memory of an index that does not publish, and that is used inside the barrier alone.
+fn free(entry: &Entry) {
+    let area = shmem::area();
     let session = area.quiesce_begin();
     wait::until(Wait::Barrier, || area.quiesced(session));
+    destroy(entry);
+}
+
+/// As `free`, of one that nobody is inside of any more.
+pub(super) fn destroy(entry: &Entry) {
     stop::at(Point::GiveUpQuiet);
     if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
+        let process = shmem::process();
         // SAFETY: the state told newcomers to stay out, the barrier let the others leave, and the root
         // is in no entry any more.
-        unsafe { Index::open(area, root).destroy(process) };
+        unsafe { Index::open(process.area(), root).destroy(process) };
     }
     stop::at(Point::GiveUpFreed);
+}
+
+/// ERROR: the index is not what it was when the claim was taken.
+pub fn went_away() -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+        "a nitro index went away while it was being built",
+    )
+    .raise()
 }
 
 thread_local! {
@@ -178,11 +198,7 @@ impl Claim {
             && matches!(state, State::Building | State::CatchingUp)
             && root == engine.root();
         if !same {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
-                "a nitro index went away while it was being built",
-            )
-            .raise();
+            went_away();
         }
     }
 
@@ -241,19 +257,39 @@ impl Claim {
     pub fn finish(&self, milliseconds: u64) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
-        self.entry.condition.must(Event::Finish, 0);
+        self.entry.needs.store(0, Relaxed);
+        self.unless_given_up(Event::Finish);
     }
 
-    /// Gives the index up: a row cannot be indexed, or there is no memory.
+    /// The end of what publishes: ERROR if an insert has given the index up meanwhile.
+    fn unless_given_up(&self, event: Event) {
+        if self.entry.condition.may(event).is_none() {
+            went_away();
+        }
+    }
+
+    /// Gives the index up: there is no memory. Whoever is inside looked at the state there.
+    pub fn give_up(&self, held: usize) {
+        given_up::lacks(self.entry, held as u64);
+        if self.entry.condition.may(Event::Yield).is_some() {
+            self.entry.given_up.fetch_add(1, Relaxed);
+        }
+        stop::at(Point::GiveUpSaid);
+        if self.entry.state() == State::GivenUp {
+            free(self.entry);
+        }
+    }
+
+    /// Gives the index up: a row cannot be indexed.
     pub fn fail(&self) {
-        self.entry.condition.must(Event::Fail, 0);
+        self.unless_given_up(Event::Fail);
         stop::at(Point::GiveUpSaid);
         reclaim(self.entry);
     }
 
     /// Gives an image up that was loaded: nobody can say what has changed since.
     pub fn lose(&self) {
-        self.entry.condition.must(Event::Lose, 0);
+        self.unless_given_up(Event::Lose);
         stop::at(Point::GiveUpSaid);
         reclaim(self.entry);
     }

@@ -2,6 +2,7 @@
 
 pub mod claim;
 pub mod directory;
+pub mod given_up;
 pub mod handle;
 pub mod identity;
 pub mod image;
