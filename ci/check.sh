@@ -22,7 +22,7 @@ bin=$(ci/stage.sh "$pgc" "$t/server" dev)
 for d in sql expected specs tests; do [ ! -d $d ] || cp -r $d "$t/"; done
 
 # The server of most users has a linguistic collation: make one where the machine has none.
-if ! locale -a | grep -qi '^en_US\.utf-\?8$'; then
+if ! grep -qi '^en_US\.utf-\?8$' <<< "$(locale -a)"; then
     mkdir "$t/locale"; localedef -i en_US -f UTF-8 "$t/locale/en_US.UTF-8"; export LOCPATH=$t/locale
 fi
 cat > "$t/nitro.conf" <<E

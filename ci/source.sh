@@ -23,9 +23,9 @@ fi
 # An apt of our own: another suite's sources, without touching the system's lists or needing rights.
 work=$(mktemp -d "$cache/source.XXXXXX"); trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/lists/partial" "$work/cache/archives/partial"; touch "$work/status"
-site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | head -1)
+site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | sed -n 1p)
 # Before the first update the labels are not known.
-[ -n "$site" ] || site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -1)
+[ -n "$site" ] || site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | sed -n 1p)
 [ -n "$site" ] || { echo "ci/source.sh: apt has no Debian mirror configured" >&2; exit 1; }
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 echo "deb-src $([ ! -f $keyring ] || echo "[signed-by=$keyring]") $site $suite main" > "$work/sources.list"

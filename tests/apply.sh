@@ -3,7 +3,7 @@
 # row to change, an exclusion constraint for a conflict.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
-new_server -c "checkpoint_timeout = 1h" -c "nitro.backup = off" -c "wal_level = logical" -c "wal_retrieve_retry_interval = 500ms"
+new_server -c "nitro.backup = off" -c "wal_level = logical" -c "wal_retrieve_retry_interval = 500ms"
 picky() { sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 42 THEN $1 END IF; RETURN i; END'"; }
 source() { (export PGDATABASE=source; sql "$@"); }
 without="SET enable_indexscan = off; SET enable_bitmapscan = off;"

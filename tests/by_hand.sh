@@ -10,7 +10,7 @@
 #   without_wal | stop_as_is | switch_wal | keeper | stop_keeper | bring_up INDEX
 
 by_hand=(-c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "deadlock_timeout = 200ms"
-    -c "wal_keep_size = 0" -c "min_wal_size = 32MB" -c "checkpoint_timeout = 1h" -c "bgwriter_lru_maxpages = 0")
+    -c "wal_keep_size = 0" -c "min_wal_size = 32MB" -c "bgwriter_lru_maxpages = 0")
 gates() {
     # Both locks are shut by taking them exclusively; 2 stops a process before it comes to the index under test.
     sql "CREATE FUNCTION gate(i int, at int, lock int DEFAULT 1) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
@@ -37,7 +37,7 @@ keeper() { sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro kee
 idle_keeper="SELECT wait_event IN ('NitroKeeperMain', 'Extension') FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"
 stop_keeper() { # while it has neither a lock nor the slot
     local p; p=$(keeper)
-    while kill -STOP "$p"; [ "$(sql "$idle_keeper")" != t ]; do kill -CONT "$p"; sleep 0.05; done
+    while kill -STOP "$p"; [ "$(glance "$idle_keeper")" != t ]; do kill -CONT "$p"; sleep 0.05; done
 }
 # By its first scan or check; with a mechanism off it may be damaged. The keeper has looked at the slot before.
 bring_up() { wait_until "$idle_keeper"; "${PSQL[@]}" -p "$(port)" <<< "SELECT nitro_verify('$1')" > /dev/null 2>&1 || true; }
@@ -63,7 +63,7 @@ switch_wal() { sql "SELECT pg_switch_wal(); CHECKPOINT" > /dev/null; }
 # Nobody but a statement flushes WAL meanwhile. They are stopped where they hold no lock.
 stop_flushing() {
     mapfile -t others < <(sql "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')")
-    while kill -STOP "${others[@]}"; [ "$(sql "SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer') AND wait_event_type = 'Activity'")" != 2 ]; do
+    while kill -STOP "${others[@]}"; [ "$(glance "SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer') AND wait_event_type = 'Activity'")" != 2 ]; do
         kill -CONT "${others[@]}"; sleep 0.05
     done
 }

@@ -4,7 +4,7 @@
 # with its table. A sample of n; LONG=1: all of them. See docs/testing.md.
 . "$(dirname "$0")/lib.sh"
 
-new_server -c "checkpoint_timeout = 1h" -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" \
+new_server -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" \
     -c "nitro.max_memory = 64MB" -c "nitro.backup_rate = 0" -c "jit = off"
 sql "SET nitro.debug_cancel = 0" 2> /dev/null > "$NITRO_TMP/known" || { note "left out: not a build for tests"; exit 0; }
 pid="SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
@@ -102,7 +102,7 @@ long_loops() {
         session reader
         ask reader "SET client_min_messages = debug1; BEGIN; SET enable_seqscan = off; SET enable_sort = off; DECLARE c CURSOR FOR $query; FETCH 20 FROM c" > /dev/null
         # The index' term advances.
-        sql "SELECT nitro_backup('r_i')" > /dev/null
+        wait_until "SELECT nitro_backup('r_i') = 1"
         sql "INSERT INTO r SELECT 100000000 + $hidden + i FROM generate_series(1, 400000) i"
         hidden=$((hidden + 400000))
         query=$(ask reader "SET nitro.debug_cancel = 50; FETCH 300 FROM c")

@@ -8,7 +8,7 @@
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 note "seed $NITRO_SEED"
-new_server -c "checkpoint_timeout = 1h" -c "nitro.backup_rate = 0" -c "deadlock_timeout = 100ms" -c "max_stack_depth = 1MB"
+new_server -c "nitro.backup_rate = 0" -c "deadlock_timeout = 100ms" -c "max_stack_depth = 1MB"
 sql "CREATE EXTENSION pageinspect"
 sql "CREATE ROLE alice LOGIN; CREATE ROLE secret; CREATE SCHEMA a AUTHORIZATION alice; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO alice"
 sql "CREATE SCHEMA s AUTHORIZATION secret; SET ROLE secret; CREATE TABLE s.t AS SELECT 'secret ' || i AS v, i FROM generate_series(1, 500) i; CREATE INDEX secret_nitro ON s.t USING nitro (v)"
@@ -133,7 +133,7 @@ attack() {
     done
     verified s.t; ! nitro_indexes a.side > /dev/null || verified a.side
     alice "DROP TABLE IF EXISTS x_e, x_p, x_o; DROP TABLE $(tr ' ' , <<< "$tables"); TRUNCATE side"
-    wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
+    no_builders
     assert_eq "memory" "$(lost)" "$before"
 }
 

@@ -1,8 +1,11 @@
 # tests/image_files.sh: images of indexes as a test sees them. Sourced after answers.sh; needs pageinspect.
 #
 #   imaged INDEX...             waits until each has its first image
+#   image_since INDEX LSN       waits until it has an image from there or later
 #   checkpointed INDEX...       CHECKPOINT, then waits until each has an image from after it
 #   backup INDEX...             makes an image of each, here and now
+#   tried INDEX                 what an attempt to make one says
+#   no_builders                 waits until none is at work
 #   image_lsn INDEX             the LSN of the newest image that the server knows
 #   folder INDEX                where its images are;  newest INDEX: the folder of the newest one
 #   generations INDEX           the numbers of its images, newest first
@@ -14,18 +17,23 @@
 #   slow_table TABLE [ROWS]     a table of i and s whose image takes its time
 #   words                       makes the collation words
 
-imaged() {
-    local i
-    for i; do wait_until "SELECT image_lsn IS NOT NULL FROM pg_stat_nitro_indexes WHERE indexrelid = '$i'::regclass"; done
-}
+# Whoever has made one is done with the index: the next one can be made.
+image_since() { wait_until "SELECT image_lsn >= '$2'::pg_lsn - '0/0' AND progress_pid IS NULL FROM nitro_index_stats() WHERE indexrelid = '$1'::regclass"; }
+imaged() { local i; for i; do image_since "$i" 0/0; done; }
 checkpointed() {
     local i lsn
     # A record of its own: the image before may be from this very LSN.
     lsn=$(sql "DO 'BEGIN PERFORM pg_current_xact_id(); END'; SELECT pg_current_wal_insert_lsn(); CHECKPOINT")
-    for i; do wait_until "SELECT image_lsn >= '$lsn' FROM pg_stat_nitro_indexes WHERE indexrelid = '$i'::regclass"; done
+    for i; do image_since "$i" "$lsn"; done
 }
 # Another process may be making one at this moment.
 backup() { local i; for i; do wait_until "SELECT nitro_backup('$i') = 1"; done; }
+tried() {
+    local out
+    while out=$("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_backup('$1')" 2>&1 || true); [[ $out == *"another process makes one"* ]]; do sleep 0.1; done
+    echo "$out"
+}
+no_builders() { wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"; }
 images_right() {
     local i n
     for i; do n=$(sql "SELECT nitro_verify_images('$i')"); [ "$n" -gt 0 ] || fail "no image of $i"; done

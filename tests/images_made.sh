@@ -36,7 +36,7 @@ made_when() {
 
 backup_function() {
     note "nitro_backup"
-    sql "INSERT INTO w SELECT generate_series(4001, 4100)"
+    sql "INSERT INTO w SELECT generate_series(4001, 4100)"; no_builders
     assert_eq "one" "$(sql "SELECT nitro_backup('w_nitro')")" 1
     assert_eq "its entries" "$(entry "$(newest w_nitro)" entries)" 3700
     assert_eq "all" "$(sql "SELECT nitro_backup()")" 2

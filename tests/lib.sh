@@ -20,6 +20,7 @@
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   sql_alone 'STATEMENT'           one that must be alone in a database
 #   wait_until 'SELECT bool'        poll, at most three minutes
+#   glance 'SELECT'                 its answer, or none after ten seconds: who was stopped may hold what it needs
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
 set -euo pipefail
@@ -51,7 +52,7 @@ new_server() {
     echo $((5432 + n)) > "$(data)/nitro.port"
     cat "$NITRO_CONF" >> "$(data)/postgresql.conf"
     settings "listen_addresses = ''" "unix_socket_directories = '$NITRO_TMP'" "port = $((5432 + n))" \
-        "autovacuum = off" "log_line_prefix = '%m [%p] %b '" "max_connections = 50" "${conf[@]}"
+        "autovacuum = off" "log_line_prefix = '%m [%p] %b '" "max_connections = 50" "checkpoint_timeout = 1h" "${conf[@]}"
     start
     sql "CREATE EXTENSION IF NOT EXISTS nitro"
 }
@@ -101,7 +102,8 @@ sql_fails() {
     if out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "$*" 2>&1); then
         fail "should have failed: $*"
     fi
-    sed -n 's/^[A-Z]*: *\([0-9A-Z]\{5\}: .*\)/\1/p' <<< "$out"
+    # What was said before, a NOTICE or a WARNING, is not the error.
+    sed -nE 's/^(ERROR|FATAL|PANIC): *([0-9A-Z]{5}: .*)/\2/p' <<< "$out"
 }
 # The server waits five seconds for others to leave the database. A builder does when asked, but not out of an
 # fsync, which takes longer on a bad disk.
@@ -120,6 +122,7 @@ wait_until() {
     done
     fail "still not true after three minutes: $*"
 }
+glance() { timeout 10 "${PSQL[@]}" -p "$(port)" -c "$1" 2> /dev/null || true; }
 setting() {
     sql "ALTER SYSTEM SET $1 = '$2'; SELECT pg_reload_conf()" > /dev/null
     wait_until "SELECT current_setting('$1') = '$2'"
@@ -143,7 +146,7 @@ session() {
 tell() { printf '%s\n;\n\\echo :end:\n' "$2" >&"${session_in[$1]}"; }
 answer() {
     local line
-    while IFS= read -r -t "${ANSWER_TIMEOUT:-180}" -u "${session_out[$1]}" line || fail "session $1 does not answer"; do
+    while IFS= read -r -t 180 -u "${session_out[$1]}" line || fail "session $1 does not answer"; do
         [ "$line" != :end: ] || return 0
         printf '%s\n' "$line"
     done

@@ -3,12 +3,13 @@
 # files are damaged or cannot be written, when the preload is missing, and what is shown after a restart.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/image_files.sh"
 log() { grep -cE "$1" "$NITRO_TMP/$node.log" || true; }
 said() { [ "$(log "$1")" -gt 0 ] || fail "the log does not say: $1"; }
 state() { sql "SELECT state FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }
 
 note "the area, and who holds it"
-new_server -c "nitro.max_memory = 64MB" -c "nitro.max_indexes = 100" -c "checkpoint_timeout = 1h"
+new_server -c "nitro.max_memory = 64MB" -c "nitro.max_indexes = 100"
 said 'LOG:  nitro: 64 MB of shared memory for at most 100 indexes'
 sql "CREATE DATABASE other"
 psql -XqAt -p "$(port)" -d other -c "CREATE EXTENSION nitro" -c "CREATE TABLE o AS SELECT i FROM generate_series(1, 200000) i" \
@@ -42,13 +43,13 @@ out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "SELECT nitro_verify('t'
 [[ $out == *"LOCATION:"*verify.rs* ]] || fail "$out"
 
 note "files that cannot be written, and damaged ones"
-sql "SELECT nitro_backup('t_i')" > /dev/null
+backup t_i
 sql "INSERT INTO t SELECT i FROM generate_series(200001, 200100) i"
 chmod a-w "$(data)"/pg_nitro/*/*
-out=$(sql "SELECT nitro_backup('t_i')" 2>&1)
+out=$(tried t_i)
 chmod u+w "$(data)"/pg_nitro/*/*
 [[ $out == *WARNING*pg_nitro/*[Pp]"ermission denied"* ]] || fail "$out"
-sql "SELECT nitro_backup('t_i')" > /dev/null
+backup t_i
 crash
 for f in "$(data)"/pg_nitro/*/*/*/shard-0; do printf 'x' | dd of="$f" bs=1 seek=5000 conv=notrunc status=none; done
 start

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
-new_server -c "checkpoint_timeout = 1h" -c "nitro.backup_rate = 0"
+new_server -c "nitro.backup_rate = 0"
 sql "CREATE EXTENSION pageinspect"
 sql "CREATE ROLE alice LOGIN; CREATE SCHEMA a AUTHORIZATION alice"
 sql "SET ROLE alice; CREATE FUNCTION a.cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN sign(a::bigint - b); END'"

@@ -4,7 +4,7 @@
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
 . "$(dirname "$0")"/by_hand.sh
-new_server -c "checkpoint_timeout = 1h" -c "max_worker_processes = 12" -c "nitro.max_builders = 1"
+new_server -c "max_worker_processes = 12" -c "nitro.max_builders = 1"
 gates
 n=24
 sql "CREATE TABLE first (i int); INSERT INTO first SELECT generate_series(1, 100); CREATE INDEX first_nitro ON first USING nitro (gate(i, 50))"

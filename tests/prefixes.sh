@@ -11,8 +11,9 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+. "$(dirname "$0")/by_hand.sh"
 note "seed $NITRO_SEED"
-new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "checkpoint_timeout = 1h" \
+new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" \
     -c "bgwriter_lru_maxpages = 0" -c "synchronous_commit = off" -c "wal_writer_delay = 10s" -c "nitro.use_slot = off" \
     -c "shared_buffers = 16MB" -c "max_wal_size = 1GB" -c "wal_keep_size = 1GB" -c "nitro.max_memory = 64MB"
 sql "CREATE EXTENSION pageinspect"
@@ -94,7 +95,6 @@ backups() { # NUMBER: while the writers are at it
         copy_images
     done
 }
-stand_still() { kill -STOP "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")"; }
 
 # The start: everything on disk is as old as this checkpoint.
 begin() {
@@ -103,7 +103,7 @@ begin() {
     rm -rf "$NITRO_TMP"/base "$NITRO_TMP"/images.*; cp -r "$(data)" "$NITRO_TMP/base"; rm -r "$NITRO_TMP/base/pg_wal"
     images=0 legal=()
     start
-    stand_still
+    stop_flushing
     ready "${indexes[@]}"
     first=$(bytes "$(position pg_current_wal_insert_lsn)")
 }

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
-new_server -c "nitro.backup = off" -c "max_prepared_transactions = 5" -c "deadlock_timeout = 200ms" -c "checkpoint_timeout = 1h" -c "bgwriter_lru_maxpages = 0"
+new_server -c "nitro.backup = off" -c "max_prepared_transactions = 5" -c "deadlock_timeout = 200ms" -c "bgwriter_lru_maxpages = 0"
 sql "CREATE EXTENSION pageinspect"
 # Immutable as far as its value goes. The gate is shut while somebody holds advisory lock 1 exclusively.
 sql "CREATE FUNCTION gate(i int, at int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS

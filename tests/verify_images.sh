@@ -4,7 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
-new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "checkpoint_timeout = 1h" \
+. "$(dirname "$0")/by_hand.sh"
+new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" \
     -c "wal_writer_delay = 10s" -c "bgwriter_lru_maxpages = 0" -c "log_checkpoints = off"
 sql "CREATE EXTENSION pageinspect"
 # Without checksums a hint bit is no record: blocks stay as they were.
@@ -119,10 +120,8 @@ order() { # MECHANISM
 }
 not_flushed() {
     note "no flush before the manifest"
-    local walwriter
     sql "CREATE TABLE f (k int); CREATE INDEX f_nitro ON f USING nitro (k)"
-    walwriter=$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
-    kill -STOP "$walwriter"
+    stop_flushing
     sql "SET synchronous_commit = off; INSERT INTO f SELECT generate_series(1, 100)"
     backup f_nitro
     assert_eq "with it" "$(checked f_nitro)" 1
@@ -132,7 +131,7 @@ not_flushed() {
     sql_fails "SELECT nitro_verify_images('f_nitro')" > "$NITRO_TMP/order"
     [[ $(< "$NITRO_TMP/order") == XX002:* ]] || fail "$(< "$NITRO_TMP/order")"
     [[ $(tail -n 20 "$NITRO_TMP/main.log") == *"is ahead of the WAL on disk"* ]] || fail "another failure than expected"
-    kill -CONT "$walwriter"
+    go_on_flushing
     mechanism none
 }
 
