@@ -170,6 +170,7 @@ unsafe fn publish(
                 unsafe {
                     if given_up::give_up(index, handle) {
                         refusal::gave_up(&compat::name(index), e.requested);
+                        given_up::reclaim(index, handle.entry);
                         image::remove(handle.entry);
                     }
                 }

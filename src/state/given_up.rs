@@ -69,7 +69,8 @@ impl Drop for InUse {
     }
 }
 
-/// There is no memory for an index that publishes: gives it up. False if somebody else has changed its state.
+/// There is no memory for an index that publishes: gives it up, and leaves its memory to
+/// [`reclaim`]. False if somebody else has changed its state.
 ///
 /// # Safety
 /// `index` must be the open and locked index of the handle.
@@ -86,10 +87,7 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
     }
     entry.given_up.fetch_add(1, Relaxed);
     // SAFETY: an open index.
-    unsafe {
-        plan_again((*(*index).rd_index).indrelid);
-        reclaim(index, entry);
-    }
+    unsafe { plan_again((*(*index).rd_index).indrelid) };
     true
 }
 
