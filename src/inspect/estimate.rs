@@ -194,7 +194,8 @@ unsafe fn refuse_unreadable(table: Relation, number: i16) {
     // SAFETY: an open table.
     unsafe {
         let (relid, user) = ((*table).rd_id, pg_sys::GetUserId());
-        let (right, granted) = (pg_sys::ACL_SELECT.into(), pg_sys::AclResult::ACLCHECK_OK);
+        let (right, granted) =
+            (pg_sys::ACL_SELECT as pg_sys::AclMode, pg_sys::AclResult::ACLCHECK_OK);
         let whole = pg_sys::pg_class_aclcheck(relid, user, right) == granted;
         if whole
             || number != 0 && pg_sys::pg_attribute_aclcheck(relid, number, user, right) == granted
