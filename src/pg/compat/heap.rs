@@ -14,7 +14,11 @@ pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
         let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
         (*page).pd_lsn
     };
-    u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff)
+    // One word from 19 on, still with the high half first.
+    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
+    return lsn.lsn.rotate_left(32);
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
+    return u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff);
 }
 
 /// A heap TID as the engine's 48-bit number.
@@ -99,7 +103,7 @@ pub unsafe fn read_shared(
             pg_sys::ReadBufferMode::RBM_NORMAL,
             strategy,
         );
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as _);
         buffer
     }
 }
