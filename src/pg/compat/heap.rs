@@ -4,6 +4,39 @@ use pgrx::pg_sys;
 
 use crate::pg::text;
 
+#[cfg(not(feature = "pg19"))]
+use pg_sys as mode;
+// Other numbers, too.
+#[cfg(feature = "pg19")]
+use pg_sys::BufferLockMode as mode;
+
+/// Takes the share lock of a page.
+///
+/// # Safety
+/// `buffer` must be pinned and not locked.
+pub unsafe fn lock_shared(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_SHARE as _) };
+}
+
+/// Takes the exclusive lock of a page.
+///
+/// # Safety
+/// `buffer` must be pinned and not locked.
+pub unsafe fn lock_exclusive(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_EXCLUSIVE as _) };
+}
+
+/// Gives the lock of a page back; the pin stays.
+///
+/// # Safety
+/// `buffer` must be locked.
+pub unsafe fn unlock(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_UNLOCK as _) };
+}
+
 /// The macro `PageGetLSN`.
 ///
 /// # Safety
@@ -103,7 +136,7 @@ pub unsafe fn read_shared(
             pg_sys::ReadBufferMode::RBM_NORMAL,
             strategy,
         );
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as _);
+        lock_shared(buffer);
         buffer
     }
 }
