@@ -16,14 +16,14 @@ for checksums in off hints; do
     [ "$checksums" = off ] || { settings "wal_log_hints = on"; restart; }
     sql "TRUNCATE t; INSERT INTO t SELECT i, repeat('x', 50) FROM generate_series(1, 20000) i"
     sql "CREATE INDEX IF NOT EXISTS t_nitro ON t USING nitro (k); CREATE INDEX IF NOT EXISTS t_btree ON t (k)"
-    sql "DELETE FROM t WHERE k % 40 = 0"
+    sql "DELETE FROM t WHERE k < 2000 AND k % 40 = 0"
     backup t_nitro
     assert_eq "pages visible to all before" "$(visible)" 0
-    # Prunes and marks what nobody has changed since, then says so in the WAL.
+    # Marks pages in which nothing is dead, and says so in the WAL; prunes the others.
     sql "SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SELECT sum(k) FROM t; SELECT count(pad) FROM t" > /dev/null
     n=$(visible); [ "$n" -gt 0 ] || fail "the query has marked no page"
     # What is visible to all is read from the index alone.
-    plan=$(sql "VACUUM (INDEX_CLEANUP off) t; ANALYZE t; SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN SELECT k FROM t WHERE k < 100")
+    plan=$(sql "ANALYZE t; SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN SELECT k FROM t WHERE k > 15000")
     [[ $plan == *"Index Only Scan"* ]] || fail "$plan"
     sql "INSERT INTO t SELECT i, 'y' FROM generate_series(30001, 30100) i; DELETE FROM t WHERE k BETWEEN 100 AND 200"
     crash; start
