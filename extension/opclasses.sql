@@ -2,8 +2,8 @@
 -- finds equal equivalence classes and orders in both. Strategies 1 to 5 are btree's (<, <=, =, >=, >), support
 -- function 1 is its comparison function; btree's other support functions say nothing to nitro.
 
--- What the family of a btree operator class has and the nitro family `twin` has not, as CREATE OPERATOR CLASS
--- and ALTER OPERATOR FAMILY want it: of values of one type, or of two.
+-- What a btree family has and the nitro family `twin` has not, as CREATE OPERATOR CLASS and ALTER OPERATOR FAMILY
+-- want it: for values of this type, or, if it is 0, for values of two types.
 CREATE FUNCTION nitro_missing_members(btree_family oid, twin oid, type oid) RETURNS text LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
     AS $$
