@@ -108,7 +108,9 @@ CREATE FUNCTION nitro_memory_stats(
     OUT max_indexes bigint,
     OUT barrier_session bigint,
     OUT barrier_oldest_session bigint,
-    OUT processes_inside bigint)
+    OUT processes_inside bigint,
+    OUT committed bigint,
+    OUT reserved bigint)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', 'nitro_memory_stats_wrapper';

@@ -3,7 +3,7 @@
 //! inside of leaves (reading in order) more than look-ups.
 
 use nitro_engine::packed::{Bounds, Image, Leaf, PART, Shape, Sorted, encode};
-use nitro_engine::{Area, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
+use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -62,13 +62,13 @@ fn area(len: usize) -> Area {
     unsafe {
         let base = libc::mmap(
             std::ptr::null_mut(),
-            len,
+            Area::mapped(len),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
         );
-        Area::format(NonNull::new(base.cast()).unwrap(), len, 8).unwrap()
+        Area::format(NonNull::new(base.cast()).unwrap(), len, 8, &Backing::MAPPED).unwrap()
     }
 }
 

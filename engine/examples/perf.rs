@@ -1,6 +1,6 @@
 //! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries]`.
 
-use nitro_engine::{Area, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
+use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -12,13 +12,13 @@ fn area(len: usize) -> Area {
     unsafe {
         let base = libc::mmap(
             std::ptr::null_mut(),
-            len,
+            Area::mapped(len),
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
             0,
         );
-        Area::format(NonNull::new(base.cast()).unwrap(), len, 8).unwrap()
+        Area::format(NonNull::new(base.cast()).unwrap(), len, 8, &Backing::MAPPED).unwrap()
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
@@ -11,10 +12,24 @@ pub(crate) struct Mapping {
 
 impl Mapping {
     pub(crate) fn new(len: usize, processes: u32) -> Mapping {
-        let base = map(len);
+        Mapping::on(len, processes, &Backing::MAPPED)
+    }
+
+    /// One that nobody may touch where it is not committed.
+    pub(crate) fn strict(len: usize, processes: u32) -> Mapping {
+        Mapping::on(len, processes, &STRICT)
+    }
+
+    fn on(len: usize, processes: u32, backing: &'static Backing) -> Mapping {
+        let base = map(Area::mapped(len));
         // SAFETY: fresh zeroed pages, mapped until the value is dropped.
-        let area = unsafe { Area::format(base, len, processes) }.unwrap();
-        Mapping { area, len }
+        unsafe {
+            if core::ptr::eq(backing, &STRICT) {
+                libc::mprotect(base.as_ptr().cast(), Area::mapped(len), libc::PROT_NONE);
+            }
+            let area = Area::format(base, len, processes, backing).unwrap();
+            Mapping { area, len: Area::mapped(len) }
+        }
     }
 
     /// All of its bytes.
@@ -57,6 +72,37 @@ impl Drop for Mapping {
     }
 }
 
+// Granules that may still be committed in this thread.
+thread_local!(static LEFT_HERE: Cell<usize> = const { Cell::new(usize::MAX) });
+
+/// What is not committed cannot be touched, and what is released loses its content.
+static STRICT: Backing = Backing {
+    commit: |base, range| {
+        let granules = range.len() / GRANULE;
+        let left = LEFT_HERE.get().checked_sub(granules).ok_or(Refused)?;
+        LEFT_HERE.set(left);
+        protect(base, range, libc::PROT_READ | libc::PROT_WRITE);
+        Ok(())
+    },
+    release: |base, range| {
+        assert!(range.start.is_multiple_of(GRANULE) && range.end.is_multiple_of(GRANULE));
+        // SAFETY: a part of a mapping of these tests that the area does not use.
+        let rc = unsafe {
+            libc::madvise(base.as_ptr().add(range.start).cast(), range.len(), libc::MADV_REMOVE)
+        };
+        assert_eq!(rc, 0);
+        protect(base, range, libc::PROT_NONE);
+    },
+};
+
+fn protect(base: NonNull<u8>, range: Range<usize>, how: i32) {
+    let start = range.start / PAGE * PAGE;
+    let len = range.end.next_multiple_of(PAGE) - start;
+    // SAFETY: a part of a mapping of these tests.
+    let rc = unsafe { libc::mprotect(base.as_ptr().add(start).cast(), len, how) };
+    assert_eq!(rc, 0);
+}
+
 fn map(len: usize) -> NonNull<u8> {
     // SAFETY: a new mapping.
     let base = unsafe {
@@ -71,35 +117,6 @@ fn map(len: usize) -> NonNull<u8> {
     };
     assert!(base != libc::MAP_FAILED);
     NonNull::new(base.cast()).unwrap()
-}
-
-/// The free blocks: (page, order), and that lists, bytes, bits and count agree about them.
-fn free_blocks(area: &Area) -> BTreeMap<u32, u32> {
-    let header = area.header();
-    let (first, pages) = (header.first.load(Relaxed), header.pages.load(Relaxed));
-    let marked: BTreeMap<u32, u32> = (first..pages)
-        .filter_map(|page| match area.meta(page).load(Relaxed) {
-            0 => None,
-            byte => Some((page, u32::from(byte) - 1)),
-        })
-        .collect();
-    let mut listed = BTreeMap::new();
-    for order in 0..ORDERS as u32 {
-        let mut page = header.buddy.head[order as usize].load(Relaxed);
-        assert_eq!(page != 0, header.buddy.nonempty.load(Relaxed) >> order & 1 == 1);
-        let mut prev = 0;
-        while page != 0 {
-            assert_eq!(area.link(page).prev.load(Relaxed), prev);
-            assert!(page.is_multiple_of(1 << order));
-            listed.insert(page, order);
-            prev = page;
-            page = area.link(page).next.load(Relaxed);
-        }
-    }
-    assert_eq!(marked, listed);
-    let total: u32 = marked.values().map(|order| 1 << order).sum();
-    assert_eq!(total, header.buddy.free_pages.load(Relaxed));
-    marked
 }
 
 /// Fills a run so that an overlap, or a free list link written into it, shows.
@@ -117,13 +134,16 @@ fn check(area: &Area, r: Ref, bytes: usize) {
 proptest! {
     #[test]
     fn runs_never_overlap_and_coalesce(
-        pages in 20usize..400,
+        pages in 20usize..4000,
         steps in prop::collection::vec((any::<bool>(), any::<usize>(), 1usize..80_000), 1..120),
+        large in 1usize..40,
+
     ) {
-        let area = Mapping::new(pages * PAGE + 123, 3);
-        let (start, blocks) = (area.usage(), free_blocks(&area));
+        let area = Mapping::strict(pages * PAGE + 123, 3);
+        let (start, blocks) = (area.usage(), area.free_blocks());
         let mut runs: BTreeMap<Ref, usize> = BTreeMap::new();
         for (alloc, pick, bytes) in steps {
+            let bytes = if pick % 16 == 0 { bytes * large } else { bytes };
             if alloc {
                 let largest = area.usage().largest_free;
                 match area.alloc_pages(bytes) {
@@ -139,6 +159,7 @@ proptest! {
                     Err(e) => {
                         prop_assert_eq!(e.requested, bytes);
                         prop_assert!(bytes.div_ceil(PAGE).next_power_of_two() * PAGE > largest);
+                        prop_assert!(!e.refused);
                     }
                 }
             } else if let Some((&r, &bytes)) = runs.iter().nth(pick % runs.len().max(1)) {
@@ -151,14 +172,14 @@ proptest! {
             prop_assert_eq!(usage.used, used);
             prop_assert_eq!(usage.total, usage.used + usage.free + usage.overhead);
             prop_assert_eq!(usage.overhead, start.overhead);
-            free_blocks(&area);
+            area.free_blocks();
         }
         for (r, bytes) in runs {
             check(&area, r, bytes);
             area.free_pages(r, bytes);
         }
         prop_assert_eq!(area.usage(), start);
-        prop_assert_eq!(free_blocks(&area), blocks);
+        prop_assert_eq!(area.free_blocks(), blocks);
     }
 }
 
@@ -186,24 +207,145 @@ fn a_large_area_is_touched_lazily() {
 fn absurd_requests_fail() {
     let area = Mapping::new(1 << 20, 1);
     for bytes in [2 << 20, 1 << 40, usize::MAX] {
-        assert_eq!(area.alloc_pages(bytes), Err(OutOfMemory { requested: bytes }));
+        assert_eq!(area.alloc_pages(bytes), Err(OutOfMemory { requested: bytes, refused: false }));
     }
 }
 
 #[test]
 fn bad_memory_is_refused() {
-    let base = map(16 * PAGE);
+    let base = map(17 * PAGE);
     // SAFETY: zeroed pages; a failing call leaves them alone.
     unsafe {
         let odd = NonNull::new(base.as_ptr().add(64)).unwrap();
-        assert_eq!(Area::format(odd, PAGE, 1).err(), Some(AreaError::Misaligned));
+        assert_eq!(Area::format(odd, PAGE, 1, &Backing::MAPPED).err(), Some(AreaError::Misaligned));
         assert_eq!(Area::attach(odd).err(), Some(AreaError::Misaligned));
         assert_eq!(Area::attach(base).err(), Some(AreaError::Unrecognized));
-        assert_eq!(Area::format(base, 0, 1).err(), Some(AreaError::TooSmall));
-        assert_eq!(Area::format(base, 16 * PAGE, 1000).err(), Some(AreaError::TooSmall));
-        assert_eq!(Area::format(base, MAX_LEN + 1, 1).err(), Some(AreaError::TooLarge));
-        let area = Area::format(base, 16 * PAGE, 4).unwrap();
+        assert_eq!(Area::format(base, 0, 1, &Backing::MAPPED).err(), Some(AreaError::TooSmall));
+        assert_eq!(
+            Area::format(base, 16 * PAGE, 1000, &Backing::MAPPED).err(),
+            Some(AreaError::TooSmall)
+        );
+        assert_eq!(
+            Area::format(base, MAX_LEN + 1, 1, &Backing::MAPPED).err(),
+            Some(AreaError::TooLarge)
+        );
+        let area = Area::format(base, 16 * PAGE, 4, &Backing::MAPPED).unwrap();
         assert_eq!(Area::attach(base).unwrap().usage(), area.usage());
-        libc::munmap(base.as_ptr().cast(), 16 * PAGE);
+        libc::munmap(base.as_ptr().cast(), 17 * PAGE);
     }
+}
+
+/// Runs of one page in each granule, but the first.
+fn one_page_each(area: &Area) -> Vec<Ref> {
+    let mut all: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+    all.sort_unstable();
+    let (kept, given): (Vec<_>, Vec<_>) = all
+        .into_iter()
+        .partition(|&r| (r / UNITS_PER_PAGE) % GRANULE_PAGES == 7 && r as usize * UNIT > GRANULE);
+    given.into_iter().for_each(|r| area.free_pages(r, PAGE));
+    kept
+}
+
+#[test]
+fn the_limit_moves() {
+    let area = Mapping::strict(64 << 20, 1);
+    let start = area.usage();
+    assert_eq!((start.total, start.reserved, start.committed), (64 << 20, 64 << 20, GRANULE));
+    area.set_limit(8 << 20);
+    let low = area.usage();
+    assert_eq!((low.total, low.free), (8 << 20, (8 << 20) - low.overhead));
+    let small: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+    assert_eq!(small.len() * PAGE, low.free);
+    area.set_limit(16 << 20);
+    let more = area.alloc_pages(4 << 20).unwrap();
+    fill(&area, more, 4 << 20);
+    // Below what is in use: nothing is lost, and nothing is handed out, not even what comes back.
+    area.set_limit(6 << 20);
+    check(&area, more, 4 << 20);
+    let usage = area.usage();
+    assert_eq!((usage.total, usage.free, usage.largest_free), (6 << 20, 0, 0));
+    assert!(area.alloc_pages(PAGE).is_err());
+    area.free_pages(small[0], PAGE);
+    assert!(area.alloc_pages(PAGE).is_err());
+    area.free_pages(more, 4 << 20);
+    assert!(area.alloc_pages(PAGE).is_err());
+    area.set_limit(usize::MAX);
+    let usage = area.usage();
+    assert_eq!((usage.total, usage.committed), (64 << 20, 8 << 20));
+    assert_eq!(usage.total, usage.used + usage.free + usage.overhead);
+    area.alloc_pages(32 << 20).unwrap();
+}
+
+#[test]
+fn granules_are_released_when_they_are_free() {
+    let area = Mapping::strict(16 << 20, 1);
+    let start = area.usage();
+    let kept = one_page_each(&area);
+    assert_eq!((kept.len(), area.usage().committed), (7, 16 << 20));
+    for (i, &r) in kept.iter().enumerate() {
+        area.free_pages(r, PAGE);
+        assert_eq!(area.usage().committed, (16 << 20) - (i + 1) * GRANULE);
+    }
+    assert_eq!(area.usage(), start);
+    // A run that is no multiple of a granule leaves its last one to others.
+    let run = area.alloc_pages(3 * GRANULE - 5 * PAGE).unwrap();
+    fill(&area, run, 3 * GRANULE - 5 * PAGE);
+    assert_eq!(area.usage().committed, 4 * GRANULE);
+    area.free_pages(run, 3 * GRANULE - 5 * PAGE);
+    assert_eq!(area.usage(), start);
+}
+
+/// Whichever granule is refused: the caller is told, and nothing has changed.
+#[test]
+fn memory_is_refused() {
+    for left in 0..7 {
+        let area = Mapping::strict(16 << 20, 1);
+        LEFT_HERE.set(left);
+        let taken: Vec<Ref> = core::iter::from_fn(|| match area.alloc_pages(100 * PAGE) {
+            Ok(r) => Some(r),
+            Err(e) => {
+                assert!(e.refused);
+                None
+            }
+        })
+        .collect();
+        taken.iter().for_each(|&r| fill(&area, r, 100 * PAGE));
+        let usage = area.usage();
+        assert_eq!((usage.used, usage.committed), (taken.len() * 100 * PAGE, (left + 1) * GRANULE));
+        assert_eq!(usage.total, usage.used + usage.free + usage.overhead);
+        LEFT_HERE.set(usize::MAX);
+        fill(&area, area.alloc_pages(100 * PAGE).unwrap(), 100 * PAGE);
+        taken.iter().for_each(|&r| check(&area, r, 100 * PAGE));
+    }
+}
+
+/// Memory that another one is about to give back, or leaves over of a granule, is there for who finds none.
+#[test]
+fn who_finds_none_waits_for_what_moves() {
+    static SLOW: Backing = Backing {
+        commit: |_, _| {
+            std::thread::sleep(core::time::Duration::from_micros(200));
+            Ok(())
+        },
+        release: |_, _| std::thread::sleep(core::time::Duration::from_micros(200)),
+    };
+    // A single granule, of which each thread wants a part.
+    let area = Mapping::on(2 * GRANULE, 1, &SLOW);
+    area.set_limit(GRANULE);
+    let first: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+    area.set_limit(2 * GRANULE);
+    let start = area.usage();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let area = area.alias();
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    let r = area.alloc_pages(100 * PAGE).expect("there is room for all");
+                    area.free_pages(r, 100 * PAGE);
+                }
+            });
+        }
+    });
+    assert_eq!(area.usage(), start);
+    first.into_iter().for_each(|r| area.free_pages(r, PAGE));
 }

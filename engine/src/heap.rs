@@ -11,7 +11,7 @@
 //! When the area is full a block may be taken from a larger class, and goes back to it. What was a leaf
 //! can then be a chunk or an index node: still nothing that writes a version which was there before.
 //!
-//! Lock order: heap, then area. An extent begins with a 64-byte header; its blocks follow.
+//! Lock order: heap, then area. An extent begins with a 128-byte header; its blocks follow.
 
 use crate::area::{Area, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, UNIT};
 use crate::sync::SpinLock;
@@ -35,14 +35,14 @@ const GROWTH: usize = 8;
 const EXTENT_HEADER: usize = UNIT;
 
 const LEAVES: usize = 8;
-const CHUNKS: usize = 25;
+const CHUNKS: usize = 22;
 const CLASSES: usize = LEAVES + 1 + CHUNKS;
 const SIZES: [usize; CLASSES] = [
     1792, 2304, 2944, 4096, 5888, 8192, 12288, 16384, // leaves
     1024,  // index nodes
     // Chunks of long keys: at most a quarter of a block lies idle.
-    64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 960, 1152, 1408, 1728, 2112, 2624, 3264, 4032,
-    4992, 6208, 7744, 9664, 12032, 14080, 16384,
+    128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864, 6016,
+    7424, 9216, 11520, 14080, 16384,
 ];
 
 /// A kind and size of block.
@@ -177,7 +177,7 @@ impl HeapState {
         }
     }
 
-    /// Memory of its own for a large array; not zeroed, aligned to 64 bytes.
+    /// Memory of its own for a large array; not zeroed, aligned to 128 bytes.
     pub(crate) fn alloc_span(&self, area: &Area, bytes: usize) -> Result<Ref, OutOfMemory> {
         let _held = self.lock.lock();
         let at = area.alloc_pages(bytes + EXTENT_HEADER)?;

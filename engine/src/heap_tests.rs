@@ -50,7 +50,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn blocks_and_spans(steps in prop::collection::vec(step(), 1..300)) {
-        let area = Mapping::new(4 << 20, 1);
+        let area = Mapping::strict(4 << 20, 1);
         let start = area.usage();
         let other = new_heap(&area);
         let heap = new_heap(&area);
@@ -207,7 +207,7 @@ fn extents_grow_and_waste_little() {
 
 #[test]
 fn chunk_classes() {
-    assert_eq!(Class::chunk(0).unwrap().size(), 64);
+    assert_eq!(Class::chunk(0).unwrap().size(), 128);
     assert_eq!(Class::chunk(512).unwrap().size(), 512);
     assert_eq!(Class::chunk(513).unwrap().size(), 640);
     assert_eq!(Class::chunk(16384).unwrap().size(), 16384);

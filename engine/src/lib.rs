@@ -49,7 +49,7 @@ mod top;
 mod verify;
 mod visit;
 
-pub use area::{Area, AreaError, AreaUsage, OutOfMemory};
+pub use area::{Area, AreaError, AreaUsage, Backing, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};

@@ -219,10 +219,10 @@ unsafe fn load<O: KeyOrder>(
     // Called while the unfinished index is there, so that the message counts it.
     let fail = |e: BuildError| match e {
         BuildError::OutOfMemory(e) if anew => {
-            refusal::left_unbuilt(&name, e.requested);
+            refusal::left_unbuilt(&name, e);
             LeftUnbuilt
         }
-        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e.requested),
+        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e),
         BuildError::NoMemory => memory::out_of_memory(0),
         // SAFETY: open relation.
         BuildError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },

@@ -134,6 +134,8 @@ fn nitro_memory_stats() -> TableIterator<
         name!(barrier_session, i64),
         name!(barrier_oldest_session, i64),
         name!(processes_inside, i64),
+        name!(committed, i64),
+        name!(reserved, i64),
     ),
 > {
     crate::pg::witness!();
@@ -150,5 +152,7 @@ fn nitro_memory_stats() -> TableIterator<
         usage.session as i64,
         usage.oldest_session as i64,
         usage.active as i64,
+        usage.committed as i64,
+        usage.reserved as i64,
     ))
 }

@@ -1,5 +1,6 @@
 //! Faults that a test asks for, in builds with debug assertions: the n-th Rust allocation of a process
-//! from now on fails, or the n-th check for interrupts finds a cancel. See docs/testing.md.
+//! from now on fails, from its n-th request on the operating system refuses it memory of the area, or the n-th check
+//! for interrupts finds a cancel. See docs/testing.md.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -7,10 +8,12 @@ use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 
 static ALLOCATION: GucSetting<i32> = GucSetting::<i32>::new(0);
+static COMMIT: GucSetting<i32> = GucSetting::<i32>::new(0);
 static CANCEL: GucSetting<i32> = GucSetting::<i32>::new(0);
 
 /// How many are still to pass before the one that fails; 0: none fails.
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+static COMMITS: AtomicUsize = AtomicUsize::new(0);
 static CHECKS: AtomicUsize = AtomicUsize::new(0);
 
 fn strikes(left: &AtomicUsize) -> bool {
@@ -21,6 +24,12 @@ fn strikes(left: &AtomicUsize) -> bool {
 #[inline]
 pub fn allocation() -> bool {
     strikes(&ALLOCATIONS)
+}
+
+/// Whether memory of the area is refused: once it is, it stays so.
+pub fn commit() -> bool {
+    let passes = |n: usize| n.checked_sub(1).filter(|&left| left > 0);
+    COMMITS.load(Relaxed) != 0 && COMMITS.fetch_update(Relaxed, Relaxed, passes).is_err()
 }
 
 /// Cancels the statement if this check for interrupts is the one, and says where it is.
@@ -40,6 +49,10 @@ pub fn cancel() {
 
 unsafe extern "C-unwind" fn set_allocation(n: i32, _: *mut core::ffi::c_void) {
     ALLOCATIONS.store(n as usize, Relaxed);
+}
+
+unsafe extern "C-unwind" fn set_commit(n: i32, _: *mut core::ffi::c_void) {
+    COMMITS.store(n as usize, Relaxed);
 }
 
 unsafe extern "C-unwind" fn set_cancel(n: i32, _: *mut core::ffi::c_void) {
@@ -71,6 +84,12 @@ pub fn register() {
         c"Which allocation of this process fails; 0: none.",
         &ALLOCATION,
         Some(set_allocation),
+    );
+    define(
+        c"nitro.debug_fail_commit",
+        c"From which request on this process is refused memory of the area; 0: none.",
+        &COMMIT,
+        Some(set_commit),
     );
     define(
         c"nitro.debug_cancel",

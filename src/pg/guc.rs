@@ -1,5 +1,8 @@
 //! Settings (`nitro.*`).
 
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
@@ -9,8 +12,13 @@ pub const MAX_THREADS: u32 = 64;
 /// Most builders in one server.
 pub const MAX_BUILDERS: usize = 32;
 
-/// Size of the shared area in MB.
+/// The largest area in MB: what a reference of the engine reaches.
+pub const MOST_MEMORY: i32 = 262_144;
+
+/// How much of the area may be used, in MB.
 pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(1024);
+/// Addresses that are kept for the area, in MB; 0: as many as the machine has memory.
+pub static RESERVED_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(0);
 /// How many nitro indexes the server can hold in memory at once.
 pub static MAX_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(4096);
 /// Whether the planner may use nitro indexes.
@@ -161,14 +169,66 @@ pub fn register(preloading: bool) {
     }
 }
 
+/// What [`MAX_MEMORY`] can be in this life of the server; 0 before there is an area.
+static RESERVED: AtomicI32 = AtomicI32::new(0);
+static FOLLOW: OnceLock<fn(i32)> = OnceLock::new();
+
+/// From now on [`MAX_MEMORY`] is at most `reserved`, and when it changes `follow` is called in the postmaster.
+/// Its processes read the file each in its own time, perhaps after it was written again.
+pub fn follow_limit(reserved: i32, follow: fn(i32)) {
+    RESERVED.store(reserved, Relaxed);
+    FOLLOW.get_or_init(|| follow);
+}
+
+unsafe extern "C-unwind" fn check_limit(
+    new: *mut i32,
+    _: *mut *mut core::ffi::c_void,
+    source: pg_sys::GucSource::Type,
+) -> bool {
+    let reserved = RESERVED.load(Relaxed);
+    // SAFETY: the server passes the new value, and copies the DETAIL. A parallel worker begins with the default, which
+    // has to pass; where it stays the area has all that is reserved.
+    unsafe {
+        if reserved == 0 || *new <= reserved || source == pg_sys::GucSource::PGC_S_DEFAULT {
+            return true;
+        }
+        let detail = c"It is larger than \"nitro.reserved_memory\", which can be raised when the server starts.";
+        pg_sys::GUC_check_errdetail_string = detail.as_ptr().cast_mut();
+    }
+    false
+}
+
+unsafe extern "C-unwind" fn set_limit(mb: i32, _: *mut core::ffi::c_void) {
+    // SAFETY: a plain global.
+    if let (false, Some(follow)) = (unsafe { pg_sys::IsUnderPostmaster }, FOLLOW.get()) {
+        follow(mb);
+    }
+}
+
 fn register_sizes() {
+    // SAFETY: the hooks have the server's types.
+    unsafe {
+        GucRegistry::define_int_guc_with_hooks(
+            c"nitro.max_memory",
+            c"Largest amount of memory for all nitro indexes.",
+            c"Taken from the operating system as indexes grow, and given back. When all is used, statements that need more fail with SQLSTATE 53200; nothing is lost. At most \"nitro.reserved_memory\".",
+            &MAX_MEMORY,
+            16,
+            MOST_MEMORY,
+            GucContext::Sighup,
+            GucFlags::UNIT_MB,
+            Some(check_limit),
+            Some(set_limit),
+            None,
+        );
+    }
     GucRegistry::define_int_guc(
-        c"nitro.max_memory",
-        c"Shared memory reserved for nitro indexes.",
-        c"Reserved when the server starts, touched only as it fills; at most 131071MB. When it is full, statements that need more fail with SQLSTATE 53200; nothing is lost.",
-        &MAX_MEMORY,
-        16,
-        131_071,
+        c"nitro.reserved_memory",
+        c"Addresses that are kept for \"nitro.max_memory\" to be raised.",
+        c"This takes no memory. 0: as many as the machine has memory, or \"nitro.max_memory\" if that is larger.",
+        &RESERVED_MEMORY,
+        0,
+        MOST_MEMORY,
         GucContext::Postmaster,
         GucFlags::UNIT_MB,
     );

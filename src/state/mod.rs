@@ -7,6 +7,7 @@ pub mod handle;
 pub mod identity;
 pub mod image;
 pub mod lifecycle;
+mod mapping;
 pub mod open;
 pub mod options;
 pub mod refusal;

@@ -1,5 +1,6 @@
 //! What the engine refuses, as users see it.
 
+use nitro_engine::OutOfMemory;
 use pgrx::prelude::*;
 
 use super::{directory, shmem};
@@ -8,19 +9,19 @@ use crate::pg::{compat, text};
 
 /// The shared area has no room; the statement fails, everything else goes on.
 #[track_caller]
-pub fn out_of_memory(index: &str, requested: usize) -> ! {
-    no_room(format!("out of nitro memory while adding to index \"{index}\""), requested).raise()
+pub fn out_of_memory(index: &str, error: OutOfMemory) -> ! {
+    no_room(format!("out of nitro memory while adding to index \"{index}\""), error).raise()
 }
 
 /// The shared area has no room; the statement goes on without the index.
 #[track_caller]
-pub fn left_unbuilt(index: &str, requested: usize) {
+pub fn left_unbuilt(index: &str, error: OutOfMemory) {
     let message = format!("index \"{index}\" is left unbuilt: out of nitro memory");
-    no_room(message, requested).warn();
+    no_room(message, error).warn();
 }
 
 #[track_caller]
-fn no_room(message: String, requested: usize) -> Failure {
+fn no_room(message: String, error: OutOfMemory) -> Failure {
     let usage = shmem::area().usage();
     // SAFETY: inside a transaction, as everybody who needs memory.
     let mut holders: Vec<_> = unsafe { directory::holders() }.into_iter().collect();
@@ -35,10 +36,13 @@ fn no_room(message: String, requested: usize) -> Failure {
     holders.push(format!("others and in construction: {} bytes", usage.used.saturating_sub(named)));
     Failure::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, message)
     .detail(format!(
-        "{} bytes were requested; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",
-        requested, usage.used, usage.total, holders.join(", "), usage.largest_free
+        "{} bytes were requested{}; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",
+        error.requested, if error.refused { ", and the operating system has no more memory" } else { "" }, usage.used, usage.total, holders.join(", "), usage.largest_free
     ))
-    .hint("Raise \"nitro.max_memory\" (needs a restart), or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.")
+    .hint(format!(
+        "{} \"nitro.max_memory\", or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.",
+        if error.refused { "Give the server more memory than" } else { "Raise" }
+    ))
 }
 
 /// A database as a message names it.
@@ -62,7 +66,7 @@ pub unsafe fn insert_failed(index: pg_sys::Relation, error: nitro_engine::Insert
     // SAFETY: by contract.
     let name = unsafe { compat::name(index) };
     match error {
-        nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(&name, e.requested),
+        nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(&name, e),
         // SAFETY: by contract.
         nitro_engine::InsertError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
         nitro_engine::InsertError::TooManyLives => Failure::new(

@@ -1,8 +1,9 @@
-//! Shared memory: the directory of indexes and the engine's area, both in the main segment.
+//! Shared memory: the directory of indexes in the main segment, and the engine's area in a mapping of its
+//! own (`mapping.rs`).
 //!
-//! The segment is reserved when the postmaster starts and inherited by fork, at the same address in
-//! every process. After a crash restart it is new and zeroed and the startup hook runs again, so
-//! nothing here has to survive a crash: every index is unbuilt until somebody needs it or its image is
+//! Both are made when the postmaster starts and inherited by fork, at the same address in every process.
+//! After a crash restart both are zeroed and the startup hook runs again, so nothing here has to survive a
+//! crash: every index is unbuilt until somebody needs it or its image is
 //! loaded.
 
 use std::ptr::NonNull;
@@ -15,9 +16,10 @@ use pgrx::prelude::*;
 use crate::pg::stop::{self, Point};
 use crate::pg::{compat, error, guc};
 use crate::state::directory::Directory;
-use crate::state::{handle, threads};
+use crate::state::{handle, mapping, threads};
 
 const PAGE: usize = 4096;
+const MB: usize = 1 << 20;
 /// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
 const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 
@@ -38,8 +40,36 @@ static EXITS: OnceLock<Exits> = OnceLock::new();
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-fn area_bytes() -> usize {
-    guc::MAX_MEMORY.get() as usize * 1024 * 1024
+/// The limit of the area.
+fn limit() -> usize {
+    guc::MAX_MEMORY.get() as usize * MB
+}
+
+/// What the limit can be raised to without a restart.
+fn reserved() -> usize {
+    let reserved = match guc::RESERVED_MEMORY.get() as usize * MB {
+        0 => machine().clamp(limit(), guc::MOST_MEMORY as usize * MB),
+        some => some,
+    };
+    if reserved < limit() {
+        error::Failure::new(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            "\"nitro.max_memory\" must not be larger than \"nitro.reserved_memory\"",
+        )
+        .hint(
+            "Raise \"nitro.reserved_memory\", which takes addresses alone, or remove the setting.",
+        )
+        .raise();
+    }
+    reserved.next_multiple_of(mapping::GRANULE)
+}
+
+/// Bytes of memory that the machine has.
+fn machine() -> usize {
+    // SAFETY: two plain questions.
+    let (pages, size) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    pages.max(0) as usize * size.max(0) as usize
 }
 
 /// Every process and every thread may have a slot of its own.
@@ -75,7 +105,6 @@ unsafe extern "C-unwind" fn request() {
         }
         let entries = guc::MAX_INDEXES.get() as usize;
         pg_sys::RequestAddinShmemSpace(Directory::size(entries) + PAGE);
-        pg_sys::RequestAddinShmemSpace(area_bytes() + 2 * PAGE);
         pg_sys::RequestNamedLWLockTranche(c"nitro".as_ptr(), 1);
     }
 }
@@ -97,36 +126,45 @@ unsafe extern "C-unwind" fn startup() {
             Directory::size(entries),
             &mut found,
         );
-        let mut found_area = false;
-        let raw =
-            pg_sys::ShmemInitStruct(c"nitro area".as_ptr(), area_bytes() + PAGE, &mut found_area);
-        let base = raw.cast::<u8>().add(raw.align_offset(PAGE));
         if !found {
             let tranche = pg_sys::GetNamedLWLockTranche(c"nitro".as_ptr());
             Directory::format(directory.cast(), entries, &raw mut (*tranche).lock);
         }
-        if !found_area
-            && let Err(e) =
-                Area::format(NonNull::new_unchecked(base), area_bytes(), process_slots())
-        {
-            error::Failure::new(
-                PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("could not set up the nitro area: {e}"),
-            )
-            .hint("Check \"nitro.max_memory\".")
-            .raise();
-        }
         if !pg_sys::IsUnderPostmaster {
-            error::log!(
-                "nitro: {} MB of shared memory for at most {entries} indexes",
-                guc::MAX_MEMORY.get()
-            );
+            make_area();
             pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
         }
         DIRECTORY.store(directory.cast(), Relaxed);
-        AREA.store(base, Relaxed);
         pg_sys::LWLockRelease(lock);
     }
+}
+
+/// In the postmaster, also when it begins anew after a crash: no other process is there.
+fn make_area() {
+    // Once: the limit may have become the default meanwhile, and that be more.
+    static RESERVED: OnceLock<usize> = OnceLock::new();
+    let reserved = *RESERVED.get_or_init(reserved);
+    let limit = limit().min(reserved);
+    let (base, pages) = mapping::fresh(Area::mapped(reserved), limit);
+    // SAFETY: the mapping is as long, stays for ever, and all that use it are forks of this process.
+    match unsafe { Area::format(base, reserved, process_slots(), &mapping::BACKING) } {
+        Ok(area) => area.set_limit(limit),
+        Err(e) => error::Failure::new(
+            PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY,
+            format!("could not set up the nitro area: {e}"),
+        )
+        .hint("Check \"nitro.max_memory\", \"nitro.reserved_memory\" and how much memory the machine has.")
+        .raise(),
+    }
+    AREA.store(base.as_ptr(), Relaxed);
+    guc::follow_limit((reserved / MB) as i32, |mb| area().set_limit(mb as usize * MB));
+    error::log!(
+        "nitro: {} MB of shared memory for at most {} indexes, {}; up to {} MB without a restart",
+        limit / MB,
+        guc::MAX_INDEXES.get(),
+        pages.describe(),
+        reserved / MB
+    );
 }
 
 /// The directory, or `None` when the library was not preloaded.

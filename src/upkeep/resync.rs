@@ -315,7 +315,7 @@ impl Bringing<'_> {
             // SAFETY: open relation.
             let fillfactor = unsafe { options::fillfactor(self.index) };
             let engine = Index::create(process, &IndexOptions { fillfactor, key_len_hint: 0 })
-                .unwrap_or_else(|e| refusal::out_of_memory(&name, e.requested));
+                .unwrap_or_else(|e| refusal::out_of_memory(&name, e));
             self.claim.build(Unfinished::new(engine))
         });
         stop::at(Point::BuildPublishes);

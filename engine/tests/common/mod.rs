@@ -1,7 +1,7 @@
 //! What the tests share: an area over anonymous memory, orders and hostile keys.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use nitro_engine::{Area, Index, IndexOptions, KeyOrder, Process};
+use nitro_engine::{Area, Backing, Index, IndexOptions, KeyOrder, Process};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ impl Mapping {
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                len,
+                Area::mapped(len),
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
@@ -29,8 +29,8 @@ impl Mapping {
         assert!(base != libc::MAP_FAILED);
         let base = NonNull::new(base.cast()).unwrap();
         // SAFETY: fresh zeroed pages, mapped until the value is dropped.
-        let area = unsafe { Area::format(base, len, processes) }.unwrap();
-        Mapping { area, base: base.as_ptr().addr(), len }
+        let area = unsafe { Area::format(base, len, processes, &Backing::MAPPED) }.unwrap();
+        Mapping { area, base: base.as_ptr().addr(), len: Area::mapped(len) }
     }
 
     pub fn process(&self, slot: u32) -> Process {

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use std::ptr::NonNull;
 
 use nitro_engine::{
-    Area, BuildError, Builder, Index, IndexOptions, IndexStats, KeyOrder, Memcmp, Process,
+    Area, Backing, BuildError, Builder, Index, IndexOptions, IndexStats, KeyOrder, Memcmp, Process,
 };
 
 use crate::key::codec::NULL_LAST;
@@ -181,17 +181,19 @@ impl KeyOrder for ByBytes {
 /// Memory of this process for an area.
 struct Memory {
     at: NonNull<u8>,
+    len: usize,
     layout: Layout,
 }
 
 impl Memory {
     fn new(bytes: usize) -> Memory {
-        let layout = Layout::from_size_align(bytes.next_multiple_of(4096), 4096)
+        let len = bytes.next_multiple_of(Area::GRANULE);
+        let layout = Layout::from_size_align(Area::mapped(len), 4096)
             .unwrap_or_else(|_| memory::out_of_memory(bytes));
         // SAFETY: not empty.
         let at = unsafe { alloc_zeroed(layout) };
         let at = NonNull::new(at).unwrap_or_else(|| memory::out_of_memory(bytes));
-        Memory { at, layout }
+        Memory { at, len, layout }
     }
 
     /// Builds an index of ascending entries in it.
@@ -203,7 +205,7 @@ impl Memory {
         average: usize,
     ) -> IndexStats {
         // SAFETY: zeroed, ours alone, and there as long as `self`, which outlives everything below.
-        let area = unsafe { Area::format(self.at, self.layout.size(), 1) }
+        let area = unsafe { Area::format(self.at, self.len, 1, &Backing::MAPPED) }
             .expect("aligned, and not small");
         // SAFETY: its only slot, whose owner ends below.
         let process = unsafe { Process::attach(area, 0) };
