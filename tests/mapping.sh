@@ -99,6 +99,23 @@ sql "DELETE FROM big; VACUUM big; VACUUM big"
 verified big
 sql "DROP INDEX big_nitro; TRUNCATE big; INSERT INTO big SELECT i, repeat(md5(i::text), 8) FROM generate_series(1, 20000) i"
 
+note "some grow while others give back"
+storm() { # one session's part
+    local i out
+    for i in $(seq 15); do
+        out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "CREATE INDEX storm_${1}_nitro ON storm_$1 USING nitro (s)" \
+            -c "DROP INDEX storm_${1}_nitro" 2>&1) || [[ $out == *"53200: "*'Raise "nitro.max_memory"'* ]] || { echo "$out"; return 1; }
+    done
+}
+before=$(committed) storms=()
+for i in 1 2 3 4; do sql "CREATE TABLE storm_$i AS SELECT repeat(md5(i::text), 8) AS s FROM generate_series(1, 30000) i"; done
+for i in 1 2 3 4; do storm $i > "$NITRO_TMP/storm.$i" & storms+=($!); done
+for _ in $(seq 20); do random 3; limit $((16 + REPLY * 8)); done
+for i in 1 2 3 4; do wait "${storms[i - 1]}" || fail "$(cat "$NITRO_TMP/storm.$i")"; done
+wait_until "SELECT committed = $before FROM nitro_memory"
+assert_eq "sum" "$(sql "SELECT used + free + overhead = total FROM nitro_memory")" t
+limit 128
+
 note "refused by the system"
 refused() { # STATEMENT [USED]: a session gets nothing from its n-th request on, for each n, until it needs no more
     local n out
@@ -127,19 +144,46 @@ there=$(mappings) started=$(postmaster) before=$(held)
 [ "$(wc -l <<< "$there")" -ge 2 ] || fail "no mapping: $there"
 for i in $(seq 20); do
     sql "CREATE INDEX big_$i ON big USING nitro (s)" # comes back when it is asked for; here nobody does
-    kill_backend "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")"
+    if [ $((i % 2)) = 0 ]; then
+        kill_backend "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")"
+    else # one who is taking memory: each statement does so some ten times, and nothing else for long
+        session taking
+        pid=$(ask taking "SELECT pg_backend_pid()") held=$(held)
+        tell taking "DO 'BEGIN LOOP DROP INDEX IF EXISTS taken; COMMIT; CREATE INDEX taken ON big USING nitro (s); COMMIT; END LOOP; END'"
+        until [ "$(held)" != "$held" ]; do :; done
+        kill_backend "$pid"
+        end taking
+    fi
     wait_until "SELECT true"
     [ "$(sql "SELECT used FROM nitro_memory")" -le $((4 * MB)) ] || fail "the area is not empty after crash $i"
     assert_eq "mappings after crash $i" "$(mappings)" "$there"
     [ "$(held)" -le $((before + 2 * MB)) ] || fail "crash $i: $before bytes grew to $(held)"
+    assert_eq "in motion after crash $i" "$(committed)" "$empty"
     verified small # brings it up
     same_answers small "SELECT i FROM small WHERE i BETWEEN 100 AND 200 ORDER BY i"
     sql "DROP INDEX big_$i"
 done
 assert_eq "the postmaster" "$(postmaster)" "$started"
 
+note "less than what was there, over a crash"
+sql "DROP INDEX IF EXISTS taken; INSERT INTO big SELECT i, repeat(md5(i::text), 8) FROM generate_series(20001, 80000) i; $make"
+limit 16
+kill_backend "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")"
+wait_until "SELECT total = 16 * 1024 * 1024 FROM nitro_memory"
+verified small
+[[ $(sql_fails "SELECT nitro_verify('big_nitro', true)") == 53200:* ]] || fail "80 000 rows of 256 bytes in 16 MB"
+limit 128
+verified big
+same_answers big "$query"
+sql "DROP INDEX big_nitro; ALTER SYSTEM RESET nitro.max_memory"
+
 note "other ways to start"
 stop
+settings "nitro.reserved_memory = '64GB'"
+(ulimit -v $((32 * 1024 * 1024)); "$NITRO_BIN/pg_ctl" -D "$(data)" -l "$NITRO_TMP/main.log" -w start > "$NITRO_TMP/pg_ctl.out") &&
+    fail "it starts without addresses"
+[ "$(logged 'FATAL:  could not reserve addresses for 65[0-9]* MB of nitro.s memory: Cannot allocate memory')" = 1 ] || fail "no FATAL about addresses"
+settings "nitro.reserved_memory = '256MB'"
 [[ $("$NITRO_BIN/postgres" --single -D "$(data)" postgres <<< "SELECT nitro_verify('small_nitro', true) AS n" 2>&1) == *'n = "80000"'* ]] ||
     fail "single-user mode"
 start

@@ -319,6 +319,31 @@ fn memory_is_refused() {
     }
 }
 
+/// A load that comes and goes, and what stays of it gathers in few granules.
+#[test]
+fn full_granules_are_taken_first() {
+    let area = Mapping::strict(256 << 20, 1);
+    let mut random = 1u32;
+    let mut pick = |n: usize| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (random >> 8) as usize % n
+    };
+    let bytes = 12 * PAGE;
+    let mut held: Vec<Ref> = Vec::new();
+    for round in 0..100 {
+        let many = if round == 0 { 600 } else { 120 };
+        while held.len() < many {
+            held.push(area.alloc_pages(bytes).unwrap());
+        }
+        while held.len() > 100 {
+            area.free_pages(held.swap_remove(pick(held.len())), bytes);
+        }
+    }
+    let committed = area.usage().committed;
+    assert!(committed <= 22 << 20, "{committed} bytes");
+    area.free_blocks();
+}
+
 /// Memory that another one is about to give back, or leaves over of a granule, is there for who finds none.
 #[test]
 fn who_finds_none_waits_for_what_moves() {

@@ -55,6 +55,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an index node is retired behind the flat top", "schedule::merging"),
     ("retired blocks wait for the barrier", "schedule::merging"),
     ("an index that is given up waits for the barrier", "later"),
+    ("memory is taken from full granules", "area"),
     ("readers enter the barrier", "schedule::merging"),
     ("the separator of a leaf that moves leads to it", "schedule::moving"),
     ("a leaf that moves tells the right neighbour", "schedule::moving"),

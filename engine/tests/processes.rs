@@ -37,7 +37,7 @@ fn work(p: &Process, ix: Index, parity: u64) {
 
 #[test]
 fn two_processes() {
-    let mapping = Mapping::new(64 << 20, 2);
+    let mapping = Mapping::inherited(64 << 20, 2);
     let p = mapping.process(0);
     let ix = create(&p);
     // SAFETY: the child uses the mapping and its own memory, and leaves by `_exit`.
@@ -86,7 +86,7 @@ impl KeyOrder for Deadly {
 /// Processes that end inside a comparator (as FATAL does) take no memory of the index with them.
 #[test]
 fn ends_in_a_comparator() {
-    let mapping = Mapping::new(64 << 20, 2);
+    let mapping = Mapping::inherited(64 << 20, 2);
     let p = mapping.process(0);
     let ix = create(&p);
     let never = Deadly(Cell::new(u32::MAX));

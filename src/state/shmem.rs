@@ -157,7 +157,7 @@ fn make_area() {
         .raise(),
     }
     AREA.store(base.as_ptr(), Relaxed);
-    guc::follow_limit((reserved / MB) as i32, |mb| area().set_limit(mb as usize * MB));
+    guc::follow_limit((reserved / MB) as i32, set_limit);
     error::log!(
         "nitro: {} MB of shared memory for at most {} indexes, {}; up to {} MB without a restart",
         limit / MB,
@@ -165,6 +165,16 @@ fn make_area() {
         pages.describe(),
         reserved / MB
     );
+}
+
+/// A reload, in the postmaster. What a process that crashed has left in shared memory must not end it.
+fn set_limit(mb: i32) {
+    if let Some(base) = NonNull::new(AREA.load(Relaxed)) {
+        // SAFETY: formatted by the startup hook; what is there now is looked at.
+        if let Ok(area) = unsafe { Area::attach(base) } {
+            area.set_limit(mb as usize * MB);
+        }
+    }
 }
 
 /// The directory, or `None` when the library was not preloaded.

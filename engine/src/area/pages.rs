@@ -4,6 +4,9 @@
 //! free block (2^k pages, aligned to its size) that holds it, and what the run does not need goes back at
 //! once, so a run costs exactly its pages.
 //!
+//! Of the blocks of that size one is taken whose granule has the least free already, among the first few: what is in
+//! use gathers in full granules, and the others become free as a whole.
+//!
 //! A *granule* has 2^9 pages and is committed or not as a whole. Free blocks of less than a granule are in
 //! committed granules, in which something is in use; blocks from a granule on are granules that are not
 //! committed. So a block of the first kind has its links in its first 8 bytes, one of the second kind in the
@@ -15,7 +18,7 @@
 //! * a free block is on the list of its order;
 //! * two buddies of one order are never both free (they are one block of the next order), so freeing
 //!   everything restores the state after `format` whatever the order of events;
-//! * `free_pages` is the sum over all free blocks of less than a granule;
+//! * `free_pages` is the sum over all free blocks of less than a granule, `free` of a granule that over those in it;
 //! * `committed` counts the granules that are committed, and those on their way to or from that.
 //!
 //! Committing and releasing are calls of the operating system and take their time, so they happen without
@@ -27,6 +30,7 @@
 //! further on in it this one is.
 
 use super::{Area, Backing, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, Refused, UNITS_PER_PAGE};
+use crate::mutants::mutant;
 use crate::sync::{Backoff, SpinLock};
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
@@ -40,6 +44,8 @@ pub(super) const GRANULE: usize = PAGE << GRANULE_ORDER;
 pub(super) const BYTES: usize = 2 * GRANULE_PAGES as usize;
 /// Free blocks have 2^0 ..= 2^26 pages.
 const ORDERS: usize = 27;
+/// So many blocks are looked at to find one in a full granule.
+const LOOK: usize = 32;
 
 /// Zeroed = nothing is free.
 #[repr(C, align(128))]
@@ -65,6 +71,8 @@ struct Link {
 #[repr(C)]
 pub(super) struct Granule {
     link: Link,
+    /// Pages of free blocks of less than a granule.
+    free: AtomicU32,
     order: AtomicU8,
 }
 
@@ -204,12 +212,37 @@ impl Area {
             return None;
         }
         let found = order + fitting.trailing_zeros();
-        let page = pool.head[found as usize].load(Relaxed);
+        let page = self.in_full_granule(found);
         self.unlink(page, found);
         pool.free_pages.store(pool.free_pages.load(Relaxed) - (1 << found), Relaxed);
+        let free = &self.granule(page).free;
+        free.store(free.load(Relaxed) - (1 << found), Relaxed);
         let whole = self.give_back(page + count, (1 << found) - count);
         debug_assert!(whole.is_empty());
         Some(page)
+    }
+
+    /// The free block of this order, of which there is one, whose granule has the fewest free pages. Those of `format`
+    /// are never given back: they come first.
+    fn in_full_granule(&self, order: u32) -> u32 {
+        let base_pages = self.header().base_pages.load(Relaxed);
+        let free =
+            |page: u32| match page < base_pages || mutant!("memory is taken from full granules") {
+                true => 0,
+                false => self.granule(page).free.load(Relaxed),
+            };
+        let first = self.pool().head[order as usize].load(Relaxed);
+        let (mut best, mut at) = (first, first);
+        for _ in 0..LOOK {
+            at = self.link(at, order).next.load(Relaxed);
+            if at == 0 {
+                break;
+            }
+            if free(at) < free(best) {
+                best = at;
+            }
+        }
+        best
     }
 
     /// Granules in a row that are nobody's, to be committed (lock held).
@@ -266,10 +299,14 @@ impl Area {
         let mut freed = 0;
         self.blocks(page..page + count, GRANULE_ORDER, |page, order| {
             freed += 1 << order;
+            let free = &self.granule(page).free;
+            let in_granule = free.load(Relaxed) + (1 << order);
             let (page, order) = self.merge(page, order, GRANULE_ORDER);
             if order < GRANULE_ORDER {
+                free.store(in_granule, Relaxed);
                 return self.push(page, order);
             }
+            free.store(0, Relaxed);
             if whole.is_empty() {
                 whole.start = page;
             }
@@ -435,8 +472,18 @@ impl Area {
             }
             page += order.map_or(1, |order| 1 << order);
         }
-        let small = listed.values().filter(|&&order| order < GRANULE_ORDER);
-        assert_eq!(small.map(|order| 1 << order).sum::<u32>(), pool.free_pages.load(Relaxed));
+        let small = listed.iter().filter(|&(_, &order)| order < GRANULE_ORDER);
+        assert_eq!(
+            small.clone().map(|(_, order)| 1 << order).sum::<u32>(),
+            pool.free_pages.load(Relaxed)
+        );
+        let mut free = std::collections::BTreeMap::new();
+        small
+            .for_each(|(page, order)| *free.entry(page / GRANULE_PAGES).or_insert(0) += 1 << order);
+        for granule in 0..pages.div_ceil(GRANULE_PAGES) {
+            let counted = self.granule(granule * GRANULE_PAGES).free.load(Relaxed);
+            assert_eq!(counted, free.get(&granule).copied().unwrap_or(0));
+        }
         listed
     }
 }

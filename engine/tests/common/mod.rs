@@ -4,6 +4,7 @@
 use nitro_engine::{Area, Backing, Index, IndexOptions, KeyOrder, Process};
 use proptest::prelude::*;
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// An area that is unmapped when dropped.
@@ -13,8 +14,42 @@ pub struct Mapping {
     len: usize,
 }
 
+/// What is not committed, or not any more, cannot be touched; what was released is zeroed.
+static STRICT: Backing = Backing {
+    commit: |base, part| {
+        protect(base, part, libc::PROT_READ | libc::PROT_WRITE);
+        Ok(())
+    },
+    release: |base, part| {
+        // SAFETY: a part of a mapping of these tests that the area does not use.
+        let rc = unsafe {
+            libc::madvise(base.as_ptr().add(part.start).cast(), part.len(), libc::MADV_REMOVE)
+        };
+        assert_eq!(rc, 0);
+        protect(base, part, libc::PROT_NONE);
+    },
+};
+
+fn protect(base: NonNull<u8>, part: Range<usize>, how: i32) {
+    let start = part.start / 4096 * 4096;
+    let len = part.end.next_multiple_of(4096) - start;
+    // SAFETY: a part of a mapping of these tests.
+    let rc = unsafe { libc::mprotect(base.as_ptr().add(start).cast(), len, how) };
+    assert_eq!(rc, 0);
+}
+
 impl Mapping {
+    /// For threads.
     pub fn new(len: usize, processes: u32) -> Mapping {
+        Mapping::on(len, processes, &STRICT)
+    }
+
+    /// For processes, which have access rights of their own.
+    pub fn inherited(len: usize, processes: u32) -> Mapping {
+        Mapping::on(len, processes, &Backing::MAPPED)
+    }
+
+    fn on(len: usize, processes: u32, backing: &'static Backing) -> Mapping {
         // SAFETY: a new mapping.
         let base = unsafe {
             libc::mmap(
@@ -29,7 +64,12 @@ impl Mapping {
         assert!(base != libc::MAP_FAILED);
         let base = NonNull::new(base.cast()).unwrap();
         // SAFETY: fresh zeroed pages, mapped until the value is dropped.
-        let area = unsafe { Area::format(base, len, processes, &Backing::MAPPED) }.unwrap();
+        let area = unsafe {
+            if std::ptr::eq(backing, &STRICT) {
+                protect(base, 0..Area::mapped(len), libc::PROT_NONE);
+            }
+            Area::format(base, len, processes, backing).unwrap()
+        };
         Mapping { area, base: base.as_ptr().addr(), len: Area::mapped(len) }
     }
 
