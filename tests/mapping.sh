@@ -28,7 +28,9 @@ full() { # STATEMENT: 53200, and the area is full
 }
 MB=$((1024 * 1024))
 
-new_server -c "nitro.max_memory = 16MB" -c "nitro.reserved_memory = 256MB" -c "checkpoint_timeout = 1h" \
+# Where the kernel has a pool of huge pages they come last; else the kernel is asked for transparent ones.
+free=$(awk '/^HugePages_Free/ { print $2 }' /proc/meminfo)
+new_server -c "huge_pages = $([ "$free" = 0 ] && echo try || echo off)" -c "nitro.max_memory = 16MB" -c "nitro.reserved_memory = 256MB" -c "checkpoint_timeout = 1h" \
     -c "nitro.backup = off" -c "max_connections = 20"
 [ "$(logged 'LOG:  nitro: 16 MB of shared memory for at most 4096 indexes, .*huge pages.*; up to 256 MB')" = 1 ] || fail "the log at start"
 assert_eq "reserved" "$(sql "SELECT reserved FROM nitro_memory")" $((256 * MB))
@@ -202,3 +204,24 @@ start
 assert_eq "total" "$(sql "SELECT total, used + free + overhead = total FROM nitro_memory")" "$((256 * 1024 * MB))|t"
 verified small
 [ "$(held)" -lt $((64 * MB)) ] || fail "256 GB take $(held) bytes"
+
+note "huge pages"
+if [ "$free" -lt 64 ] || [ "$free" -gt 512 ]; then
+    note "left out: the kernel's pool has $free free, wanted are 64 to 512"
+else
+    sql "DROP TABLE IF EXISTS big"
+    stop
+    settings "huge_pages = on" "shared_buffers = 16MB" "nitro.max_memory = 16MB" "nitro.reserved_memory = 2GB"
+    start
+    [ "$(logged 'LOG:  nitro: 16 MB of shared memory for at most 4096 indexes, huge pages; up to 2048 MB')" = 1 ] || fail "the log at start"
+    verified small
+    settings "nitro.max_memory = 2GB"; sql "SELECT pg_reload_conf()" > /dev/null
+    wait_until "SELECT total = 2048::bigint * 1024 * 1024 FROM nitro_memory"
+    sql "CREATE TABLE wide AS SELECT i, repeat(md5(i::text), 64) AS s FROM generate_series(1, $((free * 1200))) i"
+    out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "CREATE INDEX wide_nitro ON wide USING nitro (s)" 2>&1) && fail "more than the pool has"
+    [[ $out == *"53200: "*"the operating system has no more memory"* ]] || fail "$out"
+    verified small
+    same_answers small "SELECT i FROM small WHERE i BETWEEN 100 AND 200 ORDER BY i"
+    kill_backend "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")"
+    verified small
+fi

@@ -117,6 +117,11 @@ unsafe extern "C-unwind" fn startup() {
         if let Some(previous) = PREVIOUS_STARTUP {
             previous();
         }
+        // A server that was built with EXEC_BACKEND calls it in each process, none of which inherits the mapping:
+        // there it is as if the library had not been preloaded.
+        if pg_sys::IsUnderPostmaster {
+            return;
+        }
         let lock = &raw mut (*pg_sys::MainLWLockArray.add(ADDIN_SHMEM_INIT_LOCK)).lock;
         pg_sys::LWLockAcquire(lock, pg_sys::LWLockMode::LW_EXCLUSIVE);
         let entries = guc::MAX_INDEXES.get() as usize;
@@ -130,10 +135,8 @@ unsafe extern "C-unwind" fn startup() {
             let tranche = pg_sys::GetNamedLWLockTranche(c"nitro".as_ptr());
             Directory::format(directory.cast(), entries, &raw mut (*tranche).lock);
         }
-        if !pg_sys::IsUnderPostmaster {
-            make_area();
-            pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
-        }
+        make_area();
+        pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
         DIRECTORY.store(directory.cast(), Relaxed);
         pg_sys::LWLockRelease(lock);
     }
