@@ -360,7 +360,8 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_BTINT8CMP
         | pg_sys::F_TIME_CMP
         | pg_sys::F_TIMESTAMP_CMP
-        | pg_sys::F_TIMESTAMPTZ_CMP => Codec::Int(Int::Int8),
+        | pg_sys::F_TIMESTAMPTZ_CMP
+        | pg_sys::F_CASH_CMP => Codec::Int(Int::Int8),
         pg_sys::F_BTOIDCMP => Codec::Int(Int::Oid),
         pg_sys::F_BTBOOLCMP => Codec::Int(Int::Bool),
         pg_sys::F_BTCHARCMP => Codec::Int(Int::Char),
@@ -369,7 +370,12 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_NUMERIC_CMP => Codec::Numeric,
         pg_sys::F_INTERVAL_CMP => Codec::Interval,
         pg_sys::F_TIMETZ_CMP => Codec::TimeTz,
-        pg_sys::F_UUID_CMP => Codec::Uuid,
+        pg_sys::F_UUID_CMP => Codec::Fixed(16),
+        pg_sys::F_MACADDR_CMP => Codec::Fixed(6),
+        pg_sys::F_MACADDR8_CMP => Codec::Fixed(8),
+        pg_sys::F_PG_LSN_CMP | pg_sys::F_XID8CMP => Codec::Unsigned,
+        pg_sys::F_NETWORK_CMP => Codec::Inet,
+        pg_sys::F_BITCMP | pg_sys::F_VARBITCMP => Codec::Bits,
         pg_sys::F_BYTEACMP | pg_sys::F_BTTEXT_PATTERN_CMP => Codec::Bytes(layout),
         pg_sys::F_BTBPCHAR_PATTERN_CMP => Codec::Bytes(Layout::BlankPadded),
         pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP => text(layout),
