@@ -94,7 +94,7 @@ unsafe fn is_element(index: Oid, column: c_int) -> bool {
 unsafe fn number_of_keys(index: Oid) -> c_int {
     // SAFETY: catalogue access by the caller's contract; the row is released after reading.
     unsafe {
-        let tuple = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as i32, index.into());
+        let tuple = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as _, index.into());
         if tuple.is_null() {
             return 0;
         }
@@ -112,7 +112,7 @@ pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
     // SAFETY: catalogue access inside a transaction; cached tuples are released below, or by abort.
     unsafe {
         let tuple =
-            pg_sys::SearchSysCache1(SysCacheIdentifier::CLAOID as i32, pg_sys::Datum::from(class));
+            pg_sys::SearchSysCache1(SysCacheIdentifier::CLAOID as _, pg_sys::Datum::from(class));
         if tuple.is_null() {
             error!("cache lookup failed for operator class {}", class.to_u32());
         }
@@ -172,7 +172,7 @@ impl Check {
         // SAFETY: catalogue access by the caller's contract.
         unsafe {
             let tuple = pg_sys::SearchSysCache1(
-                SysCacheIdentifier::OPFAMILYOID as i32,
+                SysCacheIdentifier::OPFAMILYOID as _,
                 pg_sys::Datum::from(family),
             );
             if tuple.is_null() {

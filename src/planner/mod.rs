@@ -390,7 +390,7 @@ fn watch_families() {
         // SAFETY: registers a callback for the life of the process.
         unsafe {
             pg_sys::CacheRegisterSyscacheCallback(
-                SysCacheIdentifier::AMOPOPID as i32,
+                SysCacheIdentifier::AMOPOPID as _,
                 Some(forget),
                 pg_sys::Datum::from(0),
             );

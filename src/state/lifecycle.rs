@@ -235,7 +235,7 @@ unsafe fn file_of(relid: pg_sys::Oid) -> u32 {
     // SAFETY: catalogue access by the caller's contract; the tuple is released after reading.
     unsafe {
         let tuple = pg_sys::SearchSysCache1(
-            pg_sys::SysCacheIdentifier::RELOID as i32,
+            pg_sys::SysCacheIdentifier::RELOID as _,
             pg_sys::Datum::from(relid),
         );
         if tuple.is_null() {

@@ -331,7 +331,7 @@ pub unsafe fn database_exists(database: u32) -> bool {
     // SAFETY: a lookup in a shared catalogue.
     unsafe {
         pg_sys::SearchSysCacheExists(
-            pg_sys::SysCacheIdentifier::DATABASEOID as i32,
+            pg_sys::SysCacheIdentifier::DATABASEOID as _,
             pg_sys::Oid::from(database).into(),
             none,
             none,
