@@ -349,7 +349,7 @@ SELECT use_index(false);
 BEGIN;
 CREATE COLLATION loose FROM words;
 UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose';
-CREATE INDEX ON m USING nitro (i, (t COLLATE loose));
+CREATE INDEX ON m USING nitro (i, (ARRAY[t]) COLLATE loose);
 ROLLBACK;
 CREATE TABLE geo (p point);
 CREATE INDEX ON geo USING nitro (p);

@@ -60,8 +60,24 @@ CREATE OPERATOR CLASS fraction_ops DEFAULT FOR TYPE fraction USING btree AS
   OPERATOR 1 #<, OPERATOR 2 #<=, OPERATOR 3 #=, OPERATOR 4 #>=, OPERATOR 5 #>, FUNCTION 1 f_cmp(fraction, fraction);
 CREATE TABLE f (id int, x fraction);
 INSERT INTO f SELECT g, ROW(g * 7 % 50, 1 + g % 9)::fraction FROM generate_series(1, 500) g;
+-- What the server says, with its names of types, which depend on the version.
+CREATE FUNCTION refusal(command text, OUT state text, OUT message text, OUT detail text, OUT hint text) LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE command;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    message := replace(message, 'opclasses.', ''); detail := replace(detail, 'opclasses.', '');
+END $$;
+\x
+-- Without one it is like a row, whose class none of its operators would find.
+SELECT * FROM refusal('CREATE INDEX ON f USING nitro (x)');
+CREATE DOMAIN half AS fraction CHECK ((VALUE).q = 2);
+CREATE TABLE halves (x half);
+SELECT * FROM refusal('CREATE INDEX ON halves USING nitro (x)');
+\x
 SELECT public.nitro_adopt_opclass('fraction_ops');
 CREATE INDEX f_x ON f USING nitro (x);
+CREATE INDEX ON halves USING nitro (x);
 SET enable_seqscan = off;
 EXPLAIN (COSTS OFF) SELECT count(*) FROM f WHERE x #< ROW(1, 2)::fraction;
 SELECT count(*) FROM f WHERE x #< ROW(1, 2)::fraction;
@@ -81,6 +97,37 @@ SELECT count(*) FROM f WHERE x #< 2::int8;
 SELECT count(*) FROM f WHERE x #< ROW(1, 2)::fraction;
 RESET enable_seqscan; RESET enable_indexscan; RESET enable_bitmapscan; RESET enable_indexonlyscan;
 SET search_path = opclasses;
+
+-- A type like citext, which is like text to the server.
+CREATE TYPE loose;
+CREATE FUNCTION loose_in(cstring) RETURNS loose LANGUAGE internal IMMUTABLE STRICT AS 'textin';
+CREATE FUNCTION loose_out(loose) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
+CREATE TYPE loose (INPUT = loose_in, OUTPUT = loose_out, LIKE = text, COLLATABLE = true);
+CREATE CAST (loose AS text) WITHOUT FUNCTION AS IMPLICIT;
+CREATE TABLE l (x loose);
+INSERT INTO l SELECT (CASE g % 3 WHEN 0 THEN 'word' ELSE 'WORD' END || g % 100)::loose FROM generate_series(1, 1000) g;
+CREATE INDEX l_text ON l USING nitro (x);
+EXPLAIN (COSTS OFF) SELECT count(*) FROM l WHERE x = 'word21';
+DROP INDEX l_text;
+CREATE FUNCTION loose_cmp(a loose, b loose) RETURNS int LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN RETURN bttextcmp(lower(a::text), lower(b::text)); END $$;
+CREATE FUNCTION loose_lt(a loose, b loose) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN RETURN loose_cmp(a, b) < 0; END $$;
+CREATE FUNCTION loose_eq(a loose, b loose) RETURNS bool LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN RETURN loose_cmp(a, b) = 0; END $$;
+CREATE OPERATOR = (FUNCTION = loose_eq, LEFTARG = loose, RIGHTARG = loose, COMMUTATOR = =, RESTRICT = eqsel, JOIN = eqjoinsel);
+CREATE OPERATOR < (FUNCTION = loose_lt, LEFTARG = loose, RIGHTARG = loose, RESTRICT = scalarltsel, JOIN = scalarltjoinsel);
+CREATE OPERATOR CLASS loose_ops DEFAULT FOR TYPE loose USING btree AS OPERATOR 1 <, OPERATOR 3 =, FUNCTION 1 loose_cmp(loose, loose);
+SELECT message FROM refusal('CREATE INDEX ON l USING nitro (x)');
+CREATE INDEX l_pattern ON l USING nitro (x text_pattern_ops);
+SELECT public.nitro_adopt_opclass('loose_ops');
+CREATE INDEX l_x ON l USING nitro (x);
+SET enable_seqscan = off; SET enable_bitmapscan = off;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM l WHERE x = 'word21';
+SELECT count(*), min(x::text), max(x::text) FROM l WHERE x = 'word21';
+SET enable_seqscan = on; SET enable_indexscan = off; SET enable_indexonlyscan = off;
+SELECT count(*), min(x::text), max(x::text) FROM l WHERE x = 'word21';
+SELECT count(*) FROM l WHERE x < 'word21';
+RESET enable_indexscan; RESET enable_indexonlyscan; SET enable_seqscan = off;
+SELECT count(*) FROM l WHERE x < 'word21';
+RESET enable_seqscan; RESET enable_bitmapscan;
 
 -- What cannot be.
 SELECT public.nitro_adopt_opclass('nothing_ops');

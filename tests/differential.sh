@@ -9,7 +9,8 @@
 expected+='|"d_[a-z]*_nitro[a-z_]*" does not exist'
 note "seed $NITRO_SEED"
 here=$(dirname "$0") duration=${LONG:+600}; duration=${duration:-45} writers=4
-new_server -c "deadlock_timeout = 100ms" -c "maintenance_work_mem = 1MB" -c "log_min_messages = log" -c "checkpoint_timeout = 30s"
+# Much more memory than the indexes need at any time.
+new_server -c "nitro.max_memory = 128MB" -c "deadlock_timeout = 100ms" -c "maintenance_work_mem = 1MB" -c "log_min_messages = log" -c "checkpoint_timeout = 30s"
 
 random_database d
 export PGDATABASE=d

@@ -21,6 +21,7 @@ use crate::pg::compat;
 use crate::pg::error::{self, Failure};
 use crate::pg::memory;
 use crate::pg::stop::{self, Point};
+use crate::pg::text;
 use crate::state::claim::Claim;
 use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
@@ -68,7 +69,10 @@ pub unsafe extern "C-unwind" fn build(
         lifecycle::sweep();
         let process = shmem::process();
         // Says what is not supported before anything is written.
-        KeyDesc::for_index(index);
+        let desc = KeyDesc::for_index(index);
+        if !pg_sys::ReindexIsProcessingIndex((*index).rd_id) {
+            refuse_borrowed_classes(index, &desc);
+        }
         let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
         // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
         // the same file: its earlier incarnation is gone, and no callback will tell.
@@ -249,4 +253,38 @@ unsafe fn load<O: KeyOrder>(
     unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
     progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
     Ok((unfinished, loaded))
+}
+
+/// A type with an order of its own, as citext, can be given the default class of one that it is like, as text:
+/// btree has the right class, and none of the type's operators would ever find the index.
+unsafe fn refuse_borrowed_classes(index: Relation, desc: &KeyDesc) {
+    // SAFETY: an open index has one element per key column; catalogue look-ups of its columns.
+    unsafe {
+        let attrs = pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att);
+        let am = (*(*index).rd_rel).relam;
+        for (i, attr) in attrs.iter().enumerate().take(desc.nkeys) {
+            let typid = pg_sys::getBaseType(attr.atttypid);
+            let class = pg_sys::GetDefaultOpClass(typid, am);
+            let orders = |class| pg_sys::get_opclass_input_type(class) == typid;
+            if desc.is_element(i)
+                || class == pg_sys::InvalidOid
+                || pg_sys::get_opclass_family(class) != *(*index).rd_opfamily.add(i)
+                || orders(class)
+            {
+                continue;
+            }
+            let own = pg_sys::GetDefaultOpClass(typid, pg_sys::BTREE_AM_OID);
+            if own != pg_sys::InvalidOid && orders(own) {
+                let name = |typid| text::from_pointer(pg_sys::format_type_be(typid));
+                let (typ, other) = (name(typid), name(pg_sys::get_opclass_input_type(class)));
+                Failure::new(
+                    PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
+                    format!("data type {typ} has no operator class of its own for access method \"nitro\""),
+                )
+                .detail(format!("An index with the one of type {other} would not be used by the operators of {typ}."))
+                .hint("Make one from the operator class for btree with nitro_adopt_opclass(), or index an expression of the other type.")
+                .raise();
+            }
+        }
+    }
 }

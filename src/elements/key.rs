@@ -26,6 +26,7 @@ use pgrx::{PgSqlErrorCode, varlena};
 use crate::pg::catalog;
 use crate::pg::error::{self, Failure};
 use crate::pg::memory;
+use crate::pg::text;
 
 /// Bytes that the keys of one row may have together.
 const MAX_ROW_BYTES: usize = 256 << 20;
@@ -154,12 +155,22 @@ pub unsafe fn column(
             return (json, Source::Json);
         }
         let collation = *(*rel).rd_indcollation.add(i);
+        if !desc::is_deterministic(collation) {
+            let name = text::from_pointer(pg_sys::get_collation_name(collation));
+            refuse(
+                format!(
+                    "arrays under nondeterministic collation \"{name}\" cannot be indexed by access method \"nitro\""
+                ),
+                "Elements with different bytes may be equal under this collation.".into(),
+                "Use a deterministic collation, or array_order_ops for comparisons of whole arrays.",
+            );
+        }
         let element = pg_sys::get_base_element_type(attr.atttypid);
         let cache = pg_sys::lookup_type_cache(element, pg_sys::TYPECACHE_CMP_PROC as i32);
         let compare = (*cache).cmp_proc;
         if compare == Oid::INVALID {
             let name = pg_sys::format_type_be(element);
-            let name = crate::pg::text::from_pointer(name);
+            let name = text::from_pointer(name);
             refuse(
                 format!("arrays of type {name} cannot be indexed by access method \"nitro\""),
                 format!("Type {name} has no default btree operator class, and so no order."),
@@ -171,7 +182,9 @@ pub unsafe fn column(
         let exact = desc::key_codec(compare, collation, layout);
         let (codec, ordered) = match (compare.to_u32(), exact) {
             (pg_sys::F_BPCHARCMP, Codec::Raw(_)) => (Codec::Bytes(Layout::BlankPadded), false),
-            (_, Codec::Raw(_)) if desc::collated(compare) => (Codec::Bytes(layout), false),
+            (_, Codec::Raw(_)) if desc::collated(compare, collation) => {
+                (Codec::Bytes(layout), false)
+            }
             _ => (exact, true),
         };
         let comparator =

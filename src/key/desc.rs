@@ -6,7 +6,6 @@ use super::datum;
 use crate::elements::key::{self as element, Source};
 use crate::pg::error::Failure;
 use crate::pg::memory;
-use crate::pg::text;
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{FromDatum, PgSqlErrorCode, PgTupleDesc, pg_sys};
 
@@ -132,11 +131,9 @@ impl KeyDesc {
         // SAFETY: by contract; the context lives as long as this description.
         let (column, source) =
             unsafe { element::column(rel, i, attr, || self.comparator_context()) };
-        if column.collation != Oid::INVALID {
-            check_deterministic(column.collation);
-        }
         if let Source::Array(shape) = source {
-            self.closed |= column.comparator.is_some() && !collated(shape.compare);
+            self.closed |=
+                column.comparator.is_some() && !collated(shape.compare, column.collation);
         }
         self.element = Some((i, source));
         column
@@ -161,9 +158,6 @@ impl KeyDesc {
                 "Use an operator class that orders its type.",
             );
         }
-        if collation != Oid::INVALID {
-            check_deterministic(collation);
-        }
         // SAFETY: catalogue access by contract.
         let codec = unsafe { key_codec(compare, collation, layout) };
         let comparator = matches!(codec, Codec::Raw(_)).then(|| {
@@ -171,7 +165,7 @@ impl KeyDesc {
             // this description.
             unsafe { Comparator::new(compare, collation, self.comparator_context()) }
         });
-        self.closed |= comparator.is_some() && !collated(compare);
+        self.closed |= comparator.is_some() && !collated(compare, collation);
         Column {
             desc: option & pg_sys::INDOPTION_DESC != 0,
             nulls_first: option & pg_sys::INDOPTION_NULLS_FIRST != 0,
@@ -315,25 +309,6 @@ pub fn refuse(message: String, detail: String, hint: &'static str) -> ! {
         .raise()
 }
 
-/// Equal bytes and equal keys are one in every index; a nondeterministic collation breaks that.
-fn check_deterministic(collation: Oid) {
-    // SAFETY: catalogue look-ups of an index column's collation.
-    let name = unsafe {
-        if pg_sys::get_collation_isdeterministic(collation) {
-            return;
-        }
-        let name = pg_sys::get_collation_name(collation);
-        if name.is_null() { collation.to_u32().to_string() } else { text::from_pointer(name) }
-    };
-    refuse(
-        format!(
-            "nondeterministic collation \"{name}\" is not supported by access method \"nitro\""
-        ),
-        "Strings with different bytes may be equal under this collation.".into(),
-        "Use a btree index, or a deterministic collation in the index and in the queries.",
-    )
-}
-
 /// How values of a type with this length lie in memory.
 pub fn layout(typid: Oid, length: i16, by_value: bool) -> Layout {
     // SAFETY: a catalogue look-up of an existing type.
@@ -382,9 +357,17 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
     }
 }
 
-/// Comparison functions that call two raw segments equal only if their bytes are.
-pub fn collated(compare: Oid) -> bool {
+/// Comparison functions that call two raw segments equal only if their bytes are: those of strings, unless
+/// the collation is a nondeterministic one.
+pub fn collated(compare: Oid, collation: Oid) -> bool {
     matches!(compare.to_u32(), pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP | pg_sys::F_BPCHARCMP)
+        && is_deterministic(collation)
+}
+
+/// Whether strings are equal under this collation, or under none, only if their bytes are.
+pub fn is_deterministic(collation: Oid) -> bool {
+    // SAFETY: a catalogue look-up of an index column's collation.
+    collation == Oid::INVALID || unsafe { pg_sys::get_collation_isdeterministic(collation) }
 }
 
 /// The codec of an INCLUDE column: integers are shortened, everything else is kept as it is.
