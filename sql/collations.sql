@@ -71,6 +71,8 @@ UPDATE t SET c = upper(c COLLATE "en-x-icu") WHERE c = 'ost1';
 SELECT DISTINCT c COLLATE "C" AS c FROM (SELECT c FROM t WHERE c = 'ost1') s;
 SELECT nitro_verify('t_c', true) = (SELECT count(*) FROM t) AS c, nitro_verify('t_ac', true) > 0 AS ac, nitro_verify('t_b', true) > 0 AS b;
 EXPLAIN (COSTS OFF) SELECT id FROM t WHERE c = 'ost1' COLLATE "C";
+CREATE INDEX ON t USING nitro (id, c text_pattern_ops);
+CREATE INDEX ON t USING nitro (b bpchar_pattern_ops);
 REINDEX INDEX t_c;
 SELECT count(*) FROM t WHERE c = 'ost1';
 DELETE FROM t WHERE id <> 16 AND id <> 17;

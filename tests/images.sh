@@ -116,12 +116,17 @@ damage() {
         [manifest_cut]='manifest|truncated|checksum;image' [manifest_bits]='bad checksum in the manifest;image' [manifest_missing]=';image'
         [manifest_misplaced]='belongs to another folder;image' [both_cut]='truncated;table' [all_missing]=';table'
         [system]='another database system;table' [version]='another major version;table' [columns]='order of its keys;table' [moved]='table was moved;table'
-        [future]='newer than the server;table' [timeline]='timeline|history;table' [entries]='does not match its manifest;table' [format]='unknown format version;table'
+        [collation]='a collation has another version;table' [future]='newer than the server;table' [timeline]='timeline|history;table' [entries]='does not match its manifest;table' [format]='unknown format version;table'
     )
     setting nitro.backup_workers 2
     sql "CREATE TABLE d (k int, s text); INSERT INTO d SELECT i, md5(i::text) FROM generate_series(1, 20000) i; CREATE INDEX d_btree ON d (k)"
     local kind f old from i
-    for kind in "${!harm[@]}"; do sql "CREATE INDEX d_${kind}_nitro ON d USING nitro (k)"; done
+    # The collation of a part of its type.
+    sql "CREATE TYPE d_pair AS (k int, w text COLLATE words); CREATE FUNCTION d_pairs(int, text) RETURNS d_pair[] IMMUTABLE LANGUAGE sql AS 'SELECT ARRAY[ROW(\$1, \$2)::public.d_pair]'"
+    for kind in "${!harm[@]}"; do
+        [ $kind = collation ] || sql "CREATE INDEX d_${kind}_nitro ON d USING nitro (k)"
+    done
+    sql "CREATE INDEX d_collation_nitro ON d USING nitro (d_pairs(k, s) array_order_ops)"
     for kind in "${!harm[@]}"; do imaged "d_${kind}_nitro"; done
     sql "INSERT INTO d SELECT i, 'second' FROM generate_series(40001, 40010) i"
     for kind in "${!harm[@]}"; do backup "d_${kind}_nitro"; done
@@ -156,6 +161,7 @@ damage() {
                     system) edit_manifest "$i" 's/^system .*/system 1/' ;;
                     version) edit_manifest "$i" 's/^server .*/server 140001/' ;;
                     columns) edit_manifest "$i" 's/^\(column .*\) type 23/\1 type 20/' ;;
+                    collation) edit_manifest "$i" 's/^\(column .* versions\).*/\1 100 of before/' ;;
                     moved) edit_manifest "$i" 's/^heap_file .*/heap_file 1/' ;;
                     future) edit_manifest "$i" 's|^end .*|end FF/10|' ;;
                     timeline) edit_manifest "$i" 's/^timeline .*/timeline 9/' ;;

@@ -145,6 +145,7 @@ pub unsafe fn column(
         desc: false,
         nulls_first: false,
         typid: attr.atttypid,
+        own_type: attr.atttypid,
         collation: Oid::INVALID,
         codec: Codec::Bytes(Layout::Varlena),
         comparator: None,
@@ -189,7 +190,8 @@ pub unsafe fn column(
         };
         let comparator =
             matches!(codec, Codec::Raw(_)).then(|| Comparator::new(compare, collation, context()));
-        let column = Column { typid: element, collation, codec, comparator, ..json };
+        let own_type = element;
+        let column = Column { typid: element, own_type, collation, codec, comparator, ..json };
         (column, Source::Array(Shape::new(&*cache, ordered)))
     }
 }

@@ -144,7 +144,7 @@ pub unsafe fn load_one(
     // SAFETY: by the caller's contract.
     unsafe {
         if guc::BREAK.get() != Mechanism::Manifest {
-            check(heap, handle, &manifest).map_err(Refusal::Unusable)?;
+            check(heap, index, handle, &manifest).map_err(Refusal::Unusable)?;
         }
         let read_to = feed::flushed_end();
         let blocks = compat::blocks(heap);
@@ -179,8 +179,13 @@ pub unsafe fn load_one(
 }
 
 /// Invariant D4.
-unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<(), String> {
-    // SAFETY: open relation; reads shared state.
+unsafe fn check(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    manifest: &Manifest,
+) -> Result<(), String> {
+    // SAFETY: open relations; reads shared state.
     unsafe {
         let at = compat::locator(heap);
         if manifest.system != pg_sys::GetSystemIdentifier() {
@@ -192,7 +197,19 @@ unsafe fn check(heap: Relation, handle: &Handle, manifest: &Manifest) -> Result<
         if (manifest.heap_tablespace, manifest.heap_file) != (at.tablespace, at.number) {
             return Err("the table was moved since".into());
         }
-        if manifest.columns != super::columns(&handle.desc) {
+        let columns = super::columns(&handle.desc);
+        if super::differ_by_versions(&columns, &manifest.columns) {
+            let name = compat::name(index);
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("a collation of nitro index \"{name}\" has another version than in its image"),
+            )
+            .detail("The index is built anew.")
+            .hint("Indexes of other kinds under this collation are not, and may have another order: REINDEX them.")
+            .warn();
+            return Err("a collation has another version".into());
+        }
+        if manifest.columns != columns {
             return Err("the order of its keys has changed since".into());
         }
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {

@@ -20,11 +20,14 @@ pub mod straddler;
 
 pub use crate::state::image::{ImageState, UNKNOWN};
 
+use std::collections::BTreeSet;
+
 use nitro_image::{Manifest, RealDisk, Store};
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use crate::key::KeyDesc;
+use crate::pg::catalog;
 use crate::pg::error::Failure;
 use crate::state::directory::{Entry, Incarnation};
 
@@ -78,19 +81,41 @@ pub fn columns(desc: &KeyDesc) -> Vec<String> {
                 i if i < desc.nkeys => "key",
                 _ => "include",
             };
-            // A new version of a collation may order differently.
-            let version = collation_version(column.collation).unwrap_or_default();
-            format!(
-                "{kind} {} type {} collation {} {version}",
+            let (typid, collation) = (column.own_type, column.collation);
+            let mut line = format!(
+                "{kind} {} type {} collation {}{VERSIONS}",
                 column.describe(),
-                column.typid.to_u32(),
-                column.collation.to_u32(),
-            )
+                typid.to_u32(),
+                collation.to_u32(),
+            );
+            // A new version of a collation may order differently. A comparison function may also ask that of
+            // the database (as for the strings of jsonb), or those of the parts of its type.
+            let mut collations = BTreeSet::from([collation.to_u32()]);
+            if column.comparator.is_some() {
+                collations.insert(pg_sys::DEFAULT_COLLATION_OID.to_u32());
+                // SAFETY: a type of the index; catalogue access, as everywhere here.
+                unsafe { catalog::collations_of(typid, &mut collations) };
+            }
+            for collation in collations {
+                if let Some(version) = collation_version(collation.into()) {
+                    line.push_str(&format!(" {collation} {version}"));
+                }
+            }
+            line
         })
         .collect()
 }
 
-/// The version of a collation as its provider has it now, if it has versions.
+/// What the versions of collations follow in a line of [`columns`].
+const VERSIONS: &str = " versions";
+
+/// Whether these are the same columns, but for versions of collations.
+pub fn differ_by_versions(ours: &[String], others: &[String]) -> bool {
+    let column = |line: &String| line.split(VERSIONS).next().map(str::to_owned);
+    ours != others && ours.iter().map(column).eq(others.iter().map(column))
+}
+
+/// The version of a collation as its provider has it now, if it has versions and is one.
 fn collation_version(collation: Oid) -> Option<String> {
     if collation == pg_sys::InvalidOid {
         return None;

@@ -6,7 +6,7 @@
 //! placeholders of element columns), 0xFF is left to search keys ("after everything that starts with
 //! this prefix").
 
-use super::numeric;
+use super::{inet, numeric};
 use crate::pg::memory;
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ pub enum Int {
     Int2,
     /// `int4`, `date`
     Int4,
-    /// `int8`, `time`, `timestamp`, `timestamptz`
+    /// `int8`, `time`, `timestamp`, `timestamptz`, `money`
     Int8,
     /// `oid`
     Oid,
@@ -78,8 +78,14 @@ pub enum Codec {
     Interval,
     /// `timetz`: the instant, then the zone.
     TimeTz,
-    /// `uuid`
-    Uuid,
+    /// So many bytes in byte order: `uuid`, `macaddr`, `macaddr8`
+    Fixed(u16),
+    /// Unsigned by value: `pg_lsn`, `xid8`
+    Unsigned,
+    /// `inet`, `cidr`
+    Inet,
+    /// `bit`, `varbit`: their bytes, then how many bits there are.
+    Bits,
     /// Byte strings in byte order.
     Bytes(Layout),
     /// Bytes without an order: compared by a function, or not at all (INCLUDE columns).
@@ -298,16 +304,39 @@ pub fn get_bytes(segment: &[u8], flip: u8) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends the 16 bytes of a UUID.
-pub fn put_uuid(out: &mut Vec<u8>, uuid: &[u8; 16]) {
+/// Appends bytes of which every value has as many.
+pub fn put_fixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(PLAIN);
-    out.extend_from_slice(uuid);
+    out.extend_from_slice(bytes);
 }
 
-/// Reads a UUID.
-pub fn get_uuid(r: &mut Reader) -> [u8; 16] {
+/// Reads `n` such bytes.
+pub fn get_fixed(r: &mut Reader, n: usize) -> Vec<u8> {
     r.byte();
-    r.array()
+    (0..n).map(|_| r.byte()).collect()
+}
+
+/// Bytes of the length of a bit string, in front of its bits.
+pub const BITS_HEADER: usize = 4;
+
+/// Appends a bit string, given as the server has it: the number of bits, and bytes padded with zeros. Of two
+/// with the same bytes the shorter one comes first; they differ by less than 8 bits.
+pub fn put_bits(out: &mut Vec<u8>, image: &[u8]) {
+    put_bytes(out, &image[BITS_HEADER..]);
+    let padding = (image.len() - BITS_HEADER) * 8 - bits(image);
+    out.push(7 - padding as u8);
+}
+
+/// The bit string of a segment.
+pub fn get_bits(segment: &[u8], flip: u8) -> Vec<u8> {
+    let (string, last) = segment.split_at(segment.len() - 1);
+    let bytes = get_bytes(string, flip);
+    let n = bytes.len() * 8 + usize::from(last[0] ^ flip) - 7;
+    [&(n as i32).to_ne_bytes(), &bytes[..]].concat()
+}
+
+fn bits(image: &[u8]) -> usize {
+    image.first_chunk().map_or(0, |&n| i32::from_ne_bytes(n)) as usize
 }
 
 // Raw bytes: their length (7 bits a byte, low bits first), then the bytes.
@@ -378,19 +407,21 @@ pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
         return 1;
     }
     match codec {
-        Codec::Int(_) | Codec::Interval => 1 + int_tail(first ^ flip),
+        Codec::Int(_) | Codec::Interval | Codec::Unsigned => 1 + int_tail(first ^ flip),
         Codec::TimeTz => {
             let n = 1 + int_tail(first ^ flip);
             n + 1 + int_tail(key[n] ^ flip)
         }
         Codec::Float4 => 5,
         Codec::Float8 => 9,
-        Codec::Uuid => 17,
+        Codec::Fixed(n) => 1 + usize::from(n),
+        Codec::Inet => inet::segment_len(flip, key),
         Codec::Numeric => {
             let mut r = Reader::new(key, flip);
             numeric::skip(&mut r);
             key.len() - r.rest().len()
         }
+        Codec::Bits => 2 + key.iter().position(|&b| b == flip).unwrap_or(key.len() - 2),
         Codec::Bytes(_) => 1 + key.iter().position(|&b| b == flip).unwrap_or(key.len() - 1),
         Codec::Raw(_) => {
             let mut rest = &key[1..];

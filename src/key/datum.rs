@@ -2,7 +2,7 @@
 
 use super::codec::{self, Codec, Int, Layout, Reader};
 use super::datetime::{Interval, timetz_instant};
-use super::numeric;
+use super::{inet, numeric};
 use pgrx::pg_sys::Datum;
 use pgrx::{pg_sys, varlena};
 use std::borrow::Cow;
@@ -154,8 +154,17 @@ pub unsafe fn put(codec: Codec, d: Datum, out: &mut Vec<u8>, mut extra: impl FnM
             codec::put_int(out, timetz_instant(time, zone));
             codec::put_int(out, zone.into());
         }
-        // SAFETY: a uuid has 16 bytes.
-        Codec::Uuid => codec::put_uuid(out, unsafe { &*d.cast_mut_ptr::<[u8; 16]>() }),
+        // SAFETY: a value of so many bytes.
+        Codec::Fixed(n) => unsafe {
+            with_bytes(Layout::Fixed(n), d, |bytes| codec::put_fixed(out, bytes))
+        },
+        Codec::Unsigned => codec::put_wide(out, d.value() as i128),
+        // SAFETY: an inet is a varlena.
+        Codec::Inet => unsafe { with_bytes(Layout::Varlena, d, |image| inet::put(out, image)) },
+        // SAFETY: a bit string is a varlena.
+        Codec::Bits => unsafe {
+            with_bytes(Layout::Varlena, d, |image| codec::put_bits(out, image))
+        },
         Codec::Bytes(layout) | Codec::Raw(layout) => {
             let ordered = matches!(codec, Codec::Bytes(_));
             // SAFETY: a value of this layout.
@@ -222,8 +231,13 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
             // SAFETY: the 12 bytes of a timetz.
             unsafe { from_bytes(Layout::Fixed(12), &image) }
         }
-        // SAFETY: the 16 bytes of a uuid.
-        Codec::Uuid => unsafe { from_bytes(Layout::Fixed(16), &codec::get_uuid(r)) },
+        // SAFETY: a value of so many bytes.
+        Codec::Fixed(n) => unsafe { from_bytes(Layout::Fixed(n), &codec::get_fixed(r, n.into())) },
+        Codec::Unsigned => Datum::from(codec::get_wide(r) as usize),
+        // SAFETY: any length will do for a varlena.
+        Codec::Inet => unsafe { from_bytes(Layout::Varlena, &inet::get(r)) },
+        // SAFETY: as above.
+        Codec::Bits => unsafe { from_bytes(Layout::Varlena, &codec::get_bits(segment, flip)) },
         Codec::Bytes(layout) | Codec::Raw(layout) => {
             let mut bytes = match codec {
                 Codec::Raw(_) => Cow::Borrowed(codec::get_raw(segment)),

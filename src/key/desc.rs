@@ -17,6 +17,8 @@ pub struct Column {
     pub nulls_first: bool,
     /// The operator class's input type; the column's own type for an INCLUDE column.
     pub typid: Oid,
+    /// The column's own type, of which an element column has the elements'.
+    pub own_type: Oid,
     /// Collation, or `InvalidOid`.
     pub collation: Oid,
     pub codec: Codec,
@@ -104,12 +106,13 @@ impl KeyDesc {
                 unsafe { desc.element_column(rel, i, attr) }
             } else if i < nkeys {
                 // SAFETY: `i` is a key column of an open index.
-                unsafe { desc.key_column(rel, i, layout) }
+                unsafe { desc.key_column(rel, i, attr.atttypid, layout) }
             } else {
                 Column {
                     desc: false,
                     nulls_first: false,
                     typid: attr.atttypid,
+                    own_type: attr.atttypid,
                     collation: attr.attcollation,
                     codec: include_codec(attr.atttypid, layout),
                     comparator: None,
@@ -141,7 +144,13 @@ impl KeyDesc {
 
     /// # Safety
     /// `i` must be a key column of the open index `rel`.
-    unsafe fn key_column(&mut self, rel: pg_sys::Relation, i: usize, layout: Layout) -> Column {
+    unsafe fn key_column(
+        &mut self,
+        rel: pg_sys::Relation,
+        i: usize,
+        own_type: Oid,
+        layout: Layout,
+    ) -> Column {
         // SAFETY: these arrays have one element per key column.
         let (option, typid, collation, compare) = unsafe {
             (
@@ -160,6 +169,17 @@ impl KeyDesc {
         }
         // SAFETY: catalogue access by contract.
         let codec = unsafe { key_codec(compare, collation, layout) };
+        // As core refuses it for btree: under it = is not the equality of the class.
+        if !is_deterministic(collation) && !matches!(codec, Codec::Raw(_)) {
+            refuse(
+                format!(
+                    "index column {} orders strings by their bytes, and its collation is nondeterministic",
+                    i + 1
+                ),
+                "Strings with different bytes may be equal under this collation.".into(),
+                "Use the default operator class, or a deterministic collation.",
+            );
+        }
         let comparator = matches!(codec, Codec::Raw(_)).then(|| {
             // SAFETY: `compare` is the opclass's comparison function, the context lives as long as
             // this description.
@@ -170,6 +190,7 @@ impl KeyDesc {
             desc: option & pg_sys::INDOPTION_DESC != 0,
             nulls_first: option & pg_sys::INDOPTION_NULLS_FIRST != 0,
             typid,
+            own_type,
             collation,
             codec,
             comparator,
@@ -339,7 +360,8 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_BTINT8CMP
         | pg_sys::F_TIME_CMP
         | pg_sys::F_TIMESTAMP_CMP
-        | pg_sys::F_TIMESTAMPTZ_CMP => Codec::Int(Int::Int8),
+        | pg_sys::F_TIMESTAMPTZ_CMP
+        | pg_sys::F_CASH_CMP => Codec::Int(Int::Int8),
         pg_sys::F_BTOIDCMP => Codec::Int(Int::Oid),
         pg_sys::F_BTBOOLCMP => Codec::Int(Int::Bool),
         pg_sys::F_BTCHARCMP => Codec::Int(Int::Char),
@@ -348,7 +370,12 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_NUMERIC_CMP => Codec::Numeric,
         pg_sys::F_INTERVAL_CMP => Codec::Interval,
         pg_sys::F_TIMETZ_CMP => Codec::TimeTz,
-        pg_sys::F_UUID_CMP => Codec::Uuid,
+        pg_sys::F_UUID_CMP => Codec::Fixed(16),
+        pg_sys::F_MACADDR_CMP => Codec::Fixed(6),
+        pg_sys::F_MACADDR8_CMP => Codec::Fixed(8),
+        pg_sys::F_PG_LSN_CMP | pg_sys::F_XID8CMP => Codec::Unsigned,
+        pg_sys::F_NETWORK_CMP => Codec::Inet,
+        pg_sys::F_BITCMP | pg_sys::F_VARBITCMP => Codec::Bits,
         pg_sys::F_BYTEACMP | pg_sys::F_BTTEXT_PATTERN_CMP => Codec::Bytes(layout),
         pg_sys::F_BTBPCHAR_PATTERN_CMP => Codec::Bytes(Layout::BlankPadded),
         pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP => text(layout),

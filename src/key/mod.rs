@@ -20,6 +20,7 @@ pub mod compare;
 mod datetime;
 pub mod datum;
 pub mod desc;
+mod inet;
 pub mod numeric;
 pub mod sort;
 #[cfg(test)]

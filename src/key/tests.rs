@@ -3,7 +3,7 @@
 use super::bound::{Edge, Place, ascending};
 use super::codec::*;
 use super::datetime::*;
-use super::numeric;
+use super::{inet, numeric};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
@@ -90,6 +90,41 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         "[ -~]{0,20}".prop_map(String::into_bytes),
         prop::collection::vec(any::<u8>(), 0..300),
     ]
+}
+
+fn bit_string() -> impl Strategy<Value = Vec<bool>> {
+    prop_oneof![
+        prop::collection::vec(prop::bool::weighted(0.1), 0..30),
+        prop::collection::vec(any::<bool>(), 0..100),
+    ]
+}
+
+/// The server's image (`VarBit` without the length word).
+fn bit_image(bits: &[bool]) -> Vec<u8> {
+    let byte =
+        |eight: &[bool]| eight.iter().zip(0..).fold(0, |b, (&bit, i)| b | u8::from(bit) << (7 - i));
+    [&(bits.len() as i32).to_ne_bytes()[..], &bits.chunks(8).map(byte).collect::<Vec<_>>()].concat()
+}
+
+/// The server's image of an address and a mask, mostly of few values.
+fn address() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0u8), Just(0x80), Just(1), any::<u8>()];
+    (any::<bool>(), 0u8..=128, prop::collection::vec(byte, 16)).prop_map(|(six, bits, bytes)| {
+        let (family, width) = if six { (3, 16) } else { (2, 4) };
+        [&[family, bits.min(8 * width as u8)], &bytes[..width]].concat()
+    })
+}
+
+/// `network_cmp`.
+fn network_order(a: &[u8], b: &[u8]) -> Ordering {
+    let bits = |image: &[u8], n: u8| -> Vec<bool> {
+        (0..usize::from(n)).map(|i| image[2 + i / 8] << (i % 8) & 0x80 != 0).collect()
+    };
+    let common = a[1].min(b[1]);
+    a[0].cmp(&b[0])
+        .then_with(|| bits(a, common).cmp(&bits(b, common)))
+        .then(a[1].cmp(&b[1]))
+        .then_with(|| a[2..].cmp(&b[2..]))
 }
 
 /// A finite numeric: digits without zeros at the ends.
@@ -221,6 +256,31 @@ proptest! {
         prop_assert_eq!(&get_bytes(&x, 0)[..], &a[..]);
         let y = inverted(&y);
         prop_assert_eq!(&get_bytes(&y, 0xFF)[..], &b[..]);
+    }
+
+    #[test]
+    fn bit_strings(a in bit_string(), b in bit_string()) {
+        let segments = [&a, &b].map(|bits| seg(|out| put_bits(out, &bit_image(bits))));
+        // A bit string is before its extensions.
+        check(Codec::Bits, &segments[0], &segments[1], a.cmp(&b));
+        prop_assert_eq!(get_bits(&segments[0], 0), bit_image(&a));
+        prop_assert_eq!(get_bits(&inverted(&segments[0]), 0xFF), bit_image(&a));
+    }
+
+    #[test]
+    fn addresses(a in address(), b in address()) {
+        let segments = [&a, &b].map(|image| seg(|out| inet::put(out, image)));
+        check(Codec::Inet, &segments[0], &segments[1], network_order(&a, &b));
+        prop_assert_eq!(inet::get(&mut Reader::new(&segments[0], 0)), &a[..]);
+        prop_assert_eq!(inet::get(&mut Reader::new(&inverted(&segments[0]), 0xFF)), &a[..]);
+    }
+
+    #[test]
+    fn unsigned(a in any::<u64>(), b in any::<u64>(), shift in 0u32..64) {
+        let (a, b) = (a >> shift, b >> shift);
+        let segments = [a, b].map(|v| seg(|out| put_wide(out, v.into())));
+        check(Codec::Unsigned, &segments[0], &segments[1], a.cmp(&b));
+        prop_assert_eq!(get_wide(&mut Reader::new(&segments[0], 0)) as u64, a);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Reading catalogue rows.
 
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 
 use pgrx::PgList;
@@ -58,5 +59,47 @@ unsafe fn has_column(index: Oid, column: i16) -> bool {
         let found = columns.iter().any(|&c| c == column || c == 0);
         pg_sys::ReleaseSysCache(row);
         found
+    }
+}
+
+/// The collations by which a type compares its parts: of the fields of a row, the bounds of a range, the
+/// elements of an array.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn collations_of(typid: Oid, found: &mut BTreeSet<u32>) {
+    let (mut open, mut seen) = (vec![typid], BTreeSet::new());
+    while let Some(typid) = open.pop() {
+        // SAFETY: catalogue look-ups of an existing type, whose parts exist, too; entries of the type cache
+        // are never freed.
+        unsafe {
+            let typid = pg_sys::getBaseType(typid);
+            if !seen.insert(typid.to_u32()) {
+                continue;
+            }
+            found.insert(pg_sys::get_typcollation(typid).to_u32());
+            match pg_sys::get_typtype(typid) as u8 {
+                pg_sys::TYPTYPE_COMPOSITE => {
+                    for field in pgrx::PgTupleDesc::for_composite_type_by_oid(typid)
+                        .iter()
+                        .flat_map(|row| row.iter())
+                    {
+                        if !field.attisdropped {
+                            found.insert(field.attcollation.to_u32());
+                            open.push(field.atttypid);
+                        }
+                    }
+                }
+                pg_sys::TYPTYPE_RANGE => {
+                    let range =
+                        pg_sys::lookup_type_cache(typid, pg_sys::TYPECACHE_RANGE_INFO as i32);
+                    found.insert((*range).rng_collation.to_u32());
+                    open.push((*(*range).rngelemtype).type_id);
+                }
+                pg_sys::TYPTYPE_MULTIRANGE => open.push(pg_sys::get_multirange_range(typid)),
+                _ => open
+                    .extend(Some(pg_sys::get_element_type(typid)).filter(|&e| e != Oid::INVALID)),
+            }
+        }
     }
 }

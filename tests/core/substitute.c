@@ -35,7 +35,7 @@ static bool enabled = false;
 static ProcessUtility_hook_type next_utility = NULL;
 static ExecutorStart_hook_type next_start = NULL;
 
-/* A column or expression of the index: has nitro an operator class for it, and can order its collation? */
+/* A column or expression of the index: has nitro an operator class for it, also under its collation? */
 static bool
 replaceable_element(IndexElem *element, Oid relid, Oid nitro)
 {
@@ -60,10 +60,9 @@ replaceable_element(IndexElem *element, Oid relid, Oid nitro)
 	}
 	if (element->collation != NIL)
 		collation = get_collation_oid(element->collation, true);
-	if (OidIsValid(collation) && !get_collation_isdeterministic(collation))
-		return false;
 	if (element->opclass != NIL)
-		return OidIsValid(get_opclass_oid(nitro, element->opclass, true));
+		return !(OidIsValid(collation) && !get_collation_isdeterministic(collation)) &&
+			OidIsValid(get_opclass_oid(nitro, element->opclass, true));
 	return OidIsValid(GetDefaultOpClass(type, nitro));
 }
 
