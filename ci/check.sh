@@ -52,7 +52,8 @@ run() {
 wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
 pick() { # FOLDER SUFFIX: the names of its tests that are wanted
     local f
-    for f in "$1"/*"$2"; do
+    for f in "$t/$1"/*"$2"; do # the copies, which are run
+        f=${f#"$t/"}
         if wanted "${f%"$2"}" || wanted "$f"; then basename "$f" "$2"; fi
     done
 }

@@ -49,6 +49,6 @@ if ! headers; then
         echo "ci/deps.sh: the archive has no $p=$installed any more: upgrade postgresql-$v, then run this again" >&2; exit 1; }
 fi
 case $(server) in
-    15|16|17|18) ;;
-    *) echo "ci/deps.sh: PostgreSQL $(server) is installed; nitro needs 15 to 18" >&2; exit 1 ;;
+    15|16|17|18|19) ;;
+    *) echo "ci/deps.sh: PostgreSQL $(server) is installed; nitro needs 15 to 19" >&2; exit 1 ;;
 esac

@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # ci/pg.sh VERSION: print the pg_config of a PostgreSQL, building or fetching it when absent.
+#   19        as 18; there is only what Debian has in experimental
 #   18, 17    Debian's source package, built with assertions
 #   16        a whole installation shipped as a Python wheel (no Debian suite has 16)
+#   15        this Debian's package, where it is that version
 #   debian    the newest server package of this Debian
 #   system    pg_config on PATH if it has the server's headers, else as debian
 # Results are kept in the folder of ci/cache.sh.
+# Status 3: that version cannot be had here, which is no failure of a test.
 # A PostgreSQL of one's own serves as well: put a link to its prefix there, named by its version.
 set -euo pipefail
-v=${1:?usage: ci/pg.sh 18|17|16|debian|system}
+v=${1:?usage: ci/pg.sh 19|18|17|16|15|debian|system}
 
 debian_pg_config() {
     local p
@@ -21,7 +24,7 @@ case $v in
         then command -v pg_config; else debian_pg_config; fi
         exit ;;
     debian) debian_pg_config; exit ;;
-    16|17|18) ;;
+    15|16|17|18|19) ;;
     *) echo "ci/pg.sh: unknown version $v" >&2; exit 2 ;;
 esac
 
@@ -31,6 +34,12 @@ p=$cache/$v
 [ "$v" != 16 ] || p=$cache/16/pgserver/pginstall
 [ ! -x "$p/bin/pg_config" ] || { echo "$p/bin/pg_config"; exit; }
 
+if [ "$v" = 15 ]; then
+    p=/usr/lib/postgresql/15
+    [ ! -x $p/bin/postgres ] || [ ! -f "$($p/bin/pg_config --includedir-server)/postgres.h" ] || { echo $p/bin/pg_config; exit; }
+    echo "ci/pg.sh: PostgreSQL 15 is left out: it is not the version of this Debian, and there is none at $cache/15" >&2
+    exit 3
+fi
 exec 9> "$cache/lock"; flock 9              # one builder at a time; the others take its result
 [ ! -x "$p/bin/pg_config" ] || { echo "$p/bin/pg_config"; exit; }
 work=$cache/work; rm -rf "$work"; mkdir -p "$work"
@@ -43,7 +52,11 @@ if [ "$v" = 16 ]; then
     mv 16 "$cache/16"
 else
     echo "ci/pg.sh: building PostgreSQL $v with assertions in $cache (about four minutes)" >&2
-    archive=$("$here/source.sh" "$v")
+    archive=$("$here/source.sh" "$v") || {
+        [ "$v" = 19 ] || exit 1
+        echo "ci/pg.sh: PostgreSQL 19 is left out: Debian's source of it cannot be had now; one of your own at $p serves" >&2
+        exit 3
+    }
     mkdir "$work/src" "$work/build"
     tar xjf "$archive" -C "$work/src" --strip-components=1
     cd "$work/build"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/source.sh VERSION: print the path of the archive with the source of a PostgreSQL, fetching it when absent.
-#   18, 17      the newest of Debian's source package of that major version
+#   19, 18, 17  the newest of Debian's source package of that major version
 #   18.6        that one; where Debian has only another minor version any more, that (and says so)
 # A major version that is in no suite named here is looked for in this Debian itself. Archives are kept in
 # the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well.
@@ -9,6 +9,7 @@ version=${1:?usage: ci/source.sh 18|18.6}
 . "$(dirname "$0")/cache.sh"
 major=${version%%.*}
 case $major in
+    19) suite=experimental ;;
     18) suite=forky ;;
     17) suite=trixie ;;
     16) suite= ;;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package.
-# One failure does not stop the rest; the last line counts. PG="18 17 16 debian" chooses servers, NITRO_SEED what the
+# One failure does not stop the rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the
 # random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,13 @@ step() { # NAME COMMAND...
 
 declare -A config
 for v in ${PG:-18 debian}; do
-    config[$v]=$(ci/pg.sh "$v") || { echo "0 1" >> "$results"; failed+=("PostgreSQL $v"); unset "config[$v]"; }
+    s=0; config[$v]=$(ci/pg.sh "$v") || s=$?
+    [ $s = 0 ] || unset "config[$v]"
+    case $s in
+        0) ;;
+        3) echo "== PostgreSQL $v is left out" ;;     # ci/pg.sh has said why
+        *) echo "0 1" >> "$results"; failed+=("PostgreSQL $v") ;;
+    esac
 done
 set -- ${PG:-18 debian}
 first=${config[$1]:-$(ci/pg.sh debian)}
@@ -38,7 +44,7 @@ done
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
 step "model of durability" cargo test -q -p nitro-model
-step "extension, without a server" cargo test -q --lib -p nitro --no-default-features --features "pg$major"
+step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
 step "engine, schedules under shuttle" ci/sanitize.sh shuttle
 if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then

@@ -306,6 +306,9 @@ SELECT check_ranges('name_', $$(ARRAY['a', 'A', 'b', 'B', 'ab', 'a b', 'a-b', 'A
 SELECT conditions('SELECT id FROM t WHERE a &<@ name_range(''a'', ''b'')');
 SELECT check_ranges('varchar', $$(ARRAY['a', 'A', 'b', 'B', 'ab', 'a b', 'a-b', 'Ab'])[1 + (random() * 7)::int]$$, 'varcharrange', 'COLLATE "C"');
 SELECT conditions('SELECT id FROM t WHERE a &<@ varcharrange(''a'', ''b'')');
+-- 19 has another HINT.
+\set VERBOSITY terse
 SELECT id FROM t WHERE a &<@ textrange('a', 'b');
+\set VERBOSITY default
 
 DROP SCHEMA elements CASCADE;

@@ -22,6 +22,7 @@
 #   wait_until 'SELECT bool'        poll, at most three minutes
 #   glance 'SELECT'                 its answer, or none after ten seconds: who was stopped may hold what it needs
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
+#   major                           the server's version
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
 set -euo pipefail
 : "${NITRO_BIN:?run this through ci/check.sh}" "${NITRO_CONF:?}" "${NITRO_TMP:?}"
@@ -35,6 +36,7 @@ fail() {
     echo "FAILED at ${BASH_SOURCE[1]##*/}:${BASH_LINENO[0]}: $*" >&2
     exit 1
 }
+major() { "$NITRO_BIN/postgres" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'; }
 random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
 
 # --- servers -----------------------------------------------------------------------------------------

@@ -142,7 +142,9 @@ dangling() {
     backup d_nitro
     sql "DELETE FROM d WHERE k = 7; VACUUM (INDEX_CLEANUP on) d"
     assert_eq "right" "$(checked d_nitro)" 1
-    edit_manifest "$(newest d_nitro)" "s|^lsn .*|lsn $(sql "SELECT pg_current_wal_flush_lsn()")|"
+    # A manifest has no leading zeros, 19 prints them.
+    local end; end=$(sql "SELECT pg_current_wal_flush_lsn()" | sed 's|/0*|/|')
+    edit_manifest "$(newest d_nitro)" "s|^lsn .*|lsn $end|"
     [[ $(sql_fails "SELECT nitro_verify_images('d_nitro')") == XX002:* ]] || fail "the image is right"
     [[ $(tail -n 20 "$NITRO_TMP/main.log") == *"(0,7) leads to no row"* ]] || fail "another failure than expected"
     sql "DROP TABLE d"

@@ -42,7 +42,6 @@ pub fn describes_nitro(info: &IndexOptInfo) -> bool {
 const OWN: *const () = estimate as *const ();
 
 /// Height reported to the planner (`amgettreeheight`); the planner hook refines it.
-#[cfg(feature = "pg18")]
 #[pg_guard]
 pub unsafe extern "C-unwind" fn tree_height(_index: pg_sys::Relation) -> i32 {
     crate::pg::witness!();

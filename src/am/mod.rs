@@ -1,9 +1,10 @@
 //! The index access method: the handler, and one file per callback family.
 
 use pgrx::prelude::*;
-use pgrx::{PgBox, pg_sys};
+use pgrx::{AllocatedByRust, PgBox, pg_sys};
 
 use crate::elements::quals::strategy;
+use crate::pg::compat;
 use crate::state::options;
 
 mod build;
@@ -23,23 +24,21 @@ pub use cost::describes_nitro;
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
 pub const STRATEGIES: u16 = 5;
-/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
-#[cfg(not(feature = "pg18"))]
-pub const SUPPORT_FUNCTIONS: u16 = 5;
-/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
-#[cfg(feature = "pg18")]
-pub const SUPPORT_FUNCTIONS: u16 = 6;
 
 /// `nitro_handler(internal) returns index_am_handler`. Trivial on purpose: the planner of 18 calls it
 /// for many operator lookups.
 #[pg_extern]
 fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRoutine> {
     crate::pg::witness!();
-    // SAFETY: allocates a zeroed node of the right size with its tag set; the server frees it.
+    compat::routine(routine)
+}
+
+fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
+    // SAFETY: allocates a zeroed node of the right size with its tag set.
     let mut am =
         unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };
     am.amstrategies = strategy::LAST;
-    am.amsupport = SUPPORT_FUNCTIONS;
+    am.amsupport = compat::SUPPORT_FUNCTIONS;
     am.amoptsprocnum = 5;
     am.amcanorder = true;
     am.amcanbackward = true;
@@ -50,14 +49,10 @@ fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRout
     am.amclusterable = true;
     am.amcaninclude = true;
     am.amusemaintenanceworkmem = false;
-    #[cfg(feature = "pg18")]
-    {
-        am.amgettreeheight = Some(cost::tree_height);
-        // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
-        // count, beside btree's, among those that say what the operators of any query mean, also of
-        // queries on tables without nitro indexes. As before 18, btree's families say that.
-        am.amtranslatecmptype = Some(validate::cmptype_to_strategy);
-    }
+    // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
+    // count, beside btree's, among those that say what the operators of any query mean, also of
+    // queries on tables without nitro indexes. As before 18, btree's families say that.
+    compat::answer_planner(&mut am, cost::tree_height, validate::cmptype_to_strategy);
     // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.
     am.amparallelvacuumoptions = (pg_sys::VACUUM_OPTION_PARALLEL_BULKDEL
         | pg_sys::VACUUM_OPTION_PARALLEL_COND_CLEANUP) as u8;
@@ -79,5 +74,5 @@ fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRout
     am.amendscan = Some(scan::end);
     am.ammarkpos = Some(scan::mark);
     am.amrestrpos = Some(scan::restore);
-    am.into_pg_boxed()
+    am
 }

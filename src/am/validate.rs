@@ -8,17 +8,17 @@ use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use super::{STRATEGIES, SUPPORT_FUNCTIONS};
+use super::STRATEGIES;
 use crate::elements::quals::strategy;
 use crate::pg::catalog;
+use crate::pg::compat::SUPPORT_FUNCTIONS;
 use crate::pg::error::Failure;
 
-/// Strategy numbers are btree's in every family (`amtranslatecmptype`); 0 is no strategy. A family of element columns, which has no
-/// comparison function, has no comparisons.
-#[cfg(feature = "pg18")]
+/// Strategy numbers are btree's in every family, and so are the server's of comparisons (`amtranslatecmptype`); 0 is
+/// no strategy. A family of element columns, which has no comparison function, has no comparisons.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn cmptype_to_strategy(
-    cmptype: pg_sys::CompareType::Type,
+    comparison: u32,
     family: Oid,
 ) -> pg_sys::StrategyNumber {
     crate::pg::witness!();
@@ -27,10 +27,8 @@ pub unsafe extern "C-unwind" fn cmptype_to_strategy(
         !catalog::members::<pg_sys::FormData_pg_amproc>(SysCacheIdentifier::AMPROCNUM, family)
             .is_empty()
     };
-    match cmptype {
-        pg_sys::CompareType::COMPARE_LT..=pg_sys::CompareType::COMPARE_GT if compares() => {
-            cmptype as pg_sys::StrategyNumber
-        }
+    match comparison as pg_sys::StrategyNumber {
+        strategy @ 1..=STRATEGIES if compares() => strategy,
         _ => 0,
     }
 }
@@ -96,7 +94,7 @@ unsafe fn is_element(index: Oid, column: c_int) -> bool {
 unsafe fn number_of_keys(index: Oid) -> c_int {
     // SAFETY: catalogue access by the caller's contract; the row is released after reading.
     unsafe {
-        let tuple = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as i32, index.into());
+        let tuple = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as _, index.into());
         if tuple.is_null() {
             return 0;
         }
@@ -114,7 +112,7 @@ pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
     // SAFETY: catalogue access inside a transaction; cached tuples are released below, or by abort.
     unsafe {
         let tuple =
-            pg_sys::SearchSysCache1(SysCacheIdentifier::CLAOID as i32, pg_sys::Datum::from(class));
+            pg_sys::SearchSysCache1(SysCacheIdentifier::CLAOID as _, pg_sys::Datum::from(class));
         if tuple.is_null() {
             error!("cache lookup failed for operator class {}", class.to_u32());
         }
@@ -135,7 +133,7 @@ pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
 }
 
 unsafe extern "C-unwind" {
-    // access/amvalidate.h, the same in 15-18.
+    // access/amvalidate.h, the same in 15-19.
     fn check_amproc_signature(
         function: Oid,
         result: Oid,
@@ -174,7 +172,7 @@ impl Check {
         // SAFETY: catalogue access by the caller's contract.
         unsafe {
             let tuple = pg_sys::SearchSysCache1(
-                SysCacheIdentifier::OPFAMILYOID as i32,
+                SysCacheIdentifier::OPFAMILYOID as _,
                 pg_sys::Datum::from(family),
             );
             if tuple.is_null() {

@@ -163,7 +163,7 @@ pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
             next: *mut pg_sys::TimeLineID,
         ) -> XLogRecPtr;
     }
-    // SAFETY: same signatures in 15-18; the boundary turns an ERROR (a history file that cannot be
+    // SAFETY: same signatures in 15-19; the boundary turns an ERROR (a history file that cannot be
     // read) into a panic.
     unsafe {
         let now = pg_sys::GetWALInsertionTimeLine();

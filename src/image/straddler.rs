@@ -49,14 +49,14 @@ pub unsafe fn mark(heap: Relation, block: pg_sys::BlockNumber, lsn: XLogRecPtr) 
         }
         let buffer = pg_sys::ReadBuffer(heap, block);
         if pg_sys::BufferGetLSNAtomic(buffer) <= lsn {
-            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+            compat::lock_exclusive(buffer);
             if compat::page_lsn(buffer) <= lsn {
                 pg_sys::CritSectionCount += 1;
                 pg_sys::MarkBufferDirty(buffer);
                 pg_sys::log_newpage_buffer(buffer, true);
                 pg_sys::CritSectionCount -= 1;
             }
-            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_UNLOCK as i32);
+            compat::unlock(buffer);
         }
         pg_sys::ReleaseBuffer(buffer);
     }

@@ -312,7 +312,7 @@ impl Statistics {
         // SAFETY: catalogue access by the caller's contract.
         let row = unsafe {
             pg_sys::SearchSysCache3(
-                pg_sys::SysCacheIdentifier::STATRELATTINH as i32,
+                pg_sys::SysCacheIdentifier::STATRELATTINH as _,
                 Datum::from(source.relation),
                 Datum::from(source.number),
                 Datum::from(source.inherited),

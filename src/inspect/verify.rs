@@ -366,7 +366,7 @@ impl HeapBlocks {
                 }
             }
             let buffer = pg_sys::ReadBuffer(self.heap, block);
-            pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+            compat::lock_shared(buffer);
             let page = pg_sys::BufferGetPage(buffer);
             let problem = if offset == 0 || offset > pg_sys::PageGetMaxOffsetNumber(page) {
                 Some("points behind the last item of its page")

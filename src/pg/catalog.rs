@@ -14,7 +14,7 @@ pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec
     // SAFETY: the list has `n_members` members, each a live tuple until the list is released.
     unsafe {
         let none = Datum::from(0);
-        let list = pg_sys::SearchSysCacheList(cache as i32, 1, Datum::from(key), none, none);
+        let list = pg_sys::SearchSysCacheList(cache as _, 1, Datum::from(key), none, none);
         let rows = (*list)
             .members
             .as_slice((*list).n_members as usize)
@@ -50,7 +50,7 @@ pub unsafe fn is_plain_and_unindexed(table: Oid, column: i16) -> bool {
 unsafe fn has_column(index: Oid, column: i16) -> bool {
     // SAFETY: catalogue access by the caller's contract; the row is released after reading.
     unsafe {
-        let row = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as i32, index.into());
+        let row = pg_sys::SearchSysCache1(SysCacheIdentifier::INDEXRELID as _, index.into());
         if row.is_null() {
             return true;
         }

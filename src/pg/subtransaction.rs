@@ -68,9 +68,18 @@ unsafe fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
         let work = work.take().expect("runs once");
         Ok(work())
     }))
-    .catch_others(|error| Err(Box::new(error)))
+    .catch_others(|error| Err(Box::new(off_the_stack(error))))
     .catch_rust_panic(|error| Err(Box::new(error)))
     .execute()
+}
+
+/// The bindings throw an ERROR of the server again from the server's error stack. One that is kept beyond the
+/// catch is there no more: `rethrow` has to report it anew, with what it says itself.
+fn off_the_stack(error: CaughtError) -> CaughtError {
+    match error {
+        CaughtError::PostgresError(report) => CaughtError::ErrorReport(report),
+        error => error,
+    }
 }
 
 /// Errors that say nothing about the data, but something about the transaction, its surroundings or the

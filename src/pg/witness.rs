@@ -1,14 +1,15 @@
 //! Errors of the server that pass through Rust keep all their fields.
 //!
-//! The bindings turn an ERROR into a panic, so that destructors run, and raise it anew where the server
-//! called us. They copy SQLSTATE (known ones), level, message, DETAIL, HINT and location, as UTF-8; the rest
+//! The bindings turn an ERROR into a panic, so that destructors run. Where the server called us they throw it on
+//! as it is, from the server's error stack. One that was kept meanwhile (`subtransaction`) is no more there, and they
+//! raise it anew. They copy SQLSTATE (known ones), level, message, DETAIL, HINT and location, as UTF-8; the rest
 //! is lost: CONTEXT, positions, names of schema, table, column, type and constraint, and what is not UTF-8.
 //!
 //! So every function that the server calls begins with `witness!()`. It puts a callback on the
 //! server's stack of error contexts, which runs twice:
 //! 1. while the ERROR is first raised, after the callbacks of everything that the function called. The
 //!    innermost witness keeps a copy of the error ([`observe`]): its CONTEXT so far is what lies below us;
-//! 2. while the bindings raise it anew. The unwinding function has left [`RETURNING`] on the stack,
+//! 2. while the bindings raise it anew, if they do. The unwinding function has left [`RETURNING`] on the stack,
 //!    which gives the fields back ([`restore`]); the callbacks above add their CONTEXT as ever. Whoever
 //!    catches the ERROR restores the stack, so nobody has to take that entry off.
 
@@ -55,7 +56,7 @@ pub struct Node {
 /// Takes the witness off the stack again.
 pub struct Witness<'n> {
     node: &'n mut MaybeUninit<Node>,
-    /// Whether the caller is the bindings' guard, which raises the error anew.
+    /// Whether the caller is the bindings' guard, which throws the error on or raises it anew.
     returns: bool,
     /// A destructor that runs because of another panic.
     unwinding: bool,

@@ -1,4 +1,5 @@
-//! What the planner is told about nitro indexes (`get_relation_info_hook`).
+//! What the planner is told about nitro indexes (`get_relation_info_hook`, from 19 on
+//! `build_simple_rel_hook`).
 //!
 //! The server describes an index from its files and catalogues; ours has one page and operator
 //! families that the planner does not know by name. The hook
@@ -11,7 +12,7 @@
 //!   replaced if each of its btree twin's operators is in it under the same strategy number;
 //! - shows an index with an element column as one for bitmap scans that has no order: a row has many
 //!   entries there;
-//! - on 18, shows btree's access method, which lets row comparisons become index conditions. Before
+//! - from 18 on, shows btree's access method, which lets row comparisons become index conditions. Before
 //!   18 the executor refuses them for any other access method. Of an access method of that name the
 //!   planner believes that its families say which equivalence classes it can use; so an index some of
 //!   whose families are not shown as btree's (the btree family was extended) is shown as one only to a
@@ -29,15 +30,13 @@ use crate::elements::key::{Source, element_column};
 use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
 use crate::pg::guc::{self, Mechanism, WhenLoading};
-use crate::pg::{catalog, subtransaction};
+use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::{options, shmem};
 use crate::upkeep::{keeper, resync, worker};
 use crate::{am, image};
-
-static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 
 thread_local! {
     /// (operator family, input type) -> the btree family to show. Emptied when any operator family
@@ -48,26 +47,13 @@ thread_local! {
 
 /// Chains the hook.
 pub fn install_hooks() {
-    // SAFETY: runs once, when the library is loaded; children of the postmaster inherit the hook.
-    unsafe {
-        PREVIOUS = pg_sys::get_relation_info_hook;
-        pg_sys::get_relation_info_hook = Some(on_relation_info);
-    }
+    // SAFETY: runs once, when the library is loaded.
+    unsafe { compat::hook_relations(edit) }
 }
 
-#[pg_guard]
-unsafe extern "C-unwind" fn on_relation_info(
-    root: *mut pg_sys::PlannerInfo,
-    relation: Oid,
-    inheritance_parent: bool,
-    rel: *mut RelOptInfo,
-) {
-    crate::pg::witness!();
+unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *mut RelOptInfo) {
     // SAFETY: the server passes live planner structures; the hook may edit the index list.
     unsafe {
-        if let Some(previous) = PREVIOUS {
-            previous(root, relation, inheritance_parent, rel);
-        }
         if shmem::directory_if_loaded().is_some() {
             keeper::look_for_one();
         }
@@ -322,7 +308,7 @@ fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
     info.nulls_first = std::ptr::null_mut();
 }
 
-/// Shows btree families, and on 18 btree's access method.
+/// Shows btree families, and from 18 on btree's access method.
 ///
 /// What else the planner of 18 derives from `relam`: an early rejection of equivalence classes whose
 /// families do not contain the index' (exact with btree families), and the translation of strategies
@@ -341,7 +327,7 @@ unsafe fn show_btree(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) {
     }
     // SAFETY: live planner structures.
     let rows_only = || info.amhasgettuple && unsafe { rewrite::compares_rows(root) };
-    if cfg!(feature = "pg18") && (all || rows_only()) {
+    if compat::ROWS_FOR_ALL && (all || rows_only()) {
         info.relam = pg_sys::BTREE_AM_OID;
     }
 }
@@ -404,7 +390,7 @@ fn watch_families() {
         // SAFETY: registers a callback for the life of the process.
         unsafe {
             pg_sys::CacheRegisterSyscacheCallback(
-                SysCacheIdentifier::AMOPOPID as i32,
+                SysCacheIdentifier::AMOPOPID as _,
                 Some(forget),
                 pg_sys::Datum::from(0),
             );

@@ -60,7 +60,7 @@ pub unsafe fn create(index: pg_sys::Relation, fork: pg_sys::ForkNumber::Type) ->
             pg_sys::ReadBufferMode::RBM_NORMAL,
             std::ptr::null_mut(),
         );
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+        compat::lock_exclusive(buffer);
         let logged = fork == pg_sys::ForkNumber::INIT_FORKNUM || compat::relation_needs_wal(index);
         pg_sys::CritSectionCount += 1;
         let page = pg_sys::BufferGetPage(buffer);
@@ -92,7 +92,7 @@ pub unsafe fn read(index: pg_sys::Relation) -> Incarnation {
     // SAFETY: block 0 exists in every index that `create` made; shared lock while reading.
     unsafe {
         let buffer = pg_sys::ReadBuffer(index, 0);
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        compat::lock_shared(buffer);
         let meta = contents(buffer).read();
         pg_sys::UnlockReleaseBuffer(buffer);
         if meta.magic != MAGIC || meta.version != VERSION {
@@ -115,7 +115,7 @@ unsafe fn assign(index: pg_sys::Relation) -> Incarnation {
     // SAFETY: exclusive lock; whoever came first has won.
     unsafe {
         let buffer = pg_sys::ReadBuffer(index, 0);
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_EXCLUSIVE as i32);
+        compat::lock_exclusive(buffer);
         let meta = contents(buffer);
         if join((*meta).incarnation) == 0 {
             let fresh = random();

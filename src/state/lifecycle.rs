@@ -70,13 +70,17 @@ unsafe extern "C-unwind" fn at_transaction_end(
             want_images();
         }
         XACT_EVENT_ABORT => {
+            shmem::leave_if_exiting();
             leave_engine();
             CREATED.with_borrow_mut(Vec::clear);
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             // SAFETY: abort processing, as above.
             free_files(&unsafe { compat::pending_deletes(false) });
         }
-        XACT_EVENT_PARALLEL_ABORT => leave_engine(),
+        XACT_EVENT_PARALLEL_ABORT => {
+            shmem::leave_if_exiting();
+            leave_engine();
+        }
         XACT_EVENT_PREPARE => {
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             // The next checkpoint comes soon enough.
@@ -95,6 +99,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
 ) {
     crate::pg::witness!();
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        shmem::leave_if_exiting();
         // SAFETY: lists only files created at the aborting nesting level.
         free_files(&unsafe { compat::pending_deletes(false) });
     }
@@ -230,7 +235,7 @@ unsafe fn file_of(relid: pg_sys::Oid) -> u32 {
     // SAFETY: catalogue access by the caller's contract; the tuple is released after reading.
     unsafe {
         let tuple = pg_sys::SearchSysCache1(
-            pg_sys::SysCacheIdentifier::RELOID as i32,
+            pg_sys::SysCacheIdentifier::RELOID as _,
             pg_sys::Datum::from(relid),
         );
         if tuple.is_null() {

@@ -1,10 +1,11 @@
 //! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off)`.
 
-use std::ffi::CStr;
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
+
+use crate::pg::compat;
 
 /// How full leaf blocks are packed by a build and by ascending inserts, in percent.
 const FILLFACTOR_DEFAULT: i32 = 90;
@@ -55,13 +56,7 @@ pub unsafe extern "C-unwind" fn parse(
     validate: bool,
 ) -> *mut pg_sys::bytea {
     crate::pg::witness!();
-    let parameter = |name: &'static CStr, kind, offset: usize| pg_sys::relopt_parse_elt {
-        optname: name.as_ptr(),
-        opttype: kind,
-        offset: offset as i32,
-        #[cfg(feature = "pg18")]
-        isset_offset: 0,
-    };
+    use compat::storage_parameter as parameter;
     use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT};
     let known = [
         parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),

@@ -20,7 +20,7 @@ use crate::state::{handle, mapping, threads};
 
 const PAGE: usize = 4096;
 const MB: usize = 1 << 20;
-/// `AddinShmemInitLock` in `MainLWLockArray` (15-18).
+/// `AddinShmemInitLock` in `MainLWLockArray` (15-19).
 const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 
 static DIRECTORY: AtomicPtr<Directory> = AtomicPtr::new(std::ptr::null_mut());
@@ -220,13 +220,41 @@ pub fn process_if_registered() -> Option<&'static Process> {
 fn register_process() -> &'static Process {
     let area = area();
     // SAFETY: a process array index belongs to one live process; attaching resets what an earlier
-    // owner may have left. The exit callback leaves the barrier, also on FATAL; registered after the
-    // server's own, it is called before that one ends the transaction.
+    // owner may have left. The exit callback leaves the barrier, also on FATAL.
+    //
+    // Not `before_shmem_exit`: a process may come here while a command of the server has an entry of its own
+    // on that list (REPACK CONCURRENTLY builds indexes so), which it takes off as the latest. The callbacks of
+    // the other list run in the opposite order, so ours comes while the process still has its PGPROC.
     unsafe {
         let process = Box::leak(Box::new(Process::attach(area, compat::proc_number())));
         PROCESS.store(process, Relaxed);
-        pg_sys::before_shmem_exit(Some(at_exit), pg_sys::Datum::from(0));
+        pg_sys::on_shmem_exit(Some(at_exit), pg_sys::Datum::from(0));
         process
+    }
+}
+
+/// When a (sub)transaction aborts: a process that exits in the middle of it (FATAL) does not unwind, so
+/// what it was at is left here, while the server still has the locks and the files of that transaction.
+pub fn leave_if_exiting() {
+    // SAFETY: a plain global of the process.
+    if unsafe { pg_sys::proc_exit_inprogress } {
+        leave();
+    }
+}
+
+/// What a process that exits has left open. The abort of its transaction may use the engine afterwards, so
+/// [`at_exit`] looks once more.
+fn leave() {
+    stop::at(Point::ExitBegun);
+    threads::stop_all();
+    if let Some(process) = process_if_registered() {
+        if let Some(exits) = EXITS.get() {
+            (exits.process)(process);
+        }
+        handle::Unfinished::abandon_all(process);
+        process.close_all_tokens();
+        // SAFETY: the process ends.
+        unsafe { process.abandon() };
     }
 }
 
@@ -242,15 +270,5 @@ unsafe extern "C-unwind" fn at_server_exit(_code: i32, _arg: pg_sys::Datum) {
 #[pg_guard]
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
     crate::pg::witness!();
-    stop::at(Point::ExitBegun);
-    threads::stop_all();
-    if let Some(process) = process_if_registered() {
-        if let Some(exits) = EXITS.get() {
-            (exits.process)(process);
-        }
-        handle::Unfinished::abandon_all(process);
-        process.close_all_tokens();
-        // SAFETY: the process ends.
-        unsafe { process.abandon() };
-    }
+    leave();
 }

@@ -184,9 +184,6 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
             pg_sys::BGWORKER_BYPASS_ALLOWCONN,
         );
     }
-    // Not before, for exit callbacks are called in reverse: a builder that ends leaves its index, and its
-    // threads end, while it still has its locks.
-    shmem::process();
     transaction("sweep", || {
         // SAFETY: inside a transaction.
         unsafe { lifecycle::sweep() }

@@ -4,6 +4,39 @@ use pgrx::pg_sys;
 
 use crate::pg::text;
 
+#[cfg(not(feature = "pg19"))]
+use pg_sys as mode;
+// Other numbers, too.
+#[cfg(feature = "pg19")]
+use pg_sys::BufferLockMode as mode;
+
+/// Takes the share lock of a page.
+///
+/// # Safety
+/// `buffer` must be pinned and not locked.
+pub unsafe fn lock_shared(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_SHARE as _) };
+}
+
+/// Takes the exclusive lock of a page.
+///
+/// # Safety
+/// `buffer` must be pinned and not locked.
+pub unsafe fn lock_exclusive(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_EXCLUSIVE as _) };
+}
+
+/// Gives the lock of a page back; the pin stays.
+///
+/// # Safety
+/// `buffer` must be locked.
+pub unsafe fn unlock(buffer: pg_sys::Buffer) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_UNLOCK as _) };
+}
+
 /// The macro `PageGetLSN`.
 ///
 /// # Safety
@@ -14,7 +47,11 @@ pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
         let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
         (*page).pd_lsn
     };
-    u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff)
+    // One word from 19 on, still with the high half first.
+    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
+    return lsn.lsn.rotate_left(32);
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
+    return u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff);
 }
 
 /// A heap TID as the engine's 48-bit number.
@@ -99,7 +136,7 @@ pub unsafe fn read_shared(
             pg_sys::ReadBufferMode::RBM_NORMAL,
             strategy,
         );
-        pg_sys::LockBuffer(buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
+        lock_shared(buffer);
         buffer
     }
 }

@@ -15,7 +15,7 @@ pub unsafe fn check_serializable_conflict_in(rel: pg_sys::Relation) {
             block: pg_sys::BlockNumber,
         );
     }
-    // SAFETY: same signature in 15-18; the boundary turns an ERROR into a panic.
+    // SAFETY: same signature in 15-19; the boundary turns an ERROR into a panic.
     unsafe {
         pg_guard_ffi_boundary(|| {
             CheckForSerializableConflictIn(rel, std::ptr::null_mut(), pg_sys::InvalidBlockNumber)

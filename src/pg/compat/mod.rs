@@ -1,13 +1,17 @@
-//! Everything that differs between PostgreSQL 15, 16, 17 and 18, and the few functions that the
-//! bindings lack.
+//! Everything that differs between PostgreSQL 15, 16, 17, 18 and 19, and the few functions that
+//! the bindings lack.
 
+mod am;
 mod heap;
 mod locks;
+mod planner;
 mod signals;
 mod slots;
 
+pub use am::*;
 pub use heap::*;
 pub use locks::*;
+pub use planner::*;
 pub use signals::*;
 pub use slots::*;
 
@@ -76,9 +80,9 @@ pub fn file_path(l: &Locator, backend: i32) -> std::path::PathBuf {
             backend,
             pg_sys::ForkNumber::MAIN_FORKNUM,
         );
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         return OsStr::from_bytes(CStr::from_ptr(path.str_.as_ptr()).to_bytes()).into();
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         {
             let copy = OsStr::from_bytes(CStr::from_ptr(path).to_bytes()).into();
             pg_sys::pfree(path.cast());
@@ -96,7 +100,7 @@ pub unsafe fn relation_of_file(l: &Locator) -> pg_sys::Oid {
         #[cfg_attr(feature = "pg15", link_name = "RelidByRelfilenode")]
         fn RelidByRelfilenumber(tablespace: pg_sys::Oid, number: pg_sys::Oid) -> pg_sys::Oid;
     }
-    // SAFETY: two and one OIDs in 15-18; the boundary turns an ERROR into a panic.
+    // SAFETY: two and one OIDs in 15-19; the boundary turns an ERROR into a panic.
     unsafe { pg_guard_ffi_boundary(|| RelidByRelfilenumber(l.tablespace.into(), l.number.into())) }
 }
 
@@ -130,7 +134,7 @@ pub fn proc_number() -> u32 {
 }
 
 /// Upper bound of [`proc_number`], known in the shmem request hook. Auxiliary processes are few in
-/// every version (5 in 15, 38 in 18); 64 covers them.
+/// every version (5 in 15, 38 in 18 and 19); 64 covers them.
 pub fn proc_count() -> u32 {
     // SAFETY: MaxBackends is computed before libraries may ask for shared memory.
     unsafe { pg_sys::MaxBackends as u32 + 64 }
@@ -201,9 +205,9 @@ pub fn restrict_search_path() {
 pub unsafe fn vacuum_delay_point() {
     // SAFETY: by contract.
     unsafe {
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::vacuum_delay_point(false);
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         pg_sys::vacuum_delay_point();
     }
 }
@@ -237,12 +241,12 @@ pub unsafe fn count_index_scan(scan: pg_sys::IndexScanDesc) {
 /// # Safety
 /// `scan` must be an open index scan.
 pub unsafe fn count_searches(scan: pg_sys::IndexScanDesc, searches: u64) {
-    #[cfg(feature = "pg18")]
+    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
     // SAFETY: null, or a counter of the scan's node.
     if let Some(instrument) = unsafe { (*scan).instrument.as_mut() } {
         instrument.nsearches += searches;
     }
-    #[cfg(not(feature = "pg18"))]
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
     let _ = (scan, searches);
 }
 
@@ -327,7 +331,7 @@ pub unsafe fn database_exists(database: u32) -> bool {
     // SAFETY: a lookup in a shared catalogue.
     unsafe {
         pg_sys::SearchSysCacheExists(
-            pg_sys::SysCacheIdentifier::DATABASEOID as i32,
+            pg_sys::SysCacheIdentifier::DATABASEOID as _,
             pg_sys::Oid::from(database).into(),
             none,
             none,

@@ -8,14 +8,17 @@ use pgrx::pg_sys;
 /// Before signals are unblocked.
 pub unsafe fn die_on_sigterm() {
     unsafe extern "C-unwind" {
+        #[cfg(not(feature = "pg19"))]
         fn die(signal: core::ffi::c_int);
+        #[cfg(feature = "pg19")]
+        fn die(signal: core::ffi::c_int, info: *const pg_sys::pg_signal_info);
     }
     // SAFETY: installs the handler that backends use; the bindings only have a guarded wrapper of it,
     // which is not a C function.
     unsafe {
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
     }
 }
@@ -26,13 +29,19 @@ pub unsafe fn die_on_sigterm() {
 /// Before signals are unblocked.
 pub unsafe fn ask_on_sigterm() {
     unsafe extern "C-unwind" {
+        #[cfg(not(feature = "pg19"))]
         fn SignalHandlerForShutdownRequest(signal: core::ffi::c_int);
+        #[cfg(feature = "pg19")]
+        fn SignalHandlerForShutdownRequest(
+            signal: core::ffi::c_int,
+            info: *const pg_sys::pg_signal_info,
+        );
     }
     // SAFETY: installs the server's handler, as in `die_on_sigterm`.
     unsafe {
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(SignalHandlerForShutdownRequest));
     }
 }
@@ -49,13 +58,19 @@ pub fn asked_to_end() -> bool {
 /// Before signals are unblocked.
 pub unsafe fn reload_on_sighup() {
     unsafe extern "C-unwind" {
+        #[cfg(not(feature = "pg19"))]
         fn SignalHandlerForConfigReload(signal: core::ffi::c_int);
+        #[cfg(feature = "pg19")]
+        fn SignalHandlerForConfigReload(
+            signal: core::ffi::c_int,
+            info: *const pg_sys::pg_signal_info,
+        );
     }
     // SAFETY: installs the server's handler, as in `die_on_sigterm`.
     unsafe {
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::pqsignal_be(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
     }
 }

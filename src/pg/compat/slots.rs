@@ -15,8 +15,11 @@ pub unsafe fn create_slot(name: &CStr) {
     unsafe {
         #[cfg(any(feature = "pg15", feature = "pg16"))]
         pg_sys::ReplicationSlotCreate(name.as_ptr(), false, passing, false);
-        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
         pg_sys::ReplicationSlotCreate(name.as_ptr(), false, passing, false, false, false);
+        // Between them the one for REPACK.
+        #[cfg(feature = "pg19")]
+        pg_sys::ReplicationSlotCreate(name.as_ptr(), false, passing, false, false, false, false);
     }
 }
 
@@ -56,9 +59,9 @@ pub unsafe fn slot_has_mark(slot: *mut pg_sys::ReplicationSlot, mark: &CStr) -> 
 pub unsafe fn acquire_slot(name: &CStr) {
     // SAFETY: by contract.
     unsafe {
-        #[cfg(feature = "pg18")]
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::ReplicationSlotAcquire(name.as_ptr(), true, true);
-        #[cfg(not(feature = "pg18"))]
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
         pg_sys::ReplicationSlotAcquire(name.as_ptr(), true);
     }
 }

@@ -1,0 +1,77 @@
+//! What the server asks an access method, and how.
+
+use std::ffi::{CStr, c_int};
+
+use pgrx::{AllocatedByRust, PgBox, pg_sys};
+
+/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+pub const SUPPORT_FUNCTIONS: u16 = 5;
+/// btree's support functions, by btree's numbers, so that operator classes mirror btree's.
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+pub const SUPPORT_FUNCTIONS: u16 = 6;
+
+/// Whether the executor compares rows for every access method whose strategies are btree's (18+).
+pub const ROWS_FOR_ALL: bool = !cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"));
+
+/// `amgettreeheight`.
+pub type TreeHeight = unsafe extern "C-unwind" fn(pg_sys::Relation) -> c_int;
+/// `amtranslatecmptype`: the strategy of a comparison, from "<" (1) to ">" (5); 0 is none.
+pub type StrategyOf = unsafe extern "C-unwind" fn(u32, pg_sys::Oid) -> pg_sys::StrategyNumber;
+
+/// Sets the routines that the planner asks from 18 on.
+pub fn answer_planner(
+    am: &mut pg_sys::IndexAmRoutine,
+    tree_height: TreeHeight,
+    strategy_of: StrategyOf,
+) {
+    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+    {
+        am.amgettreeheight = Some(tree_height);
+        am.amtranslatecmptype = Some(strategy_of);
+    }
+    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+    let _ = (am, tree_height, strategy_of);
+}
+
+/// The result of a handler: a new structure, which the server frees.
+#[cfg(not(feature = "pg19"))]
+pub fn routine(
+    make: impl FnOnce() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust>,
+) -> PgBox<pg_sys::IndexAmRoutine> {
+    make().into_pg_boxed()
+}
+
+/// The result of a handler: one structure for the life of the process, for from 19 on the server keeps the
+/// pointer and frees nothing.
+#[cfg(feature = "pg19")]
+pub fn routine(
+    make: impl FnOnce() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust>,
+) -> PgBox<pg_sys::IndexAmRoutine> {
+    use std::cell::Cell;
+    use std::ptr::null_mut;
+    thread_local! {
+        static ROUTINE: Cell<*mut pg_sys::IndexAmRoutine> = const { Cell::new(null_mut()) };
+    }
+    if ROUTINE.get().is_null() {
+        // SAFETY: a plain structure is copied; the one that `make` made is freed as it is dropped.
+        ROUTINE.set(Box::leak(Box::new(unsafe { make().as_ptr().read() })));
+    }
+    // SAFETY: a node that lives as long as the process and is never written again.
+    unsafe { PgBox::from_pg(ROUTINE.get()) }
+}
+
+/// One storage parameter.
+pub fn storage_parameter(
+    name: &'static CStr,
+    kind: pg_sys::relopt_type::Type,
+    offset: usize,
+) -> pg_sys::relopt_parse_elt {
+    pg_sys::relopt_parse_elt {
+        optname: name.as_ptr(),
+        opttype: kind,
+        offset: offset as c_int,
+        #[cfg(feature = "pg18")]
+        isset_offset: 0,
+    }
+}

@@ -1,0 +1,79 @@
+//! The hook by which the planner shows what it knows of a relation.
+
+use pgrx::pg_sys::{self, PlannerInfo, RelOptInfo};
+use pgrx::prelude::*;
+use std::sync::OnceLock;
+
+/// Edits what the planner knows of a relation; `true` for the parent of an inheritance tree.
+pub type Edit = unsafe fn(*mut PlannerInfo, bool, *mut RelOptInfo);
+
+static EDIT: OnceLock<Edit> = OnceLock::new();
+
+#[cfg(not(feature = "pg19"))]
+static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
+#[cfg(feature = "pg19")]
+static mut PREVIOUS: pg_sys::build_simple_rel_hook_type = None;
+
+/// Calls `edit` for each relation of a query, after whoever was there before.
+///
+/// # Safety
+/// Once, when the library is loaded. `edit` gets live planner structures.
+pub unsafe fn hook_relations(edit: Edit) {
+    EDIT.get_or_init(|| edit);
+    // SAFETY: plain globals; children of the postmaster inherit them.
+    unsafe {
+        #[cfg(not(feature = "pg19"))]
+        {
+            PREVIOUS = pg_sys::get_relation_info_hook;
+            pg_sys::get_relation_info_hook = Some(on_relation);
+        }
+        #[cfg(feature = "pg19")]
+        {
+            PREVIOUS = pg_sys::build_simple_rel_hook;
+            pg_sys::build_simple_rel_hook = Some(on_relation);
+        }
+    }
+}
+
+/// `get_relation_info_hook`
+#[cfg(not(feature = "pg19"))]
+#[pg_guard]
+unsafe extern "C-unwind" fn on_relation(
+    root: *mut PlannerInfo,
+    relation: pg_sys::Oid,
+    is_parent: bool,
+    rel: *mut RelOptInfo,
+) {
+    crate::pg::witness!();
+    // SAFETY: what the server passes goes on to both.
+    unsafe {
+        if let Some(previous) = PREVIOUS {
+            previous(root, relation, is_parent, rel);
+        }
+        if let Some(edit) = EDIT.get() {
+            edit(root, is_parent, rel);
+        }
+    }
+}
+
+/// `build_simple_rel_hook`, which is called for subqueries, functions and the like, too.
+#[cfg(feature = "pg19")]
+#[pg_guard]
+unsafe extern "C-unwind" fn on_relation(
+    root: *mut PlannerInfo,
+    rel: *mut RelOptInfo,
+    entry: *mut pg_sys::RangeTblEntry,
+) {
+    crate::pg::witness!();
+    // SAFETY: what the server passes goes on to both.
+    unsafe {
+        if let Some(previous) = PREVIOUS {
+            previous(root, rel, entry);
+        }
+        if (*entry).rtekind == pg_sys::RTEKind::RTE_RELATION
+            && let Some(edit) = EDIT.get()
+        {
+            edit(root, (*entry).inh, rel);
+        }
+    }
+}
