@@ -21,7 +21,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck demo test mutants check-core bench-quick bench-images bench-memory check fmt clean help
+.PHONY: build install uninstall installcheck deb demo test mutants check-core bench-quick bench-images bench-memory check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -54,6 +54,9 @@ uninstall: installable ## remove what "make install" installed
 
 installcheck:     ## a few tests against the running, preloaded server that psql reaches by PGHOST, PGPORT, ...
 	ci/installcheck.sh $(PG_CONFIG_PATH)
+
+deb:              ## Debian packages for the server of $PG_CONFIG, in target/deb
+	@ci/deb.sh $(PG_CONFIG_PATH)
 
 demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and restart
 	@ci/deps.sh

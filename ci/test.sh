@@ -60,6 +60,8 @@ for v in "$@"; do
     NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
 done
+# Debian's packages are for Debian's server.
+[ -z "${config[debian]:-}" ] || step "packages" ci/package.sh "${config[debian]}"
 
 read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
 [ ${#failed[@]} = 0 ] || printf 'failed: %s\n' "${failed[@]}"

@@ -135,6 +135,35 @@ CREATE VIEW nitro_memory_by_database AS
 COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold';
 GRANT SELECT ON nitro_memory_by_database TO PUBLIC;
 
+CREATE FUNCTION nitro_all_index_stats(
+    OUT datid oid,
+    OUT indexrelid oid,
+    OUT state text,
+    OUT entries bigint,
+    OUT bytes bigint,
+    OUT free_bytes bigint,
+    OUT scans bigint)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
+    AS 'MODULE_PATHNAME', 'nitro_all_index_stats_wrapper';
+COMMENT ON FUNCTION nitro_all_index_stats() IS 'state of the nitro indexes of all databases';
+
+CREATE VIEW nitro_indexes_all AS
+    SELECT s.datid, d.datname, s.indexrelid, c.relname AS indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans
+    FROM nitro_all_index_stats() s
+         LEFT JOIN pg_database d ON d.oid = s.datid
+         LEFT JOIN pg_class c ON c.oid = s.indexrelid AND d.datname = current_database();
+COMMENT ON VIEW nitro_indexes_all IS 'nitro indexes of all databases that the server has met since it started';
+GRANT SELECT ON nitro_indexes_all TO PUBLIC;
+
+CREATE FUNCTION nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
+BEGIN ATOMIC
+    SELECT coalesce(sum(s.bytes), 0)::bigint
+    FROM nitro_index_stats() s LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
+    WHERE relation IN (s.indexrelid, i.indrelid);
+END;
+COMMENT ON FUNCTION nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all those of a table';
+
 -- Planning: for who may read the columns, as pg_stats.
 
 CREATE FUNCTION nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint

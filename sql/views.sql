@@ -40,12 +40,20 @@ DELETE FROM v WHERE a > 10 AND b = 'more';
 VACUUM v;
 SELECT bytes - free_bytes < 2 * :in_use AS less_in_use, free_bytes > 0 AND free_bytes < bytes AS free FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
 
+SELECT nitro_relation_size('v') = (SELECT sum(bytes) FROM pg_stat_nitro_indexes WHERE relname = 'v') AS of_the_table,
+       nitro_relation_size('v_a') = (SELECT bytes FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a') AS of_the_index,
+       nitro_relation_size('v_a') > pg_relation_size('v_a') AS more_than_its_file, nitro_relation_size('pg_class') AS of_another, nitro_relation_size(NULL) AS of_none;
+SELECT a.state, a.entries = s.entries AS entries, a.bytes = s.bytes AS bytes, a.free_bytes = s.free_bytes AS free_bytes, a.scans = s.scans AS scans, datname = current_database() AS here
+FROM nitro_indexes_all a JOIN pg_stat_nitro_indexes s USING (indexrelid, indexrelname) WHERE indexrelname = 'v_a';
+
 -- Everybody may look.
 CREATE ROLE regress_nitro_viewer;
 SET ROLE regress_nitro_viewer;
 SELECT count(*) FROM pg_stat_nitro_indexes WHERE relname = 'v';
 SELECT count(*) FROM nitro_memory;
 SELECT datname = current_database() AS here FROM nitro_memory_by_database;
+SELECT count(*) > 0 AS some FROM nitro_indexes_all WHERE datname = current_database();
+SELECT nitro_relation_size('v') > 0 AS size;
 RESET ROLE;
 DROP ROLE regress_nitro_viewer;
 

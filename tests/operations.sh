@@ -20,6 +20,8 @@ assert_eq "by database" "$(sql "SELECT string_agg(datname || ' ' || indexes || '
 sql "CREATE ROLE watcher; GRANT CREATE ON SCHEMA public TO watcher; CREATE ROLE monitor IN ROLE pg_monitor"
 for who in "watcher postgres" "monitor other,postgres"; do
     assert_eq "seen by ${who% *}" "$(sql "SET ROLE ${who% *}; SELECT string_agg(datname, ',' ORDER BY datname) FROM nitro_memory_by_database")" "${who#* }"
+    assert_eq "indexes seen by ${who% *}" "$(sql "SET ROLE ${who% *}; SELECT string_agg(datname || coalesce(' ' || indexrelname, ''), ',' ORDER BY datname) FROM nitro_indexes_all")" \
+        "$(sed -E 's/(postgres)/\1 t_i/' <<< "${who#* }")"
 done
 assert_eq "it sums up" "$(sql "SELECT sum(d.bytes) <= m.used AND sum(d.bytes) > m.used / 2 FROM nitro_memory m, nitro_memory_by_database d GROUP BY m.used")" t
 out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "CREATE INDEX t_s ON t USING nitro (s, (s || s), (s || s || s))" \

@@ -105,6 +105,48 @@ fn nitro_index_stats() -> TableIterator<
     TableIterator::new(rows)
 }
 
+/// The indexes of all databases, as far as the user may know.
+#[expect(clippy::type_complexity, reason = "pg_extern wants the columns spelled out")]
+#[pg_extern]
+fn nitro_all_index_stats() -> TableIterator<
+    'static,
+    (
+        name!(datid, pg_sys::Oid),
+        name!(indexrelid, pg_sys::Oid),
+        name!(state, &'static str),
+        name!(entries, Option<i64>),
+        name!(bytes, Option<i64>),
+        name!(free_bytes, Option<i64>),
+        name!(scans, i64),
+    ),
+> {
+    crate::pg::witness!();
+    let process = shmem::process();
+    // SAFETY: a function called from SQL runs in a transaction.
+    let known = unsafe { directory::known_databases() };
+    let mut rows = Vec::new();
+    shmem::directory().for_each(|entry| {
+        if !known(entry.database()) {
+            return;
+        }
+        // State first, inside: see `nitro_index_stats`.
+        let _inside = process.enter();
+        let state = entry.state();
+        let engine = if state.publishes() { entry.index(process) } else { None };
+        let stats = engine.map(|engine| engine.stats());
+        rows.push((
+            pg_sys::Oid::from(entry.database()),
+            pg_sys::Oid::from(entry.relid.load(Relaxed)),
+            state.name(),
+            stats.as_ref().map(|s| s.live as i64),
+            stats.as_ref().map(|s| s.bytes as i64),
+            stats.as_ref().map(|s| s.idle as i64),
+            entry.scans.load(Relaxed) as i64,
+        ));
+    });
+    TableIterator::new(rows)
+}
+
 /// What the indexes of each database hold, as far as the user may know.
 #[pg_extern]
 fn nitro_database_stats()

@@ -430,23 +430,32 @@ pub struct Held {
     pub bytes: usize,
 }
 
-/// What each database of the server holds of which the current user may know: its own one, or all of them
-/// for `pg_monitor`.
+/// Of which databases' indexes the current user may know: of the own one's, or of all for `pg_monitor`.
 ///
 /// # Safety
 /// Inside a transaction.
-pub unsafe fn holders() -> BTreeMap<u32, Held> {
-    let process = shmem::process();
-    // SAFETY: plain globals; catalogue access by contract. Before the lock: an ERROR may come of it.
+pub unsafe fn known_databases() -> impl Fn(u32) -> bool {
+    // SAFETY: plain globals; catalogue access by contract.
     let (here, everything) = unsafe {
         let monitor = pg_sys::Oid::from(pg_sys::ROLE_PG_MONITOR);
         let everything = pg_sys::has_privs_of_role(pg_sys::GetUserId(), monitor);
         (pg_sys::MyDatabaseId.to_u32(), everything)
     };
+    move |database| everything || database == here
+}
+
+/// What each database of the server holds of which the current user may know.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn holders() -> BTreeMap<u32, Held> {
+    let process = shmem::process();
+    // SAFETY: by contract. Before the lock: an ERROR may come of it.
+    let known = unsafe { known_databases() };
     let mut all: BTreeMap<u32, Held> = BTreeMap::new();
     // The lock keeps entries from being removed while they are read.
     shmem::directory().for_each(|entry| {
-        if !everything && entry.database() != here {
+        if !known(entry.database()) {
             return;
         }
         // State first, inside: see `nitro_index_stats`.

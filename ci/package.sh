@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# ci/package.sh PG_CONFIG: makes the Debian packages for one server, installs them beside a copy of it, uses the
+# extension there, and removes them. PROFILE=dev
+set -euo pipefail
+cd "$(dirname "$0")/.."
+pgc=${1:?usage: ci/package.sh PG_CONFIG}
+command -v dpkg-deb > /dev/null && command -v objcopy > /dev/null || { echo "left out: no dpkg-deb and objcopy"; exit 0; }
+[ "$(id -u)" = 0 ] || command -v fakeroot > /dev/null || { echo "left out: neither root nor fakeroot"; exit 0; }
+t=$(mktemp -d /tmp/nitro-package.XXXXXX); chmod 755 "$t"
+as=()
+# PostgreSQL refuses to run as root.
+if [ "$(id -u)" = 0 ]; then
+    user=postgres; id -u postgres > /dev/null 2>&1 || user=nobody
+    as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
+fi
+bin=$($pgc --bindir) lib=$($pgc --pkglibdir) share=$($pgc --sharedir) root=$t/root
+server() { (cd "$t/run" && "${as[@]}" env PATH="$root$bin:$PATH" "$@"); }
+end() { server pg_ctl -D data -m immediate stop > /dev/null 2>&1 || true; rm -rf "$t"; }
+trap end EXIT
+mkdir -p "$root$bin" "$root$lib" "$root$share" "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates" "$t/run"
+[ ${#as[@]} = 0 ] || chown "$user" "$t/run"
+cp -L "$bin"/* "$root$bin/"; cp -rsf "$lib/." "$root$lib/"; cp -rsf "$share/." "$root$share/"
+# A server in which somebody installed nitro by hand: the copies begin without.
+rm -f "$root$lib/nitro.so" "$root$share"/extension/nitro*
+: > "$root/var/lib/dpkg/status"; : > "$root/var/lib/dpkg/available"
+before=$(cd "$root" && find . \( -type f -o -type l \) -not -path './var/*' | sort)
+
+mapfile -t packages < <(PROFILE=${PROFILE:-dev} ci/deb.sh "$pgc" "$t/deb")
+[ ${#packages[@]} = 2 ] || { echo "FAILED: ${#packages[@]} packages"; exit 1; }
+dpkg-deb -I "${packages[0]}" | grep -E '^ (Package|Version|Depends):'
+manage() { # DPKG OPTIONS: as root, or as somebody who seems to be
+    local who=()
+    [ "$(id -u)" = 0 ] || who=(fakeroot)
+    "${who[@]}" dpkg --root="$root" --log=/dev/null --force-depends --force-not-root "$@" > "$t/dpkg.log" 2>&1 || { cat "$t/dpkg.log"; exit 1; }
+}
+manage -i "${packages[@]}"
+[ -f "$root$lib/nitro.so" ] && [ -f "$root$share/extension/nitro.control" ] || { echo "FAILED: not installed"; exit 1; }
+! readelf -S "$root$lib/nitro.so" | grep -q ' \.debug_info' || { echo "FAILED: not stripped"; exit 1; }
+id=$(readelf -n "$root$lib/nitro.so" | sed -n 's/.*Build ID: //p')
+readelf -S "$root/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug" | grep -q ' \.debug_' || { echo "FAILED: no debug symbols"; exit 1; }
+
+server initdb -D data -N -A trust > "$t/initdb.log"
+printf '%s\n' "shared_preload_libraries = 'nitro'" "listen_addresses = ''" "unix_socket_directories = '$t/run'" "fsync = off" > "$t/conf"
+server bash -c "cat '$t/conf' >> data/postgresql.conf"
+server pg_ctl -D data -l log -w start > /dev/null
+got=$(server psql -XAtq -h "$t/run" -d postgres -v ON_ERROR_STOP=1 -c "CREATE EXTENSION nitro" \
+    -c "CREATE TABLE t AS SELECT g AS i, g::text AS s FROM generate_series(1, 1000) g" -c "CREATE INDEX ON t USING nitro (i)" -c "CREATE INDEX ON t USING nitro (s)" \
+    -c "SET enable_seqscan = off" -c "SELECT s FROM t WHERE i = 7 UNION ALL SELECT i::text FROM t WHERE s = '8' ORDER BY 1")
+[ "$got" = $'7\n8' ] || { echo "FAILED: answers $got"; exit 1; }
+server pg_ctl -D data -m fast stop > /dev/null
+name=$(dpkg-deb -f "${packages[0]}" Package)
+manage -r "$name-dbgsym" "$name"
+after=$(cd "$root" && find . \( -type f -o -type l \) -not -path './var/*' | sort)
+[ "$before" = "$after" ] || { diff <(echo "$before") <(echo "$after"); echo "FAILED: something is left"; exit 1; }
+echo "installed, used and removed: ${packages[0]##*/}"
