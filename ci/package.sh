@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
 # ci/package.sh PG_CONFIG: makes the Debian packages for one server, installs them beside a copy of it, uses the
-# extension there, and removes them. PROFILE=dev
+# extension there, and removes them; before that it looks whether all files are of one version. PROFILE=dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/package.sh PG_CONFIG}
+version=$(sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)
+for file in Cargo.toml:version META.json:'"version":'; do # the first one is the workspace's
+    grep -m 1 -E "^ *${file#*:}" "${file%%:*}" | grep -qF "\"$version\"" || { echo "FAILED: ${file%%:*} is not of version $version"; exit 1; }
+done
 command -v dpkg-deb > /dev/null && command -v objcopy > /dev/null || { echo "left out: no dpkg-deb and objcopy"; exit 0; }
 [ "$(id -u)" = 0 ] || command -v fakeroot > /dev/null || { echo "left out: neither root nor fakeroot"; exit 0; }
 t=$(mktemp -d /tmp/nitro-package.XXXXXX); chmod 755 "$t"
