@@ -14,6 +14,7 @@
 //!   merged (search).
 
 mod leaf;
+mod packed;
 
 use crate::ahead::Ahead;
 use crate::area::Ref;
@@ -32,7 +33,7 @@ use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 /// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remove {
-    /// Nothing.
+    /// Nothing. The same beside a snapshot, if the leaf had to change before it could keep what goes.
     IfUnchanged,
     /// Searches the entries. Without keys in the batch, all entries with these TIDs in the range
     /// that the batch covered are removed.
@@ -53,9 +54,18 @@ enum State {
     Start,
     /// Between two batches, at `goal`.
     Jump,
-    /// On a batch from this version of `leaf`, whose right neighbour was `next`. `part`: an earlier
-    /// batch had the rest of the leaf, or a jump led over it, so its neighbours are not the batch's.
-    Batch { leaf: Ref, ver: u64, next: Ref, first: bool, last: bool, part: bool },
+    /// On a batch that covers these of the `n` ranks of this version of `leaf`, whose right neighbour was
+    /// `next`. `first`, `last`: there is nothing before it, behind it, in the range.
+    Batch {
+        leaf: Ref,
+        ver: u64,
+        next: Ref,
+        first: bool,
+        last: bool,
+        from: usize,
+        to: usize,
+        n: usize,
+    },
     /// Before everything in the range.
     Before,
     /// Behind everything in the range.
@@ -71,6 +81,8 @@ enum Way {
     Search,
     /// The right neighbour of what was read; or, backward, what was read last.
     Neighbour(Ref),
+    /// This version of what was read last, from this rank on; or, backward, up to it.
+    Rest(Ref, u64, usize),
 }
 
 /// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds, the
@@ -97,7 +109,9 @@ pub struct Cursor {
     sought: Vec<u8>,
     n: usize,
     tids: [Tid; SLOTS],
+    /// Of each entry; in a packed leaf, the rank behind the first one.
     slots: [u8; SLOTS],
+    packed: bool,
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
@@ -154,6 +168,7 @@ impl Cursor {
             n: 0,
             tids: [0; SLOTS],
             slots: [0; SLOTS],
+            packed: false,
             keys: Vec::new(),
             ends: [0; SLOTS],
             goal: Vec::new(),
@@ -241,8 +256,8 @@ impl Cursor {
         if self.epoch != epoch {
             self.epoch = epoch;
             self.ahead.clear();
-            if let State::Batch { ver, part, .. } = &mut self.state {
-                (*ver, *part) = (NONE, true);
+            if let State::Batch { ver, .. } = &mut self.state {
+                *ver = NONE;
             }
         }
         stop!("cursor: epoch read");
@@ -270,18 +285,19 @@ impl Cursor {
         stop!("next: begins");
         let _section = index.enter(p);
         self.read_from::<O>(index);
-        let mut way = match self.state {
-            State::Behind | State::Batch { last: true, .. } => {
-                return Some(self.stop(State::Behind));
-            }
-            State::Batch { leaf, ver, next, part: false, .. }
-                if index.block(leaf).is_at(ver)
-                    || mutant!("a forward scan looks whether its leaf has changed") =>
-            {
-                Way::Neighbour(next)
-            }
-            _ => Way::Search,
-        };
+        let mut way =
+            match self.state {
+                State::Behind | State::Batch { last: true, .. } => {
+                    return Some(self.stop(State::Behind));
+                }
+                State::Batch { leaf, ver, next, to, n, .. }
+                    if ver != NONE && index.block(leaf).is_at(ver)
+                        || mutant!("a forward scan looks whether its leaf has changed") =>
+                {
+                    if to < n { Way::Rest(leaf, ver, to) } else { Way::Neighbour(next) }
+                }
+                _ => Way::Search,
+            };
         stop!("next: place known");
         // Has a leaf been read, so that the scan goes on behind `last`?
         let mut moved = matches!(self.state, State::Batch { .. });
@@ -303,6 +319,14 @@ impl Cursor {
                     self.ahead.forward(index, leaf, self.want_keys);
                     (leaf, v, 0, false)
                 }
+                Way::Rest(leaf, ver, from) => {
+                    let v = index.block(leaf).view();
+                    if v.ver != ver {
+                        way = Way::Search;
+                        continue;
+                    }
+                    (leaf, v, from, true)
+                }
                 Way::Search => {
                     let key = self.search_key(moved, true);
                     let tid = if moved { self.last.tid } else { 0 };
@@ -315,13 +339,13 @@ impl Cursor {
             };
             stop!("next: leaf viewed");
             let next = v.b.next();
-            let n = v.mask().count_ones() as usize;
-            let read = rank_of_end(index, &v, from, n, end.as_ref()).and_then(|end| {
+            let read = v.entries().and_then(|n| {
+                let end = rank_of_end(index, &v, from, n, end.as_ref())?;
                 let to = end.min(from + part_of_leaf(tries));
                 self.copy(index, &v, from, to.max(from))?;
-                Ok((to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
+                Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
             });
-            let Ok((to, cut, outside)) = read else {
+            let Ok((n, to, cut, outside)) = read else {
                 tries += 1;
                 backoff.wait();
                 continue;
@@ -333,8 +357,7 @@ impl Cursor {
                 // What is before the batch in its leaf is before the range, unless an earlier batch had
                 // it, or a jump led over it.
                 let first = from > 0 && !resumed;
-                let part = cut || from > 0 && resumed;
-                self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
                 break Some(self.n);
             }
             if last {
@@ -345,8 +368,8 @@ impl Cursor {
             seen += 1;
             if seen >= leaves && to > from {
                 // Entries that it has passed stay invisible, so nothing is known of an end of the range.
-                let part = cut || from > 0;
-                self.stop(State::Batch { leaf, ver: v.ver, next, first: false, last: false, part });
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(next) };
@@ -370,11 +393,11 @@ impl Cursor {
             State::Before | State::Batch { first: true, .. } => {
                 return Some(self.stop(State::Before));
             }
-            State::Batch { leaf, ver, part: false, .. }
-                if index.block(leaf).is_at(ver)
+            State::Batch { leaf, ver, from, .. }
+                if ver != NONE && index.block(leaf).is_at(ver)
                     || mutant!("a backward scan looks whether its leaf has changed") =>
             {
-                Way::Neighbour(leaf)
+                if from > 0 { Way::Rest(leaf, ver, from) } else { Way::Neighbour(leaf) }
             }
             _ => Way::Search,
         };
@@ -392,13 +415,21 @@ impl Cursor {
                 Way::Neighbour(right) => match left_of(index, right) {
                     Some((leaf, v)) => {
                         self.ahead.backward(index, leaf, self.want_keys);
-                        (leaf, v, v.mask().count_ones() as usize, false)
+                        (leaf, v, usize::MAX, false)
                     }
                     None => {
                         way = Way::Search;
                         continue;
                     }
                 },
+                Way::Rest(leaf, ver, to) => {
+                    let v = index.block(leaf).view();
+                    if v.ver != ver {
+                        way = Way::Search;
+                        continue;
+                    }
+                    (leaf, v, to, true)
+                }
                 Way::Search => {
                     let key = self.search_key(moved, false);
                     let probe = match moved {
@@ -414,13 +445,14 @@ impl Cursor {
             stop!("prev: leaf viewed");
             let next = v.b.next();
             let leftmost = v.b.has(LEFTMOST);
-            let n = v.mask().count_ones() as usize;
-            let read = rank_of_begin(index, &v, n, begin.as_ref()).and_then(|begin| {
+            let read = v.entries().and_then(|n| {
+                let (begin, to) = (rank_of_begin(index, &v, n, begin.as_ref())?, to.min(n));
                 let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
                 self.copy(index, &v, from.min(to), to)?;
-                Ok((from, from > begin, self.look_outside(index, &v, from.checked_sub(1))?))
+                let outside = self.look_outside(index, &v, from.checked_sub(1))?;
+                Ok((n, from, to, from > begin, outside))
             });
-            let Ok((from, cut, outside)) = read else {
+            let Ok((n, from, to, cut, outside)) = read else {
                 tries += 1;
                 backoff.wait();
                 continue;
@@ -432,8 +464,7 @@ impl Cursor {
                 // What is behind the batch in its leaf is behind the range, unless an earlier batch
                 // had it, or a jump led over it.
                 let last = if to < n { !resumed } else { next == 0 };
-                let part = cut || to < n && resumed;
-                self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
                 break Some(self.n);
             }
             if first {
@@ -443,8 +474,8 @@ impl Cursor {
             }
             seen += 1;
             if seen >= leaves && from < to {
-                let part = cut || to < n;
-                self.stop(State::Batch { leaf, ver: v.ver, next, first: false, last: false, part });
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(leaf) };
@@ -470,18 +501,26 @@ impl Cursor {
         if self.n == 0 || which.is_empty() || self.of != Some(index.identity()) {
             return 0;
         }
-        // Before the latch is taken, under which nothing may panic.
-        let slots = which.iter().map(|&i| self.slots[..self.n][i as usize]);
-        let wanted = slots.fold(0, |mask, slot| mask | 1u64 << slot);
+        assert!(which.iter().all(|&i| usize::from(i) < self.n), "no such position");
         stop!("cursor remove: begins");
+        if self.packed
+            && let Some(removed) = self.remove_packed(p, index, order, which, kind)
+        {
+            return removed;
+        }
+        let slots = which.iter().map(|&i| self.slots[i as usize]);
+        let wanted = slots.fold(0, |mask, slot| mask | 1u64 << (slot % SLOTS as u8));
         let writer = index.enter_writer(p);
         self.forget_what_left(&index);
-        let State::Batch { leaf, ver, next, first, last, part } = self.state else { return 0 };
+        let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
+            return 0;
+        };
         // In one epoch the memory keeps its type, and a version does not come back: if this succeeds, the
         // leaf is the one that was copied and has not changed.
         let changed = mutant!("a cursor removes from the leaf that it copied");
         let ver = if changed { index.block(leaf).view().ver } else { ver };
         if ver != NONE
+            && !self.packed
             && let Some(latch) = (View { b: index.block(leaf), ver }).latch()
         {
             stop!("cursor remove: latched");
@@ -490,8 +529,12 @@ impl Cursor {
                 true => wanted & latch.v.mask(),
                 false => latch.b().not_dead(wanted & latch.v.mask()),
             };
+            let before = latch.v.mask().count_ones() as usize;
             let latch = index.remove_slots(latch, leaf, gone, writer.term());
-            self.state = State::Batch { leaf, ver: latch.v.ver, next, first, last, part };
+            // All that went away was in the batch.
+            let less = before - latch.v.mask().count_ones() as usize;
+            let (ver, to, n) = (latch.v.ver, to - less, n - less);
+            self.state = State::Batch { leaf, ver, next, first, last, from, to, n };
             stop!("cursor remove: removed");
             latch.release();
             let removed = gone.count_ones() as usize;
@@ -584,8 +627,12 @@ impl Cursor {
         rank: Option<usize>,
     ) -> Result<Outside, Retry> {
         let Some(rank) = rank.filter(|_| self.n == 0) else { return Ok(Outside::Nothing) };
-        let slot = v.slot(rank);
         self.nearest.clear();
+        if let Some(leaf) = v.packed()? {
+            leaf.keys(rank..rank + 1, &mut self.nearest, &mut self.ends);
+            return if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) };
+        }
+        let slot = v.slot(rank);
         append_key(index.area, v, slot, v.b.tid_word(slot), &mut self.nearest)?;
         if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) }
     }
@@ -601,6 +648,23 @@ impl Cursor {
         self.n = 0;
         self.keys.clear();
         if from >= to {
+            return Ok(());
+        }
+        self.packed = false;
+        if let Some(leaf) = v.packed()? {
+            self.packed = true;
+            self.slots = core::array::from_fn(|i| i as u8);
+            self.n = leaf.tids(from..to, &mut self.tids);
+            if self.want_keys {
+                leaf.keys(from..to, &mut self.keys, &mut self.ends);
+            }
+            for (bound, rank) in [(&mut self.new_first, from), (&mut self.new_last, to - 1)] {
+                bound.key.clear();
+                let (mut end, mut tid) = ([0; SLOTS], [0; SLOTS]);
+                leaf.keys(rank..rank + 1, &mut bound.key, &mut end);
+                leaf.tids(rank..rank + 1, &mut tid);
+                bound.tid = tid[0];
+            }
             return Ok(());
         }
         let all = b.ndead() == 0 && b.max_born() <= self.sn;

@@ -26,12 +26,14 @@ mod leaf;
 mod merge;
 mod mutants;
 mod node;
+mod pack;
 #[doc(hidden)]
 pub mod packed;
 mod prefetch;
 mod racy;
 mod range;
 mod remove;
+mod repack;
 mod reserve;
 mod retired;
 mod root;
@@ -53,6 +55,8 @@ pub use area::{Area, AreaError, AreaUsage, OutOfMemory};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};
+#[doc(hidden)]
+pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;

@@ -26,6 +26,9 @@ pub(super) fn rank_of_end<O: KeyOrder>(
         // Nothing says that the range ends here; the next leaf will.
         return Ok(0);
     }
+    if let Some(leaf) = v.packed()? {
+        return Ok(leaf.lower_bound(end.key));
+    }
     let prefix = match shared(v, end) {
         Ordering::Less => return Ok(0),
         Ordering::Greater => return Ok(n),
@@ -60,6 +63,9 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
     let Some(begin) = begin else { return Ok(0) };
     if n == 0 {
         return Ok(0);
+    }
+    if let Some(leaf) = v.packed()? {
+        return Ok(leaf.lower_bound(begin.key));
     }
     let prefix = match shared(v, begin) {
         Ordering::Less => return Ok(0),

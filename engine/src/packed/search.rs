@@ -166,6 +166,21 @@ impl Leaf<'_> {
         self.start(self.find_key(key).0)
     }
 
+    /// How many entries have this key, or one below it. To be validated by the caller.
+    pub fn upper_bound(&self, key: &[u8]) -> usize {
+        let (k, same) = self.find_key(key);
+        self.start(k + usize::from(same))
+    }
+
+    /// Three quarters of the block are unused.
+    pub fn is_sparse(&self) -> bool {
+        let l = &self.layout;
+        let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
+        let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
+        let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
+        l.heads.offset + (bits + tails) / 8 <= l.size / 4
+    }
+
     /// Entries below key `k`.
     #[inline]
     pub(super) fn start(&self, k: usize) -> usize {

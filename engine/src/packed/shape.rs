@@ -149,33 +149,58 @@ impl Shape {
         l.tbase = narrow(self.lowest, l.obits);
         l.tids.width = width(narrow(self.highest, l.obits) - l.tbase);
         l.ends.width = if self.d == self.n { 0 } else { RANK_BITS };
-        let fixed = self.shortest == self.longest;
-        let columns = self.differ.count_ones() as usize;
-        if fixed && (1..=MAX_NARROW).contains(&self.longest) && columns <= 8 {
-            (l.keylen, l.tlen) = (self.longest, self.longest);
-            let first = self.differ.trailing_zeros() as usize % 64;
-            let span = width(self.differ).saturating_sub(first);
-            if span <= 8 {
-                set_columns(&mut l, (first..first + span).fold(0, |set, at| set | 1 << at));
-            } else {
-                l.form = Form::Scattered;
-                set_columns(&mut l, self.differ);
-            }
-        } else {
-            l.form = Form::Wide;
-            l.keylen = if fixed && self.longest <= MAX_TEMPLATE { self.longest } else { 0 };
-            let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
-            let most = symbols as u64 + l.first_symbol();
-            l.tlen = self.shared;
-            l.zterm = self.zterm
-                && self.shared < self.shortest
-                && self.zeros <= self.shared
-                && symbols > 0
-                && most <= 128;
-            (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
-            l.tail_ends.width = if l.keylen == 0 { width((8 * block / l.sbits) as u64) } else { 0 };
-            l.tails.width = l.sbits;
+        let Some(narrow) = self.narrow(l) else { return self.with_heads(self.wide(l), entries) };
+        let narrow = self.with_heads(narrow, entries);
+        let wide = self.wide(l);
+        if !wide.zterm {
+            return narrow;
         }
+        // The smaller one: part of what a leaf holds then never takes more than all of it.
+        let wide = self.with_heads(wide, entries);
+        let bits = |l: &Layout| 8 * heads_offset(l, 0) + self.needs(l).iter().sum::<usize>();
+        if bits(&wide) < bits(&narrow) { wide } else { narrow }
+    }
+
+    /// Keys that differ in few columns.
+    fn narrow(&self, mut l: Layout) -> Option<Layout> {
+        let columns = self.differ.count_ones() as usize;
+        if self.shortest != self.longest || !(1..=MAX_NARROW).contains(&self.longest) || columns > 8
+        {
+            return None;
+        }
+        (l.keylen, l.tlen) = (self.longest, self.longest);
+        let first = self.differ.trailing_zeros() as usize % 64;
+        let span = width(self.differ).saturating_sub(first);
+        if span <= 8 {
+            set_columns(&mut l, (first..first + span).fold(0, |set, at| set | 1 << at));
+        } else {
+            l.form = Form::Scattered;
+            set_columns(&mut l, self.differ);
+        }
+        Some(l)
+    }
+
+    /// Any keys.
+    fn wide(&self, mut l: Layout) -> Layout {
+        let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
+        l.form = Form::Wide;
+        l.keylen = if fixed { self.longest } else { 0 };
+        let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
+        let most = symbols as u64 + l.first_symbol();
+        l.tlen = self.shared;
+        l.zterm = self.zterm
+            && self.shared < self.shortest
+            && self.zeros <= self.shared
+            && symbols > 0
+            && most <= 128;
+        (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
+        l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
+        l.tails.width = l.sbits;
+        l
+    }
+
+    /// Heads of as many bits as the first and the last key say.
+    fn with_heads(&self, mut l: Layout, entries: &(impl Sorted + ?Sized)) -> Layout {
         let alphabet = self.alphabet(&l);
         let head = |key| head(&l, alphabet.as_ref(), key);
         let (low, high) = (head(entries.key(0)), head(entries.key(self.n - 1)));
