@@ -84,7 +84,7 @@ pub struct Builder {
     packs: bool,
     /// The leaf of `entries` will be packed: what they have in common.
     shape: Option<Shape>,
-    image: Image,
+    image: Box<Image>,
     low: LowBuf,
     /// How many bytes keys like the first are likely to share.
     likely: usize,
@@ -122,7 +122,7 @@ impl Builder {
             heap: 0,
             packs: index.packs(),
             shape: None,
-            image: Image::default(),
+            image: Box::default(),
             low: LowBuf::new(index.area),
             likely: 0,
             leaves: Vec::new(),

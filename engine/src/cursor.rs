@@ -22,6 +22,7 @@ use crate::barrier::Process;
 use crate::block::{LEFTMOST, SLOTS, View, tid_of};
 use crate::key::{Probe, Retry, append_key};
 use crate::mutants::mutant;
+use crate::packed::Leaf;
 use crate::root::{CURRENT, Identity, Index};
 use crate::stop::stop;
 use crate::sync::Backoff;
@@ -71,6 +72,17 @@ enum State {
     /// Behind everything in the range.
     Behind,
 }
+
+/// The slots of a batch of a packed leaf.
+const IN_ORDER: [u8; SLOTS] = {
+    let mut slots = [0; SLOTS];
+    let mut i = 0;
+    while i < SLOTS {
+        slots[i] = i as u8;
+        i += 1;
+    }
+    slots
+};
 
 /// The version of no node.
 const NONE: u64 = u64::MAX;
@@ -339,10 +351,11 @@ impl Cursor {
             };
             stop!("next: leaf viewed");
             let next = v.b.next();
-            let read = v.entries().and_then(|n| {
-                let end = rank_of_end(index, &v, from, n, end.as_ref())?;
+            let read = v.packed().and_then(|packed| {
+                let n = v.count(packed.as_ref());
+                let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
                 let to = end.min(from + part_of_leaf(tries));
-                self.copy(index, &v, from, to.max(from))?;
+                self.copy(index, &v, packed.as_ref(), from, to.max(from))?;
                 Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
             });
             let Ok((n, to, cut, outside)) = read else {
@@ -445,10 +458,12 @@ impl Cursor {
             stop!("prev: leaf viewed");
             let next = v.b.next();
             let leftmost = v.b.has(LEFTMOST);
-            let read = v.entries().and_then(|n| {
-                let (begin, to) = (rank_of_begin(index, &v, n, begin.as_ref())?, to.min(n));
+            let read = v.packed().and_then(|packed| {
+                let n = v.count(packed.as_ref());
+                let begin = rank_of_begin(index, &v, packed.as_ref(), n, begin.as_ref())?;
+                let to = to.min(n);
                 let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
-                self.copy(index, &v, from.min(to), to)?;
+                self.copy(index, &v, packed.as_ref(), from.min(to), to)?;
                 let outside = self.look_outside(index, &v, from.checked_sub(1))?;
                 Ok((n, from, to, from > begin, outside))
             });
@@ -604,8 +619,15 @@ impl Cursor {
     }
 
     /// Copies the visible entries of these ranks, and the first and the last of all of them.
-    fn copy(&mut self, index: Index, v: &View, from: usize, to: usize) -> Result<(), Retry> {
-        let copied = self.copy_unchecked(index, v, from, to);
+    fn copy(
+        &mut self,
+        index: Index,
+        v: &View,
+        packed: Option<&Leaf<'_>>,
+        from: usize,
+        to: usize,
+    ) -> Result<(), Retry> {
+        let copied = self.copy_unchecked(index, v, packed, from, to);
         if copied.is_err() || !v.valid() {
             self.n = 0;
             self.keys.clear();
@@ -629,7 +651,7 @@ impl Cursor {
         let Some(rank) = rank.filter(|_| self.n == 0) else { return Ok(Outside::Nothing) };
         self.nearest.clear();
         if let Some(leaf) = v.packed()? {
-            leaf.keys(rank..rank + 1, &mut self.nearest, &mut self.ends);
+            leaf.entry(rank, &mut self.nearest);
             return if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) };
         }
         let slot = v.slot(rank);
@@ -641,6 +663,7 @@ impl Cursor {
         &mut self,
         index: Index,
         v: &View,
+        packed: Option<&Leaf<'_>>,
         from: usize,
         to: usize,
     ) -> Result<(), Retry> {
@@ -651,19 +674,21 @@ impl Cursor {
             return Ok(());
         }
         self.packed = false;
-        if let Some(leaf) = v.packed()? {
+        if let Some(leaf) = packed {
             self.packed = true;
-            self.slots = core::array::from_fn(|i| i as u8);
+            self.slots = IN_ORDER;
             self.n = leaf.tids(from..to, &mut self.tids);
             if self.want_keys {
                 leaf.keys(from..to, &mut self.keys, &mut self.ends);
             }
-            for (bound, rank) in [(&mut self.new_first, from), (&mut self.new_last, to - 1)] {
-                bound.key.clear();
-                let (mut end, mut tid) = ([0; SLOTS], [0; SLOTS]);
-                leaf.keys(rank..rank + 1, &mut bound.key, &mut end);
-                leaf.tids(rank..rank + 1, &mut tid);
-                bound.tid = tid[0];
+            self.new_first.key.clear();
+            self.new_first.tid = leaf.entry(from, &mut self.new_first.key);
+            if to - from == 1 {
+                self.new_last.tid = self.new_first.tid;
+                self.new_last.key.clone_from(&self.new_first.key);
+            } else {
+                self.new_last.key.clear();
+                self.new_last.tid = leaf.entry(to - 1, &mut self.new_last.key);
             }
             return Ok(());
         }

@@ -95,7 +95,7 @@ impl Index {
         let Ok(fresh) = Fresh::new(self.heap(), self.area, b.class()) else { return Ok(false) };
         let f = fresh.block();
         if b.has(PACKED) {
-            let mut image = Image::default();
+            let mut image = Box::<Image>::default();
             let all = Of(entries, 0..entries.len());
             if !arrange(&mut image, &all, &low, high.as_ref(), skip, b.class()) {
                 return Ok(false);

@@ -168,7 +168,10 @@ impl Index {
             return Step::Again;
         }
         // The tail of an entry with this key is shared.
-        let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
+        let same = match spot.v.b.has(PACKED) {
+            true => None,
+            false => spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize),
+        };
         let writer = early.unwrap_or_else(|| self.enter_writer(p));
         if term.is_some_and(|term| term != writer.term()) {
             return Step::Late;
@@ -232,7 +235,8 @@ impl Index {
         }
         if let Some(leaf) = v.packed().ok()? {
             let (n, found) = (leaf.len(), leaf.search(probe.key, probe.tid));
-            let place = Place { rank: n, n, hit: None, same: None };
+            let same = found.same.then_some(found.key);
+            let place = Place { rank: n, n, hit: None, same, keys: found.key };
             let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at, node: 0 };
             return (n > 0 && found.rank == n && v.valid()).then_some(spot);
         }
@@ -259,7 +263,7 @@ impl Index {
                 return None;
             }
         }
-        let place = Place { rank: n, n, hit: None, same };
+        let place = Place { rank: n, n, hit: None, same, keys: 0 };
         v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at, node: 0 })
     }
 

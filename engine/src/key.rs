@@ -286,8 +286,10 @@ pub(crate) struct Place {
     /// The slot before `rank`, if that entry has the probe's key and TID. (In a packed leaf slots are
     /// ranks.)
     pub(crate) hit: Option<usize>,
-    /// A slot with the probe's key.
+    /// A slot with the probe's key; in a packed leaf, the key's number.
     pub(crate) same: Option<usize>,
+    /// In a packed leaf: how many keys are below the probe's.
+    pub(crate) keys: usize,
 }
 
 /// Finds the probe in a leaf whose prefixes are to be searched for `p`. `upper`: entries equal to
@@ -307,12 +309,13 @@ pub(crate) fn locate<O: KeyOrder>(
             rank: found.rank + equal,
             n: leaf.len(),
             hit: (equal > 0).then(|| found.rank + equal - 1),
-            same: None,
+            same: found.same.then_some(found.key),
+            keys: found.key,
         });
     }
     let (below, mut high) = equal_prefixes(v, p);
     let n = v.mask().count_ones() as usize;
-    let mut place = Place { rank: below, n, hit: None, same: None };
+    let mut place = Place { rank: below, n, hit: None, same: None, keys: 0 };
     while place.rank < high {
         let middle = place.rank.midpoint(high);
         let slot = v.slot(middle);

@@ -42,11 +42,11 @@ const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
 const ATTEMPTS: usize = 16;
 
 /// Private memory of the collector.
-pub(crate) struct Workspace(Box<(Entries, Page)>, Image);
+pub(crate) struct Workspace(Box<(Entries, Page)>, Box<Image>);
 
 impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
-        Workspace(Page::with(Entries::new(index.area)), Image::default())
+        Workspace(Page::with(Entries::new(index.area)), Box::default())
     }
 
     pub(crate) fn entries(&mut self) -> &mut Entries {

@@ -85,6 +85,10 @@ fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
 
 /// How many leading bytes all keys share that a packed leaf of this range can have.
 pub(crate) fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
+    if low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8) {
+        // Their first eight bytes say it all, without another look at what is shared.
+        return 0;
+    }
     high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
 }
 

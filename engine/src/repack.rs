@@ -11,7 +11,7 @@ use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, skip_of};
-use crate::packed::Image;
+use crate::packed::{Found, Image};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
@@ -48,8 +48,13 @@ impl Index {
         if leaf.len() >= MOST {
             return Step::Cut;
         }
-        let found = leaf.search(probe.key, probe.tid);
+        let place = &spot.place;
+        let found =
+            Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
         if !leaf.insert(&found, probe.key, probe.tid, reserve.image()) {
+            if leaf.is_full() {
+                return Step::Cut;
+            }
             let (scratch, image) = reserve.packing();
             let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
             let Ok(fits) = self.encode_with(probe, spot, &mut scratch.0, low, high, image) else {

@@ -14,11 +14,11 @@ use core::cell::Cell;
 thread_local! {
     /// What the last change of a packed leaf was arranged in, for the next one: an insert takes less time than
     /// clearing it.
-    static SPARE: Cell<Option<Image>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<Image>>> = const { Cell::new(None) };
 }
 
 /// Memory to arrange a packed leaf in.
-pub(crate) struct Spare(Option<Image>);
+pub(crate) struct Spare(Option<Box<Image>>);
 
 impl Spare {
     pub(crate) fn take() -> Spare {

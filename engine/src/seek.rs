@@ -127,7 +127,7 @@ impl Index {
                 Err(Retry) => continue,
             };
             let place = if beyond {
-                v.entries().map(|n| Place { rank: n, n, hit: None, same: None })
+                v.entries().map(|n| Place { rank: n, n, hit: None, same: None, keys: n })
             } else {
                 locate(self.area, &v, probe, prefix, upper)
             };

@@ -119,7 +119,7 @@ impl View {
     }
 
     /// The content, if it is packed. Err: it was being changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn packed(&self) -> Result<Option<Leaf<'_>>, Retry> {
         match self.b.has(PACKED) {
             true => Leaf::new(self.b.words()).map(Some).map_err(|Torn| Retry),
@@ -130,10 +130,13 @@ impl View {
     /// How many entries a leaf has. To be validated by the caller.
     #[inline]
     pub(crate) fn entries(&self) -> Result<usize, Retry> {
-        Ok(match self.packed()? {
-            Some(leaf) => leaf.len(),
-            None => self.mask().count_ones() as usize,
-        })
+        Ok(self.count(self.packed()?.as_ref()))
+    }
+
+    /// How many entries it has, `packed` being its content if it is that. To be validated by the caller.
+    #[inline]
+    pub(crate) fn count(&self, packed: Option<&Leaf<'_>>) -> usize {
+        packed.map_or_else(|| self.mask().count_ones() as usize, Leaf::len)
     }
 
     /// Has a leaf so few entries that it should be merged: with slots, at most `most`?

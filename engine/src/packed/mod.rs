@@ -71,7 +71,7 @@ pub struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Reads the header.
-    #[inline]
+    #[inline(always)]
     pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
         let words = Words(block);
         Ok(Leaf { words, layout: Layout::load(words)? })

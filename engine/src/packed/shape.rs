@@ -5,6 +5,7 @@ use super::bits::{mask, width};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
 use super::search::{Alphabet, narrow, offset_bits, wide_head};
 use crate::Tid;
+use crate::key::prefix_at;
 use crate::range::common;
 
 /// The most that can be left out of keys in front.
@@ -68,11 +69,14 @@ impl Shape {
         if i > 0 && entries.key(i - 1) == key {
             return;
         }
-        let zterm = key.last() == Some(&0);
-        let body = &key[..key.len() - usize::from(zterm)];
-        let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+        // Once a key has another end, alphabets are of no more interest.
+        self.zterm &= key.last() == Some(&0);
+        let body = &key[..key.len() - usize::from(self.zterm)];
         let first = entries.key(0);
         let shared = common(first, key).min(self.shared);
+        if shared < self.shared && !self.zterm {
+            self.shared = shared;
+        }
         if shared < self.shared {
             // What all keys had in common so far occurs in them, and tails begin earlier.
             let end = self.shared.min(first.len().saturating_sub(1));
@@ -87,15 +91,14 @@ impl Shape {
         self.shortest = self.shortest.min(key.len());
         self.longest = self.longest.max(key.len());
         self.total += key.len();
-        self.zterm &= zterm;
-        self.zeros = self.zeros.max(zeros);
-        self.in_tails += key.len().saturating_sub(shared + 9);
         if self.zterm {
+            let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+            self.zeros = self.zeros.max(zeros);
+            self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
         }
         if self.shortest == self.longest && self.longest <= MAX_NARROW {
-            let pairs = first.iter().zip(key).enumerate().skip(shared);
-            self.differ |= pairs.fold(0, |set, (at, (a, b))| set | u64::from(a != b) << at);
+            self.differ |= differing(first, key, shared);
         }
     }
 
@@ -247,6 +250,20 @@ impl Shape {
     }
 }
 
+/// The positions from `from` on in which keys of one length, at most 64, differ.
+fn differing(a: &[u8], b: &[u8], from: usize) -> u64 {
+    let mut positions = 0;
+    for at in (from..a.len()).step_by(8) {
+        let mut bytes = prefix_at(a, at) ^ prefix_at(b, at);
+        while bytes != 0 {
+            let byte = bytes.leading_zeros() / 8;
+            positions |= 1 << (at as u32 + byte);
+            bytes &= u64::MAX >> 8 >> (8 * byte);
+        }
+    }
+    positions
+}
+
 fn set_columns(l: &mut Layout, positions: u64) {
     let columns = (0..64).filter(|at| positions >> at & 1 != 0);
     // In place of those that the layout may have from before.
@@ -264,6 +281,10 @@ fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
 
 /// The columns of a key as a number.
 pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
+    if l.form == Form::Adjacent {
+        let eight = prefix_at(key, l.column(0).min(key.len()));
+        return eight.checked_shr(64 - 8 * l.ncolumns as u32).unwrap_or(0);
+    }
     let byte = |i| key.get(l.column(i)).copied().unwrap_or(0);
     (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
 }
