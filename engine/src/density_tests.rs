@@ -212,9 +212,9 @@ fn bytes_per_entry() {
         let mut shuffled = in_order.clone();
         shuffled.sort_by_key(|(_, tid)| mix(*tid));
         let now = [
-            built(&p, 90, Forms::Best, in_order.clone()),
-            inserted(&p, 90, Forms::Best, shuffled.into_iter()),
-            inserted(&p, 90, Forms::Best, in_order.into_iter()),
+            built(&p, 90, Forms::Packed, in_order.clone()),
+            inserted(&p, 90, Forms::Packed, shuffled.into_iter()),
+            inserted(&p, 90, Forms::Packed, in_order.into_iter()),
         ];
         for ((how, now), expected) in HOW.iter().zip(now).zip(expected) {
             let verdict = match now / expected {

@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// Blocks go to the heap, and from there extents that are free to the area.
-    fn free_all(&self) {
+    pub(crate) fn free_all(&self) {
         self.free_retired();
         self.reclaim_tops();
         self.heap().release(&self.area);

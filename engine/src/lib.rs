@@ -46,6 +46,7 @@ mod snapshot;
 mod split;
 mod stats;
 mod stop;
+mod sweep;
 mod sync;
 mod top;
 mod verify;
@@ -60,6 +61,7 @@ pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;
+pub use sweep::Sweep;
 pub use verify::{VerifyReport, Violation};
 
 use std::cmp::Ordering;

@@ -75,20 +75,31 @@ impl Index {
             return;
         }
         // Neighbours that were visited while this one was still full.
-        while self.absorb_right(leaf, workspace) {}
+        while self.absorb_right(leaf, None, workspace) {}
         let prev = b.prev();
         if prev != 0 && self.block(prev).next() == leaf {
-            self.absorb_right(prev, workspace);
+            self.absorb_right(prev, None, workspace);
         }
     }
 
-    /// The leaf absorbs its right neighbour if it can.
-    fn absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> bool {
-        undisturbed(|| self.try_absorb_right(leaf, workspace))
+    /// The leaf absorbs its right neighbour if it can. `full`: so that both are a packed leaf of which at most
+    /// this part, in hundredths, is used.
+    pub(crate) fn absorb_right(
+        &self,
+        leaf: Ref,
+        full: Option<usize>,
+        workspace: &mut Workspace,
+    ) -> bool {
+        undisturbed(|| self.try_absorb_right(leaf, full, workspace))
     }
 
     /// Everything is prepared from copies; the latches are given only if nothing has changed since.
-    fn try_absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
+    fn try_absorb_right(
+        &self,
+        leaf: Ref,
+        full: Option<usize>,
+        workspace: &mut Workspace,
+    ) -> Result<bool, Retry> {
         let memcmp = self.memcmp();
         let v = self.block(leaf).view();
         let b = v.b;
@@ -103,7 +114,15 @@ impl Index {
         let r = rv.b;
         let both = v.entries()? + rv.entries()?;
         // A packed one takes part: then what comes of it is packed, unless it is nothing.
-        let packed = (b.has(PACKED) || r.has(PACKED)) && both > 0;
+        let packed = (b.has(PACKED) || r.has(PACKED) || full.is_some()) && both > 0;
+        // A sweep leaves what is packed, or has no room, as it is.
+        let full_already = |most: usize| match v.packed() {
+            Ok(Some(leaf)) => r.has(PACKED) || leaf.used() > b.size() * most / 100,
+            _ => false,
+        };
+        if full.is_some_and(|most| r.next() == 0 || full_already(most)) {
+            return Ok(false);
+        }
         let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
         let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
         if !packed && both > MERGED || listed() || lost {
@@ -143,7 +162,7 @@ impl Index {
             let all = Of(entries, 0..both);
             if entries.ndead() > 0
                 || !packable(entries)
-                || packed_size(&all, &low, skip, b.class()) > b.size() / 4 * 3
+                || packed_size(&all, &low, skip, b.class()) > b.size() * full.unwrap_or(75) / 100
                 || !arrange(image, &all, &low, high.as_ref(), skip, b.class())
             {
                 return Ok(false);

@@ -194,7 +194,7 @@ impl Index {
         image: &mut Image,
     ) -> Result<Option<Step>, Retry> {
         let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
-        let able = O::MEMCMP && self.packs() && probe.key.len() <= MAX_RECORD;
+        let able = O::MEMCMP && self.packs_full() && probe.key.len() <= MAX_RECORD;
         if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries) {
             return Ok(None);
         }

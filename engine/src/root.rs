@@ -90,11 +90,13 @@ impl PartialEq for Identity {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Packed, where that is possible.
+    /// Packed when they are built and where inserts have left them, if that is possible.
     Best,
     /// With slots.
     Slots,
-    /// Packed, and with slots again now and then.
+    /// Packed, also where one is full.
+    Packed,
+    /// The same, and with slots again now and then.
     Mixed,
 }
 
@@ -249,6 +251,12 @@ impl Index {
     /// May leaves be packed?
     pub(crate) fn packs(&self) -> bool {
         self.shared().forms.load(Relaxed) != Forms::Slots as u8
+    }
+
+    /// Is a leaf packed that is full?
+    pub(crate) fn packs_full(&self) -> bool {
+        let forms = self.shared().forms.load(Relaxed);
+        forms == Forms::Packed as u8 || forms == Forms::Mixed as u8
     }
 
     /// Must one that is packed get slots?

@@ -151,7 +151,7 @@ fn keys_in_records() {
 
 #[test]
 fn keys_in_chunks() {
-    churn(&Memcmp, chunks, Forms::Best);
+    churn(&Memcmp, chunks, Forms::Packed);
 }
 
 #[test]

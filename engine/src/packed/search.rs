@@ -219,11 +219,16 @@ impl Leaf<'_> {
 
     /// Three quarters of the block are unused.
     pub fn is_sparse(&self) -> bool {
+        self.used() <= self.layout.size / 4
+    }
+
+    /// How many bytes of the block are used.
+    pub fn used(&self) -> usize {
         let l = &self.layout;
         let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
         let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
         let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
-        l.heads.offset + (bits + tails) / 8 <= l.size / 4
+        l.heads.offset + (bits + tails) / 8
     }
 
     /// With these widths there is no room for another key, however the arrays share it.

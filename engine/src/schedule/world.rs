@@ -116,7 +116,7 @@ impl World {
         key: MakeKey,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        World::of(name, fillfactor, key, false, Forms::Best, fill)
+        World::of(name, fillfactor, key, false, Forms::Packed, fill)
     }
 
     /// Leaves have slots; under a comparator or not.

@@ -51,7 +51,7 @@ pub fn create(p: &Process) -> Index {
 }
 
 /// The forms that leaves are made to have.
-pub const FORMS: [Forms; 3] = [Forms::Best, Forms::Slots, Forms::Mixed];
+pub const FORMS: [Forms; 4] = [Forms::Best, Forms::Slots, Forms::Packed, Forms::Mixed];
 
 /// An index with leaves of these forms.
 pub fn create_with(p: &Process, forms: Forms) -> Index {

@@ -1,0 +1,68 @@
+//! Packing what inserts have left: neighbours with slots that together fit a packed leaf become one.
+//!
+//! A leaf that takes inserts has slots: moving the bits of a packed one takes longer. Where nothing comes any
+//! more, slots are wasted. Somebody goes over the index from time to time, a few leaves per call; what is merged
+//! is merged as the collector does it.
+
+use crate::Memcmp;
+use crate::barrier::Process;
+use crate::key::{Probe, copy_low};
+use crate::merge::Workspace;
+use crate::root::Index;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// How far a sweep over an index has come. A new one begins at the first leaf.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// It goes on at the leaf in whose range this is.
+    from: Vec<u8>,
+    done: bool,
+}
+
+impl Sweep {
+    /// All leaves have been visited.
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+}
+
+impl Index {
+    /// Visits up to `leaves` leaves, and returns how many were merged into others.
+    ///
+    /// The last leaf stays as it is: there inserts append.
+    pub fn sweep(&self, p: &Process, sweep: &mut Sweep, leaves: usize) -> usize {
+        self.check_area(p);
+        let root = self.shared();
+        if sweep.done || !self.memcmp() || !self.packs() {
+            sweep.done = true;
+            return 0;
+        }
+        let Some(_collecting) = root.collecting.try_lock() else { return 0 };
+        let mut merged = 0;
+        {
+            let _section = self.enter(p);
+            let full = usize::from(root.fillfactor.load(Relaxed));
+            let mut workspace = Workspace::new(self);
+            let mut leaf = self.seek(&Probe::new(&Memcmp, &sweep.from, 0), false).leaf;
+            for _ in 0..leaves {
+                while self.absorb_right(leaf, Some(full), &mut workspace) {
+                    merged += 1;
+                }
+                // Alive: only who holds `collecting` merges and moves leaves.
+                leaf = self.block(leaf).next();
+                if leaf == 0 {
+                    sweep.done = true;
+                    break;
+                }
+            }
+            if leaf != 0 {
+                sweep.from.clear();
+                while copy_low(self.area, &self.block(leaf).view(), &mut sweep.from).is_err() {}
+            }
+            self.retire_nodes();
+        }
+        // Outside, so that this process does not hold up its own garbage.
+        self.free_all();
+        merged
+    }
+}
