@@ -3,7 +3,7 @@
 
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::{Builder, Forms, Index, IndexOptions, Memcmp, Tid};
+use crate::{Builder, Forms, Index, IndexOptions, Memcmp, Sweep, Tid};
 use std::fmt::Write;
 
 const ROWS: u64 = 40_000;
@@ -183,6 +183,8 @@ fn inserted(
 ) -> f64 {
     let index = create(p, fillfactor, forms);
     entries.for_each(|(key, tid)| assert!(index.insert(p, &Memcmp, &key, tid).unwrap()));
+    let mut sweep = Sweep::default();
+    while index.sweep(p, &mut sweep, 100) {}
     index.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap();
     density(p, index)
 }
@@ -212,9 +214,9 @@ fn bytes_per_entry() {
         let mut shuffled = in_order.clone();
         shuffled.sort_by_key(|(_, tid)| mix(*tid));
         let now = [
-            built(&p, 90, Forms::Packed, in_order.clone()),
-            inserted(&p, 90, Forms::Packed, shuffled.into_iter()),
-            inserted(&p, 90, Forms::Packed, in_order.into_iter()),
+            built(&p, 90, Forms::Best, in_order.clone()),
+            inserted(&p, 90, Forms::Best, shuffled.into_iter()),
+            inserted(&p, 90, Forms::Best, in_order.into_iter()),
         ];
         for ((how, now), expected) in HOW.iter().zip(now).zip(expected) {
             let verdict = match now / expected {

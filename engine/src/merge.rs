@@ -22,7 +22,7 @@ use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
-use crate::pack::{Of, arrange, packable, packed_size, skip_of};
+use crate::pack::{MOST, Of, arrange_shaped, packable, shape_of, skip_of};
 use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
@@ -160,10 +160,13 @@ impl Index {
         let content = page.block();
         if packed {
             let all = Of(entries, 0..both);
-            if entries.ndead() > 0
-                || !packable(entries)
-                || packed_size(&all, &low, skip, b.class()) > b.size() * full.unwrap_or(75) / 100
-                || !arrange(image, &all, &low, high.as_ref(), skip, b.class())
+            if entries.ndead() > 0 || !packable(entries) || both > MOST {
+                return Ok(false);
+            }
+            let shape = shape_of(&all);
+            let size = shape.size(&all, low.size(skip), b.size());
+            if size > b.size() * full.unwrap_or(75) / 100
+                || !arrange_shaped(image, &all, &shape, &low, high.as_ref(), skip, b.class())
             {
                 return Ok(false);
             }

@@ -107,12 +107,24 @@ pub(crate) fn arrange(
     skip: usize,
     class: Class,
 ) -> bool {
-    let shape = shape_of(entries);
-    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
-    encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
+    arrange_shaped(image, entries, &shape_of(entries), low, high, skip, class)
 }
 
-fn shape_of(entries: &impl Sorted) -> Shape {
+/// The same, of entries whose shape is known.
+pub(crate) fn arrange_shaped(
+    image: &mut Image,
+    entries: &impl Sorted,
+    shape: &Shape,
+    low: &Low<'_>,
+    high: Option<&Low<'_>>,
+    skip: usize,
+    class: Class,
+) -> bool {
+    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
+    encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
+}
+
+pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
     let mut shape = Shape::default();
     (0..entries.len()).for_each(|i| shape.add(entries, i));
     shape

@@ -16,42 +16,30 @@ use core::sync::atomic::Ordering::Relaxed;
 pub struct Sweep {
     /// It goes on at the leaf in whose range this is.
     from: Vec<u8>,
-    done: bool,
-}
-
-impl Sweep {
-    /// All leaves have been visited.
-    pub fn is_done(&self) -> bool {
-        self.done
-    }
 }
 
 impl Index {
-    /// Visits up to `leaves` leaves, and returns how many were merged into others.
+    /// Visits up to `leaves` leaves; false at the end, and if somebody else is collecting.
     ///
     /// The last leaf stays as it is: there inserts append.
-    pub fn sweep(&self, p: &Process, sweep: &mut Sweep, leaves: usize) -> usize {
+    pub fn sweep(&self, p: &Process, sweep: &mut Sweep, leaves: usize) -> bool {
         self.check_area(p);
         let root = self.shared();
-        if sweep.done || !self.memcmp() || !self.packs() {
-            sweep.done = true;
-            return 0;
+        if !self.memcmp() || !self.packs() {
+            return false;
         }
-        let Some(_collecting) = root.collecting.try_lock() else { return 0 };
-        let mut merged = 0;
+        let Some(_collecting) = root.collecting.try_lock() else { return false };
+        let mut leaf;
         {
             let _section = self.enter(p);
             let full = usize::from(root.fillfactor.load(Relaxed));
             let mut workspace = Workspace::new(self);
-            let mut leaf = self.seek(&Probe::new(&Memcmp, &sweep.from, 0), false).leaf;
+            leaf = self.seek(&Probe::new(&Memcmp, &sweep.from, 0), false).leaf;
             for _ in 0..leaves {
-                while self.absorb_right(leaf, Some(full), &mut workspace) {
-                    merged += 1;
-                }
+                while self.absorb_right(leaf, Some(full), &mut workspace) {}
                 // Alive: only who holds `collecting` merges and moves leaves.
                 leaf = self.block(leaf).next();
                 if leaf == 0 {
-                    sweep.done = true;
                     break;
                 }
             }
@@ -63,6 +51,6 @@ impl Index {
         }
         // Outside, so that this process does not hold up its own garbage.
         self.free_all();
-        merged
+        leaf != 0
     }
 }

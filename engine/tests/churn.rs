@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process};
+use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -124,8 +124,12 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
         });
         scope.spawn(move || {
             let p = mapping.process(6);
+            let mut sweep = Sweep::default();
             while !stop.load(Relaxed) {
                 ix.collect(&p, 200);
+                if !ix.sweep(&p, &mut sweep, 20) {
+                    sweep = Sweep::default();
+                }
                 thread::sleep(Duration::from_micros(300));
             }
         });

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Remove};
+use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Remove, Sweep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
@@ -94,6 +94,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                     }
                     if random.below(4) == 0 {
                         ix.collect(&p, 100);
+                        ix.sweep(&p, &mut Sweep::default(), 1000);
                     }
                     changes.fetch_add(done, Relaxed);
                 }

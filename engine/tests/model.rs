@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Tid,
+    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep, Tid,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -127,6 +127,8 @@ impl<O: KeyOrder> Run<'_, O> {
                 }
             }
             Op::Collect => {
+                let mut sweep = Sweep::default();
+                while ix.sweep(p, &mut sweep, 3) {}
                 ix.collect(p, 1000);
             }
             Op::Scan(lower, upper) => self.scan(lower, Some(upper)),

@@ -66,14 +66,22 @@ impl Shape {
         self.highest = self.highest.max(tid);
         self.offsets |= tid & 0xffff;
         self.n = i + 1;
-        if i > 0 && entries.key(i - 1) == key {
+        if i > 0 && same(entries.key(i - 1), key) {
             return;
         }
         // Once a key has another end, alphabets are of no more interest.
         self.zterm &= key.last() == Some(&0);
         let body = &key[..key.len() - usize::from(self.zterm)];
         let first = entries.key(0);
-        let shared = common(first, key).min(self.shared);
+        let one_length = self.shortest == self.longest || i == 0;
+        let shared = if one_length && key.len() == self.shortest && key.len() <= MAX_NARROW {
+            let differ = differing(first, key);
+            self.differ |= differ;
+            (differ.trailing_zeros() as usize).min(key.len())
+        } else {
+            common(first, key)
+        };
+        let shared = shared.min(self.shared);
         if shared < self.shared && !self.zterm {
             self.shared = shared;
         }
@@ -96,9 +104,6 @@ impl Shape {
             self.zeros = self.zeros.max(zeros);
             self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
-        }
-        if self.shortest == self.longest && self.longest <= MAX_NARROW {
-            self.differ |= differing(first, key, shared);
         }
     }
 
@@ -223,6 +228,9 @@ impl Shape {
         let whole = width(narrow(last, l.obits));
         if last >= self.highest && whole < l.tids.width + 4 {
             (l.tbase, l.tids.width) = (0, whole);
+        } else {
+            // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
+            l.tids.width = (l.tids.width + 1).min(48);
         }
         let Some(high) = high else { return l };
         let mut wide = l;
@@ -250,16 +258,21 @@ impl Shape {
     }
 }
 
-/// The positions from `from` on in which keys of one length, at most 64, differ.
-fn differing(a: &[u8], b: &[u8], from: usize) -> u64 {
+/// Are keys the same? Most are short.
+#[inline]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && prefix_at(a, 0) == prefix_at(b, 0) && (a.len() <= 8 || a[8..] == b[8..])
+}
+
+/// The positions in which keys of one length, at most 64, differ.
+fn differing(a: &[u8], b: &[u8]) -> u64 {
+    const LOW: u64 = u64::MAX / 255;
     let mut positions = 0;
-    for at in (from..a.len()).step_by(8) {
-        let mut bytes = prefix_at(a, at) ^ prefix_at(b, at);
-        while bytes != 0 {
-            let byte = bytes.leading_zeros() / 8;
-            positions |= 1 << (at as u32 + byte);
-            bytes &= u64::MAX >> 8 >> (8 * byte);
-        }
+    for at in (0..a.len()).step_by(8) {
+        // Of each byte the highest bit, if it is not zero; then these bits side by side.
+        let bytes = (prefix_at(a, at) ^ prefix_at(b, at)).swap_bytes();
+        let unequal = ((bytes & (0x7f * LOW)) + 0x7f * LOW | bytes) >> 7 & LOW;
+        positions |= unequal.wrapping_mul(0x0102_0408_1020_4080) >> 56 << at;
     }
     positions
 }

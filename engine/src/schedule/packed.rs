@@ -1,7 +1,7 @@
 //! README, "Packed leaves".
 
 use super::world::{Actor, HELD, MakeKey, World, long, short};
-use crate::Remove;
+use crate::{Forms, Remove};
 
 /// Packed leaves with entries at 0, 10, 20, ...
 fn leaves(name: &'static str, fillfactor: u8, key: MakeKey) -> World {
@@ -31,6 +31,15 @@ fn sparse() -> World {
         actor.build((0..120).map(|i| i * 10));
         let kept = |i: u64| !(24..100).contains(&i) || i % 8 == 1;
         (0..120).filter(|&i| !kept(i)).for_each(|i| actor.remove(i * 10));
+    })
+}
+
+/// Leaves with slots, as inserts in random order leave them.
+fn left() -> World {
+    World::packed("packed, left", 90, long, |actor| {
+        actor.force(Forms::Slots);
+        (0..240).for_each(|i| actor.insert(i * 77 % 240 * 10));
+        actor.force(Forms::Best);
     })
 }
 
@@ -158,6 +167,31 @@ families! {
             actor.insert(305);
             actor.remove(310);
         });
+    }
+
+    /// As a merge by the collector; who is on a leaf with slots that goes finds its entries in the packed one.
+    fn a_sweep_beside_scans(driver) {
+        let world = left();
+        for forward in [true, false] {
+            driver(&world, &|actor| actor.sweep(), &|actor| actor.scan(forward));
+        }
+    }
+
+    fn a_sweep_beside_changes(driver) {
+        let world = left();
+        driver(&world, &|actor| actor.sweep(), &|actor| {
+            actor.look(490);
+            actor.insert(495);
+            actor.remove(490);
+            actor.insert(1005);
+        });
+        driver(&world, &|actor| actor.sweep(), &|actor| {
+            actor.scan_and_remove(true, true, Remove::Always, |id| id == 300 || id == 310);
+        });
+    }
+
+    fn a_sweep_beside_a_snapshot_in_the_making(driver) {
+        driver(&left(), &|actor| actor.sweep(), &|actor| actor.snapshot(|| actor.insert(495)));
     }
 
     fn a_merge_of_packed_leaves_beside_scans(driver) {

@@ -5,7 +5,7 @@ use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
 use crate::{
-    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot,
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep,
 };
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -404,6 +404,18 @@ impl Actor<'_> {
 
     pub(super) fn collect(&self) {
         self.collect_some(1000);
+    }
+
+    /// All neighbours that fit one packed leaf become one.
+    pub(super) fn sweep(&self) {
+        let mut sweep = Sweep::default();
+        while self.ix.sweep(&self.p, &mut sweep, 2) {}
+        progress();
+    }
+
+    /// Leaves have these forms from now on.
+    pub(super) fn force(&self, forms: Forms) {
+        self.ix.force(forms);
     }
 
     /// What has been removed goes to the free lists, and no further.
