@@ -54,5 +54,8 @@ all_answers() {
 # What belongs to concurrency and to a server that goes away.
 expected='deadlock detected|could not serialize|current transaction is aborted|terminating connection|shutting down|starting up|canceling|in recovery mode|not yet accepting|SAVEPOINT can only|savepoint "s" does not|ROLLBACK TO SAVEPOINT can only|RELEASE SAVEPOINT can only'
 check_errors() {
-    ! grep -hE '(ERROR|FATAL|PANIC)' "$@" | grep -vE "$expected" || fail "unexpected errors"
+    if grep -hE '(ERROR|FATAL|PANIC)' "$@" | grep -vE "$expected" > "$NITRO_TMP/unexpected"; then
+        grep -hF -A 4 -f "$NITRO_TMP/unexpected" "$@" # with DETAIL
+        fail "unexpected errors"
+    fi
 }

@@ -92,7 +92,9 @@ impl Index {
         if !rv.valid() {
             return Err(Retry);
         }
-        let Ok(fresh) = Fresh::new(self.heap(), self.area, b.class()) else { return Ok(false) };
+        // Never in new memory: inserts may have taken the room that was there, and what is left behind is
+        // free only when this section is over.
+        let Some(fresh) = Fresh::among(self.heap(), self.area, b.class()) else { return Ok(false) };
         let f = fresh.block();
         if b.has(PACKED) {
             let mut image = Box::<Image>::default();

@@ -106,6 +106,8 @@ pub(crate) struct HeapState {
     closed: Extents,
     round: AtomicU32,
     _pad: u32,
+    /// Bytes of their free blocks, which serve nobody.
+    shut: AtomicU64,
     classes: [ClassState; CLASSES],
 }
 
@@ -117,7 +119,7 @@ struct ClassState {
     /// Extents without blocks in use.
     idle: Extents,
     bytes: AtomicU64,
-    /// Blocks of all its extents, and how many are free.
+    /// Blocks of its extents in service, and how many are free.
     blocks: AtomicU64,
     free: AtomicU64,
 }
@@ -158,6 +160,13 @@ impl HeapState {
         Ok(self.take(area, at))
     }
 
+    /// A block of `class` from an extent that has others in use, without new memory.
+    fn alloc_among(&self, area: &Area, class: Class) -> Option<Ref> {
+        let _held = self.lock.lock();
+        let at = self.classes[class.0 as usize].open.first()?;
+        Some(self.take(area, at))
+    }
+
     /// Gives back a block that nobody can reach any more. Writes bytes 8..12 of it, nothing else.
     pub(crate) fn free(&self, area: &Area, r: Ref) {
         let at = area.extent_of(r);
@@ -168,10 +177,18 @@ impl HeapState {
             class.open.push(area, at);
         }
         extent.give_back(area, r);
-        class.free.store(class.free.load(Relaxed) + 1, Relaxed);
+        if extent.is_closed() {
+            let size = SIZES[extent.class()] as u64;
+            self.shut.store(self.shut.load(Relaxed) + size, Relaxed);
+        } else {
+            class.free.store(class.free.load(Relaxed) + 1, Relaxed);
+        }
         if extent.is_idle() {
-            let list = if extent.is_closed() { &self.closed } else { &class.open };
-            list.remove(area, at);
+            if extent.is_closed() {
+                self.unshut(area, at);
+            } else {
+                class.open.remove(area, at);
+            }
             extent.serve();
             class.idle.push(area, at);
         }
@@ -202,11 +219,9 @@ impl HeapState {
 
     /// Of these, what blocks take that nobody uses; not of one moment if others are using the index.
     pub(crate) fn idle(&self) -> usize {
-        self.classes
-            .iter()
-            .zip(SIZES)
-            .map(|(state, size)| state.free.load(Relaxed) as usize * size)
-            .sum()
+        let classes = self.classes.iter().zip(SIZES);
+        let free = classes.map(|(state, size)| state.free.load(Relaxed) as usize * size);
+        free.sum::<usize>() + self.shut.load(Relaxed) as usize
     }
 
     /// Gives everything back, the root (with this heap in it) last. Nobody uses the index any more;

@@ -24,6 +24,18 @@ fn classes() -> impl Iterator<Item = Class> {
     (0..CLASSES as u8).map(|code| Class::from_code(code).unwrap())
 }
 
+/// What is counted is what is there.
+fn audit(area: &Area, heap: &HeapState) {
+    for (class, size) in heap.classes.iter().zip(SIZES) {
+        let in_service = class.open.iter(area).chain(class.idle.iter(area));
+        let free: u64 = in_service.map(|at| u64::from(extent(area, at).unused())).sum();
+        assert_eq!(class.free.load(Relaxed), free, "blocks of {size}");
+    }
+    let closed = heap.closed.iter(area).map(|at| extent(area, at));
+    let shut: u64 = closed.map(|e| u64::from(e.unused()) * SIZES[e.class()] as u64).sum();
+    assert_eq!(heap.shut.load(Relaxed), shut);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Alloc(u8),
@@ -106,6 +118,7 @@ proptest! {
                 _ => {}
             }
             prop_assert_eq!(area.usage().used - start.used, heap.bytes() + other.bytes());
+            audit(&area, heap);
         }
         heap.destroy(&area);
         prop_assert_eq!(area.usage().used - start.used, other.bytes());
@@ -260,4 +273,22 @@ fn a_closed_extent_serves_again() {
         blocks.is_sorted_by(|a, b| b - a >= (class.size() / UNIT) as u32),
         "a block has two owners"
     );
+}
+
+/// What moves gets no new memory, though idle extents and the area have some.
+#[test]
+fn among_others_or_nowhere() {
+    let area = Mapping::new(4 << 20, 1);
+    let heap = new_heap(&area);
+    let class = Class::LEAF[0];
+    assert_eq!(heap.alloc_among(&area, class), None);
+    let first = heap.alloc(&area, class).unwrap();
+    let bytes = heap.bytes();
+    let among = std::iter::from_fn(|| heap.alloc_among(&area, class)).count() as u32;
+    assert_eq!(among + 1, extent(&area, area.extent_of(first)).blocks());
+    let idle = heap.alloc(&area, class).unwrap();
+    assert_ne!(area.extent_of(idle), area.extent_of(first));
+    heap.free(&area, idle);
+    assert_eq!(heap.alloc_among(&area, class), None);
+    assert!(heap.is_leaving() && heap.bytes() > bytes);
 }

@@ -203,8 +203,8 @@ pub(crate) fn init_chunk(area: Area, chunk: Ref, key: &[u8]) {
 }
 
 fn push_bytes(out: &mut Vec<u8>, src: *const u8, len: usize) {
-    out.reserve(len);
-    // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for `len`.
+    out.reserve(len.next_multiple_of(8));
+    // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for whole words.
     unsafe {
         racy::copy(src, out.as_mut_ptr().add(out.len()), len);
         out.set_len(out.len() + len);

@@ -1,60 +1,97 @@
 //! Reading bytes that a latch holder may be changing.
 //!
 //! A reader copies or compares first and validates the block's version afterwards; what it read is
-//! thrown away when the validation fails. The bytes are read and written as whole aligned words, by
-//! relaxed atomic accesses, like every other field that changes beside its readers: a race is no
-//! undefined behaviour, and a torn value can be wrong but never out of the block. (Blocks are
-//! multiples of 64 bytes, so a word that has one byte in a block is all in it.)
+//! thrown away when the validation fails. The bytes are written as whole aligned words, by relaxed atomic
+//! accesses, like every other field that changes beside its readers (blocks are multiples of 64 bytes, so
+//! a word that has one byte in a block is all in it). The language has no atomic load at any address: they
+//! are read by an instruction of which the compiler knows only that it reads memory, eight at a time. A
+//! race is no undefined behaviour, and a torn value can be wrong but never out of the block. Where less is
+//! wanted, the bytes before are read with them; there is always a block's header before.
 
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The word at an aligned address, its first byte the lowest.
+/// 8 bytes at any address, the first one the lowest.
 ///
 /// # Safety
-/// The word is in a mapped block.
+/// They are inside one mapped block.
 #[inline]
-unsafe fn word(at: *const u8) -> u64 {
-    // SAFETY: by the contract.
-    u64::from_le(unsafe { &*at.cast::<AtomicU64>() }.load(Relaxed))
+unsafe fn eight(at: *const u8) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let number: u64;
+        // SAFETY: reads 8 bytes, by the contract, as eight relaxed loads of an AtomicU8 would.
+        unsafe {
+            core::arch::asm!(
+                "mov {number}, [{at}]",
+                number = out(reg) number,
+                at = in(reg) at,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        number
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's contract.
+    unsafe {
+        eight_portable(at)
+    }
+}
+
+/// Any processor: the one or two aligned words that they are in.
+///
+/// # Safety
+/// As [`eight`].
+#[cfg(any(test, not(target_arch = "x86_64")))]
+unsafe fn eight_portable(at: *const u8) -> u64 {
+    let offset = at.addr() % 8;
+    let word = |at: *const u8| {
+        let aligned = at.wrapping_sub(at.addr() % 8).cast::<AtomicU64>();
+        // SAFETY: a word with a byte of the block is in the block.
+        u64::from_le(unsafe { &*aligned }.load(Relaxed))
+    };
+    // If they are one word, nothing is left of the second.
+    word(at) >> (8 * offset) | word(at.wrapping_add(7)) << (63 - 8 * offset) << 1
 }
 
 /// 1 to 8 bytes at any address, the first one the lowest, zero padded.
 ///
 /// # Safety
-/// `src .. src + n` is inside one mapped block.
+/// `src .. src + n` is inside one mapped block, behind its header.
 #[inline]
 unsafe fn bytes(src: *const u8, n: usize) -> u64 {
     debug_assert!((1..=8).contains(&n));
-    let offset = src.addr() % 8;
-    let first = src.wrapping_sub(offset);
-    // SAFETY: it has the byte at `src`.
-    let mut number = unsafe { word(first) } >> (8 * offset);
-    if offset + n > 8 {
-        // SAFETY: it has the byte at `src + n - 1`.
-        number |= unsafe { word(first.wrapping_add(8)) } << (64 - 8 * offset);
+    // SAFETY: what is before the bytes is in the block, too.
+    unsafe { eight(src.wrapping_add(n).wrapping_sub(8)) >> (64 - 8 * n) }
+}
+
+/// Up to 8 private bytes, the first one the lowest, zero padded. Calls nothing, as a copy of a length that is
+/// not known would.
+#[inline]
+fn few(bytes: &[u8]) -> u64 {
+    let (four, rest) = bytes.split_at(bytes.len() & 4);
+    let (two, one) = rest.split_at(rest.len() & 2);
+    let mut number = one.first().map_or(0, |&byte| u64::from(byte));
+    if let Ok(two) = two.try_into() {
+        number = number << 16 | u64::from(u16::from_le_bytes(two));
     }
-    number & (u64::MAX >> (64 - 8 * n))
+    if let Ok(four) = four.try_into() {
+        number = number << 32 | u64::from(u32::from_le_bytes(four));
+    }
+    number
 }
 
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `src .. src + len` is inside one mapped block, `dst .. dst + len` is private to the caller.
+/// `src .. src + len` is inside one mapped block; `dst` has room for `len` rounded up to a multiple of 8, private
+/// to the caller, and gets anything behind `len`.
 #[inline]
 pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
-    let mut at = 0;
-    while at + 8 <= len {
-        // SAFETY: at + 8 <= len.
-        unsafe { dst.add(at).cast::<[u8; 8]>().write(bytes(src.add(at), 8).to_le_bytes()) };
-        at += 8;
-    }
-    if at < len {
-        // SAFETY: the rest, less than 8 bytes.
-        unsafe {
-            let rest = bytes(src.add(at), len - at).to_le_bytes();
-            core::ptr::copy_nonoverlapping(rest.as_ptr(), dst.add(at), len - at);
-        }
+    for at in (0..len).step_by(8) {
+        let n = (len - at).min(8);
+        // SAFETY: at + n <= len, and there is room for 8 bytes.
+        unsafe { dst.add(at).cast::<[u8; 8]>().write(bytes(src.add(at), n).to_le_bytes()) };
     }
 }
 
@@ -71,9 +108,15 @@ pub(crate) unsafe fn write(src: &[u8], dst: *mut u8) {
         let (part, more) = rest.split_at(rest.len().min(8 - offset));
         // SAFETY: it has the byte at `at`, which is inside the block.
         let word = unsafe { &*at.wrapping_sub(offset).cast::<AtomicU64>() };
-        let mut bytes = if part.len() == 8 { [0; 8] } else { word.load(Relaxed).to_ne_bytes() };
-        bytes[offset..offset + part.len()].copy_from_slice(part);
-        word.store(u64::from_ne_bytes(bytes), Relaxed);
+        let new = match part.first_chunk::<8>() {
+            Some(eight) => u64::from_le_bytes(*eight),
+            None => {
+                let mask = (1 << (8 * part.len())) - 1;
+                let old = u64::from_le(word.load(Relaxed));
+                old & !(mask << (8 * offset)) | few(part) << (8 * offset)
+            }
+        };
+        word.store(new.to_le(), Relaxed);
         (at, rest) = (at.wrapping_add(part.len()), more);
     }
 }
@@ -95,22 +138,13 @@ pub(crate) unsafe fn number<const N: usize>(src: *const u8) -> u64 {
 #[inline]
 pub(crate) unsafe fn compare(mine: &[u8], src: *const u8, len: usize) -> Ordering {
     let common = mine.len().min(len);
-    let mut at = 0;
-    while at < common {
-        let n = (common - at).min(8);
-        // SAFETY: at + n <= len.
-        let theirs = unsafe { bytes(src.add(at), n) }.swap_bytes();
-        let mut ours = [0; 8];
-        if n == 8 {
-            ours.copy_from_slice(&mine[at..at + 8]);
-        } else {
-            ours[..n].copy_from_slice(&mine[at..at + n]);
-        }
-        let ours = u64::from_be_bytes(ours);
+    for (part, at) in mine[..common].chunks(8).zip((0..).step_by(8)) {
+        let ours = part.first_chunk::<8>().map_or_else(|| few(part), |e| u64::from_le_bytes(*e));
+        // SAFETY: at + part.len() <= common.
+        let theirs = unsafe { bytes(src.add(at), part.len()) };
         if ours != theirs {
-            return ours.cmp(&theirs);
+            return ours.swap_bytes().cmp(&theirs.swap_bytes());
         }
-        at += n;
     }
     mine.len().cmp(&len)
 }
@@ -137,14 +171,17 @@ mod tests {
         ) {
             let block = block(offset, &b);
             let src = block.as_ptr().cast::<u8>().wrapping_add(8 + offset);
+            // SAFETY: 8 + 15 + 8 <= 64.
+            prop_assert_eq!(unsafe { eight(src) }, unsafe { eight_portable(src) });
             // SAFETY: the bytes of `b`.
             let ordering = unsafe { compare(&a, src, b.len()) };
             prop_assert_eq!(ordering, a.cmp(&b));
-            let mut copied = vec![9; b.len() + 1];
+            let room = b.len().next_multiple_of(8);
+            let mut copied = vec![9; room + 1];
             // SAFETY: as above, into a longer vector.
             unsafe { copy(src, copied.as_mut_ptr(), b.len()) };
             prop_assert_eq!(&copied[..b.len()], &b[..]);
-            prop_assert_eq!(copied[b.len()], 9);
+            prop_assert_eq!(copied[room], 9);
             let all: Vec<u8> = block.iter().flat_map(|word| word.to_ne_bytes()).collect();
             prop_assert!(all[..8 + offset].iter().all(|&byte| byte == 255));
             prop_assert!(all[8 + offset + b.len()..].iter().all(|&byte| byte == 255));

@@ -204,7 +204,7 @@ impl LowBuf {
         if self.chunk == 0 && !b.has(LEFTMOST) {
             let (src, len) = b.low_bytes();
             self.len = len.min(MAX_INLINE_LOW);
-            // SAFETY: inside the block, and not longer than the buffer.
+            // SAFETY: inside the block, and not longer than the buffer, which has whole words.
             unsafe { racy::copy(src, self.bytes.as_mut_ptr(), self.len) };
         }
         v.valid()

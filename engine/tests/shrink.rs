@@ -49,3 +49,44 @@ fn a_queue_stays_small() {
     assert!(leaves < 300, "{leaves} leaves");
     assert!(nodes < 15, "{nodes} index nodes");
 }
+
+/// What leaves leave behind is free when everybody who was inside has left: until then they may not move into
+/// new memory, and out of it again.
+#[test]
+fn leaves_that_move_take_no_memory() {
+    for n in [9_000u64, 30_000, 100_000] {
+        let mapping = Mapping::new(1 << 28, 2);
+        let (p, slow) = (mapping.process(0), mapping.process(1));
+        let ix = create(&p);
+        let mut random = Random(n);
+        let keys: Vec<[u8; 8]> = (0..n).map(|_| random.next().to_be_bytes()).collect();
+        let key = |i: u64| keys[i as usize];
+        for i in 0..n {
+            ix.insert(&p, &Memcmp, &key(i), i).unwrap();
+        }
+        let mut entries: Vec<u64> = (0..n).collect();
+        entries.sort_unstable_by_key(|&i| key(i));
+        // About every third leaf is left.
+        for (_, &i) in entries.iter().enumerate().filter(|(rank, _)| rank / 40 % 3 != 0) {
+            assert!(ix.remove(&p, &Memcmp, &key(i), i));
+        }
+        let before = ix.stats().bytes;
+        let collect_some = || {
+            ix.collect(&p, 3000);
+            let now = ix.stats();
+            assert!(now.bytes <= before, "{now:?}, {before} bytes before");
+            now
+        };
+        let inside = slow.enter();
+        collect_some();
+        collect_some();
+        drop(inside);
+        collect_some();
+        let left = collect_some();
+        assert!(
+            left.bytes * 2 < before && left.idle * 4 < left.bytes,
+            "{left:?}, {before} bytes before"
+        );
+        collect(&p, ix);
+    }
+}

@@ -88,6 +88,11 @@ impl Extent {
         self.used.load(Relaxed)
     }
 
+    /// Blocks that are nobody's.
+    pub(super) fn unused(&self) -> u32 {
+        self.blocks() - self.used()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.used() == self.blocks()
     }

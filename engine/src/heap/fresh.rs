@@ -32,6 +32,12 @@ impl<'a> Fresh<'a> {
         Ok(Fresh { at, area, heap })
     }
 
+    /// Takes one from an extent that has others in use; nothing if there is none.
+    pub(crate) fn among(heap: &'a HeapState, area: Area, class: Class) -> Option<Fresh<'a>> {
+        let at = heap.alloc_among(&area, class)?;
+        Some(Fresh { at, area, heap })
+    }
+
     /// The memory, to build a node in.
     pub(crate) fn block(&self) -> Block {
         Block::at(self.area, self.at)

@@ -2,7 +2,7 @@
 //! can move (`evacuate.rs`), and when the last block is free it is idle.
 
 use super::extent::{ROUNDS, extent};
-use super::{Class, HeapState};
+use super::{Class, HeapState, SIZES};
 use crate::area::{Area, PAGE, Ref};
 use crate::sync::atomic::Ordering::*;
 
@@ -31,9 +31,7 @@ impl HeapState {
             let (used, blocks) = (u64::from(extent.used()), u64::from(extent.blocks()));
             let room = free - (blocks - used) >= used;
             (room && (blocks - used) * SLACK >= blocks).then(|| {
-                class.open.remove(area, sparsest);
-                extent.close();
-                self.closed.push(area, sparsest);
+                self.shut(area, sparsest);
                 sparsest
             })
         })
@@ -69,9 +67,36 @@ impl HeapState {
     }
 
     fn reopen_locked(&self, area: &Area, at: Ref) {
+        self.unshut(area, at);
         let extent = extent(area, at);
-        self.closed.remove(area, at);
         extent.reopen(self.round.load(Relaxed));
         self.classes[extent.class()].open.push(area, at);
+    }
+
+    /// From the open to the closed. The class counts what is in service: others that are closed later must
+    /// find room there for what is in them.
+    fn shut(&self, area: &Area, at: Ref) {
+        let extent = extent(area, at);
+        let class = &self.classes[extent.class()];
+        class.open.remove(area, at);
+        let (blocks, free) = (u64::from(extent.blocks()), u64::from(extent.unused()));
+        class.blocks.store(class.blocks.load(Relaxed) - blocks, Relaxed);
+        class.free.store(class.free.load(Relaxed) - free, Relaxed);
+        let bytes = free * SIZES[extent.class()] as u64;
+        self.shut.store(self.shut.load(Relaxed) + bytes, Relaxed);
+        extent.close();
+        self.closed.push(area, at);
+    }
+
+    /// Takes it off the list of the closed; the caller says what it is now.
+    pub(super) fn unshut(&self, area: &Area, at: Ref) {
+        let extent = extent(area, at);
+        let class = &self.classes[extent.class()];
+        self.closed.remove(area, at);
+        let (blocks, free) = (u64::from(extent.blocks()), u64::from(extent.unused()));
+        class.blocks.store(class.blocks.load(Relaxed) + blocks, Relaxed);
+        class.free.store(class.free.load(Relaxed) + free, Relaxed);
+        let bytes = free * SIZES[extent.class()] as u64;
+        self.shut.store(self.shut.load(Relaxed) - bytes, Relaxed);
     }
 }
