@@ -209,7 +209,7 @@ fn no_snapshot(name: &str, error: SnapshotError) -> ! {
         format!("could not make an image of nitro index \"{name}\": {error}"),
     );
     match error {
-        SnapshotError::TooMany => failure.hint("Try again."),
+        SnapshotError::TooMany | SnapshotError::Lost => failure.hint("Try again."),
         SnapshotError::NoMoreTerms => failure.hint("REINDEX the index."),
     }
     .raise()
