@@ -138,7 +138,7 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
     fn compare_low_key(&self, area: Area, v: &View) -> Result<Ordering, Retry> {
         let b = v.b;
         if !O::MEMCMP {
-            return self.compare_copy(|out| copy_low(area, v, out));
+            return self.compare_copy(|out| copy_low_bytes(area, v, out));
         }
         if b.has(LOWBIG) {
             let chunk = b.low_chunk();
@@ -258,7 +258,7 @@ pub(crate) fn append_key(
 }
 
 /// Appends the low key of a leaf.
-pub(crate) fn copy_low(area: Area, v: &View, out: &mut Vec<u8>) -> Result<(), Retry> {
+fn copy_low_bytes(area: Area, v: &View, out: &mut Vec<u8>) -> Result<(), Retry> {
     let start = out.len();
     if v.b.has(LOWBIG) {
         let chunk = v.b.low_chunk();

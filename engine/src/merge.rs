@@ -16,7 +16,8 @@
 
 use crate::area::Ref;
 use crate::block::{
-    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, PACKED, WHOLE, full_mask, keep_slots,
+    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, PACKED, View, WHOLE, full_mask,
+    keep_slots,
 };
 use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
@@ -115,12 +116,9 @@ impl Index {
         let both = v.entries()? + rv.entries()?;
         // A packed one takes part: then what comes of it is packed, unless it is nothing.
         let packed = (b.has(PACKED) || r.has(PACKED) || full.is_some()) && both > 0;
-        // A sweep leaves what is packed, or has no room, as it is.
-        let full_already = |most: usize| match v.packed() {
-            Ok(Some(leaf)) => r.has(PACKED) || leaf.used() > b.size() * most / 100,
-            _ => false,
-        };
-        if full.is_some_and(|most| r.next() == 0 || full_already(most)) {
+        // A sweep does not read what is packed already and has no room.
+        let used = |v: &View| v.packed().ok().flatten().map_or(0, |leaf| leaf.used());
+        if full.is_some_and(|most| r.next() == 0 || used(&v) + used(&rv) > b.size() * most / 100) {
             return Ok(false);
         }
         let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");

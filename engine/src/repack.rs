@@ -196,11 +196,11 @@ impl Index {
             let heap = heap_size(entries.range(cut..n), skip, false);
             leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
         } else {
-            // As large as this leaf, if it is one of the larger ones.
+            // At most as large as this leaf, which may be one of those that had slots for long keys.
             let fits = |&class: &Class| {
                 arrange(image, &Of(entries, cut..n), &sep, high.as_ref(), skip, class)
             };
-            let classes = [packed_class(sep.size(0)), Class::LEAF[3]];
+            let classes = [packed_class(sep.size(0)), Class::LEAF[3], b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
             class
         };

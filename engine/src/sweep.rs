@@ -4,18 +4,20 @@
 //! more, slots are wasted. Somebody goes over the index from time to time, a few leaves per call; what is merged
 //! is merged as the collector does it.
 
-use crate::Memcmp;
 use crate::barrier::Process;
-use crate::key::{Probe, copy_low};
+use crate::key::Probe;
 use crate::merge::Workspace;
+use crate::range::LowBuf;
 use crate::root::Index;
+use crate::{Memcmp, Tid};
 use core::sync::atomic::Ordering::Relaxed;
 
 /// How far a sweep over an index has come. A new one begins at the first leaf.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
-    /// It goes on at the leaf in whose range this is.
-    from: Vec<u8>,
+    /// It goes on at the leaf in whose range these are.
+    key: Vec<u8>,
+    tid: Tid,
 }
 
 impl Index {
@@ -34,7 +36,7 @@ impl Index {
             let _section = self.enter(p);
             let full = usize::from(root.fillfactor.load(Relaxed));
             let mut workspace = Workspace::new(self);
-            leaf = self.seek(&Probe::new(&Memcmp, &sweep.from, 0), false).leaf;
+            leaf = self.seek(&Probe::new(&Memcmp, &sweep.key, sweep.tid), false).leaf;
             for _ in 0..leaves {
                 while self.absorb_right(leaf, Some(full), &mut workspace) {}
                 // Alive: only who holds `collecting` merges and moves leaves.
@@ -44,8 +46,11 @@ impl Index {
                 }
             }
             if leaf != 0 {
-                sweep.from.clear();
-                while copy_low(self.area, &self.block(leaf).view(), &mut sweep.from).is_err() {}
+                let mut low = LowBuf::new(self.area);
+                let low = low.load(leaf).expect("a leaf that is alive has a low key");
+                sweep.key.clear();
+                sweep.key.extend_from_slice(low.key);
+                sweep.tid = low.tid.unwrap_or(0);
             }
             self.retire_nodes();
         }

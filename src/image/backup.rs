@@ -50,7 +50,7 @@ use crate::state::{options, shmem, threads};
 const HURRY: f64 = 0.5;
 
 /// Leaves that are worth a thread of their own.
-const LEAVES_PER_SHARD: u32 = 256;
+const LEAVES_PER_SHARD: u32 = 64;
 
 /// How a backup ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
