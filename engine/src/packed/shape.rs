@@ -271,7 +271,7 @@ fn differing(a: &[u8], b: &[u8]) -> u64 {
     for at in (0..a.len()).step_by(8) {
         // Of each byte the highest bit, if it is not zero; then these bits side by side.
         let bytes = (prefix_at(a, at) ^ prefix_at(b, at)).swap_bytes();
-        let unequal = ((bytes & (0x7f * LOW)) + 0x7f * LOW | bytes) >> 7 & LOW;
+        let unequal = (((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW;
         positions |= unequal.wrapping_mul(0x0102_0408_1020_4080) >> 56 << at;
     }
     positions
