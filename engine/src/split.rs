@@ -317,7 +317,9 @@ impl Index {
             leaf.write(0..cut, skip, page)
         });
         let perm = b.perm(v.side());
-        let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
+        // If it has been packed meanwhile these are no slots, and the latch is not given.
+        let slots = perm[..cut].iter().map(|&slot| slot % SLOTS as u8);
+        let keep = slots.fold(0, |mask, slot| mask | 1u64 << slot);
         let ndead = entries.range(0..cut).filter(|entry| entry.dead != 0).count();
         let left = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
 
