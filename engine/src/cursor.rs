@@ -13,31 +13,23 @@
 //!   this leaf. Its range then ends where this leaf's begins. Otherwise it was split (walk right), or
 //!   merged (search).
 
+mod copy;
 mod leaf;
+mod remove;
 
 use crate::ahead::Ahead;
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{LEFTMOST, SLOTS, View, tid_of};
-use crate::key::{Probe, Retry, append_key};
+use crate::block::{LEFTMOST, SLOTS};
+use crate::key::Probe;
 use crate::mutants::mutant;
 use crate::root::{CURRENT, Identity, Index};
 use crate::stop::stop;
 use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
-use core::cmp::Ordering;
 pub(crate) use leaf::left_of;
 use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
-
-/// What [`Cursor::remove`] does when the leaf has changed since its batch was copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remove {
-    /// Nothing.
-    IfUnchanged,
-    /// Searches the entries. Without keys in the batch, all entries with these TIDs in the range
-    /// that the batch covered are removed.
-    Always,
-}
+pub use remove::Remove;
 
 /// An entry at which a batch begins or ends.
 #[derive(Clone, Debug, Default)]
@@ -453,91 +445,6 @@ impl Cursor {
         n
     }
 
-    /// Removes entries of the batch from the index that it is from, by their positions in the batch;
-    /// returns how many were removed by this call.
-    ///
-    /// # Panics
-    /// The batch has no such position.
-    pub fn remove<O: KeyOrder>(
-        &mut self,
-        p: &Process,
-        index: Index,
-        order: &O,
-        which: &[u16],
-        kind: Remove,
-    ) -> usize {
-        index.check_order::<O>();
-        if self.n == 0 || which.is_empty() || self.of != Some(index.identity()) {
-            return 0;
-        }
-        // Before the latch is taken, under which nothing may panic.
-        let slots = which.iter().map(|&i| self.slots[..self.n][i as usize]);
-        let wanted = slots.fold(0, |mask, slot| mask | 1u64 << slot);
-        stop!("cursor remove: begins");
-        let writer = index.enter_writer(p);
-        self.forget_what_left(&index);
-        let State::Batch { leaf, ver, next, first, last, part } = self.state else { return 0 };
-        // In one epoch the memory keeps its type, and a version does not come back: if this succeeds, the
-        // leaf is the one that was copied and has not changed.
-        let changed = mutant!("a cursor removes from the leaf that it copied");
-        let ver = if changed { index.block(leaf).view().ver } else { ver };
-        if ver != NONE
-            && let Some(latch) = (View { b: index.block(leaf), ver }).latch()
-        {
-            stop!("cursor remove: latched");
-            // Not what was removed by an earlier call.
-            let gone = match mutant!("a cursor removes what is not dead") {
-                true => wanted & latch.v.mask(),
-                false => latch.b().not_dead(wanted & latch.v.mask()),
-            };
-            let latch = index.remove_slots(latch, leaf, gone, writer.term());
-            self.state = State::Batch { leaf, ver: latch.v.ver, next, first, last, part };
-            stop!("cursor remove: removed");
-            latch.release();
-            let removed = gone.count_ones() as usize;
-            index.shared().counters.removed(p, removed as u64);
-            return removed;
-        }
-        drop(writer);
-        match kind {
-            Remove::IfUnchanged => 0,
-            Remove::Always if self.want_keys => {
-                let search =
-                    |&&i: &&u16| index.remove(p, order, self.key(i as usize), self.tid(i as usize));
-                which.iter().filter(search).count()
-            }
-            Remove::Always => self.remove_by_tid(p, index, order, which),
-        }
-    }
-
-    /// Removes all entries with these TIDs from the range that the batch covered.
-    fn remove_by_tid<O: KeyOrder>(
-        &self,
-        p: &Process,
-        index: Index,
-        order: &O,
-        which: &[u16],
-    ) -> usize {
-        let mut victims: Vec<Tid> = which.iter().map(|&i| self.tid(i as usize)).collect();
-        victims.sort_unstable();
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(&self.first.key, None, CURRENT);
-        let mut removed = 0;
-        while cursor.next(p, index, order) > 0 {
-            for i in 0..cursor.len() {
-                let (key, tid) = (cursor.key(i), cursor.tid(i));
-                let ordering = crate::compare(order, key, &self.last.key);
-                if ordering.then(tid.cmp(&self.last.tid)) == Ordering::Greater {
-                    return removed;
-                }
-                if victims.binary_search(&tid).is_ok() {
-                    removed += usize::from(index.remove(p, order, key, tid));
-                }
-            }
-        }
-        removed
-    }
-
     fn stop(&mut self, state: State) -> usize {
         self.state = state;
         self.outside = Outside::Unknown;
@@ -558,74 +465,5 @@ impl Cursor {
             (false, false) => &self.upper,
         });
         key
-    }
-
-    /// Copies the visible entries of these ranks, and the first and the last of all of them.
-    fn copy(&mut self, index: Index, v: &View, from: usize, to: usize) -> Result<(), Retry> {
-        let copied = self.copy_unchecked(index, v, from, to);
-        if copied.is_err() || !v.valid() {
-            self.n = 0;
-            self.keys.clear();
-            return Err(Retry);
-        }
-        if from < to {
-            core::mem::swap(&mut self.first, &mut self.new_first);
-            core::mem::swap(&mut self.last, &mut self.new_last);
-        }
-        Ok(())
-    }
-
-    /// If nothing was copied: what is outside of the range, `rank` being the place of the nearest entry if
-    /// it is in this leaf.
-    fn look_outside(
-        &mut self,
-        index: Index,
-        v: &View,
-        rank: Option<usize>,
-    ) -> Result<Outside, Retry> {
-        let Some(rank) = rank.filter(|_| self.n == 0) else { return Ok(Outside::Nothing) };
-        let slot = v.slot(rank);
-        self.nearest.clear();
-        append_key(index.area, v, slot, v.b.tid_word(slot), &mut self.nearest)?;
-        if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) }
-    }
-
-    fn copy_unchecked(
-        &mut self,
-        index: Index,
-        v: &View,
-        from: usize,
-        to: usize,
-    ) -> Result<(), Retry> {
-        let b = v.b;
-        self.n = 0;
-        self.keys.clear();
-        if from >= to {
-            return Ok(());
-        }
-        let all = b.ndead() == 0 && b.max_born() <= self.sn;
-        let mut n = 0;
-        for slot in v.slots(from..to) {
-            if !all && !b.visible(slot, self.sn) {
-                continue;
-            }
-            let word = b.tid_word(slot);
-            self.tids[n] = tid_of(word);
-            self.slots[n] = slot as u8;
-            if self.want_keys {
-                append_key(index.area, v, slot, word, &mut self.keys)?;
-                self.ends[n] = self.keys.len() as u32;
-            }
-            n += 1;
-        }
-        self.n = n;
-        for (bound, rank) in [(&mut self.new_first, from), (&mut self.new_last, to - 1)] {
-            let slot = v.slot(rank);
-            let word = b.tid_word(slot);
-            bound.key.clear();
-            append_key(index.area, v, slot, word, &mut bound.key)?;
-            bound.tid = tid_of(word);
-        }
-        Ok(())
     }
 }

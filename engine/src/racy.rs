@@ -6,7 +6,8 @@
 //! a word that has one byte in a block is all in it). The language has no atomic load at any address: they
 //! are read by an instruction of which the compiler knows only that it reads memory, eight at a time. A
 //! race is no undefined behaviour, and a torn value can be wrong but never out of the block. Where less is
-//! wanted, the bytes before are read with them; there is always a block's header before.
+//! wanted, the bytes before are read with them, and dropped. Whatever a torn offset says, they are mapped:
+//! before a block there is another one of its extent, or the header of that.
 
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// 8 bytes at any address, the first one the lowest.
 ///
 /// # Safety
-/// They are inside one mapped block.
+/// They are inside one mapped extent.
 #[inline]
 unsafe fn eight(at: *const u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -47,7 +48,7 @@ unsafe fn eight_portable(at: *const u8) -> u64 {
     let offset = at.addr() % 8;
     let word = |at: *const u8| {
         let aligned = at.wrapping_sub(at.addr() % 8).cast::<AtomicU64>();
-        // SAFETY: a word with a byte of the block is in the block.
+        // SAFETY: a word with a byte of the extent is in the extent.
         u64::from_le(unsafe { &*aligned }.load(Relaxed))
     };
     // If they are one word, nothing is left of the second.
@@ -57,11 +58,11 @@ unsafe fn eight_portable(at: *const u8) -> u64 {
 /// 1 to 8 bytes at any address, the first one the lowest, zero padded.
 ///
 /// # Safety
-/// `src .. src + n` is inside one mapped block, behind its header.
+/// `src .. src + n` is inside one mapped block of an extent.
 #[inline]
 unsafe fn bytes(src: *const u8, n: usize) -> u64 {
     debug_assert!((1..=8).contains(&n));
-    // SAFETY: what is before the bytes is in the block, too.
+    // SAFETY: what is before the bytes is in the extent, too.
     unsafe { eight(src.wrapping_add(n).wrapping_sub(8)) >> (64 - 8 * n) }
 }
 
