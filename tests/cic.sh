@@ -2,47 +2,13 @@
 # CREATE INDEX CONCURRENTLY and REINDEX CONCURRENTLY beside writers.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/writers.sh"
 note "seed $NITRO_SEED"
 rounds=${LONG:+20}; rounds=${rounds:-3}
 new_server -c "log_min_messages = error"
 
 sql "CREATE TABLE t (id bigserial PRIMARY KEY, k int, s text, n int DEFAULT 0) WITH (fillfactor = 80)"
 sql "INSERT INTO t (k, s) SELECT (random() * 1000)::int, md5(i::text) FROM generate_series(1, 20000) i; ANALYZE t"
-cat > "$NITRO_TMP/writers" <<'E2'
-\set id random(1, 25000)
-\set k random(1, 1000)
-\set what random(1, 10)
-\if :what <= 3
-  INSERT INTO t (k, s) VALUES (:k, md5(:k::text));
-\elif :what <= 5
-  UPDATE t SET k = :k WHERE id = :id;
-\elif :what <= 7
-  UPDATE t SET n = n + 1 WHERE id = :id;
-\elif :what = 8
-  DELETE FROM t WHERE id = :id;
-\else
-  BEGIN;
-  UPDATE t SET s = md5((:k + 1)::text), k = -k WHERE id BETWEEN :id AND :id + 5;
-  SAVEPOINT a;
-  INSERT INTO t (k, s) VALUES (:k, NULL);
-  ROLLBACK TO a;
-  \if :what = 9
-  COMMIT;
-  \else
-  ROLLBACK;
-  \endif
-\endif
-E2
-writers=
-start_writers() {
-    "$NITRO_BIN/pgbench" -n -f "$NITRO_TMP/writers" -c 4 -R 500 -j 1 -T 600 --max-tries=5 --random-seed="$NITRO_SEED" -p "$(port)" > "$NITRO_TMP/pgbench" 2>&1 &
-    writers=$!
-}
-stop_writers() {
-    kill "$writers" 2> /dev/null || fail "the writers stopped by themselves: $(cat "$NITRO_TMP/pgbench")"
-    wait "$writers" || true
-    ! grep -E "ERROR|aborted" "$NITRO_TMP/pgbench" || fail "a writer failed"
-}
 check() {
     verified t
     same_answers t "SELECT k FROM t WHERE k > -500 ORDER BY k DESC" "SELECT id, k, s, n FROM t WHERE s COLLATE \"C\" > '3'" \
@@ -51,15 +17,15 @@ check() {
 declare -A definition=([k]="(k)" [s]="(s COLLATE \"C\", id) INCLUDE (n)" [p]="((n % 7), k) WHERE n > 0" [x]="((k * 2)) WHERE k < 500")
 for kind in k s p x; do sql "CREATE INDEX t_${kind}_btree ON t ${definition[$kind]}"; done
 sql "CREATE INDEX t_all_btree ON t ((n % 7), k)"
-start_writers
+start_writers 500 25000
 for round in $(seq "$rounds"); do
     for kind in k s p x; do sql "CREATE INDEX CONCURRENTLY t_${kind}_nitro ON t USING nitro ${definition[$kind]}"; done
     sql "CREATE INDEX CONCURRENTLY t_all_nitro ON t USING nitro ((n % 7), k)"
     sql "VACUUM (INDEX_CLEANUP on) t"
-    stop_writers; check; start_writers
+    stop_writers; check; start_writers 500 25000
     for kind in k s p x all; do sql "REINDEX INDEX CONCURRENTLY t_${kind}_nitro"; done
     sql "REINDEX TABLE CONCURRENTLY t"
-    stop_writers; check; start_writers
+    stop_writers; check; start_writers 500 25000
     # With a snapshot that is older, for which the drop waits.
     session old
     ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t" > /dev/null

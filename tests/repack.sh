@@ -2,6 +2,7 @@
 # REPACK in all its forms (from 19 on) beside writers, where it fails, and where its session ends in the middle.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/writers.sh"
 [ "$(major)" -ge 19 ] || { note "left out: REPACK came with 19"; exit 0; }
 note "seed $NITRO_SEED"
 rounds=${LONG:+20}; rounds=${rounds:-2}
@@ -13,41 +14,6 @@ sql "CREATE INDEX t_k_nitro ON t USING nitro (k); CREATE INDEX t_s_nitro ON t US
      CREATE INDEX t_p_nitro ON t USING nitro (k, id) WHERE n % 2 = 0; CREATE INDEX t_x_nitro ON t USING nitro ((k % 100));
      CREATE INDEX t_a_nitro ON t USING nitro (a array_ops)"
 for i in k:k s:'s COLLATE "C" DESC' x:'(k % 100)'; do sql "CREATE INDEX t_${i%%:*}_btree ON t (${i#*:})"; done
-cat > "$NITRO_TMP/writers" <<'E2'
-\set id random(1, 12000)
-\set k random(1, 1000)
-\set what random(1, 10)
-\if :what <= 3
-  INSERT INTO t (k, s, a) VALUES (:k, md5(:k::text), ARRAY[:k % 7]);
-\elif :what <= 5
-  UPDATE t SET k = :k WHERE id = :id;
-\elif :what <= 7
-  UPDATE t SET n = n + 1 WHERE id = :id;
-\elif :what = 8
-  DELETE FROM t WHERE id = :id;
-\else
-  BEGIN;
-  UPDATE t SET s = md5((:k + 1)::text), k = -k, a = a || 5 WHERE id = :id;
-  SAVEPOINT a;
-  INSERT INTO t (k, s) VALUES (:k, NULL);
-  ROLLBACK TO a;
-  \if :what = 9
-  COMMIT;
-  \else
-  ROLLBACK;
-  \endif
-\endif
-E2
-writers=
-start_writers() {
-    "$NITRO_BIN/pgbench" -n -f "$NITRO_TMP/writers" -c 4 -R 300 -j 1 -T 600 --max-tries=5 --random-seed="$NITRO_SEED" -p "$(port)" > "$NITRO_TMP/pgbench" 2>&1 &
-    writers=$!
-}
-stop_writers() {
-    kill "$writers" 2> /dev/null || fail "the writers stopped by themselves: $(cat "$NITRO_TMP/pgbench")"
-    wait "$writers" || true
-    ! grep -E "ERROR|aborted" "$NITRO_TMP/pgbench" || fail "a writer failed"
-}
 check() {
     verified t
     same_answers t "SELECT k FROM t WHERE k > -500 ORDER BY k DESC" "SELECT id, k, s, n FROM t WHERE s COLLATE \"C\" > '3'" \
@@ -60,7 +26,7 @@ forms=("REPACK t" "REPACK t USING INDEX t_pkey" "REPACK t USING INDEX t_k_nitro"
     "REPACK (CONCURRENTLY, ANALYZE) t")
 for ((round = 1; round <= rounds; round++)); do
     note "round $round"
-    start_writers
+    start_writers 300 12000 a 'ARRAY[:k % 7]'
     # Each in a session that has not touched nitro before, and that ends afterwards.
     for form in "${forms[@]}"; do sql "$form" > /dev/null; verified t; done
     stop_writers; check
