@@ -122,7 +122,7 @@ sql_alone "DROP DATABASE other"
 returned "DROP DATABASE"
 
 note "two-phase commit"
-sql "CREATE TABLE p AS SELECT i, repeat(md5(i::text), 8) s FROM generate_series(1, 35000) i"
+sql "CREATE TABLE p AS SELECT i, repeat(md5(i::text), 8) s FROM generate_series(1, 42000) i"
 large="CREATE INDEX p_nitro ON p USING nitro (s COLLATE \"C\")"
 sql "$large"
 [ "$(used)" -gt $((8400 * 1024)) ] || fail "the index is too small for what follows: $(used) bytes"

@@ -1,6 +1,7 @@
-//! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries]`.
+//! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries [case
+//! [slots]]]`; with `slots` no leaf is packed.
 
-use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
+use nitro_engine::{Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process};
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -74,6 +75,9 @@ fn chase(n: u64) {
 fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     println!("--- {name}");
     let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+    if std::env::args().nth(3).is_some_and(|forms| forms == "slots") {
+        ix.force(Forms::Slots);
+    }
     let mut k = Vec::new();
     time("insert", n, || {
         for i in 0..n {

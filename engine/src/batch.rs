@@ -13,6 +13,15 @@ use core::cmp::Ordering;
 /// Keys that are on their way together; more do not fit the processor's queue of misses.
 const GROUP: usize = 16;
 
+/// Where more entries of a key may be.
+enum More {
+    Nowhere,
+    /// In the same state of the leaf, from this rank on.
+    Here(usize),
+    /// In this leaf.
+    At(Ref),
+}
+
 impl Index {
     /// All living entries of exactly these keys: `found` gets the position in `keys` and the TID, for
     /// each key in order of the TIDs. It is called outside the barrier and may do anything.
@@ -66,14 +75,17 @@ impl Index {
         let mut after: Option<Tid> = None;
         loop {
             let mut tids = [0; crate::block::SLOTS];
-            if let Ok((n, last, next)) = self.equal_in_leaf(probe, &v, from, &mut tids) {
+            if let Ok((n, last, more)) = self.equal_in_leaf(probe, &v, from, &mut tids) {
                 tids[..n].iter().for_each(|&tid| found(tid));
-                if next == 0 {
-                    return;
-                }
                 after = last.or(after);
-                v = self.block(next).view();
-                from = 0;
+                match more {
+                    More::Nowhere => return,
+                    More::Here(rank) => {
+                        from = rank;
+                        continue;
+                    }
+                    More::At(next) => (v, from) = (self.block(next).view(), 0),
+                }
                 if !v.dead() {
                     continue;
                 }
@@ -85,16 +97,27 @@ impl Index {
         }
     }
 
-    /// From a rank on: how many living entries have the key, the last TID of any with it, and the
-    /// leaf where more may be.
+    /// From a rank on: how many living entries have the key, the last TID of any with it, and where more
+    /// may be.
     fn equal_in_leaf<O: KeyOrder>(
         &self,
         probe: &Probe<'_, O>,
         v: &View,
         from: usize,
         tids: &mut [Tid; crate::block::SLOTS],
-    ) -> Result<(usize, Option<Tid>, Ref), Retry> {
+    ) -> Result<(usize, Option<Tid>, More), Retry> {
         let b = v.b;
+        if let Some(leaf) = v.packed()? {
+            let (end, next) = (leaf.upper_bound_from(probe.key, from), b.next());
+            let n = leaf.tids(from..end, tids);
+            let last = n.checked_sub(1).map(|i| tids[i]);
+            let more = match end {
+                _ if n > 0 && from + n < end => More::Here(from + n),
+                _ if end < leaf.len() || next == 0 => More::Nowhere,
+                _ => More::At(next),
+            };
+            return if v.valid() { Ok((n, last, more)) } else { Err(Retry) };
+        }
         let skip = b.skip();
         let prefix = probe.prefix(skip);
         let (mut n, mut last, mut next) = (0, None, b.next());
@@ -115,6 +138,7 @@ impl Index {
                 n += 1;
             }
         }
-        if v.valid() { Ok((n, last, next)) } else { Err(Retry) }
+        let more = if next == 0 { More::Nowhere } else { More::At(next) };
+        if v.valid() { Ok((n, last, more)) } else { Err(Retry) }
     }
 }

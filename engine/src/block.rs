@@ -74,6 +74,8 @@ pub(crate) const LOWTID: u8 = 16;
 pub(crate) const LOWBIG: u8 = 32;
 /// Records hold whole keys, prefixes are abbreviations, nothing is inline.
 pub(crate) const WHOLE: u8 = 64;
+/// The content of the leaf is packed, in byte order (`packed/`): no masks, permutations, slots.
+pub(crate) const PACKED: u8 = 128;
 
 /// In `child`: the separator is its prefix alone.
 pub(crate) const EXACT: u32 = 1 << 31;
@@ -252,6 +254,14 @@ impl Block {
     #[inline]
     pub(crate) fn set_mask(self, side: usize, mask: u64) {
         self.header().mask[side & 1].store(mask, Relaxed);
+    }
+
+    /// All words of the block, for its packed form. That touches none of the words with `ver`, `next`,
+    /// `prev`, `high` and from `link` to `parent`.
+    pub(crate) fn words<'a>(self) -> &'a [core::sync::atomic::AtomicU64] {
+        // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives, and
+        // changes beside its readers by atomic accesses only.
+        unsafe { core::slice::from_raw_parts(self.0.cast(), self.size() / 8) }
     }
 
     /// The atomic `T` number `index` of the array at `offset`.

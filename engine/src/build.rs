@@ -7,12 +7,14 @@
 
 use crate::area::{OutOfMemory, Ref};
 use crate::barrier::Process;
-use crate::block::{CAPACITY, LEAF_HEAP, WHOLE};
+use crate::block::{CAPACITY, LEAF_HEAP, PACKED, WHOLE};
 use crate::heap::Class;
 use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
+use crate::pack::{MOST, Of, arrange, init_packed, packed_class, skip_of};
+use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, leaf_class};
 use crate::split::MIN_FREE;
@@ -78,6 +80,11 @@ pub struct Builder {
     entries: Entries,
     /// About the heap bytes of `entries`.
     heap: usize,
+    /// Leaves are packed where they can be.
+    packs: bool,
+    /// The leaf of `entries` will be packed: what they have in common.
+    shape: Option<Shape>,
+    image: Box<Image>,
     low: LowBuf,
     /// How many bytes keys like the first are likely to share.
     likely: usize,
@@ -113,6 +120,9 @@ impl Builder {
             fill: (CAPACITY * fillfactor / 100).max(1),
             entries: Entries::new(index.area),
             heap: 0,
+            packs: index.packs(),
+            shape: None,
+            image: Box::default(),
             low: LowBuf::new(index.area),
             likely: 0,
             leaves: Vec::new(),
@@ -152,12 +162,21 @@ impl Builder {
         }
         let abbrev = if O::MEMCMP { 0 } else { order.abbrev(key) };
         let entry = Entry { key, chunk, abbrev, tid, born: 0, dead: 0 };
+        let packable = self.packs && O::MEMCMP && chunk == 0 && key.len() <= MAX_RECORD;
+        let shape = || packable.then(Shape::default);
         if n == 0 {
             // Above everything in the shards before, whatever that is.
             let chunk = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
             self.low.set(&Low { key, tid: Some(tid), chunk, abbrev });
+            self.shape = shape();
             self.likely = key.len();
-        } else if n == self.fill || self.heap > MAX_HEAP {
+        }
+        self.entries.push(&entry);
+        let full = match &self.shape {
+            Some(_) => !packable || self.overflows(),
+            None => n == self.fill || self.heap > MAX_HEAP,
+        };
+        if full && n > 0 {
             let last = self.entries.get(n - 1);
             let likely = likely(last.key, key);
             let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev };
@@ -167,23 +186,69 @@ impl Builder {
             if sep.key.len() > MAX_INLINE_LOW {
                 (sep.key, sep.chunk) = (key, chunk);
             }
-            self.flush(Some(&sep))?;
+            self.flush(n, Some(&sep))?;
             self.low.set(&sep);
+            self.entries.keep_last();
+            self.shape = shape();
+            self.overflows();
             self.likely = likely;
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
         self.heap += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
-        self.entries.push(&entry);
         self.count += 1;
         Ok(())
     }
 
-    /// Makes a leaf of the entries at hand. `next`: the low key of the leaf to come.
-    fn flush(&mut self, high: Option<&Low<'_>>) -> Result<(), BuildError> {
+    /// Looks at the last entry: do they need more than one packed leaf?
+    fn overflows(&mut self) -> bool {
+        let Some(shape) = &mut self.shape else { return false };
+        let n = self.entries.len();
+        let all = Of(&self.entries, 0..n);
+        shape.add(&all, n - 1);
+        let low = self.low.low().size(MAX_SKIP);
+        let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
+        let size = packed_class(low).size();
+        n > (MOST * fillfactor / 100).max(1)
+            || shape.size(&all, low, size) > (size * fillfactor / 100).max(size / 4)
+    }
+
+    /// Makes a packed leaf of the first `n` entries; false if that cannot be.
+    fn flush_packed(&mut self, n: usize, high: Option<&Low<'_>>) -> Result<bool, BuildError> {
+        let Builder { index, entries, low, leaves, image, .. } = self;
+        let low = low.low();
+        let class = packed_class(low.size(MAX_SKIP));
+        let skip = skip_of(&low, high);
+        if !arrange(image, &Of(entries, 0..n), &low, high, skip, class) {
+            return Ok(false);
+        }
+        leaves.try_reserve(1)?;
+        let leaf = index.fresh(class)?;
+        let b = leaf.block();
+        init_packed(b, image, class, 0, &low, skip);
+        if low.chunk != 0 {
+            chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
+        }
+        Right::new(true, low.key, b.skip(), high).store(b, 0);
+        let (r, latch) = leaf.latch();
+        if let Some(&prev) = leaves.last() {
+            b.set_prev(prev);
+            index.block(prev).set_next(r);
+        }
+        latch.release();
+        leaves.push(r);
+        self.heap = 0;
+        Ok(true)
+    }
+
+    /// Makes a leaf of the first `n` entries. `high`: the low key of the leaf to come.
+    fn flush(&mut self, n: usize, high: Option<&Low<'_>>) -> Result<(), BuildError> {
+        if self.shape.is_some() && self.flush_packed(n, high)? {
+            return Ok(());
+        }
         let memcmp = self.index.memcmp();
         let Builder { index, entries, low, likely, leaves, .. } = self;
         let low = low.low();
-        let n = entries.len();
+        assert!(n <= CAPACITY, "more entries than slots");
         let skip = if memcmp {
             let last = entries.get(n - 1).key;
             let useful = last.len().saturating_sub(8).min(MAX_SKIP);
@@ -212,7 +277,6 @@ impl Builder {
         }
         latch.release();
         leaves.push(r);
-        entries.clear();
         self.heap = 0;
         Ok(())
     }
@@ -220,7 +284,7 @@ impl Builder {
     /// Completes the shard.
     pub fn finish(mut self) -> Result<Chain, BuildError> {
         if self.entries.len() > 0 {
-            self.flush(None)?;
+            self.flush(self.entries.len(), None)?;
         }
         Ok(Chain { of: self.index.identity(), leaves: self.leaves, count: self.count })
     }
@@ -292,7 +356,7 @@ impl Index {
         let leaf = root.leaf.load(Relaxed);
         let Some(latch) = self.block(leaf).latch() else { return Err(BuildError::NotEmpty) };
         let b = latch.b();
-        if latch.v.mask() != 0 || b.next() != 0 {
+        if !matches!(latch.v.entries(), Ok(0)) || b.next() != 0 {
             latch.release();
             return Err(BuildError::NotEmpty);
         }
@@ -303,7 +367,9 @@ impl Index {
         };
         self.block(head).set_prev(leaf);
         latch.exclude();
-        b.set_mask(latch.other(), 0);
+        if !b.has(PACKED) {
+            b.set_mask(latch.other(), 0);
+        }
         b.set_flag(WHOLE, !memcmp);
         range_end.store(b, head);
         latch.finish();
@@ -329,6 +395,6 @@ impl Index {
     /// Under a comparator, the number of a built leaf's low key, which is its first entry's.
     fn number_of(&self, leaf: Ref) -> u64 {
         let v = self.block(leaf).view();
-        v.b.prefix(v.slot(0))
+        if v.b.has(PACKED) { 0 } else { v.b.prefix(v.slot(0)) }
     }
 }

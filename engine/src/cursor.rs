@@ -15,6 +15,7 @@
 
 mod copy;
 mod leaf;
+mod outside;
 mod remove;
 
 use crate::ahead::Ahead;
@@ -29,6 +30,8 @@ use crate::sync::Backoff;
 use crate::{KeyOrder, Tid};
 pub(crate) use leaf::left_of;
 use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
+pub use outside::Beyond;
+use outside::Outside;
 pub use remove::Remove;
 
 /// An entry at which a batch begins or ends.
@@ -45,9 +48,18 @@ enum State {
     Start,
     /// Between two batches, at `goal`.
     Jump,
-    /// On a batch from this version of `leaf`, whose right neighbour was `next`. `part`: an earlier
-    /// batch had the rest of the leaf, or a jump led over it, so its neighbours are not the batch's.
-    Batch { leaf: Ref, ver: u64, next: Ref, first: bool, last: bool, part: bool },
+    /// On a batch that covers these of the `n` ranks of this version of `leaf`, whose right neighbour was
+    /// `next`. `first`, `last`: there is nothing before it, behind it, in the range.
+    Batch {
+        leaf: Ref,
+        ver: u64,
+        next: Ref,
+        first: bool,
+        last: bool,
+        from: usize,
+        to: usize,
+        n: usize,
+    },
     /// Before everything in the range.
     Before,
     /// Behind everything in the range.
@@ -63,6 +75,8 @@ enum Way {
     Search,
     /// The right neighbour of what was read; or, backward, what was read last.
     Neighbour(Ref),
+    /// This version of what was read last, from this rank on; or, backward, up to it.
+    Rest(Ref, u64, usize),
 }
 
 /// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds, the
@@ -89,7 +103,9 @@ pub struct Cursor {
     sought: Vec<u8>,
     n: usize,
     tids: [Tid; SLOTS],
+    /// Of each entry; in a packed leaf, the rank behind the first one.
     slots: [u8; SLOTS],
+    packed: bool,
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
@@ -99,26 +115,6 @@ pub struct Cursor {
     nearest: Vec<u8>,
     outside: Outside,
     ahead: Ahead,
-}
-
-/// What a cursor that found nothing knows of the entries outside of its range, on the side where it
-/// looked. Dead entries count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outside {
-    Unknown,
-    Nothing,
-    Nearest,
-}
-
-/// See [`Cursor::beyond`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Beyond<'a> {
-    /// Anything.
-    Unknown,
-    /// No entries.
-    Nothing,
-    /// None but those from this key on (going backward: up to this key).
-    From(&'a [u8]),
 }
 
 impl Cursor {
@@ -146,6 +142,7 @@ impl Cursor {
             n: 0,
             tids: [0; SLOTS],
             slots: [0; SLOTS],
+            packed: false,
             keys: Vec::new(),
             ends: [0; SLOTS],
             goal: Vec::new(),
@@ -175,17 +172,6 @@ impl Cursor {
         self.goal.extend_from_slice(key);
         self.ahead.clear();
         self.stop(State::Jump);
-    }
-
-    /// After `next` or `prev` returned 0: what there is beyond that end of the range, or beyond the key of
-    /// a jump that led out of it.
-    pub fn beyond(&self) -> Beyond<'_> {
-        match self.outside {
-            _ if self.n > 0 => Beyond::Unknown,
-            Outside::Unknown => Beyond::Unknown,
-            Outside::Nothing => Beyond::Nothing,
-            Outside::Nearest => Beyond::From(&self.nearest),
-        }
     }
 
     /// Entries in the batch.
@@ -233,8 +219,8 @@ impl Cursor {
         if self.epoch != epoch {
             self.epoch = epoch;
             self.ahead.clear();
-            if let State::Batch { ver, part, .. } = &mut self.state {
-                (*ver, *part) = (NONE, true);
+            if let State::Batch { ver, .. } = &mut self.state {
+                *ver = NONE;
             }
         }
         stop!("cursor: epoch read");
@@ -262,18 +248,19 @@ impl Cursor {
         stop!("next: begins");
         let _section = index.enter(p);
         self.read_from::<O>(index);
-        let mut way = match self.state {
-            State::Behind | State::Batch { last: true, .. } => {
-                return Some(self.stop(State::Behind));
-            }
-            State::Batch { leaf, ver, next, part: false, .. }
-                if index.block(leaf).is_at(ver)
-                    || mutant!("a forward scan looks whether its leaf has changed") =>
-            {
-                Way::Neighbour(next)
-            }
-            _ => Way::Search,
-        };
+        let mut way =
+            match self.state {
+                State::Behind | State::Batch { last: true, .. } => {
+                    return Some(self.stop(State::Behind));
+                }
+                State::Batch { leaf, ver, next, to, n, .. }
+                    if ver != NONE && index.block(leaf).is_at(ver)
+                        || mutant!("a forward scan looks whether its leaf has changed") =>
+                {
+                    if to < n { Way::Rest(leaf, ver, to) } else { Way::Neighbour(next) }
+                }
+                _ => Way::Search,
+            };
         stop!("next: place known");
         // Has a leaf been read, so that the scan goes on behind `last`?
         let mut moved = matches!(self.state, State::Batch { .. });
@@ -295,6 +282,14 @@ impl Cursor {
                     self.ahead.forward(index, leaf, self.want_keys);
                     (leaf, v, 0, false)
                 }
+                Way::Rest(leaf, ver, from) => {
+                    let v = index.block(leaf).view();
+                    if v.ver != ver {
+                        way = Way::Search;
+                        continue;
+                    }
+                    (leaf, v, from, true)
+                }
                 Way::Search => {
                     let key = self.search_key(moved, true);
                     let tid = if moved { self.last.tid } else { 0 };
@@ -307,13 +302,14 @@ impl Cursor {
             };
             stop!("next: leaf viewed");
             let next = v.b.next();
-            let n = v.mask().count_ones() as usize;
-            let read = rank_of_end(index, &v, from, n, end.as_ref()).and_then(|end| {
+            let read = v.packed().and_then(|packed| {
+                let n = v.count(packed.as_ref());
+                let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
                 let to = end.min(from + part_of_leaf(tries));
-                self.copy(index, &v, from, to.max(from))?;
-                Ok((to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
+                self.copy(index, &v, packed.as_ref(), from, to.max(from))?;
+                Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
             });
-            let Ok((to, cut, outside)) = read else {
+            let Ok((n, to, cut, outside)) = read else {
                 tries += 1;
                 backoff.wait();
                 continue;
@@ -325,8 +321,7 @@ impl Cursor {
                 // What is before the batch in its leaf is before the range, unless an earlier batch had
                 // it, or a jump led over it.
                 let first = from > 0 && !resumed;
-                let part = cut || from > 0 && resumed;
-                self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
                 break Some(self.n);
             }
             if last {
@@ -337,8 +332,8 @@ impl Cursor {
             seen += 1;
             if seen >= leaves && to > from {
                 // Entries that it has passed stay invisible, so nothing is known of an end of the range.
-                let part = cut || from > 0;
-                self.stop(State::Batch { leaf, ver: v.ver, next, first: false, last: false, part });
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(next) };
@@ -362,11 +357,11 @@ impl Cursor {
             State::Before | State::Batch { first: true, .. } => {
                 return Some(self.stop(State::Before));
             }
-            State::Batch { leaf, ver, part: false, .. }
-                if index.block(leaf).is_at(ver)
+            State::Batch { leaf, ver, from, .. }
+                if ver != NONE && index.block(leaf).is_at(ver)
                     || mutant!("a backward scan looks whether its leaf has changed") =>
             {
-                Way::Neighbour(leaf)
+                if from > 0 { Way::Rest(leaf, ver, from) } else { Way::Neighbour(leaf) }
             }
             _ => Way::Search,
         };
@@ -384,13 +379,21 @@ impl Cursor {
                 Way::Neighbour(right) => match left_of(index, right) {
                     Some((leaf, v)) => {
                         self.ahead.backward(index, leaf, self.want_keys);
-                        (leaf, v, v.mask().count_ones() as usize, false)
+                        (leaf, v, usize::MAX, false)
                     }
                     None => {
                         way = Way::Search;
                         continue;
                     }
                 },
+                Way::Rest(leaf, ver, to) => {
+                    let v = index.block(leaf).view();
+                    if v.ver != ver {
+                        way = Way::Search;
+                        continue;
+                    }
+                    (leaf, v, to, true)
+                }
                 Way::Search => {
                     let key = self.search_key(moved, false);
                     let probe = match moved {
@@ -406,13 +409,16 @@ impl Cursor {
             stop!("prev: leaf viewed");
             let next = v.b.next();
             let leftmost = v.b.has(LEFTMOST);
-            let n = v.mask().count_ones() as usize;
-            let read = rank_of_begin(index, &v, n, begin.as_ref()).and_then(|begin| {
+            let read = v.packed().and_then(|packed| {
+                let n = v.count(packed.as_ref());
+                let begin = rank_of_begin(index, &v, packed.as_ref(), n, begin.as_ref())?;
+                let to = to.min(n);
                 let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
-                self.copy(index, &v, from.min(to), to)?;
-                Ok((from, from > begin, self.look_outside(index, &v, from.checked_sub(1))?))
+                self.copy(index, &v, packed.as_ref(), from.min(to), to)?;
+                let outside = self.look_outside(index, &v, from.checked_sub(1))?;
+                Ok((n, from, to, from > begin, outside))
             });
-            let Ok((from, cut, outside)) = read else {
+            let Ok((n, from, to, cut, outside)) = read else {
                 tries += 1;
                 backoff.wait();
                 continue;
@@ -424,8 +430,7 @@ impl Cursor {
                 // What is behind the batch in its leaf is behind the range, unless an earlier batch
                 // had it, or a jump led over it.
                 let last = if to < n { !resumed } else { next == 0 };
-                let part = cut || to < n && resumed;
-                self.state = State::Batch { leaf, ver: v.ver, next, first, last, part };
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
                 break Some(self.n);
             }
             if first {
@@ -435,8 +440,8 @@ impl Cursor {
             }
             seen += 1;
             if seen >= leaves && from < to {
-                let part = cut || to < n;
-                self.stop(State::Batch { leaf, ver: v.ver, next, first: false, last: false, part });
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
             way = if cut { Way::Search } else { Way::Neighbour(leaf) };

@@ -21,13 +21,15 @@
 //! (which would lead astray), or is the first leaf.
 
 use crate::area::Ref;
-use crate::block::{DIRTY, EXACT, LEFTMOST, WHOLE};
+use crate::block::{DIRTY, EXACT, LEFTMOST, PACKED, WHOLE};
 use crate::cursor::left_of;
 use crate::heap::Fresh;
 use crate::key::Retry;
 use crate::leaf::LeafWriter;
 use crate::merge::{Workspace, undisturbed};
 use crate::mutants::mutant;
+use crate::pack::{Of, arrange, init_packed};
+use crate::packed::Image;
 use crate::range::{Low, LowBuf, Right};
 use crate::root::Index;
 use crate::stop::stop;
@@ -94,9 +96,18 @@ impl Index {
         // free only when this section is over.
         let Some(fresh) = Fresh::among(self.heap(), self.area, b.class()) else { return Ok(false) };
         let f = fresh.block();
-        let flags = if memcmp { 0 } else { WHOLE };
-        let side = f.first_side();
-        entries.write(LeafWriter::new(f, b.class(), flags, low, skip), 0..entries.len(), side);
+        if b.has(PACKED) {
+            let mut image = Box::<Image>::default();
+            let all = Of(entries, 0..entries.len());
+            if !arrange(&mut image, &all, &low, high.as_ref(), skip, b.class()) {
+                return Ok(false);
+            }
+            init_packed(f, &image, b.class(), 0, &low, skip);
+        } else {
+            let flags = if memcmp { 0 } else { WHOLE };
+            let side = f.first_side();
+            entries.write(LeafWriter::new(f, b.class(), flags, low, skip), 0..entries.len(), side);
+        }
         Right::new(memcmp, low.key, skip, high.as_ref()).store(f, next);
         f.set_prev(left);
 
@@ -121,8 +132,10 @@ impl Index {
         latch.exclude();
         node_latch.exclude();
         stop!("move: excluded");
-        left.set_perm(latch.other(), &left.perm(latch.v.side()));
-        left.set_mask(latch.other(), latch.v.mask());
+        if !left.has(PACKED) {
+            left.set_perm(latch.other(), &left.perm(latch.v.side()));
+            left.set_mask(latch.other(), latch.v.mask());
+        }
         left.set_next(new);
         m.set_perm(node_latch.other(), &m.perm(node_latch.v.side()));
         m.set_mask(node_latch.other(), node_latch.v.mask());

@@ -5,7 +5,7 @@
 
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::DIRTY;
+use crate::block::{DIRTY, PACKED};
 use crate::merge::Workspace;
 use crate::root::Index;
 use crate::stop::stop;
@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// Blocks go to the heap, and from there extents that are free to the area.
-    fn free_all(&self) {
+    pub(crate) fn free_all(&self) {
         self.free_retired();
         self.reclaim_tops();
         self.heap().release(&self.area);
@@ -74,7 +74,7 @@ impl Index {
         let b = self.block(leaf);
         let Some(latch) = b.latch() else { return };
         stop!("clean: latched");
-        let gone = self.removable(&latch);
+        let gone = if b.has(PACKED) { 0 } else { self.removable(&latch) };
         let latch = if gone != 0 { self.drop_slots(latch, gone) } else { latch };
         stop!("clean: dead dropped");
         if b.ndead() > 0 {

@@ -7,7 +7,7 @@
 
 use crate::area::{OutOfMemory, Ref};
 use crate::barrier::{Process, WriterGuard};
-use crate::block::{CAPACITY, Tail, WHOLE, insert_slot};
+use crate::block::{CAPACITY, PACKED, Tail, WHOLE, insert_slot};
 use crate::key::{Place, Probe, chunk_refs};
 use crate::mutants::mutant;
 use crate::reserve::Reserve;
@@ -33,6 +33,10 @@ pub(crate) enum Step {
     Again,
     /// There is no room.
     Room(Form),
+    /// There is no room in a packed leaf.
+    Cut,
+    /// A packed leaf cannot have the entry, or must remember the one that goes.
+    Slots,
     /// A new leaf wants its separator in level 1.
     Promote(Ref),
     NoMemory(OutOfMemory),
@@ -131,7 +135,7 @@ impl Index {
                     backoff.wait();
                 }
                 Step::Crowded => return Err(InsertError::TooManyLives),
-                Step::Again | Step::Room(_) | Step::Promote(_) => backoff.wait(),
+                _ => backoff.wait(),
             }
         }
     }
@@ -164,12 +168,19 @@ impl Index {
             return Step::Again;
         }
         // The tail of an entry with this key is shared.
-        let same = spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize);
+        let same = match spot.v.b.has(PACKED) {
+            true => None,
+            false => spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize),
+        };
         let writer = early.unwrap_or_else(|| self.enter_writer(p));
         if term.is_some_and(|term| term != writer.term()) {
             return Step::Late;
         }
-        match self.try_insert(writer.term(), probe, &spot, same, reserve) {
+        let step = match spot.v.b.has(PACKED) {
+            true => self.insert_packed(probe, &spot, reserve),
+            false => self.try_insert(writer.term(), probe, &spot, same, reserve),
+        };
+        match step {
             Step::Done(true) => {
                 // Inside the section: a snapshot that has the entry comes after it was counted.
                 self.shared().counters.inserted(p);
@@ -185,6 +196,11 @@ impl Index {
                     self.promote(probe.order, leaf, spot.node);
                 }
                 step
+            }
+            Step::Cut | Step::Slots => {
+                let _section = writer.into_reader();
+                let slots = matches!(step, Step::Slots);
+                self.cut_packed(probe, &spot, slots, reserve)
             }
             step => step,
         }
@@ -209,12 +225,22 @@ impl Index {
     }
 
     #[inline]
-    fn try_append_spot<O: KeyOrder>(&self, leaf: Ref, probe: &Probe<'_, O>) -> Option<Spot> {
-        let b = self.block(leaf);
+    fn try_append_spot<O: KeyOrder>(&self, at: Ref, probe: &Probe<'_, O>) -> Option<Spot> {
+        let b = self.block(at);
         let v = b.view();
         let n = v.mask().count_ones() as usize;
         let dead = v.dead() && !mutant!("an append looks whether its leaf is dead");
-        if dead || b.next() != 0 || n == 0 {
+        if dead || b.next() != 0 {
+            return None;
+        }
+        if let Some(leaf) = v.packed().ok()? {
+            let (n, found) = (leaf.len(), leaf.search(probe.key, probe.tid));
+            let same = found.same.then_some(found.key);
+            let place = Place { rank: n, n, hit: None, same, keys: found.key };
+            let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at, node: 0 };
+            return (n > 0 && found.rank == n && v.valid()).then_some(spot);
+        }
+        if n == 0 {
             return None;
         }
         let skip = b.skip();
@@ -237,8 +263,8 @@ impl Index {
                 return None;
             }
         }
-        let place = Place { rank: n, n, hit: None, same };
-        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf, node: 0 })
+        let place = Place { rank: n, n, hit: None, same, keys: 0 };
+        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at, node: 0 })
     }
 
     fn try_insert<O: KeyOrder>(

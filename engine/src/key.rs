@@ -283,10 +283,13 @@ pub(crate) struct Place {
     /// How many entries are below the probe (or not above it, if that was asked).
     pub(crate) rank: usize,
     pub(crate) n: usize,
-    /// The slot before `rank`, if that entry has the probe's key and TID.
+    /// The slot before `rank`, if that entry has the probe's key and TID. (In a packed leaf slots are
+    /// ranks.)
     pub(crate) hit: Option<usize>,
-    /// A slot with the probe's key.
+    /// A slot with the probe's key; in a packed leaf, the key's number.
     pub(crate) same: Option<usize>,
+    /// In a packed leaf: how many keys are below the probe's.
+    pub(crate) keys: usize,
 }
 
 /// Finds the probe in a leaf whose prefixes are to be searched for `p`. `upper`: entries equal to
@@ -299,9 +302,20 @@ pub(crate) fn locate<O: KeyOrder>(
     p: u64,
     upper: bool,
 ) -> Result<Place, Retry> {
+    if let Some(leaf) = v.packed()? {
+        let found = leaf.search(probe.key, probe.tid);
+        let equal = if upper { found.equal } else { 0 };
+        return Ok(Place {
+            rank: found.rank + equal,
+            n: leaf.len(),
+            hit: (equal > 0).then(|| found.rank + equal - 1),
+            same: found.same.then_some(found.key),
+            keys: found.key,
+        });
+    }
     let (below, mut high) = equal_prefixes(v, p);
     let n = v.mask().count_ones() as usize;
-    let mut place = Place { rank: below, n, hit: None, same: None };
+    let mut place = Place { rank: below, n, hit: None, same: None, keys: 0 };
     while place.rank < high {
         let middle = place.rank.midpoint(high);
         let slot = v.slot(middle);

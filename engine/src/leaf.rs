@@ -8,6 +8,7 @@ use crate::block::{
 };
 use crate::heap::Class;
 use crate::key::{Retry, append_key, chunk_key, prefix_at};
+use crate::packed::{Leaf, PART};
 use crate::range::{Low, Right};
 use crate::root::init_block;
 use crate::stop::stop;
@@ -177,6 +178,9 @@ impl Entries {
     /// another state: see `ndead`.
     pub(crate) fn load(&mut self, v: &View) -> Result<(), Retry> {
         self.ndead += v.b.ndead() as usize;
+        if let Some(leaf) = v.packed()? {
+            return self.load_packed(v, &leaf);
+        }
         for rank in 0..v.mask().count_ones() as usize {
             let slot = v.slot(rank);
             let word = v.b.tid_word(slot);
@@ -197,6 +201,21 @@ impl Entries {
                 born: v.b.born(slot),
                 dead: v.b.dead(slot),
             });
+        }
+        if v.valid() { Ok(()) } else { Err(Retry) }
+    }
+
+    fn load_packed(&mut self, v: &View, leaf: &Leaf<'_>) -> Result<(), Retry> {
+        let (mut tids, mut ends) = ([0; PART], [0; PART]);
+        for rank in (0..leaf.len()).step_by(PART) {
+            let mut start = self.keys.len() as u32;
+            let n = leaf.keys(rank..rank + PART, &mut self.keys, &mut ends);
+            leaf.tids(rank..rank + PART, &mut tids);
+            for (&end, &tid) in ends.iter().zip(&tids).take(n) {
+                let (chunk, abbrev, born, dead) = (0, 0, 0, 0);
+                self.list.push(Stored { start, len: end - start, chunk, abbrev, tid, born, dead });
+                start = end;
+            }
         }
         if v.valid() { Ok(()) } else { Err(Retry) }
     }
@@ -222,6 +241,18 @@ impl Entries {
             born: entry.born,
             dead: entry.dead,
         });
+    }
+
+    /// Keeps the last entry only.
+    pub(crate) fn keep_last(&mut self) {
+        let mut last = self.list[self.list.len() - 1];
+        let end = self.keys.len();
+        let start = if last.chunk == 0 { last.start as usize } else { end };
+        self.keys.copy_within(start..end, 0);
+        self.keys.truncate(end - start);
+        last.start = 0;
+        self.list.clear();
+        self.list.push(last);
     }
 
     pub(crate) fn clear(&mut self) {

@@ -26,12 +26,14 @@ mod leaf;
 mod merge;
 mod mutants;
 mod node;
+mod pack;
 #[doc(hidden)]
 pub mod packed;
 mod prefetch;
 mod racy;
 mod range;
 mod remove;
+mod repack;
 mod reserve;
 mod retired;
 mod root;
@@ -44,6 +46,7 @@ mod snapshot;
 mod split;
 mod stats;
 mod stop;
+mod sweep;
 mod sync;
 mod top;
 mod verify;
@@ -53,9 +56,12 @@ pub use area::{Area, AreaError, AreaUsage, Backing, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};
+#[doc(hidden)]
+pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;
+pub use sweep::Sweep;
 pub use verify::{VerifyReport, Violation};
 
 use std::cmp::Ordering;

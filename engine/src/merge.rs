@@ -16,12 +16,15 @@
 
 use crate::area::Ref;
 use crate::block::{
-    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, WHOLE, full_mask, keep_slots,
+    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, PACKED, View, WHOLE, full_mask,
+    keep_slots,
 };
 use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
+use crate::pack::{MOST, Of, arrange_shaped, packable, shape_of, skip_of};
+use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
 use crate::split::MIN_FREE;
@@ -40,11 +43,11 @@ const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
 const ATTEMPTS: usize = 16;
 
 /// Private memory of the collector.
-pub(crate) struct Workspace(Box<(Entries, Page)>);
+pub(crate) struct Workspace(Box<(Entries, Page)>, Box<Image>);
 
 impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
-        Workspace(Page::with(Entries::new(index.area)))
+        Workspace(Page::with(Entries::new(index.area)), Box::default())
     }
 
     pub(crate) fn entries(&mut self) -> &mut Entries {
@@ -69,24 +72,35 @@ impl Index {
     pub(crate) fn merge(&self, leaf: Ref, workspace: &mut Workspace) {
         let b = self.block(leaf);
         let v = b.view();
-        if v.dead() || v.mask().count_ones() as usize > MERGED / 2 {
+        if v.dead() || !v.is_sparse(MERGED / 2) {
             return;
         }
         // Neighbours that were visited while this one was still full.
-        while self.absorb_right(leaf, workspace) {}
+        while self.absorb_right(leaf, None, workspace) {}
         let prev = b.prev();
         if prev != 0 && self.block(prev).next() == leaf {
-            self.absorb_right(prev, workspace);
+            self.absorb_right(prev, None, workspace);
         }
     }
 
-    /// The leaf absorbs its right neighbour if it can.
-    fn absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> bool {
-        undisturbed(|| self.try_absorb_right(leaf, workspace))
+    /// The leaf absorbs its right neighbour if it can. `full`: so that both are a packed leaf of which at most
+    /// this part, in hundredths, is used.
+    pub(crate) fn absorb_right(
+        &self,
+        leaf: Ref,
+        full: Option<usize>,
+        workspace: &mut Workspace,
+    ) -> bool {
+        undisturbed(|| self.try_absorb_right(leaf, full, workspace))
     }
 
     /// Everything is prepared from copies; the latches are given only if nothing has changed since.
-    fn try_absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
+    fn try_absorb_right(
+        &self,
+        leaf: Ref,
+        full: Option<usize>,
+        workspace: &mut Workspace,
+    ) -> Result<bool, Retry> {
         let memcmp = self.memcmp();
         let v = self.block(leaf).view();
         let b = v.b;
@@ -99,13 +113,21 @@ impl Index {
         }
         let rv = self.block(right).view();
         let r = rv.b;
-        let both = (v.mask().count_ones() + rv.mask().count_ones()) as usize;
-        let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
-        let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
-        if both > MERGED || listed() || lost {
+        let both = v.entries()? + rv.entries()?;
+        // A packed one takes part: then what comes of it is packed, unless it is nothing.
+        let packed = (b.has(PACKED) || r.has(PACKED) || full.is_some()) && both > 0;
+        // A sweep does not read what is packed already and has no room.
+        let used = |v: &View| v.packed().ok().flatten().map_or(0, |leaf| leaf.used());
+        if full.is_some_and(|most| r.next() == 0 || used(&v) + used(&rv) > b.size() * most / 100) {
             return Ok(false);
         }
-        let (entries, page) = &mut *workspace.0;
+        let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
+        let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
+        if !packed && both > MERGED || listed() || lost {
+            return Ok(false);
+        }
+        let Workspace(scratch, image) = workspace;
+        let (entries, page) = &mut **scratch;
         entries.clear();
         entries.load(&v)?;
         let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
@@ -122,7 +144,9 @@ impl Index {
             return Err(Retry);
         }
         let both = entries.len();
-        let skip = if !memcmp || low.is_first() {
+        let skip = if packed {
+            skip_of(&low, high.as_ref())
+        } else if !memcmp || low.is_first() {
             0
         } else {
             // No more than now, unless the range allows it.
@@ -130,13 +154,27 @@ impl Index {
             let high = high.map(|high| high.key);
             Span { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
         };
-        let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
-        if size + MIN_FREE > b.heap_size() {
-            return Ok(false);
-        }
         let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
         let content = page.block();
-        entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
+        if packed {
+            let all = Of(entries, 0..both);
+            if entries.ndead() > 0 || !packable(entries) || both > MOST {
+                return Ok(false);
+            }
+            let shape = shape_of(&all);
+            let size = shape.size(&all, low.size(skip), b.size());
+            if size > b.size() * full.unwrap_or(75) / 100
+                || !arrange_shaped(image, &all, &shape, &low, high.as_ref(), skip, b.class())
+            {
+                return Ok(false);
+            }
+        } else {
+            let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
+            if size + MIN_FREE > b.heap_size() {
+                return Ok(false);
+            }
+            entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
+        }
         let range_end = Right::new(memcmp, low.key, skip, high.as_ref());
 
         stop!("merge: built");
@@ -151,8 +189,10 @@ impl Index {
         let marked = (b.ndead() + r.ndead()) as usize != entries.ndead();
         let first = usize::from(!mutant!("the first child is not merged"));
         // A list would lead astray.
-        let separator =
-            if marked || listed() { None } else { self.separator_latched(right, first) };
+        // Only slots could tell them when entries were born.
+        let snapshots = packed && !self.shared().snapshots.quiet();
+        let stays = marked || listed() || snapshots;
+        let separator = if stays { None } else { self.separator_latched(right, first) };
         let Some((node_latch, rank)) = separator else {
             right_latch.release();
             latch.release();
@@ -168,12 +208,18 @@ impl Index {
             }
             stop!("merge: prev leads to left");
         }
-        latch.exclude();
-        b.copy_from(content, latch.other());
-        b.set_flag(WHOLE, flags & WHOLE != 0);
-        range_end.store(b, next);
-        stop!("merge: left excluded");
-        latch.finish();
+        let latch = if packed {
+            latch.pack(image, &low, skip, &range_end, next)
+        } else {
+            latch.exclude();
+            b.copy_from(content, latch.other());
+            b.set_flag(WHOLE, flags & WHOLE != 0);
+            b.set_flag(PACKED, false);
+            range_end.store(b, next);
+            stop!("merge: left excluded");
+            latch.finish_latched()
+        };
+        latch.release();
         stop!("merge: left finished");
         if mutant!("a leaf that was merged is dead") {
             right_latch.release();
@@ -333,7 +379,7 @@ impl Index {
         // No longer a first child: it can be absorbed now.
         let boundary = children.list()[kept].0;
         if let Some(latch) = self.block(boundary).latch() {
-            if latch.v.mask().count_ones() as usize <= SPARSE {
+            if latch.v.is_sparse(SPARSE) {
                 self.make_dirty(&latch, boundary);
             }
             latch.release();

@@ -1,7 +1,7 @@
 //! Asking for a node's lines before it is looked at: one wait for memory instead of several.
 
 use crate::area::{Area, Ref};
-use crate::block::{Block, SLOTS};
+use crate::block::{Block, PACKED, SLOTS};
 
 /// The line of an address.
 #[inline(always)]
@@ -31,7 +31,7 @@ fn lines<const FROM: usize, const TO: usize>(area: Area, r: Ref) {
 pub(crate) fn leaf(area: Area, r: Ref) {
     lines::<0, 1>(area, r);
     lines::<27, 28>(area, r);
-    lines::<1, 19>(area, r);
+    lines::<1, 27>(area, r);
 }
 
 /// What a scan of the present reads of a leaf, but for long keys.
@@ -52,6 +52,13 @@ pub(crate) fn scan_head(area: Area, r: Ref) {
 /// only the prefixes of both ends are read.
 #[inline]
 pub(crate) fn scan_entries(leaf: Block, keys: bool) {
+    if leaf.has(PACKED) {
+        // All of it, but for what came with the head.
+        for i in (3..28).filter(|&i| i != 27) {
+            line(leaf.words().as_ptr().wrapping_add(8 * i).cast());
+        }
+        return;
+    }
     let v = leaf.glimpse();
     let mask = v.mask();
     let used = SLOTS - mask.leading_zeros() as usize;

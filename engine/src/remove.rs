@@ -6,10 +6,12 @@
 
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{DIRTY, LEFTMOST, Latch, SLOTS, Tail, keep_slots};
+use crate::block::{DIRTY, LEFTMOST, Latch, PACKED, SLOTS, Tail, keep_slots};
+use crate::insert::Step;
 use crate::key::{Probe, chunk_refs};
 use crate::merge::SPARSE;
 use crate::mutants::mutant;
+use crate::reserve::Reserve;
 use crate::root::Index;
 use crate::stop::stop;
 use crate::sync::Backoff;
@@ -25,7 +27,7 @@ impl Index {
         loop {
             let spot = self.seek(&probe, true);
             let Some(slot) = spot.place.hit else { return false };
-            let alive = spot.v.b.dead(slot) == 0;
+            let alive = spot.v.died(slot) == 0;
             // Otherwise the slot may have another entry by now.
             if spot.v.valid() || mutant!("an entry that was found is validated") {
                 return alive;
@@ -38,6 +40,7 @@ impl Index {
         self.check_order::<O>();
         let probe = Probe::new(order, key, tid);
         let mut backoff = Backoff::default();
+        let mut relieved = false;
         loop {
             let (_section, early) = if O::MEMCMP {
                 (None, Some(self.enter_writer(p)))
@@ -48,6 +51,30 @@ impl Index {
             let Some(slot) = spot.place.hit else { return false };
             stop!("remove: searched");
             let writer = early.unwrap_or_else(|| self.enter_writer(p));
+            if spot.v.b.has(PACKED) {
+                match self.remove_packed(&spot) {
+                    Step::Done(_) => {
+                        self.shared().counters.removed(p, 1);
+                        return true;
+                    }
+                    Step::Slots => {
+                        let section = writer.into_reader();
+                        let reserve = &mut Reserve::new(self);
+                        let step = self.cut_packed(&probe, &spot, true, reserve);
+                        drop(section);
+                        if matches!(step, Step::NoMemory(_) | Step::Crowded) {
+                            // Once more, with what nobody has freed yet.
+                            if relieved || !self.relieve() {
+                                self.lose_snapshots();
+                            }
+                            relieved = true;
+                        }
+                    }
+                    _ => {}
+                }
+                backoff.wait();
+                continue;
+            }
             let Some(latch) = spot.v.latch() else {
                 // Its holder may have been descheduled. Snapshots need not wait meanwhile.
                 drop(writer);
@@ -97,12 +124,19 @@ impl Index {
             return latch;
         }
         let latch = self.drop_slots(latch, drop);
-        let sparse = latch.v.mask().count_ones() as usize <= SPARSE;
-        if sparse && (b.next() != 0 || !b.has(LEFTMOST)) {
-            // For the collector to merge.
-            self.make_dirty(&latch, leaf);
+        if latch.v.mask().count_ones() as usize <= SPARSE {
+            self.sparse(&latch, leaf);
         }
         latch
+    }
+
+    /// Puts a latched leaf that has become sparse on the list, for the collector to merge, unless it is the only
+    /// one.
+    pub(crate) fn sparse(&self, latch: &Latch, leaf: Ref) {
+        let b = latch.b();
+        if b.next() != 0 || !b.has(LEFTMOST) {
+            self.make_dirty(latch, leaf);
+        }
     }
 
     /// Puts a latched leaf with dead entries on the dirty list.

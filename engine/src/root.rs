@@ -34,7 +34,9 @@ pub(crate) struct Root {
     /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
     order: AtomicU8,
     pub(crate) fillfactor: AtomicU8,
-    _pad: [u8; 2],
+    /// See [`Index::force`].
+    forms: AtomicU8,
+    coin: AtomicU8,
     /// See [`Index::identity`].
     id: AtomicU64,
     /// Of an index that was given up; see `later`.
@@ -82,6 +84,20 @@ impl PartialEq for Identity {
     fn eq(&self, other: &Identity) -> bool {
         self.id == other.id && self.area.is(&other.area)
     }
+}
+
+/// The forms of leaves in byte order, for tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// Packed when they are built and where inserts have left them, if that is possible.
+    Best,
+    /// With slots.
+    Slots,
+    /// Packed, also where one is full.
+    Packed,
+    /// The same, and with slots again now and then.
+    Mixed,
 }
 
 /// One index in an area. A plain name: copying it costs nothing.
@@ -224,6 +240,29 @@ impl Index {
     pub(crate) fn check_order<O: KeyOrder>(&self) {
         let seen = self.shared().order.load(Relaxed);
         assert!(seen == kind::<O>() || seen == 0, "{OTHER_ORDER}");
+    }
+
+    /// Which forms leaves have from now on.
+    #[doc(hidden)]
+    pub fn force(&self, forms: Forms) {
+        self.shared().forms.store(forms as u8, Relaxed);
+    }
+
+    /// May leaves be packed?
+    pub(crate) fn packs(&self) -> bool {
+        self.shared().forms.load(Relaxed) != Forms::Slots as u8
+    }
+
+    /// Is a leaf packed that is full?
+    pub(crate) fn packs_full(&self) -> bool {
+        let forms = self.shared().forms.load(Relaxed);
+        forms == Forms::Packed as u8 || forms == Forms::Mixed as u8
+    }
+
+    /// Must one that is packed get slots?
+    pub(crate) fn unpacks(&self) -> bool {
+        self.shared().forms.load(Relaxed) == Forms::Mixed as u8
+            && self.shared().coin.fetch_add(37, Relaxed) < 32
     }
 
     /// Keys are ordered as bytes (or there are none yet).

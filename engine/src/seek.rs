@@ -127,8 +127,7 @@ impl Index {
                 Err(Retry) => continue,
             };
             let place = if beyond {
-                let n = v.mask().count_ones() as usize;
-                Ok(Place { rank: n, n, hit: None, same: None })
+                v.entries().map(|n| Place { rank: n, n, hit: None, same: None, keys: n })
             } else {
                 locate(self.area, &v, probe, prefix, upper)
             };

@@ -23,6 +23,8 @@ pub(crate) const MAX_SNAPSHOTS: usize = CAPACITY / 2;
 const FREE: u64 = 0;
 const PENDING: u64 = 1 << 32;
 const LIVE: u64 = 2 << 32;
+/// Nothing is kept for it any more, and its holder has not given it back yet.
+const LOST: u64 = 3 << 32;
 const STATE: u64 = 3 << 32;
 
 #[repr(C)]
@@ -48,7 +50,7 @@ impl Descriptor {
 
 #[repr(C)]
 pub(crate) struct Descriptors {
-    /// Descriptors that are not FREE.
+    /// Descriptors that are PENDING or LIVE, or about to be.
     used: AtomicU32,
     /// Taking a descriptor.
     taking: SpinLock,
@@ -62,6 +64,8 @@ pub enum SnapshotError {
     TooMany,
     /// The index has closed as many terms as there are numbers.
     NoMoreTerms,
+    /// Meanwhile there was no memory to keep what was removed.
+    Lost,
 }
 
 impl fmt::Display for SnapshotError {
@@ -71,6 +75,7 @@ impl fmt::Display for SnapshotError {
             SnapshotError::NoMoreTerms => {
                 f.write_str("the index has had as many snapshots as it can in its life")
             }
+            SnapshotError::Lost => f.write_str("no memory was left for what the snapshot sees"),
         }
     }
 }
@@ -154,6 +159,20 @@ impl Descriptors {
         self.table.iter().filter(|d| d.is_live()).min_by_key(|d| d.sn())
     }
 
+    /// There is no snapshot that could tell what happens now from what was before: to be called in the
+    /// same place as `horizon`.
+    pub(crate) fn quiet(&self) -> bool {
+        fence(SeqCst);
+        self.none()
+    }
+
+    /// Exactly one of those who end a descriptor takes it out of the count: who finds it in use.
+    fn free(&self, descriptor: &Descriptor) {
+        if descriptor.word.swap(FREE, SeqCst) & STATE != LOST {
+            self.used.fetch_sub(1, SeqCst);
+        }
+    }
+
     /// Nobody needs anything that is dead.
     pub(crate) fn none(&self) -> bool {
         self.used.load(SeqCst) == 0
@@ -183,8 +202,7 @@ struct Making<'a>(&'a Descriptors, &'a Descriptor);
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.1.word.store(FREE, Release);
-        self.0.used.fetch_sub(1, SeqCst);
+        self.0.free(self.1);
     }
 }
 
@@ -211,12 +229,14 @@ impl Index {
             let _taking = descriptors.taking.lock();
             let mut table = descriptors.table.iter().enumerate();
             let free = table.find(|(_, d)| d.word.load(Relaxed) & STATE == FREE);
-            free.inspect(|(_, d)| {
+            free.map(|(slot, d)| {
+                let pending = PENDING | u64::from(term.load(Acquire));
                 d.holder.store(holder, Relaxed);
-                d.word.store(PENDING | u64::from(term.load(Acquire)), SeqCst);
+                d.word.store(pending, SeqCst);
+                (slot, d, pending)
             })
         };
-        let Some((slot, descriptor)) = taken else {
+        let Some((slot, descriptor, pending)) = taken else {
             descriptors.used.fetch_sub(1, SeqCst);
             return Err(SnapshotError::TooMany);
         };
@@ -228,11 +248,15 @@ impl Index {
             wait();
         }
         stop!("snapshot: writers passed");
-        core::mem::forget(making);
         descriptor.references.store(1, Relaxed);
         descriptor.dead.splice(area, root.dirty.take());
         stop!("snapshot: list moved");
-        descriptor.word.store(LIVE | u64::from(sn), SeqCst);
+        let live = LIVE | u64::from(sn);
+        if descriptor.word.compare_exchange(pending, live, SeqCst, Relaxed).is_err() {
+            root.work.splice(area, descriptor.dead.take());
+            return Err(SnapshotError::Lost);
+        }
+        core::mem::forget(making);
         stop!("snapshot: live");
         Ok(Snapshot { of: self.identity(), sn, slot: slot as u32 })
     }
@@ -279,17 +303,47 @@ impl Index {
         let root = self.shared();
         let dead = descriptor.dead.take();
         stop!("snapshot end: list taken");
-        descriptor.word.store(FREE, SeqCst);
-        root.snapshots.used.fetch_sub(1, SeqCst);
+        root.snapshots.free(descriptor);
         root.work.splice(self.area, dead);
         stop!("snapshot end: free");
     }
 
-    /// The descriptor of a snapshot that has not ended.
+    /// All snapshots end, and those in the making come to nothing: a removal that would have to keep what it
+    /// removes has no memory for that, and must not fail. Who reads one is told by [`keeps`](Self::keeps).
+    ///
+    /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot that came to
+    ///   life meanwhile is met by the next attempt of the removal.
+    /// * beside a removal that still met it: that has marked its entry, which the collector then drops.
+    pub(crate) fn lose_snapshots(&self) {
+        let root = self.shared();
+        for descriptor in &root.snapshots.table {
+            let word = descriptor.word.load(SeqCst);
+            let in_use = matches!(word & STATE, PENDING | LIVE);
+            let lost = LOST | word & !STATE;
+            if in_use && descriptor.word.compare_exchange(word, lost, SeqCst, Relaxed).is_ok() {
+                root.snapshots.used.fetch_sub(1, SeqCst);
+                root.work.splice(self.area, descriptor.dead.take());
+            }
+        }
+    }
+
+    /// Has everything that was read of this snapshot until now been there? Not, if removals had no memory to
+    /// keep what it sees; it may be given back all the same.
+    ///
+    /// # Panics
+    /// It is one of another index.
+    pub fn keeps(&self, snapshot: &Snapshot) -> bool {
+        fence(Acquire);
+        self.descriptor(snapshot).is_some_and(Descriptor::is_live)
+    }
+
+    /// The descriptor of a snapshot that has not been given back.
     fn descriptor(&self, snapshot: &Snapshot) -> Option<&Descriptor> {
         assert!(snapshot.of == self.identity(), "a snapshot of another index");
         let descriptor = &self.shared().snapshots.table[snapshot.slot as usize];
-        (descriptor.word.load(Acquire) == LIVE | u64::from(snapshot.sn)).then_some(descriptor)
+        let word = descriptor.word.load(Acquire);
+        let held = [LIVE, LOST].map(|state| state | u64::from(snapshot.sn));
+        held.contains(&word).then_some(descriptor)
     }
 }
 

@@ -16,6 +16,7 @@ use crate::insert::{Form, Step};
 use crate::key::{Probe, Retry, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
+use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::reserve::Reserve;
 use crate::root::{Index, leaf_class};
@@ -33,18 +34,18 @@ pub(crate) const MIN_FREE: usize = 32;
 const EXPECTED: usize = 52;
 
 /// One state of a leaf, copied: what a change of all of it is prepared from.
-struct Copied<'a> {
-    v: View,
-    entries: &'a Entries,
-    low: Low<'a>,
+pub(crate) struct Copied<'a> {
+    pub(crate) v: View,
+    pub(crate) entries: &'a Entries,
+    pub(crate) low: Low<'a>,
     skip: usize,
-    next: Ref,
-    high: Option<Low<'a>>,
+    pub(crate) next: Ref,
+    pub(crate) high: Option<Low<'a>>,
 }
 
 impl Copied<'_> {
     /// The latch, if nothing has changed.
-    fn latch(&self) -> Result<Latch, Retry> {
+    pub(crate) fn latch(&self) -> Result<Latch, Retry> {
         let latch = self.v.latch().ok_or(Retry)?;
         if latch.b().ndead() as usize == self.entries.ndead() {
             return Ok(latch);
@@ -112,7 +113,8 @@ impl Index {
             Form::Record(_) => 0,
             Form::Chunk => reserve.chunk().unwrap_or(0),
         };
-        match self.try_make_room(probe, spot, form.size(probe.key), chunk, reserve.scratch()) {
+        let size = form.size(probe.key);
+        match self.try_make_room(probe, spot, size, chunk, reserve.packing()) {
             Ok(step) => step,
             Err(No::Retry) => Step::Again,
             Err(No::Memory(e)) => Step::NoMemory(e),
@@ -126,14 +128,18 @@ impl Index {
         spot: &Spot,
         size: usize,
         chunk: Ref,
-        (entries, page): &mut (Entries, Page),
+        (scratch, image): (&mut (Entries, Page), &mut Image),
     ) -> Result<Step, No> {
         let (v, b) = (spot.v, spot.v.b);
         if b.ndead() > 0 && self.drop_unseen(&v)? {
             return Ok(Step::Again);
         }
+        let (entries, page) = scratch;
         let (mut low, mut high) = (LowBuf::new(self.area), LowBuf::new(self.area));
         let leaf = self.copy_leaf(v, entries, &mut low, &mut high)?;
+        if let Some(step) = self.pack_leaf(&leaf, probe, spot.place.rank, image)? {
+            return Ok(step);
+        }
         let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);
         if spot.beyond {
             if n == 0 {
@@ -164,7 +170,7 @@ impl Index {
     }
 
     /// Copies the leaf and the ends of its range.
-    fn copy_leaf<'a>(
+    pub(crate) fn copy_leaf<'a>(
         &self,
         v: View,
         entries: &'a mut Entries,
@@ -311,7 +317,9 @@ impl Index {
             leaf.write(0..cut, skip, page)
         });
         let perm = b.perm(v.side());
-        let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
+        // If it has been packed meanwhile these are no slots, and the latch is not given.
+        let slots = perm[..cut].iter().map(|&slot| slot % SLOTS as u8);
+        let keep = slots.fold(0, |mask, slot| mask | 1u64 << slot);
         let ndead = entries.range(0..cut).filter(|entry| entry.dead != 0).count();
         let left = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::{Cursor, IndexOptions, Memcmp, Remove, stop};
+use crate::{Cursor, Forms, IndexOptions, Memcmp, Remove, stop};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -17,6 +17,7 @@ fn key(i: u64) -> [u8; 8] {
 /// Full leaves of every tenth number, and one with a few.
 fn ascending(p: &Process, entries: u64) -> Index {
     let index = Index::create(p, &IndexOptions { fillfactor: 100, key_len_hint: 8 }).unwrap();
+    index.force(Forms::Slots);
     for i in 0..entries {
         index.insert(p, &Memcmp, &key(i * 10), i * 10).unwrap();
     }

@@ -33,6 +33,16 @@ pub(crate) const POINTS: &[&str] = &[
     "insert: begins again",
     "room: latched",
     "room: dead dropped",
+    // Packed leaves.
+    "packed insert: latched",
+    "packed insert: excluded",
+    "packed insert: finished",
+    "packed remove: latched",
+    "packed remove: excluded",
+    "pack: built",
+    "pack: latched",
+    "pack: excluded",
+    "pack: finished",
     // Split of a leaf.
     "split: built",
     "split: left latched",

@@ -2,8 +2,11 @@
 
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{Block, DIRTY, EXACT, LEAF_HEAP, LEFTMOST, SLOTS, Tail, View, WHOLE, tid_of};
+use crate::block::{
+    Block, DIRTY, EXACT, LEAF_HEAP, LEFTMOST, PACKED, SLOTS, Tail, View, WHOLE, tid_of,
+};
 use crate::key::{Probe, append_key, chunk_key, prefix_at};
+use crate::leaf::Entries;
 use crate::range::{Low, LowBuf, Right};
 use crate::root::{CURRENT, Index};
 use crate::{Cursor, KeyOrder, MAX_KEY_LEN, Tid};
@@ -155,6 +158,9 @@ impl Index {
         report: &mut VerifyReport,
     ) -> Result<(), Violation> {
         let b = v.b;
+        if b.has(PACKED) {
+            return self.verify_packed(order, at, v, low, last, report);
+        }
         let n = check_perm(at, v)?;
         check!(at, n == 0 || b.has(WHOLE) != O::MEMCMP, "flag WHOLE");
         check!(at, b.heap_top() as usize <= b.size(), "heap beyond the block");
@@ -217,6 +223,40 @@ impl Index {
         check!(at, ndead == 0 || b.has(DIRTY), "dead entries, and not on a list");
         report.dead += u64::from(ndead);
         report.live += n as u64 - u64::from(ndead);
+        Ok(())
+    }
+
+    /// The same of a packed leaf.
+    fn verify_packed<O: KeyOrder>(
+        &self,
+        order: &O,
+        at: Ref,
+        v: &View,
+        low: &Low<'_>,
+        last: &mut Option<(Vec<u8>, Tid, u32)>,
+        report: &mut VerifyReport,
+    ) -> Result<(), Violation> {
+        let b = v.b;
+        check!(at, O::MEMCMP && !b.has(WHOLE), "packed under a comparator");
+        check!(at, b.skip() <= low.key.len(), "skip {} of {:?}", b.skip(), low.key);
+        check!(at, b.ndead() == 0, "{} dead entries in a packed leaf", b.ndead());
+        let mut entries = Entries::new(self.area);
+        let loaded = entries.load(v);
+        check!(at, loaded.is_ok(), "no packed leaf, or changed during a strict check");
+        for (rank, entry) in entries.range(0..entries.len()).enumerate() {
+            let (key, tid) = (entry.key, entry.tid);
+            let spot = self.seek(&Probe::new(order, key, tid), true);
+            check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
+            check!(at, spot.place.hit == Some(rank), "{key:?} {tid} is not found at {rank}");
+            let above = (key, tid) >= (low.key, low.tid.unwrap_or(0));
+            check!(at, low.is_first() || above, "{key:?} {tid} below the low key {:?}", low.key);
+            if let Some((last_key, last_tid, _)) = &last {
+                let above = (key, tid) > (&last_key[..], *last_tid);
+                check!(at, above, "{key:?} {tid} behind {last_key:?} {last_tid}");
+            }
+            *last = Some((key.to_vec(), tid, 0));
+        }
+        report.live += entries.len() as u64;
         Ok(())
     }
 

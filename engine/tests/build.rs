@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    BuildError, Builder, Chain, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
+    BuildError, Builder, Chain, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -17,7 +17,11 @@ fn build<O: KeyOrder>(
     order: &O,
     entries: &[(Vec<u8>, Tid)],
     shards: usize,
+    packed: bool,
 ) {
+    if !packed {
+        ix.force(Forms::Slots);
+    }
     let per_shard = entries.len().div_ceil(shards).max(1);
     let chains: Vec<Chain> = (0..shards)
         .map(|shard| {
@@ -57,13 +61,14 @@ proptest! {
         more in prop::collection::vec((hostile_key(), 0..5u64), 0..500),
         shards in 1..4usize,
         fillfactor in 10..=100u8,
+        packed: bool,
     ) {
         let mapping = Mapping::new(256 << 20, 1);
         let before = mapping.area.usage().used;
         let p = mapping.process(0);
         let ix = Index::create(&p, &IndexOptions { fillfactor, key_len_hint: 0 }).unwrap();
         let sorted: Vec<_> = entries.iter().cloned().collect();
-        build(&p, ix, &Memcmp, &sorted, shards);
+        build(&p, ix, &Memcmp, &sorted, shards, packed);
         check(&p, ix, &Memcmp, &sorted);
         let mut model: BTreeSet<_> = entries;
         for (i, (key, tid)) in more.into_iter().enumerate() {
@@ -91,7 +96,7 @@ proptest! {
         let ix = create(&p);
         let order = IgnoreCase { abbreviate };
         let sorted: Vec<_> = entries.into_iter().collect();
-        build(&p, ix, &order, &sorted, shards);
+        build(&p, ix, &order, &sorted, shards, true);
         check(&p, ix, &order, &sorted);
         let mut model: BTreeSet<_> = sorted.into_iter().collect();
         for (key, tid) in more {
@@ -102,15 +107,64 @@ proptest! {
     }
 }
 
+/// Keys that are as long as a packed leaf has them need much more in slots, which they get one by one.
+#[test]
+fn long_packed_keys_get_slots() {
+    let mapping = Mapping::new(1 << 30, 1);
+    let p = mapping.process(0);
+    let key = |i: u64, len: usize| {
+        let mut random = Random(i);
+        let bytes = (0..len).map(|_| random.next() as u8);
+        i.to_be_bytes().into_iter().chain(bytes).collect::<Vec<u8>>()
+    };
+    // The bytes behind the number, the same for all or different.
+    // In one leaf, whose range does not end: nothing of its keys can be left out in slots.
+    let alone = (285, 0, 60);
+    for (len, seed, n) in
+        [alone, (480, 0, 3000), (480, 1, 3000), (120, 1, 3000), (30, 1, 3000), (30, 0, 3000)]
+    {
+        let key = |i: u64| {
+            let mut key = key(if seed == 0 { 0 } else { i }, len);
+            key[..8].copy_from_slice(&i.to_be_bytes());
+            key.rotate_left(if seed == 0 { 8 } else { 0 });
+            key
+        };
+        let ix = create(&p);
+        let mut entries: Vec<_> = (0..n).map(|i| (key(i * 10), i)).collect();
+        build(&p, ix, &Memcmp, &entries, 1, true);
+        check(&p, ix, &Memcmp, &entries);
+        let before = ix.stats().blocks[0];
+        let snapshot = ix.create_snapshot(&p, 7, &mut || ()).unwrap();
+        for i in 0..300 {
+            let i = if i == 0 { n / 2 } else { Random(i).next() % n };
+            let entry = (key(i * 10 + 1), i);
+            if ix.insert(&p, &Memcmp, &entry.0, i).unwrap() {
+                entries.push(entry);
+            }
+        }
+        entries.sort();
+        check(&p, ix, &Memcmp, &entries);
+        assert!(ix.stats().blocks[0] > before);
+        ix.release(&p, snapshot);
+        // SAFETY: nobody else uses it.
+        unsafe { ix.destroy(&p) };
+    }
+}
+
 #[test]
 fn large() {
     let mapping = Mapping::new(1 << 30, 1);
     let p = mapping.process(0);
     let ix = create(&p);
     let entries: Vec<_> = (0..300_000u64).map(|i| ((i * 7).to_be_bytes().to_vec(), i)).collect();
-    build(&p, ix, &Memcmp, &entries, 3);
+    build(&p, ix, &Memcmp, &entries, 3, false);
     check(&p, ix, &Memcmp, &entries);
     assert!(ix.stats().bytes as u64 / 300_000 < 35);
+    let ix = create(&p);
+    build(&p, ix, &Memcmp, &entries, 3, true);
+    check(&p, ix, &Memcmp, &entries);
+    let bytes = ix.stats().bytes as f64 / 300_000.0;
+    assert!(bytes < 6.0, "{bytes}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
+use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -91,11 +91,11 @@ fn read<O: KeyOrder>(p: &Process, ix: Index, order: &O, sn: u32, forward: bool) 
     }
 }
 
-fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey) {
+fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
     let mapping = Mapping::new(1 << 30, 8);
     let before = mapping.area.usage().used;
     let p = mapping.process(0);
-    let ix = create(&p);
+    let ix = create_with(&p, forms);
     let stop = AtomicBool::new(false);
     let (mapping, stop) = (&mapping, &stop);
     thread::scope(|scope| {
@@ -124,8 +124,12 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey) {
         });
         scope.spawn(move || {
             let p = mapping.process(6);
+            let mut sweep = Sweep::default();
             while !stop.load(Relaxed) {
                 ix.collect(&p, 200);
+                if !ix.sweep(&p, &mut sweep, 20) {
+                    sweep = Sweep::default();
+                }
                 thread::sleep(Duration::from_micros(300));
             }
         });
@@ -141,20 +145,20 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey) {
 
 #[test]
 fn keys_of_8_bytes() {
-    churn(&Memcmp, eight_bytes);
+    FORMS.into_iter().for_each(|forms| churn(&Memcmp, eight_bytes, forms));
 }
 
 #[test]
 fn keys_in_records() {
-    churn(&Memcmp, records);
+    FORMS.into_iter().for_each(|forms| churn(&Memcmp, records, forms));
 }
 
 #[test]
 fn keys_in_chunks() {
-    churn(&Memcmp, chunks);
+    churn(&Memcmp, chunks, Forms::Packed);
 }
 
 #[test]
 fn comparator() {
-    churn(&IgnoreCase { abbreviate: true }, chunks);
+    churn(&IgnoreCase { abbreviate: true }, chunks, Forms::Best);
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, InsertError, KeyOrder, Memcmp, Process, Remove};
+use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Remove, Sweep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
@@ -41,10 +41,10 @@ fn full_scan<O: KeyOrder>(p: &Process, ix: Index, order: &O, key: MakeKey, forwa
     assert_eq!(expected.next(), None);
 }
 
-fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, seconds: u64) {
+fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
     let mapping = Mapping::new(512 << 20, 8);
     let p = mapping.process(0);
-    let ix = create(&p);
+    let ix = create_with(&p, forms);
     let mut random = Random(1);
     let mut ids: Vec<u64> = (0..STABLE).collect();
     for i in (1..ids.len()).rev() {
@@ -94,6 +94,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, seconds: u64) {
                     }
                     if random.below(4) == 0 {
                         ix.collect(&p, 100);
+                        ix.sweep(&p, &mut Sweep::default(), 1000);
                     }
                     changes.fetch_add(done, Relaxed);
                 }
@@ -147,19 +148,25 @@ fn seconds() -> u64 {
 
 #[test]
 fn bytes_8() {
-    run(Memcmp, |i| (i * 3).to_be_bytes().to_vec(), seconds());
+    for forms in FORMS {
+        run(Memcmp, |i| (i * 3).to_be_bytes().to_vec(), forms, seconds());
+    }
 }
 
 #[test]
 fn strings() {
-    run(
-        Memcmp,
-        |i| format!("{:06}{}", i, "tail".repeat(1 + i as usize % 7)).into_bytes(),
-        seconds(),
-    );
+    let key: MakeKey = |i| format!("{:06}{}", i, "tail".repeat(1 + i as usize % 7)).into_bytes();
+    for forms in FORMS {
+        run(Memcmp, key, forms, seconds());
+    }
 }
 
 #[test]
 fn comparator() {
-    run(IgnoreCase { abbreviate: true }, |i| format!("A{i:06}").into_bytes(), seconds());
+    run(
+        IgnoreCase { abbreviate: true },
+        |i| format!("A{i:06}").into_bytes(),
+        Forms::Best,
+        seconds(),
+    );
 }

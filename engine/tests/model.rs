@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Tid};
+use nitro_engine::{
+    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep, Tid,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -125,6 +127,8 @@ impl<O: KeyOrder> Run<'_, O> {
                 }
             }
             Op::Collect => {
+                let mut sweep = Sweep::default();
+                while ix.sweep(p, &mut sweep, 3) {}
                 ix.collect(p, 1000);
             }
             Op::Scan(lower, upper) => self.scan(lower, Some(upper)),
@@ -200,14 +204,27 @@ impl<O: KeyOrder> Run<'_, O> {
     }
 }
 
-fn run<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, ops: &[Op]) {
+/// What is there in the beginning: nothing, or some packed leaves.
+fn built() -> impl Strategy<Value = Model> {
+    let key = prop_oneof![hostile_key(), (0u64..1000).prop_map(|i| i.to_be_bytes().to_vec())];
+    let entries = prop::collection::btree_set((key, 0..6u64), 0..1500);
+    prop_oneof![1 => Just(Model::new()), 3 => entries]
+}
+
+fn run<O: KeyOrder>(order: O, forms: Forms, fold: Fold, unfold: Fold, built: &Model, ops: &[Op]) {
     let mapping = Mapping::new(64 << 20, 2);
     let before = mapping.area.usage().used;
     let p = mapping.process(0);
-    let ix = create(&p);
+    let ix = create_with(&p, forms);
     assert!(mapping.area.usage().used - before <= 16 << 10);
-    let mut run =
-        Run { p: &p, ix, order, fold, unfold, model: Model::new(), snapshots: Vec::new() };
+    let model = built.iter().map(|(key, tid)| (fold(key), *tid)).collect();
+    let mut run = Run { p: &p, ix, order, fold, unfold, model, snapshots: Vec::new() };
+    // Packed, but under a comparator.
+    let mut builder = Builder::new(&p, ix);
+    for (key, tid) in &run.model {
+        builder.push(&run.order, &unfold(key), *tid).unwrap();
+    }
+    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
     run.check();
     for (i, op) in ops.iter().enumerate() {
         run.apply(op);
@@ -234,17 +251,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(60), max_shrink_iters: 3000, ..ProptestConfig::default() })]
 
     #[test]
-    fn bytes(ops in prop::collection::vec(op(), 1..400)) {
-        run(Memcmp, |key| key.to_vec(), |key| key.to_vec(), &ops);
+    fn bytes(forms in prop::sample::select(&FORMS[..]), built in built(), ops in prop::collection::vec(op(), 1..400)) {
+        run(Memcmp, forms, |key| key.to_vec(), |key| key.to_vec(), &built, &ops);
     }
 
     #[test]
     fn comparator(ops in prop::collection::vec(op(), 1..200)) {
-        run(IgnoreCase { abbreviate: false }, fold_case, unfold_case, &ops);
+        run(IgnoreCase { abbreviate: false }, Forms::Best, fold_case, unfold_case, &Model::new(), &ops);
     }
 
     #[test]
     fn comparator_with_abbreviation(ops in prop::collection::vec(op(), 1..200)) {
-        run(IgnoreCase { abbreviate: true }, fold_case, unfold_case, &ops);
+        run(IgnoreCase { abbreviate: true }, Forms::Best, fold_case, unfold_case, &Model::new(), &ops);
     }
 }

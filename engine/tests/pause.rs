@@ -18,7 +18,7 @@ fn pauses() {
     let p = mapping.process(0);
     let mut pauses = 0;
     for seed in 0..20 {
-        let ix = create(&p);
+        let ix = create_with(&p, FORMS[seed as usize / 2 % 3]);
         for i in 0..ENTRIES {
             ix.insert(&p, &Memcmp, &key(i), i).unwrap();
         }

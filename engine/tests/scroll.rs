@@ -18,7 +18,7 @@ fn turns() {
     let mapping = Mapping::new(1 << 26, 1);
     let p = mapping.process(0);
     for seed in 0..40 {
-        let ix = create(&p);
+        let ix = create_with(&p, FORMS[seed as usize / 2 % 3]);
         for i in 0..ENTRIES {
             ix.insert(&p, &Memcmp, &key(i), i).unwrap();
         }
@@ -99,7 +99,7 @@ fn turns_among_changes() {
     let mapping = Mapping::new(1 << 26, 1);
     let p = mapping.process(0);
     for seed in 0..40 {
-        let ix = create(&p);
+        let ix = create_with(&p, FORMS[seed as usize / 2 % 3]);
         let mut random = Random(seed);
         // Entries and the step they came in.
         let mut model = BTreeMap::new();

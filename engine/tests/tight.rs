@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove};
+use nitro_engine::{
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove,
+};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,6 +21,7 @@ fn merged_leaf_takes_another_entry() {
     let p = mapping.process(0);
     for tail in 48..64 {
         let ix = Index::create(&p, &IndexOptions { fillfactor: 90, key_len_hint: 8 }).unwrap();
+        ix.force(Forms::Slots);
         let short = |i: u64| i.to_be_bytes().to_vec();
         let long = |i: u64| [short(i), vec![b'x'; tail]].concat();
         for i in 0..300 {
@@ -44,6 +47,7 @@ fn right_half_of_a_full_leaf() {
     let mapping = Mapping::new(1 << 26, 1);
     let p = mapping.process(0);
     let ix = Index::create(&p, &IndexOptions { fillfactor: 90, key_len_hint: 320 }).unwrap();
+    ix.force(Forms::Slots);
     let long = |first: u8, i: u8| [vec![first, i], vec![b'x'; 516]].concat();
     let insert = |key: &[u8], tid| assert!(ix.insert(&p, &Memcmp, key, tid).unwrap());
     (0..27).for_each(|i| insert(&[0, i], 0));
@@ -136,5 +140,34 @@ fn positions_given_twice() {
         assert_eq!(cursor.remove(&p, ix, &Memcmp, &which, Remove::IfUnchanged), removed);
     }
     assert_eq!((ix.stats().live, ix.stats().garbage), (1, 1));
+    verify(&p, ix);
+}
+
+/// Removals from packed leaves, beside snapshots that need what goes, when there is no memory left to keep it.
+#[test]
+fn removals_beside_a_snapshot_in_a_full_area() {
+    let mapping = Mapping::new(1 << 21, 1);
+    let p = mapping.process(0);
+    let key = |i: u64| i.to_be_bytes();
+    let ix = create(&p);
+    let mut builder = Builder::new(&p, ix);
+    (0..50_000).for_each(|i| builder.push(&Memcmp, &key(10 * i), i).unwrap());
+    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    let other = create(&p);
+    let full = (0..).find(|&i| other.insert(&p, &Memcmp, &[i as u8; 4000], i).is_err());
+    assert!(full.is_some());
+    let snapshot = ix.create_snapshot(&p, 7, &mut || ()).unwrap();
+    assert!(ix.keeps(&snapshot));
+    // What is left of pages is enough for the first ones.
+    for i in (0..50_000).step_by(10) {
+        assert!(ix.remove(&p, &Memcmp, &key(10 * i), i));
+    }
+    assert!(!ix.keeps(&snapshot));
+    assert!(ix.stats().snapshots.is_empty());
+    let next = ix.create_snapshot(&p, 7, &mut || ()).unwrap();
+    ix.release(&p, snapshot);
+    assert!(ix.keeps(&next));
+    ix.release(&p, next);
+    assert_eq!(ix.stats().live, 45_000);
     verify(&p, ix);
 }

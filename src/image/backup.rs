@@ -49,8 +49,8 @@ use crate::state::{options, shmem, threads};
 /// From this part of the WAL that the slot may keep on an image is written as fast as possible.
 const HURRY: f64 = 0.5;
 
-/// Leaves that are worth a thread of their own.
-const LEAVES_PER_SHARD: u32 = 256;
+/// Entries that are worth a thread of their own.
+const ENTRIES_PER_SHARD: u64 = 15_000;
 
 /// How a backup ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -209,7 +209,7 @@ fn no_snapshot(name: &str, error: SnapshotError) -> ! {
         format!("could not make an image of nitro index \"{name}\": {error}"),
     );
     match error {
-        SnapshotError::TooMany => failure.hint("Try again."),
+        SnapshotError::TooMany | SnapshotError::Lost => failure.hint("Try again."),
         SnapshotError::NoMoreTerms => failure.hint("REINDEX the index."),
     }
     .raise()
@@ -449,7 +449,7 @@ struct Shards {
 impl Shards {
     fn cut(engine: Index) -> Shards {
         let workers = guc::BACKUP_WORKERS.get() as usize;
-        let useful = engine.stats().blocks[0].div_ceil(LEAVES_PER_SHARD) as usize;
+        let useful = engine.stats().live.div_ceil(ENTRIES_PER_SHARD) as usize;
         Shards { cuts: engine.partition(shmem::process(), workers.min(useful).max(1)) }
     }
 

@@ -16,10 +16,12 @@
 use crate::sync::atomic::{Ordering::*, fence};
 use core::ops::Range;
 
-use super::Block;
+use super::{Block, PACKED};
 use crate::area::Ref;
 use crate::heap::Fresh;
+use crate::key::Retry;
 use crate::mutants::mutant;
+use crate::packed::{Leaf, Torn};
 use crate::sync::Backoff;
 
 const LOCK: u64 = 1;
@@ -114,6 +116,42 @@ impl View {
     #[inline]
     pub(crate) fn slots(&self, ranks: Range<usize>) -> impl Iterator<Item = usize> {
         self.b.slots(self.side(), ranks)
+    }
+
+    /// The content, if it is packed. Err: it was being changed.
+    #[inline(always)]
+    pub(crate) fn packed(&self) -> Result<Option<Leaf<'_>>, Retry> {
+        match self.b.has(PACKED) {
+            true => Leaf::new(self.b.words()).map(Some).map_err(|Torn| Retry),
+            false => Ok(None),
+        }
+    }
+
+    /// How many entries a leaf has. To be validated by the caller.
+    #[inline]
+    pub(crate) fn entries(&self) -> Result<usize, Retry> {
+        Ok(self.count(self.packed()?.as_ref()))
+    }
+
+    /// How many entries it has, `packed` being its content if it is that. To be validated by the caller.
+    #[inline]
+    pub(crate) fn count(&self, packed: Option<&Leaf<'_>>) -> usize {
+        packed.map_or_else(|| self.mask().count_ones() as usize, Leaf::len)
+    }
+
+    /// Has a leaf so few entries that it should be merged: with slots, at most `most`?
+    pub(crate) fn is_sparse(&self, most: usize) -> bool {
+        match self.packed() {
+            Ok(Some(leaf)) => leaf.is_sparse(),
+            Ok(None) => self.mask().count_ones() as usize <= most,
+            Err(Retry) => false,
+        }
+    }
+
+    /// The term in which the entry that was found at this slot or rank died, or 0.
+    #[inline]
+    pub(crate) fn died(&self, slot: usize) -> u32 {
+        if self.b.has(PACKED) { 0 } else { self.b.dead(slot) }
     }
 
     /// Everything read since [`Block::view`] belongs to one state of the node.

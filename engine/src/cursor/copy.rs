@@ -1,9 +1,21 @@
 //! Copying a batch out of one state of a leaf.
 
-use super::{Cursor, Outside};
-use crate::block::{View, tid_of};
+use super::Cursor;
+use crate::block::{SLOTS, View, tid_of};
 use crate::key::{Retry, append_key};
+use crate::packed::Leaf;
 use crate::root::Index;
+
+/// The slots of a batch of a packed leaf.
+const IN_ORDER: [u8; SLOTS] = {
+    let mut slots = [0; SLOTS];
+    let mut i = 0;
+    while i < SLOTS {
+        slots[i] = i as u8;
+        i += 1;
+    }
+    slots
+};
 
 impl Cursor {
     /// Copies the visible entries of these ranks, and the first and the last of all of them.
@@ -11,10 +23,11 @@ impl Cursor {
         &mut self,
         index: Index,
         v: &View,
+        packed: Option<&Leaf<'_>>,
         from: usize,
         to: usize,
     ) -> Result<(), Retry> {
-        let copied = self.copy_unchecked(index, v, from, to);
+        let copied = self.copy_unchecked(index, v, packed, from, to);
         if copied.is_err() || !v.valid() {
             self.n = 0;
             self.keys.clear();
@@ -27,25 +40,11 @@ impl Cursor {
         Ok(())
     }
 
-    /// If nothing was copied: what is outside of the range, `rank` being the place of the nearest entry if
-    /// it is in this leaf.
-    pub(super) fn look_outside(
-        &mut self,
-        index: Index,
-        v: &View,
-        rank: Option<usize>,
-    ) -> Result<Outside, Retry> {
-        let Some(rank) = rank.filter(|_| self.n == 0) else { return Ok(Outside::Nothing) };
-        let slot = v.slot(rank);
-        self.nearest.clear();
-        append_key(index.area, v, slot, v.b.tid_word(slot), &mut self.nearest)?;
-        if v.valid() { Ok(Outside::Nearest) } else { Err(Retry) }
-    }
-
     fn copy_unchecked(
         &mut self,
         index: Index,
         v: &View,
+        packed: Option<&Leaf<'_>>,
         from: usize,
         to: usize,
     ) -> Result<(), Retry> {
@@ -53,6 +52,25 @@ impl Cursor {
         self.n = 0;
         self.keys.clear();
         if from >= to {
+            return Ok(());
+        }
+        self.packed = false;
+        if let Some(leaf) = packed {
+            self.packed = true;
+            self.slots = IN_ORDER;
+            self.n = leaf.tids(from..to, &mut self.tids);
+            if self.want_keys {
+                leaf.keys(from..to, &mut self.keys, &mut self.ends);
+            }
+            self.new_first.key.clear();
+            self.new_first.tid = leaf.entry(from, &mut self.new_first.key);
+            if to - from == 1 {
+                self.new_last.tid = self.new_first.tid;
+                self.new_last.key.clone_from(&self.new_first.key);
+            } else {
+                self.new_last.key.clear();
+                self.new_last.tid = leaf.entry(to - 1, &mut self.new_last.key);
+            }
             return Ok(());
         }
         let all = b.ndead() == 0 && b.max_born() <= self.sn;

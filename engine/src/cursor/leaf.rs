@@ -5,6 +5,7 @@ use crate::area::Ref;
 use crate::block::{SLOTS, View};
 use crate::key::{Probe, Retry, locate};
 use crate::mutants::mutant;
+use crate::packed::Leaf;
 use crate::root::Index;
 use crate::stop::stop;
 use core::cmp::Ordering;
@@ -17,6 +18,7 @@ const PART_TRIES: u32 = 4;
 pub(super) fn rank_of_end<O: KeyOrder>(
     index: Index,
     v: &View,
+    packed: Option<&Leaf<'_>>,
     from: usize,
     n: usize,
     end: Option<&Probe<'_, O>>,
@@ -25,6 +27,9 @@ pub(super) fn rank_of_end<O: KeyOrder>(
     if n == 0 {
         // Nothing says that the range ends here; the next leaf will.
         return Ok(0);
+    }
+    if let Some(leaf) = packed {
+        return Ok(leaf.lower_bound_from(end.key, from));
     }
     let prefix = match shared(v, end) {
         Ordering::Less => return Ok(0),
@@ -54,12 +59,16 @@ pub(super) fn rank_of_end<O: KeyOrder>(
 pub(super) fn rank_of_begin<O: KeyOrder>(
     index: Index,
     v: &View,
+    packed: Option<&Leaf<'_>>,
     n: usize,
     begin: Option<&Probe<'_, O>>,
 ) -> Result<usize, Retry> {
     let Some(begin) = begin else { return Ok(0) };
     if n == 0 {
         return Ok(0);
+    }
+    if let Some(leaf) = packed {
+        return Ok(leaf.lower_bound(begin.key));
     }
     let prefix = match shared(v, begin) {
         Ordering::Less => return Ok(0),

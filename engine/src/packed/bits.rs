@@ -29,6 +29,10 @@ impl Words<'_> {
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
         let (word, shift) = (at / 64, at % 64);
+        if let Some([low, high]) = self.0.get(word..).and_then(|words| words.first_chunk()) {
+            let [low, high] = [low, high].map(|word| u64::from_le(word.load(Relaxed)));
+            return low >> shift | high << 1 << (63 - shift);
+        }
         self.word(word) >> shift | self.word(word + 1) << 1 << (63 - shift)
     }
 
@@ -36,12 +40,6 @@ impl Words<'_> {
     #[inline]
     pub(super) fn big_endian(self, at: usize) -> u64 {
         self.bits(8 * at).swap_bytes()
-    }
-
-    fn store(self, i: usize, word: u64) {
-        if let Some(to) = self.0.get(i) {
-            to.store(word.to_le(), Relaxed);
-        }
     }
 }
 
@@ -79,15 +77,15 @@ impl Array {
 /// Private memory: what is to be stored into a block.
 pub struct Image {
     /// Two more than a block has, for numbers of no bits behind its end.
-    words: Box<[u64; MAX_WORDS + 2]>,
+    words: [u64; MAX_WORDS + 2],
     /// The words that are to be stored: from, to.
-    ranges: [(usize, usize); 8],
+    ranges: [(u16, u16); 8],
     count: usize,
 }
 
 impl Default for Image {
     fn default() -> Self {
-        Image { words: Box::new([0; MAX_WORDS + 2]), ranges: [(0, 0); 8], count: 0 }
+        Image { words: [0; MAX_WORDS + 2], ranges: [(0, 0); 8], count: 0 }
     }
 }
 
@@ -98,7 +96,7 @@ impl Image {
 
     /// These words will be stored.
     pub(super) fn add(&mut self, from: usize, to: usize) {
-        self.ranges[self.count] = (from, to);
+        self.ranges[self.count] = (from as u16, to as u16);
         self.count += 1;
     }
 
@@ -144,9 +142,21 @@ impl Image {
             return;
         }
         let (first, last) = (at / 64, (end + by).div_ceil(64));
-        for word in first..last {
-            let moved = 64 * word + 63 >= at + by;
-            self.words[word] = if moved { old.bits(64 * word - by) } else { 0 };
+        let (skip, shift) = (by / 64, by % 64);
+        let from = first.checked_sub(skip).and_then(|from| old.0.get(from..last - skip));
+        if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
+            let mut before = old.word((first - skip).wrapping_sub(1));
+            for (to, from) in to.iter_mut().zip(from) {
+                let word = u64::from_le(from.load(Relaxed));
+                *to = word << shift | before >> 1 >> (63 - shift);
+                before = word;
+            }
+        } else {
+            // Far up, or the block is torn.
+            for word in first..last {
+                let moved = 64 * word + 63 >= at + by;
+                self.words[word] = if moved { old.bits(64 * word - by) } else { 0 };
+            }
         }
         self.keep_below(old, at);
         self.add(first, last);
@@ -158,8 +168,19 @@ impl Image {
             return;
         }
         let (first, last) = (at / 64, (end - by).div_ceil(64));
-        for word in first..last {
-            self.words[word] = old.bits(64 * word + by);
+        let (skip, shift) = (by / 64, by % 64);
+        let from = old.0.get(first + skip..last + skip);
+        if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
+            let mut behind = old.word(last + skip);
+            for (to, from) in to.iter_mut().zip(from).rev() {
+                let word = u64::from_le(from.load(Relaxed));
+                *to = word >> shift | behind << 1 << (63 - shift);
+                behind = word;
+            }
+        } else {
+            for word in first..last {
+                self.words[word] = old.bits(64 * word + by);
+            }
         }
         self.keep_below(old, at);
         self.add(first, last);
@@ -184,8 +205,12 @@ impl Image {
     /// Stores what was arranged. The caller has the block to himself, or for writing.
     pub fn store(&self, block: &[AtomicU64]) {
         for &(from, to) in &self.ranges[..self.count] {
-            for word in from..to {
-                Words(block).store(word, self.words[word]);
+            let range = usize::from(from)..usize::from(to).min(block.len());
+            let (Some(words), Some(to)) = (self.words.get(range.clone()), block.get(range)) else {
+                continue;
+            };
+            for (to, word) in to.iter().zip(words) {
+                to.store(word.to_le(), Relaxed);
             }
         }
     }

@@ -18,6 +18,9 @@ impl Leaf<'_> {
         let k = found.key.min(d);
         let rank = (found.rank + found.equal).min(n);
         let new_key = !(found.same && k < d);
+        if !l.is_inside() {
+            return false;
+        }
         let (Some(number), true) = self.tid_number(tid) else { return false };
         let Some(number) = fits(number, 0, l.tids.width) else { return false };
         let full = n == MAX_ENTRIES || l.tids.bit(n + 1) > 8 * l.ends.offset;
@@ -74,7 +77,7 @@ impl Leaf<'_> {
         let (words, l) = (self.words, &self.layout);
         let (n, d) = (l.n, l.d);
         let k = self.key_at(rank);
-        if rank >= n || k >= d {
+        if rank >= n || k >= d || !l.is_inside() {
             return false;
         }
         let last = self.entries_of(k).len() <= 1;
@@ -103,7 +106,7 @@ impl Leaf<'_> {
     }
 
     /// The symbol at which the tail of key `k` <= `d` begins.
-    fn tail_start(&self, k: usize) -> usize {
+    pub(super) fn tail_start(&self, k: usize) -> usize {
         if k < self.layout.d {
             self.tail(k).start
         } else {

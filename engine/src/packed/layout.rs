@@ -68,7 +68,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// What the header says, if it can be true.
-    #[inline]
+    #[inline(always)]
     pub(super) fn load(words: Words<'_>) -> Result<Layout, Torn> {
         let [counts, widths, offsets, others] = [3, 4, 11, 12].map(|i| words.word(i));
         let byte = |word: u64, i: usize| (word >> (8 * i)) as usize & 0xff;
@@ -99,32 +99,44 @@ impl Layout {
         if l.is_sound() { Ok(l) } else { Err(Torn) }
     }
 
-    fn is_sound(&self) -> bool {
+    /// Are the arrays in the block, one behind the other? Readers do not ask: whatever they read outside is zero.
+    pub(super) fn is_inside(&self) -> bool {
         let fits = |array: Array, n: usize, to: usize| {
             array.width <= 64 && array.offset.is_multiple_of(8) && array.bit(n) <= 8 * to
         };
-        let narrow = self.form != Form::Wide;
-        let alphabet = usize::from(self.symbols > 0) * ALPHABET;
-        self.n <= MAX_ENTRIES
-            && self.d <= self.n
-            && (self.d == self.n || self.ends.width > 0)
-            && self.tids.width <= 48
-            && self.obits <= 16
-            && LOW + self.tlen + alphabet <= self.heads.offset
+        self.tids.width <= 48
             && self.size <= 8 * MAX_WORDS
             && fits(self.heads, self.d, self.tids.offset)
             && fits(self.tids, self.n, self.ends.offset)
             && fits(self.ends, self.d, self.tail_ends.offset)
             && fits(self.tail_ends, self.d, self.tails.offset)
             && fits(self.tails, self.d * self.tail_len(), self.size)
+    }
+
+    /// Enough for readers: what they calculate with has a meaning, and what they do an end.
+    #[inline(always)]
+    fn is_sound(&self) -> bool {
+        let narrow = self.form != Form::Wide;
+        let alphabet = usize::from(self.symbols > 0) * ALPHABET;
+        self.n <= MAX_ENTRIES
+            && self.d <= self.n
+            && (self.d == self.n || self.ends.width > 0)
+            && self.obits <= 16
+            && LOW + self.tlen + alphabet <= self.heads.offset
+            && self.tails.offset <= self.size
             && if narrow {
                 self.tlen == self.keylen
                     && self.keylen <= MAX_NARROW
                     && self.ncolumns <= 8
                     && self.symbols == 0
                     && self.tail_ends.width == 0
-                    && (0..self.ncolumns).all(|i| self.column(i) < self.keylen)
-                    && (1..self.ncolumns).all(|i| self.column(i - 1) < self.column(i))
+                    && match self.form {
+                        Form::Scattered => {
+                            (0..self.ncolumns).all(|i| self.column(i) < self.keylen)
+                                && (1..self.ncolumns).all(|i| self.column(i - 1) < self.column(i))
+                        }
+                        _ => self.column(0) + self.ncolumns <= self.keylen,
+                    }
             } else {
                 (4..=8).contains(&self.sbits)
                     && self.zterm == (self.symbols > 0)
@@ -168,7 +180,10 @@ impl Layout {
     /// Where column `i` is in a key.
     #[inline]
     pub(super) fn column(&self, i: usize) -> usize {
-        (self.columns >> (8 * i)) as usize & 0xff
+        match self.form {
+            Form::Scattered => (self.columns >> (8 * i)) as usize & 0xff,
+            _ => (self.columns & 0xff) as usize + i,
+        }
     }
 
     /// The byte where the template begins.

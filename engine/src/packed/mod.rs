@@ -1,6 +1,6 @@
 //! Packed leaves: entries of a range of keys in a block, in a fraction of what a leaf of 64 slots needs.
 //!
-//! Nothing here knows of versions and latches, and nothing is used by the index yet. A leaf is a slice of
+//! Nothing here knows of versions and latches. A leaf is a slice of
 //! words, read one by one while somebody may be changing them. The header is copied and checked against
 //! the block first; what is behind it may be torn, and then what is read is wrong, but is
 //! bounded and was in the block. There is no unsafe code here: the callers validate what they have read.
@@ -71,7 +71,7 @@ pub struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Reads the header.
-    #[inline]
+    #[inline(always)]
     pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
         let words = Words(block);
         Ok(Leaf { words, layout: Layout::load(words)? })

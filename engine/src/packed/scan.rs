@@ -2,6 +2,7 @@
 
 use super::bits::mask;
 use super::layout::Form;
+use super::search::expand;
 use super::{Leaf, PART};
 use crate::Tid;
 use core::ops::Range;
@@ -11,10 +12,27 @@ impl Leaf<'_> {
     #[inline]
     pub fn tids(&self, ranks: Range<usize>, out: &mut [Tid; PART]) -> usize {
         let ranks = self.part(ranks);
+        let l = self.layout;
         for (to, rank) in out.iter_mut().zip(ranks.clone()) {
-            *to = self.tid_at(rank);
+            *to = expand(l.tbase.wrapping_add(l.tids.get(self.words, rank)), l.obits);
         }
         ranks.len()
+    }
+
+    /// The key, appended, and the TID of an entry; nothing and 0 of one that is not there. To be validated by
+    /// the caller.
+    #[inline]
+    pub fn entry(&self, rank: usize, out: &mut Vec<u8>) -> Tid {
+        if rank >= self.layout.n {
+            return 0;
+        }
+        let start = out.len();
+        let mut writer = Writer { out, at: start };
+        let table = self.alphabet().map(|alphabet| alphabet.table());
+        self.write_key(self.key_at(rank), table.as_ref(), &mut writer);
+        let end = writer.at;
+        out.truncate(end);
+        self.tid_at(rank)
     }
 
     /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
@@ -103,6 +121,13 @@ impl Leaf<'_> {
         to.reserve(l.tlen + 8 + tail.len() + 1);
         for i in (0..l.tlen).step_by(8) {
             to.eight(self.words.bits(8 * (l.template() + i)), (l.tlen - i).min(8));
+        }
+        if l.form == Form::Adjacent && l.column(0) + l.ncolumns == l.keylen {
+            let at = to.at - l.ncolumns;
+            let unused = 8 * (8 - l.ncolumns) as u32;
+            let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
+            to.out[at..at + 8].copy_from_slice(&head);
+            return;
         }
         if l.form != Form::Wide {
             let key = &mut to.out[to.at - l.tlen..to.at];

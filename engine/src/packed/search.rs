@@ -11,7 +11,7 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// How many different keys are below the key.
-    pub(super) key: usize,
+    pub key: usize,
     /// Is the key there?
     pub same: bool,
     /// How many entries are below (key, TID).
@@ -164,6 +164,82 @@ impl Leaf<'_> {
     #[inline]
     pub fn lower_bound(&self, key: &[u8]) -> usize {
         self.start(self.find_key(key).0)
+    }
+
+    /// The same, if at least `from` are of interest: mostly these, a few more, or all. To be validated by
+    /// the caller.
+    pub fn lower_bound_from(&self, key: &[u8], from: usize) -> usize {
+        self.bound_from(key, from, false)
+    }
+
+    /// How many entries have this key, or one below it, as above. To be validated by the caller.
+    pub fn upper_bound_from(&self, key: &[u8], from: usize) -> usize {
+        self.bound_from(key, from, true)
+    }
+
+    #[inline(always)]
+    fn bound_from(&self, key: &[u8], from: usize, upper: bool) -> usize {
+        let l = &self.layout;
+        let target = match self.target(key) {
+            Ok(target) => target,
+            Err(Ordering::Less) => return from,
+            Err(_) => return l.n,
+        };
+        let Some(head) = target.head.checked_sub(l.kbase) else { return from };
+        let below = |k: usize| match l.heads.get(self.words, k).cmp(&head) {
+            Ordering::Equal => match target.side {
+                Side::Below => false,
+                Side::Above => true,
+                Side::Here => upper,
+                Side::Tails => match self.compare_tail(key, k) {
+                    Ordering::Equal => upper,
+                    unequal => unequal.is_gt(),
+                },
+            },
+            unequal => unequal.is_lt(),
+        };
+        if from >= l.n || l.d == 0 {
+            return from;
+        }
+        let mut first = self.key_at(from).min(l.d - 1);
+        for _ in 0..2 {
+            if !below(first) {
+                return self.start(first).max(from);
+            }
+            first += 1;
+            if first >= l.d || first == l.d - 1 && below(first) {
+                return l.n;
+            }
+        }
+        if below(l.d - 1) {
+            return l.n;
+        }
+        self.start(self.partition(first..l.d, below)).max(from)
+    }
+
+    /// Three quarters of the block are unused.
+    pub fn is_sparse(&self) -> bool {
+        self.used() <= self.layout.size / 4
+    }
+
+    /// How many bytes of the block are used.
+    pub fn used(&self) -> usize {
+        let l = &self.layout;
+        let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
+        let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
+        let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
+        l.heads.offset + (bits + tails) / 8
+    }
+
+    /// With these widths there is no room for another key, however the arrays share it.
+    pub fn is_full(&self) -> bool {
+        let l = &self.layout;
+        let (n, d) = (l.n + 1, l.d + 1);
+        let tails = if l.tail_ends.width == 0 { d * l.tail_len() } else { self.tail_start(l.d) };
+        let numbers = [(l.heads, d), (l.tids, n), (l.ends, d), (l.tail_ends, d), (l.tails, tails)];
+        let words: usize =
+            numbers.iter().map(|(array, count)| (array.width * count).div_ceil(64)).sum();
+        l.heads.offset + 8 * words > l.size
     }
 
     /// Entries below key `k`.
@@ -417,7 +493,7 @@ pub(super) fn narrow(tid: Tid, obits: usize) -> u64 {
 
 /// The TID with this number.
 #[inline]
-fn expand(number: u64, obits: usize) -> Tid {
+pub(super) fn expand(number: u64, obits: usize) -> Tid {
     (number >> obits << 16 | number & mask(obits)) & mask(48)
 }
 

@@ -5,6 +5,7 @@ use super::bits::{mask, width};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
 use super::search::{Alphabet, narrow, offset_bits, wide_head};
 use crate::Tid;
+use crate::key::prefix_at;
 use crate::range::common;
 
 /// The most that can be left out of keys in front.
@@ -65,14 +66,25 @@ impl Shape {
         self.highest = self.highest.max(tid);
         self.offsets |= tid & 0xffff;
         self.n = i + 1;
-        if i > 0 && entries.key(i - 1) == key {
+        if i > 0 && same(entries.key(i - 1), key) {
             return;
         }
-        let zterm = key.last() == Some(&0);
-        let body = &key[..key.len() - usize::from(zterm)];
-        let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+        // Once a key has another end, alphabets are of no more interest.
+        self.zterm &= key.last() == Some(&0);
+        let body = &key[..key.len() - usize::from(self.zterm)];
         let first = entries.key(0);
-        let shared = common(first, key).min(self.shared);
+        let one_length = self.shortest == self.longest || i == 0;
+        let shared = if one_length && key.len() == self.shortest && key.len() <= MAX_NARROW {
+            let differ = differing(first, key);
+            self.differ |= differ;
+            (differ.trailing_zeros() as usize).min(key.len())
+        } else {
+            common(first, key)
+        };
+        let shared = shared.min(self.shared);
+        if shared < self.shared && !self.zterm {
+            self.shared = shared;
+        }
         if shared < self.shared {
             // What all keys had in common so far occurs in them, and tails begin earlier.
             let end = self.shared.min(first.len().saturating_sub(1));
@@ -87,15 +99,11 @@ impl Shape {
         self.shortest = self.shortest.min(key.len());
         self.longest = self.longest.max(key.len());
         self.total += key.len();
-        self.zterm &= zterm;
-        self.zeros = self.zeros.max(zeros);
-        self.in_tails += key.len().saturating_sub(shared + 9);
         if self.zterm {
+            let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+            self.zeros = self.zeros.max(zeros);
+            self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
-        }
-        if self.shortest == self.longest && self.longest <= MAX_NARROW {
-            let pairs = first.iter().zip(key).enumerate().skip(shared);
-            self.differ |= pairs.fold(0, |set, (at, (a, b))| set | u64::from(a != b) << at);
         }
     }
 
@@ -149,33 +157,58 @@ impl Shape {
         l.tbase = narrow(self.lowest, l.obits);
         l.tids.width = width(narrow(self.highest, l.obits) - l.tbase);
         l.ends.width = if self.d == self.n { 0 } else { RANK_BITS };
-        let fixed = self.shortest == self.longest;
-        let columns = self.differ.count_ones() as usize;
-        if fixed && (1..=MAX_NARROW).contains(&self.longest) && columns <= 8 {
-            (l.keylen, l.tlen) = (self.longest, self.longest);
-            let first = self.differ.trailing_zeros() as usize % 64;
-            let span = width(self.differ).saturating_sub(first);
-            if span <= 8 {
-                set_columns(&mut l, (first..first + span).fold(0, |set, at| set | 1 << at));
-            } else {
-                l.form = Form::Scattered;
-                set_columns(&mut l, self.differ);
-            }
-        } else {
-            l.form = Form::Wide;
-            l.keylen = if fixed && self.longest <= MAX_TEMPLATE { self.longest } else { 0 };
-            let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
-            let most = symbols as u64 + l.first_symbol();
-            l.tlen = self.shared;
-            l.zterm = self.zterm
-                && self.shared < self.shortest
-                && self.zeros <= self.shared
-                && symbols > 0
-                && most <= 128;
-            (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
-            l.tail_ends.width = if l.keylen == 0 { width((8 * block / l.sbits) as u64) } else { 0 };
-            l.tails.width = l.sbits;
+        let Some(narrow) = self.narrow(l) else { return self.with_heads(self.wide(l), entries) };
+        let narrow = self.with_heads(narrow, entries);
+        let wide = self.wide(l);
+        if !wide.zterm {
+            return narrow;
         }
+        // The smaller one: part of what a leaf holds then never takes more than all of it.
+        let wide = self.with_heads(wide, entries);
+        let bits = |l: &Layout| 8 * heads_offset(l, 0) + self.needs(l).iter().sum::<usize>();
+        if bits(&wide) < bits(&narrow) { wide } else { narrow }
+    }
+
+    /// Keys that differ in few columns.
+    fn narrow(&self, mut l: Layout) -> Option<Layout> {
+        let columns = self.differ.count_ones() as usize;
+        if self.shortest != self.longest || !(1..=MAX_NARROW).contains(&self.longest) || columns > 8
+        {
+            return None;
+        }
+        (l.keylen, l.tlen) = (self.longest, self.longest);
+        let first = self.differ.trailing_zeros() as usize % 64;
+        let span = width(self.differ).saturating_sub(first);
+        if span <= 8 {
+            set_columns(&mut l, (first..first + span).fold(0, |set, at| set | 1 << at));
+        } else {
+            l.form = Form::Scattered;
+            set_columns(&mut l, self.differ);
+        }
+        Some(l)
+    }
+
+    /// Any keys.
+    fn wide(&self, mut l: Layout) -> Layout {
+        let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
+        l.form = Form::Wide;
+        l.keylen = if fixed { self.longest } else { 0 };
+        let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
+        let most = symbols as u64 + l.first_symbol();
+        l.tlen = self.shared;
+        l.zterm = self.zterm
+            && self.shared < self.shortest
+            && self.zeros <= self.shared
+            && symbols > 0
+            && most <= 128;
+        (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
+        l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
+        l.tails.width = l.sbits;
+        l
+    }
+
+    /// Heads of as many bits as the first and the last key say.
+    fn with_heads(&self, mut l: Layout, entries: &(impl Sorted + ?Sized)) -> Layout {
         let alphabet = self.alphabet(&l);
         let head = |key| head(&l, alphabet.as_ref(), key);
         let (low, high) = (head(entries.key(0)), head(entries.key(self.n - 1)));
@@ -195,6 +228,9 @@ impl Shape {
         let whole = width(narrow(last, l.obits));
         if last >= self.highest && whole < l.tids.width + 4 {
             (l.tbase, l.tids.width) = (0, whole);
+        } else {
+            // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
+            l.tids.width = (l.tids.width + 1).min(48);
         }
         let Some(high) = high else { return l };
         let mut wide = l;
@@ -222,6 +258,25 @@ impl Shape {
     }
 }
 
+/// Are keys the same? Most are short.
+#[inline]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && prefix_at(a, 0) == prefix_at(b, 0) && (a.len() <= 8 || a[8..] == b[8..])
+}
+
+/// The positions in which keys of one length, at most 64, differ.
+fn differing(a: &[u8], b: &[u8]) -> u64 {
+    const LOW: u64 = u64::MAX / 255;
+    let mut positions = 0;
+    for at in (0..a.len()).step_by(8) {
+        // Of each byte the highest bit, if it is not zero; then these bits side by side.
+        let bytes = (prefix_at(a, at) ^ prefix_at(b, at)).swap_bytes();
+        let unequal = (((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW;
+        positions |= unequal.wrapping_mul(0x0102_0408_1020_4080) >> 56 << at;
+    }
+    positions
+}
+
 fn set_columns(l: &mut Layout, positions: u64) {
     let columns = (0..64).filter(|at| positions >> at & 1 != 0);
     // In place of those that the layout may have from before.
@@ -239,6 +294,10 @@ fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
 
 /// The columns of a key as a number.
 pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
+    if l.form == Form::Adjacent {
+        let eight = prefix_at(key, l.column(0).min(key.len()));
+        return eight.checked_shr(64 - 8 * l.ncolumns as u32).unwrap_or(0);
+    }
     let byte = |i| key.get(l.column(i)).copied().unwrap_or(0);
     (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
 }

@@ -48,6 +48,8 @@ mod merging;
 #[cfg(not(shuttle))]
 mod moving;
 #[cfg(not(shuttle))]
+mod packed;
+#[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
 mod splitting;
@@ -57,9 +59,15 @@ mod splitting;
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;
-    for all in
-        [splitting::all, merging::all, leaving::all, moving::all, snapshots::all, cursors::all]
-    {
+    for all in [
+        splitting::all,
+        merging::all,
+        leaving::all,
+        moving::all,
+        snapshots::all,
+        cursors::all,
+        packed::all,
+    ] {
         all(pairs::once);
     }
     let passed = |point: &usize| pairs::PASSED[*point].load(Relaxed);

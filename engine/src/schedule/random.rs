@@ -1,6 +1,6 @@
 //! Drawn schedules, under shuttle (`ci/sanitize.sh shuttle`).
 
-use super::world::{Actor, HELD, World, chunk, short};
+use super::world::{Actor, HELD, World, chunk, long, short};
 use crate::Remove;
 use crate::heap::{Class, Fresh};
 use crate::sync::stepping;
@@ -208,6 +208,22 @@ fn keys_in_chunks() {
             collects,
         ],
     );
+}
+
+/// Some of them packed, some with slots soon.
+#[test]
+fn packed_leaves() {
+    fn changes(actor: &Actor) {
+        actor.insert(105);
+        actor.remove(110);
+        actor.insert(110);
+    }
+    let world = || {
+        let build = |actor: &Actor| actor.build((0..120).map(|i| i * 10));
+        World::packed("packed", 100, long, build)
+    };
+    explore(world, &[changes, goes_back, changes]);
+    explore(world, &[changes, goes_forward, |actor| actor.snapshot(|| ())]);
 }
 
 /// Leaves move out of sparse extents.

@@ -4,7 +4,9 @@ use super::progress;
 use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
-use crate::{Cursor, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot};
+use crate::{
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep,
+};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +34,12 @@ pub(super) fn record(id: u64) -> Vec<u8> {
 /// A chunk, which ten entries in a row share.
 pub(super) fn chunk(id: u64) -> Vec<u8> {
     [&(id / 10).to_be_bytes()[..], &[b'c'; 1500]].concat()
+}
+
+/// Nothing that leaves could leave out: some forty in a packed one.
+pub(super) fn long(id: u64) -> Vec<u8> {
+    let bytes = (0..32u8).map(|i| (id as u8).wrapping_mul(31).wrapping_add(i).wrapping_mul(77));
+    id.to_be_bytes().into_iter().chain(bytes).collect()
 }
 
 /// Byte order, asked of a comparator.
@@ -101,7 +109,17 @@ impl World {
         World::ordered(name, fillfactor, key, false, fill)
     }
 
-    /// The same, under a comparator or not.
+    /// The same, with leaves that are packed where that is possible.
+    pub(super) fn packed(
+        name: &'static str,
+        fillfactor: u8,
+        key: MakeKey,
+        fill: impl FnOnce(&Actor),
+    ) -> World {
+        World::of(name, fillfactor, key, false, Forms::Packed, fill)
+    }
+
+    /// Leaves have slots; under a comparator or not.
     pub(super) fn ordered(
         name: &'static str,
         fillfactor: u8,
@@ -109,12 +127,24 @@ impl World {
         comparator: bool,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        let mapping = Mapping::new(if cfg!(shuttle) { 1 << 18 } else { 1 << 20 }, 5);
+        World::of(name, fillfactor, key, comparator, Forms::Slots, fill)
+    }
+
+    fn of(
+        name: &'static str,
+        fillfactor: u8,
+        key: MakeKey,
+        comparator: bool,
+        forms: Forms,
+        fill: impl FnOnce(&Actor),
+    ) -> World {
+        let mapping = Mapping::new(if cfg!(shuttle) { 1 << 19 } else { 1 << 20 }, 5);
         let index = {
             // SAFETY: nobody else uses this slot yet.
             let p = unsafe { Process::attach(*mapping, 4) };
             Index::create(&p, &IndexOptions { fillfactor, key_len_hint: 8 }).unwrap()
         };
+        index.force(forms);
         let mut world = World {
             name,
             mapping,
@@ -348,6 +378,18 @@ impl Actor<'_> {
         self.event(insert, |&new| What::Insert(id, new));
     }
 
+    /// Makes packed leaves of these entries, which ascend.
+    pub(super) fn build(&self, ids: impl Iterator<Item = u64>) {
+        let mut builder = Builder::new(&self.p, self.ix);
+        for id in ids {
+            self.event(
+                || builder.push(&Memcmp, &self.key(id), id).unwrap(),
+                |_| What::Insert(id, true),
+            );
+        }
+        self.ix.adopt(&self.p, vec![builder.finish().unwrap()]).unwrap();
+    }
+
     pub(super) fn remove(&self, id: u64) {
         let (p, ix, key) = (&self.p, self.ix, self.key(id));
         let remove = || ordered!(self.world.comparator, order => ix.remove(p, order, &key, id));
@@ -362,6 +404,18 @@ impl Actor<'_> {
 
     pub(super) fn collect(&self) {
         self.collect_some(1000);
+    }
+
+    /// All neighbours that fit one packed leaf become one.
+    pub(super) fn sweep(&self) {
+        let mut sweep = Sweep::default();
+        while self.ix.sweep(&self.p, &mut sweep, 2) {}
+        progress();
+    }
+
+    /// Leaves have these forms from now on.
+    pub(super) fn force(&self, forms: Forms) {
+        self.ix.force(forms);
     }
 
     /// What has been removed goes to the free lists, and no further.

@@ -1,7 +1,7 @@
 //! What the tests share: an area over anonymous memory, orders and hostile keys.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use nitro_engine::{Area, Backing, Index, IndexOptions, KeyOrder, Process};
+use nitro_engine::{Area, Backing, Forms, Index, IndexOptions, KeyOrder, Process};
 use proptest::prelude::*;
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -88,6 +88,16 @@ impl Drop for Mapping {
 
 pub fn create(p: &Process) -> Index {
     Index::create(p, &IndexOptions::default()).unwrap()
+}
+
+/// The forms that leaves are made to have.
+pub const FORMS: [Forms; 4] = [Forms::Best, Forms::Slots, Forms::Packed, Forms::Mixed];
+
+/// An index with leaves of these forms.
+pub fn create_with(p: &Process, forms: Forms) -> Index {
+    let ix = create(p);
+    ix.force(forms);
+    ix
 }
 
 /// ASCII case does not count; no abbreviation, or one of the first byte.

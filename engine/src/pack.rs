@@ -1,0 +1,232 @@
+//! Making packed leaves: of entries that are built, of a leaf of slots that is full, of two that are merged.
+
+use crate::KeyOrder;
+use crate::Tid;
+use crate::area::Ref;
+use crate::block::{Block, CAPACITY, LOWBIG, LOWTID, Latch, PACKED};
+use crate::heap::Class;
+use crate::insert::{MAX_RECORD, Step};
+use crate::key::{Probe, Retry};
+use crate::leaf::Entries;
+use crate::packed::{Bounds, Image, MAX_ENTRIES, Shape, Sorted, encode};
+use crate::range::{Low, MAX_SKIP, Right, common};
+use crate::root::{Index, init_block};
+use crate::split::{Copied, MIN_FREE};
+use crate::stop::stop;
+use core::cmp::Ordering;
+use core::ops::Range;
+
+/// Where the low key of a packed leaf is.
+const LOW: usize = 104;
+/// Entries of a packed leaf; under shuttle few.
+pub(crate) const MOST: usize = if cfg!(shuttle) { 2 * CAPACITY } else { MAX_ENTRIES };
+
+/// Some of the entries that were copied.
+pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
+
+impl Sorted for Of<'_> {
+    fn len(&self) -> usize {
+        self.1.len()
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        self.0.get(self.1.start + i).key
+    }
+    fn tid(&self, i: usize) -> Tid {
+        self.0.get(self.1.start + i).tid
+    }
+}
+
+/// What was copied, with one entry more.
+pub(crate) struct With<'a> {
+    entries: &'a Entries,
+    rank: usize,
+    key: &'a [u8],
+    tid: Tid,
+}
+
+impl<'a> With<'a> {
+    pub(crate) fn new<O>(entries: &'a Entries, rank: usize, probe: &Probe<'a, O>) -> With<'a> {
+        With { entries, rank, key: probe.key, tid: probe.tid }
+    }
+}
+
+impl Sorted for With<'_> {
+    fn len(&self) -> usize {
+        self.entries.len() + 1
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        match i.cmp(&self.rank) {
+            Ordering::Less => self.entries.get(i).key,
+            Ordering::Equal => self.key,
+            Ordering::Greater => self.entries.get(i - 1).key,
+        }
+    }
+    fn tid(&self, i: usize) -> Tid {
+        match i.cmp(&self.rank) {
+            Ordering::Less => self.entries.tid(i),
+            Ordering::Equal => self.tid,
+            Ordering::Greater => self.entries.tid(i - 1),
+        }
+    }
+}
+
+/// What is stored of a low key: bytes, TID, chunk.
+fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
+    let mut bytes = low.inline(skip).to_vec();
+    bytes.extend_from_slice(
+        &low.tid.map(|tid| tid.to_le_bytes()).unwrap_or_default()
+            [..6 * usize::from(low.tid.is_some())],
+    );
+    if low.chunk != 0 {
+        bytes.extend_from_slice(&low.chunk.to_le_bytes());
+    }
+    bytes
+}
+
+/// How many leading bytes all keys share that a packed leaf of this range can have.
+pub(crate) fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
+    if low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8) {
+        // Their first eight bytes say it all, without another look at what is shared.
+        return 0;
+    }
+    high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
+}
+
+/// The class of a packed leaf with this low key: one that as a leaf of slots has room for it and an entry.
+pub(crate) fn packed_class(low: usize) -> Class {
+    let class = [Class::LEAF[0], Class::LEAF[3]];
+    class[usize::from(low + MIN_FREE + 6 > class[0].size() - crate::block::LEAF_HEAP)]
+}
+
+/// Arranges these entries as a packed leaf of `class`; false if they do not fit.
+pub(crate) fn arrange(
+    image: &mut Image,
+    entries: &impl Sorted,
+    low: &Low<'_>,
+    high: Option<&Low<'_>>,
+    skip: usize,
+    class: Class,
+) -> bool {
+    arrange_shaped(image, entries, &shape_of(entries), low, high, skip, class)
+}
+
+/// The same, of entries whose shape is known.
+pub(crate) fn arrange_shaped(
+    image: &mut Image,
+    entries: &impl Sorted,
+    shape: &Shape,
+    low: &Low<'_>,
+    high: Option<&Low<'_>>,
+    skip: usize,
+    class: Class,
+) -> bool {
+    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
+    encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
+}
+
+pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
+    let mut shape = Shape::default();
+    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    shape
+}
+
+/// Bytes of a block of `class` that a packed leaf of these entries takes; more than it has, if they are none or
+/// too many.
+pub(crate) fn packed_size(
+    entries: &impl Sorted,
+    low: &Low<'_>,
+    skip: usize,
+    class: Class,
+) -> usize {
+    if entries.is_empty() || entries.len() > MOST {
+        return usize::MAX;
+    }
+    shape_of(entries).size(entries, low.size(skip), class.size())
+}
+
+/// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
+pub(crate) fn packable(entries: &Entries) -> bool {
+    entries.range(0..entries.len()).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)
+}
+
+impl Latch {
+    /// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No snapshot
+    /// may have to be told when its entries were born.
+    pub(crate) fn pack(
+        self,
+        image: &Image,
+        low: &Low<'_>,
+        skip: usize,
+        right: &Right,
+        next: Ref,
+    ) -> Latch {
+        let b = self.b();
+        self.exclude();
+        image.store(b.words());
+        b.set_skip(skip);
+        b.set_low_off(LOW as u16);
+        b.set_low_len(low.inline(skip).len() as u16);
+        b.set_flag(PACKED, true);
+        right.store(b, next);
+        stop!("pack: excluded");
+        self.finish_latched()
+    }
+}
+
+/// Makes a block that nobody else knows the leaf that was arranged.
+pub(crate) fn init_packed(
+    b: Block,
+    image: &Image,
+    class: Class,
+    flags: u8,
+    low: &Low<'_>,
+    skip: usize,
+) {
+    init_block(b, class, 0, flags | PACKED);
+    b.set_skip(skip);
+    b.set_low_off(LOW as u16);
+    b.set_low_len(low.inline(skip).len() as u16);
+    b.set_flag(LOWTID, low.tid.is_some());
+    b.set_flag(LOWBIG, low.chunk != 0);
+    image.store(b.words());
+}
+
+impl Index {
+    /// Makes a full leaf of slots packed, if its block then has room for the new entry, too. None: it has not,
+    /// or something needs slots.
+    ///
+    /// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
+    /// terms that the counter has reached, and a snapshot of which there is no descriptor yet closes that term or
+    /// a later one.
+    pub(crate) fn pack_leaf<O: KeyOrder>(
+        &self,
+        leaf: &Copied<'_>,
+        probe: &Probe<'_, O>,
+        rank: usize,
+        image: &mut Image,
+    ) -> Result<Option<Step>, Retry> {
+        let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
+        let able = O::MEMCMP && self.packs_full() && probe.key.len() <= MAX_RECORD;
+        if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries) {
+            return Ok(None);
+        }
+        let (high, skip) = (leaf.high.as_ref(), skip_of(&leaf.low, leaf.high.as_ref()));
+        let with = With::new(entries, rank, probe);
+        if packed_size(&with, &leaf.low, skip, b.class()) > b.size()
+            || !arrange(image, &Of(entries, 0..entries.len()), &leaf.low, high, skip, b.class())
+        {
+            return Ok(None);
+        }
+        let right = Right::new(true, leaf.low.key, skip, high);
+        stop!("pack: built");
+        let latch = leaf.latch()?;
+        stop!("pack: latched");
+        if !snapshots.quiet() {
+            latch.release();
+            return Ok(None);
+        }
+        latch.pack(image, &leaf.low, skip, &right, leaf.next).release();
+        stop!("pack: finished");
+        Ok(Some(Step::Again))
+    }
+}

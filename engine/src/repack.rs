@@ -1,0 +1,310 @@
+//! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
+//!
+//! What the leaf will be is arranged in private memory from a view of it; the latch is given only in the
+//! state of that view, and readers wait while some words are stored. An entry that some snapshot must not
+//! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
+//! that place becomes a leaf of slots, which has them.
+
+use crate::block::{CAPACITY, LEFTMOST, PACKED};
+use crate::heap::Class;
+use crate::insert::{MAX_RECORD, Step};
+use crate::key::{Probe, Retry, chunk_class};
+use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
+use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, skip_of};
+use crate::packed::{Found, Image};
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
+use crate::reserve::{Reserve, Spare};
+use crate::root::{Index, leaf_class};
+use crate::run;
+use crate::seek::Spot;
+use crate::split::{Copied, MIN_FREE};
+use crate::stop::stop;
+use crate::{KeyOrder, Tid};
+use core::sync::atomic::Ordering::*;
+
+/// So many entries on either side of a place become a leaf of slots,
+const AROUND: usize = CAPACITY * 3 / 8;
+/// and some more, not to be cut off.
+const MORE: usize = CAPACITY / 8;
+/// Heap bytes that they may take there.
+const MAX_HEAP: usize = 12288;
+
+impl Index {
+    /// Inserts into a packed leaf, under a term.
+    pub(crate) fn insert_packed<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        spot: &Spot,
+        reserve: &mut Reserve<'_>,
+    ) -> Step {
+        let v = spot.v;
+        let Ok(Some(leaf)) = v.packed() else { return Step::Again };
+        if spot.place.hit.is_some() {
+            return if v.valid() { Step::Done(false) } else { Step::Again };
+        }
+        if probe.key.len() > MAX_RECORD || self.unpacks() {
+            return Step::Slots;
+        }
+        if leaf.len() >= MOST {
+            return Step::Cut;
+        }
+        let place = &spot.place;
+        let found =
+            Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
+        if !leaf.insert(&found, probe.key, probe.tid, reserve.image()) {
+            if leaf.is_full() {
+                return Step::Cut;
+            }
+            let (scratch, image) = reserve.packing();
+            let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
+            let Ok(fits) = self.encode_with(probe, spot, &mut scratch.0, low, high, image) else {
+                return Step::Again;
+            };
+            if !fits {
+                return Step::Cut;
+            }
+        }
+        let Some(latch) = v.latch() else { return Step::Again };
+        stop!("packed insert: latched");
+        // The term was announced before: a snapshot that must not see the entry is seen here. One that comes
+        // later closes this term, and sees it.
+        if !self.shared().snapshots.quiet() {
+            latch.release();
+            return Step::Slots;
+        }
+        if found.rank == leaf.len() && v.b.next() == 0 {
+            let last = &self.shared().last;
+            if last.load(Relaxed) != spot.leaf {
+                last.store(spot.leaf, Release);
+            }
+        }
+        latch.exclude();
+        reserve.image().store(v.b.words());
+        stop!("packed insert: excluded");
+        latch.finish();
+        stop!("packed insert: finished");
+        Step::Done(true)
+    }
+
+    /// Arranges the leaf with the new entry, encoded anew; false: it does not fit.
+    fn encode_with<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        spot: &Spot,
+        entries: &mut Entries,
+        low: &mut LowBuf,
+        high: &mut LowBuf,
+        image: &mut Image,
+    ) -> Result<bool, Retry> {
+        let (v, next) = (spot.v, spot.v.b.next());
+        entries.clear();
+        entries.load(&v)?;
+        if !low.copy(&v) {
+            return Err(Retry);
+        }
+        let high = match next {
+            0 => None,
+            next => Some(high.load(next).ok_or(Retry)?),
+        };
+        let all = With::new(entries, spot.place.rank, probe);
+        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class()))
+    }
+
+    /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
+    pub(crate) fn remove_packed(&self, spot: &Spot) -> Step {
+        let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
+        let mut spare = Spare::take();
+        let image = spare.image();
+        let sparse = match v.packed() {
+            Ok(Some(leaf)) if leaf.remove(rank, image) => leaf.is_sparse(),
+            _ => return Step::Again,
+        };
+        let Some(latch) = v.latch() else { return Step::Again };
+        stop!("packed remove: latched");
+        if !self.shared().snapshots.quiet() {
+            latch.release();
+            return Step::Slots;
+        }
+        latch.exclude();
+        image.store(v.b.words());
+        stop!("packed remove: excluded");
+        let latch = latch.finish_latched();
+        if sparse {
+            self.sparse(&latch, spot.leaf);
+        }
+        latch.release();
+        Step::Done(true)
+    }
+
+    /// Cuts a packed leaf in two. `slots`: the place must come into a leaf of slots.
+    pub(crate) fn cut_packed<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        spot: &Spot,
+        slots: bool,
+        reserve: &mut Reserve<'_>,
+    ) -> Step {
+        let step = self.try_cut_packed(probe, spot, slots, reserve).unwrap_or(Step::Again);
+        if let Step::Promote(leaf) = step {
+            self.promote(probe.order, leaf, spot.node);
+        }
+        step
+    }
+
+    fn try_cut_packed<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        spot: &Spot,
+        slots: bool,
+        reserve: &mut Reserve<'_>,
+    ) -> Result<Step, Retry> {
+        let (scratch, image) = reserve.packing();
+        let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
+        let leaf = self.copy_leaf(spot.v, &mut scratch.0, low, high)?;
+        let (b, entries, rank) = (spot.v.b, leaf.entries, spot.place.rank);
+        let n = entries.len();
+        let (low, high) = (leaf.low, leaf.high);
+        let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
+        let around = (MAX_HEAP / (longest + 2) / 2).clamp(1, AROUND);
+        if n < 2 || slots && n <= 2 * around + MORE {
+            match self.slots_in_place(&leaf, n < 2, &mut scratch.1) {
+                Ok(Some(step)) => return Ok(step),
+                Ok(None) => {}
+                Err(Retry) => return Err(Retry),
+            }
+        }
+        // The right part gets slots: it is around the place, or empty and will have the new entry.
+        let last = slots && n <= rank + around + MORE;
+        let cut = match slots {
+            true if last => rank.saturating_sub(around).clamp(1, n - 1),
+            true => rank + around,
+            false => self.where_to_cut(entries, rank, probe.tid, high.is_none()),
+        };
+        let last = last || cut == n;
+        let left = entries.get(cut - 1);
+        let (key, tid) = match cut < n {
+            true => (entries.get(cut).key, entries.tid(cut)),
+            false => (probe.key, probe.tid),
+        };
+        let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev: 0 };
+        if left.key != key {
+            sep = Low { key: &key[..common(left.key, key) + 1], tid: None, ..sep };
+        }
+        debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
+        let skip = skip_of(&sep, high.as_ref());
+        let class = if last {
+            let heap = heap_size(entries.range(cut..n), skip, false);
+            leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
+        } else {
+            // At most as large as this leaf, which may be one of those that had slots for long keys.
+            let fits = |&class: &Class| {
+                arrange(image, &Of(entries, cut..n), &sep, high.as_ref(), skip, class)
+            };
+            let classes = [packed_class(sep.size(0)), Class::LEAF[3], b.class()];
+            let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
+            class
+        };
+        let fresh = match self.fresh(class).and_then(|fresh| {
+            drop(self.fresh(Class::INDEX)?);
+            Ok(fresh)
+        }) {
+            Ok(fresh) => fresh,
+            Err(e) => return Ok(Step::NoMemory(e)),
+        };
+        let new = fresh.block();
+        if last {
+            let side = new.first_side();
+            entries.write(LeafWriter::new(new, class, 0, sep, skip), cut..n, side);
+        } else {
+            init_packed(new, image, class, 0, &sep, skip);
+        }
+        Right::new(true, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
+        new.set_prev(spot.leaf);
+        let skip = skip_of(&low, Some(&sep));
+        if !arrange(image, &Of(entries, 0..cut), &low, Some(&sep), skip, b.class()) {
+            return Ok(Step::Crowded);
+        }
+        let end = Right::new(true, low.key, skip, Some(&sep));
+        stop!("split: built");
+        let latch = leaf.latch()?;
+        stop!("split: left latched");
+        let (r, right_latch) = fresh.latch();
+        stop!("split: right latched");
+        if leaf.next != 0 {
+            self.block(leaf.next).set_prev(r);
+            stop!("split: N.prev is R");
+        }
+        latch.exclude();
+        image.store(b.words());
+        b.set_skip(skip);
+        b.set_low_len(low.inline(skip).len() as u16);
+        end.store(b, r);
+        stop!("split: left excluded");
+        latch.finish();
+        stop!("split: left finished");
+        right_latch.release();
+        stop!("split: right released");
+        self.shared().counters.leaf_split();
+        Ok(Step::Promote(r))
+    }
+
+    /// How many of at least two entries stay on the left of a new one at `rank` that has no room. `end`: of the
+    /// index.
+    fn where_to_cut(&self, entries: &Entries, rank: usize, tid: Tid, end: bool) -> usize {
+        let n = entries.len();
+        let run = run::cut(n, rank, tid, |at| entries.tid(at));
+        match run.or((end && rank == n).then_some(n)) {
+            Some(cut) if end => {
+                let full = n * self.shared().fillfactor.load(Relaxed) as usize / 100;
+                cut.min(full).max(1)
+            }
+            Some(cut) => cut.max(1),
+            None => n / 2,
+        }
+    }
+
+    /// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go elsewhere; one
+    /// entry then always has room.
+    fn slots_in_place(
+        &self,
+        leaf: &Copied<'_>,
+        chunks: bool,
+        page: &mut Page,
+    ) -> Result<Option<Step>, Retry> {
+        let (b, n, low) = (leaf.v.b, leaf.entries.len(), leaf.low);
+        let skip = skip_of(&low, leaf.high.as_ref());
+        let room = b.heap_size() - MIN_FREE - low.size(skip);
+        let heap = heap_size(leaf.entries.range(0..n), skip, false);
+        if heap > room && !chunks {
+            return Ok(None);
+        }
+        let to = page.block();
+        let flags = b.flags() & LEFTMOST;
+        let mut writer = LeafWriter::new(to, b.class(), flags, low, skip);
+        let mut chunk = 0;
+        if heap > room {
+            let entry = leaf.entries.get(0);
+            chunk = match self.fresh(chunk_class(entry.key.len())) {
+                Ok(fresh) => fresh.chunk(entry.key),
+                Err(e) => return Ok(Some(Step::NoMemory(e))),
+            };
+            writer.push(&Entry { chunk, ..entry }, None);
+            writer.finish(0);
+        } else {
+            leaf.entries.write(writer, 0..n, 0);
+        }
+        let right = Right::new(true, low.key, skip, leaf.high.as_ref());
+        let Ok(latch) = leaf.latch() else {
+            if chunk != 0 {
+                self.unref_chunk(chunk);
+            }
+            return Err(Retry);
+        };
+        latch.exclude();
+        b.set_flag(PACKED, false);
+        b.copy_from(to, latch.other());
+        right.store(b, leaf.next);
+        latch.finish();
+        Ok(Some(Step::Again))
+    }
+}

@@ -1,0 +1,61 @@
+//! Packing what inserts have left: neighbours with slots that together fit a packed leaf become one.
+//!
+//! A leaf that takes inserts has slots: moving the bits of a packed one takes longer. Where nothing comes any
+//! more, slots are wasted. Somebody goes over the index from time to time, a few leaves per call; what is merged
+//! is merged as the collector does it.
+
+use crate::barrier::Process;
+use crate::key::Probe;
+use crate::merge::Workspace;
+use crate::range::LowBuf;
+use crate::root::Index;
+use crate::{Memcmp, Tid};
+use core::sync::atomic::Ordering::Relaxed;
+
+/// How far a sweep over an index has come. A new one begins at the first leaf.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// It goes on at the leaf in whose range these are.
+    key: Vec<u8>,
+    tid: Tid,
+}
+
+impl Index {
+    /// Visits up to `leaves` leaves; false at the end, and if somebody else is collecting.
+    ///
+    /// The last leaf stays as it is: there inserts append.
+    pub fn sweep(&self, p: &Process, sweep: &mut Sweep, leaves: usize) -> bool {
+        self.check_area(p);
+        let root = self.shared();
+        if !self.memcmp() || !self.packs() {
+            return false;
+        }
+        let Some(_collecting) = root.collecting.try_lock() else { return false };
+        let mut leaf;
+        {
+            let _section = self.enter(p);
+            let full = usize::from(root.fillfactor.load(Relaxed));
+            let mut workspace = Workspace::new(self);
+            leaf = self.seek(&Probe::new(&Memcmp, &sweep.key, sweep.tid), false).leaf;
+            for _ in 0..leaves {
+                while self.absorb_right(leaf, Some(full), &mut workspace) {}
+                // Alive: only who holds `collecting` merges and moves leaves.
+                leaf = self.block(leaf).next();
+                if leaf == 0 {
+                    break;
+                }
+            }
+            if leaf != 0 {
+                let mut low = LowBuf::new(self.area);
+                let low = low.load(leaf).expect("a leaf that is alive has a low key");
+                sweep.key.clear();
+                sweep.key.extend_from_slice(low.key);
+                sweep.tid = low.tid.unwrap_or(0);
+            }
+            self.retire_nodes();
+        }
+        // Outside, so that this process does not hold up its own garbage.
+        self.free_all();
+        leaf != 0
+    }
+}

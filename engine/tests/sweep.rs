@@ -1,0 +1,78 @@
+//! What inserts have left is packed by a sweep, and takes inserts and removals as before.
+
+mod common;
+
+use common::{Mapping, Random, create_with};
+use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Tid};
+use std::collections::BTreeSet;
+
+type Entries = BTreeSet<(Vec<u8>, Tid)>;
+
+/// The bytes of a key of this length; of text, each with one of sixteen values.
+fn key(i: u64, len: usize, text: bool) -> Vec<u8> {
+    let mut random = Random(i);
+    let mut key: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    if text {
+        key.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
+        key.push(0);
+    }
+    key
+}
+
+fn sweep(p: &Process, ix: Index) {
+    let mut sweep = Sweep::default();
+    while ix.sweep(p, &mut sweep, 10) {}
+    while ix.collect(p, 1000) > 0 {}
+}
+
+fn check(p: &Process, ix: Index, model: &Entries) {
+    ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
+    let mut cursor = Cursor::new(true);
+    cursor.set_range(&[], None, u32::MAX - 1);
+    let mut all = model.iter();
+    while cursor.next(p, ix, &Memcmp) > 0 {
+        for i in 0..cursor.len() {
+            let (key, tid) = all.next().unwrap();
+            assert_eq!((cursor.key(i), cursor.tid(i)), (&key[..], *tid));
+        }
+    }
+    assert!(all.next().is_none());
+}
+
+#[test]
+fn sweeps_between_changes() {
+    for (len, text) in
+        [(3, false), (8, false), (16, false), (25, true), (150, true), (256, true), (500, false)]
+    {
+        let mapping = Mapping::new(1 << 27, 2);
+        let p = mapping.process(0);
+        let ix = create_with(&p, Forms::Best);
+        let mut model = Entries::new();
+        let add = |model: &mut Entries, rows: std::ops::Range<u64>| {
+            for i in rows {
+                let key = key(i, len, text);
+                assert!(ix.insert(&p, &Memcmp, &key, i).unwrap(), "{len} {text}");
+                model.insert((key, i));
+            }
+        };
+        add(&mut model, 0..6000);
+        let before = ix.stats();
+        sweep(&p, ix);
+        // Keys that cannot be made shorter are in full leaves already.
+        assert!(len >= 500 || ix.stats().blocks[0] < before.blocks[0] * 2 / 3, "{len} {text}");
+        check(&p, ix, &model);
+        add(&mut model, 6000..12000);
+        check(&p, ix, &model);
+        for i in (0..12000).filter(|i| i % 10 != 0) {
+            let key = key(i, len, text);
+            assert!(ix.remove(&p, &Memcmp, &key, i), "{len} {text}");
+            model.remove(&(key, i));
+        }
+        let before = ix.stats();
+        sweep(&p, ix);
+        assert!(ix.stats().blocks[0] < before.blocks[0] / 2, "{len} {text}");
+        check(&p, ix, &model);
+        add(&mut model, 12000..15000);
+        check(&p, ix, &model);
+    }
+}
