@@ -1,5 +1,6 @@
 //! `nitro_estimate_size`: how much memory an index would take, by the statistics of its table.
 
+mod made_up;
 mod trial;
 
 use std::ffi::CString;
@@ -15,7 +16,8 @@ use crate::pg::error::Failure;
 use crate::pg::{compat, text};
 use crate::state::open::{self, Wrong};
 use crate::state::options;
-use trial::{Column, Trial};
+use made_up::Column;
+use trial::{Table, Trial};
 
 const WORK: &str = "estimate the size of";
 const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -212,6 +214,8 @@ unsafe fn refuse_unreadable(table: Relation, number: i16) {
 
 /// What is known so far.
 struct Plan {
+    table: Table,
+    /// Of the table that are in the index.
     rows: f64,
     /// Entries of a row.
     elements: f64,
@@ -227,7 +231,9 @@ impl Plan {
             let widths = std::ptr::null_mut();
             pg_sys::estimate_rel_size(table, widths, &mut pages, &mut rows, &mut visible);
         }
-        Plan { rows: rows.max(0.0), elements: 1.0, columns: Vec::new(), compared: false }
+        let rows = rows.max(0.0);
+        let table = Table { rows, pages: pages.into() };
+        Plan { table, rows, elements: 1.0, columns: Vec::new(), compared: false }
     }
 
     /// Adds a column. `compare`: its comparison function, if it is known.
@@ -279,8 +285,8 @@ impl Plan {
 
     unsafe fn bytes(self, table: Relation, fillfactor: u8) -> u64 {
         let entries = (self.rows * self.elements).round() as u64;
-        let Plan { columns, compared, .. } = self;
-        let bytes = Trial { columns, entries, compared, fillfactor }.bytes();
+        let Plan { table: rows, columns, compared, .. } = self;
+        let bytes = Trial { table: rows, columns, entries, compared, fillfactor }.bytes();
         // SAFETY: opened by the caller, and not used any more.
         unsafe { pg_sys::relation_close(table, LOCK) };
         bytes
@@ -333,7 +339,7 @@ impl Statistics {
         unsafe {
             let mut slot = AttStatsSlot::default();
             let flags = match kind {
-                pg_sys::STATISTIC_KIND_DECHIST => pg_sys::ATTSTATSSLOT_NUMBERS,
+                pg_sys::STATISTIC_KIND_DECHIST | pg_sys::STATISTIC_KIND_CORRELATION => pg_sys::ATTSTATSSLOT_NUMBERS,
                 pg_sys::STATISTIC_KIND_HISTOGRAM => pg_sys::ATTSTATSSLOT_VALUES,
                 _ => flags,
             };
@@ -364,14 +370,18 @@ unsafe fn encode(slot: &AttStatsSlot, codec: Codec, out: &mut Vec<Vec<u8>>) {
     }
 }
 
-fn column(mut values: Vec<Vec<u8>>, distinct: f64, nulls: f64, width: usize) -> Column {
-    values.sort_unstable();
-    values.dedup();
+fn column(
+    mut values: Vec<Vec<u8>>,
+    distinct: f64,
+    nulls: f64,
+    correlation: f64,
+    width: usize,
+) -> Column {
     if values.len() < 2 && distinct > values.len() as f64 {
         // Of values that are not known, only how long they are.
         values = [0x00, 0xFF].map(|byte| [&[0x80][..], &vec![byte; width + 1]].concat()).to_vec();
     }
-    Column { values, distinct, nulls }
+    Column::new(values, distinct, nulls, correlation)
 }
 
 /// What the statistics say of a column's values.
@@ -381,7 +391,7 @@ unsafe fn values(source: &Source, codec: Codec, rows: f64) -> Column {
     unsafe {
         let Some(statistics) = Statistics::of(source) else {
             let width = pg_sys::get_typavgwidth(source.typid, source.typmod).max(1);
-            return column(Vec::new(), rows, 0.0, width as usize);
+            return column(Vec::new(), rows, 0.0, 0.0, width as usize);
         };
         let mut known = Vec::new();
         for kind in [pg_sys::STATISTIC_KIND_MCV, pg_sys::STATISTIC_KIND_HISTOGRAM] {
@@ -398,7 +408,13 @@ unsafe fn values(source: &Source, codec: Codec, rows: f64) -> Column {
             share if share < 0.0 => -share * rows,
             number => number,
         };
-        column(known, distinct, nulls, form.stawidth.max(1) as usize)
+        let mut correlation = 0.0;
+        statistics.slot(pg_sys::STATISTIC_KIND_CORRELATION, |slot| {
+            if slot.nnumbers > 0 {
+                correlation = f64::from(*slot.numbers);
+            }
+        });
+        column(known, distinct, nulls, correlation, form.stawidth.max(1) as usize)
     }
 }
 
@@ -431,6 +447,6 @@ unsafe fn elements(source: &Source, element: Oid, codec: Codec, rows: f64) -> (C
         // Those that are not listed are rarer than all that are.
         let unlisted = (number - seen).max(0.0) / (rarest / 2.0).max(1.0 / rows.max(1.0));
         let distinct = known.len() as f64 + if unlisted < 1.0 { 0.0 } else { unlisted };
-        (column(known, distinct.min(rows * number), 0.0, width), number)
+        (column(known, distinct.min(rows * number), 0.0, 0.0, width), number)
     }
 }

@@ -2,7 +2,7 @@
 //! and what that takes is what the index would take. So the estimate knows of no layout, and follows it.
 //!
 //! Of many rows only some are built, in windows of neighbours: what a leaf leaves out of its keys depends on
-//! how much neighbours share.
+//! how much neighbours share, and how many bits it needs for TIDs on how far apart their rows are.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cmp::Ordering;
@@ -12,32 +12,37 @@ use nitro_engine::{
     Area, Backing, BuildError, Builder, Index, IndexOptions, IndexStats, KeyOrder, Memcmp, Process,
 };
 
-use crate::key::codec::NULL_LAST;
+use super::made_up::{Column, Part, scatter};
 use crate::pg::memory;
 
 /// Most entries that are built.
-const ENTRIES: u64 = 1 << 16;
+const ENTRIES: u64 = 1 << 17;
 /// Most bytes of keys that are built.
 const KEY_BYTES: usize = 32 << 20;
-/// The runs of neighbours among them.
-const WINDOWS: u64 = 16;
+/// The runs of neighbours among them, each of many leaves.
+const WINDOWS: u64 = 8;
 /// Bytes of the area for an entry beside its key, far more than it takes.
 const ROOM: usize = 512;
-/// Bytes behind what two values share that tell the values between them apart.
-const TELLING: usize = 12;
 
-/// What is known of one column.
-pub struct Column {
-    /// Segments of some of its values, ascending.
-    pub values: Vec<Vec<u8>>,
-    /// How many different ones there are.
-    pub distinct: f64,
-    /// The share of NULLs.
-    pub nulls: f64,
+/// Where the rows are.
+#[derive(Clone, Copy)]
+pub struct Table {
+    pub rows: f64,
+    pub pages: f64,
+}
+
+impl Table {
+    /// The TID of the row at a place from 0 to 1.
+    fn tid(self, place: f64) -> u64 {
+        let on_page = (self.rows / self.pages.max(1.0)).ceil().max(1.0) as u64;
+        let row = (place * self.rows) as u64;
+        (row / on_page) << 16 | (row % on_page + 1)
+    }
 }
 
 /// An index that is not there.
 pub struct Trial {
+    pub table: Table,
     pub columns: Vec<Column>,
     pub entries: u64,
     /// Some column is ordered by its comparison function.
@@ -50,7 +55,7 @@ impl Trial {
     pub fn bytes(&self) -> u64 {
         let average: usize = self.columns.iter().map(Column::average).sum();
         let built = ENTRIES.min((KEY_BYTES / average.max(1)) as u64).max(1).min(self.entries);
-        let stats = if self.compared {
+        let (empty, stats) = if self.compared {
             self.build(&ByBytes, built, average)
         } else {
             self.build(&Memcmp, built, average)
@@ -58,30 +63,29 @@ impl Trial {
         if built == self.entries {
             return stats.bytes as u64;
         }
-        // What lies idle does not grow with the rest.
-        let grows = (stats.bytes - stats.idle / 2) as f64;
-        (grows * self.entries as f64 / built as f64) as u64
+        // What it has without entries, and what lies idle, does not grow with the rest.
+        let grows = (stats.bytes - empty - stats.idle / 2) as f64;
+        empty as u64 + (grows * self.entries as f64 / built as f64) as u64
     }
 
-    fn build<O: KeyOrder>(&self, order: &O, n: u64, average: usize) -> IndexStats {
-        let mut keys: Vec<(Vec<u8>, u64)> = Vec::new();
-        memory::reserve(&mut keys, n as usize);
-        let combinations = self.combinations();
+    /// What it takes without entries, and with `n`.
+    fn build<O: KeyOrder>(&self, order: &O, n: u64, average: usize) -> (usize, IndexStats) {
+        let mut entries: Vec<(Vec<u8>, u64)> = Vec::new();
+        memory::reserve(&mut entries, n as usize);
         for i in 0..n {
             if i % 1024 == 0 {
                 crate::pg::wait::interrupts();
                 memory::check();
             }
-            let row = self.row(i, n);
-            keys.push((self.key(row, &combinations), row));
+            entries.push(self.entry(self.number(i, n)));
         }
-        keys.sort_unstable();
+        entries.sort_unstable();
         let memory = Memory::new(n as usize * (2 * average + ROOM) + (4 << 20));
-        memory.build(order, &keys, self.fillfactor, average)
+        memory.build(order, &entries, self.fillfactor, average)
     }
 
-    /// The number of the i-th of n rows that are built.
-    fn row(&self, i: u64, n: u64) -> u64 {
+    /// The number, in the order of the index, of the i-th of n entries that are built.
+    fn number(&self, i: u64, n: u64) -> u64 {
         if n == self.entries {
             return i;
         }
@@ -90,75 +94,28 @@ impl Trial {
         (begin as u64 + i % run).min(self.entries - 1)
     }
 
-    /// How many different values the first columns have together.
-    fn combinations(&self) -> Vec<f64> {
-        let mut all = vec![1.0];
-        for column in &self.columns {
-            let before = all[all.len() - 1];
-            all.push((before * column.distinct.max(1.0)).min(self.entries as f64).max(before));
-        }
-        all
-    }
-
-    /// The key of a row, by its place in the order of the index.
-    fn key(&self, row: u64, combinations: &[f64]) -> Vec<u8> {
-        let place = (row as f64 + 0.5) / self.entries as f64;
+    /// The key and the TID of an entry, by its number in the order of the index.
+    fn entry(&self, number: u64) -> (Vec<u8>, u64) {
+        let n = self.entries as f64;
+        let place = (number as f64 + 0.5) / n;
         let mut key = Vec::new();
-        for (i, column) in self.columns.iter().enumerate() {
-            // Among those that have the same values in the columns before.
-            let group = (place * combinations[i]).floor();
-            let members = combinations[i + 1] / combinations[i];
-            let member = ((place * combinations[i] - group) * members).floor();
-            let within = if i == 0 { 0.5 } else { scatter(group as u64) };
-            column.append((member + within) / members, &mut key);
+        // Those with the same values so far: in the order of the index, and where their rows are.
+        let (mut group, mut rows) = (Part::ALL, Part::ALL);
+        for column in &self.columns {
+            let members = column.distinct.min(group.len * n).max(1.0);
+            let (value, ordered) = column.append(group.place_of(place), group, members, &mut key);
+            if ordered {
+                rows = rows.correlated(value, column.correlation);
+            }
+            group = group.part(value);
         }
-        key
+        // The rows with one key are in order, about as far from one another as they are many.
+        let count = (group.len * n).max(1.0);
+        let from_row_to_row = rows.len * self.table.rows / count;
+        let free = (from_row_to_row - 1.0).max(0.0) * scatter(number);
+        let row = (group.place_of(place) * count).floor() * from_row_to_row + free;
+        (key, self.table.tid((rows.begin + row / self.table.rows.max(1.0)).min(1.0)))
     }
-}
-
-/// A number from 0 to 1 that looks random.
-fn scatter(n: u64) -> f64 {
-    (n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1u64 << 53) as f64
-}
-
-impl Column {
-    fn average(&self) -> usize {
-        self.values.iter().map(Vec::len).sum::<usize>() / self.values.len().max(1) + 1
-    }
-
-    /// Appends the value at a place from 0 to 1 in the order of the column.
-    fn append(&self, place: f64, key: &mut Vec<u8>) {
-        let full = 1.0 - self.nulls;
-        if place >= full || self.values.is_empty() {
-            return key.push(NULL_LAST);
-        }
-        let (place, n) = (place / full, self.values.len());
-        if self.distinct <= n as f64 || n == 1 {
-            let i = (place * n as f64) as usize;
-            return key.extend_from_slice(&self.values[i.min(n - 1)]);
-        }
-        let place = ((place * self.distinct).floor() + 0.5) / self.distinct * (n - 1) as f64;
-        let i = (place as usize).min(n - 2);
-        between(&self.values[i], &self.values[i + 1], place - i as f64, key);
-    }
-}
-
-/// Appends something as long as `a` that lies between it and `b`.
-fn between(a: &[u8], b: &[u8], share: f64, key: &mut Vec<u8>) {
-    let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    let number = |bytes: &[u8]| {
-        let mut all = [0; 16];
-        for (to, from) in all[16 - TELLING..].iter_mut().zip(&bytes[same..]) {
-            *to = *from;
-        }
-        u128::from_be_bytes(all)
-    };
-    let (low, high) = (number(a), number(b));
-    let value = low + (high.saturating_sub(low) as f64 * share) as u128;
-    let told = &value.to_be_bytes()[16 - TELLING..];
-    key.extend_from_slice(&a[..same]);
-    key.extend_from_slice(&told[..TELLING.min(a.len() - same)]);
-    key.extend_from_slice(a.get(same + TELLING..).unwrap_or(&[]));
 }
 
 /// Bytes, as a comparison function would have it.
@@ -203,7 +160,7 @@ impl Memory {
         keys: &[(Vec<u8>, u64)],
         fillfactor: u8,
         average: usize,
-    ) -> IndexStats {
+    ) -> (usize, IndexStats) {
         // SAFETY: zeroed, ours alone, and there as long as `self`, which outlives everything below.
         let area = unsafe { Area::format(self.at, self.len, 1, &Backing::MAPPED) }
             .expect("aligned, and not small");
@@ -212,6 +169,7 @@ impl Memory {
         let options = IndexOptions { fillfactor, key_len_hint: average as u32 };
         let full = || -> ! { memory::out_of_memory(self.layout.size()) };
         let index = Index::create(&process, &options).unwrap_or_else(|_| full());
+        let empty = index.stats().bytes;
         let mut builder = Builder::new(&process, index);
         for (i, (key, tid)) in keys.iter().enumerate() {
             if i % 1024 == 0 {
@@ -227,7 +185,7 @@ impl Memory {
         if built.is_err() {
             full();
         }
-        index.stats()
+        (empty, index.stats())
     }
 }
 
