@@ -1,7 +1,9 @@
 //! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries [case
 //! [slots]]]`; with `slots` no leaf is packed.
 
-use nitro_engine::{Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process};
+use nitro_engine::{
+    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Sweep,
+};
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -85,8 +87,17 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             ix.insert(p, &Memcmp, &k, i & 0xffff_ffff).unwrap();
         }
     });
-    let stats = ix.stats();
-    println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / n as f64, stats.blocks);
+    let density = || {
+        let stats = ix.stats();
+        println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / stats.live as f64, stats.blocks);
+    };
+    density();
+    time("sweep", n, || {
+        let mut sweep = Sweep::default();
+        while ix.sweep(p, &mut sweep, 1000) {}
+        while ix.collect(p, 1000) > 0 {}
+    });
+    density();
     let lookups = n.min(3_000_000);
     time("contains", lookups, || {
         for j in 0..lookups {
@@ -156,6 +167,18 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             assert_eq!(seen as u64, n);
         });
     }
+    // A tenth of them, so that some leaves are cut.
+    for (what, rows) in
+        [("insert, 1st percent", n..n + n / 100), ("insert, ten percent", n + n / 100..n + n / 10)]
+    {
+        time(what, rows.end - rows.start, || {
+            for i in rows {
+                key(i, &mut k);
+                ix.insert(p, &Memcmp, &k, i & 0xffff_ffff).unwrap();
+            }
+        });
+    }
+    density();
     time("remove", lookups, || {
         for i in 0..lookups {
             key(i, &mut k);

@@ -18,7 +18,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 
-use nitro_engine::{Cursor, Index, Remove, Sweep};
+use nitro_engine::{Cursor, Index, Remove};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo, Relation};
 use pgrx::prelude::*;
@@ -179,11 +179,7 @@ pub unsafe extern "C-unwind" fn cleanup(
         if handle.entry.state() == State::Ready
             && let Some(engine) = handle.index()
         {
-            // What inserts have left since the last time takes less from now on.
-            let mut sweep = Sweep::default();
-            while engine.sweep(shmem::process(), &mut sweep, COLLECT_BLOCKS) {
-                compat::vacuum_delay_point();
-            }
+            resync::pack(engine, || compat::vacuum_delay_point());
             while engine.collect(shmem::process(), COLLECT_BLOCKS) == COLLECT_BLOCKS {
                 compat::vacuum_delay_point();
             }

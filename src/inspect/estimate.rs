@@ -339,7 +339,9 @@ impl Statistics {
         unsafe {
             let mut slot = AttStatsSlot::default();
             let flags = match kind {
-                pg_sys::STATISTIC_KIND_DECHIST | pg_sys::STATISTIC_KIND_CORRELATION => pg_sys::ATTSTATSSLOT_NUMBERS,
+                pg_sys::STATISTIC_KIND_DECHIST | pg_sys::STATISTIC_KIND_CORRELATION => {
+                    pg_sys::ATTSTATSSLOT_NUMBERS
+                }
                 pg_sys::STATISTIC_KIND_HISTOGRAM => pg_sys::ATTSTATSSLOT_VALUES,
                 _ => flags,
             };

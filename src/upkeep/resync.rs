@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use nitro_engine::{Index, IndexOptions};
+use nitro_engine::{Index, IndexOptions, Sweep};
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -52,6 +52,9 @@ mod fill;
 mod walk;
 
 pub use evaluate::Evaluator;
+
+/// Leaves that are packed between two looks at interrupts.
+const LEAVES: usize = 1024;
 
 /// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
 /// ERROR when it cannot be built.
@@ -321,12 +324,21 @@ impl Bringing<'_> {
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.
         unsafe { self.walk(engine, None) };
+        pack(engine, wait::interrupts);
         let milliseconds = begun.elapsed().as_millis() as u64;
         crate::pg::error::log!(
             "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
             engine.stats().live
         );
         self.claim.finish(milliseconds);
+    }
+}
+
+/// What inserts have left takes less from now on. Cancelled, some of it does.
+pub fn pack(engine: Index, pause: impl Fn()) {
+    let mut sweep = Sweep::default();
+    while engine.sweep(shmem::process(), &mut sweep, LEAVES) {
+        pause();
     }
 }
 

@@ -16,11 +16,11 @@ use super::made_up::{Column, Part, scatter};
 use crate::pg::memory;
 
 /// Most entries that are built.
-const ENTRIES: u64 = 1 << 17;
+const ENTRIES: u64 = 1 << 16;
 /// Most bytes of keys that are built.
 const KEY_BYTES: usize = 32 << 20;
 /// The runs of neighbours among them, each of many leaves.
-const WINDOWS: u64 = 8;
+const WINDOWS: u64 = 4;
 /// Bytes of the area for an entry beside its key, far more than it takes.
 const ROOM: usize = 512;
 
