@@ -3,6 +3,7 @@
 use super::{Cursor, NONE, State};
 use crate::barrier::Process;
 use crate::block::{SLOTS, View};
+use crate::merge::SPARSE;
 use crate::mutants::mutant;
 use crate::reserve::Spare;
 use crate::root::{CURRENT, Index};
@@ -151,29 +152,35 @@ impl Cursor {
             stop!("cursor remove: latched");
             // Also of those who came meanwhile: what a snapshot sees stays.
             if index.shared().snapshots.quiet() {
-                let (mut removed, mut sparse) = (0, false);
-                for i in (0..self.n).rev().filter(mine) {
-                    let arranged = match latch.v.packed() {
-                        Ok(Some(leaf)) => {
-                            sparse = leaf.is_sparse();
-                            leaf.remove(from + ranks[i] as usize, image)
-                        }
-                        _ => false,
-                    };
-                    if arranged {
-                        latch.exclude();
-                        image.store(v.b.words());
-                        latch = latch.finish_latched();
-                        self.slots[i] = GONE;
-                        removed += 1;
-                        for rank in self.slots[i + 1..self.n].iter_mut().filter(|r| **r != GONE) {
-                            *rank -= 1;
-                        }
+                let mut gone = [0; SLOTS];
+                let mut removed = 0;
+                for i in (0..self.n).filter(mine) {
+                    gone[removed] = from + ranks[i] as usize;
+                    removed += 1;
+                }
+                let arranged = match latch.v.packed() {
+                    Ok(Some(leaf)) => leaf.remove_all(&gone[..removed], image),
+                    _ => false,
+                };
+                if !arranged {
+                    latch.release();
+                    return Some(0);
+                }
+                latch.exclude();
+                image.store(v.b.words());
+                latch = latch.finish_latched();
+                let mut less = 0;
+                for (i, rank) in self.slots[..self.n].iter_mut().enumerate() {
+                    if mine(&i) {
+                        *rank = GONE;
+                        less += 1;
+                    } else if *rank != GONE {
+                        *rank -= less;
                     }
                 }
                 let (ver, to, n) = (latch.v.ver, to - removed, n - removed);
                 self.state = State::Batch { leaf, ver, next, first, last, from, to, n };
-                if sparse {
+                if latch.v.is_sparse(SPARSE) {
                     index.sparse(&latch, leaf);
                 }
                 stop!("cursor remove: removed");

@@ -186,6 +186,37 @@ impl Image {
         self.add(first, last);
     }
 
+    /// What is up to bit `end` in the block, without some of it; `of` says from which bit to which. They ascend.
+    pub(super) fn without(
+        &mut self,
+        old: Words<'_>,
+        gone: &[usize],
+        end: usize,
+        of: impl Fn(usize) -> (usize, usize),
+    ) {
+        let Some(&first) = gone.first() else { return };
+        let first = of(first).0;
+        let mut to = first;
+        for (i, &one) in gone.iter().enumerate() {
+            let from = of(one).1;
+            let next = gone.get(i + 1).map_or(end, |&next| of(next).0);
+            let mut at = from;
+            // In a torn block they do not ascend.
+            while at < next && to / 64 < MAX_WORDS {
+                let room = (64 - to % 64).min(next - at);
+                match room {
+                    64 => self.words[to / 64] = old.bits(at),
+                    _ => self.put(to, room, old.bits(at)),
+                }
+                (at, to) = (at + room, to + room);
+            }
+        }
+        if to > first {
+            self.keep_below(old, first);
+            self.add(first / 64, to.div_ceil(64));
+        }
+    }
+
     /// The bits before `at` in its word remain as they are.
     fn keep_below(&mut self, old: Words<'_>, at: usize) {
         let below = mask(at % 64);

@@ -1,13 +1,14 @@
 //! Inserting and removing an entry in place. What the leaf will be is arranged in private memory, and only
 //! the words that change; storing them is all that happens beside readers.
 
-use super::bits::Image;
+use super::bits::{Array, Image};
 use super::encode::tail_bytes;
 use super::layout::{Form, Layout, MAX_ENTRIES};
 use super::search::{Alphabet, Side, Symbol};
 use super::shape::fits;
 use super::{Found, Leaf};
 use crate::Tid;
+use core::ops::Range;
 
 impl Leaf<'_> {
     /// Arranges this leaf with (key, TID), which was found to belong at `found`, behind equal ones. False:
@@ -102,6 +103,53 @@ impl Leaf<'_> {
             }
         }
         image.close(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
+        true
+    }
+
+    /// Arranges this leaf without the entries at these ranks, which ascend; false: they are not there.
+    pub fn remove_all(&self, ranks: &[usize], image: &mut Image) -> bool {
+        let (words, l) = (self.words, &self.layout);
+        let &[first, .., last] = ranks else {
+            // Moving all that is behind it takes less than going through it.
+            return ranks.first().is_some_and(|&rank| self.remove(rank, image));
+        };
+        let k = self.key_at(first);
+        if last >= l.n || k >= l.d || !l.is_inside() {
+            return false;
+        }
+        image.clear();
+        image.add(3, 4);
+        image.load(words, l.ends, k, l.d);
+        image.load(words, l.tail_ends, k, l.d);
+        // The keys that go with their last entries, and what the others end with.
+        let (mut keys, mut less) = ([0; MAX_ENTRIES], 0);
+        let (mut done, mut symbols) = (0, self.tail_start(k));
+        let ends = l.ends.width > 0 || l.tail_ends.width > 0;
+        for k in k..l.d {
+            if done == ranks.len() && !ends {
+                break;
+            }
+            let Range { start, end } = self.entries_of(k);
+            let before = done;
+            done += ranks[done..].iter().take_while(|&&rank| rank < end).count();
+            if done - before == end.wrapping_sub(start) {
+                keys[less] = k;
+                less += 1;
+                continue;
+            }
+            symbols += self.tail(k).len();
+            image.set(l.ends, k - less, end.wrapping_sub(done) as u64);
+            image.set(l.tail_ends, k - less, symbols as u64);
+        }
+        let keys = &keys[..less];
+        image.set_word(3, Layout { n: l.n - ranks.len(), d: l.d - less, ..*l }.counts());
+        let width = |array: Array| move |i| (array.bit(i), array.bit(i + 1));
+        image.without(words, ranks, l.tids.bit(l.n), width(l.tids));
+        image.without(words, keys, l.heads.bit(l.d), width(l.heads));
+        image.without(words, keys, l.tails.bit(self.tail_start(l.d)), |k| {
+            let tail = self.tail(k);
+            (l.tails.bit(tail.start), l.tails.bit(tail.end))
+        });
         true
     }
 

@@ -2,19 +2,37 @@
 
 use super::bits::mask;
 use super::layout::Form;
-use super::search::expand;
+use super::search::expand_with;
 use super::{Leaf, PART};
 use crate::Tid;
 use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
 
 impl Leaf<'_> {
     /// The TIDs of at most [`PART`] ranks; returns how many there are. To be validated by the caller.
     #[inline]
     pub fn tids(&self, ranks: Range<usize>, out: &mut [Tid; PART]) -> usize {
         let ranks = self.part(ranks);
-        let l = self.layout;
-        for (to, rank) in out.iter_mut().zip(ranks.clone()) {
-            *to = expand(l.tbase.wrapping_add(l.tids.get(self.words, rank)), l.obits);
+        let l = &self.layout;
+        // Wider in a torn header only.
+        const WIDEST: usize = 48;
+        // What a part takes, wherever in a word it begins.
+        const NEAR: usize = (PART * WIDEST / 64 + 2).next_power_of_two();
+        let width = l.tids.width.min(WIDEST);
+        let at = l.tids.bit(ranks.start);
+        let words = self.words.0.get(at / 64..).unwrap_or_default();
+        // Words are read as they were written here: a load from two of them would wait for both.
+        let mut near = [0; NEAR];
+        let count = (at % 64 + ranks.len() * width) / 64 + 1;
+        for (near, word) in near[..count].iter_mut().zip(words) {
+            *near = u64::from_le(word.load(Relaxed));
+        }
+        let (mask, offset, mut at) = (mask(width), mask(l.obits), at % 64);
+        for to in &mut out[..ranks.len()] {
+            let [low, high] = [0, 1].map(|i| near[(at / 64 + i) % NEAR]);
+            let number = (low >> (at % 64) | high << 1 << (63 - at % 64)) & mask;
+            *to = expand_with(l.tbase.wrapping_add(number), offset, 16 - l.obits as u32);
+            at += width;
         }
         ranks.len()
     }
@@ -27,7 +45,7 @@ impl Leaf<'_> {
             return 0;
         }
         let start = out.len();
-        let mut writer = Writer { out, at: start };
+        let mut writer = Writer { out, at: start, ahead: 0 };
         let table = self.alphabet().map(|alphabet| alphabet.table());
         self.write_key(self.key_at(rank), table.as_ref(), &mut writer);
         let end = writer.at;
@@ -46,13 +64,11 @@ impl Leaf<'_> {
         let first = self.key_at(ranks.start);
         let last = if l.ends.width == 0 { ranks.end } else { l.d };
         let start = out.len();
-        let mut writer = Writer { out, at: start };
+        let mut writer = Writer { out, at: start, ahead: 1024 };
         let mut i = 0;
-        if l.form == Form::Adjacent && l.keylen <= 16 && l.column(0) + l.ncolumns == l.keylen {
-            // As most keys are: a template of sixteen bytes, eight over it.
+        if self.is_short() {
             writer.reserve(ranks.len() * l.keylen + 24);
-            let template = [0, 8].map(|at| self.words.bits(8 * (l.template() + at)).to_le_bytes());
-            let (column, unused) = (l.column(0), 8 * (8 - l.ncolumns) as u32);
+            let (template, column, unused) = self.short();
             for k in first..last {
                 let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
                 let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
@@ -98,6 +114,21 @@ impl Leaf<'_> {
         i
     }
 
+    /// As most keys are: a template of sixteen bytes, eight over it.
+    #[inline]
+    fn is_short(&self) -> bool {
+        let l = &self.layout;
+        l.form == Form::Adjacent && l.keylen <= 16 && l.column(0) + l.ncolumns == l.keylen
+    }
+
+    /// Of such keys the template, where the head is in it, and by how much that goes up.
+    #[inline]
+    fn short(&self) -> ([[u8; 8]; 2], usize, u32) {
+        let l = &self.layout;
+        let template = [0, 8].map(|at| self.words.bits(8 * (l.template() + at)).to_le_bytes());
+        (template, l.column(0), 8 * (8 - l.ncolumns) as u32)
+    }
+
     /// The ranks that there are, at most a part.
     fn part(&self, ranks: Range<usize>) -> Range<usize> {
         let start = ranks.start.min(self.layout.n);
@@ -117,6 +148,15 @@ impl Leaf<'_> {
     fn write_key(&self, k: usize, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
         let l = &self.layout;
         let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
+        if self.is_short() {
+            to.reserve(l.keylen + 24);
+            let (template, column, unused) = self.short();
+            to.out[to.at..to.at + 16].copy_from_slice(template.as_flattened());
+            let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
+            to.out[to.at + column..to.at + column + 8].copy_from_slice(&head);
+            to.at += l.keylen;
+            return;
+        }
         let tail = self.tail(k);
         to.reserve(l.tlen + 8 + tail.len() + 1);
         for i in (0..l.tlen).step_by(8) {
@@ -168,6 +208,8 @@ impl Leaf<'_> {
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     at: usize,
+    /// Bytes that are made room for beyond those that were asked for.
+    ahead: usize,
 }
 
 impl Writer<'_> {
@@ -175,7 +217,7 @@ impl Writer<'_> {
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if self.out.len() < self.at + bytes + 8 {
-            self.out.resize(self.at + bytes.max(512) + 512, 0);
+            self.out.resize(self.at + bytes + 8 + self.ahead, 0);
         }
     }
 

@@ -494,7 +494,13 @@ pub(super) fn narrow(tid: Tid, obits: usize) -> u64 {
 /// The TID with this number.
 #[inline]
 pub(super) fn expand(number: u64, obits: usize) -> Tid {
-    (number >> obits << 16 | number & mask(obits)) & mask(48)
+    expand_with(number, mask(obits), 16 - obits as u32)
+}
+
+/// The same, of what belongs to the bits of the offset.
+#[inline]
+pub(super) fn expand_with(number: u64, offset: u64, unused: u32) -> Tid {
+    ((number & !offset) << unused | number & offset) & mask(48)
 }
 
 /// Do these bits suffice for the offsets of all these TIDs?

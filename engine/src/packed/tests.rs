@@ -287,6 +287,15 @@ proptest! {
                     }
                     image.store(&memory);
                 }
+            } else if x % 8 == 0 {
+                let gone: Vec<_> = (0..model.len()).filter(|&i| mix(x ^ i as u64) % 5 == 0).collect();
+                prop_assert_eq!(leaf.remove_all(&gone, &mut image), !gone.is_empty());
+                if !gone.is_empty() {
+                    image.store(&memory);
+                }
+                for rank in gone.into_iter().rev() {
+                    model.remove(rank);
+                }
             } else {
                 let rank = x as usize % model.len();
                 prop_assert!(leaf.remove(rank, &mut image));
@@ -410,6 +419,8 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         }
         let rank = x as usize % (leaf.len() + 1);
         leaf.remove(rank, &mut image);
+        let some: Vec<_> = (rank..leaf.len()).filter(|&i| mix(i as u64) % 3 != 0).collect();
+        leaf.remove_all(&some, &mut image);
         for to in [rank + 1, rank + PART, usize::MAX] {
             let n = leaf.tids(rank..to, &mut tids);
             assert!(n <= PART && rank + n <= leaf.len());
