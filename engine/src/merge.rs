@@ -186,11 +186,14 @@ impl Index {
             return Err(Retry);
         };
         stop!("merge: right latched");
-        let marked = (b.ndead() + r.ndead()) as usize != entries.ndead();
+        let marked = (b.ndead() + r.ndead()) as usize != entries.ndead()
+            && !mutant!("a merge looks again for what was marked");
         let first = usize::from(!mutant!("the first child is not merged"));
         // A list would lead astray.
         // Only slots could tell them when entries were born.
-        let snapshots = packed && !self.shared().snapshots.quiet();
+        let snapshots = packed
+            && !self.shared().snapshots.quiet()
+            && !mutant!("a merge into a packed leaf looks for snapshots");
         let stays = marked || listed() || snapshots;
         let separator = if stays { None } else { self.separator_latched(right, first) };
         let Some((node_latch, rank)) = separator else {

@@ -41,6 +41,13 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a separator that could end in padding is not exact", "bytes"),
     ("a run leaves its leaf full", "density"),
     ("ascending groups share a node", "density"),
+    // Packed leaves.
+    ("an insert into a packed leaf looks for snapshots", "schedule::packed"),
+    ("a removal from a packed leaf looks for snapshots", "schedule::packed"),
+    ("a cut of a packed leaf tells the right neighbour", "schedule::packed"),
+    ("a merge into a packed leaf looks for snapshots", "schedule::packed"),
+    ("a merge looks again for what was marked", "schedule::merging"),
+    ("a sweep goes on behind equal keys", "sweep"),
     // Merge and the collector.
     ("a leaf that was merged is dead", "schedule::merging"),
     ("an index node that was merged is dead", "schedule::merging"),

@@ -10,6 +10,7 @@ use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
+use crate::mutants::mutant;
 use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, skip_of};
 use crate::packed::{Found, Image};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
@@ -68,7 +69,9 @@ impl Index {
         stop!("packed insert: latched");
         // The term was announced before: a snapshot that must not see the entry is seen here. One that comes
         // later closes this term, and sees it.
-        if !self.shared().snapshots.quiet() {
+        if !self.shared().snapshots.quiet()
+            && !mutant!("an insert into a packed leaf looks for snapshots")
+        {
             latch.release();
             return Step::Slots;
         }
@@ -121,7 +124,9 @@ impl Index {
         };
         let Some(latch) = v.latch() else { return Step::Again };
         stop!("packed remove: latched");
-        if !self.shared().snapshots.quiet() {
+        if !self.shared().snapshots.quiet()
+            && !mutant!("a removal from a packed leaf looks for snapshots")
+        {
             latch.release();
             return Step::Slots;
         }
@@ -231,7 +236,9 @@ impl Index {
         let (r, right_latch) = fresh.latch();
         stop!("split: right latched");
         if leaf.next != 0 {
-            self.block(leaf.next).set_prev(r);
+            if !mutant!("a cut of a packed leaf tells the right neighbour") {
+                self.block(leaf.next).set_prev(r);
+            }
             stop!("split: N.prev is R");
         }
         latch.exclude();

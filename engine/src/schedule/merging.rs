@@ -1,7 +1,7 @@
 //! README, "Merge", and what becomes of the memory ("Barrier").
 
 use super::quietly;
-use super::world::{Actor, MakeKey, World, record, short};
+use super::world::{Actor, HELD, MakeKey, World, record, short};
 use crate::Remove;
 
 /// In the leaf that takes its right neighbour's entries, in that neighbour, and in the leaf behind it.
@@ -31,6 +31,20 @@ families! {
                 actor.insert(TAKES + 1);
             });
         }
+    }
+
+    /// What a snapshot needs is only marked, in the version that the merge has copied.
+    fn a_merge_beside_marks(driver) {
+        let world = World::ordered("merge, marks", 100, short, false, |actor| {
+            (0..260).for_each(|i| actor.insert(i * 10));
+            let kept = |i: u64| !(64..192).contains(&i) || i % 8 == 1;
+            (0..260).filter(|&i| !kept(i)).for_each(|i| actor.remove(i * 10));
+            actor.hold(HELD);
+        });
+        driver(&world, &|actor| actor.collect(), &|actor| {
+            actor.remove(TAKES);
+            actor.remove(ABSORBED);
+        });
     }
 
     fn a_merge_beside_a_forward_scan_that_removes(driver) {

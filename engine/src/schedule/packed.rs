@@ -36,7 +36,7 @@ fn sparse() -> World {
 
 /// Leaves with slots, as inserts in random order leave them.
 fn left() -> World {
-    World::packed("packed, left", 90, long, |actor| {
+    World::packed("packed, left", 90, short, |actor| {
         actor.force(Forms::Slots);
         (0..240).for_each(|i| actor.insert(i * 77 % 240 * 10));
         actor.force(Forms::Best);
@@ -89,6 +89,15 @@ families! {
                 actor.scan_and_remove(true, keys, kind, |id| id == 100 || id == 110);
             });
         }
+    }
+
+    /// What a snapshot needs is not removed with its batch.
+    fn a_scan_that_removes_beside_a_snapshot_in_the_making(driver) {
+        let remove = |actor: &Actor| {
+            actor.scan_and_remove(true, true, Remove::Always, |id| id == 100 || id == 110);
+        };
+        driver(&roomy(), &remove, &|actor| actor.snapshot(|| ()));
+        driver(&roomy(), &|actor| actor.snapshot(|| ()), &remove);
     }
 
     /// With a snapshot in the making, or one that is, the leaf becomes one of slots.
@@ -192,6 +201,14 @@ families! {
 
     fn a_sweep_beside_a_snapshot_in_the_making(driver) {
         driver(&left(), &|actor| actor.sweep(), &|actor| actor.snapshot(|| actor.insert(495)));
+    }
+
+    /// A packed leaf could not say that the snapshot does not see it.
+    fn a_sweep_beside_an_insert_behind_a_snapshot(driver) {
+        driver(&left(), &|actor| actor.sweep(), &|actor| {
+            actor.snapshot(|| ());
+            actor.insert(495);
+        });
     }
 
     fn a_merge_of_packed_leaves_beside_scans(driver) {
