@@ -14,7 +14,7 @@ CREATE FUNCTION explained(query text, options text) RETURNS SETOF text LANGUAGE 
 DECLARE line text;
 BEGIN
   FOR line IN EXECUTE format('EXPLAIN (COSTS OFF, %s) %s', options, query) LOOP
-    CONTINUE WHEN line ~ 'Planning|Execution|Index Searches|Heap Blocks|Buffers|Storage|Memory Usage';
+    CONTINUE WHEN line ~ 'Planning|Execution|Index Searches|Heap Blocks|Buffers|Storage|Memory Usage|Replaces';
     line := regexp_replace(line, '(Nitro Memory: )\d+', '\1N');
     RETURN NEXT regexp_replace(line, '(Leaves Read: )[1-9]\d*', '\1N');
   END LOOP;

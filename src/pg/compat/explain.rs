@@ -57,14 +57,23 @@ mod with_options {
             #[cfg(not(feature = "pg19"))]
             pg_sys::RegisterExtensionExplainOption(NAME.as_ptr(), Some(choose));
             #[cfg(feature = "pg19")]
-            pg_sys::RegisterExtensionExplainOption(
-                NAME.as_ptr(),
-                Some(choose),
-                Some(pg_sys::GUCCheckBooleanExplainOption),
-            );
+            pg_sys::RegisterExtensionExplainOption(NAME.as_ptr(), Some(choose), Some(check));
             PREVIOUS = pg_sys::explain_per_node_hook;
             pg_sys::explain_per_node_hook = Some(on_node);
         }
+    }
+
+    /// Whether a setting of another extension may name the option with this value.
+    #[cfg(feature = "pg19")]
+    #[pg_guard]
+    unsafe extern "C-unwind" fn check(
+        option: *const c_char,
+        value: *const c_char,
+        kind: pg_sys::NodeTag,
+    ) -> bool {
+        crate::pg::witness!();
+        // SAFETY: what the server passes.
+        unsafe { pg_sys::GUCCheckBooleanExplainOption(option, value, kind) }
     }
 
     /// `EXPLAIN (NITRO [on | off])`
