@@ -16,6 +16,7 @@ use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys;
 
 use super::tids;
+use crate::am::Work;
 use crate::am::quals::{Plan, Range};
 use crate::key::KeyDesc;
 use crate::pg::compat;
@@ -29,13 +30,13 @@ const PROBE: usize = 16;
 const PROBED_KEYS: usize = 4;
 
 /// What all streams of a scan read from.
-#[derive(Clone, Copy)]
 pub struct Reader<'a> {
     pub desc: &'a KeyDesc,
     pub process: &'a Process,
     pub engine: Index,
     /// The scan's term.
     pub sn: u32,
+    pub work: &'a Work,
 }
 
 /// The entries of one group, in index order.
@@ -94,6 +95,7 @@ impl Stream {
             let n = with_order!(reader.desc, order =>
                 self.cursor.next_within(PATIENCE, reader.process, reader.engine, order));
             let Some(n) = n else { continue };
+            reader.work.add(n);
             if n == 0 {
                 let beyond = self.cursor.beyond();
                 if !self.plan.advance(reader.desc, &mut self.at, beyond, true) {
@@ -107,15 +109,13 @@ impl Stream {
                 self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
                 return true;
             }
-            let mut target = Vec::new();
-            let mut passed = true;
             for i in 0..n {
-                passed = self.plan.filter(reader.desc, self.cursor.key(i), true, &mut target);
-                if passed {
+                if self.plan.passes(reader.desc, self.cursor.key(i)) {
                     self.tids.push(self.cursor.tid(i));
                 }
             }
-            self.target = (!passed).then_some(target);
+            let (last, mut target) = (self.cursor.key(n - 1), Vec::new());
+            self.target = self.plan.target(reader.desc, last, true, &mut target).then_some(target);
             return true;
         }
     }
