@@ -16,7 +16,9 @@ column() {
     for t in built random ordered; do
         sql "CREATE INDEX ${t}_nitro ON $t USING nitro ($columns); CREATE INDEX ${t}_other ON $t USING $other"
     done
-    sql "INSERT INTO random SELECT * FROM built ORDER BY hashtid(ctid); INSERT INTO ordered TABLE built"
+    # VACUUM packs leaves.
+    sql "INSERT INTO random SELECT * FROM built ORDER BY hashtid(ctid); INSERT INTO ordered TABLE built;
+         VACUUM (INDEX_CLEANUP on) random; VACUUM (INDEX_CLEANUP on) ordered"
     [[ $other != gin* ]] ||
         sql "SELECT gin_clean_pending_list(t) FROM unnest('{built_other,random_other,ordered_other}'::regclass[]) t" > /dev/null
     sql "SELECT bytes, pg_relation_size(replace(indexrelname, 'nitro', 'other')), entries FROM pg_stat_nitro_indexes
