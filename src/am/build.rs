@@ -19,6 +19,7 @@ use crate::key::KeyDesc;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::error::{self, Failure};
+use crate::pg::guc::{self, WhenFull};
 use crate::pg::memory;
 use crate::pg::stop::{self, Point};
 use crate::pg::text;
@@ -26,7 +27,7 @@ use crate::state::claim::Claim;
 use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::refusal;
-use crate::state::{directory, identity, lifecycle, options, shmem};
+use crate::state::{directory, given_up, identity, lifecycle, options, shmem};
 
 /// Phases shown in `pg_stat_progress_create_index`; 1 is the server's own "initializing".
 const PHASE_SCAN: i64 = 2;
@@ -102,7 +103,13 @@ pub unsafe extern "C-unwind" fn build(
                     lifecycle::created(handle.entry);
                     (heap_tuples, loaded as f64)
                 }
-                Err(LeftUnbuilt) => (heap_tuples, heap_tuples),
+                Err(LeftUnbuilt) => {
+                    // What is made anew has room when the old one is gone.
+                    if !anew {
+                        given_up::refused(handle.entry);
+                    }
+                    (heap_tuples, heap_tuples)
+                }
             }
         });
         result(tuples.0, tuples.1)
@@ -224,6 +231,10 @@ unsafe fn load<O: KeyOrder>(
     let fail = |e: BuildError| match e {
         BuildError::OutOfMemory(e) if anew => {
             refusal::left_unbuilt(&name, e);
+            LeftUnbuilt
+        }
+        BuildError::OutOfMemory(e) if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex => {
+            refusal::gave_up(&name, e);
             LeftUnbuilt
         }
         BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e),

@@ -30,6 +30,7 @@ fn nitro_index_stats() -> TableIterator<
         name!(garbage_blocks, Option<i64>),
         name!(dirty_blocks, Option<i64>),
         name!(scans, i64),
+        name!(given_up, i64),
         name!(builder_pid, Option<i32>),
         name!(heap_blocks_walked, Option<i64>),
         name!(build_ms, Option<i64>),
@@ -87,6 +88,7 @@ fn nitro_index_stats() -> TableIterator<
             stats.as_ref().map(|s| i64::from(s.garbage)),
             stats.as_ref().map(|s| i64::from(s.dirty)),
             number(entry.scans.load(Relaxed)),
+            number(entry.given_up.load(Relaxed)),
             (builder != 0).then_some(builder),
             matches!(state, State::Building | State::CatchingUp)
                 .then(|| i64::from(entry.next_block.load(Relaxed))),

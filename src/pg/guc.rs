@@ -51,6 +51,20 @@ pub enum WhenLoading {
     Skip,
 }
 
+/// What becomes of an index for which there is no memory.
+pub static WHEN_FULL: GucSetting<WhenFull> = GucSetting::<WhenFull>::new(WhenFull::Error);
+
+/// See [`WHEN_FULL`].
+#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
+pub enum WhenFull {
+    /// Who writes to its table gets an ERROR.
+    #[name = c"error"]
+    Error,
+    /// It is given up, and its table written without it.
+    #[name = c"give_up_index"]
+    GiveUpIndex,
+}
+
 /// A mechanism that is switched off, so that a test can see the answers go wrong without it.
 pub static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
 
@@ -117,6 +131,9 @@ pub enum Mechanism {
     /// A file counts as the same wherever its database was in between (D5).
     #[name = c"moves"]
     Moves,
+    /// A scan goes on without regard to VACUUM where its index was given up (D2b).
+    #[name = c"given_up"]
+    GivenUp,
 }
 
 /// `maintenance_work_mem` in bytes.
@@ -139,6 +156,14 @@ pub fn register(preloading: bool) {
         &WHEN_LOADING,
         GucContext::Userset,
         GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_enum_guc(
+        c"nitro.when_full",
+        c"What becomes of an index for which there is no memory.",
+        c"\"error\": statements that write to its table fail with SQLSTATE 53200. \"give_up_index\": they go on without the index, which is unbuilt until memory has become free.",
+        &WHEN_FULL,
+        GucContext::Suset,
+        GucFlags::default(),
     );
     GucRegistry::define_enum_guc(
         c"nitro.debug_break",

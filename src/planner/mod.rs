@@ -34,7 +34,7 @@ use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
-use crate::state::{options, shmem};
+use crate::state::{given_up, options, shmem};
 use crate::upkeep::{keeper, resync, worker};
 use crate::{am, image};
 
@@ -152,12 +152,24 @@ unsafe fn ready(
     match handle.entry.state() {
         State::Ready => true,
         State::Failed => false,
+        // Nor is one tried again for which there is no memory.
+        _ if !given_up::may_fit(handle.entry) => {
+            // SAFETY: open and locked by the caller.
+            unsafe { given_up::reclaim(index, handle.entry) };
+            plan_again_soon(root);
+            false
+        }
         // Code of an index that is being brought up does without all that are not.
         _ if !claim::may_bring_up() => {
             plan_again_soon(root);
             false
         }
-        State::Unbuilt | State::Bare | State::Building | State::Loading | State::CatchingUp => {
+        State::Unbuilt
+        | State::Bare
+        | State::GivenUp
+        | State::Building
+        | State::Loading
+        | State::CatchingUp => {
             // SAFETY: open relation by the caller's contract.
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
             if persistence == pg_sys::RELPERSISTENCE_TEMP {

@@ -64,6 +64,11 @@ pub struct Entry {
     pub warned: AtomicU32,
     /// When a query asked the background worker to bring the index up; 0 = it is not asked.
     pub requested: AtomicU32,
+    /// How often it was given up for lack of memory.
+    pub given_up: AtomicU64,
+    /// So many bytes have to be free before it is brought up again, since it was given up for lack of
+    /// memory; 0 = it was not.
+    pub needs: AtomicU64,
     /// Its images on disk.
     pub image: ImageState,
 }
@@ -229,6 +234,8 @@ impl Directory {
         entry.scans.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);
+        entry.given_up.store(0, Relaxed);
+        entry.needs.store(0, Relaxed);
         entry.image.reset();
         let bucket = self.bucket(database, incarnation);
         entry.next.store(bucket.load(Relaxed), Relaxed);

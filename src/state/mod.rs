@@ -3,6 +3,7 @@
 pub mod claim;
 pub mod directory;
 pub mod file;
+pub mod given_up;
 pub mod handle;
 pub mod identity;
 pub mod image;

@@ -20,6 +20,22 @@ pub fn left_unbuilt(index: &str, error: OutOfMemory) {
     no_room(message, error).warn();
 }
 
+/// The same for an index of an insert, or of CREATE INDEX: it is given up.
+#[track_caller]
+pub fn gave_up(index: &str, error: OutOfMemory) {
+    let message = format!("nitro index \"{index}\" is given up: out of nitro memory");
+    no_room(message, error).warn();
+}
+
+/// A write to the table of an index for which there was no memory, where that is an ERROR.
+#[track_caller]
+pub fn was_given_up(index: &str, needs: u64) -> ! {
+    let error = OutOfMemory { requested: needs as usize, refused: false };
+    no_room(format!("out of nitro memory for index \"{index}\""), error)
+        .hint("Raise \"nitro.max_memory\", or make room and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it.")
+        .raise()
+}
+
 #[track_caller]
 fn no_room(message: String, error: OutOfMemory) -> Failure {
     let usage = shmem::area().usage();
