@@ -61,16 +61,19 @@ fn nitro_verify_images(index: Oid) -> i64 {
                 Check { target: &target, handle: &handle, live, feed: &mut feed, generation };
             match with_order!(handle.desc, order => check.image(order, manifest)) {
                 Ok(()) => checked += 1,
-                Err(Refusal::NotNow(why) | Refusal::Unusable(why) | Refusal::Damaged(why)) => {
-                    Failure::new(
-                        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-                        format!(
-                            "image {generation} of nitro index \"{}\" was not checked: {why}",
-                            compat::name(target.index)
-                        ),
-                    )
-                    .inform()
-                }
+                Err(
+                    Refusal::NotNow(why)
+                    | Refusal::NoRoom(why)
+                    | Refusal::Unusable(why)
+                    | Refusal::Damaged(why),
+                ) => Failure::new(
+                    PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+                    format!(
+                        "image {generation} of nitro index \"{}\" was not checked: {why}",
+                        compat::name(target.index)
+                    ),
+                )
+                .inform(),
             }
         }
         target.close();

@@ -239,6 +239,7 @@ impl Claim {
     /// Gives the index up, which held so many bytes: there is no memory.
     pub fn give_up(&self, held: usize) {
         given_up::lacks(self.entry, held as u64);
+        self.entry.given_up.fetch_add(1, Relaxed);
         self.leave(Event::Yield);
     }
 

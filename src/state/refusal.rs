@@ -1,6 +1,6 @@
 //! What the engine refuses, as users see it.
 
-use nitro_engine::OutOfMemory;
+use nitro_engine::{Lack, OutOfMemory};
 use pgrx::prelude::*;
 
 use super::{directory, shmem};
@@ -30,7 +30,7 @@ pub fn gave_up(index: &str, error: OutOfMemory) {
 /// A write to the table of an index for which there was no memory, where that is an ERROR.
 #[track_caller]
 pub fn was_given_up(index: &str, needs: u64) -> ! {
-    let error = OutOfMemory { requested: needs as usize, refused: false };
+    let error = OutOfMemory { requested: needs as usize, lack: Lack::Area };
     no_room(format!("out of nitro memory for index \"{index}\""), error)
         .hint("Raise \"nitro.max_memory\", or make room and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it.")
         .raise()
@@ -53,11 +53,11 @@ fn no_room(message: String, error: OutOfMemory) -> Failure {
     Failure::new(PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY, message)
     .detail(format!(
         "{} bytes were requested{}; nitro indexes hold {} of {} bytes ({}), the largest free piece is {} bytes.",
-        error.requested, if error.refused { ", and the operating system has no more memory" } else { "" }, usage.used, usage.total, holders.join(", "), usage.largest_free
+        error.requested, if error.lack == Lack::System { ", and the operating system has no more memory" } else { "" }, usage.used, usage.total, holders.join(", "), usage.largest_free
     ))
     .hint(format!(
         "{} \"nitro.max_memory\", or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.",
-        if error.refused { "Give the server more memory than" } else { "Raise" }
+        if error.lack == Lack::System { "Give the server more memory than" } else { "Raise" }
     ))
 }
 

@@ -245,6 +245,11 @@ impl Bringing<'_> {
                 self.claim.interrupt();
                 return None;
             }
+            Err(Refusal::NoRoom(_)) => {
+                given_up::refused(self.handle.entry);
+                self.claim.interrupt();
+                return None;
+            }
             Err(Refusal::Unusable(_) | Refusal::Damaged(_)) => {
                 self.claim.refuse();
                 return None;
