@@ -11,10 +11,13 @@ LIBDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --pkglibdir)
 EXTDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --sharedir)/extension
 LIBRARY    = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libnitro.so
 SCRIPT     = $(TARGET)/nitro--$(VERSION).sql
+UPDATE     = $(TARGET)/nitro--0.1.0--$(VERSION).sql
 # Says for which server the library in $(TARGET) was built.
 BUILT      = $(TARGET)/nitro.$(PROFILE).built
-# The install script: access method, functions and views first, operator classes after them.
-SCRIPT_PARTS = extension/nitro.sql extension/opclasses.sql extension/arrays.sql
+# The install script and the one that updates; what makes objects stands once. A released script is not made anew:
+# docs/releases.md.
+SCRIPT_PARTS = extension/am.sql extension/views.sql extension/opclasses.sql extension/arrays.sql
+UPDATE_PARTS = extension/from-0.1.0.sql extension/views.sql extension/opclasses.sql
 
 CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 # The bindings ask for Rust 1.96 and are content with 1.95; cargo has no other way to be told.
@@ -26,7 +29,8 @@ SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
 	$(CARGO) build --profile $(PROFILE) $(FEATURES)
-	@cat $(SCRIPT_PARTS) /dev/null > $(SCRIPT)
+	@cat $(SCRIPT_PARTS) > $(SCRIPT)
+	@cat $(UPDATE_PARTS) > $(UPDATE)
 	@echo "$(VERSION) $(MAJOR) $(PROFILE)" > $(BUILT)
 
 # Checked before minutes of building: who may copy, and how.
@@ -47,10 +51,10 @@ install: installable $(if $(shell command -v cargo),build,$(BUILT)) ## build and
 	@# Renamed into place: a running server keeps the library it has mapped.
 	$(SUDO) mv -f $(LIBDIR)/nitro.so.new $(LIBDIR)/nitro.so
 	$(SUDO) install -d $(EXTDIR)
-	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(EXTDIR)
+	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(UPDATE) $(EXTDIR)
 
 uninstall: installable ## remove what "make install" installed
-	$(SUDO) rm -f $(LIBDIR)/nitro.so $(EXTDIR)/nitro.control $(EXTDIR)/nitro--$(VERSION).sql
+	$(SUDO) rm -f $(LIBDIR)/nitro.so $(EXTDIR)/nitro.control $(EXTDIR)/$(notdir $(SCRIPT)) $(EXTDIR)/$(notdir $(UPDATE))
 
 installcheck:     ## a few tests against the running, preloaded server that psql reaches by PGHOST, PGPORT, ...
 	ci/installcheck.sh $(PG_CONFIG_PATH)

@@ -1,6 +1,7 @@
 //! Looking inside: views, and the comparison of an index with its table.
 
 mod estimate;
+mod rows;
 mod verify;
 mod verify_images;
 mod views;

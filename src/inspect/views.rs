@@ -1,55 +1,23 @@
-//! The functions behind the views `pg_stat_nitro_indexes` and `nitro_memory`.
+//! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database` and
+//! `nitro_memory`. Under the directory's lock they only collect: what raises comes after it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pgrx::iter::TableIterator;
+use pgrx::pg_sys::FunctionCallInfo;
 use pgrx::prelude::*;
 
+use super::rows::{self, Value};
 use crate::state::directory::{self, State};
 use crate::state::shmem;
 
 /// The indexes of the current database that this server knows.
-#[expect(clippy::type_complexity, reason = "pg_extern wants the columns spelled out")]
 #[pg_extern]
-fn nitro_index_stats() -> TableIterator<
-    'static,
-    (
-        name!(indexrelid, pg_sys::Oid),
-        name!(state, &'static str),
-        name!(entries, Option<i64>),
-        name!(dead_entries, Option<i64>),
-        name!(bytes, Option<i64>),
-        name!(free_bytes, Option<i64>),
-        name!(leaf_blocks, Option<i64>),
-        name!(inner_blocks, Option<i64>),
-        name!(top_blocks, Option<i64>),
-        name!(term, Option<i64>),
-        name!(snapshots, Option<i64>),
-        name!(oldest_snapshot, Option<i64>),
-        name!(oldest_snapshot_holder, Option<i32>),
-        name!(garbage_blocks, Option<i64>),
-        name!(dirty_blocks, Option<i64>),
-        name!(scans, i64),
-        name!(given_up, i64),
-        name!(builder_pid, Option<i32>),
-        name!(heap_blocks_walked, Option<i64>),
-        name!(build_ms, Option<i64>),
-        name!(image_lsn, Option<i64>),
-        name!(image_time, Option<TimestampWithTimeZone>),
-        name!(image_entries, Option<i64>),
-        name!(image_bytes, Option<i64>),
-        name!(progress_pid, Option<i32>),
-        name!(progress_command, Option<&'static str>),
-        name!(progress_total, Option<i64>),
-        name!(progress_done, Option<i64>),
-        name!(progress_bytes, Option<i64>),
-    ),
-> {
+fn nitro_index_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let process = shmem::process();
     // SAFETY: a plain global of the process.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    let mut rows = Vec::new();
+    let mut all = Vec::new();
     // The lock keeps entries from being removed while they are read.
     shmem::directory().for_each(|entry| {
         if entry.database() != here {
@@ -61,72 +29,73 @@ fn nitro_index_stats() -> TableIterator<
         let state = entry.state();
         let engine = if state.publishes() { entry.index(process) } else { None };
         let stats = engine.map(|engine| engine.stats());
-        let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let oldest = stats.as_ref().and_then(|s| s.snapshots.first());
-        let builder = entry.builder.load(Relaxed);
+        let stats = stats.as_ref();
+        let oldest = stats.and_then(|s| s.snapshots.first());
+        let builder = Some(entry.builder.load(Relaxed)).filter(|&pid| pid != 0);
         let image = &entry.image;
-        let image_lsn = Some(image.saved_lsn.load(Relaxed)).filter(|&lsn| lsn != 0);
-        let saver = image.saver.load(Relaxed);
+        let saved = Some(image.saved_lsn.load(Relaxed)).filter(|&lsn| lsn != 0);
+        let saver = Some(image.saver.load(Relaxed)).filter(|&pid| pid != 0);
         let command = match state {
-            State::Loading => Some(("load", builder)),
-            _ => (saver != 0).then_some(("backup", saver)),
+            State::Loading => Some(("load", builder.unwrap_or(0))),
+            _ => saver.map(|pid| ("backup", pid)),
         };
-        rows.push((
-            pg_sys::Oid::from(entry.relid.load(Relaxed)),
-            state.name(),
-            stats.as_ref().map(|s| number(s.live)),
-            stats.as_ref().map(|s| i64::from(s.dead)),
-            stats.as_ref().map(|s| number(s.bytes as u64)),
-            stats.as_ref().map(|s| number(s.idle as u64)),
-            stats.as_ref().map(|s| i64::from(s.blocks[0])),
-            stats.as_ref().map(|s| i64::from(s.blocks[1])),
-            stats.as_ref().map(|s| i64::from(s.blocks[2])),
-            stats.as_ref().map(|s| i64::from(s.term)),
-            stats.as_ref().map(|s| s.snapshots.len() as i64),
-            oldest.map(|s| i64::from(s.sn)),
-            oldest.map(|s| s.holder as i32),
-            stats.as_ref().map(|s| i64::from(s.garbage)),
-            stats.as_ref().map(|s| i64::from(s.dirty)),
-            number(entry.scans.load(Relaxed)),
-            number(entry.given_up.load(Relaxed)),
-            (builder != 0).then_some(builder),
-            matches!(state, State::Building | State::CatchingUp)
-                .then(|| i64::from(entry.next_block.load(Relaxed))),
-            (state == State::Ready).then(|| number(entry.build_ms.load(Relaxed))),
-            image_lsn.map(|lsn| lsn as i64),
-            image_lsn.map(|_| pgrx::datum::to_timestamp(image.saved_at.load(Relaxed) as f64)),
-            image_lsn.map(|_| number(image.saved_entries.load(Relaxed))),
-            image_lsn.map(|_| number(image.saved_bytes.load(Relaxed))),
-            command.map(|(_, pid)| pid),
-            command.map(|(name, _)| name),
-            command.map(|_| number(image.total.load(Relaxed))),
-            command.map(|_| number(image.done.load(Relaxed))),
-            command.map(|_| number(image.bytes.load(Relaxed))),
-        ));
+        all.push([
+            ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
+            ("state", Some(Value::Text(state.name()))),
+            ("entries", stats.map(|s| Value::count(s.live))),
+            ("dead_entries", stats.map(|s| Value::Int8(s.dead.into()))),
+            ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
+            ("free_bytes", stats.map(|s| Value::count(s.idle as u64))),
+            ("leaf_blocks", stats.map(|s| Value::Int8(s.blocks[0].into()))),
+            ("inner_blocks", stats.map(|s| Value::Int8(s.blocks[1].into()))),
+            ("top_blocks", stats.map(|s| Value::Int8(s.blocks[2].into()))),
+            ("term", stats.map(|s| Value::Int8(s.term.into()))),
+            ("snapshots", stats.map(|s| Value::Int8(s.snapshots.len() as i64))),
+            ("oldest_snapshot", oldest.map(|s| Value::Int8(s.sn.into()))),
+            ("oldest_snapshot_holder", oldest.map(|s| Value::Int4(s.holder as i32))),
+            ("garbage_blocks", stats.map(|s| Value::Int8(s.garbage.into()))),
+            ("dirty_blocks", stats.map(|s| Value::Int8(s.dirty.into()))),
+            ("scans", Some(Value::count(entry.scans.load(Relaxed)))),
+            ("given_up", Some(Value::count(entry.given_up.load(Relaxed)))),
+            ("builder_pid", builder.map(Value::Int4)),
+            (
+                "heap_blocks_walked",
+                matches!(state, State::Building | State::CatchingUp)
+                    .then(|| Value::Int8(entry.next_block.load(Relaxed).into())),
+            ),
+            (
+                "build_ms",
+                (state == State::Ready).then(|| Value::count(entry.build_ms.load(Relaxed))),
+            ),
+            ("image_lsn", saved.map(|lsn| Value::Int8(lsn as i64))),
+            (
+                "image_time",
+                saved.map(|_| {
+                    let at = image.saved_at.load(Relaxed) as f64;
+                    Value::Time(pgrx::datum::to_timestamp(at))
+                }),
+            ),
+            ("image_entries", saved.map(|_| Value::count(image.saved_entries.load(Relaxed)))),
+            ("image_bytes", saved.map(|_| Value::count(image.saved_bytes.load(Relaxed)))),
+            ("progress_pid", command.map(|(_, pid)| Value::Int4(pid))),
+            ("progress_command", command.map(|(name, _)| Value::Text(name))),
+            ("progress_total", command.map(|_| Value::count(image.total.load(Relaxed)))),
+            ("progress_done", command.map(|_| Value::count(image.done.load(Relaxed)))),
+            ("progress_bytes", command.map(|_| Value::count(image.bytes.load(Relaxed)))),
+        ]);
     });
-    TableIterator::new(rows)
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &all) }
 }
 
 /// The indexes of all databases, as far as the user may know.
-#[expect(clippy::type_complexity, reason = "pg_extern wants the columns spelled out")]
 #[pg_extern]
-fn nitro_all_index_stats() -> TableIterator<
-    'static,
-    (
-        name!(datid, pg_sys::Oid),
-        name!(indexrelid, pg_sys::Oid),
-        name!(state, &'static str),
-        name!(entries, Option<i64>),
-        name!(bytes, Option<i64>),
-        name!(free_bytes, Option<i64>),
-        name!(scans, i64),
-    ),
-> {
+fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let process = shmem::process();
     // SAFETY: a function called from SQL runs in a transaction.
     let known = unsafe { directory::known_databases() };
-    let mut rows = Vec::new();
+    let mut all = Vec::new();
     shmem::directory().for_each(|entry| {
         if !known(entry.database()) {
             return;
@@ -136,67 +105,60 @@ fn nitro_all_index_stats() -> TableIterator<
         let state = entry.state();
         let engine = if state.publishes() { entry.index(process) } else { None };
         let stats = engine.map(|engine| engine.stats());
-        rows.push((
-            pg_sys::Oid::from(entry.database()),
-            pg_sys::Oid::from(entry.relid.load(Relaxed)),
-            state.name(),
-            stats.as_ref().map(|s| s.live as i64),
-            stats.as_ref().map(|s| s.bytes as i64),
-            stats.as_ref().map(|s| s.idle as i64),
-            entry.scans.load(Relaxed) as i64,
-        ));
+        let stats = stats.as_ref();
+        all.push([
+            ("datid", Some(Value::Oid(entry.database()))),
+            ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
+            ("state", Some(Value::Text(state.name()))),
+            ("entries", stats.map(|s| Value::count(s.live))),
+            ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
+            ("free_bytes", stats.map(|s| Value::count(s.idle as u64))),
+            ("scans", Some(Value::count(entry.scans.load(Relaxed)))),
+        ]);
     });
-    TableIterator::new(rows)
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &all) }
 }
 
 /// What the indexes of each database hold, as far as the user may know.
 #[pg_extern]
-fn nitro_database_stats()
--> TableIterator<'static, (name!(datid, pg_sys::Oid), name!(indexes, i64), name!(bytes, i64))> {
+fn nitro_database_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
-    TableIterator::new(
-        // SAFETY: a function called from SQL runs in a transaction.
-        unsafe { directory::holders() }
-            .into_iter()
-            .map(|(database, held)| (pg_sys::Oid::from(database), held.indexes, held.bytes as i64)),
-    )
+    // SAFETY: a function called from SQL runs in a transaction.
+    let holders = unsafe { directory::holders() };
+    let row = |(database, held): (u32, directory::Held)| {
+        [
+            ("datid", Some(Value::Oid(database))),
+            ("indexes", Some(Value::Int8(held.indexes))),
+            ("bytes", Some(Value::count(held.bytes as u64))),
+        ]
+    };
+    let all: Vec<_> = holders.into_iter().map(row).collect();
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &all) }
 }
 
 /// Use of the shared area.
-#[expect(clippy::type_complexity, reason = "pg_extern wants the columns spelled out")]
 #[pg_extern]
-fn nitro_memory_stats() -> TableIterator<
-    'static,
-    (
-        name!(total, i64),
-        name!(used, i64),
-        name!(free, i64),
-        name!(largest_free, i64),
-        name!(overhead, i64),
-        name!(indexes, i64),
-        name!(max_indexes, i64),
-        name!(barrier_session, i64),
-        name!(barrier_oldest_session, i64),
-        name!(processes_inside, i64),
-        name!(committed, i64),
-        name!(reserved, i64),
-    ),
-> {
+fn nitro_memory_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let usage = shmem::area().usage();
     let (indexes, max_indexes) = shmem::directory().fill();
-    TableIterator::once((
-        usage.total as i64,
-        usage.used as i64,
-        usage.free as i64,
-        usage.largest_free as i64,
-        usage.overhead as i64,
-        i64::from(indexes),
-        i64::from(max_indexes),
-        usage.session as i64,
-        usage.oldest_session as i64,
-        usage.active as i64,
-        usage.committed as i64,
-        usage.reserved as i64,
-    ))
+    let count = |n: usize| Some(Value::count(n as u64));
+    let all = [[
+        ("total", count(usage.total)),
+        ("used", count(usage.used)),
+        ("free", count(usage.free)),
+        ("largest_free", count(usage.largest_free)),
+        ("overhead", count(usage.overhead)),
+        ("indexes", Some(Value::Int8(indexes.into()))),
+        ("max_indexes", Some(Value::Int8(max_indexes.into()))),
+        ("barrier_session", Some(Value::count(usage.session))),
+        ("barrier_oldest_session", Some(Value::count(usage.oldest_session))),
+        ("processes_inside", count(usage.active)),
+        ("committed", count(usage.committed)),
+        ("reserved", count(usage.reserved)),
+    ]];
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &all) }
 }

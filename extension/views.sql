@@ -1,11 +1,4 @@
-\echo Use "CREATE EXTENSION nitro" to load this file. \quit
-
-CREATE FUNCTION nitro_handler(internal) RETURNS index_am_handler
-    LANGUAGE c STRICT PARALLEL SAFE
-    AS 'MODULE_PATHNAME', 'nitro_handler_wrapper';
-
-CREATE ACCESS METHOD nitro TYPE INDEX HANDLER nitro_handler;
-COMMENT ON ACCESS METHOD nitro IS 'in-memory MVCC skiplist index access method';
+-- Part of the install script and of the update from 0.1.0, which has what is replaced here.
 
 -- Monitoring: everybody may look, as with pg_stat_all_indexes. (Views cannot be created in pg_catalog, so
 -- the extension lives in the schema that CREATE EXTENSION names.)
@@ -175,14 +168,14 @@ COMMENT ON FUNCTION nitro_estimate_size(regclass, text[]) IS 'bytes that a nitro
 
 -- Checking: the function itself asks for ownership of the table.
 
-CREATE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
+CREATE OR REPLACE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_verify_wrapper';
 COMMENT ON FUNCTION nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
 
 -- Images: the function makes those of tables that the caller owns, or refuses.
 
-CREATE FUNCTION nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
 COMMENT ON FUNCTION nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
