@@ -170,14 +170,14 @@ unsafe fn publish(
                 // SAFETY: open relations.
                 unsafe {
                     if given_up::give_up(index, handle) {
-                        refusal::gave_up(&compat::name(index), e);
+                        refusal::gave_up(&compat::name(index), handle.entry, e);
                         given_up::reclaim(index, handle.entry);
                         image::remove(handle.entry);
                     }
                 }
             }
             // SAFETY: open relation.
-            Step::Failed(e) => unsafe { refusal::insert_failed(index, e) },
+            Step::Failed(e) => unsafe { refusal::insert_failed(index, handle.entry, e) },
         }
     }
 }
@@ -206,7 +206,7 @@ unsafe fn without(heap: Relation, index: Relation, handle: &Handle, tid: u64, ch
             if given_up::may_fit(handle.entry) {
                 worker::wake(handle.entry, false);
             }
-            refusal::was_given_up(&compat::name(index), handle.entry.needs.load(Relaxed));
+            refusal::was_given_up(&compat::name(index), handle.entry);
         }
     }
 }

@@ -272,7 +272,7 @@ unsafe fn read_shards(
     // SAFETY: open relation.
     let fillfactor = unsafe { options::fillfactor(index) };
     let options = IndexOptions { fillfactor, key_len_hint: 0 };
-    let target = Unfinished::new(Index::create(process, &options).map_err(no_room)?);
+    let target = handle.create(&options).map_err(no_room)?;
     image.done.store(0, Relaxed);
     image.total.store(manifest.entries, Relaxed);
     let everything = guc::BREAK.get() == Mechanism::Filter;

@@ -1,10 +1,10 @@
 //! Reading catalogue rows.
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 
-use pgrx::PgList;
 use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
+use pgrx::{FromDatum, PgList};
 
 /// Copies of the catalogue rows with `key` as the first column of `cache`.
 ///
@@ -23,6 +23,67 @@ pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec
             .collect();
         pg_sys::ReleaseCatCacheList(list);
         rows
+    }
+}
+
+/// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role together, of one
+/// of them where the other is invalid, or of all.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<String> {
+    let key = |column: u32, oid: Oid| {
+        let mut key = pg_sys::ScanKeyData::default();
+        // SAFETY: fills the key.
+        unsafe {
+            pg_sys::ScanKeyInit(
+                &mut key,
+                column as i16,
+                pg_sys::BTEqualStrategyNumber as u16,
+                pg_sys::F_OIDEQ.into(),
+                oid.into(),
+            );
+        }
+        key
+    };
+    let mut keys = [
+        key(pg_sys::Anum_pg_db_role_setting_setdatabase, database),
+        key(pg_sys::Anum_pg_db_role_setting_setrole, role),
+    ];
+    // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is copied
+    // before the scan ends. An ERROR on the way ends it, too.
+    unsafe {
+        // Who is told of a change by shared memory may be told before invalidation messages come.
+        pg_sys::InvalidateCatalogSnapshot();
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let table = pg_sys::table_open(pg_sys::DbRoleSettingRelationId, lock);
+        let scan = pg_sys::systable_beginscan(
+            table,
+            pg_sys::DbRoleSettingDatidRolidIndexId.into(),
+            true,
+            std::ptr::null_mut(),
+            keys.len() as i32,
+            keys.as_mut_ptr(),
+        );
+        let row = pg_sys::systable_getnext(scan);
+        let mut all: Vec<Option<String>> = Vec::new();
+        if !row.is_null() {
+            let (mut values, mut nulls) = ([Datum::from(0); 3], [false; 3]);
+            pg_sys::heap_deform_tuple(
+                row,
+                (*table).rd_att,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            );
+            all = Vec::from_datum(values[2], nulls[2]).unwrap_or_default();
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, lock);
+        let name = name.to_bytes();
+        all.into_iter().flatten().find_map(|line| {
+            let (set, value) = line.split_once('=')?;
+            set.as_bytes().eq_ignore_ascii_case(name).then(|| value.to_owned())
+        })
     }
 }
 

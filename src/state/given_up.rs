@@ -21,7 +21,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
 
-use nitro_engine::Index;
+use nitro_engine::{Index, Lack};
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
 
@@ -31,6 +31,7 @@ use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::shmem;
+use crate::state::tenants::KINDS;
 use crate::state::transition::Event;
 
 /// Memory that has to be free beyond what an index held: one part in so many,
@@ -90,7 +91,7 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
 
 /// There was no memory for an index that is new: what is free does not do.
 pub fn refused(entry: &Entry) {
-    lacks(entry, shmem::area().usage().free as u64);
+    lacks(entry, room(entry).1);
     entry.given_up.fetch_add(1, Relaxed);
 }
 
@@ -109,8 +110,19 @@ pub fn is_lacking(entry: &Entry) -> bool {
 pub fn may_fit(entry: &Entry) -> bool {
     match entry.needs.load(Relaxed) {
         0 => true,
-        needs => shmem::area().usage().free as u64 >= needs,
+        needs => room(entry).1 >= needs,
     }
+}
+
+/// Of what there is least for an index that holds nothing, and how much of it.
+pub fn room(entry: &Entry) -> (Lack, u64) {
+    let area = (Lack::Area, shmem::area().usage().free as u64);
+    let limits = KINDS.map(|kind| {
+        let memory = entry.tenant(kind).memory();
+        (Lack::Account(kind as usize), memory.limit().saturating_sub(memory.used()))
+    });
+    let all = [area, (Lack::Limit, entry.limit())].into_iter().chain(limits);
+    all.min_by_key(|&(_, room)| room).unwrap_or(area)
 }
 
 /// Whether nothing is left of the memory of an index that does not publish.

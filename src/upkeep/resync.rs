@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use nitro_engine::{Index, IndexOptions};
+use nitro_engine::IndexOptions;
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -43,9 +43,9 @@ use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
-use crate::state::handle::{Handle, Unfinished};
+use crate::state::handle::Handle;
 use crate::state::refusal;
-use crate::state::{given_up, options, shmem};
+use crate::state::{given_up, options};
 
 mod evaluate;
 mod fill;
@@ -72,7 +72,7 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
         }
         bring_up(index, handle, &mut shared::take(Keep::Transaction), Origin::Anything);
         if handle.entry.state() != State::Ready {
-            refusal::was_given_up(&compat::name(index), handle.entry.needs.load(Relaxed));
+            refusal::was_given_up(&compat::name(index), handle.entry);
         }
     }
 }
@@ -323,7 +323,6 @@ impl Bringing<'_> {
     }
 
     unsafe fn build(&self) {
-        let process = shmem::process();
         let begun = Instant::now();
         let name = self.name();
         let engine = self.handle.index().unwrap_or_else(|| {
@@ -333,12 +332,12 @@ impl Bringing<'_> {
             }
             // SAFETY: open relation.
             let fillfactor = unsafe { options::fillfactor(self.index) };
-            let engine = Index::create(process, &IndexOptions { fillfactor, key_len_hint: 0 })
-                .unwrap_or_else(|e| {
-                    given_up::refused(self.handle.entry);
-                    refusal::out_of_memory(&name, e)
-                });
-            self.claim.build(Unfinished::new(engine))
+            let options = IndexOptions { fillfactor, key_len_hint: 0 };
+            let engine = self.handle.create(&options).unwrap_or_else(|e| {
+                given_up::refused(self.handle.entry);
+                refusal::out_of_memory(&name, self.handle.entry, e)
+            });
+            self.claim.build(engine)
         });
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.

@@ -132,12 +132,14 @@ impl HeapState {
     /// their limits.
     pub(crate) fn charge_to(&self, charge: &Charge) {
         let _held = self.lock.lock();
-        let (bytes, before) = (self.bytes.load(Relaxed), self.charge.load());
-        charge.accounts.iter().flatten().for_each(|account| {
-            account.used.fetch_add(bytes, Relaxed);
-        });
+        let bytes = self.bytes.load(Relaxed);
+        for (old, new) in self.charge.load().accounts.into_iter().zip(charge.accounts) {
+            if old.map(core::ptr::from_ref) != new.map(core::ptr::from_ref) {
+                new.inspect(|new| _ = new.used.fetch_add(bytes, Relaxed));
+                old.inspect(|old| old.give_back(bytes));
+            }
+        }
         self.charge.store(charge);
-        before.give_back(bytes as usize);
     }
 }
 

@@ -162,7 +162,7 @@ impl Bringing<'_> {
             }
             image::remove(self.handle.entry);
             // SAFETY: open relation.
-            unsafe { refusal::insert_failed(self.index, e) };
+            unsafe { refusal::insert_failed(self.index, self.handle.entry, e) };
         }
         Ok(())
     }
