@@ -47,6 +47,7 @@ SET ROLE regress_nitro_tenant;
 CREATE TABLE limits_t (i int, s text);
 CREATE INDEX limits_i ON limits_t USING nitro (i);
 INSERT INTO limits_t SELECT i, md5(i::text) FROM generate_series(1, 300000) i;
+TRUNCATE limits_t;
 INSERT INTO limits_t SELECT i, md5(i::text) FROM generate_series(1, 1000) i;
 CREATE INDEX limits_s ON limits_t USING nitro (s);
 CREATE INDEX limits_more ON limits_t USING nitro (s, i);

@@ -60,7 +60,10 @@ pub unsafe extern "C-unwind" fn insert(
     crate::pg::witness!();
     // SAFETY: the server passes an open index and one value per column.
     unsafe {
-        let Some(handle) = Handle::open_for(index, Table::of(heap)) else { return false };
+        let Some(handle) = Handle::open_for(index, Table::of(heap)) else {
+            refusal::left_out(index);
+            return false;
+        };
         stop::at(Point::InsertInHeap);
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();

@@ -34,7 +34,7 @@ use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
-use crate::state::{given_up, options, shmem};
+use crate::state::{given_up, options, refusal, shmem};
 use crate::upkeep::{keeper, resync, worker};
 use crate::{am, image};
 
@@ -134,7 +134,13 @@ unsafe fn describe(
 unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
     PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {
         // SAFETY: open and locked by the caller. Our errors are raised with no lock and no pin held.
-        unsafe { Handle::try_open(index) }
+        unsafe {
+            let handle = Handle::try_open(index);
+            if handle.is_none() {
+                refusal::left_out(index);
+            }
+            handle
+        }
     }))
     .catch_when(PgSqlErrorCode::ERRCODE_INDEX_CORRUPTED, |_| None)
     .catch_when(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, |_| None)

@@ -1,5 +1,7 @@
 //! What the engine refuses, as users see it.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{Lack, OutOfMemory};
@@ -148,6 +150,25 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
     Failure::new(code, format!("too many nitro indexes of {who} in memory"))
         .detail(format!("It has {indexes} of {most}."))
         .hint(format!("Raise \"{setting}\", or drop nitro indexes."))
+}
+
+thread_local! {
+    /// The indexes of which this process has said that there is no place for them.
+    static LEFT_OUT: RefCell<HashSet<u32>> = RefCell::default();
+}
+
+/// There is no place for an index in the directory, and it is done without. Said once by each process.
+///
+/// # Safety
+/// `index` must be open, inside a transaction.
+pub unsafe fn left_out(index: pg_sys::Relation) {
+    // SAFETY: by contract.
+    unsafe {
+        if LEFT_OUT.with_borrow_mut(|said| said.insert((*index).rd_id.to_u32())) {
+            let without = format!("Index \"{}\" is not used.", compat::name(index));
+            no_entry(index).detail(without).log();
+        }
+    }
 }
 
 /// The engine refused an insertion.
