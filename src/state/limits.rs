@@ -99,8 +99,9 @@ pub unsafe fn of(index: pg_sys::Relation) -> Terms {
 unsafe fn read(kind: Kind, owner: pg_sys::Oid) -> Limits {
     let none = pg_sys::InvalidOid;
     // SAFETY: a plain global.
+    let here = unsafe { pg_sys::MyDatabaseId };
     let (database, role) = match kind {
-        Kind::Database => (unsafe { pg_sys::MyDatabaseId }, none),
+        Kind::Database => (here, none),
         Kind::Owner => (none, owner),
     };
     // SAFETY: catalogue access by the caller's contract.

@@ -35,11 +35,11 @@ fn megabytes(value: &CStr) -> Option<i32> {
 #[pg_guard]
 unsafe extern "C-unwind" fn check_memory(value: *const core::ffi::c_char) {
     crate::pg::witness!();
-    // SAFETY: null or nul-terminated, the server's.
-    let value = match value.is_null() {
-        true => return,
-        false => unsafe { CStr::from_ptr(value) },
-    };
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: nul-terminated, the server's.
+    let value = unsafe { CStr::from_ptr(value) };
     if megabytes(value).is_none() {
         Failure::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,

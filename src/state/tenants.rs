@@ -153,17 +153,16 @@ impl Tenant {
 /// Inside a transaction.
 pub unsafe fn describe(kind: Kind, tenant: &Tenant) -> String {
     let oid = tenant.oid();
-    // SAFETY: look-ups in shared catalogues; null if there is none.
-    let (what, name) = unsafe {
-        match kind {
+    // SAFETY: look-ups in shared catalogues, of palloc'd strings; null if there is none.
+    unsafe {
+        let (what, name) = match kind {
             Kind::Database => ("database", pg_sys::get_database_name(oid)),
             Kind::Owner => ("role", pg_sys::GetUserNameFromId(oid, true)),
+        };
+        match name.is_null() {
+            true => format!("{what} {}", oid.to_u32()),
+            false => format!("{what} \"{}\"", text::from_pointer(name)),
         }
-    };
-    // SAFETY: a palloc'd string of the server's.
-    match name.is_null() {
-        true => format!("{what} {}", oid.to_u32()),
-        false => format!("{what} \"{}\"", unsafe { text::from_pointer(name) }),
     }
 }
 

@@ -67,7 +67,7 @@ impl Default for Charge {
 }
 
 impl Charge {
-    /// Charges for `pages` in addition to what is `held`; all of it or nothing.
+    /// Charges for so many bytes, in whole pages, in addition to what is `held`; for all of them or for none.
     pub(super) fn take(&self, held: u64, bytes: usize) -> Result<(), OutOfMemory> {
         let lacks = |lack| OutOfMemory { requested: bytes, lack };
         let bytes = in_pages(bytes);
@@ -103,7 +103,8 @@ pub(super) struct Charged {
 
 impl Charged {
     pub(super) fn load(&self) -> Charge {
-        // SAFETY: null or what `store` got.
+        // SAFETY: null or what `store` got, which is at this address in all processes as long as it is here
+        // (`Index::create_for`).
         let account = |at: &AtomicPtr<Account>| unsafe { at.load(Relaxed).cast_const().as_ref() };
         Charge { limit: self.limit.load(Relaxed), accounts: self.accounts.each_ref().map(account) }
     }
@@ -111,7 +112,7 @@ impl Charged {
     pub(super) fn store(&self, charge: &Charge) {
         self.limit.store(charge.limit, Relaxed);
         for (at, account) in self.accounts.iter().zip(charge.accounts) {
-            at.store(account.map_or_else(core::ptr::null, |a| a).cast_mut(), Relaxed);
+            at.store(account.map_or(core::ptr::null(), core::ptr::from_ref).cast_mut(), Relaxed);
         }
     }
 }
