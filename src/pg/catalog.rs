@@ -1,10 +1,10 @@
 //! Reading catalogue rows.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 
 use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
-use pgrx::{FromDatum, PgList};
+use pgrx::PgList;
 
 /// Copies of the catalogue rows with `key` as the first column of `cache`.
 ///
@@ -31,7 +31,7 @@ pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec
 ///
 /// # Safety
 /// Needs catalogue access.
-pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<String> {
+pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> {
     let key = |column: u32, oid: Oid| {
         let mut key = pg_sys::ScanKeyData::default();
         // SAFETY: fills the key.
@@ -66,7 +66,7 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<String> {
             keys.as_mut_ptr(),
         );
         let row = pg_sys::systable_getnext(scan);
-        let mut all: Vec<Option<String>> = Vec::new();
+        let mut found = None;
         if !row.is_null() {
             let (mut values, mut nulls) = ([Datum::from(0); 3], [false; 3]);
             pg_sys::heap_deform_tuple(
@@ -75,14 +75,38 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<String> {
                 values.as_mut_ptr(),
                 nulls.as_mut_ptr(),
             );
-            all = Vec::from_datum(values[2], nulls[2]).unwrap_or_default();
+            if !nulls[2] {
+                found = value_of(values[2], name.to_bytes());
+            }
         }
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(table, lock);
-        let name = name.to_bytes();
-        all.into_iter().flatten().find_map(|line| {
-            let (set, value) = line.split_once('=')?;
-            set.as_bytes().eq_ignore_ascii_case(name).then(|| value.to_owned())
+        found
+    }
+}
+
+/// The value of a setting in an array of texts as "name=value", in whatever encoding.
+unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
+    // SAFETY: the caller's array of texts, detoasted; so many elements are returned.
+    unsafe {
+        let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast();
+        let (mut lines, mut nulls, mut n) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        let align = pg_sys::TYPALIGN_INT as core::ffi::c_char;
+        pg_sys::deconstruct_array(
+            array,
+            pg_sys::TEXTOID,
+            -1,
+            false,
+            align,
+            &mut lines,
+            &mut nulls,
+            &mut n,
+        );
+        (0..n as usize).filter(|&i| !*nulls.add(i)).find_map(|i| {
+            let line = pg_sys::text_to_cstring((*lines.add(i)).cast_mut_ptr());
+            let line = CStr::from_ptr(line).to_bytes();
+            let (set, value) = line.split_at(line.iter().position(|&byte| byte == b'=')?);
+            set.eq_ignore_ascii_case(name).then(|| CString::new(&value[1..]).ok())?
         })
     }
 }

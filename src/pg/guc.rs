@@ -1,6 +1,6 @@
 //! Settings (`nitro.*`).
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
@@ -237,13 +237,18 @@ impl TenantSetting {
         }
     }
 
+    /// The same, for a message.
+    pub fn text(self) -> &'static str {
+        self.name().to_str().unwrap_or_default()
+    }
+
     /// A value as a database or a role has it.
-    pub fn parse(self, value: &str) -> Option<i32> {
+    pub fn parse(self, value: &CStr) -> Option<i32> {
         let unit = match self {
             DatabaseMemory | OwnerMemory => pg_sys::GUC_UNIT_MB,
             DatabaseIndexes | OwnerIndexes => 0,
         };
-        parse(&CString::new(value).ok()?, unit)
+        parse(value, unit)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
-use crate::pg::{compat, guc};
+use crate::pg::{compat, guc, text};
 
 /// How full leaf blocks are packed by a build and by ascending inserts, in percent.
 const FILLFACTOR_DEFAULT: i32 = 90;
@@ -41,12 +41,11 @@ unsafe extern "C-unwind" fn check_memory(value: *const core::ffi::c_char) {
     // SAFETY: nul-terminated, the server's.
     let value = unsafe { CStr::from_ptr(value) };
     if megabytes(value).is_none() {
+        // SAFETY: nul-terminated.
+        let shown = unsafe { text::from_pointer(value.as_ptr()) };
         Failure::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            format!(
-                "invalid value for storage parameter \"max_memory\": \"{}\"",
-                value.to_string_lossy()
-            ),
+            format!("invalid value for storage parameter \"max_memory\": \"{shown}\""),
         )
         .detail(format!("Valid values are between \"1MB\" and \"{}MB\".", guc::MOST_MEMORY))
         .hint("Valid units are \"kB\", \"MB\", \"GB\", and \"TB\"; without one it is \"MB\".")

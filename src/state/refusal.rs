@@ -88,7 +88,7 @@ fn tenant_full(
     ))
     .hint(format!(
         "Raise \"{}\", or drop nitro indexes; the views nitro_memory_by_{} and pg_stat_nitro_indexes show who holds what.",
-        guc::limits_of(kind as usize)[0].name().to_string_lossy(),
+        guc::limits_of(kind as usize)[0].text(),
         match kind {
             Kind::Database => "database",
             Kind::Owner => "owner",
@@ -146,7 +146,7 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
     // SAFETY: by contract.
     let who = unsafe { tenants::describe(kind, tenant) };
     let (indexes, most) = (tenant.indexes(), tenant.max_indexes());
-    let setting = guc::limits_of(kind as usize)[1].name().to_string_lossy();
+    let setting = guc::limits_of(kind as usize)[1].text();
     Failure::new(code, format!("too many nitro indexes of {who} in memory"))
         .detail(format!("It has {indexes} of {most}."))
         .hint(format!("Raise \"{setting}\", or drop nitro indexes."))
