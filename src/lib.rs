@@ -42,6 +42,7 @@ pub extern "C-unwind" fn _PG_init() {
         state::lifecycle::install_hooks();
         feed::shared::install_hooks();
         upkeep::keeper::register();
+        inspect::install_hooks();
     }
     // SAFETY: a plain global of the process.
     if !preloading && unsafe { pg_sys::creating_extension } {

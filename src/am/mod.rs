@@ -19,8 +19,11 @@ mod tuple;
 mod vacuum;
 mod validate;
 mod whole;
+mod work;
 
 pub use cost::describes_nitro;
+pub use scan::work;
+pub use work::Work;
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
 pub const STRATEGIES: u16 = 5;

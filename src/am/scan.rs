@@ -28,6 +28,7 @@ use super::quals::{Plan, Range};
 use super::token::Token;
 use super::tuple::TupleFormer;
 use super::whole;
+use super::work::Work;
 use crate::elements::key::element_column;
 use crate::elements::streams::{self, Reader};
 use crate::pg::compat;
@@ -62,6 +63,7 @@ struct Scan {
     place: Place,
     /// Descents that EXPLAIN has not been told of.
     searches: u64,
+    work: Work,
     /// Entries of the current batch that the heap found dead to everybody.
     kills: Vec<u16>,
     token: Token,
@@ -90,6 +92,15 @@ unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
     unsafe { &mut **(*scan).opaque.cast::<*mut Scan>() }
 }
 
+/// What a scan has read so far.
+///
+/// # Safety
+/// A live scan of a nitro index, for as long as nothing is done with it.
+pub unsafe fn work<'a>(scan: IndexScanDesc) -> &'a Work {
+    // SAFETY: see `state`.
+    unsafe { &state(scan).work }
+}
+
 /// Starts a scan (`ambeginscan`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32) -> IndexScanDesc {
@@ -115,6 +126,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             range: Range::default(),
             place: Place { cursor, pos: -1, target: Vec::new(), has_target: false },
             searches: 0,
+            work: Work::default(),
             kills: Vec::new(),
             token: Token::default(),
             mark: None,
@@ -435,6 +447,9 @@ impl Scan {
     fn reader(&mut self) -> Option<(Reader<'_>, &mut Plan)> {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
         let desc = &self.handle.desc;
-        Some((Reader { desc, process: self.process, engine, sn: self.sn }, &mut self.plan))
+        Some((
+            Reader { desc, process: self.process, engine, sn: self.sn, work: &self.work },
+            &mut self.plan,
+        ))
     }
 }

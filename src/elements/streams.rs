@@ -16,6 +16,7 @@ use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys;
 
 use super::tids;
+use crate::am::Work;
 use crate::am::quals::{Plan, Range};
 use crate::key::KeyDesc;
 use crate::pg::compat;
@@ -29,13 +30,13 @@ const PROBE: usize = 16;
 const PROBED_KEYS: usize = 4;
 
 /// What all streams of a scan read from.
-#[derive(Clone, Copy)]
 pub struct Reader<'a> {
     pub desc: &'a KeyDesc,
     pub process: &'a Process,
     pub engine: Index,
     /// The scan's term.
     pub sn: u32,
+    pub work: &'a Work,
 }
 
 /// The entries of one group, in index order.
@@ -94,6 +95,7 @@ impl Stream {
             let n = with_order!(reader.desc, order =>
                 self.cursor.next_within(PATIENCE, reader.process, reader.engine, order));
             let Some(n) = n else { continue };
+            reader.work.add(n);
             if n == 0 {
                 let beyond = self.cursor.beyond();
                 if !self.plan.advance(reader.desc, &mut self.at, beyond, true) {

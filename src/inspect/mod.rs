@@ -1,7 +1,10 @@
 //! Looking inside: views, and the comparison of an index with its table.
 
 mod estimate;
+mod explain;
 mod rows;
 mod verify;
 mod verify_images;
 mod views;
+
+pub use explain::install_hooks;

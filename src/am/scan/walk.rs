@@ -97,6 +97,7 @@ impl Scan {
             }
             crate::pg::wait::interrupts();
         };
+        self.work.add(n);
         place.pos = if forward { -1 } else { n as isize };
         n > 0
     }

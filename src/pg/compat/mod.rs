@@ -2,6 +2,7 @@
 //! the bindings lack.
 
 mod am;
+mod explain;
 mod heap;
 mod locks;
 mod planner;
@@ -9,6 +10,7 @@ mod signals;
 mod slots;
 
 pub use am::*;
+pub use explain::*;
 pub use heap::*;
 pub use locks::*;
 pub use planner::*;

@@ -1,0 +1,30 @@
+//! What a scan has read, for EXPLAIN.
+
+use std::cell::Cell;
+
+/// Counts over all its rescans.
+#[derive(Default)]
+pub struct Work {
+    leaves: Cell<u64>,
+    entries: Cell<u64>,
+}
+
+impl Work {
+    /// Entries of one more leaf were copied.
+    #[inline]
+    pub fn add(&self, entries: usize) {
+        self.leaves.set(self.leaves.get() + u64::from(entries > 0));
+        self.entries.set(self.entries.get() + entries as u64);
+    }
+
+    /// How often a leaf was read of which the scan sees something. A leaf whose entries are read in
+    /// parts, or anew because it changed, counts each time.
+    pub fn leaves(&self) -> u64 {
+        self.leaves.get()
+    }
+
+    /// Entries that were read, also those that a filter then passed over.
+    pub fn entries(&self) -> u64 {
+        self.entries.get()
+    }
+}
