@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_void};
 
-use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
 use pgrx::PgList;
+use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
 
 /// Copies of the catalogue rows with `key` as the first column of `cache`.
 ///
