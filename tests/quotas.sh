@@ -102,8 +102,8 @@ sql "DROP INDEX b_2"
 whole b
 [[ $(said "REINDEX INDEX b_s_nitro") == *WARNING*b_s_nitro*"left unbuilt: nitro memory limit of role"* ]] || fail "REINDEX"
 sql "$(rows b 1 10)"
-ready b_s_nitro; whole b
 sql "ALTER ROLE b SET nitro.max_memory_per_owner = '8MB'"
+ready b_s_nitro; whole b
 nothing_left "after storms"
 
 note "numbers of indexes"
