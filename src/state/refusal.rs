@@ -36,9 +36,13 @@ pub fn gave_up(index: &str, entry: &Entry, error: OutOfMemory) {
 pub fn was_given_up(index: &str, entry: &Entry) -> ! {
     let requested = entry.needs.load(Relaxed) as usize;
     let error = OutOfMemory { requested, lack: given_up::room(entry).0 };
-    let failure = no_room(entry, error, |why| format!("{why} for index \"{index}\""));
-    failure
-        .hint("Make room or raise the limit and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it.")
+    let limit = match error.lack {
+        Lack::Area | Lack::System => "nitro.max_memory",
+        Lack::Limit => "max_memory",
+        Lack::Account(i) => guc::limits_of(i)[0].text(),
+    };
+    no_room(entry, error, |why| format!("{why} for index \"{index}\""))
+        .hint(format!("Raise \"{limit}\" or make room, and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it."))
         .raise()
 }
 
