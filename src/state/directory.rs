@@ -102,6 +102,10 @@ pub struct Life {
     pub keeper_missed: AtomicU64,
     /// The builders of the server: see `upkeep::worker`.
     pub builders: [AtomicU64; guc::MAX_BUILDERS],
+    /// Where each of them was sent last.
+    pub builder_databases: [AtomicU32; guc::MAX_BUILDERS],
+    /// Not 0: somebody asked for an index when no place for a builder was free.
+    pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
     pub no_builder: AtomicU64,
     /// Counts changes of what limits tenants: see `limits`.
