@@ -52,10 +52,11 @@ mod top;
 mod verify;
 mod visit;
 
-pub use area::{Area, AreaError, AreaUsage, Backing, OutOfMemory, Refused};
+pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};
+pub use heap::{Account, Charge};
 #[doc(hidden)]
 pub use root::Forms;
 pub use root::Index;
