@@ -345,7 +345,11 @@ impl Bringing<'_> {
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.
         unsafe { self.walk(engine, None) };
-        pack(engine, wait::interrupts);
+        pack(engine, || {
+            wait::interrupts();
+            // An insert may have given it up.
+            self.claim.check(engine);
+        });
         let milliseconds = begun.elapsed().as_millis() as u64;
         crate::pg::error::log!(
             "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
