@@ -9,10 +9,13 @@ used() { sql "SELECT used FROM nitro_memory"; }
 index() { sql "SELECT state, given_up FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }
 said() { "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "$1" 2>&1 || fail "statement failed: $1"; }
 rows() { echo "INSERT INTO t SELECT i, repeat(md5(i::text), 8) FROM generate_series($1, $2) i"; }
-begin() { # a table with an index of strings and one of numbers, and one that takes some 10 MB
+# Keys that are too long for packed leaves: what they take does not depend on how they came.
+filler() { echo "CREATE TABLE filler AS SELECT repeat(md5(i::text), 17) AS s FROM generate_series(1, $1) i"; }
+fill="CREATE INDEX filler_i ON filler USING nitro (s COLLATE \"C\")"
+begin() { # a table with an index of strings and one of numbers, and one that takes some 14 MB
     sql "DROP TABLE IF EXISTS t, filler" 2> /dev/null
     wait_until "SELECT used < 200000 FROM nitro_memory"
-    sql "CREATE TABLE filler AS SELECT i FROM generate_series(1, 300000) i; CREATE INDEX filler_i ON filler USING nitro (i)"
+    sql "$(filler 20500); $fill"
     sql "CREATE TABLE t (i int, s text); CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\"); CREATE INDEX t_i_nitro ON t USING nitro (i);
         CREATE INDEX t_s_btree ON t (s COLLATE \"C\"); CREATE INDEX t_i_btree ON t (i)"
     sql "$(rows 1 6000); VACUUM ANALYZE t"
@@ -31,7 +34,7 @@ out=$(said "$(rows 6001 16000)")
 [[ $out == *WARNING*t_s_nitro*"is given up: out of nitro memory"*DETAIL:* ]] || fail "no WARNING: $out"
 [ "$(grep -c WARNING <<< "$out")" = 1 ] || fail "more than one: $out"
 assert_eq "the one that asked, the other" "$(index t_s_nitro) $(index t_i_nitro)" "unbuilt|1 ready|0"
-[ "$(used)" -lt 12000000 ] || fail "its memory is not free: $(used)"
+[ "$(used)" -lt 15000000 ] || fail "its memory is not free: $(used)"
 assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 16000
 check
 assert_eq "later writes pass in silence" "$(said "$(rows 16001 16100)")" ""
@@ -66,7 +69,7 @@ assert_eq "a plain scan goes on" "$(ask plain "MOVE ALL IN c; FETCH BACKWARD 1 F
 assert_eq "while it does its memory stays" "$([ "$(used)" -ge $((before - 300000)) ] && echo yes)" yes
 ask plain "CLOSE c; COMMIT" > /dev/null
 sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
-[ "$(used)" -lt 12000000 ] || fail "its memory is not free: $(used), $before before"
+[ "$(used)" -lt 15000000 ] || fail "its memory is not free: $(used), $before before"
 end plain
 sql "DELETE FROM t WHERE i % 2 = 0; VACUUM t"
 sql "CREATE INDEX t_s_btree ON t (s COLLATE \"C\"); CREATE INDEX t_i_btree ON t (i)"
@@ -74,7 +77,7 @@ check
 
 note "CREATE INDEX"
 begin
-out=$(said "CREATE INDEX t_large ON t USING nitro (s COLLATE \"C\", (s || s))")
+out=$(said "CREATE INDEX t_large ON t USING nitro (s COLLATE \"C\", (repeat(s, 4)))")
 [[ $out == *WARNING*t_large*"is given up"* ]] || fail "no WARNING: $out"
 assert_eq "it is there" "$(index t_large)" "unbuilt|1"
 check
@@ -105,9 +108,9 @@ sql "DROP TABLE filler; VACUUM t; $(rows 10001 25000)"
 check
 
 note "too little memory at a start"
-sql "DROP INDEX t_s_nitro; CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\") WITH (backup = off); CREATE TABLE filler AS SELECT i FROM generate_series(1, 290000) i"
+sql "DROP INDEX t_s_nitro; CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\") WITH (backup = off); $(filler 15000)"
 settings "nitro.max_memory = 32MB"; restart
-sql "CREATE INDEX filler_i ON filler USING nitro (i)"
+sql "$fill"
 sql "SELECT nitro_verify('t_i_nitro')" > /dev/null
 settings "nitro.max_memory = 16MB"; restart
 sql "SELECT nitro_verify('filler_i'), nitro_verify('t_i_nitro')" > /dev/null
