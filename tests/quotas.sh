@@ -155,11 +155,11 @@ built a_s_nitro; built a_i_nitro; whole a
 
 note "a restart with less than the indexes need"
 sql "CHECKPOINT; SELECT nitro_backup()" > /dev/null
-sql "ALTER ROLE a SET nitro.max_memory_per_owner = '3MB'"
+sql "ALTER ROLE a SET nitro.max_memory_per_owner = '1MB'"
 restart
 sql "SET enable_seqscan = off; SELECT count(*) FROM a WHERE s COLLATE \"C\" = 'x'; SELECT count(*) FROM a WHERE i = 5" > /dev/null
 wait_until "SELECT count(*) FILTER (WHERE given_up > 0) > 0 FROM pg_stat_nitro_indexes"
-[ "$(owner a)" -le 3145728 ] || fail "a holds $(owner a)"
+[ "$(owner a)" -le 1048576 ] || fail "a holds $(owner a)"
 [[ $(sql_fails "$(rows a 1 10)") == 53400:* ]] || fail "a write where the index has no room"
 setting nitro.when_full give_up_index
 sql "$(rows a 1 10)"
