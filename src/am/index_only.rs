@@ -114,11 +114,10 @@ unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
             let own = scan::state(scan);
             let simple = !(*scan).kill_prior_tuple
                 && u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_SHOULDFREE == 0
-                && own.is_plain();
-            if simple && own.step_to_visible(forward(state)) {
+                && own.step_plain(slot, forward(state));
+            if simple {
                 (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
                 compat::count_index_tuple((*scan).indexRelation);
-                own.write_values(slot, (*(*node).state).es_query_cxt);
                 filled(slot);
                 return slot;
             }
@@ -135,7 +134,11 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
         let state = node.cast::<IndexOnlyScanState>();
         let begun = !(*state).ioss_ScanDesc.is_null();
         if !begun || ((*state).ioss_NumRuntimeKeys != 0 && !(*state).ioss_RuntimeKeysReady) {
-            return compat::exec_proc_node(STOCK.get().copied().flatten(), node);
+            let slot = compat::exec_proc_node(STOCK.get().copied().flatten(), node);
+            if !begun && !(*state).ioss_ScanDesc.is_null() {
+                scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
+            }
+            return slot;
         }
         if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
             return access(state);

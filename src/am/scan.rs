@@ -32,6 +32,7 @@ use super::whole;
 use super::work::Work;
 use crate::elements::key::element_column;
 use crate::elements::streams::{self, Reader};
+use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::state::directory::State;
@@ -39,6 +40,7 @@ use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
 
+mod values;
 mod walk;
 
 use walk::Place;
@@ -65,10 +67,10 @@ pub(super) struct Scan {
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
-    /// For who takes values without a tuple, see `index_only`: pinned pages, whether all columns are passed by
-    /// value, and the memory of values that are not.
+    /// For who takes values without a tuple, see `index_only`: pinned pages, values that need
+    /// nothing of the server, and the memory of those that do.
     pub(super) visibility: VisibilityMap,
-    by_value: bool,
+    plain: Option<Plain>,
     values: Option<pg_sys::MemoryContext>,
     /// Rows of an index with an element column, and the current one.
     rows: Vec<Tid>,
@@ -133,7 +135,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             mark: None,
             former: None,
             visibility: VisibilityMap::default(),
-            by_value: all_by_value(index),
+            plain: None,
             values: None,
             rows: Vec::new(),
             row: -1,
@@ -359,12 +361,6 @@ pub(super) enum Found {
     Row,
 }
 
-/// Whether all columns of an index are passed by value.
-unsafe fn all_by_value(index: Relation) -> bool {
-    // SAFETY: an open index.
-    unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att) }.iter().all(|a| a.attbyval)
-}
-
 impl Scan {
     /// Moves to the next row and puts its TID into the descriptor.
     ///
@@ -420,61 +416,6 @@ impl Scan {
     #[inline]
     pub(super) fn tid(&self) -> Tid {
         self.place.cursor.tid(self.place.pos as usize)
-    }
-
-    /// Whether a row of this scan is decided, and its values are made, without the server.
-    #[inline]
-    pub(super) fn is_plain(&self) -> bool {
-        self.by_value && !self.plan.lossy
-    }
-
-    /// Moves to the next entry if it is in the batch and its block is known to be all-visible; otherwise stays.
-    #[inline]
-    pub(super) fn step_to_visible(&mut self, forward: bool) -> bool {
-        let before = self.place.pos;
-        if self.step_in_batch(forward) {
-            if self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber) == Some(true) {
-                return true;
-            }
-            self.place.pos = before;
-        }
-        false
-    }
-
-    /// Writes the values of the current entry into a slot that has the columns of the index. They live until
-    /// the next call.
-    ///
-    /// # Safety
-    /// A slot that owns no memory; what is allocated lives in a child of `context`, which outlives the scan.
-    #[inline]
-    pub(super) unsafe fn write_values(
-        &mut self,
-        slot: *mut pg_sys::TupleTableSlot,
-        context: pg_sys::MemoryContext,
-    ) {
-        // SAFETY: by contract: the slot has an element for each column.
-        unsafe {
-            let n = (*(*slot).tts_tupleDescriptor).natts as usize;
-            let values = std::slice::from_raw_parts_mut((*slot).tts_values, n);
-            let nulls = std::slice::from_raw_parts_mut((*slot).tts_isnull, n);
-            let key = self.place.cursor.key(self.place.pos as usize);
-            if self.by_value {
-                return self.handle.desc.decode(key, values, nulls);
-            }
-            let own = *self.values.get_or_insert_with(|| {
-                pg_sys::AllocSetContextCreateInternal(
-                    context,
-                    c"nitro index-only values".as_ptr(),
-                    0,
-                    1024,
-                    pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-                )
-            });
-            pg_sys::MemoryContextReset(own);
-            let previous = pg_sys::MemoryContextSwitchTo(own);
-            self.handle.desc.decode(key, values, nulls);
-            pg_sys::MemoryContextSwitchTo(previous);
-        }
     }
 
     unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
