@@ -7,7 +7,7 @@ CREATE TABLE t (id int, i int8, s text COLLATE "C", u uuid, f float8, b bool, n 
 INSERT INTO t
   SELECT g, CASE WHEN g % 11 = 0 THEN NULL ELSE g::int8 % 97 * 1000000007 END,
          CASE g % 13 WHEN 0 THEN NULL WHEN 1 THEN '' WHEN 2 THEN repeat('x', 126) WHEN 3 THEN repeat('y', 127) WHEN 4 THEN E'a\u0001b' WHEN 5 THEN repeat('z', 3000) ELSE md5(g::text) END,
-         md5((g % 200)::text)::uuid, CASE g % 7 WHEN 0 THEN '-0' WHEN 1 THEN 'NaN' ELSE g / 3.0 END,
+         md5((g % 200)::text)::uuid, CASE g % 7 WHEN 0 THEN float8 '-0' WHEN 1 THEN 'NaN' ELSE g / 3.0 END,
          g % 3 = 0, CASE g % 4 WHEN 0 THEN 1.10 WHEN 1 THEN 1.1 ELSE g END, 'c' || g % 30, 'n' || g % 40, int4range(g % 10, g % 10 + g % 3), date '2020-01-01' + g % 365
   FROM generate_series(1, 5000) g;
 CREATE INDEX t_numbers ON t USING nitro (i, f DESC, b, id);
@@ -102,6 +102,7 @@ END $$;
 SELECT returned('on') = returned('off') AS same, returned('on') > 1000 AS many;
 
 -- Under serializable isolation it is the server's; a temporary table's map is in the session's own buffers.
+VACUUM t;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT count(i), sum(id) FROM t WHERE i < 40000000280;
 SELECT mode, locktype, count(*) > 0 AS pages FROM pg_locks WHERE mode = 'SIReadLock' AND relation = 't'::regclass AND pid = pg_backend_pid() GROUP BY 1, 2;
