@@ -52,6 +52,7 @@ VACUUM t;
 SELECT all_the_same();
 BEGIN; DELETE FROM t WHERE id > 4000; SAVEPOINT a; DELETE FROM t; ROLLBACK TO a; SELECT all_the_same(); ROLLBACK;
 SELECT all_the_same();
+VACUUM t;
 
 -- Cursors that turn, and a row that is changed by its cursor.
 CREATE FUNCTION turning(fast text) RETURNS text LANGUAGE plpgsql AS $$
