@@ -29,7 +29,7 @@ use super::token::Token;
 use super::tuple::TupleFormer;
 use super::whole;
 use super::work::Work;
-use crate::elements::key::element_column;
+use crate::elements::index::element_column;
 use crate::elements::streams::{self, Reader};
 use crate::pg::compat;
 use crate::pg::error::Failure;
