@@ -235,8 +235,8 @@ impl Barrier<'_> {
             token == 0
                 || token >= epoch
                 || match slot.scope.load(Acquire) {
-                    0 => !may_hold(number as u32),
-                    scope => scope != u64::from(root),
+                    scope if root != 0 && scope != 0 => scope != u64::from(root),
+                    _ => !may_hold(number as u32),
                 }
         })
     }
@@ -249,7 +249,7 @@ impl Area {
         self.barrier().token_fence()
     }
 
-    /// Every TID token for the index at `root` that was taken before `fence` began is gone or renewed.
+    /// Every TID token for the index at `root` (0: any index) that was taken before `fence` began is gone or renewed.
     /// Of a process with tokens for several indexes the area does not know which: `may_hold` says of
     /// the owner of a slot whether this index can be among them, and must not say no of who has had a
     /// token since before `fence` and still uses it.

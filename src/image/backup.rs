@@ -22,7 +22,7 @@
 //! without an image makes old transactions look at pages, nothing else.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -43,6 +43,7 @@ use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::{Entry, State};
+use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
 use crate::state::{options, shmem, threads};
 
@@ -226,6 +227,7 @@ fn make(
     let Some(engine) = entry.index(process) else {
         return Ok(Outcome::NotNow("the index is not in memory"));
     };
+    let _used = InUse::of(engine);
     let store = super::store();
     let before = operations(engine);
     let off = guc::BREAK.get();
@@ -247,6 +249,12 @@ fn make(
     };
     if off != Mechanism::LateLsn {
         publish(manifest.lsn);
+    }
+    // Who inserts without publishing, because the index was given up, looks at its page if it sees this LSN.
+    fence(SeqCst);
+    let given_up = || entry.state() == State::GivenUp;
+    if given_up() {
+        return Ok(Outcome::NotNow("the index was given up"));
     }
     manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
     stop::at(Point::BackupXid);
@@ -290,6 +298,9 @@ fn make(
     // 5
     manifest.end = feed::flushed_end();
     stop::at(Point::BackupFlushed);
+    if given_up() {
+        return Ok(Outcome::NotNow("the index was given up"));
+    }
     draft.commit(&manifest).map_err(|e| e.to_string())?;
     stop::at(Point::BackupCommitted);
     note(image, &manifest, before);

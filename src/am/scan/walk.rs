@@ -82,6 +82,8 @@ impl Scan {
             self.searches += 1;
         }
         self.token.renew(self.process, engine);
+        self.check_given_up();
+        let place = &mut self.place;
         let n = loop {
             let n = with_order!(self.handle.desc, order => {
                 if forward {
