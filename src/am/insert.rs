@@ -122,6 +122,7 @@ unsafe fn publish(
             match handle.index() {
                 None => match handle.entry.state() {
                     State::Failed => Step::Unusable,
+                    State::Loading => return,
                     _ if given_up::is_lacking(handle.entry) => Step::GivenUp,
                     _ => return,
                 },
