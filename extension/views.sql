@@ -20,6 +20,7 @@ CREATE FUNCTION nitro_index_stats(
     OUT garbage_blocks bigint,
     OUT dirty_blocks bigint,
     OUT scans bigint,
+    OUT given_up bigint,
     OUT builder_pid integer,
     OUT heap_blocks_walked bigint,
     OUT build_ms bigint,
@@ -58,6 +59,7 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.garbage_blocks,
            s.dirty_blocks,
            coalesce(s.scans, 0) AS scans,
+           coalesce(s.given_up, 0) AS given_up,
            s.builder_pid,
            s.heap_blocks_walked,
            s.build_ms,
@@ -116,17 +118,36 @@ GRANT SELECT ON nitro_memory TO PUBLIC;
 CREATE FUNCTION nitro_database_stats(
     OUT datid oid,
     OUT indexes bigint,
-    OUT bytes bigint)
+    OUT bytes bigint,
+    OUT max_indexes bigint,
+    OUT max_bytes bigint)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_database_stats_wrapper';
 COMMENT ON FUNCTION nitro_database_stats() IS 'shared memory that the nitro indexes of each database hold';
 
 CREATE VIEW nitro_memory_by_database AS
-    SELECT s.datid, d.datname, s.indexes, s.bytes
+    SELECT s.datid, d.datname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
     FROM nitro_database_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
-COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold';
+COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold, and may hold';
 GRANT SELECT ON nitro_memory_by_database TO PUBLIC;
+
+CREATE FUNCTION nitro_owner_stats(
+    OUT roleid oid,
+    OUT indexes bigint,
+    OUT bytes bigint,
+    OUT max_indexes bigint,
+    OUT max_bytes bigint)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
+    AS 'MODULE_PATHNAME', 'nitro_owner_stats_wrapper';
+COMMENT ON FUNCTION nitro_owner_stats() IS 'shared memory that the nitro indexes of each owner hold';
+
+CREATE VIEW nitro_memory_by_owner AS
+    SELECT s.roleid, r.rolname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
+    FROM nitro_owner_stats() s LEFT JOIN pg_roles r ON r.oid = s.roleid;
+COMMENT ON VIEW nitro_memory_by_owner IS 'shared memory that the nitro indexes of each owner hold, and may hold';
+GRANT SELECT ON nitro_memory_by_owner TO PUBLIC;
 
 CREATE FUNCTION nitro_all_index_stats(
     OUT datid oid,

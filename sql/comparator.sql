@@ -27,7 +27,8 @@ CREATE FUNCTION check_t() RETURNS SETOF text LANGUAGE sql AS $$
     SELECT same('SELECT w FROM comparator.t WHERE w > ''A'' AND w < ''b'' ORDER BY w DESC') UNION ALL
     SELECT same('SELECT n, w, x FROM comparator.t WHERE n IN (1, 4) ORDER BY n, w DESC NULLS LAST, x') UNION ALL
     SELECT same('SELECT n, w, x FROM comparator.t WHERE w BETWEEN ''e'' AND ''o'' ORDER BY n DESC, w NULLS FIRST, x DESC') UNION ALL
-    SELECT same('SELECT n, w, x FROM comparator.t WHERE w IN (''B'', ''a-b'', ''ä 3'', ''é'', NULL) AND x > 3');
+    SELECT same('SELECT n, w, x FROM comparator.t WHERE w IN (''B'', ''a-b'', ''ä 3'', ''é'', NULL) AND x > 3') UNION ALL
+    SELECT same('SELECT n, w, x FROM comparator.t WHERE w IN (''B'', ''a-b'', ''ä 3'', ''é'', NULL) AND x > 3 ORDER BY n, w DESC NULLS LAST, x');
 $$;
 SELECT check_t();
 SELECT walk('SELECT w FROM t WHERE w > ''a'' AND w < ''e'' ORDER BY w', 12);

@@ -173,6 +173,14 @@ VACUUM ANALYZE narrow, wide;
 EXPLAIN (COSTS OFF) SELECT a FROM narrow WHERE id = 5;
 EXPLAIN (COSTS OFF) SELECT a FROM narrow WHERE a = 5 AND id = 5;
 EXPLAIN (COSTS OFF) SELECT a FROM wide WHERE id = 5;
+-- Where keys are compared by functions it costs more.
+CREATE TABLE middle AS SELECT hashint4(i) AS a, to_jsonb(hashint4(i)) AS j, i AS id, repeat('x', 150) AS pad FROM generate_series(1, 20000) i;
+CREATE INDEX middle_a ON middle USING nitro (a, id);
+VACUUM ANALYZE middle;
+EXPLAIN (COSTS OFF) SELECT a FROM middle WHERE id = 5;
+DROP INDEX middle_a;
+CREATE INDEX middle_j ON middle USING nitro (j, id);
+EXPLAIN (COSTS OFF) SELECT j FROM middle WHERE id = 5;
 
-DROP TABLE p, q, r, plain4, plain8, narrow, wide;
+DROP TABLE p, q, r, plain4, plain8, narrow, wide, middle;
 DROP FUNCTION cost(text), cheaper(text), plan_has(text, text);

@@ -242,6 +242,25 @@ inserted_while_it_is_read() { # MECHANISM
     sql "DROP TABLE r"
 }
 
+wal_that_cannot_be_read() {
+    note "WAL that cannot be read now: a query does without the index, and its image is used later"
+    local segment from
+    sql "CREATE TABLE r (k int) WITH (autovacuum_enabled = off); INSERT INTO r SELECT generate_series(1, 2000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
+    backup r_nitro
+    segment=$(data)/pg_wal/$(sql "SELECT pg_walfile_name('$(image_lsn r_nitro)')")
+    sql "DELETE FROM r WHERE k < 100; VACUUM (INDEX_CLEANUP on) r; INSERT INTO r SELECT generate_series(3001, 3090); SELECT pg_switch_wal()" > /dev/null
+    crash; start; started; from=$(log_end)
+    chmod 000 "$segment"
+    assert_eq "without the index" "$(sql "SET enable_seqscan = off; SELECT count(*) FROM r WHERE k > 3000")" 90
+    assert_eq "state" "$(state r_nitro)" unbuilt
+    [ "$(logged '"r_nitro": its image is not used: .*ermission denied' "$from")" -ge 1 ] || fail "nothing in the log"
+    chmod 600 "$segment"; from=$(log_end)
+    ready r_nitro
+    assert_eq "r_nitro" "$(came_from r_nitro "$from")" image
+    verified r; same_answers r "SELECT k FROM r WHERE k > 1900 ORDER BY k" "SELECT * FROM r WHERE k < 200"
+    sql "DROP TABLE r"
+}
+
 forgets_what_was_dropped() {
     note "what a session remembers of indexes that are gone"
     local n once="CREATE TABLE g (k int); CREATE INDEX g_nitro ON g USING nitro ((ROW(k)::c) c_ops); INSERT INTO g VALUES (1); DROP TABLE g"
@@ -263,5 +282,6 @@ run whose_fault "an expression" '(moody(i))'
 run whose_fault "a comparison function" '(ROW(i)::c) moody_ops'
 for how in again cancel terminate drop; do for whose in the another; do run nobody_waits $whose $how; done; done
 for off in none tail; do run inserted_while_it_is_read $off; done
+run wal_that_cannot_be_read
 run forgets_what_was_dropped
 for how in build vacuum drop; do run given_up $how; done

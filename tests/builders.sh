@@ -62,6 +62,20 @@ assert_eq "builders" "$(sql "$builders")" 1
 open_gate
 for i in $(seq $n); do built "t${i}_nitro"; done
 
+note "a query that found all builders in another database: one comes when a place is free, and nobody asks again"
+sql "CREATE DATABASE elsewhere"
+PGDATABASE=elsewhere sql "CREATE EXTENSION nitro; CREATE TABLE o AS SELECT generate_series(1, 100) AS i; CREATE INDEX o_nitro ON o USING nitro (i)"
+restart; shut; wanted
+wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+o_state="SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = 'o_nitro'::regclass"
+PGDATABASE=elsewhere sql "EXPLAIN SELECT * FROM o WHERE i = 1" > /dev/null
+assert_eq "without a builder" "$(PGDATABASE=elsewhere sql "$o_state")" unbuilt
+assert_eq "builders" "$(sql "$builders")" 1
+open_gate
+PGDATABASE=elsewhere wait_until "${o_state/state/state = \'ready\'}"
+for i in $(seq $n); do built "t${i}_nitro"; done
+sql_alone "DROP DATABASE elsewhere"
+
 note "a comparison function that fails: one builder meets it, and the index has failed"
 operators="OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >"
 sql "CREATE FUNCTION cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN btint4cmp(a, b); END'"

@@ -119,18 +119,36 @@ impl fmt::Display for AreaError {
 
 impl std::error::Error for AreaError {}
 
-/// There is no free run of this size.
+/// Of what there is too little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// A free run of this size in the area.
+    Area,
+    /// Memory of the operating system.
+    System,
+    /// What the index may hold.
+    Limit,
+    /// What the indexes of this account may hold.
+    Account(usize),
+}
+
+/// There is no memory for an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Bytes that were asked for.
     pub requested: usize,
-    /// The operating system has no more; otherwise the area is full.
-    pub refused: bool,
+    /// Of what there is too little.
+    pub lack: Lack,
 }
 
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no free run of {} bytes in the area", self.requested)
+        let OutOfMemory { requested, lack } = self;
+        match lack {
+            Lack::Area => write!(f, "no free run of {requested} bytes in the area"),
+            Lack::System => write!(f, "the operating system has no {requested} bytes"),
+            Lack::Limit | Lack::Account(_) => write!(f, "{requested} bytes are above a limit"),
+        }
     }
 }
 

@@ -159,7 +159,7 @@ proptest! {
                     Err(e) => {
                         prop_assert_eq!(e.requested, bytes);
                         prop_assert!(bytes.div_ceil(PAGE).next_power_of_two() * PAGE > largest);
-                        prop_assert!(!e.refused);
+                        prop_assert_eq!(e.lack, Lack::Area);
                     }
                 }
             } else if let Some((&r, &bytes)) = runs.iter().nth(pick % runs.len().max(1)) {
@@ -207,7 +207,10 @@ fn a_large_area_is_touched_lazily() {
 fn absurd_requests_fail() {
     let area = Mapping::new(1 << 20, 1);
     for bytes in [2 << 20, 1 << 40, usize::MAX] {
-        assert_eq!(area.alloc_pages(bytes), Err(OutOfMemory { requested: bytes, refused: false }));
+        assert_eq!(
+            area.alloc_pages(bytes),
+            Err(OutOfMemory { requested: bytes, lack: Lack::Area })
+        );
     }
 }
 
@@ -304,7 +307,7 @@ fn memory_is_refused() {
         let taken: Vec<Ref> = core::iter::from_fn(|| match area.alloc_pages(100 * PAGE) {
             Ok(r) => Some(r),
             Err(e) => {
-                assert!(e.refused);
+                assert_eq!(e.lack, Lack::System);
                 None
             }
         })

@@ -168,6 +168,8 @@ mod units {
         let fence = area.token_fence();
         assert!(area.tokens_passed(7, fence, |_| true));
         assert!(!area.tokens_passed(8, fence, |_| true));
+        assert!(!area.tokens_passed(0, fence, |_| true), "whichever");
+        assert!(area.tokens_passed(0, fence, |_| false), "has nothing to do with it");
         let own = p.open_token(7);
         assert!(!area.tokens_passed(9, fence, |_| true), "nobody knows which");
         assert!(!area.tokens_passed(9, fence, |slot| slot == 0), "may be this one");

@@ -17,13 +17,16 @@ use crate::area::{Area, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, UNIT};
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+mod charge;
 mod extent;
 mod fresh;
 mod leaving;
 mod sparse;
 
+pub use charge::{Account, Charge};
 pub(crate) use fresh::Fresh;
 
+use charge::Charged;
 use extent::{Extents, extent};
 
 /// Extents grow with their class up to this, and a little more if blocks fit better.
@@ -108,6 +111,7 @@ pub(crate) struct HeapState {
     _pad: u32,
     /// Bytes of their free blocks, which serve nobody.
     shut: AtomicU64,
+    charge: Charged,
     classes: [ClassState; CLASSES],
 }
 
@@ -130,9 +134,11 @@ pub(crate) fn create_root(
     area: &Area,
     bytes: usize,
     heap_offset: usize,
+    charge: &Charge,
 ) -> Result<Ref, OutOfMemory> {
     let bytes = bytes.next_multiple_of(PAGE);
-    let root = area.alloc_pages(bytes)?;
+    charge.take(0, bytes)?;
+    let root = area.alloc_pages(bytes).inspect_err(|_| charge.give_back(bytes))?;
     // SAFETY: a run of `bytes` that only this process knows.
     unsafe { area.at(root).write_bytes(0, bytes) };
     debug_assert!(heap_offset + size_of::<HeapState>() <= bytes && heap_offset.is_multiple_of(8));
@@ -141,6 +147,7 @@ pub(crate) fn create_root(
     heap.root.store(root, Relaxed);
     heap.root_bytes.store(bytes as u32, Relaxed);
     heap.bytes.store(bytes as u64, Relaxed);
+    heap.charge.store(charge);
     Ok(root)
 }
 
@@ -197,8 +204,9 @@ impl HeapState {
     /// Memory of its own for a large array; not zeroed, aligned to 128 bytes.
     pub(crate) fn alloc_span(&self, area: &Area, bytes: usize) -> Result<Ref, OutOfMemory> {
         let _held = self.lock.lock();
-        let at = area.alloc_pages(bytes + EXTENT_HEADER)?;
-        self.add_extent(area, at, bytes + EXTENT_HEADER);
+        let bytes = bytes + EXTENT_HEADER;
+        let at = self.charged(bytes, || area.alloc_pages(bytes))?;
+        self.add_extent(area, at, bytes);
         Ok(at + 1)
     }
 
@@ -228,14 +236,19 @@ impl HeapState {
     /// `self` must not be used afterwards.
     pub(crate) fn destroy(&self, area: &Area) {
         let (root, root_bytes) = (self.root.load(Relaxed), self.root_bytes.load(Relaxed));
+        let (charge, held) = (self.charge.load(), self.bytes());
+        let mut freed = root_bytes as usize;
         let mut at = self.extents.load(Acquire);
         while at != 0 {
             let extent = extent(area, at);
             let (next, bytes) = (extent.next.load(Relaxed), extent.bytes());
             area.free_pages(at, bytes);
+            freed += bytes;
             at = next;
         }
         area.free_pages(root, root_bytes as usize);
+        debug_assert_eq!(held, freed, "what was charged, and what is credited");
+        charge.give_back(freed);
     }
 
     /// An extent of this class with a free block (lock held).
@@ -284,7 +297,7 @@ impl HeapState {
         let mut bytes = extent_size(size, state.bytes.load(Relaxed) as usize);
         // A nearly full or fragmented area: take what there is.
         let at = loop {
-            match area.alloc_extent(bytes) {
+            match self.charged(bytes, || area.alloc_extent(bytes)) {
                 Ok(at) => break at,
                 Err(_) if bytes > least => bytes = (bytes / 2).next_multiple_of(PAGE).max(least),
                 Err(e) => return Err(e),
@@ -329,6 +342,7 @@ impl HeapState {
         let bytes = old.bytes();
         self.bytes.fetch_sub(bytes as u64, Relaxed);
         area.free_pages(at, bytes);
+        self.charge.load().give_back(bytes);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 /// A heap in a root of its own.
 fn new_heap(area: &Area) -> &HeapState {
-    heap_at(area, create_root(area, size_of::<HeapState>() + 100, 64).unwrap())
+    heap_at(area, create_root(area, size_of::<HeapState>() + 100, 64, &Charge::default()).unwrap())
 }
 
 fn heap_at(area: &Area, root: Ref) -> &HeapState {
@@ -133,7 +133,7 @@ fn threads_own_their_blocks() {
     const THREADS: u64 = 4;
     let area = Mapping::new(64 << 20, 1);
     let start = area.usage();
-    let root = create_root(&area, size_of::<HeapState>() + 100, 64).unwrap();
+    let root = create_root(&area, size_of::<HeapState>() + 100, 64, &Charge::default()).unwrap();
     let heap = heap_at(&area, root);
     std::thread::scope(|scope| {
         for thread in 1..=THREADS {

@@ -49,10 +49,11 @@ mod top;
 mod verify;
 mod visit;
 
-pub use area::{Area, AreaError, AreaUsage, Backing, OutOfMemory, Refused};
+pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
 pub use cursor::{Beyond, Cursor, Remove};
+pub use heap::{Account, Charge};
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;

@@ -56,6 +56,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("retired blocks wait for the barrier", "schedule::merging"),
     ("an index that is given up waits for the barrier", "later"),
     ("memory is taken from full granules", "area"),
+    ("memory that goes back is credited", "heap::charge"),
     ("readers enter the barrier", "schedule::merging"),
     ("the separator of a leaf that moves leads to it", "schedule::moving"),
     ("a leaf that moves tells the right neighbour", "schedule::moving"),

@@ -4,7 +4,7 @@ use crate::area::{Area, OutOfMemory, Ref};
 use crate::barrier::{BarrierGuard, Process, WriterGuard};
 use crate::block::{Block, EXACT, LEAF_HEAP, LEFTMOST, NODE_HEAP};
 use crate::dirty::BlockList;
-use crate::heap::{self, Class, Fresh, HeapState};
+use crate::heap::{self, Charge, Class, Fresh, HeapState};
 use crate::retired::Retired;
 use crate::snapshot::Descriptors;
 use crate::stats::Counters;
@@ -94,8 +94,22 @@ pub struct Index {
 impl Index {
     /// Creates an empty index.
     pub fn create(p: &Process, options: &IndexOptions) -> Result<Index, OutOfMemory> {
+        // SAFETY: no accounts.
+        unsafe { Index::create_for(p, options, &Charge::default()) }
+    }
+
+    /// The same for somebody who answers for its memory.
+    ///
+    /// # Safety
+    /// All processes of the area have the accounts at these addresses, in memory that they share, as long as there is
+    /// an index that is charged to them.
+    pub unsafe fn create_for(
+        p: &Process,
+        options: &IndexOptions,
+        charge: &Charge,
+    ) -> Result<Index, OutOfMemory> {
         let area = p.area();
-        let root = heap::create_root(&area, size_of::<Root>(), offset_of!(Root, heap))?;
+        let root = heap::create_root(&area, size_of::<Root>(), offset_of!(Root, heap), charge)?;
         let index = Index { area, root };
         match index.init(options) {
             Ok(()) => Ok(index),
@@ -131,6 +145,15 @@ impl Index {
         root.top_state.nodes.store(1, Relaxed);
         root.counters.leaves.store(1, Relaxed);
         Ok(())
+    }
+
+    /// Others answer for its memory from now on, also for what it holds already.
+    ///
+    /// # Safety
+    /// As for [`create_for`](Self::create_for).
+    pub unsafe fn charge_to(&self, p: &Process, charge: &Charge) {
+        self.check_area(p);
+        self.heap().charge_to(charge);
     }
 
     /// The index whose root another process knows.

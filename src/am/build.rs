@@ -10,7 +10,7 @@
 
 use std::ffi::c_void;
 
-use nitro_engine::{BuildError, Builder, Index, IndexOptions, KeyOrder};
+use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder};
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
@@ -19,6 +19,7 @@ use crate::key::KeyDesc;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::error::{self, Failure};
+use crate::pg::guc::{self, WhenFull};
 use crate::pg::memory;
 use crate::pg::stop::{self, Point};
 use crate::pg::text;
@@ -26,7 +27,7 @@ use crate::state::claim::Claim;
 use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::refusal;
-use crate::state::{directory, identity, lifecycle, options, shmem};
+use crate::state::{given_up, identity, lifecycle, options, shmem};
 
 /// Phases shown in `pg_stat_progress_create_index`; 1 is the server's own "initializing".
 const PHASE_SCAN: i64 = 2;
@@ -81,10 +82,10 @@ pub unsafe extern "C-unwind" fn build(
         let Some(handle) = Handle::attach(index, incarnation, Table::of(heap)) else {
             // What the directory does not know is unbuilt.
             if !is_made_anew(heap, index) {
-                directory::full();
+                refusal::no_entry(index).raise();
             }
             let unbuilt = format!("Index \"{}\" is left unbuilt.", compat::name(index));
-            directory::no_entry().detail(unbuilt).warn();
+            refusal::no_entry(index).detail(unbuilt).warn();
             // The table has as many rows as it was said to have.
             let tuples = f64::from((*(*heap).rd_rel).reltuples).max(0.0);
             return result(tuples, tuples);
@@ -95,14 +96,20 @@ pub unsafe extern "C-unwind" fn build(
             let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
             let anew = is_made_anew(heap, index);
-            match load(index, &handle.desc, sorter, order, anew) {
+            match load(index, &handle, sorter, order, anew) {
                 Ok((engine, loaded)) => {
                     stop::at(Point::CreateLoaded);
                     claim.create(engine, started.elapsed().as_millis() as u64);
                     lifecycle::created(handle.entry);
                     (heap_tuples, loaded as f64)
                 }
-                Err(LeftUnbuilt) => (heap_tuples, heap_tuples),
+                Err(LeftUnbuilt) => {
+                    // What is made anew has room when the old one is gone.
+                    if !anew {
+                        given_up::refused(handle.entry);
+                    }
+                    (heap_tuples, heap_tuples)
+                }
             }
         });
         result(tuples.0, tuples.1)
@@ -212,7 +219,7 @@ struct LeftUnbuilt;
 
 unsafe fn load<O: KeyOrder>(
     index: Relation,
-    desc: &KeyDesc,
+    handle: &Handle,
     sorter: Sorter<'_, O>,
     order: &O,
     anew: bool,
@@ -223,19 +230,23 @@ unsafe fn load<O: KeyOrder>(
     // Called while the unfinished index is there, so that the message counts it.
     let fail = |e: BuildError| match e {
         BuildError::OutOfMemory(e) if anew => {
-            refusal::left_unbuilt(&name, e);
+            refusal::left_unbuilt(&name, handle.entry, e);
             LeftUnbuilt
         }
-        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, e),
+        BuildError::OutOfMemory(e) if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex => {
+            refusal::gave_up(&name, handle.entry, e);
+            LeftUnbuilt
+        }
+        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, handle.entry, e),
         BuildError::NoMemory => memory::out_of_memory(0),
         // SAFETY: open relation.
         BuildError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
-        BuildError::OutOfOrder => desc.inconsistent(),
+        BuildError::OutOfOrder => handle.desc.inconsistent(),
         BuildError::NotEmpty => unreachable!("the index was created for this build"),
     };
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
     let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
-    let unfinished = Unfinished::new(Index::create(process, &options).map_err(|e| fail(e.into()))?);
+    let unfinished = handle.create(&options).map_err(|e| fail(e.into()))?;
     let mut builder = Builder::new(process, unfinished.index());
     let mut loaded = 0i64;
     sorter.try_drain(|key, tid| {

@@ -16,7 +16,7 @@
 //! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All keys of
 //! a row are made before the first is published.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{Ordering::*, fence};
 
 use nitro_engine::InsertError;
@@ -24,16 +24,18 @@ use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
 use crate::elements::key::Keys;
-use crate::image::straddler;
+use crate::image::{self, straddler};
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::guc::{self, WhenFull};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
 use crate::state::file::Table;
 use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
-use crate::state::{lifecycle, shmem};
+use crate::state::{given_up, lifecycle, shmem};
+use crate::upkeep::worker;
 
 /// Keys of one row that are published between two looks at interrupts.
 const PUBLISHED: usize = 64;
@@ -58,7 +60,10 @@ pub unsafe extern "C-unwind" fn insert(
     crate::pg::witness!();
     // SAFETY: the server passes an open index and one value per column.
     unsafe {
-        let Some(handle) = Handle::open_for(index, Table::of(heap)) else { return false };
+        let Some(handle) = Handle::open_for(index, Table::of(heap)) else {
+            refusal::left_out(index);
+            return false;
+        };
         stop::at(Point::InsertInHeap);
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();
@@ -93,6 +98,10 @@ enum Step {
     /// The page must be compared with this LSN first.
     Look(u64),
     Failed(InsertError),
+    /// The index has failed.
+    Unusable,
+    /// There was no memory for it.
+    GivenUp,
 }
 
 unsafe fn publish(
@@ -110,36 +119,44 @@ unsafe fn publish(
         let step = {
             let _inside = handle.entry.enter(process);
             fence(SeqCst);
-            let engine = handle.index();
-            if engine.is_none() && handle.entry.state() != State::Failed {
-                return;
-            }
-            engine.map(|engine| {
-                let term = engine.term();
-                match straddler::question(image) {
-                    Some(lsn) if lsn > *changed_after => Step::Look(lsn),
-                    _ => with_order!(handle.desc, order =>
-                    match engine.insert_in_term(process, order, key, tid, term) {
-                        Ok(Some(_)) => Step::Done,
-                        Ok(None) => Step::Again,
-                        Err(e) => Step::Failed(e),
-                    }),
+            match handle.index() {
+                None => match handle.entry.state() {
+                    State::Failed => Step::Unusable,
+                    State::Loading => return,
+                    _ if given_up::is_lacking(handle.entry) => Step::GivenUp,
+                    _ => return,
+                },
+                Some(engine) => {
+                    let term = engine.term();
+                    match straddler::question(image) {
+                        Some(lsn) if lsn > *changed_after => Step::Look(lsn),
+                        _ => with_order!(handle.desc, order =>
+                        match engine.insert_in_term(process, order, key, tid, term) {
+                            Ok(Some(_)) => Step::Done,
+                            Ok(None) => Step::Again,
+                            Err(e) => Step::Failed(e),
+                        }),
+                    }
                 }
-            })
+            }
         };
         match step {
-            None => return warn_once(index, handle),
-            Some(Step::Done) => return,
-            Some(Step::Again) => {
+            Step::Unusable => return warn_once(index, handle),
+            Step::GivenUp => {
+                // SAFETY: open relations.
+                return unsafe { without(heap, index, handle, tid, *changed_after) };
+            }
+            Step::Done => return,
+            Step::Again => {
                 wait::interrupts();
             }
-            Some(Step::Look(lsn)) => {
+            Step::Look(lsn) => {
                 // SAFETY: the server holds a pin at most while it calls aminsert.
                 unsafe { straddler::mark(heap, (tid >> 16) as u32, lsn) };
                 *changed_after = lsn;
                 stop::at(Point::InsertLooked);
             }
-            Some(Step::Failed(InsertError::OutOfMemory(_))) if reliefs < RELIEFS => {
+            Step::Failed(InsertError::OutOfMemory(_)) if reliefs < RELIEFS => {
                 // Entries that no callback could free may hold what is missing.
                 if reliefs == 0 {
                     // SAFETY: a transaction is running.
@@ -150,8 +167,50 @@ unsafe fn publish(
                 reliefs += 1;
                 wait::nap(Wait::Barrier, 1);
             }
+            Step::Failed(InsertError::OutOfMemory(e))
+                if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex =>
+            {
+                // Once more, without it. Or with it, if somebody has changed its state.
+                // SAFETY: open relations.
+                unsafe {
+                    if given_up::give_up(index, handle) {
+                        refusal::gave_up(&compat::name(index), handle.entry, e);
+                        given_up::reclaim(index, handle.entry);
+                        image::remove(handle.entry);
+                    }
+                }
+            }
             // SAFETY: open relation.
-            Some(Step::Failed(e)) => unsafe { refusal::insert_failed(index, e) },
+            Step::Failed(e) => unsafe { refusal::insert_failed(index, handle.entry, e) },
+        }
+    }
+}
+
+thread_local! {
+    /// The statement in which this process last tried to free the memory of an index that was given up.
+    static TRIED: Cell<i64> = const { Cell::new(0) };
+}
+
+/// A row of a table whose index was given up. An image that is being made is as of before: if it goes on,
+/// the WAL must name the block. An image that begins later sees the state after it has said what its LSN is.
+unsafe fn without(heap: Relation, index: Relation, handle: &Handle, tid: u64, changed_after: u64) {
+    fence(SeqCst);
+    // SAFETY: open relations; nothing is held.
+    unsafe {
+        if let Some(lsn) = straddler::question(&handle.entry.image)
+            && lsn > changed_after
+        {
+            straddler::mark(heap, (tid >> 16) as u32, lsn);
+        }
+        let statement = pg_sys::GetCurrentStatementStartTimestamp();
+        if TRIED.replace(statement) != statement {
+            given_up::reclaim(index, handle.entry);
+        }
+        if guc::WHEN_FULL.get() == WhenFull::Error {
+            if given_up::may_fit(handle.entry) {
+                worker::wake(handle.entry, false);
+            }
+            refusal::was_given_up(&compat::name(index), handle.entry);
         }
     }
 }

@@ -7,7 +7,7 @@
 //! The leading columns whose intervals are all points, plus the next column if it is constrained,
 //! are *enumerated*: their combinations, in index order, are ranges of whole keys that need no further
 //! test; of those that lie between two entries one is looked into, see [`Plan::advance`]. Constrained columns behind them are *filters*: an entry that fails one tells where the next
-//! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::filter`].
+//! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::target`].
 
 use std::rc::Rc;
 
@@ -37,6 +37,15 @@ pub struct Plan {
     /// Some condition is only approximated: the server has to check the heap tuple again.
     pub lossy: bool,
     impossible: bool,
+}
+
+/// Which filter an entry does not pass.
+struct Failure {
+    column: usize,
+    /// Where the column begins in the key.
+    start: usize,
+    /// The first of its intervals that ends behind the entry's value.
+    next: usize,
 }
 
 /// A bound of a range of keys, see `nitro_engine::Cursor::set_range`.
@@ -235,7 +244,7 @@ impl Plan {
         self.impossible
     }
 
-    /// Whether entries inside a range still have to pass [`Plan::filter`].
+    /// Whether entries inside a range still have to be asked whether they pass ([`Plan::passes`]).
     pub fn has_filters(&self) -> bool {
         !self.filters.is_empty()
     }
@@ -361,33 +370,44 @@ impl Plan {
         self.rows.iter().find(|row| row.column == column && row.upper == upper)
     }
 
-    /// Tests an entry's key against the filters. On a mismatch `target` becomes the position behind
-    /// which (going backward: before which) the next entry that can pass lies.
-    pub fn filter(&self, desc: &KeyDesc, key: &[u8], forward: bool, target: &mut Vec<u8>) -> bool {
-        let Some(&deepest) = self.filters.last() else { return true };
-        let mut start = 0;
-        for (column, segment) in desc.split(key, deepest + 1).enumerate() {
-            let prefix = &key[..start];
-            start += segment.len();
-            let Some(intervals) = self.columns[column].as_deref() else { continue };
-            if column < self.enumerated {
-                continue;
-            }
-            // The first interval that ends behind the segment.
-            let i = intervals.partition_point(|i| ends_before(desc, column, i, segment));
-            if i < intervals.len() && starts_at_or_before(desc, column, &intervals[i], segment) {
-                continue;
-            }
-            target.clear();
-            target.extend_from_slice(prefix);
-            match (forward, i) {
-                (true, i) if i < intervals.len() => append_edge(target, &intervals[i].lower, false),
-                (true, _) => target.push(SENTINEL),
-                (false, 0) => (),
-                (false, i) => append_edge(target, &intervals[i - 1].upper, true),
-            }
-            return false;
+    /// Whether an entry's key passes the filters.
+    pub fn passes(&self, desc: &KeyDesc, key: &[u8]) -> bool {
+        self.fails(desc, key).is_none()
+    }
+
+    /// Makes `target` the position behind which (going backward: before which) the next entry that can pass
+    /// lies, after one that does not; false if it does.
+    pub fn target(&self, desc: &KeyDesc, key: &[u8], forward: bool, target: &mut Vec<u8>) -> bool {
+        let Some(Failure { column, start, next: i }) = self.fails(desc, key) else { return false };
+        let intervals = self.intervals(column);
+        target.clear();
+        target.extend_from_slice(&key[..start]);
+        match (forward, i) {
+            (true, i) if i < intervals.len() => append_edge(target, &intervals[i].lower, false),
+            (true, _) => target.push(SENTINEL),
+            (false, 0) => (),
+            (false, i) => append_edge(target, &intervals[i - 1].upper, true),
         }
         true
+    }
+
+    fn fails(&self, desc: &KeyDesc, key: &[u8]) -> Option<Failure> {
+        let &deepest = self.filters.last()?;
+        let mut start = 0;
+        for (column, segment) in desc.split(key, deepest + 1).enumerate() {
+            let before = start;
+            start += segment.len();
+            if column < self.enumerated || self.columns[column].is_none() {
+                continue;
+            }
+            let intervals = self.intervals(column);
+            // The first interval that ends behind the segment.
+            let next = intervals.partition_point(|i| ends_before(desc, column, i, segment));
+            let within = |i| starts_at_or_before(desc, column, i, segment);
+            if !intervals.get(next).is_some_and(within) {
+                return Some(Failure { column, start: before, next });
+            }
+        }
+        None
     }
 }

@@ -30,12 +30,14 @@ use super::tuple::TupleFormer;
 use super::visibility::VisibilityMap;
 use super::whole;
 use super::work::Work;
-use crate::elements::key::element_column;
+use crate::elements::index::element_column;
 use crate::elements::streams::{self, Reader};
 use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::State;
+use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
@@ -47,9 +49,12 @@ use walk::Place;
 
 /// Private state of one scan (`scan->opaque`).
 pub(super) struct Scan {
+    index: Relation,
     handle: Rc<Handle>,
     process: &'static Process,
     engine: Option<Index>,
+    /// As long as it may be read.
+    used: Option<InUse>,
     plan: Plan,
     /// Set by the first fetch after a rescan.
     started: bool,
@@ -119,9 +124,11 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
         (*scan).xs_hitupdesc = (*index).rd_att;
         let cursor = Cursor::new(false);
         let state = Box::new(Scan {
+            index,
             handle,
             process: shmem::process(),
             engine: None,
+            used: None,
             plan: Plan::default(),
             started: false,
             sn: 0,
@@ -435,6 +442,10 @@ impl Scan {
                 return;
             }
             self.engine = self.handle.index();
+            self.used = self.engine.map(InUse::of);
+            if self.engine.is_none() {
+                given_up::scan_ends(index);
+            }
             let n = (*scan).numberOfKeys as usize;
             let keys = if n == 0 { &[] } else { std::slice::from_raw_parts((*scan).keyData, n) };
             self.plan.compile(&self.handle.desc, keys);
@@ -453,6 +464,7 @@ impl Scan {
             // Held until the next rescan: the rows are collected at once.
             if let Some(engine) = self.engine {
                 self.token.renew(self.process, engine);
+                self.check_given_up();
             }
         } else if self.plan.is_impossible() {
             // No range to open; and nothing of the last one may be left.
@@ -461,6 +473,17 @@ impl Scan {
         } else {
             self.plan.first(&mut self.at, forward);
             self.open_range(forward);
+        }
+    }
+
+    /// The token of an index that was given up before keeps nobody waiting.
+    pub(super) fn check_given_up(&self) {
+        if self.token.needed
+            && self.handle.entry.state() != State::Ready
+            && guc::BREAK.get() != Mechanism::GivenUp
+        {
+            // SAFETY: a scan's index is open.
+            unsafe { given_up::scan_ends(self.index) };
         }
     }
 

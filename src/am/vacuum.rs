@@ -16,9 +16,12 @@
 //! recycle TIDs.
 
 use std::rc::Rc;
-use std::sync::atomic::{Ordering::SeqCst, fence};
+use std::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
-use nitro_engine::{Cursor, Index, Remove};
+use nitro_engine::{Cursor, Remove};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo, Relation};
 use pgrx::prelude::*;
@@ -57,8 +60,8 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         stop::at(Point::DeleteBegun);
         let built = resync::lock_against_builds((*info).index, &handle);
         stop::at(Point::DeleteLocked);
-        // One that is not in memory has no entries, and nobody has read any: tokens are for READY indexes,
-        // which stay in memory as long as anybody has a lock on them.
+        // One that is not in memory has no entries, and nobody has read any, unless it was given up: what
+        // tokens are for stays in memory as long as anybody has a lock on it.
         let engine = handle.index();
         if let Some(engine) = engine {
             let mut cursor = Cursor::new(true);
@@ -87,17 +90,20 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         built.unlock();
         stop::at(Point::DeleteUnlocked);
         fence(SeqCst);
-        if let Some(engine) = engine {
-            await_tokens((*info).index, engine);
+        match engine {
+            Some(engine) => await_tokens((*info).index, engine.root()),
+            // Scans that began before it was given up may go on.
+            None if handle.entry.given_up.load(Relaxed) != 0 => await_tokens((*info).index, 0),
+            None => (),
         }
         stop::at(Point::DeleteAwaited);
         stats
     }
 }
 
-/// Waits for all who may have read entries of the index before now. A process with tokens for several
+/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process with tokens for several
 /// indexes is waited for only while it has a lock on this one: every scan has.
-unsafe fn await_tokens(index: Relation, engine: Index) {
+unsafe fn await_tokens(index: Relation, root: u32) {
     let area = shmem::area();
     let walked = area.token_fence();
     wait::until(Wait::TidTokens, || {
@@ -106,7 +112,7 @@ unsafe fn await_tokens(index: Relation, engine: Index) {
             // SAFETY: open relation.
             holders.get_or_insert_with(|| unsafe { compat::lock_holders(index) }).contains(&slot)
         };
-        area.tokens_passed(engine.root(), walked, may_hold)
+        area.tokens_passed(root, walked, may_hold)
     });
 }
 

@@ -109,15 +109,13 @@ impl Stream {
                 self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
                 return true;
             }
-            let mut target = Vec::new();
-            let mut passed = true;
             for i in 0..n {
-                passed = self.plan.filter(reader.desc, self.cursor.key(i), true, &mut target);
-                if passed {
+                if self.plan.passes(reader.desc, self.cursor.key(i)) {
                     self.tids.push(self.cursor.tid(i));
                 }
             }
-            self.target = (!passed).then_some(target);
+            let (last, mut target) = (self.cursor.key(n - 1), Vec::new());
+            self.target = self.plan.target(reader.desc, last, true, &mut target).then_some(target);
             return true;
         }
     }

@@ -60,6 +60,8 @@ pub enum Refusal {
     Unusable(String),
     /// It may be right, but could not be loaded now.
     NotNow(String),
+    /// The same, for lack of memory.
+    NoRoom(String),
 }
 
 impl From<String> for Refusal {
@@ -117,6 +119,13 @@ pub unsafe fn load(
             Err(Refusal::NotNow(why)) => {
                 refusal = Refusal::NotNow(why.clone());
                 why
+            }
+            // Nor is there for an older one.
+            Err(Refusal::NoRoom(why)) => {
+                // SAFETY: open relation.
+                let name = unsafe { compat::name(index) };
+                crate::pg::error::log!("nitro index \"{name}\": its image is not loaded: {why}");
+                return Err(Refusal::NoRoom(why));
             }
         };
         // SAFETY: open relation.
@@ -263,7 +272,7 @@ unsafe fn read_shards(
     // SAFETY: open relation.
     let fillfactor = unsafe { options::fillfactor(index) };
     let options = IndexOptions { fillfactor, key_len_hint: 0 };
-    let target = Unfinished::new(Index::create(process, &options).map_err(later)?);
+    let target = handle.create(&options).map_err(no_room)?;
     image.done.store(0, Relaxed);
     image.total.store(manifest.entries, Relaxed);
     let everything = guc::BREAK.get() == Mechanism::Filter;
@@ -288,7 +297,7 @@ unsafe fn read_shards(
     }?;
     let left_out = shards.iter().map(|shard| shard.left_out).sum();
     let chains = shards.into_iter().map(|shard| shard.chain).collect();
-    target.index().adopt(process, chains).map_err(later)?;
+    target.index().adopt(process, chains).map_err(refused)?;
     Ok((target, left_out))
 }
 
@@ -326,17 +335,28 @@ impl Job<'_> {
                 continue;
             }
             builder.push(order, key, tid).map_err(|e| match e {
-                BuildError::OutOfMemory(_) | BuildError::NoMemory => later(e),
+                BuildError::OutOfMemory(_) | BuildError::NoMemory => refused(e),
                 _ => Refusal::Unusable(format!("shard {i}: {e}")),
             })?;
         }
-        let chain = builder.finish().map_err(later)?;
+        let chain = builder.finish().map_err(refused)?;
         Ok(Shard { chain, left_out })
     }
 }
 
 fn later(why: impl ToString) -> Refusal {
     Refusal::NotNow(why.to_string())
+}
+
+fn no_room(why: impl ToString) -> Refusal {
+    Refusal::NoRoom(why.to_string())
+}
+
+fn refused(why: BuildError) -> Refusal {
+    match why {
+        BuildError::OutOfMemory(e) => no_room(e),
+        e => later(e),
+    }
 }
 
 /// Remembers the image that an index has been brought up from: if nothing has changed since, its

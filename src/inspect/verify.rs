@@ -30,6 +30,7 @@ use crate::pg::memory;
 use crate::pg::owner::AsOwner;
 use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
+use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
 use crate::state::open::{self, Wrong};
 use crate::state::{options, shmem};
@@ -52,7 +53,8 @@ fn nitro_verify(index: Oid, heapallindexed: bool) -> i64 {
         if handle.entry.state() != State::Ready {
             resync::ensure_ready(target.index, &handle);
         }
-        let engine = handle.index().expect("a ready index has an engine index");
+        let engine = handle.index().unwrap_or_else(|| given_up::scan_ends(target.index));
+        let _used = InUse::of(engine);
         // The engine keeps the low key of every leaf.
         memory::expect(engine.stats().blocks[0] as usize * LOW_KEY);
         let entries = with_order!(handle.desc, order => {
@@ -159,8 +161,13 @@ impl Target {
     }
 
     fn corrupted(&self, detail: String) -> ! {
-        // SAFETY: open relation.
-        let name = unsafe { compat::name(self.index) };
+        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up meanwhile.
+        let name = unsafe {
+            if Handle::open(self.index).entry.state() == State::GivenUp {
+                given_up::scan_ends(self.index);
+            }
+            compat::name(self.index)
+        };
         Failure::new(
             PgSqlErrorCode::ERRCODE_INDEX_CORRUPTED,
             format!("nitro index \"{name}\" is damaged"),

@@ -31,6 +31,7 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
+use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
 use crate::upkeep::resync::{self, Evaluator};
@@ -50,7 +51,8 @@ fn nitro_verify_images(index: Oid) -> i64 {
         if handle.entry.state() != State::Ready {
             resync::ensure_ready(target.index, &handle);
         }
-        let live = handle.index().expect("a ready index has an engine index");
+        let live = handle.index().unwrap_or_else(|| given_up::scan_ends(target.index));
+        let _used = InUse::of(live);
         let (database, incarnation) = (handle.entry.database(), handle.entry.incarnation());
         let mut feed = Feed::new(database);
         for manifest in image::manifests(database, incarnation) {
@@ -59,16 +61,19 @@ fn nitro_verify_images(index: Oid) -> i64 {
                 Check { target: &target, handle: &handle, live, feed: &mut feed, generation };
             match with_order!(handle.desc, order => check.image(order, manifest)) {
                 Ok(()) => checked += 1,
-                Err(Refusal::NotNow(why) | Refusal::Unusable(why) | Refusal::Damaged(why)) => {
-                    Failure::new(
-                        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-                        format!(
-                            "image {generation} of nitro index \"{}\" was not checked: {why}",
-                            compat::name(target.index)
-                        ),
-                    )
-                    .inform()
-                }
+                Err(
+                    Refusal::NotNow(why)
+                    | Refusal::NoRoom(why)
+                    | Refusal::Unusable(why)
+                    | Refusal::Damaged(why),
+                ) => Failure::new(
+                    PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+                    format!(
+                        "image {generation} of nitro index \"{}\" was not checked: {why}",
+                        compat::name(target.index)
+                    ),
+                )
+                .inform(),
             }
         }
         target.close();
@@ -233,8 +238,13 @@ impl Check<'_> {
     }
 
     fn wrong(&self, detail: String) -> ! {
-        // SAFETY: open relation.
-        let name = unsafe { compat::name(self.target.index) };
+        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up meanwhile.
+        let name = unsafe {
+            if self.handle.entry.state() == State::GivenUp {
+                given_up::scan_ends(self.target.index);
+            }
+            compat::name(self.target.index)
+        };
         Failure::new(
             PgSqlErrorCode::ERRCODE_INDEX_CORRUPTED,
             format!("image {} of nitro index \"{name}\" is wrong", self.generation),

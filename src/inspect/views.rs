@@ -7,8 +7,9 @@ use pgrx::pg_sys::FunctionCallInfo;
 use pgrx::prelude::*;
 
 use super::rows::{self, Value};
-use crate::state::directory::{self, State};
+use crate::state::directory::State;
 use crate::state::shmem;
+use crate::state::tenants::{self, Kind, Tenant};
 
 /// The indexes of the current database that this server knows.
 #[pg_extern]
@@ -56,6 +57,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("garbage_blocks", stats.map(|s| Value::Int8(s.garbage.into()))),
             ("dirty_blocks", stats.map(|s| Value::Int8(s.dirty.into()))),
             ("scans", Some(Value::count(entry.scans.load(Relaxed)))),
+            ("given_up", Some(Value::count(entry.given_up.load(Relaxed)))),
             ("builder_pid", builder.map(Value::Int4)),
             (
                 "heap_blocks_walked",
@@ -93,7 +95,7 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let process = shmem::process();
     // SAFETY: a function called from SQL runs in a transaction.
-    let known = unsafe { directory::known_databases() };
+    let known = unsafe { tenants::known_databases() };
     let mut all = Vec::new();
     shmem::directory().for_each(|entry| {
         if !known(entry.database()) {
@@ -123,18 +125,34 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
 #[pg_extern]
 fn nitro_database_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &held_by(Kind::Database, "datid")) }
+}
+
+/// What the indexes of each owner hold, as far as the user may know.
+#[pg_extern]
+fn nitro_owner_stats(fcinfo: FunctionCallInfo) {
+    crate::pg::witness!();
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &held_by(Kind::Owner, "roleid")) }
+}
+
+fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 5]> {
     // SAFETY: a function called from SQL runs in a transaction.
-    let holders = unsafe { directory::holders() };
-    let row = |(database, held): (u32, directory::Held)| {
+    let all = unsafe { tenants::known(kind) }.into_iter();
+    let row = |tenant: &Tenant| {
+        let memory = tenant.memory();
+        let limit = Some(memory.limit()).filter(|&limit| limit != u64::MAX);
+        let most = Some(tenant.max_indexes()).filter(|&most| most != u32::MAX);
         [
-            ("datid", Some(Value::Oid(database))),
-            ("indexes", Some(Value::Int8(held.indexes))),
-            ("bytes", Some(Value::count(held.bytes as u64))),
+            (oid, Some(Value::Oid(tenant.oid().to_u32()))),
+            ("indexes", Some(Value::Int8(tenant.indexes().into()))),
+            ("bytes", Some(Value::count(memory.used()))),
+            ("max_indexes", most.map(|most| Value::Int8(most.into()))),
+            ("max_bytes", limit.map(Value::count)),
         ]
     };
-    let all: Vec<_> = holders.into_iter().map(row).collect();
-    // SAFETY: declared to return a set of rows.
-    unsafe { rows::give(fcinfo, &all) }
+    all.map(row).collect()
 }
 
 /// Use of the shared area.

@@ -400,6 +400,13 @@ pub fn extras(mut payload: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
+/// Where a byte is found first.
+fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
+    // SAFETY: reads no more than the slice.
+    let at = unsafe { libc::memchr(bytes.as_ptr().cast(), i32::from(wanted), bytes.len()) };
+    (!at.is_null()).then(|| at.addr() - bytes.as_ptr().addr())
+}
+
 /// Length of the segment that `key` starts with. `flip` is 0xFF if the column's bytes are inverted.
 pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
     let first = key[0];
@@ -421,8 +428,8 @@ pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
             numeric::skip(&mut r);
             key.len() - r.rest().len()
         }
-        Codec::Bits => 2 + key.iter().position(|&b| b == flip).unwrap_or(key.len() - 2),
-        Codec::Bytes(_) => 1 + key.iter().position(|&b| b == flip).unwrap_or(key.len() - 1),
+        Codec::Bits => 2 + find(key, flip).unwrap_or(key.len() - 2),
+        Codec::Bytes(_) => 1 + find(key, flip).unwrap_or(key.len() - 1),
         Codec::Raw(_) => {
             let mut rest = &key[1..];
             let n = get_len(&mut rest);

@@ -1,7 +1,7 @@
 //! Reading catalogue rows.
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
+use std::ffi::{CStr, CString, c_void};
 
 use pgrx::PgList;
 use pgrx::pg_sys::{self, Datum, Oid, SysCacheIdentifier};
@@ -23,6 +23,91 @@ pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec
             .collect();
         pg_sys::ReleaseCatCacheList(list);
         rows
+    }
+}
+
+/// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role together, of one
+/// of them where the other is invalid, or of all.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> {
+    let key = |column: u32, oid: Oid| {
+        let mut key = pg_sys::ScanKeyData::default();
+        // SAFETY: fills the key.
+        unsafe {
+            pg_sys::ScanKeyInit(
+                &mut key,
+                column as i16,
+                pg_sys::BTEqualStrategyNumber as u16,
+                pg_sys::F_OIDEQ.into(),
+                oid.into(),
+            );
+        }
+        key
+    };
+    let mut keys = [
+        key(pg_sys::Anum_pg_db_role_setting_setdatabase, database),
+        key(pg_sys::Anum_pg_db_role_setting_setrole, role),
+    ];
+    // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is copied
+    // before the scan ends. An ERROR on the way ends it, too.
+    unsafe {
+        // Who is told of a change by shared memory may be told before invalidation messages come.
+        pg_sys::InvalidateCatalogSnapshot();
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let table = pg_sys::table_open(pg_sys::DbRoleSettingRelationId, lock);
+        let scan = pg_sys::systable_beginscan(
+            table,
+            pg_sys::DbRoleSettingDatidRolidIndexId.into(),
+            true,
+            std::ptr::null_mut(),
+            keys.len() as i32,
+            keys.as_mut_ptr(),
+        );
+        let row = pg_sys::systable_getnext(scan);
+        let mut found = None;
+        if !row.is_null() {
+            let (mut values, mut nulls) = ([Datum::from(0); 3], [false; 3]);
+            pg_sys::heap_deform_tuple(
+                row,
+                (*table).rd_att,
+                values.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+            );
+            if !nulls[2] {
+                found = value_of(values[2], name.to_bytes());
+            }
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, lock);
+        found
+    }
+}
+
+/// The value of a setting in an array of texts as "name=value", in whatever encoding.
+unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
+    // SAFETY: the caller's array of texts, detoasted; so many elements are returned.
+    unsafe {
+        let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast();
+        let (mut lines, mut nulls, mut n) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
+        let align = pg_sys::TYPALIGN_INT as core::ffi::c_char;
+        pg_sys::deconstruct_array(
+            array,
+            pg_sys::TEXTOID,
+            -1,
+            false,
+            align,
+            &mut lines,
+            &mut nulls,
+            &mut n,
+        );
+        (0..n as usize).filter(|&i| !*nulls.add(i)).find_map(|i| {
+            let line = pg_sys::text_to_cstring((*lines.add(i)).cast_mut_ptr());
+            let line = CStr::from_ptr(line).to_bytes();
+            let (set, value) = line.split_at(line.iter().position(|&byte| byte == b'=')?);
+            set.eq_ignore_ascii_case(name).then(|| CString::new(&value[1..]).ok())?
+        })
     }
 }
 

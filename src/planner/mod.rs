@@ -26,7 +26,8 @@ use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use crate::elements::key::{Source, element_column};
+use crate::elements::index::element_column;
+use crate::elements::key::Source;
 use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
 use crate::pg::guc::{self, Mechanism, WhenLoading};
@@ -34,7 +35,7 @@ use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
-use crate::state::{options, shmem};
+use crate::state::{given_up, options, refusal, shmem};
 use crate::upkeep::{keeper, resync, worker};
 use crate::{am, image};
 
@@ -134,7 +135,13 @@ unsafe fn describe(
 unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
     PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {
         // SAFETY: open and locked by the caller. Our errors are raised with no lock and no pin held.
-        unsafe { Handle::try_open(index) }
+        unsafe {
+            let handle = Handle::try_open(index);
+            if handle.is_none() {
+                refusal::left_out(index);
+            }
+            handle
+        }
     }))
     .catch_when(PgSqlErrorCode::ERRCODE_INDEX_CORRUPTED, |_| None)
     .catch_when(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, |_| None)
@@ -152,12 +159,24 @@ unsafe fn ready(
     match handle.entry.state() {
         State::Ready => true,
         State::Failed => false,
+        // Nor is one tried again for which there is no memory.
+        _ if !given_up::may_fit(handle.entry) => {
+            // SAFETY: open and locked by the caller.
+            unsafe { given_up::reclaim(index, handle.entry) };
+            plan_again_soon(root);
+            false
+        }
         // Code of an index that is being brought up does without all that are not.
         _ if !claim::may_bring_up() => {
             plan_again_soon(root);
             false
         }
-        State::Unbuilt | State::Bare | State::Building | State::Loading | State::CatchingUp => {
+        State::Unbuilt
+        | State::Bare
+        | State::GivenUp
+        | State::Building
+        | State::Loading
+        | State::CatchingUp => {
             // SAFETY: open relation by the caller's contract.
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
             if persistence == pg_sys::RELPERSISTENCE_TEMP {

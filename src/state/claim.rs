@@ -23,6 +23,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::state::directory::{Entry, State};
+use crate::state::given_up;
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::image::UNKNOWN;
 use crate::state::shmem;
@@ -96,6 +97,15 @@ impl BuildLock {
     }
 }
 
+/// ERROR: the index is not what it was when the claim was taken.
+pub fn went_away() -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+        "a nitro index went away while it was being built",
+    )
+    .raise()
+}
+
 thread_local! {
     /// What this process brings up, each inside the one before.
     static CLAIMS: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
@@ -151,11 +161,7 @@ impl Claim {
             && matches!(state, State::Building | State::CatchingUp)
             && root == engine.root();
         if !same {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
-                "a nitro index went away while it was being built",
-            )
-            .raise();
+            went_away();
         }
     }
 
@@ -214,28 +220,39 @@ impl Claim {
     pub fn finish(&self, milliseconds: u64) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
-        self.entry.condition.must(Event::Finish, 0);
+        self.entry.needs.store(0, Relaxed);
+        if self.entry.condition.may(Event::Finish).is_none() {
+            went_away();
+        }
     }
 
-    /// Gives the index up: a row cannot be indexed, or there is no memory.
+    /// Gives the index up: a row cannot be indexed.
     pub fn fail(&self) {
-        self.give_up(Event::Fail);
+        self.leave(Event::Fail);
     }
 
     /// Gives an image up that was loaded: nobody can say what has changed since.
     pub fn lose(&self) {
-        self.give_up(Event::Lose);
+        self.leave(Event::Lose);
+    }
+
+    /// Gives the index up, which held so many bytes: there is no memory.
+    pub fn give_up(&self, held: usize) {
+        given_up::lacks(self.entry, held as u64);
+        self.entry.given_up.fetch_add(1, Relaxed);
+        self.leave(Event::Yield);
     }
 
     /// State first, then the memory: a writer looks at the state inside a barrier section, so it either
     /// sees it, or the memory stays until it has left. Nobody waits for that: this process may have locks
     /// that a comparison function waits for, and the deadlock detector knows nothing of the engine.
-    /// Nothing in between is interrupted.
-    fn give_up(&self, event: Event) {
+    /// Nothing in between is interrupted. Of an index that an insert has retired meanwhile nothing changes.
+    fn leave(&self, event: Event) {
         let process = shmem::process();
-        let root = self.entry.condition.must(event, 0);
-        // SAFETY: the state tells newcomers to stay out, and the root is in no entry any more.
-        unsafe { Index::open(process.area(), root).destroy_later(process) };
+        if let Some(root) = self.entry.condition.may(event) {
+            // SAFETY: the state tells newcomers to stay out, and the root is in no entry any more.
+            unsafe { Index::open(process.area(), root).destroy_later(process) };
+        }
         stop::at(Point::GaveUp);
     }
 

@@ -12,18 +12,18 @@
 //! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
 //! - when it is given up, by the area, once all have left: see `claim`.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
-use nitro_engine::{BarrierGuard, Index, Process};
+use nitro_engine::{BarrierGuard, Charge, Index, Process};
 use pgrx::prelude::*;
 
 use crate::pg::compat::Locator;
-use crate::pg::error::Failure;
 use crate::pg::guc;
 use crate::state::file::{File, Table};
 use crate::state::image::ImageState;
+use crate::state::limits::Terms;
 use crate::state::shmem;
+use crate::state::tenants::{self, KINDS, Kind, Tenant};
 use crate::state::transition::{Condition, Event};
 
 pub use crate::state::transition::State;
@@ -64,6 +64,15 @@ pub struct Entry {
     pub warned: AtomicU32,
     /// When a query asked the background worker to bring the index up; 0 = it is not asked.
     pub requested: AtomicU32,
+    /// How often it was given up for lack of memory.
+    pub given_up: AtomicU64,
+    /// So many bytes have to be free before it is brought up again, since it was given up for lack of
+    /// memory; 0 = it was not.
+    pub needs: AtomicU64,
+    /// Bytes that it may hold.
+    limit: AtomicU64,
+    /// Who shares limits with it: numbers of tenants.
+    tenants: [AtomicU32; KINDS.len()],
     /// Its images on disk.
     pub image: ImageState,
 }
@@ -93,8 +102,16 @@ pub struct Life {
     pub keeper_missed: AtomicU64,
     /// The builders of the server: see `upkeep::worker`.
     pub builders: [AtomicU64; guc::MAX_BUILDERS],
+    /// Where each of them was sent last.
+    pub builder_databases: [AtomicU32; guc::MAX_BUILDERS],
+    /// Not 0: somebody asked for an index when no place for a builder was free.
+    pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
     pub no_builder: AtomicU64,
+    /// Counts changes of what limits tenants: see `limits`.
+    pub settings: AtomicU64,
+    /// What the configuration files say about them.
+    pub defaults: [AtomicI32; guc::TENANT_SETTINGS],
 }
 
 /// Drops the directory lock when it goes out of scope; an ERROR releases LWLocks anyway.
@@ -117,6 +134,7 @@ impl Directory {
         size_of::<Directory>()
             + (capacity * 4).next_multiple_of(128)
             + capacity * size_of::<Entry>()
+            + tenants::capacity(capacity) * size_of::<Tenant>()
     }
 
     /// Lays the directory out in zeroed memory.
@@ -154,6 +172,15 @@ impl Directory {
         // SAFETY: `format` reserved `capacity` entries behind the buckets; shared memory outlives
         // the process.
         unsafe { &*std::ptr::from_ref(self).add(1).byte_add(words).cast::<Entry>().add(i as usize) }
+    }
+
+    fn tenants(&self) -> &'static [Tenant] {
+        let capacity = self.capacity as usize;
+        // SAFETY: `format` reserved so many tenants behind the entries, zeroed, all atomics.
+        unsafe {
+            let first = std::ptr::from_ref(self.entry(0)).add(capacity).cast::<Tenant>();
+            std::slice::from_raw_parts(first, tenants::capacity(capacity))
+        }
     }
 
     fn locked(&self, mode: pg_sys::LWLockMode::Type) -> Locked<'_> {
@@ -194,31 +221,80 @@ impl Directory {
         incarnation: Incarnation,
         relid: u32,
         table: Table,
+        terms: &Terms,
     ) -> Option<&'static Entry> {
         let database = file.locator.database;
         let find = || self.find(database, incarnation, |entry| entry.is_for(&table));
         {
             let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
-            if let Some(entry) = find() {
+            if let Some(entry) = find().filter(|entry| entry.is_on(terms)) {
                 entry.name(file, relid, table);
                 return Some(entry);
             }
         }
+        let process = shmem::process();
         let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
         let entry = match find() {
             Some(entry) => entry,
-            None => self.create(database, incarnation)?,
+            None => self.create(database, incarnation, terms)?,
         };
         entry.name(file, relid, table);
+        self.settle(process, entry, terms)?;
         Some(entry)
     }
 
-    fn create(&self, database: u32, incarnation: Incarnation) -> Option<&'static Entry> {
+    /// From now on an entry is on these terms, and so are its tenants.
+    fn settle(&self, process: &Process, entry: &Entry, terms: &Terms) -> Option<()> {
+        let owner = entry.tenant(Kind::Owner);
+        if !owner.is(Kind::Owner, terms.owner) {
+            // The table has got another owner, who is not asked whether he has room.
+            let number = tenants::find_or_make(self.tenants(), Kind::Owner, terms.owner)?;
+            owner.lose();
+            self.tenants()[number as usize].gain();
+            entry.tenants[Kind::Owner as usize].store(number, Relaxed);
+        }
+        entry.limit.store(terms.memory, Relaxed);
+        for (kind, limits) in KINDS.into_iter().zip(terms.tenants) {
+            entry.tenant(kind).limit(limits, terms.seen);
+        }
+        let _inside = process.enter();
+        if let Some(engine) = entry.index(process) {
+            // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
+            unsafe { engine.charge_to(process, &entry.charge()) };
+        }
+        Some(())
+    }
+
+    /// The tenant that gets one more entry, if it has room (exclusive lock).
+    fn join(&self, kind: Kind, oid: u32, terms: &Terms) -> Option<u32> {
+        let number = tenants::find_or_make(self.tenants(), kind, oid)?;
+        let tenant = &self.tenants()[number as usize];
+        tenant.limit(terms.tenants[kind as usize], terms.seen);
+        tenant.has_room().then(|| {
+            tenant.gain();
+            number
+        })
+    }
+
+    fn create(
+        &self,
+        database: u32,
+        incarnation: Incarnation,
+        terms: &Terms,
+    ) -> Option<&'static Entry> {
         let link = self.free.load(Relaxed);
         if link == 0 {
             return None;
         }
         let entry = self.entry(link - 1);
+        let of_database = self.join(Kind::Database, database, terms)?;
+        let Some(of_owner) = self.join(Kind::Owner, terms.owner, terms) else {
+            self.tenants()[of_database as usize].lose();
+            return None;
+        };
+        for (at, number) in entry.tenants.iter().zip([of_database, of_owner]) {
+            at.store(number, Relaxed);
+        }
         self.free.store(entry.next.load(Relaxed), Relaxed);
         entry.database.store(database, Relaxed);
         entry.incarnation[0].store(incarnation as u64, Relaxed);
@@ -229,6 +305,8 @@ impl Directory {
         entry.scans.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);
+        entry.given_up.store(0, Relaxed);
+        entry.needs.store(0, Relaxed);
         entry.image.reset();
         let bucket = self.bucket(database, incarnation);
         entry.next.store(bucket.load(Relaxed), Relaxed);
@@ -262,6 +340,7 @@ impl Directory {
                 // SAFETY: nobody is inside by the caller's word, and the root is unlinked.
                 unsafe { Index::open(process.area(), root).destroy(process) };
             }
+            KINDS.into_iter().for_each(|kind| entry.tenant(kind).lose());
             entry.next.store(self.free.load(Relaxed), Relaxed);
             self.free.store(i + 1, Relaxed);
             self.used.fetch_sub(1, Relaxed);
@@ -277,6 +356,18 @@ impl Directory {
                 visit(entry);
             }
         }
+    }
+
+    /// The tenants of a kind that have something.
+    pub fn tenants_of(&self, kind: Kind) -> Vec<&'static Tenant> {
+        let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+        self.tenants().iter().filter(|tenant| tenant.counts(kind)).collect()
+    }
+
+    /// The tenant of this name, if there is one.
+    pub fn tenant(&self, kind: Kind, oid: u32) -> Option<&'static Tenant> {
+        let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
+        self.tenants().iter().find(|tenant| tenant.is(kind, oid))
     }
 
     /// Who of a database is in a state.
@@ -383,6 +474,30 @@ impl Entry {
         self.generation.load(Acquire)
     }
 
+    /// Who shares limits of a kind with it.
+    pub fn tenant(&self, kind: Kind) -> &'static Tenant {
+        let number = self.tenants[kind as usize].load(Relaxed);
+        &shmem::directory().tenants()[number as usize]
+    }
+
+    /// Whether that is how it is limited already.
+    fn is_on(&self, terms: &Terms) -> bool {
+        self.tenant(Kind::Owner).is(Kind::Owner, terms.owner)
+            && self.limit() == terms.memory
+            && KINDS.into_iter().all(|kind| self.tenant(kind).seen() >= terms.seen)
+    }
+
+    /// Bytes that it may hold.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Relaxed)
+    }
+
+    /// Who answers for its memory. The accounts are in the order of [`KINDS`].
+    pub fn charge(&self) -> Charge {
+        let accounts = KINDS.map(|kind| Some(self.tenant(kind).memory()));
+        Charge { limit: self.limit(), accounts }
+    }
+
     /// Current state.
     #[inline]
     pub fn state(&self) -> State {
@@ -403,67 +518,4 @@ impl Entry {
         // SAFETY: a word that publishes has the root of a live index of our area.
         state.publishes().then(|| unsafe { Index::open(process.area(), root) })
     }
-}
-
-/// The directory is full.
-#[track_caller]
-pub fn no_entry() -> Failure {
-    Failure::new(
-        PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-        "too many nitro indexes in memory",
-    )
-    .hint("Raise \"nitro.max_indexes\" (needs a restart).")
-}
-
-/// The same as an ERROR.
-#[track_caller]
-pub fn full() -> ! {
-    no_entry().raise()
-}
-
-/// What the indexes of a database hold of the shared area.
-#[derive(Default)]
-pub struct Held {
-    /// How many they are.
-    pub indexes: i64,
-    /// Bytes of the area.
-    pub bytes: usize,
-}
-
-/// Of which databases' indexes the current user may know: of the own one's, or of all for `pg_monitor`.
-///
-/// # Safety
-/// Inside a transaction.
-pub unsafe fn known_databases() -> impl Fn(u32) -> bool {
-    // SAFETY: plain globals; catalogue access by contract.
-    let (here, everything) = unsafe {
-        let monitor = pg_sys::Oid::from(pg_sys::ROLE_PG_MONITOR);
-        let everything = pg_sys::has_privs_of_role(pg_sys::GetUserId(), monitor);
-        (pg_sys::MyDatabaseId.to_u32(), everything)
-    };
-    move |database| everything || database == here
-}
-
-/// What each database of the server holds of which the current user may know.
-///
-/// # Safety
-/// Inside a transaction.
-pub unsafe fn holders() -> BTreeMap<u32, Held> {
-    let process = shmem::process();
-    // SAFETY: by contract. Before the lock: an ERROR may come of it.
-    let known = unsafe { known_databases() };
-    let mut all: BTreeMap<u32, Held> = BTreeMap::new();
-    // The lock keeps entries from being removed while they are read.
-    shmem::directory().for_each(|entry| {
-        if !known(entry.database()) {
-            return;
-        }
-        // State first, inside: see `nitro_index_stats`.
-        let _inside = process.enter();
-        let engine = if entry.state().publishes() { entry.index(process) } else { None };
-        let held = all.entry(entry.database()).or_default();
-        held.indexes += 1;
-        held.bytes += engine.map_or(0, |engine| engine.stats().bytes);
-    });
-    all
 }

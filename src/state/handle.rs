@@ -8,14 +8,14 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use nitro_engine::{Index, Process};
+use nitro_engine::{Index, IndexOptions, OutOfMemory, Process};
 use pgrx::prelude::*;
 
 use crate::key::KeyDesc;
 use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{self, Entry};
 use crate::state::file::{File, Table};
-use crate::state::{identity, shmem, temporary};
+use crate::state::{identity, limits, refusal, shmem, temporary};
 
 /// An open index as this process sees it.
 pub struct Handle {
@@ -33,6 +33,8 @@ struct Mark {
     handle: *const Handle,
     entry: &'static Entry,
     generation: u32,
+    /// Which settings its limits are of; see `limits`.
+    settings: u64,
 }
 
 /// The handles that a mark may point to, by the OID of the index.
@@ -67,7 +69,7 @@ impl Handle {
     /// `index` must be open and locked.
     pub unsafe fn open(index: pg_sys::Relation) -> Rc<Handle> {
         // SAFETY: by contract.
-        unsafe { Handle::try_open(index) }.unwrap_or_else(|| directory::full())
+        unsafe { Handle::try_open(index).unwrap_or_else(|| refusal::no_entry(index).raise()) }
     }
 
     /// As [`Handle::open`], but `None` when the directory is full: an index that the directory does
@@ -90,9 +92,12 @@ impl Handle {
         unsafe {
             let cached = (*index).rd_amcache.cast::<Mark>();
             if !cached.is_null() {
-                let Mark { handle, entry, generation } = *cached;
-                // Nobody tells the index when its table gets another file.
-                if generation == entry.generation() && entry.is_for(&table) {
+                let Mark { handle, entry, generation, settings } = *cached;
+                // Nobody tells the index when its table gets another file, nor of settings of roles.
+                if generation == entry.generation()
+                    && entry.is_for(&table)
+                    && settings == limits::current()
+                {
                     Rc::increment_strong_count(handle);
                     return Some(Rc::from_raw(handle));
                 }
@@ -117,14 +122,17 @@ impl Handle {
         unsafe {
             let relid = (*index).rd_id.to_u32();
             let desc = KeyDesc::for_index(index);
-            let entry = shmem::directory().attach(File::of(index), incarnation, relid, table)?;
+            let terms = limits::of(index);
+            let directory = shmem::directory();
+            let entry = directory.attach(File::of(index), incarnation, relid, table, &terms)?;
             temporary::remember(index, entry);
             let generation = entry.generation();
             let handle = Rc::new(Handle { desc, entry, generation });
             Handle::forget(index);
             let mark: *mut Mark =
                 pg_sys::MemoryContextAlloc((*index).rd_indexcxt, size_of::<Mark>()).cast();
-            mark.write(Mark { handle: Rc::as_ptr(&handle), entry, generation });
+            let settings = terms.seen;
+            mark.write(Mark { handle: Rc::as_ptr(&handle), entry, generation, settings });
             HANDLES.with_borrow_mut(|handles| handles.keep(relid, handle.clone()));
             (*index).rd_amcache = mark.cast();
             Some(handle)
@@ -208,6 +216,15 @@ impl Drop for Unfinished {
         }
         // SAFETY: only this process ever knew the index.
         unsafe { self.0.destroy(shmem::process()) };
+    }
+}
+
+impl Handle {
+    /// An engine index that this one may get, and whose memory is charged to its tenants.
+    pub fn create(&self, options: &IndexOptions) -> Result<Unfinished, OutOfMemory> {
+        // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
+        let engine = unsafe { Index::create_for(shmem::process(), options, &self.entry.charge())? };
+        Ok(Unfinished::new(engine))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::pg::compat;
 use crate::pg::stop::{self, Point};
 use crate::state::directory::Entry;
 use crate::state::file::File;
-use crate::state::{shmem, temporary};
+use crate::state::{limits, shmem, temporary};
 
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
 
@@ -68,12 +68,14 @@ unsafe extern "C-unwind" fn at_transaction_end(
             free_files(&unsafe { compat::pending_deletes(true) });
             free_databases();
             want_images();
+            limits::transaction_ended(true);
         }
         XACT_EVENT_ABORT => {
             shmem::leave_if_exiting();
             leave_engine();
             CREATED.with_borrow_mut(Vec::clear);
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
+            limits::transaction_ended(false);
             // SAFETY: abort processing, as above.
             free_files(&unsafe { compat::pending_deletes(false) });
         }
@@ -83,6 +85,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
         }
         XACT_EVENT_PREPARE => {
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
+            limits::transaction_ended(false);
             // The next checkpoint comes soon enough.
             CREATED.with_borrow_mut(Vec::clear);
         }
@@ -141,6 +144,11 @@ unsafe extern "C-unwind" fn on_object_access(
         if let Some(previous) = PREVIOUS_OBJECT_ACCESS {
             previous(access, class, object, sub, arg);
         }
+    }
+    if access == pg_sys::ObjectAccessType::OAT_POST_ALTER
+        && class == pg_sys::DbRoleSettingRelationId
+    {
+        limits::altered();
     }
     if access != pg_sys::ObjectAccessType::OAT_DROP {
         return;

@@ -3,15 +3,18 @@
 pub mod claim;
 pub mod directory;
 pub mod file;
+pub mod given_up;
 pub mod handle;
 pub mod identity;
 pub mod image;
 pub mod lifecycle;
+pub mod limits;
 mod mapping;
 pub mod open;
 pub mod options;
 pub mod refusal;
 pub mod shmem;
 pub mod temporary;
+pub mod tenants;
 pub mod threads;
 pub mod transition;

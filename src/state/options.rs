@@ -1,11 +1,13 @@
-//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off)`.
+//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off, max_memory = '64MB')`.
 
+use std::ffi::CStr;
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
 use pgrx::prelude::*;
 
-use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::{compat, guc, text};
 
 /// How full leaf blocks are packed by a build and by ascending inserts, in percent.
 const FILLFACTOR_DEFAULT: i32 = 90;
@@ -19,6 +21,36 @@ struct Options {
     header: i32,
     fillfactor: i32,
     backup: bool,
+    /// Where the text of `max_memory` is, from here; 0 = nowhere.
+    max_memory: i32,
+}
+
+/// "max_memory" in MB, if it is one.
+fn megabytes(value: &CStr) -> Option<i32> {
+    let mb = guc::parse(value, pg_sys::GUC_UNIT_MB);
+    mb.filter(|mb| (1..=guc::MOST_MEMORY).contains(mb))
+}
+
+/// ERROR unless it is one.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_memory(value: *const core::ffi::c_char) {
+    crate::pg::witness!();
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: nul-terminated, the server's.
+    let value = unsafe { CStr::from_ptr(value) };
+    if megabytes(value).is_none() {
+        // SAFETY: nul-terminated.
+        let shown = unsafe { text::from_pointer(value.as_ptr()) };
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("invalid value for storage parameter \"max_memory\": \"{shown}\""),
+        )
+        .detail(format!("Valid values are between \"1MB\" and \"{}MB\".", guc::MOST_MEMORY))
+        .hint("Valid units are \"kB\", \"MB\", \"GB\", and \"TB\"; without one it is \"MB\".")
+        .raise();
+    }
 }
 
 /// Our kind of relation options in this process, registered at first use.
@@ -44,6 +76,14 @@ fn kind() -> pg_sys::relopt_kind::Type {
                 true,
                 pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
             );
+            pg_sys::add_string_reloption(
+                kind,
+                c"max_memory".as_ptr(),
+                c"Largest amount of memory for the index".as_ptr(),
+                std::ptr::null(),
+                Some(check_memory),
+                pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
+            );
             kind
         }
     })
@@ -57,10 +97,11 @@ pub unsafe extern "C-unwind" fn parse(
 ) -> *mut pg_sys::bytea {
     crate::pg::witness!();
     use compat::storage_parameter as parameter;
-    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT};
+    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT, RELOPT_TYPE_STRING};
     let known = [
         parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
         parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
+        parameter(c"max_memory", RELOPT_TYPE_STRING, offset_of!(Options, max_memory)),
     ];
     // SAFETY: the table describes `Options`, whose size is passed with it.
     unsafe {
@@ -106,4 +147,20 @@ pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
 pub unsafe fn backup(index: pg_sys::Relation) -> bool {
     // SAFETY: as in `fillfactor`.
     unsafe { (*index).rd_options.cast::<Options>().as_ref() }.is_none_or(|o| o.backup)
+}
+
+/// Bytes that an open index may hold.
+///
+/// # Safety
+/// `index` must be an open nitro index.
+pub unsafe fn max_memory(index: pg_sys::Relation) -> u64 {
+    // SAFETY: as in `fillfactor`; the text is nul-terminated, where the offset says.
+    let value = unsafe {
+        let options = (*index).rd_options.cast::<Options>();
+        match options.as_ref().map_or(0, |o| o.max_memory) {
+            0 => None,
+            offset => Some(CStr::from_ptr(options.byte_add(offset as usize).cast())),
+        }
+    };
+    value.and_then(megabytes).map_or(u64::MAX, |mb| (mb as u64) << 20)
 }

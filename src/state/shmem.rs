@@ -16,7 +16,7 @@ use pgrx::prelude::*;
 use crate::pg::stop::{self, Point};
 use crate::pg::{compat, error, guc};
 use crate::state::directory::Directory;
-use crate::state::{handle, mapping, threads};
+use crate::state::{handle, limits, mapping, threads};
 
 const PAGE: usize = 4096;
 const MB: usize = 1 << 20;
@@ -138,6 +138,7 @@ unsafe extern "C-unwind" fn startup() {
         make_area();
         pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
         DIRECTORY.store(directory.cast(), Relaxed);
+        guc::follow_defaults(set_defaults);
         pg_sys::LWLockRelease(lock);
     }
 }
@@ -177,6 +178,17 @@ fn set_limit(mb: i32) {
         if let Ok(area) = unsafe { Area::attach(base) } {
             area.set_limit(mb as usize * MB);
         }
+    }
+}
+
+/// What the configuration files say about tenants: at a start and by a reload, in the postmaster.
+fn set_defaults(values: [i32; guc::TENANT_SETTINGS]) {
+    if let Some(directory) = directory_if_loaded() {
+        let life = &directory.life;
+        for (shared, value) in life.defaults.iter().zip(values) {
+            shared.store(value, Relaxed);
+        }
+        limits::changed();
     }
 }
 

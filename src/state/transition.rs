@@ -29,7 +29,7 @@ pub enum State {
     Building = 1,
     /// Complete: scans use it.
     Ready = 2,
-    /// A row cannot be indexed, or memory ran out. As BARE, but not retried on its own.
+    /// A row cannot be indexed. As BARE, but not retried on its own.
     Failed = 3,
     /// An image is being read into memory that is not the index' yet. As UNBUILT.
     Loading = 4,
@@ -37,17 +37,19 @@ pub enum State {
     CatchingUp = 5,
     /// As UNBUILT, but no image may be loaded: only the table has what it lacks.
     Bare = 6,
+    /// As BARE, for lack of memory. What it had may still be read: see `given_up`.
+    GivenUp = 7,
 }
 
 use State::*;
 
 impl State {
-    const ALL: [State; 7] = [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare];
+    const ALL: [State; 8] = [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare, GivenUp];
 
     /// Lower-case name, as shown in views.
     pub fn name(self) -> &'static str {
         match self {
-            Unbuilt | Bare => "unbuilt",
+            Unbuilt | Bare | GivenUp => "unbuilt",
             Building => "building",
             Ready => "ready",
             Failed => "failed",
@@ -81,10 +83,16 @@ pub(super) enum Event {
     Finish,
     /// CREATE INDEX has loaded it bottom-up.
     Create,
-    /// A row cannot be indexed, or memory ran out.
+    /// A row cannot be indexed.
     Fail,
     /// What has changed since the image cannot be found out any more.
     Lose,
+    /// There is no memory for it, says who brings it up.
+    Yield,
+    /// There is no memory for it, says an insert.
+    Retire,
+    /// Nobody reads any more what was retired.
+    Reclaim,
     /// The index is gone.
     Remove,
 }
@@ -114,7 +122,7 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
 }
 
 /// All there is.
-const TABLE: [Row; 21] = [
+const TABLE: [Row; 29] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
     row(Event::Interrupt, Loading, Unbuilt, Root::None),
     row(Event::Refuse, Loading, Bare, Root::None),
@@ -123,15 +131,23 @@ const TABLE: [Row; 21] = [
     row(Event::Build, Unbuilt, Building, Root::Gained),
     row(Event::Build, Bare, Building, Root::Gained),
     row(Event::Build, Failed, Building, Root::Gained),
+    row(Event::Build, GivenUp, Building, Root::Gained),
     row(Event::Finish, CatchingUp, Ready, Root::Kept),
     row(Event::Finish, Building, Ready, Root::Kept),
     row(Event::Create, Unbuilt, Ready, Root::Gained),
     row(Event::Fail, CatchingUp, Failed, Root::Freed),
     row(Event::Fail, Building, Failed, Root::Freed),
     row(Event::Lose, CatchingUp, Bare, Root::Freed),
+    row(Event::Yield, CatchingUp, GivenUp, Root::Freed),
+    row(Event::Yield, Building, GivenUp, Root::Freed),
+    row(Event::Retire, CatchingUp, GivenUp, Root::Kept),
+    row(Event::Retire, Building, GivenUp, Root::Kept),
+    row(Event::Retire, Ready, GivenUp, Root::Kept),
+    row(Event::Reclaim, GivenUp, GivenUp, Root::Freed),
     row(Event::Remove, Unbuilt, Unbuilt, Root::Freed),
     row(Event::Remove, Loading, Unbuilt, Root::Freed),
     row(Event::Remove, Bare, Unbuilt, Root::Freed),
+    row(Event::Remove, GivenUp, Unbuilt, Root::Freed),
     row(Event::Remove, CatchingUp, Unbuilt, Root::Freed),
     row(Event::Remove, Building, Unbuilt, Root::Freed),
     row(Event::Remove, Ready, Unbuilt, Root::Freed),

@@ -8,7 +8,7 @@
 //!
 //! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -157,6 +157,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         last: None,
         redo: redo(),
         slot: None,
+        late: HashMap::new(),
     };
     while !compat::asked_to_end() {
         keeper.look_around();
@@ -223,6 +224,8 @@ struct Keeper {
     redo: u64,
     /// When the slot was looked after; `None`: it should be.
     slot: Option<Instant>,
+    /// When builders were sent for queries that had found no place for one.
+    late: HashMap<u32, Instant>,
 }
 
 fn redo() -> u64 {
@@ -234,6 +237,15 @@ impl Keeper {
     fn look_around(&mut self) {
         // Whoever gave an index up did not wait until its memory could go.
         shmem::area().destroy_due();
+        // Before images: somebody waits.
+        self.late.retain(|_, at| at.elapsed() < AGAIN);
+        for database in worker::turned_away() {
+            if !self.late.contains_key(&database)
+                && worker::start(database, worker::Purpose::Build).is_ok()
+            {
+                self.late.insert(database, Instant::now());
+            }
+        }
         let redo = redo();
         if redo != self.redo {
             self.redo = redo;

@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use nitro_engine::{Index, IndexOptions};
+use nitro_engine::IndexOptions;
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -43,9 +43,9 @@ use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
-use crate::state::handle::{Handle, Unfinished};
+use crate::state::handle::Handle;
 use crate::state::refusal;
-use crate::state::{options, shmem};
+use crate::state::{given_up, options};
 
 mod evaluate;
 mod fill;
@@ -71,6 +71,9 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
             not_here(index, "It cannot be built by code that an index runs.");
         }
         bring_up(index, handle, &mut shared::take(Keep::Transaction), Origin::Anything);
+        if handle.entry.state() != State::Ready {
+            refusal::was_given_up(&compat::name(index), handle.entry);
+        }
     }
 }
 
@@ -83,6 +86,7 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
     // SAFETY: by contract.
     unsafe {
         if handle.entry.state() == State::Failed
+            || !given_up::may_fit(handle.entry)
             || !claim::may_bring_up()
             || pg_sys::RecoveryInProgress()
             || pg_sys::IsInParallelMode()
@@ -114,7 +118,7 @@ pub enum Origin {
 }
 
 /// Brings an index up, or waits for who does. It is not READY afterwards if there was no usable image
-/// and nothing else was allowed.
+/// and nothing else was allowed, or if there was no memory for it and there still is none.
 ///
 /// # Safety
 /// As [`ensure_ready`], neither in recovery nor in parallel mode, and if this process may
@@ -127,11 +131,16 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
             wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
         }
         let lock = BuildLock::exclusive(index);
-        if handle.entry.state() != State::Ready {
+        let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
+        if handle.entry.state() != State::Ready && fits {
             let heap = open_heap(index);
             let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
             let loaded = up.load(feed);
-            if !up.catch_up(feed, loaded) && origin == Origin::Anything {
+            // What has no room as an image has none when it is built.
+            if !up.catch_up(feed, loaded)
+                && origin == Origin::Anything
+                && given_up::may_fit(handle.entry)
+            {
                 up.build();
             }
             stop::at(Point::WalkReady);
@@ -167,6 +176,7 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
             stop::at(Point::DeleteLoaded);
         }
         let lock = BuildLock::shared(index);
+        given_up::reclaim(index, entry);
         if guc::BREAK.get() != Mechanism::Forget && lock.forget_image(entry) {
             image::remove(entry);
         }
@@ -235,6 +245,11 @@ impl Bringing<'_> {
                 self.claim.interrupt();
                 return None;
             }
+            Err(Refusal::NoRoom(_)) => {
+                given_up::refused(self.handle.entry);
+                self.claim.interrupt();
+                return None;
+            }
             Err(Refusal::Unusable(_) | Refusal::Damaged(_)) => {
                 self.claim.refuse();
                 return None;
@@ -256,7 +271,7 @@ impl Bringing<'_> {
             return false;
         }
         let begun = Instant::now();
-        let engine = self.handle.index().expect("who catches up publishes");
+        let engine = self.handle.index().unwrap_or_else(|| claim::went_away());
         // A row that was inserted before the state was seen, and not published, has its WAL record
         // before this.
         let end = match &loaded {
@@ -308,15 +323,21 @@ impl Bringing<'_> {
     }
 
     unsafe fn build(&self) {
-        let process = shmem::process();
         let begun = Instant::now();
         let name = self.name();
         let engine = self.handle.index().unwrap_or_else(|| {
+            // An insert may have given up what another one had begun to build.
+            if !given_up::is_free(self.handle.entry) {
+                claim::went_away();
+            }
             // SAFETY: open relation.
             let fillfactor = unsafe { options::fillfactor(self.index) };
-            let engine = Index::create(process, &IndexOptions { fillfactor, key_len_hint: 0 })
-                .unwrap_or_else(|e| refusal::out_of_memory(&name, e));
-            self.claim.build(Unfinished::new(engine))
+            let options = IndexOptions { fillfactor, key_len_hint: 0 };
+            let engine = self.handle.create(&options).unwrap_or_else(|e| {
+                given_up::refused(self.handle.entry);
+                refusal::out_of_memory(&name, self.handle.entry, e)
+            });
+            self.claim.build(engine)
         });
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.

@@ -16,7 +16,7 @@
 //! behind a long ALTER TABLE all other indexes would wait with it. What is locked is left for later.
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use nitro_image::Manifest;
@@ -63,13 +63,56 @@ pub fn wake(entry: &'static Entry, served: bool) -> bool {
     }
     // SAFETY: a plain global.
     let database = unsafe { pg_sys::MyDatabaseId };
-    let refused = matches!(start(database.to_u32(), Purpose::Build), Err(NoBuilder::Refused));
-    if refused {
-        // The next query asks again.
-        entry.requested.store(0, Relaxed);
-        say_no_place(u64::from(now));
+    match start(database.to_u32(), Purpose::Build) {
+        Ok(_) => true,
+        // The keeper sends one when a place is free, unless a builder that is in this database finds it before.
+        Err(NoBuilder::Enough) => {
+            shmem::directory().life.turned_away.store(1, Release);
+            true
+        }
+        Err(NoBuilder::Refused) => {
+            // The next query asks again.
+            entry.requested.store(0, Relaxed);
+            say_no_place(u64::from(now));
+            false
+        }
     }
-    !refused
+}
+
+/// Databases in which queries asked for an index while all places were taken, and where no builder is.
+pub fn turned_away() -> BTreeSet<u32> {
+    let mut waiting = BTreeSet::new();
+    let life = &shmem::directory().life;
+    // Who asks from here on sets it again.
+    if life.turned_away.swap(0, AcqRel) == 0 {
+        return waiting;
+    }
+    shmem::directory().for_each(|entry| {
+        if is_asked(entry) {
+            waiting.insert(entry.database());
+        }
+    });
+    if !waiting.is_empty() {
+        life.turned_away.store(1, Release);
+    }
+    // One that is at work sees what was asked, unless it has just looked for the last time.
+    waiting.retain(|&database| !has_builder(database));
+    waiting
+}
+
+/// Whether a builder is in a database, or expected there.
+fn has_builder(database: u32) -> bool {
+    let life = &shmem::directory().life;
+    let now = now();
+    life.builders
+        .iter()
+        .zip(&life.builder_databases)
+        .any(|(place, there)| is_taken(place.load(Acquire), now) && there.load(Relaxed) == database)
+}
+
+/// Whether somebody asked for an index, and no builder has taken it.
+fn is_asked(entry: &Entry) -> bool {
+    !matches!(entry.requested.load(Acquire), 0 | TAKEN)
 }
 
 /// Says now and then that indexes stay unbuilt; in the log, for the query that met them is in order.
@@ -115,7 +158,7 @@ pub fn start(database: u32, purpose: Purpose) -> Result<DynamicBackgroundWorker,
         Purpose::Build => places,
         Purpose::Images => places.saturating_sub(1).max(1),
     };
-    let (place, word) = reserve(places).ok_or(NoBuilder::Enough)?;
+    let (place, word) = reserve(database, places).ok_or(NoBuilder::Enough)?;
     // Place and time go along, so that the builder knows its reservation.
     let argument = u64::from(database) << 32 | (place as u64) << 24 | u64::from(word & 0xff_ffff);
     BackgroundWorkerBuilder::new("nitro builder")
@@ -135,13 +178,15 @@ pub fn start(database: u32, purpose: Purpose) -> Result<DynamicBackgroundWorker,
 }
 
 /// Takes a free place for a builder that is about to be started.
-fn reserve(places: usize) -> Option<(usize, u32)> {
+fn reserve(database: u32, places: usize) -> Option<(usize, u32)> {
     let now = now();
-    let all = &shmem::directory().life.builders[..places];
+    let life = &shmem::directory().life;
+    let all = &life.builders[..places];
     all.iter().enumerate().find_map(|(i, place)| {
         let word = place.load(Acquire);
         (!is_taken(word, now)).then_some(())?;
         place.compare_exchange(word, u64::from(now), AcqRel, Relaxed).ok()?;
+        life.builder_databases[i].store(database, Relaxed);
         Some((i, now))
     })
 }
@@ -224,9 +269,8 @@ struct Taken(&'static Entry);
 impl Taken {
     /// One that was asked for.
     fn any() -> Option<Taken> {
-        let asked = |entry: &Entry| !matches!(entry.requested.load(Acquire), 0 | TAKEN);
         loop {
-            let entry = find(|entry| asked(entry) && entry.builder.load(Acquire) == 0)?;
+            let entry = find(|entry| is_asked(entry) && entry.builder.load(Acquire) == 0)?;
             if let Some(taken) = Taken::this(entry) {
                 return Some(taken);
             }

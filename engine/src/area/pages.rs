@@ -29,7 +29,9 @@
 //! The second byte of a page belongs to who has the page: in an extent of a heap it says how many pages
 //! further on in it this one is.
 
-use super::{Area, Backing, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, Refused, UNITS_PER_PAGE};
+use super::{
+    Area, Backing, Lack, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, Refused, UNITS_PER_PAGE,
+};
 use crate::mutants::mutant;
 use crate::sync::{Backoff, SpinLock};
 use core::ops::Range;
@@ -125,7 +127,7 @@ impl Area {
 
     /// A run of pages holding `bytes`, not zeroed.
     pub(crate) fn alloc_pages(&self, bytes: usize) -> Result<Ref, OutOfMemory> {
-        let full = OutOfMemory { requested: bytes, refused: false };
+        let full = OutOfMemory { requested: bytes, lack: Lack::Area };
         let count = u32::try_from(bytes.div_ceil(PAGE)).map_err(|_| full)?.max(1);
         let order = count.checked_next_power_of_two().ok_or(full)?.ilog2();
         let granules = count.div_ceil(GRANULE_PAGES);
@@ -150,7 +152,7 @@ impl Area {
         };
         match self.commit(page, granules, count) {
             Ok(()) => Ok(page * UNITS_PER_PAGE),
-            Err(Refused) => Err(OutOfMemory { refused: true, ..full }),
+            Err(Refused) => Err(OutOfMemory { lack: Lack::System, ..full }),
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) struct Place {
     pub(super) cursor: Cursor,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.
     pub(super) pos: isize,
-    /// Where the last entry that failed a filter says to go on.
+    /// Where to go on, if the last entry of the batch failed a filter.
     pub(super) target: Vec<u8>,
     pub(super) has_target: bool,
 }
@@ -82,6 +82,8 @@ impl Scan {
             self.searches += 1;
         }
         self.token.renew(self.process, engine);
+        self.check_given_up();
+        let place = &mut self.place;
         let n = loop {
             let n = with_order!(self.handle.desc, order => {
                 if forward {
@@ -106,8 +108,15 @@ impl Scan {
         }
         let (place, desc) = (&mut self.place, &self.handle.desc);
         let key = place.cursor.key(place.pos as usize);
-        place.has_target = !self.plan.filter(desc, key, forward, &mut place.target);
-        !place.has_target
+        if self.plan.passes(desc, key) {
+            place.has_target = false;
+            return true;
+        }
+        // What comes in the same batch is asked in any case.
+        let last = if forward { place.cursor.len() as isize - 1 } else { 0 };
+        place.has_target =
+            place.pos == last && self.plan.target(desc, key, forward, &mut place.target);
+        false
     }
 
     /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.

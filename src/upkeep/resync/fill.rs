@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use nitro_engine::{Index, KeyOrder, Tid};
+use nitro_engine::{Index, InsertError, KeyOrder, Tid};
 use pgrx::pg_sys::BlockNumber;
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
@@ -156,9 +156,13 @@ impl Bringing<'_> {
             })
         })?;
         if let Err(e) = outcome {
-            self.fail();
+            match e {
+                InsertError::OutOfMemory(_) => self.claim.give_up(engine.stats().bytes),
+                _ => self.claim.fail(),
+            }
+            image::remove(self.handle.entry);
             // SAFETY: open relation.
-            unsafe { refusal::insert_failed(self.index, e) };
+            unsafe { refusal::insert_failed(self.index, self.handle.entry, e) };
         }
         Ok(())
     }
@@ -191,7 +195,7 @@ impl Bringing<'_> {
         }
     }
 
-    /// A row cannot be indexed, or there is no memory.
+    /// A row cannot be indexed.
     fn fail(&self) {
         self.claim.fail();
         image::remove(self.handle.entry);

@@ -1,0 +1,190 @@
+//! Indexes that are given up because the area is full.
+//!
+//! An index is given up by who finds no memory for it: the insert that needs some, if
+//! `nitro.when_full` says so, or who brings it up. It is GIVEN UP then, and not tried again before so much
+//! memory is free that there is a point in it: more each time, so that tries end.
+//!
+//! A READY index has scans, snapshots and checks under way, which keep the engine index from one call to the
+//! next and look at nothing meanwhile. So its memory is freed only when nobody has a lock on the index: all
+//! of them have one, and who gets one later sees the state first. In this process they are counted
+//! ([`InUse`]), since a process' own locks say nothing.
+//! - A scan goes on, and finds what its snapshot sees: who inserted later is not seen by it, and who inserted
+//!   before published before. VACUUM removes nothing from there any more. So a scan that relies on tokens
+//!   (see `am/scan`) ends with an ERROR at its next batch, and VACUUM waits for all tokens.
+//! - An image that is being made is as of an LSN from before; who inserts without publishing sees to it that
+//!   the WAL since then names the block, as who straddles (see `image::straddler`).
+//! - Plans that use the index are made anew: the others hear of it at once, not when somebody commits.
+//!
+//! A cancel or a crash between the steps: the state is the first step; the memory is freed by the next who
+//! wants it.
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering::*;
+
+use nitro_engine::{Index, Lack};
+use pgrx::PgSqlErrorCode;
+use pgrx::pg_sys::{self, Relation};
+
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::state::claim;
+use crate::state::directory::{Entry, State};
+use crate::state::handle::Handle;
+use crate::state::shmem;
+use crate::state::tenants::KINDS;
+use crate::state::transition::Event;
+
+/// Memory that has to be free beyond what an index held: one part in so many,
+const MORE: u64 = 4;
+/// and so many bytes.
+const LEAST: u64 = 1 << 20;
+
+thread_local! {
+    /// The roots that this process uses beyond one call.
+    static USED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// This process uses an engine index until this is dropped, also where it does not look at the state.
+pub struct InUse(u32);
+
+impl InUse {
+    /// Call before the state is looked at last.
+    pub fn of(engine: Index) -> InUse {
+        USED.with_borrow_mut(|all| all.push(engine.root()));
+        InUse(engine.root())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // Not there if the process has ended.
+        let _ = USED.try_with(|all| {
+            let mut all = all.borrow_mut();
+            if let Some(i) = all.iter().rposition(|&root| root == self.0) {
+                all.swap_remove(i);
+            }
+        });
+    }
+}
+
+/// There is no memory for an index that publishes: gives it up, and leaves its memory to
+/// [`reclaim`]. False if somebody else has changed its state.
+///
+/// # Safety
+/// `index` must be the open and locked index of the handle.
+pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
+    let entry = handle.entry;
+    {
+        // A builder may be giving it up as well.
+        let _inside = entry.enter(shmem::process());
+        let held = handle.index().map_or(0, |engine| engine.stats().bytes as u64);
+        lacks(entry, held);
+    }
+    if entry.condition.may(Event::Retire).is_none() {
+        return false;
+    }
+    entry.given_up.fetch_add(1, Relaxed);
+    // SAFETY: an open index.
+    unsafe { plan_again((*(*index).rd_index).indrelid) };
+    true
+}
+
+/// There was no memory for an index that is new: what is free does not do.
+pub fn refused(entry: &Entry) {
+    lacks(entry, room(entry).1);
+    entry.given_up.fetch_add(1, Relaxed);
+}
+
+/// It is not tried before more is free than it held.
+pub(super) fn lacks(entry: &Entry, held: u64) {
+    let before = entry.needs.load(Relaxed);
+    entry.needs.store((held + held / MORE + LEAST).max(before + before / MORE), Relaxed);
+}
+
+/// Whether there was no memory for it when it was last wanted.
+pub fn is_lacking(entry: &Entry) -> bool {
+    entry.needs.load(Relaxed) != 0
+}
+
+/// Whether there is a point in bringing an index up: it was not given up, or memory has become free since.
+pub fn may_fit(entry: &Entry) -> bool {
+    match entry.needs.load(Relaxed) {
+        0 => true,
+        needs => room(entry).1 >= needs,
+    }
+}
+
+/// Of what there is least for an index that holds nothing, and how much of it.
+pub fn room(entry: &Entry) -> (Lack, u64) {
+    let area = (Lack::Area, shmem::area().usage().free as u64);
+    let limits = KINDS.map(|kind| {
+        let memory = entry.tenant(kind).memory();
+        (Lack::Account(kind as usize), memory.limit().saturating_sub(memory.used()))
+    });
+    let all = [area, (Lack::Limit, entry.limit())].into_iter().chain(limits);
+    all.min_by_key(|&(_, room)| room).unwrap_or(area)
+}
+
+/// Whether nothing is left of the memory of an index that does not publish.
+pub fn is_free(entry: &Entry) -> bool {
+    entry.condition.read().1 == 0
+}
+
+/// Frees the memory of an index that was given up, unless it is in use.
+///
+/// # Safety
+/// `index` must be the open and locked index of the entry.
+pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
+    let (state, root) = entry.condition.read();
+    if root == 0 || state != State::GivenUp {
+        return true;
+    }
+    // SAFETY: by contract.
+    let used = unsafe {
+        USED.with_borrow(|all| all.contains(&root))
+            || !claim::may_bring_up()
+            || pg_sys::IsInParallelMode()
+            || !compat::lock_holders(index).is_empty()
+    };
+    if used {
+        return false;
+    }
+    if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
+        let process = shmem::process();
+        // SAFETY: who has used it from one call to the next has no lock any more; who is inside for the time of one
+        // call the engine waits for. The root is in no entry any more.
+        unsafe { Index::open(process.area(), root).destroy_later(process) };
+    }
+    true
+}
+
+/// A scan cannot go on: VACUUM does not wait for it any more.
+///
+/// # Safety
+/// `index` must be open.
+pub unsafe fn scan_ends(index: Relation) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        // SAFETY: by contract.
+        format!("nitro index \"{}\" was given up while it was read", unsafe {
+            compat::name(index)
+        }),
+    )
+    .detail("There was no memory for it.")
+    .hint("Run the query again; it will be planned without the index.")
+    .raise()
+}
+
+/// Makes all processes plan anew what they have planned with an index of this table. At once: what has
+/// changed is in no transaction.
+unsafe fn plan_again(table: pg_sys::Oid) {
+    // SAFETY: a message as CacheInvalidateRelcache would make it.
+    unsafe {
+        let rc = pg_sys::SharedInvalRelcacheMsg {
+            id: pg_sys::SHAREDINVALRELCACHE_ID as i8,
+            dbId: pg_sys::MyDatabaseId,
+            relId: table,
+        };
+        pg_sys::SendSharedInvalidMessages(&pg_sys::SharedInvalidationMessage { rc }, 1);
+    }
+}

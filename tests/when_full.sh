@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# nitro.when_full: an index for which there is no memory is an ERROR for who writes to its table, or is given up; never both.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/answers.sh"
+
+new_server -c "nitro.max_memory = 16MB" -c "maintenance_work_mem = 8MB" -c "nitro.when_full = give_up_index"
+
+used() { sql "SELECT used FROM nitro_memory"; }
+index() { sql "SELECT state, given_up FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }
+said() { "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "$1" 2>&1 || fail "statement failed: $1"; }
+rows() { echo "INSERT INTO t SELECT i, repeat(md5(i::text), 8) FROM generate_series($1, $2) i"; }
+begin() { # a table with an index of strings and one of numbers, and one that takes some 10 MB
+    sql "DROP TABLE IF EXISTS t, filler" 2> /dev/null
+    wait_until "SELECT used < 200000 FROM nitro_memory"
+    sql "CREATE TABLE filler AS SELECT i FROM generate_series(1, 300000) i; CREATE INDEX filler_i ON filler USING nitro (i)"
+    sql "CREATE TABLE t (i int, s text); CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\"); CREATE INDEX t_i_nitro ON t USING nitro (i);
+        CREATE INDEX t_s_btree ON t (s COLLATE \"C\"); CREATE INDEX t_i_btree ON t (i)"
+    sql "$(rows 1 6000); VACUUM ANALYZE t"
+    [ "$(used)" -gt 12200000 ] || fail "too little memory is in use for what follows: $(used)"
+}
+check() { # what is left answers as btree does
+    local any_plan=1
+    same_answers t "SELECT s FROM t WHERE s COLLATE \"C\" > 'e' ORDER BY s COLLATE \"C\""
+    same_answers t "SELECT i FROM t WHERE i < 30000 ORDER BY i"
+    sql "SELECT nitro_verify('t_i_nitro', true)" > /dev/null
+}
+
+note "an insert gives the index up that asked for memory"
+begin
+out=$(said "$(rows 6001 16000)")
+[[ $out == *WARNING*t_s_nitro*"is given up: out of nitro memory"*DETAIL:* ]] || fail "no WARNING: $out"
+[ "$(grep -c WARNING <<< "$out")" = 1 ] || fail "more than one: $out"
+assert_eq "the one that asked, the other" "$(index t_s_nitro) $(index t_i_nitro)" "unbuilt|1 ready|0"
+[ "$(used)" -lt 12000000 ] || fail "its memory is not free: $(used)"
+assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 16000
+check
+assert_eq "later writes pass in silence" "$(said "$(rows 16001 16100)")" ""
+note "it is not tried again and again"
+for _ in 1 2 3; do
+    sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null; sleep 0.3
+done
+assert_eq "after some queries" "$(index t_s_nitro)" "unbuilt|1"
+assert_eq "tries in the log" "$(grep -c 'could not build' "$NITRO_TMP/main.log" || true)" 0
+assert_eq "an explicit one" "$(sql_fails "SELECT nitro_verify('t_s_nitro')" | cut -c 1-5)" 53200
+note "it comes back when memory has become free"
+sql "DROP TABLE filler; SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+wait_until "SELECT state = 'ready' FROM pg_stat_nitro_indexes WHERE indexrelname = 't_s_nitro'"
+assert_eq "how often it was given up stays" "$(index t_s_nitro)" "ready|1"
+check
+sql "SELECT nitro_verify('t_s_nitro', true)" > /dev/null
+
+note "scans that are under way"
+begin
+sql "DROP INDEX t_s_btree; DROP INDEX t_i_btree"
+session plain; session only
+ask plain "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT i FROM t WHERE s COLLATE \"C\" > ''" > /dev/null
+ask only "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT s FROM t WHERE s COLLATE \"C\" > ''" > /dev/null
+ask plain "FETCH 1 FROM c; MOVE 10 IN c" > /dev/null
+ask only "FETCH 1 FROM c" > /dev/null
+out=$(said "$(rows 6001 16000)")
+[[ $out == *WARNING*t_s_nitro* ]] || fail "no WARNING: $out"
+before=$(used)
+[[ $(ask only "FETCH ALL FROM c") == *"was given up while it was read"* ]] || fail "an index-only scan goes on"
+end only
+assert_eq "a plain scan goes on" "$(ask plain "MOVE ALL IN c; FETCH BACKWARD 1 FROM c" | grep -c '^[0-9]')" 1
+assert_eq "while it does its memory stays" "$([ "$(used)" -ge $((before - 300000)) ] && echo yes)" yes
+ask plain "CLOSE c; COMMIT" > /dev/null
+sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+[ "$(used)" -lt 12000000 ] || fail "its memory is not free: $(used), $before before"
+end plain
+sql "DELETE FROM t WHERE i % 2 = 0; VACUUM t"
+sql "CREATE INDEX t_s_btree ON t (s COLLATE \"C\"); CREATE INDEX t_i_btree ON t (i)"
+check
+
+note "CREATE INDEX"
+begin
+out=$(said "CREATE INDEX t_large ON t USING nitro (s COLLATE \"C\", (s || s))")
+[[ $out == *WARNING*t_large*"is given up"* ]] || fail "no WARNING: $out"
+assert_eq "it is there" "$(index t_large)" "unbuilt|1"
+check
+sql "DROP INDEX t_large"
+
+note "without given_up an index-only scan finds what VACUUM has removed"
+begin
+sql "DROP INDEX t_s_btree; DROP INDEX t_i_btree; DELETE FROM t WHERE i % 2 = 0"
+mechanism given_up
+session only; session vacuum
+ask only "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT s FROM t WHERE s COLLATE \"C\" > ''; MOVE 1 IN c" > /dev/null
+[[ $(said "$(rows 6001 16000)") == *WARNING*t_s_nitro* ]] || fail "no WARNING"
+tell vacuum "VACUUM t"
+found=$(($(ask only "FETCH 500 FROM c" | grep -c .) + 1))
+answer vacuum > /dev/null
+found=$((found + $(ask only "FETCH ALL FROM c" | grep -c .)))
+[ $found -gt 3000 ] || fail "it is not needed: $found rows"
+end only; end vacuum
+mechanism none
+
+note "the other choice"
+begin
+setting nitro.when_full error
+assert_eq "a write" "$(sql_fails "$(rows 10001 30000)" | cut -c 1-5)" 53200
+assert_eq "nothing is given up" "$(index t_s_nitro) $(index t_i_nitro)" "ready|0 ready|0"
+assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 6000
+sql "DROP TABLE filler; VACUUM t; $(rows 10001 25000)"
+check
+
+note "too little memory at a start"
+sql "DROP INDEX t_s_nitro; CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\") WITH (backup = off); CREATE TABLE filler AS SELECT i FROM generate_series(1, 290000) i"
+settings "nitro.max_memory = 32MB"; restart
+sql "CREATE INDEX filler_i ON filler USING nitro (i)"
+sql "SELECT nitro_verify('t_i_nitro')" > /dev/null
+settings "nitro.max_memory = 16MB"; restart
+sql "SELECT nitro_verify('filler_i'), nitro_verify('t_i_nitro')" > /dev/null
+assert_eq "an unbuilt one is written without it" "$(index t_s_nitro)" "unbuilt|0"
+sql "$(rows 40001 40010); SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+wait_until "SELECT given_up = 1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_s_nitro'"
+out=$(sql_fails "$(rows 40011 40020)")
+[[ $out == "53200: out of nitro memory for index \"t_s_nitro\""* ]] || fail "a write: $out"
+setting nitro.when_full give_up_index
+assert_eq "with the other choice" "$(said "$(rows 40011 40020)")" ""
+for _ in 1 2 3; do
+    sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null; sleep 0.3
+done
+assert_eq "no more tries" "$(index t_s_nitro)" "unbuilt|1"
+check
+note "after a crash"
+settings "nitro.max_memory = 64MB"; crash; start
+check
+verified t
