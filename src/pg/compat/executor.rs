@@ -43,8 +43,8 @@ pub unsafe fn exec_proc_node(
     function: pg_sys::ExecProcNodeMtd,
     node: *mut PlanState,
 ) -> *mut TupleTableSlot {
-    // SAFETY: by contract.
     match function {
+        // SAFETY: by contract.
         Some(function) => unsafe { pg_guard_ffi_boundary(|| function(node)) },
         None => std::ptr::null_mut(),
     }
