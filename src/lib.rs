@@ -43,6 +43,7 @@ pub extern "C-unwind" fn _PG_init() {
         feed::shared::install_hooks();
         upkeep::keeper::register();
         inspect::install_hooks();
+        am::install_hooks();
     }
     // SAFETY: a plain global of the process.
     if !preloading && unsafe { pg_sys::creating_extension } {

@@ -7,7 +7,7 @@ use std::path::Path;
 /// From the lowest to the highest. Files of `elements/` stand at the height of those who use them.
 const ORDER: [&[&str]; 9] = [
     &["pg"],
-    &["key", "elements/key", "elements/json"],
+    &["key", "elements/index", "elements/key", "elements/json"],
     &["state"],
     &["feed"],
     &["image"],

@@ -90,6 +90,8 @@ session only; session vacuum
 ask only "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT s FROM t WHERE s COLLATE \"C\" > ''; MOVE 1 IN c" > /dev/null
 [[ $(said "$(rows 6001 16000)") == *WARNING*t_s_nitro* ]] || fail "no WARNING"
 tell vacuum "VACUUM t"
+# It waits for the token of the batch that was read, and no more for that of a later one.
+wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^VACUUM t' AND state = 'active' AND wait_event_type = 'Extension'"
 found=$(($(ask only "FETCH 500 FROM c" | grep -c .) + 1))
 answer vacuum > /dev/null
 found=$((found + $(ask only "FETCH ALL FROM c" | grep -c .)))

@@ -43,8 +43,11 @@
 //! it are those after the walk. Who shows 0 is waited for as long as he may have a token for the index,
 //! which the waiting side finds out by other means (the server's locks).
 
+mod sections;
 mod tokens;
 
+pub use sections::BarrierGuard;
+pub(crate) use sections::WriterGuard;
 pub use tokens::TokenId;
 use tokens::Tokens;
 
@@ -439,60 +442,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.leave_all();
         self.close_all_tokens();
-    }
-}
-
-/// A section of the barrier; dropping it leaves.
-#[must_use]
-pub struct BarrierGuard<'a> {
-    process: &'a Process,
-    life: u32,
-}
-
-impl Drop for BarrierGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let process = self.process;
-        if self.life != process.life.get() {
-            return;
-        }
-        let depth = process.depth.get() - 1;
-        process.depth.set(depth);
-        if depth == 0 {
-            process.slot().leave();
-        }
-    }
-}
-
-/// A writer section; dropping it leaves.
-#[must_use]
-pub(crate) struct WriterGuard<'a> {
-    term: u32,
-    section: BarrierGuard<'a>,
-}
-
-impl<'a> WriterGuard<'a> {
-    /// The term under which this section writes.
-    #[inline]
-    pub(crate) fn term(&self) -> u32 {
-        self.term
-    }
-
-    /// Ends the writing, and stays in the barrier.
-    pub(crate) fn into_reader(self) -> BarrierGuard<'a> {
-        let process = self.section.process;
-        process.enter_index(process.within.get())
-    }
-}
-
-impl Drop for WriterGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let process = self.section.process;
-        if self.section.life == process.life.get() {
-            process.writing.set(false);
-            process.slot().leave_writer();
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::state::options;
 
 mod build;
 mod cost;
+mod index_only;
 mod insert;
 pub mod intervals;
 pub mod quals;
@@ -18,10 +19,12 @@ mod token;
 mod tuple;
 mod vacuum;
 mod validate;
+mod visibility;
 mod whole;
 mod work;
 
 pub use cost::describes_nitro;
+pub use index_only::install_hooks;
 pub use scan::work;
 pub use work::Work;
 

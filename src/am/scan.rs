@@ -27,10 +27,12 @@ use pgrx::prelude::*;
 use super::quals::{Plan, Range};
 use super::token::Token;
 use super::tuple::TupleFormer;
+use super::visibility::VisibilityMap;
 use super::whole;
 use super::work::Work;
-use crate::elements::key::element_column;
+use crate::elements::index::element_column;
 use crate::elements::streams::{self, Reader};
+use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
@@ -40,12 +42,13 @@ use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
 
+mod values;
 mod walk;
 
 use walk::Place;
 
 /// Private state of one scan (`scan->opaque`).
-struct Scan {
+pub(super) struct Scan {
     index: Relation,
     handle: Rc<Handle>,
     process: &'static Process,
@@ -69,6 +72,11 @@ struct Scan {
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
+    /// For who takes values without a tuple, see `index_only`: pinned pages, values that need
+    /// nothing of the server, and the memory of those that do.
+    pub(super) visibility: VisibilityMap,
+    plain: Option<Plain>,
+    values: Option<pg_sys::MemoryContext>,
     /// Rows of an index with an element column, and the current one.
     rows: Vec<Tid>,
     row: isize,
@@ -87,7 +95,9 @@ impl Drop for Scan {
     }
 }
 
-unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
+/// # Safety
+/// A live scan of a nitro index.
+pub(super) unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
     // SAFETY: `begin` stored a pointer to a cell that holds a live scan until `end`.
     unsafe { &mut **(*scan).opaque.cast::<*mut Scan>() }
 }
@@ -131,6 +141,9 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             token: Token::default(),
             mark: None,
             former: None,
+            visibility: VisibilityMap::default(),
+            plain: None,
+            values: None,
             rows: Vec::new(),
             row: -1,
             whole: None,
@@ -195,7 +208,9 @@ pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
     crate::pg::witness!();
     // SAFETY: `begin`'s cell; the context callback finds it empty later.
     unsafe {
-        state(scan).flush_kills();
+        let state = state(scan);
+        state.flush_kills();
+        state.visibility.release();
         forget((*scan).opaque);
     }
 }
@@ -273,52 +288,15 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     unsafe {
         let state = state(scan);
         let forward = direction != pg_sys::ScanDirection::BackwardScanDirection;
-        if !state.started {
-            let snapshot = (*scan).xs_snapshot;
-            let mvcc = !snapshot.is_null()
-                && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
-            state.start(scan, forward, (*scan).xs_want_itup || !mvcc);
-            if state.whole.is_some() {
-                // Below.
-            } else if state.handle.desc.element.is_some() {
-                refuse_cluster(scan);
-                state.rows =
-                    state.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
-                state.row = if forward { 0 } else { state.rows.len() as isize - 1 };
+        match state.next(scan, forward) {
+            Found::Nothing => false,
+            Found::Entry if (*scan).xs_want_itup => {
+                let i = state.place.pos as usize;
+                let former = state.former.get_or_insert_with(|| TupleFormer::new(scan));
+                former.form(scan, &state.handle.desc, &state.place.cursor, i)
             }
-        } else if state.handle.desc.element.is_some() {
-            state.row += if forward { 1 } else { -1 };
-        } else if (*scan).kill_prior_tuple && state.place.pos >= 0 {
-            state.kills.push(state.place.pos as u16);
+            _ => true,
         }
-        if let Some(rows) = &mut state.whole {
-            let Some(tid) = rows.next((*scan).heapRelation) else { return false };
-            (*scan).xs_heaptid = compat::u64_to_tid(tid);
-            (*scan).xs_recheck = true;
-            return true;
-        }
-        if state.handle.desc.element.is_some() {
-            state.row = state.row.clamp(-1, state.rows.len() as isize);
-            let Some(&tid) = usize::try_from(state.row).ok().and_then(|i| state.rows.get(i)) else {
-                return false;
-            };
-            (*scan).xs_heaptid = compat::u64_to_tid(tid);
-            (*scan).xs_recheck = state.plan.lossy;
-            return true;
-        }
-        let found = state.advance(forward);
-        compat::count_searches(scan, std::mem::take(&mut state.searches));
-        if !found {
-            return false;
-        }
-        let i = state.place.pos as usize;
-        (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
-        (*scan).xs_recheck = state.plan.lossy;
-        if (*scan).xs_want_itup {
-            let former = state.former.get_or_insert_with(|| TupleFormer::new(scan));
-            return former.form(scan, &state.handle.desc, &state.place.cursor, i);
-        }
-        true
     }
 }
 
@@ -380,7 +358,73 @@ pub unsafe extern "C-unwind" fn can_return(index: Relation, _column: i32) -> boo
     unsafe { element_column(index) }.is_none()
 }
 
+/// What the next step of a scan has come to.
+#[derive(PartialEq, Eq)]
+pub(super) enum Found {
+    Nothing,
+    /// An entry of the cursor.
+    Entry,
+    /// A row of the table, without an entry that one could see.
+    Row,
+}
+
 impl Scan {
+    /// Moves to the next row and puts its TID into the descriptor.
+    ///
+    /// # Safety
+    /// `scan` is the descriptor that this is the state of.
+    pub(super) unsafe fn next(&mut self, scan: IndexScanDesc, forward: bool) -> Found {
+        // SAFETY: by contract.
+        unsafe {
+            if !self.started {
+                let snapshot = (*scan).xs_snapshot;
+                let mvcc = !snapshot.is_null()
+                    && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+                self.start(scan, forward, (*scan).xs_want_itup || !mvcc);
+                if self.whole.is_some() {
+                    // Below.
+                } else if self.handle.desc.element.is_some() {
+                    refuse_cluster(scan);
+                    self.rows =
+                        self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
+                    self.row = if forward { 0 } else { self.rows.len() as isize - 1 };
+                }
+            } else if self.handle.desc.element.is_some() {
+                self.row += if forward { 1 } else { -1 };
+            } else if (*scan).kill_prior_tuple && self.place.pos >= 0 {
+                self.kills.push(self.place.pos as u16);
+            }
+            if let Some(rows) = &mut self.whole {
+                let Some(tid) = rows.next((*scan).heapRelation) else { return Found::Nothing };
+                (*scan).xs_heaptid = compat::u64_to_tid(tid);
+                (*scan).xs_recheck = true;
+                return Found::Row;
+            }
+            if self.handle.desc.element.is_some() {
+                self.row = self.row.clamp(-1, self.rows.len() as isize);
+                let tid = usize::try_from(self.row).ok().and_then(|i| self.rows.get(i));
+                let Some(&tid) = tid else { return Found::Nothing };
+                (*scan).xs_heaptid = compat::u64_to_tid(tid);
+                (*scan).xs_recheck = self.plan.lossy;
+                return Found::Row;
+            }
+            let found = self.advance(forward);
+            compat::count_searches(scan, std::mem::take(&mut self.searches));
+            if !found {
+                return Found::Nothing;
+            }
+            (*scan).xs_heaptid = compat::u64_to_tid(self.tid());
+            (*scan).xs_recheck = self.plan.lossy;
+            Found::Entry
+        }
+    }
+
+    /// The TID of the current entry.
+    #[inline]
+    pub(super) fn tid(&self) -> Tid {
+        self.place.cursor.tid(self.place.pos as usize)
+    }
+
     unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
         // SAFETY: the descriptor holds the keys of the last rescan.
         unsafe {

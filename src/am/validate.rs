@@ -70,7 +70,7 @@ pub unsafe extern "C-unwind" fn property(
 }
 
 /// Whether an operator class for `input` is one for element columns: for arrays or jsonb, without a
-/// comparison function. See `elements::key::element_column`.
+/// comparison function. See `elements::index::element_column`.
 unsafe fn holds_elements(family: Oid, input: Oid) -> bool {
     // SAFETY: catalogue access by the caller's contract.
     unsafe {

@@ -14,7 +14,6 @@
 //! Nothing is read back from such an index: keys have no payload, and there are no INCLUDE columns.
 
 use super::json;
-use super::quals::{strategy, unknown_strategy};
 use crate::key::bound::Edge;
 use crate::key::codec::{self, Codec, Layout};
 use crate::key::compare::Comparator;
@@ -23,7 +22,6 @@ use crate::key::desc::{self, Column, KeyDesc, refuse};
 use pgrx::pg_sys::{self, ArrayType, Datum, Oid};
 use pgrx::{PgSqlErrorCode, varlena};
 
-use crate::pg::catalog;
 use crate::pg::error::{self, Failure};
 use crate::pg::memory;
 use crate::pg::text;
@@ -50,84 +48,6 @@ pub struct Shape {
     length: i16,
     by_value: bool,
     align: usize,
-}
-
-/// The column of an open index that has an entry per element, if any: its operator class is for arrays
-/// or jsonb and has no comparison function.
-///
-/// # Safety
-/// `rel` must be an open index (a partitioned one will do).
-pub unsafe fn element_column(rel: pg_sys::Relation) -> Option<usize> {
-    // SAFETY: by contract.
-    unsafe {
-        let n = (*(*rel).rd_index).indnkeyatts as usize;
-        (0..n).find(|&i| holds_elements(rel, i))
-    }
-}
-
-unsafe fn holds_elements(rel: pg_sys::Relation, i: usize) -> bool {
-    // SAFETY: `i` is a key column of an open index.
-    unsafe {
-        let input = *(*rel).rd_opcintype.add(i);
-        (input == pg_sys::ANYARRAYOID || input == pg_sys::JSONBOID)
-            && pg_sys::index_getprocid(rel, i as i16 + 1, 1) == Oid::INVALID
-    }
-}
-
-/// An operator class with operators of something else is an ERROR.
-unsafe fn check_class(rel: pg_sys::Relation, i: usize) {
-    // SAFETY: `i` is a key column of an open index.
-    unsafe {
-        let known = strategy::range(*(*rel).rd_opcintype.add(i) == pg_sys::JSONBOID);
-        let family = *(*rel).rd_opfamily.add(i);
-        let members = catalog::members::<pg_sys::FormData_pg_amop>(
-            pg_sys::SysCacheIdentifier::AMOPSTRATEGY,
-            family,
-        );
-        let mut strategies = members.iter().map(|member| member.amopstrategy as u16);
-        if let Some(other) = strategies.find(|strategy| !known.contains(strategy)) {
-            unknown_strategy(i, other);
-        }
-    }
-}
-
-/// What an index with an element column cannot be is an ERROR.
-///
-/// # Safety
-/// `rel` must be an open index.
-pub unsafe fn check_index(rel: pg_sys::Relation) {
-    // SAFETY: by contract.
-    let (elements, keys, columns, unique) = unsafe {
-        let form = &*(*rel).rd_index;
-        let keys = form.indnkeyatts as usize;
-        let elements = (0..keys).filter(|&i| holds_elements(rel, i)).count();
-        (0..keys).filter(|&i| holds_elements(rel, i)).for_each(|i| check_class(rel, i));
-        (elements, keys, form.indnatts as usize, form.indisunique)
-    };
-    if elements == 0 {
-        return;
-    }
-    if elements > 1 {
-        refuse(
-            "nitro index cannot have more than one column with an entry per element".into(),
-            "A row would need an entry for each combination of elements.".into(),
-            "Create an index for each of the columns; the planner combines them.",
-        );
-    }
-    if unique {
-        refuse(
-            "nitro index with an entry per element cannot be unique".into(),
-            "A row has as many entries as elements.".into(),
-            "An exclusion constraint with operator && keeps rows from sharing elements.",
-        );
-    }
-    if columns > keys {
-        refuse(
-            "nitro index with an entry per element cannot have INCLUDE columns".into(),
-            "Such an index is not used for index-only scans.".into(),
-            "Leave the INCLUDE columns out, or make them key columns.",
-        );
-    }
 }
 
 /// Describes an element column: its key column and where its elements come from.

@@ -1,8 +1,9 @@
 //! Element columns: an array or jsonb column whose elements are the keys.
 //!
-//! What belongs to them stands at several heights: [`key`] and [`json`] make keys, [`quals`] and
+//! What belongs to them stands at several heights: [`index`] says which indexes have some, [`key`] and [`json`] make keys, [`quals`] and
 //! [`streams`] serve scans, [`rewrite`], [`predicates`] and [`selectivity`] serve the planner.
 
+pub mod index;
 mod json;
 pub mod key;
 mod predicates;

@@ -22,17 +22,17 @@
 //! without an image makes old transactions look at pages, nothing else.
 
 use std::cell::Cell;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, SnapshotError};
+use nitro_engine::{Index, Memcmp, Process, SnapshotError};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
 use super::pace::Pace;
+use super::shards::{Job, Shards};
 use super::{ImageState, slot};
 use crate::feed;
 use crate::key::KeyRef;
@@ -41,7 +41,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, PATIENCE, Wait};
+use crate::pg::wait::{self, Wait};
 use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
@@ -49,9 +49,6 @@ use crate::state::{options, shmem, threads};
 
 /// From this part of the WAL that the slot may keep on an image is written as fast as possible.
 const HURRY: f64 = 0.5;
-
-/// Entries that are worth a thread of their own.
-const ENTRIES_PER_SHARD: u64 = 15_000;
 
 /// How a backup ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -449,79 +446,5 @@ impl Waiters<'_> {
             .detail(detail)
             .hint(hint)
             .raise()
-    }
-}
-
-/// The ranges that are written by a thread each.
-struct Shards {
-    cuts: Vec<Vec<u8>>,
-}
-
-impl Shards {
-    fn cut(engine: Index) -> Shards {
-        let workers = guc::BACKUP_WORKERS.get() as usize;
-        let useful = engine.stats().live.div_ceil(ENTRIES_PER_SHARD) as usize;
-        Shards { cuts: engine.partition(shmem::process(), workers.min(useful).max(1)) }
-    }
-
-    fn count(&self) -> usize {
-        self.cuts.len() + 1
-    }
-
-    fn get(&self, i: usize) -> Shard<'_> {
-        let lower = i.checked_sub(1).map_or(&[][..], |i| &self.cuts[i][..]);
-        Shard { number: i, lower, upper: self.cuts.get(i).map(Vec::as_slice) }
-    }
-}
-
-struct Shard<'a> {
-    number: usize,
-    lower: &'a [u8],
-    upper: Option<&'a [u8]>,
-}
-
-/// What all threads of one image share.
-struct Job<'a> {
-    engine: Index,
-    sn: u32,
-    draft: &'a Draft<'a>,
-    image: &'a ImageState,
-    pace: Pace<'a>,
-}
-
-impl Job<'_> {
-    fn write<O: KeyOrder>(
-        &self,
-        process: &Process,
-        order: &O,
-        shard: &Shard<'_>,
-        mut go_on: impl FnMut() -> bool,
-    ) -> Result<ShardSummary, String> {
-        let explain = |e: io::Error| format!("could not write shard {}: {e}", shard.number);
-        let mut out = self.draft.shard(shard.number as u32).map_err(explain)?;
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(shard.lower, shard.upper, self.sn);
-        let (mut written, mut taken) = (0, 0);
-        loop {
-            if !go_on() {
-                return Err("stopped".into());
-            }
-            let n = cursor.next_within(PATIENCE, process, self.engine, order);
-            let Some(n) = n else { continue };
-            if n == 0 {
-                break;
-            }
-            for i in 0..n {
-                out.push(cursor.key(i), cursor.tid(i)).map_err(explain)?;
-            }
-            self.image.done.fetch_add(n as u64, Relaxed);
-            self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);
-            written = out.bytes_written();
-            // A frame is as long as it will be only when it is full; meanwhile it counts uncompressed.
-            let now = written + out.bytes_pending();
-            self.pace.keep(now.wrapping_sub(taken), &mut go_on);
-            taken = now;
-        }
-        self.draft.finish_shard(out).map_err(explain)
     }
 }

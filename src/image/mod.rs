@@ -14,6 +14,7 @@
 pub mod backup;
 pub mod load;
 mod pace;
+mod shards;
 pub mod slot;
 pub mod sql;
 pub mod straddler;

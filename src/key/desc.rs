@@ -3,6 +3,7 @@
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
 use super::compare::Comparator;
 use super::datum;
+use crate::elements::index as element_index;
 use crate::elements::key::{self as element, Source};
 use crate::pg::error::Failure;
 use crate::pg::memory;
@@ -96,8 +97,8 @@ impl KeyDesc {
         };
         // SAFETY: an open index by contract.
         let elements = unsafe {
-            element::check_index(rel);
-            element::element_column(rel)
+            element_index::check_index(rel);
+            element_index::element_column(rel)
         };
         for (i, attr) in attrs.iter().enumerate() {
             let layout = layout(attr.atttypid, attr.attlen, attr.attbyval);

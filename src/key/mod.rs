@@ -22,6 +22,7 @@ pub mod datum;
 pub mod desc;
 mod inet;
 pub mod numeric;
+pub mod plain;
 pub mod sort;
 #[cfg(test)]
 mod tests;

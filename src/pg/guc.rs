@@ -29,6 +29,8 @@ static MAX_INDEXES_PER_DATABASE: GucSetting<i32> = GucSetting::<i32>::new(-1);
 static MAX_INDEXES_PER_OWNER: GucSetting<i32> = GucSetting::<i32>::new(-1);
 /// Whether the planner may use nitro indexes.
 pub static ENABLE_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether index-only scans go by `am::index_only`.
+pub static ENABLE_FAST_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// How many builders may be at work in the server.
 pub static BUILDERS: GucSetting<i32> = GucSetting::<i32>::new(2);
@@ -185,6 +187,14 @@ pub fn register(preloading: bool) {
         c"Enables the planner's use of nitro indexes.",
         c"Like enable_indexscan, for nitro indexes alone: the indexes are kept up to date but not used.",
         &ENABLE_SCAN,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.enable_fast_scan",
+        c"Enables nitro's own way through the rows of an index-only scan.",
+        c"Plans, answers and counters are the same without it; it is for finding out whether it is to blame.",
+        &ENABLE_FAST_SCAN,
         GucContext::Userset,
         GucFlags::EXPLAIN,
     );

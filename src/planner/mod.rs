@@ -26,7 +26,8 @@ use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use crate::elements::key::{Source, element_column};
+use crate::elements::index::element_column;
+use crate::elements::key::Source;
 use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
 use crate::pg::guc::{self, Mechanism, WhenLoading};

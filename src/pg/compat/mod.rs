@@ -2,6 +2,7 @@
 //! the bindings lack.
 
 mod am;
+mod executor;
 mod explain;
 mod heap;
 mod locks;
@@ -10,6 +11,7 @@ mod signals;
 mod slots;
 
 pub use am::*;
+pub use executor::*;
 pub use explain::*;
 pub use heap::*;
 pub use locks::*;

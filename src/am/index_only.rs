@@ -1,0 +1,248 @@
+//! Index-only scans without the parts of the executor's that cost most: `nitro.enable_fast_scan`.
+//!
+//! The plan, its node and its state are the server's. When a plan is started, the function that returns the next row of
+//! an Index Only Scan over a nitro index is exchanged for the one here (`ExecSetExecProcNode`, which is there for
+//! that). It does what `ExecIndexOnlyScan` does (nodeIndexonlyscan.c), but
+//! - asks pinned pages of the visibility map (`visibility`),
+//! - puts values into the slot, not into an index tuple first,
+//! - and, where a row needs nothing else, does so without a call of the server.
+//!
+//! The place of the scan is the access method's, as ever, so rescans, marks and backward fetches know nothing of it.
+//! The server's own function begins the scan and works out run-time keys; it has the scan alone under serializable
+//! isolation (it locks a page of the table for each row) and for rechecks of EvalPlanQual, which start nodes of their own.
+
+use std::ffi::c_void;
+use std::sync::OnceLock;
+
+use pgrx::pg_sys::{
+    self, IndexOnlyScanState, IndexScanDesc, PlanState, ScanDirection, TupleTableSlot,
+};
+use pgrx::prelude::*;
+
+use super::scan::{self, Found, Scan};
+use crate::pg::compat;
+use crate::pg::guc;
+use crate::state::options;
+
+static mut PREVIOUS: pg_sys::ExecutorStart_hook_type = None;
+/// The server's `ExecIndexOnlyScan`, once known.
+static STOCK: OnceLock<pg_sys::ExecProcNodeMtd> = OnceLock::new();
+
+/// Chains the hook.
+pub fn install_hooks() {
+    // SAFETY: runs once, when the library is loaded.
+    unsafe {
+        PREVIOUS = pg_sys::ExecutorStart_hook;
+        pg_sys::ExecutorStart_hook = Some(on_start);
+    }
+}
+
+/// `ExecutorStart_hook`
+#[pg_guard]
+unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) {
+    crate::pg::witness!();
+    // SAFETY: what the server passes; the state tree is there after the start.
+    unsafe {
+        match PREVIOUS {
+            Some(previous) => previous(query, flags),
+            None => pg_sys::standard_ExecutorStart(query, flags),
+        }
+        let wanted = guc::ENABLE_FAST_SCAN.get()
+            && flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0
+            && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
+            && !(*query).snapshot.is_null()
+            && (*(*query).snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+        if wanted {
+            exchange((*query).planstate, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Exchanges the function of each node of a tree that is an index-only scan of ours.
+#[pg_guard]
+unsafe extern "C-unwind" fn exchange(node: *mut PlanState, context: *mut c_void) -> bool {
+    crate::pg::witness!();
+    // SAFETY: live nodes of the types that their tags say.
+    unsafe {
+        if node.is_null() {
+            return false;
+        }
+        if (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
+            let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
+            if !index.is_null() && options::is_nitro(index) && is_stock(node) {
+                pg_sys::ExecSetExecProcNode(node, Some(next));
+            }
+        }
+        compat::walk_plan_state(node, Some(exchange), context)
+    }
+}
+
+/// Whether a node still has the server's own function: another extension's is left alone.
+unsafe fn is_stock(node: *mut PlanState) -> bool {
+    // SAFETY: an initialized node.
+    let function = unsafe { (*node).ExecProcNodeReal };
+    if let Some(stock) = STOCK.get() {
+        return stock.map(|f| f as usize) == function.map(|f| f as usize);
+    }
+    let file_of = |address: usize| {
+        // SAFETY: fills the structure for any address.
+        unsafe {
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            let found = libc::dladdr(address as *const c_void, &mut info) != 0;
+            found.then_some(info.dli_fbase as usize)
+        }
+    };
+    let server = file_of(&raw const pg_sys::NBuffers as usize);
+    let stock = server.is_some() && function.and_then(|f| file_of(f as usize)) == server;
+    if stock {
+        STOCK.get_or_init(|| function);
+    }
+    stock
+}
+
+/// The next row of an index-only scan (`ExecProcNode`).
+///
+/// Most rows are in the batch that is there, all-visible, and of values that are passed as they are: these call
+/// nothing of the server and cannot fail, and do without the guard that turns panics into ERRORs.
+unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
+    // SAFETY: a node that `exchange` has seen.
+    unsafe {
+        let state = node.cast::<IndexOnlyScanState>();
+        let scan = (*state).ioss_ScanDesc;
+        if !scan.is_null() && (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
+            let slot = (*state).ss.ss_ScanTupleSlot;
+            let own = scan::state(scan);
+            let simple = !(*scan).kill_prior_tuple
+                && u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_SHOULDFREE == 0
+                && own.step_plain(slot, forward(state));
+            if simple {
+                (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
+                compat::count_index_tuple((*scan).indexRelation);
+                filled(slot);
+                return slot;
+            }
+        }
+        next_guarded(node)
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTableSlot {
+    crate::pg::witness!();
+    // SAFETY: as `next`.
+    unsafe {
+        let state = node.cast::<IndexOnlyScanState>();
+        let begun = !(*state).ioss_ScanDesc.is_null();
+        if !begun || ((*state).ioss_NumRuntimeKeys != 0 && !(*state).ioss_RuntimeKeysReady) {
+            let slot = compat::exec_proc_node(STOCK.get().copied().flatten(), node);
+            if !begun && !(*state).ioss_ScanDesc.is_null() {
+                scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
+            }
+            return slot;
+        }
+        if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
+            return access(state);
+        }
+        pg_sys::ExecScan(&raw mut (*state).ss, Some(access_guarded), Some(recheck))
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn access_guarded(node: *mut pg_sys::ScanState) -> *mut TupleTableSlot {
+    crate::pg::witness!();
+    // SAFETY: the node that `next_guarded` passed.
+    unsafe { access(node.cast()) }
+}
+
+/// Never called: EvalPlanQual starts nodes of its own, which have the server's function.
+#[pg_guard]
+unsafe extern "C-unwind" fn recheck(
+    _node: *mut pg_sys::ScanState,
+    _slot: *mut TupleTableSlot,
+) -> bool {
+    crate::pg::witness!();
+    crate::pg::error::Failure::new(
+        PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+        "an index-only scan cannot recheck a row",
+    )
+    .raise()
+}
+
+/// `IndexOnlyNext`.
+unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlot {
+    // SAFETY: a node whose scan has begun; its slot has the columns of the index.
+    unsafe {
+        let scan = (*node).ioss_ScanDesc;
+        let slot = (*node).ss.ss_ScanTupleSlot;
+        let own = scan::state(scan);
+        compat::clear_slot(slot);
+        while advance(own, scan, forward(node)) {
+            crate::pg::wait::interrupts();
+            let block = (own.tid() >> 16) as pg_sys::BlockNumber;
+            if !own.visibility.ask((*scan).heapRelation, block) {
+                if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
+                    instrument.ntuples2 += 1.0;
+                }
+                if !pg_sys::index_fetch_heap(scan, (*node).ioss_TableSlot) {
+                    continue;
+                }
+                compat::clear_slot((*node).ioss_TableSlot);
+            }
+            own.write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
+            filled(slot);
+            if (*scan).xs_recheck && !passes(node, slot) {
+                if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
+                    instrument.nfiltered2 += 1.0;
+                }
+                compat::clear_slot(slot);
+                continue;
+            }
+            return slot;
+        }
+        slot
+    }
+}
+
+/// `index_getnext_tid`.
+unsafe fn advance(own: &mut Scan, scan: IndexScanDesc, forward: bool) -> bool {
+    // SAFETY: the scan of a node.
+    unsafe {
+        let found = own.next(scan, forward);
+        (*scan).kill_prior_tuple = false;
+        (*scan).xs_heap_continue = false;
+        if found == Found::Nothing {
+            compat::reset_fetch(scan);
+            return false;
+        }
+        compat::count_index_tuple((*scan).indexRelation);
+        true
+    }
+}
+
+/// Whether the row in the slot passes the conditions that the index could not decide.
+unsafe fn passes(node: *mut IndexOnlyScanState, slot: *mut TupleTableSlot) -> bool {
+    // SAFETY: the node's own expression and context.
+    unsafe {
+        let context = (*node).ss.ps.ps_ExprContext;
+        (*context).ecxt_scantuple = slot;
+        compat::qual_passes((*node).recheckqual, context)
+    }
+}
+
+unsafe fn forward(node: *mut IndexOnlyScanState) -> bool {
+    // SAFETY: a started node and its plan.
+    unsafe {
+        let plan = (*node).ss.ps.plan.cast::<pg_sys::IndexOnlyScan>();
+        let backward = ScanDirection::BackwardScanDirection;
+        ((*(*node).ss.ps.state).es_direction == backward) == ((*plan).indexorderdir == backward)
+    }
+}
+
+/// `ExecStoreVirtualTuple`: the values are in a slot that was cleared.
+unsafe fn filled(slot: *mut TupleTableSlot) {
+    // SAFETY: the virtual slot of a node, whose descriptor has as many columns as were written.
+    unsafe {
+        (*slot).tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
+        (*slot).tts_nvalid = (*(*slot).tts_tupleDescriptor).natts as i16;
+    }
+}

@@ -1,0 +1,113 @@
+//! The values of entries for who takes them without a tuple (`index_only`).
+
+use pgrx::pg_sys::{self, Datum, Relation};
+
+use super::Scan;
+use crate::key::plain::{Passed, Plain};
+
+/// How the columns of an index are passed.
+unsafe fn passed(index: Relation) -> Vec<Passed> {
+    // SAFETY: an open index.
+    let columns = unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att) };
+    columns
+        .iter()
+        .map(|a| match (a.attbyval, a.attlen, a.attstorage as u8) {
+            (true, ..) => Passed::Value,
+            (false, -1, storage) if storage != b'p' => Passed::Short,
+            _ => Passed::Pointer,
+        })
+        .collect()
+}
+
+/// The values of a slot.
+unsafe fn arrays<'a>(slot: *mut pg_sys::TupleTableSlot) -> (&'a mut [Datum], &'a mut [bool]) {
+    // SAFETY: a live slot has an element for each of its columns.
+    unsafe {
+        let n = (*(*slot).tts_tupleDescriptor).natts as usize;
+        (
+            std::slice::from_raw_parts_mut((*slot).tts_values, n),
+            std::slice::from_raw_parts_mut((*slot).tts_isnull, n),
+        )
+    }
+}
+
+impl Scan {
+    /// Moves to the next entry if it is in the batch, its block is known to be all-visible, and its values can be
+    /// written into the slot without the server; otherwise stays.
+    ///
+    /// # Safety
+    /// As `write_values`.
+    #[inline]
+    pub(in crate::am) unsafe fn step_plain(
+        &mut self,
+        slot: *mut pg_sys::TupleTableSlot,
+        forward: bool,
+    ) -> bool {
+        let before = self.place.pos;
+        if self.plan.lossy || !self.step_in_batch(forward) {
+            return false;
+        }
+        let seen = self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber);
+        // SAFETY: by contract.
+        if seen == Some(true) && unsafe { self.write_plain(slot) } {
+            return true;
+        }
+        self.place.pos = before;
+        false
+    }
+
+    /// # Safety
+    /// As `write_values`.
+    #[inline]
+    unsafe fn write_plain(&mut self, slot: *mut pg_sys::TupleTableSlot) -> bool {
+        let Some(plain) = &mut self.plain else { return false };
+        let key = self.place.cursor.key(self.place.pos as usize);
+        // SAFETY: by contract.
+        unsafe {
+            let (values, nulls) = arrays(slot);
+            plain.decode(&self.handle.desc, key, values, nulls)
+        }
+    }
+
+    /// Prepares for `step_plain` and `write_values`.
+    ///
+    /// # Safety
+    /// `index` is the index of this scan.
+    pub(in crate::am) unsafe fn hand_up_values(&mut self, index: Relation) {
+        // SAFETY: by contract.
+        self.plain = Plain::new(&self.handle.desc, unsafe { passed(index) });
+    }
+
+    /// Writes the values of the current entry into a slot that has the columns of the index. They live until
+    /// the next call.
+    ///
+    /// # Safety
+    /// A slot that owns no memory; what is allocated lives in a child of `context`, which outlives the scan.
+    pub(in crate::am) unsafe fn write_values(
+        &mut self,
+        slot: *mut pg_sys::TupleTableSlot,
+        context: pg_sys::MemoryContext,
+    ) {
+        // SAFETY: by contract; the memory context of before is back afterwards, and by abort on ERROR.
+        unsafe {
+            if self.write_plain(slot) {
+                return;
+            }
+            let own = *self.values.get_or_insert_with(|| {
+                pg_sys::AllocSetContextCreateInternal(
+                    context,
+                    c"nitro index-only values".as_ptr(),
+                    0,
+                    1024,
+                    pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+                )
+            });
+            pg_sys::MemoryContextReset(own);
+            let previous = pg_sys::MemoryContextSwitchTo(own);
+            let (values, nulls) = arrays(slot);
+            let key = self.place.cursor.key(self.place.pos as usize);
+            self.handle.desc.decode(key, values, nulls);
+            pg_sys::MemoryContextSwitchTo(previous);
+        }
+    }
+}

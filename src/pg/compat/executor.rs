@@ -1,0 +1,122 @@
+//! What the executor's nodes need: inline functions and macros of the server.
+
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
+use pgrx::pg_sys::{self, ExprContext, ExprState, IndexScanDesc, PlanState, TupleTableSlot};
+use std::ffi::c_void;
+
+/// Looks at a node of a running plan; true ends the walk.
+pub type Visit = unsafe extern "C-unwind" fn(*mut PlanState, *mut c_void) -> bool;
+
+/// Calls `visit` for each child of a node, init plans and subplans included.
+///
+/// # Safety
+/// A live node.
+pub unsafe fn walk_plan_state(
+    node: *mut PlanState,
+    visit: Option<Visit>,
+    context: *mut c_void,
+) -> bool {
+    #[cfg(feature = "pg15")]
+    {
+        unsafe extern "C-unwind" {
+            fn planstate_tree_walker(
+                node: *mut PlanState,
+                visit: Option<Visit>,
+                context: *mut c_void,
+            ) -> bool;
+        }
+        // SAFETY: the server's own function, with an ERROR caught at the boundary.
+        unsafe { pg_guard_ffi_boundary(|| planstate_tree_walker(node, visit, context)) }
+    }
+    #[cfg(not(feature = "pg15"))]
+    // SAFETY: by contract.
+    unsafe {
+        pg_sys::planstate_tree_walker_impl(node, visit, context)
+    }
+}
+
+/// Calls a function of the server for the next row of a node.
+///
+/// # Safety
+/// `function` is one that such nodes have had.
+pub unsafe fn exec_proc_node(
+    function: pg_sys::ExecProcNodeMtd,
+    node: *mut PlanState,
+) -> *mut TupleTableSlot {
+    match function {
+        // SAFETY: by contract.
+        Some(function) => unsafe { pg_guard_ffi_boundary(|| function(node)) },
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// `ExecClearTuple`
+///
+/// # Safety
+/// A live slot.
+pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
+    // SAFETY: by contract; every kind of slot can be cleared.
+    unsafe {
+        if let Some(clear) = (*(*slot).tts_ops).clear {
+            pg_guard_ffi_boundary(|| clear(slot));
+        }
+    }
+}
+
+/// `table_index_fetch_reset`: a scan that is at its end pins no page of the table.
+///
+/// # Safety
+/// An open scan.
+pub unsafe fn reset_fetch(scan: IndexScanDesc) {
+    // SAFETY: by contract; the fetch is null or of the table's own access method.
+    unsafe {
+        let fetch = (*scan).xs_heapfetch;
+        if !fetch.is_null()
+            && let Some(reset) = (*(*(*fetch).rel).rd_tableam).index_fetch_reset
+        {
+            pg_guard_ffi_boundary(|| reset(fetch));
+        }
+    }
+}
+
+/// `ExecQualAndReset`
+///
+/// # Safety
+/// An expression of a node, or null, and the node's context.
+pub unsafe fn qual_passes(qual: *mut ExprState, context: *mut ExprContext) -> bool {
+    if qual.is_null() {
+        return true;
+    }
+    // SAFETY: by contract; the context of before is back afterwards, and by abort on ERROR.
+    unsafe {
+        let Some(evaluate) = (*qual).evalfunc else { return true };
+        let memory = (*context).ecxt_per_tuple_memory;
+        let previous = pg_sys::MemoryContextSwitchTo(memory);
+        let mut isnull = false;
+        let value = pg_guard_ffi_boundary(|| evaluate(qual, context, &mut isnull));
+        pg_sys::MemoryContextSwitchTo(previous);
+        pg_sys::MemoryContextReset(memory);
+        value.value() as u8 != 0
+    }
+}
+
+/// `pgstat_count_index_tuples`, once.
+///
+/// # Safety
+/// An open relation.
+#[inline]
+pub unsafe fn count_index_tuple(index: pg_sys::Relation) {
+    // SAFETY: the statistics were asked for when the scan was counted, see `count_index_scan`.
+    unsafe {
+        if let Some(info) = (*index).pgstat_info.as_mut() {
+            #[cfg(feature = "pg15")]
+            {
+                info.t_counts.t_tuples_returned += 1;
+            }
+            #[cfg(not(feature = "pg15"))]
+            {
+                info.counts.tuples_returned += 1;
+            }
+        }
+    }
+}
