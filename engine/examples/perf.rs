@@ -185,7 +185,7 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             cursor.set_range(&[], None, CURRENT);
             loop {
                 let m = cursor.next(p, ix, &Memcmp);
-                let of = |i: &u16| mix(cursor.tid(*i as usize)) % step == 0;
+                let of = |i: &u16| mix(cursor.tid(*i as usize)).is_multiple_of(step);
                 let which: Vec<u16> = (0..m as u16).filter(of).collect();
                 if m == 0 {
                     break;

@@ -288,7 +288,7 @@ proptest! {
                     image.store(&memory);
                 }
             } else if x % 8 == 0 {
-                let gone: Vec<_> = (0..model.len()).filter(|&i| mix(x ^ i as u64) % 5 == 0).collect();
+                let gone: Vec<_> = (0..model.len()).filter(|&i| mix(x ^ i as u64).is_multiple_of(5)).collect();
                 prop_assert_eq!(leaf.remove_all(&gone, &mut image), !gone.is_empty());
                 if !gone.is_empty() {
                     image.store(&memory);
@@ -419,7 +419,8 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         }
         let rank = x as usize % (leaf.len() + 1);
         leaf.remove(rank, &mut image);
-        let some: Vec<_> = (rank..leaf.len()).filter(|&i| mix(i as u64) % 3 != 0).collect();
+        let some: Vec<_> =
+            (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3)).collect();
         leaf.remove_all(&some, &mut image);
         for to in [rank + 1, rank + PART, usize::MAX] {
             let n = leaf.tids(rank..to, &mut tids);
