@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# bench/server/index_only.sh: index-only scans beside each other; run.sh starts it.
+. "$(dirname "$0")/../../tests/lib.sh"
+. "$(dirname "$0")/sample.sh"
+new_server -c "nitro.backup = off"
+step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
+[ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
+# What is committed without waiting for the disk is marked as visible only once it is there: hence the checkpoint.
+for size in wide narrow; do
+    # 160 bytes more, on pages that are filled to the half: more than 255 MB for the default.
+    pad=$([ $size = wide ] && echo "repeat('x', 160)" || echo "''")
+    for am in btree nitro; do
+        sql "CREATE TABLE ${size}_$am (a int8, s text COLLATE \"C\", pad text) WITH (fillfactor = $([ $size = wide ] && echo 50 || echo 100));
+             INSERT INTO ${size}_$am SELECT hashint8extended(i, 7) & 9223372036854775807, md5(i::text), $pad FROM generate_series(1, $ROWS::bigint) i;
+             CREATE INDEX ON ${size}_$am USING $am (a); CREATE INDEX ON ${size}_$am USING $am (s);
+             CHECKPOINT; VACUUM ANALYZE ${size}_$am"
+    done
+    sql "CREATE VIEW ${size}_stock AS SELECT * FROM ${size}_nitro"
+    step "$size: $(sql "SELECT pg_relation_size('${size}_nitro') / 8192") blocks"
+done
+sql "CREATE FUNCTION prepare(way text) RETURNS text LANGUAGE sql AS \$\$ SELECT set_config('nitro.enable_fast_scan', CASE way WHEN 'stock' THEN 'off' ELSE 'on' END, false) \$\$"
+plan=(-c "SET enable_seqscan = off; SET enable_bitmapscan = off")
+one() { # NAME TITLE QUERY
+    measure "$1" -t "$2" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $ROWS }")" -a "btree nitro stock" -b "SELECT prepare('@')" -w "$3"
+}
+for size in wide narrow; do
+    one ${size}_count "$size, count of bigint" "SELECT count(a) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_text "$size, count of text" "SELECT count(s) FROM ${size}_@ WHERE s >= ''"
+    one ${size}_sum "$size, sum of bigint, backward" "SELECT sum(a) FROM (SELECT a FROM ${size}_@ WHERE a >= 0 ORDER BY a DESC OFFSET 0) x"
+    one ${size}_filter "$size, with a condition on each row" "SELECT count(*) FROM ${size}_@ WHERE a >= 0 AND a % 7 <> 3"
+done
+echo
+echo "| ns a row of processor time, best (median) of $repetitions | btree | nitro | nitro.enable_fast_scan = off | btree / nitro |"
+echo "| --- | --- | --- | --- | --- |"
+cut -f 1,2 "$titles" | while IFS=$'\t' read -r name title; do
+    figures() { awk -v name="$name" -v am="$1" -v rows="$ROWS" '$1 == name && $2 == am { print $3 * 1e9 / rows }' "$samples" | sort -n; }
+    both() { figures "$1" | awk '{ v[NR] = $1 } END { printf "%.0f (%.0f)", v[1], v[int((NR + 1) / 2)] }'; }
+    ratio=$(paste <(figures btree | head -n 1) <(figures nitro | head -n 1) | awk '{ printf "%.2f", $1 / $2 }')
+    echo "| ${title%,*} | $(both btree) | $(both nitro) | $(both stock) | $ratio |"
+done
