@@ -20,6 +20,7 @@ use pgrx::pg_sys::{
 use pgrx::prelude::*;
 
 use super::scan::{self, Found, Scan};
+use super::visibility;
 use crate::pg::compat;
 use crate::pg::guc;
 use crate::state::options;
@@ -69,11 +70,22 @@ unsafe extern "C-unwind" fn exchange(node: *mut PlanState, context: *mut c_void)
         }
         if (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
-            if !index.is_null() && options::is_nitro(index) && is_stock(node) {
+            if !index.is_null() && options::is_nitro(index) && gains(node) && is_stock(node) {
                 pg_sys::ExecSetExecProcNode(node, Some(next));
             }
         }
         compat::walk_plan_state(node, Some(exchange), context)
+    }
+}
+
+/// Whether a node gains from it. A condition or an expression of its own takes it through the server's function at
+/// each row, which costs more than a map of one page.
+unsafe fn gains(node: *mut PlanState) -> bool {
+    // SAFETY: an initialized node, whose table is open.
+    unsafe {
+        let plain = (*node).qual.is_null() && (*node).ps_ProjInfo.is_null();
+        let table = (*node.cast::<pg_sys::ScanState>()).ss_currentRelation;
+        plain || (*(*table).rd_rel).relpages as i64 > i64::from(visibility::BLOCKS)
     }
 }
 
