@@ -35,7 +35,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::subtransaction;
 
 use wal::Reader;
-pub use wal::{before_header, flushed_end, in_history, segment_exists};
+pub use wal::{before_header, flush, flushed_end, in_history, segment_exists};
 
 /// Why the WAL cannot tell what has changed.
 #[derive(Debug)]

@@ -148,23 +148,64 @@ image_across_the_fork() { # MECHANISM
     node=main; start; sql "DROP TABLE f"
 }
 
-# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart.
-image_of_a_twin() { # MECHANISM
-    note "an image of a server that began as the same, where the WAL has no record at its LSN (off: $1)"
+# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart. The mark in
+# the index tells, and nothing else has to.
+image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
+    note "an image of a server that began as the same; its LSN is $2 (off: $1)"
     fork_table
     copy main side -c fast -T "$NITRO_TMP/other=$NITRO_TMP/side.other"; node=main
     sql "DELETE FROM f WHERE k BETWEEN 100 AND 300; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'main' FROM generate_series(7000, 7200) i"
+    sql "SELECT pg_logical_emit_message(false, '', repeat('x', 100000))" > /dev/null
     backup f_nitro
-    local end images; end=$(entry "$(newest f_nitro)" end) images=$(data)/pg_nitro
+    local lsn end images; lsn=$(entry "$(newest f_nitro)" lsn) end=$(entry "$(newest f_nitro)" end) images=$(data)/pg_nitro
+    assert_eq "with a slot" "$(entry "$(newest f_nitro)" slot)" yes
     node=side; start
-    # One record where the other server has many.
-    sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
+    if [ "$2" = "where no record is" ]; then
+        # One record where the other server has many.
+        sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
+    else
+        sql "DELETE FROM f WHERE k BETWEEN 400 AND 500; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'side' FROM generate_series(8000, 8100) i"
+        # A message that ends there. The first one is for what the statement finds out and notes on pages of the catalogue.
+        # 54 bytes are before the text, 24 begin a page.
+        local to
+        for to in "pg_current_wal_insert_lsn() + 3000" "'$lsn'::pg_lsn"; do
+            sql "SELECT pg_logical_emit_message(false, '', repeat('x', (x.t - x.h - 54 - 24 * (div(x.t - '0/0', 8192) - div(x.h - '0/0', 8192)))::int))
+                 FROM (SELECT pg_current_wal_insert_lsn() AS h, $to AS t) x" > /dev/null
+        done
+        assert_eq "the end of the WAL" "$(sql "SELECT pg_current_wal_insert_lsn()")" "$lsn"
+        sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 1000) i"
+    fi
+    [ "$2" != "in WAL that is gone" ] || { switch_wal; sql "DROP TABLE x"; switch_wal; }
     mechanism "$1"
-    stop; rm -rf "$(data)/pg_nitro"; cp -r "$images" "$(data)"; start
-    if [ "$1" = none ]; then rebuilt f_nitro "the WAL since it was made cannot be used"; else loaded f_nitro; fi
-    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 50 AND 400" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+    stop; rm -rf "$(data)/pg_nitro"; cp -r "$images" "$(data)"
+    [ "$2" != "in WAL that is gone" ] || without_wal
+    local from; from=$(log_end); start
+    if [ "$1" = none ]; then
+        rebuilt f_nitro "does not know its mark"
+    else
+        loaded f_nitro
+        [ "$2" != "in WAL that is gone" ] || assert_eq "by pages" "$(logged 'comparing the pages of its table' "$from")" 1
+    fi
+    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 50 AND 600" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
     stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"; node=main
-    node=main; sql "DROP TABLE f"
+    sql "DROP TABLE f"
+}
+
+# A backup, or a standby that is promoted, has images from when it began, and no WAL from before.
+marks_of_long_ago() {
+    note "the index knows the last hundred images that were made of it"
+    fork_table; backup f_nitro
+    local image; image=$(newest f_nitro); cp "$image/manifest" "$NITRO_TMP/manifest"
+    sql "INSERT INTO f SELECT i, 'new' FROM generate_series(7000, 7010) i"
+    for n in 99 1; do
+        sql "DO 'BEGIN FOR i IN 1..$n LOOP PERFORM nitro_backup(''f_nitro''); END LOOP; END'"
+        switch_wal; crash
+        cp "$NITRO_TMP/manifest" "$image/manifest"; find "$(dirname "$image")" -mindepth 1 -maxdepth 1 ! -path "$image" -exec rm -r {} +
+        without_wal; rm -rf "$(data)/pg_replslot/nitro"; start
+        if [ $n = 99 ]; then loaded f_nitro; else rebuilt f_nitro "does not know its mark"; fi
+        right
+    done
+    sql "DROP TABLE f"
 }
 
 # A server of its own for each fork, with an archive.
@@ -252,5 +293,8 @@ for off in none manifest; do run reset_wal $off; done
 run other_level
 for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
 for off in none manifest; do run image_across_the_fork $off; done
-for off in none manifest; do run image_of_a_twin $off; done
+for off in none manifest; do
+    for where in "where no record is" "where a record begins" "in WAL that is gone"; do run image_of_a_twin $off "$where"; done
+done
+run marks_of_long_ago
 run forks

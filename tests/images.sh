@@ -168,7 +168,7 @@ damage() {
                     future) edit_manifest "$i" 's|^end .*|end FF/10|' ;;
                     timeline) edit_manifest "$i" 's/^timeline .*/timeline 9/' ;;
                     entries) edit_manifest "$i" 's/^\(shard\) [0-9]*/\1 3/' ;;
-                    format) sed -i '1s/.*/nitro image 3/' "$i/manifest" ;;
+                    format) sed -i '1s/.*/nitro image 2/' "$i/manifest" ;;
                 esac
             done ;;
         esac

@@ -114,20 +114,20 @@ pub fn flushed_end() -> XLogRecPtr {
     // recovery.
     unsafe {
         let end = pg_sys::GetXLogInsertRecPtr();
-        if guc::BREAK.get() != Mechanism::Flush {
-            flush(end);
-        }
+        flush(end);
         end
     }
 }
 
-/// Flushes the WAL before `end`, an insert position.
+/// Flushes the WAL before `end`, an insert position or the end of a record.
 ///
 /// # Safety
 /// Outside of recovery.
-unsafe fn flush(end: XLogRecPtr) {
-    // SAFETY: by contract.
-    unsafe { pg_sys::XLogFlush(before_header(end)) };
+pub unsafe fn flush(end: XLogRecPtr) {
+    if guc::BREAK.get() != Mechanism::Flush {
+        // SAFETY: by contract.
+        unsafe { pg_sys::XLogFlush(before_header(end)) };
+    }
 }
 
 /// Where the last record before an insert position ends. At the beginning of a page the position is

@@ -31,7 +31,7 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::Wait;
 use crate::pg::{background, compat, subtransaction};
 use crate::state::handle::{Handle, Unfinished};
-use crate::state::{options, shmem, threads};
+use crate::state::{identity, options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
@@ -233,6 +233,9 @@ unsafe fn check(
                 "it was made on timeline {}, which this server left before",
                 manifest.timeline
             ));
+        }
+        if !identity::has_mark(index, manifest.mark) {
+            return Err("the index does not know its mark: it was made in another data directory, or long ago".into());
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ fn some_manifest() -> Manifest {
 }
 
 fn manifests() -> impl Strategy<Value = Manifest> {
-    let identity = (any::<[u64; 6]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
+    let identity = (any::<[u64; 7]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
     let text = || prop_oneof![any::<String>(), "[a-z\\\\\n\r ]{0,20}"];
     let shard = any::<(u64, u64, u32)>().prop_map(|(entries, bytes, crc)| ShardSummary {
         entries,
@@ -21,13 +21,14 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     });
     (identity, any::<bool>(), text(), vec(text(), 0..5), vec(shard, 0..9)).prop_map(
         |((large, small, incarnation, taken), slot, name, columns, shards)| {
-            let [system, lsn, end, generation, entries, operations] = large;
+            let [system, lsn, end, mark, generation, entries, operations] = large;
             let [timeline, server, database, index, heap_tablespace, heap_file] = small;
             Manifest {
                 system,
                 lsn,
                 end,
                 timeline,
+                mark,
                 server,
                 slot,
                 database,
@@ -61,11 +62,12 @@ fn looks_like_this() {
     let (body, crc) = text.split_at(text.len() - 15);
     assert_eq!(
         body,
-        "nitro image 2
+        "nitro image 3
 system 7234567890123456789
 lsn 16/B374D848
 end 16/B374E848
 timeline 1
+mark 0123456789abcdef
 server 180001
 slot yes
 database 16384
