@@ -111,7 +111,7 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     read -r name at < <(sql "SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
     case $2 in
         # One record, less than the start writes in its place.
-        little) why="the server has lost WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
+        little) why="does not know its mark"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
         much) why="newer than the server's WAL"; sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i" ;;
     esac
     end_image
@@ -138,10 +138,10 @@ image_across_the_fork() { # MECHANISM
     node=side; start
     sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
     mechanism "$1"
-    # Further on than the other one: only the timeline speaks against the image.
+    # Further on than the other one: only the mark speaks against the image.
     sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 10000) i"
     crash; rm -rf "$(data)/pg_nitro"; cp -r "$NITRO_TMP/main.data/pg_nitro" "$(data)"; start
-    if [ "$1" = none ]; then rebuilt f_nitro "timeline 1"; else loaded f_nitro; fi
+    if [ "$1" = none ]; then rebuilt f_nitro "does not know its mark"; else loaded f_nitro; fi
     sql "INSERT INTO f SELECT i, 'other' FROM generate_series(7000, 7100) i"
     verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
     stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"
@@ -261,13 +261,13 @@ forks() {
     cp -a "$(folder f_nitro)" "$NITRO_TMP/other_timeline"
 
     note "- an image of a timeline that was left before, put there by hand"
-    # Further on than the other one, and with its WAL at hand: nothing but the timeline speaks against the image.
+    # Further on than the other one, and with its WAL at hand: nothing but the mark speaks against the image.
     node=two; switch_wal; crash
     cp -n "$NITRO_TMP"/one.data/pg_wal/00000001???????????????? "$(data)/pg_wal/" || true
     local here=${source/one.data/two.data}
     mv "$here" "$NITRO_TMP/own"; cp -a "$NITRO_TMP/other_timeline" "$here"
     local from; from=$(log_end); start
-    rebuilt f_nitro "timeline 1" "$from"
+    rebuilt f_nitro "does not know its mark" "$from"
     right
     backup f_nitro
     changes f 10; crash; start; loaded f_nitro; right

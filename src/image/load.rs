@@ -29,7 +29,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::Wait;
-use crate::pg::{background, compat, subtransaction};
+use crate::pg::{background, compat};
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::{identity, options, shmem, threads};
 
@@ -159,7 +159,6 @@ pub unsafe fn load_one(
         let blocks = compat::blocks(heap);
         let known = feed
             .read(manifest.lsn, read_to)
-            .and_then(|()| feed.one_life(manifest.lsn, manifest.end))
             .and_then(|()| feed.touched(&compat::locator(heap), manifest.lsn, blocks));
         let (touched, by_pages) = match known {
             Ok(touched) => (touched, false),
@@ -226,13 +225,6 @@ unsafe fn check(
         }
         if manifest.end > pg_sys::GetXLogInsertRecPtr() {
             return Err("it is newer than the server's WAL".into());
-        }
-        let ours = subtransaction::reading(|| feed::in_history(manifest.timeline, manifest.end));
-        if !ours.map_err(|e| subtransaction::message(&e))? {
-            return Err(format!(
-                "it was made on timeline {}, which this server left before",
-                manifest.timeline
-            ));
         }
         if !identity::has_mark(index, manifest.mark) {
             return Err("the index does not know its mark: it was made in another data directory, or long ago".into());

@@ -146,8 +146,8 @@ fn fields_come_once_and_in_order() {
         });
         assert!(twice.is_err(), "line {at} is there twice");
     }
-    let damage = edited(|lines| lines.insert(10, "color red".into())).unwrap_err();
-    assert_eq!(damage.to_string(), "line 11 of the manifest: expected heap_file");
+    let damage = edited(|lines| lines.insert(11, "color red".into())).unwrap_err();
+    assert_eq!(damage.to_string(), "line 12 of the manifest: expected heap_file");
 }
 
 #[test]
@@ -164,15 +164,17 @@ fn values_have_one_form() {
         (2, "lsn 16/1B374D848"),
         (3, "end 16/0B374E848"),
         (4, "timeline -1"),
-        (6, "slot true"),
-        (11, "incarnation 0123456789ABCDEF0011223344556677"),
-        (11, "incarnation 123456789abcdef0011223344556677"),
-        (13, "name a\\tb"),
-        (13, "name a\\"),
-        (14, "column a\rb"),
-        (19, "shard 10 123456"),
-        (19, "shard 10 123456 000000ab 1"),
-        (19, "shard 10 123456 ab"),
+        (5, "mark 0123456789ABCDEF"),
+        (5, "mark 123456789abcdef"),
+        (7, "slot true"),
+        (12, "incarnation 0123456789ABCDEF0011223344556677"),
+        (12, "incarnation 123456789abcdef0011223344556677"),
+        (14, "name a\\tb"),
+        (14, "name a\\"),
+        (15, "column a\rb"),
+        (20, "shard 10 123456"),
+        (20, "shard 10 123456 000000ab 1"),
+        (20, "shard 10 123456 ab"),
     ] {
         assert!(edited(|lines| lines[line] = text.into()).is_err(), "{text}");
     }
@@ -180,7 +182,7 @@ fn values_have_one_form() {
 
 #[test]
 fn a_manifest_of_another_release_says_so() {
-    for version in [1, 3] {
+    for version in [1, 2, 4] {
         let other = edited(|lines| lines[0] = format!("nitro image {version}"));
         assert!(matches!(other, Err(Damage::Version(v)) if v == version));
     }
