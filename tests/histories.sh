@@ -5,7 +5,7 @@
 . "$(dirname "$0")/image_files.sh"
 . "$(dirname "$0")/by_hand.sh"
 new_server "${by_hand[@]}"
-sql "CREATE EXTENSION pageinspect"
+sql "CREATE EXTENSION pageinspect; CREATE EXTENSION pg_buffercache"
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 
 # The data directory comes from a backup, the folder of images stayed: it was on another disk, say.
@@ -24,6 +24,13 @@ images_of_the_future() { # MECHANISM
     verdict "$1" a "SELECT * FROM a WHERE k < 600" "SELECT k FROM a WHERE k > 900 ORDER BY k"
 }
 
+# The page of an index alone, with its mark, as if its buffer had been needed; before 17 nothing does that.
+written() { # INDEX...
+    local i
+    [ "$(sql "SELECT current_setting('server_version_num')::int >= 170000")" = t ] || return 0
+    for i; do assert_eq "evicted" "$(sql "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('$i')")" 1; done
+}
+
 reset_wal() { # MECHANISM
     note "pg_resetwal after a power cut: pages may be older than the image; the image does not come back later either (F9; off: $1)"
     sql "CREATE TABLE z (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO z SELECT i, 'x' FROM generate_series(1, 100) i; CREATE INDEX z_nitro ON z USING nitro (k)"
@@ -31,6 +38,7 @@ reset_wal() { # MECHANISM
     sql "CREATE INDEX z_pad_nitro ON z USING nitro (pad COLLATE \"C\", k); CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z; CHECKPOINT"
     sql "INSERT INTO z SELECT i, 'lost' FROM generate_series(101, 150) i"
     backup z_nitro z_pad_nitro
+    written z_nitro z_pad_nitro
     mechanism "$1"
     crash
     "$NITRO_BIN/pg_resetwal" -f "$(data)" > /dev/null
@@ -44,6 +52,23 @@ reset_wal() { # MECHANISM
     sql "REINDEX INDEX z_btree; INSERT INTO z SELECT i, 'new' FROM generate_series(201, 260) i"
     ready z_nitro
     verdict "$1" z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE pad COLLATE \"C\" = 'lost'" "SELECT k FROM z WHERE pad COLLATE \"C\" > 'm' ORDER BY pad COLLATE \"C\", k"
+}
+
+asked_before_the_keeper_looked() {
+    [ "$(sql "SELECT current_setting('server_version_num')::int >= 170000 AND count(*) = 1 FROM pg_settings WHERE name = 'nitro.debug_stop'")" = t ] || return 0
+    note "the same, for who asks before the keeper has seen the slot: its pages are not asked"
+    sql "CREATE TABLE z (k int) WITH (autovacuum_enabled = off); INSERT INTO z SELECT generate_series(1, 100); CREATE INDEX z_nitro ON z USING nitro (k)"
+    sql "CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z"
+    (PGDATABASE=template1 sql "BEGIN; SELECT pg_advisory_xact_lock(1852404850, 0); PREPARE TRANSACTION 'looks'")
+    setting nitro.debug_stop KeeperLooks; sql "CHECKPOINT; INSERT INTO z SELECT generate_series(101, 150)"
+    backup z_nitro; written z_nitro
+    crash
+    "$NITRO_BIN/pg_resetwal" -f "$(data)" > /dev/null
+    start; wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    rebuilt z_nitro "WAL since it was made cannot be used"
+    sql "REINDEX INDEX z_btree; INSERT INTO z SELECT generate_series(201, 260)"
+    (PGDATABASE=template1 sql "COMMIT PREPARED 'looks'"); sql "ALTER SYSTEM RESET nitro.debug_stop; SELECT pg_reload_conf()" > /dev/null
+    verdict none z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE k BETWEEN 95 AND 180 ORDER BY k"
 }
 
 other_level() {
@@ -110,8 +135,8 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     local name at why from
     read -r name at < <(sql "SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
     case $2 in
-        # One record, less than the start writes in its place.
-        little) why="does not know its mark"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
+        # A record and the mark: what the start writes in their place may be more.
+        little) why="does not know its mark|newer than the server's WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
         much) why="newer than the server's WAL"; sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i" ;;
     esac
     end_image
@@ -290,6 +315,7 @@ forks() {
 
 for off in none manifest; do run images_of_the_future $off; done
 for off in none manifest; do run reset_wal $off; done
+run asked_before_the_keeper_looked
 run other_level
 for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
 for off in none manifest; do run image_across_the_fork $off; done

@@ -173,10 +173,11 @@ pub unsafe fn load_one(
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
-                // What cannot be read now, or judged before the keeper has looked, may be later.
-                let later = matches!(gap, Gap::Unreadable(_))
-                    || (matches!(gap, Gap::Missing(_)) && slot::found_at_start() == Found::Unknown);
-                return Err(if later { Refusal::NotNow(why) } else { Refusal::Unusable(why) });
+                // What cannot be read now may be later.
+                return Err(match gap {
+                    Gap::Unreadable(_) => Refusal::NotNow(why),
+                    _ => Refusal::Unusable(why),
+                });
             }
         };
         stop::at(Point::LoadWal);
@@ -233,7 +234,7 @@ unsafe fn check(
     }
 }
 
-/// Whether the LSNs of pages may be asked where the WAL is missing.
+/// Whether the LSNs of pages may be asked where the WAL is missing. Not before the keeper has looked: the slot may promise it.
 fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
 }
