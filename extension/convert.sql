@@ -1,13 +1,12 @@
 -- Moving indexes in and out: a twin of the other access method takes the place of an index.
 
 -- What it would be. Rights are asked by the statements themselves.
-CREATE FUNCTION nitro_conversion(
+CREATE FUNCTION nitro_twin(
     index regclass,
-    concurrent boolean DEFAULT true,
+    concurrent boolean,
     OUT method name,
     OUT twin name,
     OUT statement text,
-    OUT bytes bigint,
     OUT obstacle text)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
@@ -83,9 +82,32 @@ BEGIN
                      WHERE option_name = 'fillfactor' AND method <> 'gin'), '')
         || coalesce((SELECT format(' TABLESPACE %I', spcname) FROM pg_tablespace WHERE oid = own.reltablespace), '')
         || coalesce(' WHERE ' || pg_get_expr(own.indpred, own.indrelid), '');
-    IF method = 'nitro' AND own.relkind = 'i' THEN
+END $$;
+
+-- In a block with an exception, which is a subtransaction.
+CREATE FUNCTION nitro_conversion(
+    index regclass,
+    concurrent boolean DEFAULT true,
+    OUT method name,
+    OUT statement text,
+    OUT bytes bigint,
+    OUT obstacle text)
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    twin CONSTANT record := @extschema@.nitro_twin(index, concurrent);
+BEGIN
+    method := twin.method;
+    statement := twin.statement;
+    obstacle := twin.obstacle;
+    IF obstacle IS NULL AND method = 'nitro' THEN
         bytes := @extschema@.nitro_estimate_size(index);
     END IF;
+EXCEPTION
+    -- There are types, and indexes of partitioned tables, of which it says nothing.
+    WHEN feature_not_supported OR wrong_object_type OR insufficient_privilege THEN
+        NULL;
 END $$;
 COMMENT ON FUNCTION nitro_conversion(regclass, boolean)
     IS 'how an index of btree or GIN becomes one of nitro, or back: statement, memory, and what prevents it';
@@ -137,7 +159,7 @@ CREATE FUNCTION nitro_convertible(index regclass, concurrent boolean, OUT twin n
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    how CONSTANT record := @extschema@.nitro_conversion(index, concurrent);
+    how CONSTANT record := @extschema@.nitro_twin(index, concurrent);
 BEGIN
     IF how.obstacle IS NOT NULL THEN
         RAISE EXCEPTION 'cannot convert "%"', index USING ERRCODE = 'feature_not_supported', DETAIL = how.obstacle;
@@ -172,7 +194,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
 
--- For who may SELECT from the tables.
+-- Bytes are for who may SELECT from the columns.
 CREATE FUNCTION nitro_advise(
     OUT index regclass,
     OUT method name,
@@ -182,7 +204,7 @@ CREATE FUNCTION nitro_advise(
     OUT nitro_bytes bigint,
     OUT reason text)
     RETURNS SETOF record
-    LANGUAGE sql STABLE PARALLEL RESTRICTED
+    LANGUAGE sql STABLE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
     SELECT q.index, q.method, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
@@ -200,7 +222,7 @@ CREATE FUNCTION nitro_advise(
         FROM pg_stat_user_tables t JOIN pg_stat_user_indexes s USING (relid) JOIN pg_statio_user_indexes io USING (indexrelid)
              JOIN pg_class c ON c.oid = s.indexrelid JOIN pg_am a ON a.oid = c.relam,
              LATERAL @extschema@.nitro_conversion(c.oid, false) how
-        WHERE a.amname IN ('btree', 'gin') AND has_table_privilege(t.relid, 'SELECT') AND how.obstacle IS NULL) q
+        WHERE a.amname IN ('btree', 'gin') AND how.obstacle IS NULL) q
     WHERE q.writes > 0
     ORDER BY q.writes DESC, q.index::oid
 $$;

@@ -6,6 +6,12 @@ CREATE INDEX "cv Odd ""name"" USING btree (" ON cv ("a b" COLLATE "POSIX" text_p
     WITH (fillfactor = 70, deduplicate_items = off) WHERE "a b" <> 'USING btree (' AND i > 10;
 CREATE INDEX cv_tags ON cv USING gin (tags);
 CREATE INDEX cv_arrays ON cv (tags);
+CREATE TYPE cv_mood AS ENUM ('low', 'high');
+CREATE DOMAIN cv_word AS varchar(20) CHECK (value <> '');
+CREATE TYPE cv_pair AS (a int, b text);
+ALTER TABLE cv ADD m cv_mood, ADD w cv_word, ADD pair cv_pair, ADD c bpchar(5), ADD r int4range, ADD flag bool;
+CREATE INDEX cv_types ON cv (m DESC, w varchar_pattern_ops, pair, c bpchar_pattern_ops, r, (flag IS NULL), (doc ->> 'x') COLLATE "C", doc);
+CREATE INDEX cv_words ON cv (w COLLATE "C" DESC NULLS LAST, (tags || 1)) WHERE m = 'high' AND pair IS NOT NULL;
 COMMENT ON INDEX cv_i IS 'Its comment''s here.';
 ALTER INDEX "cv Odd ""name"" USING btree (" ALTER COLUMN 2 SET STATISTICS 77;
 ANALYZE cv;
@@ -13,7 +19,7 @@ CREATE TABLE cv_before AS SELECT c.relname, pg_get_indexdef(c.oid) AS definition
     (SELECT array_agg(coalesce(nullif(attstattarget, -1), -2) ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS targets
     FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid WHERE i.indrelid = 'cv'::regclass;
 
-SELECT relname, (how).method, replace((how).statement, (how).twin, 'twin') AS statement, (how).bytes > 0 AS bytes, (how).obstacle
+SELECT relname, (how).method, regexp_replace((how).statement, 'nitro_twin_\d+', 'twin') AS statement, (how).bytes > 0 AS bytes, (how).obstacle
 FROM (SELECT relname, nitro_conversion(format('%I', relname)::regclass) AS how FROM cv_before) q ORDER BY relname COLLATE "C";
 SELECT nitro_convert(format('%I', relname)::regclass) FROM cv_before;
 SELECT pg_get_indexdef(c.oid), obj_description(c.oid), (SELECT state FROM pg_stat_nitro_indexes s WHERE s.indexrelid = c.oid)
@@ -46,7 +52,7 @@ CREATE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RET
 CREATE INDEX cv_fails ON cv (cv_f(i));
 CREATE OR REPLACE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 7 THEN RAISE ''seven''; END IF; RETURN i; END';
 \set VERBOSITY terse
-SELECT statement AS create_twin, twin, 'cv_fails'::regclass::oid AS fails FROM nitro_conversion('cv_fails') \gset
+SELECT statement AS create_twin, 'nitro_twin_' || 'cv_fails'::regclass::oid AS twin FROM nitro_conversion('cv_fails') \gset
 :create_twin;
 SELECT :'twin'::regclass::text <> '' AS it_is_there;
 \set VERBOSITY sqlstate
@@ -80,18 +86,22 @@ SELECT c.relkind, a.amname, i.indisvalid FROM pg_class c JOIN pg_index i ON i.in
 SELECT nitro_convert(NULL), (nitro_conversion(NULL)).obstacle;
 
 -- Others' indexes.
+SELECT pg_stat_force_next_flush();
 CREATE ROLE regress_nitro_convert;
 SET ROLE regress_nitro_convert;
+\set VERBOSITY terse
 SELECT nitro_convert('cv_tags');
 SELECT nitro_replace_index('cv_i', 'cv_tags');
-SELECT count(*) FROM nitro_advise();
+\set VERBOSITY default
+SELECT index, nitro_bytes FROM nitro_advise() WHERE index::text = 'cv_i';
 RESET ROLE;
 DROP ROLE regress_nitro_convert;
 
 -- Advice.
-SELECT pg_stat_force_next_flush();
 SELECT index, method, writes > 0 AS writes, scans >= 0 AS scans, file_bytes > 0 AS file_bytes, nitro_bytes > 0 AS nitro_bytes, reason ~ '^\d+ writes, \d+ scans since' AS reason
 FROM nitro_advise() WHERE index::text LIKE 'cv%' AND index::text NOT LIKE 'cv_p%' ORDER BY 1;
 DROP TABLE cv, cv_before, cv_other, cv_p;
 DROP OPERATOR FAMILY cv_int_ops USING btree;
 DROP FUNCTION cv_f;
+DROP TYPE cv_mood, cv_pair;
+DROP DOMAIN cv_word;
