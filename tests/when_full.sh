@@ -100,6 +100,10 @@ begin
 out=$(said "CREATE INDEX t_large ON t USING nitro (s COLLATE \"C\", (repeat(s, 4)))")
 [[ $out == *WARNING*t_large*"is given up"* ]] || fail "no WARNING: $out"
 assert_eq "it is there" "$(index t_large)" "unbuilt|1"
+sql "CREATE INDEX t_btree ON t (s COLLATE \"C\", (repeat(s, 4)))"
+[[ $("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_convert('t_btree')" 2>&1) == *WARNING*"is given up"*ERROR*"does not replace"*"is not ready"* ]] || fail "one that was given up takes the place of a btree"
+assert_eq "the btree is still there" "$(sql "SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 't_btree'")" btree
+sql "DROP INDEX t_btree"
 check
 sql "DROP INDEX t_large"
 
