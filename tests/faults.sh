@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Faults at every point of a fixed workload: the n-th allocation fails, the n-th check for interrupts finds a
 # cancel, the stack is nearly used up. Whatever fails, the server lives, memory comes back, and the index agrees
-# with its table. A sample of n; LONG=1: all of them. See docs/testing.md.
+# with its table. A sample of n; LONG=MINUTES: in strides, for so long (LONG=1: twenty) for each kind. See docs/testing.md.
 . "$(dirname "$0")/lib.sh"
 
 new_server -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" \
@@ -53,10 +53,13 @@ attempt() {
     assert_eq "$kind = $n: memory" "$(sql "SELECT used, indexes FROM nitro_memory")" "$baseline"
     assert_eq "$kind = $n: the server" "$(sql "$pid")" "$started"
 }
-sweep() { # KIND LAST COUNT: a sample of 1 to LAST, denser at its beginning
-    local n=1 i
+sweep() { # KIND LAST COUNT: a sample of 1 to LAST, denser at its beginning; LONG: in strides, as many as there is time for
+    local n=1 i step until
     hits=0
-    if [ -n "$LONG" ]; then for ((n = 1; n <= $2; n++)); do attempt "$1" $n; done
+    if [ -n "$LONG" ]; then
+        stride "$2"; step=$REPLY; long_end; until=$REPLY
+        for ((i = 0; i < $2 && SECONDS < until; i++)); do attempt "$1" $(((NITRO_SEED + i * step) % $2 + 1)); done
+        note "$1: $i of $2"
     else
         for ((i = 0; i < $3; i++)); do
             attempt "$1" "$n"

@@ -37,6 +37,18 @@ fail() {
     exit 1
 }
 major() { "$NITRO_BIN/postgres" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'; }
+# A number without a divisor in common with N, about 0.618 of it: its multiples modulo N are all numbers below N, and the first
+# ones of them are spread evenly.
+stride() { # N
+    local a b rest
+    for ((REPLY = $1 * 618 / 1000 + 1; ; REPLY++)); do
+        a=$1 b=$REPLY
+        while [ "$b" != 0 ]; do rest=$((a % b)) a=$b b=$rest; done
+        [ "$a" != 1 ] || return 0
+    done
+}
+# When what LONG=MINUTES asks for has to end, by $SECONDS; LONG=1 is twenty minutes.
+long_end() { REPLY=$((SECONDS + 60 * (${LONG:-1} > 1 ? ${LONG:-1} : 20))); }
 random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
 
 # --- servers -----------------------------------------------------------------------------------------
