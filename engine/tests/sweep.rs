@@ -76,3 +76,26 @@ fn sweeps_between_changes() {
         check(&p, ix, &model);
     }
 }
+
+/// The next call begins behind what the last one has visited, also where all keys are the same.
+#[test]
+fn a_sweep_goes_on_behind_equal_keys() {
+    let mapping = Mapping::new(1 << 27, 2);
+    let p = mapping.process(0);
+    let ix = create_with(&p, Forms::Best);
+    let mut model = Entries::new();
+    for i in 0..20_000 {
+        let (key, tid) = (vec![7, (i % 2) as u8], i * 7919 % 20_011);
+        assert!(ix.insert(&p, &Memcmp, &key, tid).unwrap());
+        model.insert((key, tid));
+    }
+    let before = ix.stats().blocks[0];
+    let (mut sweep, mut calls) = (Sweep::default(), 0);
+    while ix.sweep(&p, &mut sweep, 1) {
+        calls += 1;
+        assert!(calls <= before, "{before} leaves, and no end");
+    }
+    while ix.collect(&p, 1000) > 0 {}
+    assert!(ix.stats().blocks[0] < before * 2 / 3);
+    check(&p, ix, &model);
+}
