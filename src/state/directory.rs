@@ -14,10 +14,9 @@
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-use nitro_engine::{BarrierGuard, Charge, Index, Process};
+use nitro_engine::{Index, Process};
 use pgrx::prelude::*;
 
-use crate::pg::compat::Locator;
 use crate::pg::guc;
 use crate::pg::wait::Clocks;
 use crate::state::counters::Counters;
@@ -29,6 +28,8 @@ use crate::state::tenants::{self, KINDS, Kind, Tenant};
 use crate::state::transition::{Condition, Event};
 
 pub use crate::state::transition::State;
+
+mod entry;
 
 /// 128 random bits in the metapage; see `identity`.
 pub type Incarnation = u128;
@@ -403,125 +404,5 @@ impl Directory {
     /// Entries in use and room for entries.
     pub fn fill(&self) -> (u32, u32) {
         (self.used.load(Relaxed), self.capacity)
-    }
-}
-
-impl Entry {
-    /// Who the index is.
-    pub fn incarnation(&self) -> Incarnation {
-        u128::from(self.incarnation[0].load(Relaxed))
-            | u128::from(self.incarnation[1].load(Relaxed)) << 64
-    }
-
-    /// Database OID.
-    pub fn database(&self) -> u32 {
-        self.database.load(Relaxed)
-    }
-
-    /// Notes under which names the index goes now. Under the directory lock, so that whoever removes
-    /// an entry by its names sees the last ones.
-    fn name(&self, file: File, relid: u32, table: Table) {
-        self.table.store(table.oid, Relaxed);
-        self.table_tablespace.store(table.locator.tablespace, Relaxed);
-        self.table_number.store(table.locator.number, Relaxed);
-        self.tablespace.store(file.locator.tablespace, Relaxed);
-        self.number.store(file.locator.number, Relaxed);
-        self.backend.store(file.backend, Relaxed);
-        self.relid.store(relid, Relaxed);
-    }
-
-    /// The file that the entry stands for.
-    pub fn locator(&self) -> Locator {
-        Locator {
-            tablespace: self.tablespace.load(Relaxed),
-            database: self.database(),
-            number: self.number.load(Relaxed),
-        }
-    }
-
-    /// As `locator`, with the session.
-    pub fn file(&self) -> File {
-        File { locator: self.locator(), backend: self.backend.load(Relaxed) }
-    }
-
-    /// Whether the entry stands for this file.
-    pub fn is_at(&self, file: File) -> bool {
-        self.locator() == file.locator && self.backend.load(Relaxed) == file.backend
-    }
-
-    /// The table whose rows it has, and that table's file.
-    pub fn table(&self) -> Table {
-        let locator = Locator {
-            tablespace: self.table_tablespace.load(Relaxed),
-            database: self.database(),
-            number: self.table_number.load(Relaxed),
-        };
-        Table { oid: self.table.load(Relaxed), locator }
-    }
-
-    /// Whether it has the rows of that file of its table.
-    pub fn is_for(&self, table: &Table) -> bool {
-        self.table_number.load(Relaxed) == table.locator.number
-    }
-
-    /// Whether it stands for this file, or for the rows in it.
-    pub fn needs(&self, file: File) -> bool {
-        self.is_at(file)
-            || self.table().locator == file.locator && self.backend.load(Relaxed) == file.backend
-    }
-
-    /// Whether the entry stands for a file of this number (files of one index differ in it).
-    pub fn has_file(&self, number: u32) -> bool {
-        self.number.load(Relaxed) == number
-    }
-
-    /// Counts the removals of this slot; changes when the entry stands for something else.
-    pub fn generation(&self) -> u32 {
-        self.generation.load(Acquire)
-    }
-
-    /// Who shares limits of a kind with it.
-    pub fn tenant(&self, kind: Kind) -> &'static Tenant {
-        let number = self.tenants[kind as usize].load(Relaxed);
-        &shmem::directory().tenants()[number as usize]
-    }
-
-    /// Whether that is how it is limited already.
-    fn is_on(&self, terms: &Terms) -> bool {
-        self.tenant(Kind::Owner).is(Kind::Owner, terms.owner)
-            && self.limit() == terms.memory
-            && KINDS.into_iter().all(|kind| self.tenant(kind).seen() >= terms.seen)
-    }
-
-    /// Bytes that it may hold.
-    pub fn limit(&self) -> u64 {
-        self.limit.load(Relaxed)
-    }
-
-    /// Who answers for its memory. The accounts are in the order of [`KINDS`].
-    pub fn charge(&self) -> Charge {
-        let accounts = KINDS.map(|kind| Some(self.tenant(kind).memory()));
-        Charge { limit: self.limit(), accounts }
-    }
-
-    /// Current state.
-    #[inline]
-    pub fn state(&self) -> State {
-        self.condition.read().0
-    }
-
-    /// Enters the barrier for the index that the entry has now. Should it get another one meanwhile, whose
-    /// use makes the section one for any index.
-    pub fn enter<'p>(&self, process: &'p Process) -> BarrierGuard<'p> {
-        process.enter_index(self.condition.read().1)
-    }
-
-    /// The engine index, as long as inserts publish. Whoever is not kept from being overtaken by a
-    /// failure (by a relation lock and READY, by the build lock) asks inside a barrier section.
-    #[inline]
-    pub fn index(&self, process: &Process) -> Option<Index> {
-        let (state, root) = self.condition.read();
-        // SAFETY: a word that publishes has the root of a live index of our area.
-        state.publishes().then(|| unsafe { Index::open(process.area(), root) })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::bits::{Array, Image};
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
-use super::search::narrow;
 use super::shape::{Shape, Sorted, columns_of, heads_offset};
+use super::tids::narrow;
 use crate::Tid;
 
 /// What inserts to come will be: keys from `low` up to `high` (None: no end), TIDs up to `last`.

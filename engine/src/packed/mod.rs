@@ -44,6 +44,7 @@ mod search;
 mod shape;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
+mod tids;
 
 pub use bits::Image;
 pub use encode::{Bounds, encode};

@@ -2,7 +2,7 @@
 
 use super::bits::mask;
 use super::layout::Form;
-use super::search::expand_with;
+use super::tids::expand_with;
 use super::{Leaf, PART};
 use crate::Tid;
 use core::ops::Range;

@@ -1,8 +1,9 @@
 //! Finding a key, and an entry.
 
 use super::Leaf;
-use super::bits::{Words, mask, width};
+use super::bits::{Words, mask};
 use super::layout::{Form, Layout};
+use super::tids::expand;
 use crate::Tid;
 use core::cmp::Ordering;
 use core::ops::Range;
@@ -484,26 +485,4 @@ impl Leaf<'_> {
         let l = &self.layout;
         expand(l.tbase.wrapping_add(l.tids.get(self.words, rank)), l.obits)
     }
-}
-
-/// A TID without the bits of the offset that no TID has.
-pub(super) fn narrow(tid: Tid, obits: usize) -> u64 {
-    tid >> 16 << obits | tid & mask(obits)
-}
-
-/// The TID with this number.
-#[inline]
-pub(super) fn expand(number: u64, obits: usize) -> Tid {
-    expand_with(number, mask(obits), 16 - obits as u32)
-}
-
-/// The same, of what belongs to the bits of the offset.
-#[inline]
-pub(super) fn expand_with(number: u64, offset: u64, unused: u32) -> Tid {
-    ((number & !offset) << unused | number & offset) & mask(48)
-}
-
-/// Do these bits suffice for the offsets of all these TIDs?
-pub(super) fn offset_bits(offsets: u64) -> usize {
-    width(offsets & 0xffff)
 }

@@ -3,7 +3,8 @@
 
 use super::bits::{mask, width};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
-use super::search::{Alphabet, narrow, offset_bits, wide_head};
+use super::search::{Alphabet, wide_head};
+use super::tids::{narrow, offset_bits};
 use crate::Tid;
 use crate::key::prefix_at;
 use crate::range::common;

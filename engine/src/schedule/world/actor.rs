@@ -1,0 +1,196 @@
+//! One of two actors.
+
+use super::*;
+
+/// One of the two, in one schedule.
+pub(in crate::schedule) struct Actor<'a> {
+    pub(super) world: &'a World,
+    pub(in crate::schedule) p: Process,
+    pub(in crate::schedule) ix: Index,
+    pub(super) log: RefCell<Vec<Event>>,
+}
+
+impl Actor<'_> {
+    pub(in crate::schedule) fn end(self) -> Vec<Event> {
+        self.log.into_inner()
+    }
+
+    /// Notes what `act` did.
+    fn event<T>(&self, act: impl FnOnce() -> T, what: impl FnOnce(&T) -> What) -> T {
+        let begin = self.world.now();
+        let outcome = act();
+        let end = self.world.now();
+        self.log.borrow_mut().push(Event { begin, end, what: what(&outcome) });
+        progress();
+        outcome
+    }
+
+    fn key(&self, id: u64) -> Vec<u8> {
+        (self.world.key)(id)
+    }
+
+    pub(in crate::schedule) fn insert(&self, id: u64) {
+        let (p, ix, key) = (&self.p, self.ix, self.key(id));
+        let insert =
+            || ordered!(self.world.comparator, order => ix.insert(p, order, &key, id)).unwrap();
+        self.event(insert, |&new| What::Insert(id, new));
+    }
+
+    /// Makes packed leaves of these entries, which ascend.
+    pub(in crate::schedule) fn build(&self, ids: impl Iterator<Item = u64>) {
+        let mut builder = Builder::new(&self.p, self.ix);
+        for id in ids {
+            self.event(
+                || builder.push(&Memcmp, &self.key(id), id).unwrap(),
+                |_| What::Insert(id, true),
+            );
+        }
+        self.ix.adopt(&self.p, vec![builder.finish().unwrap()]).unwrap();
+    }
+
+    pub(in crate::schedule) fn remove(&self, id: u64) {
+        let (p, ix, key) = (&self.p, self.ix, self.key(id));
+        let remove = || ordered!(self.world.comparator, order => ix.remove(p, order, &key, id));
+        self.event(remove, |&there| What::Remove(id, there));
+    }
+
+    pub(in crate::schedule) fn look(&self, id: u64) {
+        let (p, ix, key) = (&self.p, self.ix, self.key(id));
+        let look = || ordered!(self.world.comparator, order => ix.contains(p, order, &key, id));
+        self.event(look, |&there| What::Contains(id, there));
+    }
+
+    pub(in crate::schedule) fn collect(&self) {
+        self.collect_some(1000);
+    }
+
+    /// All neighbours that fit one packed leaf become one.
+    pub(in crate::schedule) fn sweep(&self) {
+        let mut sweep = Sweep::default();
+        while self.ix.sweep(&self.p, &mut sweep, 2) {}
+        progress();
+    }
+
+    /// Leaves have these forms from now on.
+    pub(in crate::schedule) fn force(&self, forms: Forms) {
+        self.ix.force(forms);
+    }
+
+    /// What has been removed goes to the free lists, and no further.
+    pub(in crate::schedule) fn free_blocks(&self) {
+        let other = self.world.actor(2);
+        {
+            let _inside = other.p.enter();
+            self.collect();
+        }
+        self.ix.free_retired();
+    }
+
+    /// All memory that is free was another index' meanwhile, which made it look as it did in the beginning.
+    #[cfg(not(shuttle))]
+    pub(in crate::schedule) fn pretend(&self) {
+        let area = self.ix.area;
+        let taken: Vec<_> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
+        for &r in &taken {
+            let before = &self.world.saved[r as usize * UNIT..][..PAGE];
+            // SAFETY: a page of this actor.
+            unsafe { area.at(r).copy_from_nonoverlapping(before.as_ptr(), PAGE) };
+        }
+        taken.into_iter().for_each(|r| area.free_pages(r, PAGE));
+    }
+
+    /// Visits only so many leaves.
+    pub(in crate::schedule) fn collect_some(&self, leaves: usize) {
+        self.ix.collect(&self.p, leaves);
+        progress();
+    }
+
+    fn step(&self, cursor: &mut Cursor, forward: bool) -> usize {
+        let (p, ix) = (&self.p, self.ix);
+        ordered!(self.world.comparator, order => {
+            if forward { cursor.next(p, ix, order) } else { cursor.prev(p, ix, order) }
+        })
+    }
+
+    /// Everything that is visible at `sn`, in the order of the scan.
+    pub(super) fn read(&self, forward: bool, sn: u32) -> Vec<u64> {
+        let mut cursor = Cursor::new(false);
+        cursor.set_range(&[], None, sn);
+        let mut seen = Vec::new();
+        while self.step(&mut cursor, forward) > 0 {
+            let batch = (0..cursor.len()).map(|i| cursor.tid(i));
+            if forward { seen.extend(batch) } else { seen.extend(batch.rev()) }
+        }
+        seen
+    }
+
+    pub(in crate::schedule) fn scan(&self, forward: bool) {
+        self.scan_and_remove(forward, false, Remove::IfUnchanged, |_| false);
+    }
+
+    /// A scan that removes the entries it is told to from the batch where it found them.
+    pub(in crate::schedule) fn scan_and_remove(
+        &self,
+        forward: bool,
+        keys: bool,
+        kind: Remove,
+        victim: impl Fn(u64) -> bool,
+    ) {
+        let (p, ix) = (&self.p, self.ix);
+        let mut seen = Vec::new();
+        let mut cursor = Cursor::new(keys);
+        cursor.set_range(&[], None, CURRENT);
+        let begin = self.world.now();
+        while self.step(&mut cursor, forward) > 0 {
+            let batch: Vec<u64> = (0..cursor.len()).map(|i| cursor.tid(i)).collect();
+            for (i, &id) in batch.iter().enumerate().filter(|&(_, &id)| victim(id)) {
+                let remove = || {
+                    let which = [i as u16];
+                    ordered!(self.world.comparator, order => cursor.remove(p, ix, order, &which, kind))
+                        == 1
+                };
+                let gone = self.event(remove, |&gone| What::Remove(id, gone));
+                if !gone && kind == Remove::IfUnchanged {
+                    // The leaf has changed: this says nothing about the entry.
+                    self.log.borrow_mut().pop();
+                }
+            }
+            if forward {
+                seen.extend(batch)
+            } else {
+                seen.extend(batch.iter().rev())
+            }
+            progress();
+        }
+        let end = self.world.now();
+        self.log.borrow_mut().push(Event { begin, end, what: What::Scan { forward, seen } });
+    }
+
+    fn create_snapshot(&self, holder: u64, meanwhile: &mut dyn FnMut()) -> Snapshot {
+        let mut wait = || {
+            meanwhile();
+            crate::schedule::waiting();
+        };
+        self.ix.create_snapshot(&self.p, holder, &mut wait).unwrap()
+    }
+
+    /// Makes a snapshot and reads it; it stays until the check. `meanwhile` is run while it waits.
+    pub(in crate::schedule) fn snapshot(&self, mut meanwhile: impl FnMut()) {
+        let snapshot = || {
+            let sn = self.create_snapshot(READER, &mut meanwhile).sn();
+            (sn, self.read(true, sn))
+        };
+        self.event(snapshot, |(sn, seen)| What::Snapshot(*sn, seen.clone()));
+    }
+
+    /// Makes a snapshot that stays until its holder's end; those of [`HELD`] end in the check.
+    pub(in crate::schedule) fn hold(&self, holder: u64) {
+        let _ = self.create_snapshot(holder, &mut || ());
+    }
+
+    /// Ends all snapshots of a holder.
+    pub(in crate::schedule) fn end_snapshots(&self, holder: u64) {
+        self.ix.release_all(&self.p, holder);
+        progress();
+    }
+}
