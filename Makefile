@@ -16,8 +16,8 @@ UPDATE     = $(TARGET)/nitro--0.1.0--$(VERSION).sql
 BUILT      = $(TARGET)/nitro.$(PROFILE).built
 # The install script and the one that updates; what makes objects stands once. A released script is not made anew:
 # docs/releases.md.
-SCRIPT_PARTS = extension/am.sql extension/views.sql extension/opclasses.sql extension/arrays.sql
-UPDATE_PARTS = extension/from-0.1.0.sql extension/views.sql extension/opclasses.sql
+SCRIPT_PARTS = extension/am.sql extension/views.sql extension/opclasses.sql extension/arrays.sql extension/convert.sql
+UPDATE_PARTS = extension/from-0.1.0.sql extension/views.sql extension/opclasses.sql extension/convert.sql
 
 CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 # The bindings ask for Rust 1.96 and are content with 1.95; cargo has no other way to be told.

@@ -19,7 +19,7 @@ end() {
 }
 trap end EXIT
 bin=$(ci/stage.sh "$pgc" "$t/server" dev)
-for d in sql expected specs tests; do [ ! -d $d ] || cp -r $d "$t/"; done
+for d in sql expected specs tests monitoring; do [ ! -d $d ] || cp -r $d "$t/"; done
 
 # The server of most users has a linguistic collation: make one where the machine has none.
 if ! grep -qi '^en_US\.utf-\?8$' <<< "$(locale -a)"; then

@@ -20,7 +20,13 @@ CREATE FUNCTION nitro_index_stats(
     OUT garbage_blocks bigint,
     OUT dirty_blocks bigint,
     OUT scans bigint,
+    OUT builds bigint,
+    OUT loads bigint,
     OUT given_up bigint,
+    OUT refused bigint,
+    OUT images bigint,
+    OUT images_failed bigint,
+    OUT stats_reset timestamptz,
     OUT builder_pid integer,
     OUT heap_blocks_walked bigint,
     OUT build_ms bigint,
@@ -59,7 +65,13 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.garbage_blocks,
            s.dirty_blocks,
            coalesce(s.scans, 0) AS scans,
+           coalesce(s.builds, 0) AS builds,
+           coalesce(s.loads, 0) AS loads,
            coalesce(s.given_up, 0) AS given_up,
+           coalesce(s.refused, 0) AS refused,
+           coalesce(s.images, 0) AS images,
+           coalesce(s.images_failed, 0) AS images_failed,
+           s.stats_reset,
            s.builder_pid,
            s.heap_blocks_walked,
            s.build_ms,
@@ -156,19 +168,48 @@ CREATE FUNCTION nitro_all_index_stats(
     OUT entries bigint,
     OUT bytes bigint,
     OUT free_bytes bigint,
-    OUT scans bigint)
+    OUT scans bigint,
+    OUT builds bigint,
+    OUT loads bigint,
+    OUT given_up bigint,
+    OUT refused bigint,
+    OUT images bigint,
+    OUT images_failed bigint,
+    OUT stats_reset timestamptz)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_all_index_stats_wrapper';
 COMMENT ON FUNCTION nitro_all_index_stats() IS 'state of the nitro indexes of all databases';
 
 CREATE VIEW nitro_indexes_all AS
-    SELECT s.datid, d.datname, s.indexrelid, c.relname AS indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans
+    SELECT s.datid, d.datname, s.indexrelid, c.relname AS indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans,
+           s.builds, s.loads, s.given_up, s.refused, s.images, s.images_failed, s.stats_reset
     FROM nitro_all_index_stats() s
          LEFT JOIN pg_database d ON d.oid = s.datid
          LEFT JOIN pg_class c ON c.oid = s.indexrelid AND d.datname = current_database();
 COMMENT ON VIEW nitro_indexes_all IS 'nitro indexes of all databases that the server has met since it started';
 GRANT SELECT ON nitro_indexes_all TO PUBLIC;
+
+CREATE FUNCTION nitro_wait_stats(
+    OUT event text,
+    OUT waited_ms bigint,
+    OUT stats_reset timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 7
+    AS 'MODULE_PATHNAME', 'nitro_wait_stats_wrapper';
+COMMENT ON FUNCTION nitro_wait_stats() IS 'how long processes have waited for nitro';
+
+-- The keeper has nothing to do then.
+CREATE VIEW nitro_waits AS SELECT * FROM nitro_wait_stats() WHERE event <> 'NitroKeeperMain';
+COMMENT ON VIEW nitro_waits IS 'how long the processes of this server have waited, by wait event';
+GRANT SELECT ON nitro_waits TO PUBLIC;
+
+-- As pg_stat_reset(): for a superuser, and who is given the right.
+CREATE FUNCTION nitro_stat_reset() RETURNS void
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'nitro_stat_reset_wrapper';
+COMMENT ON FUNCTION nitro_stat_reset() IS 'sets the counts of the nitro indexes of the current database, and the waits of the server, to zero';
+REVOKE ALL ON FUNCTION nitro_stat_reset() FROM PUBLIC;
 
 CREATE FUNCTION nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC

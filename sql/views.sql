@@ -46,6 +46,15 @@ SELECT nitro_relation_size('v') = (SELECT sum(bytes) FROM pg_stat_nitro_indexes 
 SELECT a.state, a.entries = s.entries AS entries, a.bytes = s.bytes AS bytes, a.free_bytes = s.free_bytes AS free_bytes, a.scans = s.scans AS scans, datname = current_database() AS here
 FROM nitro_indexes_all a JOIN pg_stat_nitro_indexes s USING (indexrelid, indexrelname) WHERE indexrelname = 'v_a';
 
+-- What is counted, and taken back. (Images: tests/images_made.sh.)
+SELECT indexrelname, builds, loads, given_up, refused, images, images_failed, stats_reset FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY 1;
+SELECT a.builds = s.builds AS builds, a.images = s.images AS images, a.refused = s.refused AS refused FROM nitro_indexes_all a JOIN pg_stat_nitro_indexes s USING (indexrelid, indexrelname) WHERE indexrelname = 'v_a';
+SELECT nitro_stat_reset();
+SELECT builds, images, scans, stats_reset BETWEEN now() - interval '1 minute' AND now() AS just_now FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
+REINDEX INDEX v_a;
+SELECT builds, images, scans, stats_reset FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
+SELECT event, waited_ms >= 0 AS waited, stats_reset IS NOT NULL AS reset FROM nitro_waits ORDER BY event COLLATE "C";
+
 -- Everybody may look.
 CREATE ROLE regress_nitro_viewer;
 SET ROLE regress_nitro_viewer;
@@ -54,6 +63,8 @@ SELECT count(*) FROM nitro_memory;
 SELECT datname = current_database() AS here FROM nitro_memory_by_database;
 SELECT count(*) > 0 AS some FROM nitro_indexes_all WHERE datname = current_database();
 SELECT nitro_relation_size('v') > 0 AS size;
+SELECT count(*) FROM nitro_waits;
+SELECT nitro_stat_reset();
 RESET ROLE;
 DROP ROLE regress_nitro_viewer;
 

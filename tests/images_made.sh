@@ -37,7 +37,9 @@ made_when() {
 backup_function() {
     note "nitro_backup"
     sql "INSERT INTO w SELECT generate_series(4001, 4100)"; no_builders
+    sql "SELECT nitro_stat_reset()" > /dev/null
     assert_eq "one" "$(sql "SELECT nitro_backup('w_nitro')")" 1
+    assert_eq "counted" "$(sql "SELECT images, images_failed FROM pg_stat_nitro_indexes WHERE indexrelname = 'w_nitro'")" "1|0"
     assert_eq "its entries" "$(entry "$(newest w_nitro)" entries)" 3700
     assert_eq "all" "$(sql "SELECT nitro_backup()")" 2
     assert_eq "NULL" "$(sql "SELECT nitro_backup(NULL)")" 2

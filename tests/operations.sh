@@ -51,6 +51,11 @@ chmod a-w "$(data)"/pg_nitro/*/*
 out=$(tried t_i)
 chmod u+w "$(data)"/pg_nitro/*/*
 [[ $out == *WARNING*pg_nitro/*[Pp]"ermission denied"* ]] || fail "$out"
+counts() { sql "SELECT builds, loads, images > 0, images_failed > 0 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_i'"; }
+assert_eq "it is counted" "$(counts)" "1|0|t|t"
+crash; start
+ready t_i
+assert_eq "loaded" "$(counts)" "0|1|f|f"
 backup t_i
 crash
 for f in "$(data)"/pg_nitro/*/*/*/shard-0; do printf 'x' | dd of="$f" bs=1 seek=5000 conv=notrunc status=none; done

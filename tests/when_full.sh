@@ -74,11 +74,36 @@ sql "DELETE FROM t WHERE i % 2 = 0; VACUUM t"
 sql "CREATE INDEX t_s_btree ON t (s COLLATE \"C\"); CREATE INDEX t_i_btree ON t (i)"
 check
 
+if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
+    note "VACUUM waits for them from the moment on at which the index is given up"
+    begin
+    sql "DROP INDEX t_s_btree; DROP INDEX t_i_btree; DELETE FROM t WHERE i % 2 = 0"
+    session only; session giver; session control; session vacuum
+    pid=$(ask giver "SET nitro.debug_stop = 'Retired'; SELECT pg_backend_pid()")
+    ask control "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+    ask only "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT s FROM t WHERE s COLLATE \"C\" > ''; MOVE 1 IN c" > /dev/null
+    tell giver "$(rows 6001 16000)"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = $pid AND NOT granted"
+    assert_eq "it is given up" "$(index t_s_nitro | cut -d '|' -f 1)" unbuilt
+    tell vacuum "VACUUM t"
+    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^VACUUM t' AND state = 'active' AND wait_event_type = 'Extension'"
+    ask only "COMMIT" > /dev/null
+    answer vacuum > /dev/null
+    ask control "SELECT pg_advisory_unlock_all()" > /dev/null
+    [[ $(answer giver) == *WARNING*t_s_nitro* ]] || fail "no WARNING"
+    end only; end giver; end control; end vacuum
+    check
+fi
+
 note "CREATE INDEX"
 begin
 out=$(said "CREATE INDEX t_large ON t USING nitro (s COLLATE \"C\", (repeat(s, 4)))")
 [[ $out == *WARNING*t_large*"is given up"* ]] || fail "no WARNING: $out"
 assert_eq "it is there" "$(index t_large)" "unbuilt|1"
+sql "CREATE INDEX t_btree ON t (s COLLATE \"C\", (repeat(s, 4)))"
+[[ $("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_convert('t_btree')" 2>&1) == *WARNING*"is given up"*ERROR*"does not replace"*"is not ready"* ]] || fail "one that was given up takes the place of a btree"
+assert_eq "the btree is still there" "$(sql "SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 't_btree'")" btree
+sql "DROP INDEX t_btree"
 check
 sql "DROP INDEX t_large"
 
@@ -104,6 +129,7 @@ begin
 setting nitro.when_full error
 assert_eq "a write" "$(sql_fails "$(rows 10001 30000)" | cut -c 1-5)" 53200
 assert_eq "nothing is given up" "$(index t_s_nitro) $(index t_i_nitro)" "ready|0 ready|0"
+assert_eq "it is counted" "$(sql "SELECT sum(refused) FROM pg_stat_nitro_indexes")" 1
 assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 6000
 sql "DROP TABLE filler; VACUUM t; $(rows 10001 25000)"
 check

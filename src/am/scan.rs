@@ -18,7 +18,6 @@
 
 use std::ffi::c_void;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
@@ -36,6 +35,7 @@ use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
+use crate::state::counters::count;
 use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
@@ -455,7 +455,7 @@ impl Scan {
                 compat::count_searches(scan, 1);
             }
         }
-        self.handle.entry.scans.fetch_add(1, Relaxed);
+        count(&self.handle.entry.counters.scans);
         self.token.needed = token;
         self.kills.clear();
         self.started = true;

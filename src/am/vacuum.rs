@@ -93,7 +93,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         match engine {
             Some(engine) => await_tokens((*info).index, engine.root()),
             // Scans that began before it was given up may go on.
-            None if handle.entry.given_up.load(Relaxed) != 0 => await_tokens((*info).index, 0),
+            None if handle.entry.was_given_up.load(Relaxed) != 0 => await_tokens((*info).index, 0),
             None => (),
         }
         stop::at(Point::DeleteAwaited);

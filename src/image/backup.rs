@@ -42,6 +42,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
+use crate::state::counters::{Counters, count};
 use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
@@ -213,8 +214,39 @@ fn no_snapshot(name: &str, error: SnapshotError) -> ! {
     .raise()
 }
 
-/// Steps 2 to 5. `write` writes the entries of a term to a draft.
+/// An image that is being made; one that is dropped has failed.
+struct Attempt<'a>(&'a Counters);
+
+impl Attempt<'_> {
+    fn ends(self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Written | Outcome::Refreshed => count(&self.0.images),
+            Outcome::NotNow(_) => {}
+        }
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        count(&self.0.images_failed);
+    }
+}
+
+/// Makes an image, and counts it.
 fn make(
+    entry: &'static Entry,
+    manifest: Manifest,
+    write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
+) -> Result<Outcome, String> {
+    let attempt = Attempt(&entry.counters);
+    let outcome = steps(entry, manifest, write)?;
+    attempt.ends(&outcome);
+    Ok(outcome)
+}
+
+/// Steps 2 to 5. `write` writes the entries of a term to a draft.
+fn steps(
     entry: &'static Entry,
     mut manifest: Manifest,
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,

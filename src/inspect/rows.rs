@@ -54,7 +54,7 @@ impl Value {
 ///
 /// # Safety
 /// `fcinfo` is of a call from SQL of a function that returns a set of rows.
-pub unsafe fn give<const N: usize>(fcinfo: FunctionCallInfo, rows: &[[Named; N]]) {
+pub unsafe fn give<R: AsRef<[Named]>>(fcinfo: FunctionCallInfo, rows: &[R]) {
     // SAFETY: by contract; the server checks that the caller takes a set, and makes the store and its descriptor,
     // which live as long as the call. The arrays have an element for each column.
     unsafe {
@@ -67,7 +67,7 @@ pub unsafe fn give<const N: usize>(fcinfo: FunctionCallInfo, rows: &[[Named; N]]
             let mut nulls = vec![true; described.len()];
             for (column, (value, null)) in described.iter().zip(values.iter_mut().zip(&mut nulls)) {
                 let name = CStr::from_ptr(column.attname.data.as_ptr());
-                let found = row.iter().find(|(own, _)| own.as_bytes() == name.to_bytes());
+                let found = row.as_ref().iter().find(|(own, _)| own.as_bytes() == name.to_bytes());
                 let found = found.and_then(|(_, value)| *value);
                 if let Some(found) = found.filter(|v| v.type_oid() == column.atttypid)
                     && let Some(datum) = found.datum()

@@ -1,15 +1,39 @@
 //! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database` and
 //! `nitro_memory`. Under the directory's lock they only collect: what raises comes after it.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use pgrx::pg_sys::FunctionCallInfo;
 use pgrx::prelude::*;
 
 use super::rows::{self, Value};
+use crate::pg::wait;
+use crate::state::counters::Counters;
 use crate::state::directory::State;
 use crate::state::shmem;
 use crate::state::tenants::{self, Kind, Tenant};
+
+/// What is counted of an index.
+fn counted(counters: &Counters) -> [rows::Named; 8] {
+    let count = |counter: &AtomicU64| Some(Value::count(counter.load(Relaxed)));
+    [
+        ("scans", count(&counters.scans)),
+        ("builds", count(&counters.builds)),
+        ("loads", count(&counters.loads)),
+        ("given_up", count(&counters.given_up)),
+        ("refused", count(&counters.refused)),
+        ("images", count(&counters.images)),
+        ("images_failed", count(&counters.images_failed)),
+        ("stats_reset", moment(&counters.reset_at)),
+    ]
+}
+
+/// A time in seconds since 1970, where 0 is none.
+fn moment(at: &AtomicI64) -> Option<Value> {
+    let at = Some(at.load(Relaxed)).filter(|&at| at != 0)?;
+    Some(Value::Time(pgrx::datum::to_timestamp(at as f64)))
+}
 
 /// The indexes of the current database that this server knows.
 #[pg_extern]
@@ -40,7 +64,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             State::Loading => Some(("load", builder.unwrap_or(0))),
             _ => saver.map(|pid| ("backup", pid)),
         };
-        all.push([
+        let row = [
             ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
             ("state", Some(Value::Text(state.name()))),
             ("entries", stats.map(|s| Value::count(s.live))),
@@ -56,8 +80,6 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("oldest_snapshot_holder", oldest.map(|s| Value::Int4(s.holder as i32))),
             ("garbage_blocks", stats.map(|s| Value::Int8(s.garbage.into()))),
             ("dirty_blocks", stats.map(|s| Value::Int8(s.dirty.into()))),
-            ("scans", Some(Value::count(entry.scans.load(Relaxed)))),
-            ("given_up", Some(Value::count(entry.given_up.load(Relaxed)))),
             ("builder_pid", builder.map(Value::Int4)),
             (
                 "heap_blocks_walked",
@@ -69,13 +91,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
                 (state == State::Ready).then(|| Value::count(entry.build_ms.load(Relaxed))),
             ),
             ("image_lsn", saved.map(|lsn| Value::Int8(lsn as i64))),
-            (
-                "image_time",
-                saved.map(|_| {
-                    let at = image.saved_at.load(Relaxed) as f64;
-                    Value::Time(pgrx::datum::to_timestamp(at))
-                }),
-            ),
+            ("image_time", saved.and_then(|_| moment(&image.saved_at))),
             ("image_entries", saved.map(|_| Value::count(image.saved_entries.load(Relaxed)))),
             ("image_bytes", saved.map(|_| Value::count(image.saved_bytes.load(Relaxed)))),
             ("progress_pid", command.map(|(_, pid)| Value::Int4(pid))),
@@ -83,7 +99,8 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("progress_total", command.map(|_| Value::count(image.total.load(Relaxed)))),
             ("progress_done", command.map(|_| Value::count(image.done.load(Relaxed)))),
             ("progress_bytes", command.map(|_| Value::count(image.bytes.load(Relaxed)))),
-        ]);
+        ];
+        all.push([row.as_slice(), &counted(&entry.counters)].concat());
     });
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
@@ -107,15 +124,15 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
         let engine = if state.publishes() { entry.index(process) } else { None };
         let stats = engine.map(|engine| engine.stats());
         let stats = stats.as_ref();
-        all.push([
+        let row = [
             ("datid", Some(Value::Oid(entry.database()))),
             ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
             ("state", Some(Value::Text(state.name()))),
             ("entries", stats.map(|s| Value::count(s.live))),
             ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
             ("free_bytes", stats.map(|s| Value::count(s.idle as u64))),
-            ("scans", Some(Value::count(entry.scans.load(Relaxed)))),
-        ]);
+        ];
+        all.push([row.as_slice(), &counted(&entry.counters)].concat());
     });
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
@@ -178,4 +195,43 @@ fn nitro_memory_stats(fcinfo: FunctionCallInfo) {
     ]];
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
+}
+
+/// How long the processes of this server have waited for what.
+#[pg_extern]
+fn nitro_wait_stats(fcinfo: FunctionCallInfo) {
+    crate::pg::witness!();
+    let life = &shmem::directory().life;
+    let rows: Vec<[rows::Named; 3]> = wait::NAMES
+        .iter()
+        .zip(&life.waited)
+        .map(|(name, microseconds)| {
+            [
+                ("event", name.to_str().ok().map(Value::Text)),
+                ("waited_ms", Some(Value::count(microseconds.load(Relaxed) / 1000))),
+                ("stats_reset", moment(&life.waited_since)),
+            ]
+        })
+        .collect();
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &rows) }
+}
+
+/// Takes back what is counted of the indexes of the current database, and how long this server's processes have waited.
+#[pg_extern]
+fn nitro_stat_reset() {
+    crate::pg::witness!();
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
+    // SAFETY: a plain global of the process.
+    let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
+    let directory = shmem::directory();
+    directory.for_each(|entry| {
+        if entry.database() == here {
+            entry.counters.reset(now);
+        }
+    });
+    for clock in &directory.life.waited {
+        clock.store(0, Relaxed);
+    }
+    directory.life.waited_since.store(now, Relaxed);
 }

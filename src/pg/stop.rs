@@ -39,6 +39,7 @@ pub enum Point {
     WalkEnded,
     WalkReady,
     GaveUp,
+    Retired,
     DeleteBegun,
     DeleteLoaded,
     DeleteLocked,

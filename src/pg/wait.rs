@@ -1,5 +1,8 @@
 //! Wait events, seen in `pg_stat_activity`, and interruptible waiting.
 
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
 use pgrx::prelude::*;
 
 use crate::pg::compat;
@@ -39,9 +42,20 @@ pub const NAMES: [&std::ffi::CStr; 7] = [
     c"NitroKeeperMain",
 ];
 
+/// Microseconds that processes have slept for each event, in shared memory.
+pub type Clocks = [AtomicU64; NAMES.len()];
+
+static CLOCKS: AtomicPtr<Clocks> = AtomicPtr::new(std::ptr::null_mut());
+
+/// From now on the sleeps of this process, and of those that it forks, are added to `clocks`.
+pub fn count_in(clocks: &'static Clocks) {
+    CLOCKS.store(std::ptr::from_ref(clocks).cast_mut(), Relaxed);
+}
+
 /// Sleeps on the process latch for `milliseconds`, showing `event`, then handles interrupts.
 /// May raise an ERROR (cancel, terminate): call it with nothing held.
 pub fn nap(event: Wait, milliseconds: i64) {
+    let began = Instant::now();
     // SAFETY: MyLatch is this process's own latch; WL_EXIT_ON_PM_DEATH is set as core requires.
     unsafe {
         pg_sys::WaitLatch(
@@ -51,6 +65,10 @@ pub fn nap(event: Wait, milliseconds: i64) {
             compat::wait_event(NAMES[event as usize], event as usize),
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
+    }
+    // SAFETY: null, or what `count_in` was given.
+    if let Some(clocks) = unsafe { CLOCKS.load(Relaxed).as_ref() } {
+        clocks[event as usize].fetch_add(began.elapsed().as_micros() as u64, Relaxed);
     }
     interrupts();
 }

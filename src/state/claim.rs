@@ -22,6 +22,7 @@ use pgrx::prelude::*;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
+use crate::state::counters::count;
 use crate::state::directory::{Entry, State};
 use crate::state::given_up;
 use crate::state::handle::{Handle, Unfinished};
@@ -206,6 +207,7 @@ impl Claim {
     pub fn create(&self, index: Unfinished, milliseconds: u64) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.gain(Event::Create, index);
+        count(&self.entry.counters.builds);
     }
 
     /// From the change on the memory is the entry's; until then an ERROR frees it.
@@ -221,9 +223,15 @@ impl Claim {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
+        let counters = &self.entry.counters;
+        let way = match self.entry.state() {
+            State::CatchingUp => &counters.loads,
+            _ => &counters.builds,
+        };
         if self.entry.condition.may(Event::Finish).is_none() {
             went_away();
         }
+        count(way);
     }
 
     /// Gives the index up: a row cannot be indexed.
@@ -239,7 +247,7 @@ impl Claim {
     /// Gives the index up, which held so many bytes: there is no memory.
     pub fn give_up(&self, held: usize) {
         given_up::lacks(self.entry, held as u64);
-        self.entry.given_up.fetch_add(1, Relaxed);
+        count(&self.entry.counters.given_up);
         self.leave(Event::Yield);
     }
 

@@ -12,13 +12,15 @@
 //! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
 //! - when it is given up, by the area, once all have left: see `claim`.
 
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 use nitro_engine::{BarrierGuard, Charge, Index, Process};
 use pgrx::prelude::*;
 
 use crate::pg::compat::Locator;
 use crate::pg::guc;
+use crate::pg::wait::Clocks;
+use crate::state::counters::Counters;
 use crate::state::file::{File, Table};
 use crate::state::image::ImageState;
 use crate::state::limits::Terms;
@@ -58,14 +60,12 @@ pub struct Entry {
     pub builder: AtomicI32,
     /// Duration of the last completed build in milliseconds.
     pub build_ms: AtomicU64,
-    /// Index scans started.
-    pub scans: AtomicU64,
     /// An insert has warned about the FAILED state.
     pub warned: AtomicU32,
     /// When a query asked the background worker to bring the index up; 0 = it is not asked.
     pub requested: AtomicU32,
-    /// How often it was given up for lack of memory.
-    pub given_up: AtomicU64,
+    /// It was given up in this life of the server: see `given_up`.
+    pub was_given_up: AtomicU32,
     /// So many bytes have to be free before it is brought up again, since it was given up for lack of
     /// memory; 0 = it was not.
     pub needs: AtomicU64,
@@ -75,6 +75,8 @@ pub struct Entry {
     tenants: [AtomicU32; KINDS.len()],
     /// Its images on disk.
     pub image: ImageState,
+    /// What the views count.
+    pub counters: Counters,
 }
 
 /// Header of the shared directory; buckets and entries follow.
@@ -108,6 +110,10 @@ pub struct Life {
     pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
     pub no_builder: AtomicU64,
+    /// How long processes have waited: see [`Clocks`].
+    pub waited: Clocks,
+    /// When that was last taken back, in seconds since 1970; 0 = never.
+    pub waited_since: AtomicI64,
     /// Counts changes of what limits tenants: see `limits`.
     pub settings: AtomicU64,
     /// What the configuration files say about them.
@@ -302,12 +308,12 @@ impl Directory {
         entry.next_block.store(0, Relaxed);
         entry.builder.store(0, Relaxed);
         entry.build_ms.store(0, Relaxed);
-        entry.scans.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);
-        entry.given_up.store(0, Relaxed);
+        entry.was_given_up.store(0, Relaxed);
         entry.needs.store(0, Relaxed);
         entry.image.reset();
+        entry.counters.reset(0);
         let bucket = self.bucket(database, incarnation);
         entry.next.store(bucket.load(Relaxed), Relaxed);
         entry.in_use.store(1, Release);

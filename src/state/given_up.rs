@@ -27,7 +27,9 @@ use pgrx::pg_sys::{self, Relation};
 
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::stop::{self, Point};
 use crate::state::claim;
+use crate::state::counters::count;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::shmem;
@@ -83,7 +85,8 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
     if entry.condition.may(Event::Retire).is_none() {
         return false;
     }
-    entry.given_up.fetch_add(1, Relaxed);
+    stop::at(Point::Retired);
+    count(&entry.counters.given_up);
     // SAFETY: an open index.
     unsafe { plan_again((*(*index).rd_index).indrelid) };
     true
@@ -92,11 +95,15 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
 /// There was no memory for an index that is new: what is free does not do.
 pub fn refused(entry: &Entry) {
     lacks(entry, room(entry).1);
-    entry.given_up.fetch_add(1, Relaxed);
+    count(&entry.counters.given_up);
 }
 
 /// It is not tried before more is free than it held.
+///
+/// Scans that began before may go on with what it had, so from now on VACUUM waits for them. The state changes after
+/// this: a VACUUM that finds the index given up finds this, too.
 pub(super) fn lacks(entry: &Entry, held: u64) {
+    entry.was_given_up.store(1, SeqCst);
     let before = entry.needs.load(Relaxed);
     entry.needs.store((held + held / MORE + LEAST).max(before + before / MORE), Relaxed);
 }

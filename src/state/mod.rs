@@ -1,6 +1,7 @@
 //! Which indexes there are, where they are in memory and what they are good for.
 
 pub mod claim;
+pub mod counters;
 pub mod directory;
 pub mod file;
 pub mod given_up;

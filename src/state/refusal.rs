@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use nitro_engine::{Lack, OutOfMemory};
 use pgrx::prelude::*;
 
+use super::counters::count;
 use super::directory::Entry;
 use super::tenants::{self, KINDS, Kind};
 use super::{given_up, shmem};
@@ -48,6 +49,7 @@ pub fn was_given_up(index: &str, entry: &Entry) -> ! {
 
 #[track_caller]
 fn no_room(entry: &Entry, error: OutOfMemory, message: impl FnOnce(&str) -> String) -> Failure {
+    count(&entry.counters.refused);
     match error.lack {
         Lack::Area | Lack::System => area_full(error, message("out of nitro memory")),
         Lack::Limit => Failure::new(

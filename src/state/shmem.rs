@@ -14,7 +14,7 @@ use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
 use crate::pg::stop::{self, Point};
-use crate::pg::{compat, error, guc};
+use crate::pg::{compat, error, guc, wait};
 use crate::state::directory::Directory;
 use crate::state::{handle, limits, mapping, threads};
 
@@ -138,6 +138,7 @@ unsafe extern "C-unwind" fn startup() {
         make_area();
         pg_sys::on_shmem_exit(Some(at_server_exit), pg_sys::Datum::from(0));
         DIRECTORY.store(directory.cast(), Relaxed);
+        wait::count_in(&(*directory.cast::<Directory>()).life.waited);
         guc::follow_defaults(set_defaults);
         pg_sys::LWLockRelease(lock);
     }

@@ -1,0 +1,229 @@
+-- Moving indexes in and out: a twin of the other access method takes the place of an index.
+
+-- What it would be. Rights are asked by the statements themselves.
+CREATE FUNCTION nitro_twin(
+    index regclass,
+    concurrent boolean,
+    OUT method name,
+    OUT twin name,
+    OUT statement text,
+    OUT obstacle text)
+    LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    own record;
+    elements oid;
+    classes text[];
+    missing text;
+BEGIN
+    SELECT x.*, c.relname, c.relkind, c.reltablespace, c.reloptions, c.relispartition, a.amname,
+           format('%I.%I', n.nspname, t.relname) AS table_name, n.oid AS schema
+    INTO own
+    FROM pg_index x JOIN pg_class c ON c.oid = x.indexrelid JOIN pg_am a ON a.oid = c.relam
+         JOIN pg_class t ON t.oid = x.indrelid JOIN pg_namespace n ON n.oid = t.relnamespace
+    WHERE x.indexrelid = index;
+    IF NOT FOUND THEN
+        obstacle := 'It is not an index.';
+        RETURN;
+    END IF;
+    SELECT o.oid INTO STRICT elements
+    FROM pg_opclass o JOIN pg_am a ON a.oid = o.opcmethod JOIN pg_namespace n ON n.oid = o.opcnamespace
+    WHERE a.amname = 'nitro' AND o.opcname = 'array_ops' AND n.nspname = '@extschema@';
+    method := CASE WHEN own.amname IN ('btree', 'gin') THEN 'nitro'
+                   WHEN own.amname <> 'nitro' THEN NULL
+                   WHEN elements = ANY (own.indclass) THEN 'gin' ELSE 'btree' END;
+    -- The class of the same name, but for arrays: array_ops is of whole arrays in btree, of elements elsewhere.
+    SELECT array_agg(t.oid ORDER BY k), min(format('%I', s.opcname)) FILTER (WHERE t.oid IS NULL)
+    INTO classes, missing
+    FROM generate_series(0, own.indnkeyatts - 1) k
+         JOIN pg_opclass s ON s.oid = own.indclass[k]
+         LEFT JOIN (pg_opclass t JOIN pg_am a ON a.oid = t.opcmethod)
+             ON a.amname = method AND t.opcintype = s.opcintype
+                AND CASE WHEN own.amname = 'gin' THEN s.opcintype = 'anyarray'::regtype AND t.oid = elements
+                         WHEN method = 'gin' THEN s.oid = elements AND t.opcname = 'array_ops'
+                         WHEN s.opcintype = 'anyarray'::regtype
+                             THEN t.opcname = CASE method WHEN 'nitro' THEN 'array_order_ops'::name ELSE 'array_ops'::name END
+                                  AND t.opcnamespace = s.opcnamespace
+                         ELSE t.opcname = s.opcname AND t.opcnamespace = s.opcnamespace END;
+    obstacle := CASE
+        WHEN method IS NULL THEN format('Access method "%s" has nothing in common with nitro.', own.amname)
+        WHEN own.indisexclusion THEN 'It belongs to an exclusion constraint.'
+        WHEN own.indisprimary OR own.indisunique THEN 'It is unique.'
+        WHEN own.indisreplident THEN 'It is the replica identity of its table.'
+        WHEN own.indisclustered THEN 'Its table is clustered by it.'
+        WHEN own.relispartition THEN format('It is a partition of index "%s": convert that.',
+            (SELECT inhparent::regclass FROM pg_inherits WHERE inhrelid = index LIMIT 1))
+        WHEN NOT own.indisvalid THEN 'It is not valid.'
+        WHEN own.schema IN ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace) THEN 'Its table belongs to the server.'
+        WHEN EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = index AND deptype IN ('e', 'x'))
+            THEN 'It belongs to an extension, or depends on one.'
+        WHEN EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = index AND deptype IN ('n', 'a'))
+            THEN 'Something depends on it.'
+        WHEN 'gin' IN (own.amname, method) AND own.indnatts > 1 THEN 'It has other columns than its elements.'
+        WHEN missing IS NOT NULL THEN format('Operator class "%s" is not one of "%s" (nitro_adopt_opclass makes them).', missing, method)
+        WHEN concurrent AND own.relkind = 'I' THEN 'An index of a partitioned table cannot be made concurrently.' END;
+    IF obstacle IS NOT NULL THEN
+        RETURN;
+    END IF;
+    twin := format('nitro_twin_%s', own.indexrelid::oid);
+    statement := format('CREATE INDEX %s%I ON %s USING %I (%s)', CASE WHEN concurrent THEN 'CONCURRENTLY ' END, twin,
+            own.table_name, method,
+            (SELECT string_agg(format('%s%s %I.%I%s', pg_get_indexdef(index, k + 1, false),
+                                      ' COLLATE ' || nullif(own.indcollation[k], 0)::regcollation, n.nspname, t.opcname,
+                                      CASE WHEN 'gin' NOT IN (method, own.amname) THEN
+                                          CASE WHEN own.indoption[k] & 1 = 1 THEN ' DESC' ELSE '' END ||
+                                          CASE WHEN own.indoption[k] & 2 = 2 THEN ' NULLS FIRST' ELSE ' NULLS LAST' END END), ', ' ORDER BY k)
+             FROM generate_series(0, own.indnkeyatts - 1) k JOIN pg_opclass t ON t.oid = classes[k + 1]::oid
+                  JOIN pg_namespace n ON n.oid = t.opcnamespace))
+        || coalesce((SELECT format(' INCLUDE (%s)', string_agg(pg_get_indexdef(index, k, false), ', ' ORDER BY k))
+                     FROM generate_series(own.indnkeyatts + 1, own.indnatts) k HAVING count(*) > 0), '')
+        || coalesce((SELECT format(' WITH (fillfactor = %s)', option_value) FROM pg_options_to_table(own.reloptions)
+                     WHERE option_name = 'fillfactor' AND method <> 'gin'), '')
+        || coalesce((SELECT format(' TABLESPACE %I', spcname) FROM pg_tablespace WHERE oid = own.reltablespace), '')
+        || coalesce(' WHERE ' || pg_get_expr(own.indpred, own.indrelid), '');
+END $$;
+
+-- In a block with an exception, which is a subtransaction.
+CREATE FUNCTION nitro_conversion(
+    index regclass,
+    concurrent boolean DEFAULT true,
+    OUT method name,
+    OUT statement text,
+    OUT bytes bigint,
+    OUT obstacle text)
+    LANGUAGE plpgsql STABLE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    twin CONSTANT record := @extschema@.nitro_twin(index, concurrent);
+BEGIN
+    method := twin.method;
+    statement := twin.statement;
+    obstacle := twin.obstacle;
+    IF obstacle IS NULL AND method = 'nitro' THEN
+        bytes := @extschema@.nitro_estimate_size(index);
+    END IF;
+EXCEPTION
+    -- There are types, and indexes of partitioned tables, of which it says nothing.
+    WHEN feature_not_supported OR wrong_object_type OR insufficient_privilege THEN
+        NULL;
+END $$;
+COMMENT ON FUNCTION nitro_conversion(regclass, boolean)
+    IS 'how an index of btree or GIN becomes one of nitro, or back: statement, memory, and what prevents it';
+
+-- The short step: in one transaction, under AccessExclusiveLock.
+CREATE FUNCTION nitro_replace_index(index regclass, twin regclass) RETURNS void
+    LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    full_name CONSTANT text := (SELECT format('%I.%I', n.nspname, c.relname)
+                                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = twin);
+    own_name CONSTANT name := (SELECT relname FROM pg_class WHERE oid = index);
+    comment CONSTANT text := obj_description(index, 'pg_class');
+    target record;
+    leaf regclass;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid) JOIN pg_class c ON c.oid = t.indexrelid
+                   WHERE o.indexrelid = index AND t.indexrelid = twin AND t.indisvalid AND t.indisready
+                     AND c.relname = format('nitro_twin_%s', index::oid)) THEN
+        RAISE EXCEPTION 'index "%" does not replace index "%"', twin, index
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  DETAIL = 'It was not made for that by nitro_convert, or is not complete.';
+    END IF;
+    -- One that was given up for lack of memory is valid, but answers nothing.
+    FOR leaf IN SELECT c.oid::regclass
+                FROM (SELECT twin AS relid UNION SELECT relid FROM pg_partition_tree(twin)) t
+                     JOIN pg_class c ON c.oid = t.relid JOIN pg_am a ON a.oid = c.relam
+                WHERE c.relkind = 'i' AND a.amname = 'nitro'
+                  AND NOT EXISTS (SELECT FROM @extschema@.nitro_index_stats() s WHERE s.indexrelid = c.oid AND s.state = 'ready') LOOP
+        RAISE EXCEPTION 'index "%" does not replace index "%"', twin, index
+            USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = format('Index "%s" is not ready.', leaf),
+                  HINT = 'The server log says why; the view pg_stat_nitro_indexes has its state.';
+    END LOOP;
+    FOR target IN SELECT attnum, attstattarget FROM pg_attribute WHERE attrelid = index AND attstattarget >= 0 LOOP
+        EXECUTE format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', full_name, target.attnum, target.attstattarget);
+    END LOOP;
+    IF comment IS NOT NULL THEN
+        EXECUTE format('COMMENT ON INDEX %s IS %L', full_name, comment);
+    END IF;
+    EXECUTE (SELECT format('DROP INDEX %I.%I', n.nspname, c.relname)
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = index);
+    EXECUTE format('ALTER INDEX %s RENAME TO %I', full_name, own_name);
+END $$;
+COMMENT ON FUNCTION nitro_replace_index(regclass, regclass) IS 'drops an index and gives its name to the twin that nitro_convert made';
+
+CREATE FUNCTION nitro_convertible(index regclass, concurrent boolean, OUT twin name, OUT statement text)
+    LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    how CONSTANT record := @extschema@.nitro_twin(index, concurrent);
+BEGIN
+    IF how.obstacle IS NOT NULL THEN
+        RAISE EXCEPTION 'cannot convert "%"', index USING ERRCODE = 'feature_not_supported', DETAIL = how.obstacle;
+    END IF;
+    twin := (SELECT format('%I.%I', n.nspname, how.twin)
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = index);
+    statement := how.statement;
+END $$;
+
+CREATE FUNCTION nitro_convert(index regclass) RETURNS void
+    LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    how CONSTANT record := @extschema@.nitro_convertible(index, false);
+BEGIN
+    EXECUTE how.statement;
+    PERFORM @extschema@.nitro_replace_index(index, how.twin::text::regclass);
+END $$;
+COMMENT ON FUNCTION nitro_convert(regclass) IS 'makes an index of btree or GIN one of nitro, or back; writers wait meanwhile';
+
+CREATE FUNCTION nitro_convert_concurrently(index regclass) RETURNS SETOF text
+    LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    how CONSTANT record := @extschema@.nitro_convertible(index, true);
+BEGIN
+    RETURN NEXT format('DROP INDEX CONCURRENTLY IF EXISTS %s', how.twin);
+    RETURN NEXT how.statement;
+    RETURN NEXT format('SELECT %I.nitro_replace_index(%L, %L)', '@extschema@', index::oid, how.twin);
+END $$;
+COMMENT ON FUNCTION nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
+
+-- Bytes are for who may SELECT from the columns.
+CREATE FUNCTION nitro_advise(
+    OUT index regclass,
+    OUT method name,
+    OUT writes bigint,
+    OUT scans bigint,
+    OUT file_bytes bigint,
+    OUT nitro_bytes bigint,
+    OUT reason text)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+    SELECT q.index, q.method, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
+           CASE WHEN q.nitro_bytes > (SELECT m.free FROM @extschema@.nitro_memory m) THEN 'more than what is free of nitro.max_memory; '
+                ELSE '' END ||
+           format('%s writes, %s scans since %s; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT', q.writes, q.scans,
+                  coalesce(q.since::text, 'statistics began'), coalesce(q.hits::text, '-'), coalesce(q.not_hot::text, '-'))
+    FROM (
+        SELECT c.oid::regclass AS index, a.amname AS method,
+               t.n_tup_ins + t.n_tup_upd - t.n_tup_hot_upd AS writes,
+               s.idx_scan AS scans, pg_relation_size(c.oid) AS file_bytes, how.bytes AS nitro_bytes,
+               (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()) AS since,
+               100 * io.idx_blks_hit / nullif(io.idx_blks_hit + io.idx_blks_read, 0) AS hits,
+               100 * (t.n_tup_upd - t.n_tup_hot_upd) / nullif(t.n_tup_upd, 0) AS not_hot
+        FROM pg_stat_user_tables t JOIN pg_stat_user_indexes s USING (relid) JOIN pg_statio_user_indexes io USING (indexrelid)
+             JOIN pg_class c ON c.oid = s.indexrelid JOIN pg_am a ON a.oid = c.relam,
+             LATERAL @extschema@.nitro_conversion(c.oid, false) how
+        WHERE a.amname IN ('btree', 'gin') AND how.obstacle IS NULL) q
+    WHERE q.writes > 0
+    ORDER BY q.writes DESC, q.index::oid
+$$;
+COMMENT ON FUNCTION nitro_advise() IS 'indexes of the current database that could be nitro''s, those with most writes first';

@@ -1,0 +1,107 @@
+-- An index of another access method, and back.
+CREATE TABLE cv (i int, "a b" text COLLATE "C", s text, tags int[], doc jsonb, p point);
+INSERT INTO cv SELECT i, 'x' || i, 'y' || i % 10, ARRAY[i % 7, i % 5], jsonb_build_array(i), point(i, i) FROM generate_series(1, 1000) i;
+CREATE INDEX cv_i ON cv (i);
+CREATE INDEX "cv Odd ""name"" USING btree (" ON cv ("a b" COLLATE "POSIX" text_pattern_ops DESC, (i % 7) NULLS FIRST, lower(s) DESC NULLS LAST) INCLUDE (s, i)
+    WITH (fillfactor = 70, deduplicate_items = off) WHERE "a b" <> 'USING btree (' AND i > 10;
+CREATE INDEX cv_tags ON cv USING gin (tags);
+CREATE INDEX cv_arrays ON cv (tags);
+CREATE TYPE cv_mood AS ENUM ('low', 'high');
+CREATE DOMAIN cv_word AS varchar(20) CHECK (value <> '');
+CREATE TYPE cv_pair AS (a int, b text);
+ALTER TABLE cv ADD m cv_mood, ADD w cv_word, ADD pair cv_pair, ADD c bpchar(5), ADD r int4range, ADD flag bool;
+CREATE INDEX cv_types ON cv (m DESC, w varchar_pattern_ops, pair, c bpchar_pattern_ops, r, (flag IS NULL), (doc ->> 'x') COLLATE "C", doc);
+CREATE INDEX cv_words ON cv (w COLLATE "C" DESC NULLS LAST, (tags || 1)) WHERE m = 'high' AND pair IS NOT NULL;
+COMMENT ON INDEX cv_i IS 'Its comment''s here.';
+ALTER INDEX "cv Odd ""name"" USING btree (" ALTER COLUMN 2 SET STATISTICS 77;
+ANALYZE cv;
+CREATE TABLE cv_before AS SELECT c.relname, pg_get_indexdef(c.oid) AS definition, obj_description(c.oid) AS comment,
+    (SELECT array_agg(coalesce(nullif(attstattarget, -1), -2) ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) AS targets
+    FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid WHERE i.indrelid = 'cv'::regclass;
+
+SELECT relname, (how).method, regexp_replace((how).statement, 'nitro_twin_\d+', 'twin') AS statement, (how).bytes > 0 AS bytes, (how).obstacle
+FROM (SELECT relname, nitro_conversion(format('%I', relname)::regclass) AS how FROM cv_before) q ORDER BY relname COLLATE "C";
+SELECT nitro_convert(format('%I', relname)::regclass) FROM cv_before;
+SELECT pg_get_indexdef(c.oid), obj_description(c.oid), (SELECT state FROM pg_stat_nitro_indexes s WHERE s.indexrelid = c.oid)
+FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid WHERE i.indrelid = 'cv'::regclass ORDER BY c.relname COLLATE "C";
+SET enable_seqscan = off;
+EXPLAIN (COSTS off) SELECT * FROM cv WHERE i = 3;
+EXPLAIN (COSTS off) SELECT * FROM cv WHERE tags @> '{3}';
+SELECT count(*) FROM cv WHERE tags @> '{3}';
+RESET enable_seqscan;
+SELECT nitro_convert(format('%I', relname)::regclass) FROM cv_before;
+SELECT b.relname, pg_get_indexdef(c.oid) = replace(b.definition, ', deduplicate_items=off', '') AS definition, obj_description(c.oid) IS NOT DISTINCT FROM b.comment AS comment,
+    (SELECT array_agg(coalesce(nullif(attstattarget, -1), -2) ORDER BY attnum) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0) = b.targets AS targets
+FROM cv_before b JOIN pg_class c USING (relname) ORDER BY relname COLLATE "C";
+
+-- While writers go on. (What is executed has numbers that are not the same in every run.)
+\set ECHO none
+SET client_min_messages = warning;
+SELECT nitro_convert_concurrently('cv_i') \gexec
+\set ECHO all
+SELECT amname, indisvalid FROM pg_class c JOIN pg_am a ON a.oid = relam JOIN pg_index ON indexrelid = c.oid WHERE relname = 'cv_i';
+SELECT regexp_replace(nitro_convert_concurrently, '[0-9]+', 'N', 'g') FROM nitro_convert_concurrently('cv_i');
+\set ECHO none
+SELECT nitro_convert_concurrently('cv_i') \gexec
+\set ECHO all
+RESET client_min_messages;
+SELECT amname, indisvalid, obj_description(c.oid) FROM pg_class c JOIN pg_am a ON a.oid = relam JOIN pg_index ON indexrelid = c.oid WHERE relname = 'cv_i';
+
+-- A twin that is not complete takes nobody's place, whatever came before.
+CREATE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END';
+CREATE INDEX cv_fails ON cv (cv_f(i));
+CREATE OR REPLACE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 7 THEN RAISE ''seven''; END IF; RETURN i; END';
+\set VERBOSITY terse
+SELECT statement AS create_twin, 'nitro_twin_' || 'cv_fails'::regclass::oid AS twin FROM nitro_conversion('cv_fails') \gset
+:create_twin;
+SELECT :'twin'::regclass::text <> '' AS it_is_there;
+\set VERBOSITY sqlstate
+SELECT nitro_replace_index('cv_fails', :'twin');
+\set VERBOSITY terse
+DROP INDEX :"twin";
+SELECT nitro_replace_index('cv_fails', 'cv_i');
+SELECT count(*) FROM pg_class WHERE relname = 'cv_fails';
+\set VERBOSITY default
+
+-- What prevents it.
+CREATE TABLE cv_other (a int PRIMARY KEY, b int UNIQUE, c int, d text, e jsonb, f int[], g int NOT NULL, EXCLUDE USING btree (c WITH =));
+CREATE INDEX cv_hash ON cv_other USING hash (d);
+CREATE INDEX cv_jsonb ON cv_other USING gin (e);
+CREATE INDEX cv_two ON cv_other USING gin (f, e);
+CREATE INDEX cv_cluster ON cv_other (d);
+ALTER TABLE cv_other CLUSTER ON cv_cluster;
+CREATE UNIQUE INDEX cv_identity ON cv_other (g);
+ALTER TABLE cv_other REPLICA IDENTITY USING INDEX cv_identity;
+CREATE OPERATOR CLASS cv_int_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int);
+CREATE INDEX cv_class ON cv_other (c cv_int_ops);
+CREATE TABLE cv_p (i int) PARTITION BY RANGE (i);
+CREATE TABLE cv_p1 PARTITION OF cv_p FOR VALUES FROM (0) TO (10);
+CREATE INDEX cv_p_i ON cv_p (i);
+SELECT i, (nitro_conversion(i)).obstacle FROM unnest('{cv_other_pkey,cv_other_b_key,cv_other_c_excl,cv_hash,cv_jsonb,cv_two,cv_cluster,cv_identity,cv_class,cv_p1_i_idx,cv_p_i,cv,pg_class_oid_index}'::regclass[]) i;
+SELECT nitro_convert('cv_hash');
+SELECT nitro_convert_concurrently('cv_p_i');
+INSERT INTO cv_p VALUES (1);
+SELECT nitro_convert('cv_p_i');
+SELECT c.relkind, a.amname, i.indisvalid FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid JOIN pg_am a ON a.oid = c.relam WHERE i.indrelid IN ('cv_p'::regclass, 'cv_p1'::regclass) ORDER BY 1;
+SELECT nitro_convert(NULL), (nitro_conversion(NULL)).obstacle;
+
+-- Others' indexes.
+SELECT pg_stat_force_next_flush();
+CREATE ROLE regress_nitro_convert;
+SET ROLE regress_nitro_convert;
+\set VERBOSITY terse
+SELECT nitro_convert('cv_tags');
+SELECT nitro_replace_index('cv_i', 'cv_tags');
+\set VERBOSITY default
+SELECT index, nitro_bytes FROM nitro_advise() WHERE index::text = 'cv_i';
+RESET ROLE;
+DROP ROLE regress_nitro_convert;
+
+-- Advice.
+SELECT index, method, writes > 0 AS writes, scans >= 0 AS scans, file_bytes > 0 AS file_bytes, nitro_bytes > 0 AS nitro_bytes, reason ~ '^\d+ writes, \d+ scans since' AS reason
+FROM nitro_advise() WHERE index::text LIKE 'cv%' AND index::text NOT LIKE 'cv_p%' ORDER BY 1;
+DROP TABLE cv, cv_before, cv_other, cv_p;
+DROP OPERATOR FAMILY cv_int_ops USING btree;
+DROP FUNCTION cv_f;
+DROP TYPE cv_mood, cv_pair;
+DROP DOMAIN cv_word;

@@ -1,0 +1,47 @@
+//! What has happened to an index, counted for the views.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Counts since an index got its memory's entry in the directory (CREATE INDEX, REINDEX, TRUNCATE, a start of the
+/// server), or since [`Counters::reset`].
+#[repr(C)]
+#[derive(Default)]
+pub struct Counters {
+    /// Index scans started.
+    pub scans: AtomicU64,
+    /// Walks over the table that made it ready, that of CREATE INDEX among them.
+    pub builds: AtomicU64,
+    /// Images that made it ready.
+    pub loads: AtomicU64,
+    /// How often it was given up for lack of memory.
+    pub given_up: AtomicU64,
+    /// How often memory was refused: SQLSTATE 53200, or 53400 of a limit, as an ERROR or a WARNING.
+    pub refused: AtomicU64,
+    /// Images that were made, or found to be as good as new.
+    pub images: AtomicU64,
+    /// Images that were begun and not made, for an error or a cancel.
+    pub images_failed: AtomicU64,
+    /// When the counts were last taken back, in seconds since 1970; 0 = never.
+    pub reset_at: AtomicI64,
+}
+
+impl Counters {
+    fn words(&self) -> [&AtomicU64; 7] {
+        let Counters { scans, builds, loads, given_up, refused, images, images_failed, .. } = self;
+        [scans, builds, loads, given_up, refused, images, images_failed]
+    }
+
+    /// Takes all counts back at `now`; 0 for an index that is new. What is counted meanwhile may be lost.
+    pub fn reset(&self, now: i64) {
+        for word in self.words() {
+            word.store(0, Relaxed);
+        }
+        self.reset_at.store(now, Relaxed);
+    }
+}
+
+/// One more.
+#[inline]
+pub fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
