@@ -35,7 +35,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::subtransaction;
 
 use wal::Reader;
-pub use wal::{before_header, flushed_end, in_history, segment_exists};
+pub use wal::{before_header, flush, flushed_end, segment_exists};
 
 /// Why the WAL cannot tell what has changed.
 #[derive(Debug)]
@@ -128,8 +128,6 @@ pub struct Feed {
     notes: usize,
     /// The latest record after which nothing is known of what was before.
     gap: Option<(XLogRecPtr, &'static str)>,
-    /// Where a life of the server ended: a clean stop, or the end of a recovery.
-    ends: Vec<XLogRecPtr>,
 }
 
 /// What a changed block takes at most, in bytes: a place in a hash table that has just grown.
@@ -144,15 +142,7 @@ fn no_memory() -> Gap {
 impl Feed {
     /// A feed that has read nothing.
     pub fn new(database: u32) -> Feed {
-        Feed {
-            database,
-            from: 0,
-            to: 0,
-            tables: HashMap::new(),
-            notes: 0,
-            gap: None,
-            ends: Vec::new(),
-        }
+        Feed { database, from: 0, to: 0, tables: HashMap::new(), notes: 0, gap: None }
     }
 
     /// Reads what is missing of the WAL from `from` to `to`, which must be flushed.
@@ -226,10 +216,6 @@ impl Feed {
                     if parameters.wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int {
                         self.note_gap(lsn, "\"wal_level\" was \"minimal\" in between");
                     }
-                }
-                RM_XLOG if matches!(info, XLOG_CHECKPOINT_SHUTDOWN | XLOG_END_OF_RECOVERY) => {
-                    self.ends.try_reserve(1).map_err(|_| no_memory())?;
-                    self.ends.push(lsn);
                 }
                 // All of them begin with the OID of the database that comes or goes.
                 RM_DBASE
@@ -309,18 +295,6 @@ impl Feed {
         Ok(table)
     }
 
-    /// Whether the WAL that was read between two positions is of one life of the server, as it was when it was
-    /// written by one. Else its end was lost: recovery ended before, and other records were written in its place.
-    pub fn one_life(&self, from: XLogRecPtr, to: XLogRecPtr) -> Result<(), Gap> {
-        let ended = self.ends.iter().any(|end| (from..to).contains(end));
-        match ended && guc::BREAK.get() != Mechanism::Manifest {
-            true => Err(Gap::Incomplete(
-                "the server has lost WAL that was written before it was complete",
-            )),
-            false => Ok(()),
-        }
-    }
-
     /// The blocks of a table of `blocks` blocks with records from `since` on, as far as was read.
     pub fn touched(
         &self,
@@ -358,9 +332,7 @@ fn lsn(at: XLogRecPtr) -> String {
 const RM_XLOG: u8 = 0;
 const RM_SMGR: u8 = 2;
 const RM_DBASE: u8 = 4;
-const XLOG_CHECKPOINT_SHUTDOWN: u8 = 0x00;
 const XLOG_PARAMETER_CHANGE: u8 = 0x60;
-const XLOG_END_OF_RECOVERY: u8 = 0x90;
 const XLOG_SMGR_CREATE: u8 = 0x10;
 const XLOG_SMGR_TRUNCATE: u8 = 0x20;
 

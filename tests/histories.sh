@@ -5,7 +5,7 @@
 . "$(dirname "$0")/image_files.sh"
 . "$(dirname "$0")/by_hand.sh"
 new_server "${by_hand[@]}"
-sql "CREATE EXTENSION pageinspect"
+sql "CREATE EXTENSION pageinspect; CREATE EXTENSION pg_buffercache"
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 
 # The data directory comes from a backup, the folder of images stayed: it was on another disk, say.
@@ -24,6 +24,13 @@ images_of_the_future() { # MECHANISM
     verdict "$1" a "SELECT * FROM a WHERE k < 600" "SELECT k FROM a WHERE k > 900 ORDER BY k"
 }
 
+# The page of an index alone, with its mark, as if its buffer had been needed; before 17 nothing does that.
+written() { # INDEX...
+    local i
+    [ "$(sql "SELECT current_setting('server_version_num')::int >= 170000")" = t ] || return 0
+    for i; do assert_eq "evicted" "$(sql "SELECT count(pg_buffercache_evict(bufferid)) FROM pg_buffercache WHERE relfilenode = pg_relation_filenode('$i')")" 1; done
+}
+
 reset_wal() { # MECHANISM
     note "pg_resetwal after a power cut: pages may be older than the image; the image does not come back later either (F9; off: $1)"
     sql "CREATE TABLE z (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO z SELECT i, 'x' FROM generate_series(1, 100) i; CREATE INDEX z_nitro ON z USING nitro (k)"
@@ -31,6 +38,7 @@ reset_wal() { # MECHANISM
     sql "CREATE INDEX z_pad_nitro ON z USING nitro (pad COLLATE \"C\", k); CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z; CHECKPOINT"
     sql "INSERT INTO z SELECT i, 'lost' FROM generate_series(101, 150) i"
     backup z_nitro z_pad_nitro
+    written z_nitro z_pad_nitro
     mechanism "$1"
     crash
     "$NITRO_BIN/pg_resetwal" -f "$(data)" > /dev/null
@@ -44,6 +52,23 @@ reset_wal() { # MECHANISM
     sql "REINDEX INDEX z_btree; INSERT INTO z SELECT i, 'new' FROM generate_series(201, 260) i"
     ready z_nitro
     verdict "$1" z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE pad COLLATE \"C\" = 'lost'" "SELECT k FROM z WHERE pad COLLATE \"C\" > 'm' ORDER BY pad COLLATE \"C\", k"
+}
+
+asked_before_the_keeper_looked() {
+    [ "$(sql "SELECT current_setting('server_version_num')::int >= 170000 AND count(*) = 1 FROM pg_settings WHERE name = 'nitro.debug_stop'")" = t ] || return 0
+    note "the same, for who asks before the keeper has seen the slot: its pages are not asked"
+    sql "CREATE TABLE z (k int) WITH (autovacuum_enabled = off); INSERT INTO z SELECT generate_series(1, 100); CREATE INDEX z_nitro ON z USING nitro (k)"
+    sql "CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z"
+    (PGDATABASE=template1 sql "BEGIN; SELECT pg_advisory_xact_lock(1852404850, 0); PREPARE TRANSACTION 'looks'")
+    setting nitro.debug_stop KeeperLooks; sql "CHECKPOINT; INSERT INTO z SELECT generate_series(101, 150)"
+    backup z_nitro; written z_nitro
+    crash
+    "$NITRO_BIN/pg_resetwal" -f "$(data)" > /dev/null
+    start; wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    rebuilt z_nitro "WAL since it was made cannot be used"
+    sql "REINDEX INDEX z_btree; INSERT INTO z SELECT generate_series(201, 260)"
+    (PGDATABASE=template1 sql "COMMIT PREPARED 'looks'"); sql "ALTER SYSTEM RESET nitro.debug_stop; SELECT pg_reload_conf()" > /dev/null
+    verdict none z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE k BETWEEN 95 AND 180 ORDER BY k"
 }
 
 other_level() {
@@ -110,8 +135,8 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     local name at why from
     read -r name at < <(sql "SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
     case $2 in
-        # One record, less than the start writes in its place.
-        little) why="the server has lost WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
+        # A record and the mark: what the start writes in their place may be more.
+        little) why="does not know its mark|newer than the server's WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
         much) why="newer than the server's WAL"; sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i" ;;
     esac
     end_image
@@ -138,33 +163,74 @@ image_across_the_fork() { # MECHANISM
     node=side; start
     sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
     mechanism "$1"
-    # Further on than the other one: only the timeline speaks against the image.
+    # Further on than the other one: only the mark speaks against the image.
     sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 10000) i"
     crash; rm -rf "$(data)/pg_nitro"; cp -r "$NITRO_TMP/main.data/pg_nitro" "$(data)"; start
-    if [ "$1" = none ]; then rebuilt f_nitro "timeline 1"; else loaded f_nitro; fi
+    if [ "$1" = none ]; then rebuilt f_nitro "does not know its mark"; else loaded f_nitro; fi
     sql "INSERT INTO f SELECT i, 'other' FROM generate_series(7000, 7100) i"
     verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
     stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"
     node=main; start; sql "DROP TABLE f"
 }
 
-# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart.
-image_of_a_twin() { # MECHANISM
-    note "an image of a server that began as the same, where the WAL has no record at its LSN (off: $1)"
+# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart. The mark in
+# the index tells, and nothing else has to.
+image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
+    note "an image of a server that began as the same; its LSN is $2 (off: $1)"
     fork_table
     copy main side -c fast -T "$NITRO_TMP/other=$NITRO_TMP/side.other"; node=main
     sql "DELETE FROM f WHERE k BETWEEN 100 AND 300; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'main' FROM generate_series(7000, 7200) i"
+    sql "SELECT pg_logical_emit_message(false, '', repeat('x', 100000))" > /dev/null
     backup f_nitro
-    local end images; end=$(entry "$(newest f_nitro)" end) images=$(data)/pg_nitro
+    local lsn end images; lsn=$(entry "$(newest f_nitro)" lsn) end=$(entry "$(newest f_nitro)" end) images=$(data)/pg_nitro
+    assert_eq "with a slot" "$(entry "$(newest f_nitro)" slot)" yes
     node=side; start
-    # One record where the other server has many.
-    sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
+    if [ "$2" = "where no record is" ]; then
+        # One record where the other server has many.
+        sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
+    else
+        sql "DELETE FROM f WHERE k BETWEEN 400 AND 500; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'side' FROM generate_series(8000, 8100) i"
+        # A message that ends there. The first one is for what the statement finds out and notes on pages of the catalogue.
+        # 54 bytes are before the text, 24 begin a page.
+        local to
+        for to in "pg_current_wal_insert_lsn() + 3000" "'$lsn'::pg_lsn"; do
+            sql "SELECT pg_logical_emit_message(false, '', repeat('x', (x.t - x.h - 54 - 24 * (div(x.t - '0/0', 8192) - div(x.h - '0/0', 8192)))::int))
+                 FROM (SELECT pg_current_wal_insert_lsn() AS h, $to AS t) x" > /dev/null
+        done
+        assert_eq "the end of the WAL" "$(sql "SELECT pg_current_wal_insert_lsn()")" "$lsn"
+        sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 1000) i"
+    fi
+    [ "$2" != "in WAL that is gone" ] || { switch_wal; sql "DROP TABLE x"; switch_wal; }
     mechanism "$1"
-    stop; rm -rf "$(data)/pg_nitro"; cp -r "$images" "$(data)"; start
-    if [ "$1" = none ]; then rebuilt f_nitro "the WAL since it was made cannot be used"; else loaded f_nitro; fi
-    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 50 AND 400" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+    stop; rm -rf "$(data)/pg_nitro"; cp -r "$images" "$(data)"
+    [ "$2" != "in WAL that is gone" ] || without_wal
+    local from; from=$(log_end); start
+    if [ "$1" = none ]; then
+        rebuilt f_nitro "does not know its mark"
+    else
+        loaded f_nitro
+        [ "$2" != "in WAL that is gone" ] || assert_eq "by pages" "$(logged 'comparing the pages of its table' "$from")" 1
+    fi
+    verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 50 AND 600" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
     stop immediate; rm -r "$(data)" "$NITRO_TMP/side.other"; node=main
-    node=main; sql "DROP TABLE f"
+    sql "DROP TABLE f"
+}
+
+# A backup, or a standby that is promoted, has images from when it began, and no WAL from before.
+marks_of_long_ago() {
+    note "the index knows the last hundred images that were made of it"
+    fork_table; backup f_nitro
+    local image; image=$(newest f_nitro); cp "$image/manifest" "$NITRO_TMP/manifest"
+    sql "INSERT INTO f SELECT i, 'new' FROM generate_series(7000, 7010) i"
+    for n in 99 1; do
+        sql "DO 'BEGIN FOR i IN 1..$n LOOP PERFORM nitro_backup(''f_nitro''); END LOOP; END'"
+        switch_wal; crash
+        cp "$NITRO_TMP/manifest" "$image/manifest"; find "$(dirname "$image")" -mindepth 1 -maxdepth 1 ! -path "$image" -exec rm -r {} +
+        without_wal; rm -rf "$(data)/pg_replslot/nitro"; start
+        if [ $n = 99 ]; then loaded f_nitro; else rebuilt f_nitro "does not know its mark"; fi
+        right
+    done
+    sql "DROP TABLE f"
 }
 
 # A server of its own for each fork, with an archive.
@@ -220,13 +286,13 @@ forks() {
     cp -a "$(folder f_nitro)" "$NITRO_TMP/other_timeline"
 
     note "- an image of a timeline that was left before, put there by hand"
-    # Further on than the other one, and with its WAL at hand: nothing but the timeline speaks against the image.
+    # Further on than the other one, and with its WAL at hand: nothing but the mark speaks against the image.
     node=two; switch_wal; crash
     cp -n "$NITRO_TMP"/one.data/pg_wal/00000001???????????????? "$(data)/pg_wal/" || true
     local here=${source/one.data/two.data}
     mv "$here" "$NITRO_TMP/own"; cp -a "$NITRO_TMP/other_timeline" "$here"
     local from; from=$(log_end); start
-    rebuilt f_nitro "timeline 1" "$from"
+    rebuilt f_nitro "does not know its mark" "$from"
     right
     backup f_nitro
     changes f 10; crash; start; loaded f_nitro; right
@@ -249,8 +315,12 @@ forks() {
 
 for off in none manifest; do run images_of_the_future $off; done
 for off in none manifest; do run reset_wal $off; done
+run asked_before_the_keeper_looked
 run other_level
 for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
 for off in none manifest; do run image_across_the_fork $off; done
-for off in none manifest; do run image_of_a_twin $off; done
+for off in none manifest; do
+    for where in "where no record is" "where a record begins" "in WAL that is gone"; do run image_of_a_twin $off "$where"; done
+done
+run marks_of_long_ago
 run forks

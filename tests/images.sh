@@ -116,7 +116,7 @@ damage() {
         [manifest_cut]='manifest|truncated|checksum;image' [manifest_bits]='bad checksum in the manifest;image' [manifest_missing]=';image'
         [manifest_misplaced]='belongs to another folder;image' [both_cut]='truncated;table' [all_missing]=';table'
         [system]='another database system;table' [version]='another major version;table' [columns]='order of its keys;table' [moved]='table was moved;table'
-        [collation]='a collation has another version;table' [future]='newer than the server;table' [timeline]='timeline|history;table' [entries]='does not match its manifest;table' [format]='unknown format version;table'
+        [collation]='a collation has another version;table' [future]='newer than the server;table' [mark]='does not know its mark;table' [entries]='does not match its manifest;table' [format]='unknown format version;table'
     )
     setting nitro.backup_workers 2
     sql "CREATE TABLE d (k int, s text); INSERT INTO d SELECT i, md5(i::text) FROM generate_series(1, 20000) i; CREATE INDEX d_btree ON d (k)"
@@ -166,9 +166,9 @@ damage() {
                     collation) edit_manifest "$i" "s/^\(column .* versions.* $words\) [^ ]*/\1 of-before/" ;;
                     moved) edit_manifest "$i" 's/^heap_file .*/heap_file 1/' ;;
                     future) edit_manifest "$i" 's|^end .*|end FF/10|' ;;
-                    timeline) edit_manifest "$i" 's/^timeline .*/timeline 9/' ;;
+                    mark) edit_manifest "$i" 's/^mark .*/mark 0123456789abcdef/' ;;
                     entries) edit_manifest "$i" 's/^\(shard\) [0-9]*/\1 3/' ;;
-                    format) sed -i '1s/.*/nitro image 3/' "$i/manifest" ;;
+                    format) sed -i '1s/.*/nitro image 2/' "$i/manifest" ;;
                 esac
             done ;;
         esac

@@ -34,21 +34,24 @@ counts() {
 }
 
 # The position behind the last record is then behind the header of a page that is not there yet.
-ends_with_a_page() {
-    note "an image at the end of a page of WAL is not ahead of the WAL"
+ends_with_a_page() { # lsn | end: of the image
+    note "an image whose \"$1\" is the end of a page of WAL is not ahead of the WAL"
     sql "CREATE TABLE p (k int) WITH (autovacuum_enabled = off); INSERT INTO p SELECT generate_series(1, 1000); CREATE INDEX p_nitro ON p USING nitro (k); VACUUM p; CHECKPOINT"
+    backup p_nitro
     # Messages fill the page: one says how long it is, the other is as long as what is left. Somebody may write in between.
-    local i before after left at=0
+    local i before after left mark=0 at=1000
     local here="SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
     for i in $(seq 100); do
+        # The image ends with the record of its mark.
+        [ "$1" = lsn ] || mark=$(sql "SELECT ('$(entry "$(newest p_nitro)" end)'::pg_lsn - '$(entry "$(newest p_nitro)" lsn)')::int")
         before=$(sql "$here; SELECT pg_logical_emit_message(false, '', repeat('x', 300))") after=$(sql "$here")
         before=${before%%$'\n'*}
-        left=$((8192 - after % 8192 - (after - before - 300)))
+        left=$((8192 - after % 8192 - (after - before - 300) - mark))
         # What crosses the end of a page has a header of the next one in it.
         [ $left -gt 256 ] && [ $((before / 8192)) = $((after / 8192)) ] || continue
         sql "SELECT pg_logical_emit_message(false, '', repeat('x', $left))" > /dev/null
         sql "SELECT nitro_backup('p_nitro'); SELECT nitro_verify_images('p_nitro')" > /dev/null
-        at=$(sql "SELECT ('$(entry "$(newest p_nitro)" end)'::pg_lsn - '0/0') % 8192"); [ "$at" -gt 40 ] || break
+        at=$(sql "SELECT ('$(entry "$(newest p_nitro)" "$1")'::pg_lsn - '0/0') % 8192"); [ "$at" -gt 40 ] || break
     done
     [ "$at" -le 40 ] || fail "no image at the end of a page"
     crash; local from; from=$(log_end); start; ready p_nitro
@@ -157,4 +160,4 @@ run hostile
 sql "CREATE FUNCTION late(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN k; END'"
 for off in none straddlers x_first late_lsn; do run order $off; done
 run not_flushed
-run ends_with_a_page
+for what in lsn end; do run ends_with_a_page $what; done

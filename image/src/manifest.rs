@@ -14,7 +14,7 @@ use crate::shard::{ShardId, ShardSummary};
 /// Longest manifest in bytes.
 pub const MAX_MANIFEST: usize = 1 << 20;
 
-const TITLE: &str = "nitro image 2";
+const TITLE: &str = "nitro image 3";
 
 /// What an image is a copy of, and what it consists of.
 ///
@@ -32,6 +32,8 @@ pub struct Manifest {
     pub end: u64,
     /// The timeline of both.
     pub timeline: u32,
+    /// What the record that ends at `end` wrote into the index: of this image alone.
+    pub mark: u64,
     /// Version number of the server.
     pub server: u32,
     /// Whether a replication slot kept the WAL after `lsn` when the image was taken.
@@ -76,6 +78,7 @@ impl Manifest {
             line(name, &format_args!("{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff));
         }
         line("timeline", &self.timeline);
+        line("mark", &format_args!("{:016x}", self.mark));
         line("server", &self.server);
         line("slot", if self.slot { &"yes" } else { &"no" });
         line("database", &self.database);
@@ -109,6 +112,7 @@ impl Manifest {
             lsn: lines.value("lsn", lsn)?,
             end: lines.value("end", lsn)?,
             timeline: lines.value("timeline", number)?,
+            mark: lines.value("mark", |text| u64::from_str_radix(text, 16).ok())?,
             server: lines.value("server", number)?,
             slot: lines.value("slot", yes_or_no)?,
             database: lines.value("database", number)?,
@@ -140,7 +144,7 @@ impl Manifest {
 /// The lines between the title and the checksum, after both are checked.
 fn checked_text(bytes: &[u8]) -> Result<&str, Damage> {
     let version = bytes.strip_prefix(b"nitro image ").ok_or(Damage::Magic)?;
-    if !version.starts_with(b"2\n") {
+    if !version.starts_with(b"3\n") {
         let digits = version.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let version = std::str::from_utf8(digits).ok().and_then(number);
         return Err(version.map_or(Damage::Magic, Damage::Version));

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_char, c_int};
 
-use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, XLogReaderState, XLogRecPtr};
 
 use super::Gap;
@@ -114,20 +113,20 @@ pub fn flushed_end() -> XLogRecPtr {
     // recovery.
     unsafe {
         let end = pg_sys::GetXLogInsertRecPtr();
-        if guc::BREAK.get() != Mechanism::Flush {
-            flush(end);
-        }
+        flush(end);
         end
     }
 }
 
-/// Flushes the WAL before `end`, an insert position.
+/// Flushes the WAL before `end`, an insert position or the end of a record.
 ///
 /// # Safety
 /// Outside of recovery.
-unsafe fn flush(end: XLogRecPtr) {
-    // SAFETY: by contract.
-    unsafe { pg_sys::XLogFlush(before_header(end)) };
+pub unsafe fn flush(end: XLogRecPtr) {
+    if guc::BREAK.get() != Mechanism::Flush {
+        // SAFETY: by contract.
+        unsafe { pg_sys::XLogFlush(before_header(end)) };
+    }
 }
 
 /// Where the last record before an insert position ends. At the beginning of a page the position is
@@ -150,30 +149,4 @@ pub fn segment_exists(timeline: u32, lsn: XLogRecPtr) -> bool {
     let (segment, per_file_id) = (lsn / size, (1 << 32) / size);
     let (id, number) = (segment / per_file_id, segment % per_file_id);
     std::path::Path::new(&format!("pg_wal/{timeline:08X}{id:08X}{number:08X}")).exists()
-}
-
-/// Whether WAL of a timeline up to `lsn`, an insert position, is part of this server's history.
-pub fn in_history(timeline: u32, lsn: XLogRecPtr) -> bool {
-    unsafe extern "C-unwind" {
-        fn readTimeLineHistory(timeline: pg_sys::TimeLineID) -> *mut pg_sys::List;
-        fn tliInHistory(timeline: pg_sys::TimeLineID, history: *mut pg_sys::List) -> bool;
-        fn tliSwitchPoint(
-            timeline: pg_sys::TimeLineID,
-            history: *mut pg_sys::List,
-            next: *mut pg_sys::TimeLineID,
-        ) -> XLogRecPtr;
-    }
-    // SAFETY: same signatures in 15-19; the boundary turns an ERROR (a history file that cannot be
-    // read) into a panic.
-    unsafe {
-        let now = pg_sys::GetWALInsertionTimeLine();
-        if timeline == now {
-            return true;
-        }
-        pg_guard_ffi_boundary(|| {
-            let history = readTimeLineHistory(now);
-            tliInHistory(timeline, history)
-                && before_header(lsn) <= tliSwitchPoint(timeline, history, std::ptr::null_mut())
-        })
-    }
 }

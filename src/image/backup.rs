@@ -7,10 +7,10 @@
 //! 3. the term is closed, and writers that began in it are waited for: the image has their entries.
 //!    Who publishes later has seen B and X (see `straddler`);
 //! 4. the entries as of 3 are written, by ranges, by several threads;
-//! 5. all WAL inserted so far is flushed, then the manifest appears. So nothing in an image is ahead of
-//!    durable WAL, and neither is what is missing in it: an entry that was dropped during 4 was dead
-//!    to everybody by a commit that was inserted before, if not flushed. The manifest has the end of
-//!    that WAL: a server whose history left it before has other rows than the image.
+//! 5. a mark is written into the index' page, and all WAL up to its record is flushed, then the manifest appears. So
+//!    nothing in an image is ahead of durable WAL, and neither is what is missing in it: an entry that was dropped
+//!    during 4 was dead to everybody by a commit that was inserted before, if not flushed. The manifest has the mark
+//!    and the end of that WAL: a server whose history left it before has other rows than the image, and no mark.
 //!
 //! If no operation was counted since the newest image was begun, its files are still right, and it
 //! gets a new manifest by the same steps without 4.
@@ -46,7 +46,7 @@ use crate::state::counters::{Counters, count};
 use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
-use crate::state::{options, shmem, threads};
+use crate::state::{identity, options, shmem, threads};
 
 /// From this part of the WAL that the slot may keep on an image is written as fast as possible.
 const HURRY: f64 = 0.5;
@@ -152,6 +152,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             lsn: 0,
             end: 0,
             timeline: 0,
+            mark: 0,
             server: pg_sys::PG_VERSION_NUM,
             slot: false,
             database: handle.entry.database(),
@@ -312,7 +313,9 @@ fn steps(
         manifest.entries = newest.entries;
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
-        manifest.end = feed::flushed_end();
+        if let Some(why) = seal(entry, &mut manifest) {
+            return Ok(Outcome::NotNow(why));
+        }
         stop::at(Point::RefreshFlushed);
         store.refresh(&manifest).map_err(|e| e.to_string())?;
         stop::at(Point::RefreshCommitted);
@@ -328,7 +331,9 @@ fn steps(
     manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
     stop::at(Point::BackupWritten);
     // 5
-    manifest.end = feed::flushed_end();
+    if let Some(why) = seal(entry, &mut manifest) {
+        return Ok(Outcome::NotNow(why));
+    }
     stop::at(Point::BackupFlushed);
     if given_up() {
         return Ok(Outcome::NotNow("the index was given up"));
@@ -337,6 +342,19 @@ fn steps(
     stop::at(Point::BackupCommitted);
     note(image, &manifest, before);
     Ok(Outcome::Written)
+}
+
+/// Step 5 but for the manifest's name; else why not.
+fn seal(entry: &Entry, manifest: &mut Manifest) -> Option<&'static str> {
+    // SAFETY: outside of recovery, inside a transaction; whoever makes an image has a lock on the permanent index.
+    unsafe {
+        let Some((mark, end)) = identity::mark(&entry.locator(), entry.incarnation()) else {
+            return Some("the index was moved");
+        };
+        (manifest.mark, manifest.end) = (mark, end);
+        feed::flush(end);
+    }
+    None
 }
 
 /// Remembers an image that is on disk. Public for `load`, which finds one there.

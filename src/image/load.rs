@@ -29,9 +29,9 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::Wait;
-use crate::pg::{background, compat, subtransaction};
+use crate::pg::{background, compat};
 use crate::state::handle::{Handle, Unfinished};
-use crate::state::{options, shmem, threads};
+use crate::state::{identity, options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
@@ -159,7 +159,6 @@ pub unsafe fn load_one(
         let blocks = compat::blocks(heap);
         let known = feed
             .read(manifest.lsn, read_to)
-            .and_then(|()| feed.one_life(manifest.lsn, manifest.end))
             .and_then(|()| feed.touched(&compat::locator(heap), manifest.lsn, blocks));
         let (touched, by_pages) = match known {
             Ok(touched) => (touched, false),
@@ -174,10 +173,11 @@ pub unsafe fn load_one(
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
-                // What cannot be read now, or judged before the keeper has looked, may be later.
-                let later = matches!(gap, Gap::Unreadable(_))
-                    || (matches!(gap, Gap::Missing(_)) && slot::found_at_start() == Found::Unknown);
-                return Err(if later { Refusal::NotNow(why) } else { Refusal::Unusable(why) });
+                // What cannot be read now may be later.
+                return Err(match gap {
+                    Gap::Unreadable(_) => Refusal::NotNow(why),
+                    _ => Refusal::Unusable(why),
+                });
             }
         };
         stop::at(Point::LoadWal);
@@ -227,18 +227,14 @@ unsafe fn check(
         if manifest.end > pg_sys::GetXLogInsertRecPtr() {
             return Err("it is newer than the server's WAL".into());
         }
-        let ours = subtransaction::reading(|| feed::in_history(manifest.timeline, manifest.end));
-        if !ours.map_err(|e| subtransaction::message(&e))? {
-            return Err(format!(
-                "it was made on timeline {}, which this server left before",
-                manifest.timeline
-            ));
+        if !identity::has_mark(index, manifest.mark) {
+            return Err("the index does not know its mark: it was made in another data directory, or long ago".into());
         }
         Ok(())
     }
 }
 
-/// Whether the LSNs of pages may be asked where the WAL is missing.
+/// Whether the LSNs of pages may be asked where the WAL is missing. Not before the keeper has looked: the slot may promise it.
 fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
 }

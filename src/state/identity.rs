@@ -6,6 +6,11 @@
 //! is an index that nobody has built in this server's memory yet.
 //!
 //! The init fork carries incarnation 0, "never built"; whoever meets it in a main fork assigns one.
+//!
+//! Behind that the page has the *marks* of the latest images: a random number for each, written and logged
+//! before the image appears. The page is part of the history of this data directory, as the WAL replays it, so what it
+//! has is proof that the WAL up to the mark is ours, however the directory came to be (a backup, a standby, a copy), and
+//! also when that WAL is gone. An image that was put here from elsewhere has no mark.
 
 use pgrx::prelude::*;
 
@@ -23,6 +28,13 @@ struct Metapage {
     version: u32,
     incarnation: [u64; 2],
 }
+
+/// So many images are known by their marks.
+const MARKS: usize = 100;
+
+/// What is behind the metapage's head since the first image: marks, the latest one first, 0 where there is none.
+/// The space of a page that has no marks yet is zeroed.
+type Marks = [u64; MARKS];
 
 /// 128 random bits, never 0.
 fn random() -> Incarnation {
@@ -102,6 +114,65 @@ pub unsafe fn read(index: pg_sys::Relation) -> Incarnation {
             0 => assign(index),
             incarnation => incarnation,
         }
+    }
+}
+
+/// The marks of a metapage.
+unsafe fn marks(buffer: pg_sys::Buffer) -> *mut Marks {
+    // SAFETY: callers hold a pin and a lock on the buffer; behind the head, aligned as it, is room.
+    unsafe { contents(buffer).add(1).cast() }
+}
+
+/// Marks that everything up to here has happened before an image: the mark, and where its record ends. `None` if
+/// the index is not in this file any more.
+///
+/// A crash before the record is flushed takes the mark away, and the image never appears. An image that fails
+/// afterwards leaves a mark that nobody has.
+///
+/// # Safety
+/// Inside a transaction, outside of recovery; a lock must keep the permanent index where it is.
+pub unsafe fn mark(
+    file: &compat::Locator,
+    incarnation: Incarnation,
+) -> Option<(u64, pg_sys::XLogRecPtr)> {
+    let mark = random() as u64;
+    // SAFETY: exclusive lock; page writes happen in a critical section, where nothing can fail. An ERROR
+    // before it releases pin and lock.
+    unsafe {
+        let buffer = compat::read_block_of(file, 0);
+        compat::lock_exclusive(buffer);
+        let meta = contents(buffer);
+        let ours = (*meta).magic == MAGIC && join((*meta).incarnation) == incarnation;
+        let end = ours.then(|| {
+            pg_sys::CritSectionCount += 1;
+            let all = marks(buffer);
+            (*all).copy_within(..MARKS - 1, 1);
+            (*all)[0] = mark;
+            let page = pg_sys::BufferGetPage(buffer);
+            let header: pg_sys::PageHeader = page.cast();
+            (*header).pd_lower = (all.add(1).addr() - page.addr()) as u16;
+            pg_sys::MarkBufferDirty(buffer);
+            let end = compat::log_page_quietly(buffer);
+            pg_sys::CritSectionCount -= 1;
+            end
+        });
+        pg_sys::UnlockReleaseBuffer(buffer);
+        end.map(|end| (mark, end))
+    }
+}
+
+/// Whether an image has been made of this index, in the history of this data directory, with this mark.
+///
+/// # Safety
+/// `index` must be open and locked.
+pub unsafe fn has_mark(index: pg_sys::Relation, mark: u64) -> bool {
+    // SAFETY: block 0 exists in every index that `create` made; shared lock while reading.
+    unsafe {
+        let buffer = pg_sys::ReadBuffer(index, 0);
+        compat::lock_shared(buffer);
+        let known = mark != 0 && (*marks(buffer)).contains(&mark);
+        pg_sys::UnlockReleaseBuffer(buffer);
+        known
     }
 }
 

@@ -24,6 +24,7 @@ pub fn manifest(lsn: u64, generation: u64, shards: Vec<ShardSummary>) -> Manifes
         lsn,
         end: lsn + 0x1000,
         timeline: 1,
+        mark: 0x0123_4567_89ab_cdef,
         server: 180_001,
         slot: true,
         database: DATABASE,

@@ -12,7 +12,7 @@ fn some_manifest() -> Manifest {
 }
 
 fn manifests() -> impl Strategy<Value = Manifest> {
-    let identity = (any::<[u64; 6]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
+    let identity = (any::<[u64; 7]>(), any::<[u32; 6]>(), any::<u128>(), any::<i64>());
     let text = || prop_oneof![any::<String>(), "[a-z\\\\\n\r ]{0,20}"];
     let shard = any::<(u64, u64, u32)>().prop_map(|(entries, bytes, crc)| ShardSummary {
         entries,
@@ -21,13 +21,14 @@ fn manifests() -> impl Strategy<Value = Manifest> {
     });
     (identity, any::<bool>(), text(), vec(text(), 0..5), vec(shard, 0..9)).prop_map(
         |((large, small, incarnation, taken), slot, name, columns, shards)| {
-            let [system, lsn, end, generation, entries, operations] = large;
+            let [system, lsn, end, mark, generation, entries, operations] = large;
             let [timeline, server, database, index, heap_tablespace, heap_file] = small;
             Manifest {
                 system,
                 lsn,
                 end,
                 timeline,
+                mark,
                 server,
                 slot,
                 database,
@@ -61,11 +62,12 @@ fn looks_like_this() {
     let (body, crc) = text.split_at(text.len() - 15);
     assert_eq!(
         body,
-        "nitro image 2
+        "nitro image 3
 system 7234567890123456789
 lsn 16/B374D848
 end 16/B374E848
 timeline 1
+mark 0123456789abcdef
 server 180001
 slot yes
 database 16384
@@ -144,8 +146,8 @@ fn fields_come_once_and_in_order() {
         });
         assert!(twice.is_err(), "line {at} is there twice");
     }
-    let damage = edited(|lines| lines.insert(10, "color red".into())).unwrap_err();
-    assert_eq!(damage.to_string(), "line 11 of the manifest: expected heap_file");
+    let damage = edited(|lines| lines.insert(11, "color red".into())).unwrap_err();
+    assert_eq!(damage.to_string(), "line 12 of the manifest: expected heap_file");
 }
 
 #[test]
@@ -162,15 +164,17 @@ fn values_have_one_form() {
         (2, "lsn 16/1B374D848"),
         (3, "end 16/0B374E848"),
         (4, "timeline -1"),
-        (6, "slot true"),
-        (11, "incarnation 0123456789ABCDEF0011223344556677"),
-        (11, "incarnation 123456789abcdef0011223344556677"),
-        (13, "name a\\tb"),
-        (13, "name a\\"),
-        (14, "column a\rb"),
-        (19, "shard 10 123456"),
-        (19, "shard 10 123456 000000ab 1"),
-        (19, "shard 10 123456 ab"),
+        (5, "mark 0123456789ABCDEF"),
+        (5, "mark 123456789abcdef"),
+        (7, "slot true"),
+        (12, "incarnation 0123456789ABCDEF0011223344556677"),
+        (12, "incarnation 123456789abcdef0011223344556677"),
+        (14, "name a\\tb"),
+        (14, "name a\\"),
+        (15, "column a\rb"),
+        (20, "shard 10 123456"),
+        (20, "shard 10 123456 000000ab 1"),
+        (20, "shard 10 123456 ab"),
     ] {
         assert!(edited(|lines| lines[line] = text.into()).is_err(), "{text}");
     }
@@ -178,7 +182,7 @@ fn values_have_one_form() {
 
 #[test]
 fn a_manifest_of_another_release_says_so() {
-    for version in [1, 3] {
+    for version in [1, 2, 4] {
         let other = edited(|lines| lines[0] = format!("nitro image {version}"));
         assert!(matches!(other, Err(Damage::Version(v)) if v == version));
     }

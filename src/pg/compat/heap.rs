@@ -54,6 +54,62 @@ pub unsafe fn page_lsn(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
     return u64::from(lsn.xlogid) << 32 | u64::from(lsn.xrecoff);
 }
 
+/// The macro `PageSetLSN`.
+///
+/// # Safety
+/// `buffer` must be pinned and locked exclusively.
+unsafe fn set_page_lsn(buffer: pg_sys::Buffer, lsn: pg_sys::XLogRecPtr) {
+    // SAFETY: by contract.
+    unsafe {
+        let page: pg_sys::PageHeader = pg_sys::BufferGetPage(buffer).cast();
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
+        {
+            (*page).pd_lsn.lsn = lsn.rotate_left(32);
+        }
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
+        {
+            (*page).pd_lsn.xlogid = (lsn >> 32) as u32;
+            (*page).pd_lsn.xrecoff = lsn as u32;
+        }
+    }
+}
+
+/// As `log_newpage_buffer` of a standard page, with a record that is no reason for a checkpoint: a server that
+/// does nothing else is idle. Returns where the record ends.
+///
+/// # Safety
+/// In a critical section; `buffer` must be pinned, locked exclusively and marked as dirty.
+pub unsafe fn log_page_quietly(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
+    // SAFETY: by contract.
+    unsafe {
+        pg_sys::XLogBeginInsert();
+        let flags = pg_sys::REGBUF_FORCE_IMAGE | pg_sys::REGBUF_STANDARD;
+        pg_sys::XLogRegisterBuffer(0, buffer, flags as u8);
+        pg_sys::XLogSetRecordFlags(pg_sys::XLOG_MARK_UNIMPORTANT as u8);
+        let end = pg_sys::XLogInsert(pg_sys::RmgrIds::RM_XLOG_ID as u8, pg_sys::XLOG_FPI as u8);
+        set_page_lsn(buffer, end);
+        end
+    }
+}
+
+/// Reads a block of a permanent relation that need not be open.
+///
+/// # Safety
+/// Inside a transaction; a lock must keep the file from going away.
+pub unsafe fn read_block_of(file: &super::Locator, block: pg_sys::BlockNumber) -> pg_sys::Buffer {
+    // SAFETY: by contract.
+    unsafe {
+        pg_sys::ReadBufferWithoutRelcache(
+            super::to_core(file),
+            pg_sys::ForkNumber::MAIN_FORKNUM,
+            block,
+            pg_sys::ReadBufferMode::RBM_NORMAL,
+            std::ptr::null_mut(),
+            true,
+        )
+    }
+}
+
 /// A heap TID as the engine's 48-bit number.
 pub fn tid_to_u64(tid: &pg_sys::ItemPointerData) -> u64 {
     (u64::from(tid.ip_blkid.bi_hi) << 32)

@@ -73,6 +73,22 @@ pub fn from_core(l: &CoreLocator) -> Locator {
     };
 }
 
+/// Ours as the server's.
+fn to_core(l: &Locator) -> CoreLocator {
+    #[cfg(feature = "pg15")]
+    return CoreLocator {
+        spcNode: l.tablespace.into(),
+        dbNode: l.database.into(),
+        relNode: l.number.into(),
+    };
+    #[cfg(not(feature = "pg15"))]
+    return CoreLocator {
+        spcOid: l.tablespace.into(),
+        dbOid: l.database.into(),
+        relNumber: l.number.into(),
+    };
+}
+
 /// The path of a file, relative to the data directory; `backend` is the session that it is of, or -1.
 pub fn file_path(l: &Locator, backend: i32) -> std::path::PathBuf {
     // SAFETY: the server gives a nul-terminated string, up to 17 to be freed.
