@@ -56,6 +56,11 @@ SELECT nitro_estimate_size('est_new', '{a,b}') > 0 AS empty;
 INSERT INTO est_new SELECT i, i FROM generate_series(1, 1000) i;
 SELECT nitro_estimate_size('est_new', '{a,b}') > 10000 AS unknown;
 SELECT nitro_estimate_size(NULL);
+-- Where no key fits, an index is empty; and how long a value can be takes no memory.
+CREATE TABLE est_wide (a char(20000), b char(10000000));
+INSERT INTO est_wide SELECT i FROM generate_series(1, 3000) i;
+VACUUM est_wide;
+SELECT nitro_estimate_size('est_wide', '{a}') BETWEEN 1 AND 100000 AS empty, nitro_estimate_size('est_wide', '{b}') BETWEEN 1 AND 100000 AS longer;
 
 -- What is not possible.
 SELECT nitro_estimate_size('est');
@@ -65,6 +70,7 @@ SELECT nitro_estimate_size('est_half', '{few}');
 SELECT nitro_estimate_size('pg_stats', '{tablename}');
 SELECT nitro_estimate_size('est_new', '{c}');
 SELECT nitro_estimate_size(1);
+SELECT nitro_estimate_size('est', array_fill('few'::text, '{33}'));
 CREATE ROLE regress_nitro_planner;
 GRANT SELECT (few) ON est TO regress_nitro_planner;
 SET ROLE regress_nitro_planner;
@@ -72,6 +78,12 @@ SELECT nitro_estimate_size('est', '{few}') > 0 AS granted;
 SELECT nitro_estimate_size('est', '{hash}');
 SELECT nitro_estimate_size('est_half');
 RESET ROLE;
-DROP TABLE est, est_large, est_new;
+-- Of rows that a policy hides not even their length is told.
+ALTER TABLE est ENABLE ROW LEVEL SECURITY;
+SELECT nitro_estimate_size('est', '{few}') > 0 AS owner;
+SET ROLE regress_nitro_planner;
+SELECT nitro_estimate_size('est', '{few}');
+RESET ROLE;
+DROP TABLE est, est_large, est_new, est_wide;
 DROP FUNCTION estimate;
 DROP ROLE regress_nitro_planner;

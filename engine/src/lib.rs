@@ -49,6 +49,9 @@ mod stop;
 mod sweep;
 mod sync;
 mod top;
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "torn_tests.rs"]
+mod torn;
 mod verify;
 mod visit;
 

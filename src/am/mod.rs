@@ -78,7 +78,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.amgettuple = Some(scan::get_tuple);
     am.amgetbitmap = Some(scan::get_bitmap);
     am.amendscan = Some(scan::end);
-    am.ammarkpos = Some(scan::mark);
-    am.amrestrpos = Some(scan::restore);
+    am.ammarkpos = Some(scan::marks::mark);
+    am.amrestrpos = Some(scan::marks::restore);
     am
 }

@@ -18,6 +18,7 @@
 
 use std::ffi::c_void;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
@@ -35,16 +36,17 @@ use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
-use crate::state::counters::count;
 use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
 
+pub mod marks;
 mod values;
 mod walk;
 
+use marks::Mark;
 use walk::Place;
 
 /// Private state of one scan (`scan->opaque`).
@@ -64,6 +66,9 @@ pub(super) struct Scan {
     /// The range that was opened last; here for its memory.
     range: Range,
     place: Place,
+    /// How often it was started. Added to what all count when it ends: an inner side of a join starts it for each row, and a
+    /// line of memory that many processes write is slow for all of them.
+    starts: u64,
     /// Descents that EXPLAIN has not been told of.
     searches: u64,
     work: Work,
@@ -84,14 +89,12 @@ pub(super) struct Scan {
     whole: Option<whole::Rows>,
 }
 
-struct Mark {
-    at: Vec<usize>,
-    place: Place,
-}
-
 impl Drop for Scan {
     fn drop(&mut self) {
         self.token.close(self.process);
+        if self.starts != 0 {
+            self.handle.entry.counters.scans.fetch_add(self.starts, Relaxed);
+        }
     }
 }
 
@@ -135,6 +138,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             at: Vec::new(),
             range: Range::default(),
             place: Place { cursor, pos: -1, target: Vec::new(), has_target: false },
+            starts: 0,
             searches: 0,
             work: Work::default(),
             kills: Vec::new(),
@@ -212,39 +216,6 @@ pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
         state.flush_kills();
         state.visibility.release();
         forget((*scan).opaque);
-    }
-}
-
-/// Remembers the current entry (`ammarkpos`).
-#[pg_guard]
-pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
-    crate::pg::witness!();
-    // SAFETY: see `state`.
-    let state = unsafe { state(scan) };
-    state.flush_kills();
-    state.token.mark(state.process);
-    match &mut state.mark {
-        Some(mark) => {
-            mark.at.clone_from(&state.at);
-            mark.place.clone_from(&state.place);
-        }
-        None => {
-            state.mark = Some(Box::new(Mark { at: state.at.clone(), place: state.place.clone() }));
-        }
-    }
-}
-
-/// Returns to the remembered entry (`amrestrpos`).
-#[pg_guard]
-pub unsafe extern "C-unwind" fn restore(scan: IndexScanDesc) {
-    crate::pg::witness!();
-    // SAFETY: see `state`.
-    let state = unsafe { state(scan) };
-    state.flush_kills();
-    state.token.restore(state.process);
-    if let Some(mark) = &state.mark {
-        state.at.clone_from(&mark.at);
-        state.place.clone_from(&mark.place);
     }
 }
 
@@ -455,7 +426,7 @@ impl Scan {
                 compat::count_searches(scan, 1);
             }
         }
-        count(&self.handle.entry.counters.scans);
+        self.starts += 1;
         self.token.needed = token;
         self.kills.clear();
         self.started = true;

@@ -5,7 +5,7 @@ mod trial;
 
 use std::ffi::CString;
 
-use nitro_engine::IndexOptions;
+use nitro_engine::{IndexOptions, MAX_KEY_LEN};
 use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, AttStatsSlot, Datum, Oid, Relation};
 use pgrx::prelude::*;
@@ -70,6 +70,14 @@ unsafe fn of_columns(relid: Oid, columns: Option<Vec<Option<String>>>) -> u64 {
                 "which columns of the table is not said",
             )
             .hint("nitro_estimate_size('table', '{column, column}'), or the name of an index.")
+            .raise();
+        }
+        let most = pg_sys::INDEX_MAX_KEYS as usize;
+        if columns.len() > most {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_TOO_MANY_COLUMNS,
+                format!("cannot use more than {most} columns in an index"),
+            )
             .raise();
         }
         let mut plan = Plan::of(table);
@@ -191,24 +199,28 @@ impl Source {
     }
 }
 
-/// Statistics tell something of the values: ERROR for who may not read the column (0: the table).
+/// Statistics tell something of the values: ERROR for who may not read the column (0: the table), or not all of its
+/// rows. As `pg_stats` has it.
 unsafe fn refuse_unreadable(table: Relation, number: i16) {
     // SAFETY: an open table.
     unsafe {
         let (relid, user) = ((*table).rd_id, pg_sys::GetUserId());
         let (right, granted) =
             (pg_sys::ACL_SELECT as pg_sys::AclMode, pg_sys::AclResult::ACLCHECK_OK);
-        let whole = pg_sys::pg_class_aclcheck(relid, user, right) == granted;
-        if whole
-            || number != 0 && pg_sys::pg_attribute_aclcheck(relid, number, user, right) == granted
-        {
-            return;
-        }
-        Failure::new(
+        let column =
+            || number != 0 && pg_sys::pg_attribute_aclcheck(relid, number, user, right) == granted;
+        let readable = pg_sys::pg_class_aclcheck(relid, user, right) == granted || column();
+        let failure = Failure::new(
             PgSqlErrorCode::ERRCODE_INSUFFICIENT_PRIVILEGE,
             format!("permission denied for table {}", compat::name(table)),
-        )
-        .raise();
+        );
+        if !readable {
+            failure.raise();
+        }
+        let enforced = pg_sys::CheckEnableRlsResult::RLS_ENABLED as i32;
+        if pg_sys::check_enable_rls(relid, user, true) == enforced {
+            failure.detail("Policies hide rows of the table from this role.").raise();
+        }
     }
 }
 
@@ -380,7 +392,8 @@ fn column(
     width: usize,
 ) -> Column {
     if values.len() < 2 && distinct > values.len() as f64 {
-        // Of values that are not known, only how long they are.
+        // Of values that are not known, only how long they are: any length of char(n), most of which no key can have.
+        let width = width.min(MAX_KEY_LEN);
         values = [0x00, 0xFF].map(|byte| [&[0x80][..], &vec![byte; width + 1]].concat()).to_vec();
     }
     Column::new(values, distinct, nulls, correlation)

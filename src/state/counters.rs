@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 #[repr(C)]
 #[derive(Default)]
 pub struct Counters {
-    /// Index scans started.
+    /// Index scans started, counted when they are over.
     pub scans: AtomicU64,
     /// Walks over the table that made it ready, that of CREATE INDEX among them.
     pub builds: AtomicU64,

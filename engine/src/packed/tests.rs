@@ -411,6 +411,10 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         for kind in kinds {
             let key = key(kind, x);
             assert!(leaf.lower_bound(&key) <= leaf.len());
+            for from in [0, x as usize % (leaf.len() + 1), leaf.len()] {
+                assert!((from..=leaf.len()).contains(&leaf.lower_bound_from(&key, from)));
+                assert!((from..=leaf.len()).contains(&leaf.upper_bound_from(&key, from)));
+            }
             for tid in [mix(x), x, 0, Tid::MAX] {
                 let found = leaf.search(&key, tid);
                 assert!(found.rank + found.equal <= leaf.len());
@@ -418,6 +422,8 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
             }
         }
         let rank = x as usize % (leaf.len() + 1);
+        leaf.entry(rank, &mut keys);
+        let _ = (leaf.used(), leaf.is_full(), leaf.is_sparse());
         leaf.remove(rank, &mut image);
         let some: Vec<_> =
             (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3)).collect();

@@ -42,13 +42,18 @@ impl Part {
     }
 }
 
+/// How many bytes two values share.
+fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
 /// What is known of one column.
 pub struct Column {
     /// Segments of some of its values, ascending.
     values: Vec<Vec<u8>>,
     /// They are text: a zero is the end of each, and nowhere else.
     text: bool,
-    /// What occurs at a position, but for the ends of texts.
+    /// What occurs at a position, but for the ends of texts; as far as that tells two values apart.
     positions: Vec<Position>,
     /// What is between two values, for all but the last.
     gaps: Vec<Gap>,
@@ -91,7 +96,7 @@ struct Gap {
 
 impl Gap {
     fn new(a: &[u8], b: &[u8], text: bool, positions: &[Position]) -> Gap {
-        let same = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+        let same = common(a, b);
         // The end of a text may be that of neither.
         let longest = if text { positions.len() } else { a.len().min(positions.len()) };
         let end = (same + TELLING).min(longest).max(same);
@@ -115,9 +120,12 @@ impl Column {
         values.dedup();
         let zero = |value: &Vec<u8>| value.iter().position(|&byte| byte == 0);
         let text = values.iter().all(|value| zero(value) == Some(value.len() - 1));
+        let telling =
+            TELLING + values.windows(2).map(|two| common(&two[0], &two[1])).max().unwrap_or(0);
         let mut occurs = Vec::new();
         for value in &values {
-            for (at, &byte) in value[..value.len() - usize::from(text)].iter().enumerate() {
+            let content = &value[..value.len() - usize::from(text)];
+            for (at, &byte) in content.iter().take(telling).enumerate() {
                 if at == occurs.len() {
                     occurs.push([false; 256]);
                 }

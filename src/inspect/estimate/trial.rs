@@ -63,8 +63,9 @@ impl Trial {
         if built == self.entries {
             return stats.bytes as u64;
         }
-        // What it has without entries, and what lies idle, does not grow with the rest.
-        let grows = (stats.bytes - empty - stats.idle / 2) as f64;
+        // What it has without entries, and what lies idle, does not grow with the rest. Nothing is left where no
+        // entry could be built, since all keys are too long.
+        let grows = stats.bytes.saturating_sub(empty + stats.idle / 2) as f64;
         empty as u64 + (grows * self.entries as f64 / built as f64) as u64
     }
 

@@ -1,0 +1,188 @@
+//! Readers of leaves of which somebody makes anything at all while they read: words of other leaves, of other forms,
+//! or of nothing that makes sense, and in the end again what was there. Whatever they meet, they stay inside, come to an
+//! end, and say what is there.
+
+use crate::area::tests::Mapping;
+use crate::barrier::Process;
+use crate::block::PACKED;
+use crate::{Builder, Cursor, Index, IndexOptions, Memcmp, Remove, Tid};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// A few leaves, so that readers and who tears meet.
+const ROWS: u64 = 600;
+const ROUNDS: u64 = 100;
+
+fn mix(i: u64) -> u64 {
+    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z ^ (z >> 27)
+}
+
+/// Keys of which leaves of each form are made.
+const KINDS: [fn(u64) -> Vec<u8>; 6] = [
+    // Adjacent, of one key in many rows; short.
+    |i| (i / 30).to_be_bytes().to_vec(),
+    // Scattered.
+    |i| [&[7; 20][..], &[(i >> 8) as u8], &[3; 20], &[i as u8], &[9; 5]].concat(),
+    // Wide: an alphabet, of one length, and not.
+    |i| format!("https://example.com/{:016x}{:016x}\0", mix(i), mix(!i)).into_bytes(),
+    |i| format!("{:x}{}\0", mix(i), "ab".repeat((mix(i) % 20) as usize)).into_bytes(),
+    // Wide: bytes, of one length, and not.
+    |i| [mix(i), mix(!i)].map(u64::to_be_bytes).concat(),
+    |i| mix(i).to_be_bytes().repeat(1 + (i % 4) as usize),
+];
+
+fn packed_leaves(p: &Process, index: Index) -> Vec<u32> {
+    let _section = index.enter(p);
+    let mut all = vec![index.shared().leaf.load(Relaxed)];
+    while let next @ 1.. = index.block(all[all.len() - 1]).next() {
+        all.push(next);
+    }
+    // The last one may have slots.
+    all.retain(|&leaf| index.block(leaf).has(PACKED));
+    all
+}
+
+/// Makes leaves something else, and again what they were.
+fn tear(p: &Process, index: Index, done: &AtomicBool) {
+    let leaves = packed_leaves(p, index);
+    let words = |leaf: u32| index.block(leaf).words();
+    let mut seed = 0;
+    let mut next = || {
+        seed += 1;
+        mix(seed)
+    };
+    while !done.load(Relaxed) {
+        let [leaf, other] = [next(), next()].map(|r| leaves[r as usize % leaves.len()]);
+        let _section = index.enter(p);
+        let Some(latch) = index.block(leaf).latch() else { continue };
+        let b = index.block(leaf);
+        // What all leaves have is nobody's but who splits or merges them: neighbours, flags, classes.
+        let content = |i: usize| i == 3 || i == 4 || i >= 8;
+        let before: Vec<u64> = words(leaf).iter().map(|word| word.load(Relaxed)).collect();
+        latch.exclude();
+        let slots = next() % 4 == 0;
+        b.set_flag(PACKED, !slots);
+        for _ in 0..4 {
+            let (how, from) = (next(), next() as usize % words(leaf).len());
+            for (i, word) in words(leaf).iter().enumerate().filter(|&(i, _)| content(i)) {
+                match how % 6 {
+                    0 => word.store(next(), Relaxed),
+                    1 => word.store([0, u64::MAX][i % 2], Relaxed),
+                    // Another's header with what is here, and the other way round.
+                    2 if i < 13 => word.store(words(other)[i].load(Relaxed), Relaxed),
+                    3 if i >= 13 => {
+                        let there = words(other).get(i).map_or(0, |word| word.load(Relaxed));
+                        word.store(there, Relaxed);
+                    }
+                    4 if i == from % 13 => _ = word.fetch_xor(1 << (next() % 64), Relaxed),
+                    5 if i >= from => word.store(before[i].rotate_left(next() as u32), Relaxed),
+                    _ => word.store(before[i], Relaxed),
+                }
+            }
+        }
+        for (i, word) in words(leaf).iter().enumerate().filter(|&(i, _)| content(i)) {
+            word.store(before[i], Relaxed);
+        }
+        b.set_flag(PACKED, true);
+        latch.finish();
+    }
+}
+
+/// Everything that reads, against what is there.
+fn read(p: &Process, index: Index, all: &[(Vec<u8>, Tid)], round: u64) {
+    let term = index.term();
+    let (n, order) = (all.len(), &Memcmp);
+    let mut cursor = Cursor::new(true);
+    let some = |i: u64| mix(round << 32 | i) as usize % n;
+    for (upper, forward) in [(false, true), (false, false), (true, true), (true, false)] {
+        let [a, b] = [0, 1].map(some);
+        let (low, high) = if upper { (a.min(b), a.max(b)) } else { (0, n) };
+        // Between keys, of which one may be in many entries.
+        let begin = all.partition_point(|e| upper && e.0 < all[low].0);
+        let end = all.partition_point(|e| !upper || e.0 < all[high].0);
+        let lower: &[u8] = if upper { &all[low].0 } else { &[] };
+        cursor.set_range(lower, upper.then(|| &all[high].0[..]), term);
+        let mut rest = begin..end;
+        loop {
+            let len = match forward {
+                true => cursor.next(p, index, order),
+                false => cursor.prev(p, index, order),
+            };
+            if len == 0 {
+                break;
+            }
+            let at = if forward { rest.start } else { rest.end - len };
+            for (i, (key, tid)) in all[at..at + len].iter().enumerate() {
+                assert_eq!((cursor.key(i), cursor.tid(i)), (&key[..], *tid));
+            }
+            rest = if forward { at + len..end } else { begin..at };
+        }
+        assert!(rest.is_empty(), "{rest:?} of {begin}..{end}");
+    }
+    let sought: Vec<&[u8]> = (0..40).map(|i| &all[some(i)].0[..]).collect();
+    let mut found = vec![Vec::new(); sought.len()];
+    index.lookup_batch(p, order, &sought, &mut |i, tid| found[i].push(tid));
+    for (key, tids) in sought.iter().zip(&found) {
+        let from = all.partition_point(|e| &e.0[..] < *key);
+        let tids_there = all[from..].iter().take_while(|e| e.0 == *key).map(|e| e.1);
+        assert!(tids_there.eq(tids.iter().copied()));
+    }
+    for i in 0..40 {
+        let (key, tid) = &all[some(i)];
+        assert!(index.contains(p, order, key, *tid));
+        assert!(!index.contains(p, order, key, tid | 1 << 47));
+        assert!(!index.insert(p, order, key, *tid).unwrap(), "it is there");
+        assert!(!index.remove(p, order, key, tid | 1 << 47), "it is not");
+        let beside = [key, &[1][..]].concat();
+        assert!(!index.contains(p, order, &beside, *tid));
+    }
+}
+
+#[test]
+fn readers_of_torn_leaves() {
+    for key in KINDS {
+        let area = Mapping::new(64 << 20, 4);
+        // SAFETY: each slot is used by one thread at a time.
+        let p = unsafe { Process::attach(*area, 0) };
+        let index = Index::create(&p, &IndexOptions::default()).unwrap();
+        let mut all: Vec<_> =
+            (0..ROWS).map(|i| (key(i), (i / 100) << 16 | (i % 100 + 1))).collect();
+        all.sort();
+        let mut builder = Builder::new(&p, index);
+        all.iter().for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
+        index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+        assert!(!packed_leaves(&p, index).is_empty());
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let readers: Vec<_> = (1..3)
+                .map(|slot| {
+                    let (area, all) = (*area, &all);
+                    scope.spawn(move || {
+                        // SAFETY: as above.
+                        let p = unsafe { Process::attach(area, slot) };
+                        (0..ROUNDS)
+                            .for_each(|round| read(&p, index, all, round << 8 | slot as u64));
+                    })
+                })
+                .collect();
+            let (area, done) = (*area, &done);
+            scope.spawn(move || {
+                // SAFETY: as above.
+                let p = unsafe { Process::attach(area, 3) };
+                tear(&p, index, done);
+            });
+            let ends: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+            done.store(true, Relaxed);
+            ends.into_iter().for_each(|end| end.unwrap());
+        });
+        index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+        // Nothing was changed by those who only read.
+        let mut cursor = Cursor::new(false);
+        cursor.set_range(&[], None, index.term());
+        while cursor.next(&p, index, &Memcmp) > 0 {
+            let which: Vec<u16> = (0..cursor.len() as u16).collect();
+            assert_eq!(cursor.remove(&p, index, &Memcmp, &which, Remove::Always), which.len());
+        }
+    }
+}
