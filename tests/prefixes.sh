@@ -6,8 +6,8 @@
 # Images are copied as soon as they are made, with the position up to which the WAL was flushed: no crash after
 # that leaves less. Nothing is flushed but by who has to (the WAL writer stands still, commits do not wait).
 #
-# Looks at the moment of each image and at random records; LONG=1: at all of them, for which the time that a test has is too
-# short (NITRO_TEST_TIMEOUT=7200). NITRO_SEED repeats the choice, not the workload.
+# Looks at the moment of each image and at random records; LONG=MINUTES (LONG=1: twenty): at as many as there is time for, in
+# strides over all of them (NITRO_TEST_TIMEOUT=2400). NITRO_SEED repeats the choice, not the workload.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
