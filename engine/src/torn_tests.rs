@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A few leaves, so that readers and who tears meet.
 const ROWS: u64 = 600;
-const ROUNDS: u64 = 100;
+const ROUNDS: u64 = 30;
 
 fn mix(i: u64) -> u64 {
     let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
