@@ -19,6 +19,8 @@ pub enum Point {
     None,
     InsertInHeap,
     InsertLooked,
+    KeyLocked,
+    KeyChecked,
     BackupClaimed,
     BackupLsn,
     BackupXid,
