@@ -33,7 +33,7 @@ BEGIN
   RETURN CASE WHEN outcomes[1] = outcomes[2] THEN '' ELSE 'DIFFERENT: ' END || outcomes[1] || CASE WHEN outcomes[1] = outcomes[2] THEN '' ELSE ' <> ' || outcomes[2] END;
 END $$;
 -- Whether the rows of a table are the same in both.
-CREATE FUNCTION public.same(tab text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION public.alike(tab text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r text;
 BEGIN
   EXECUTE format('SELECT CASE WHEN EXISTS ((SELECT * FROM n.%1$I EXCEPT ALL SELECT * FROM b.%1$I) UNION ALL (SELECT * FROM b.%1$I EXCEPT ALL SELECT * FROM n.%1$I))
@@ -59,7 +59,7 @@ SELECT twins('UPDATE t SET k = 3000 - k WHERE k BETWEEN 1 AND 20');
 SELECT twins('DELETE FROM t WHERE k BETWEEN 100 AND 200');
 SELECT twins('INSERT INTO t SELECT i, ''again'' FROM generate_series(100, 200) i');
 SELECT twins('INSERT INTO t VALUES (150, ''b'')');
-SELECT same('t');
+SELECT alike('t');
 -- Transactions and subtransactions.
 SET search_path = n, public;
 BEGIN;
@@ -104,7 +104,7 @@ SELECT twins('INSERT INTO m VALUES (1, NULL, NULL, NULL, ''b'', true)');
 SELECT twins('INSERT INTO m VALUES (1, NULL, 4, NULL, ''b'', true)');
 SELECT twins('UPDATE m SET p = true WHERE e = ''KEY''');
 SELECT twins('UPDATE m SET e = ''quay'', p = true WHERE e = ''KEY''');
-SELECT same('m');
+SELECT alike('m');
 -- Values that are equal and not the same; orders without bytes.
 CREATE TYPE public.pair AS (x int, y text);
 SELECT twins('CREATE TABLE e (i int, f float8, iv interval, c char(5), j jsonb, ar int[], r pair, o oidvector)');
@@ -117,7 +117,7 @@ FROM (VALUES (1, 'f', '0', 'float8 ''-0'''), (2, 'f', '''NaN''', 'float8 ''NaN''
              (8, 'r', '(1, ''x'')', '(1, ''x'')'), (9, 'r', '(1, ''x'')', '(1, ''y'')'),
              (12, 'o', '''1 2''', '''1 2'''), (13, 'f', '1', '2')) v(n, c, a, b);
 SELECT twins('UPDATE e SET r = (1, ''y''), f = 1 WHERE i = 130');
-SELECT same('e');
+SELECT alike('e');
 -- Elements cannot be unique.
 CREATE UNIQUE INDEX ON n.e USING nitro (ar);
 CREATE UNIQUE INDEX ON n.e USING nitro (j jsonb_array_ops);
@@ -180,7 +180,7 @@ SELECT twins('MERGE INTO t USING (VALUES (500), (8000)) s(k) ON t.k = s.k WHEN M
 -- (5000 and what follows are rows of one of them alone.)
 DELETE FROM n.t WHERE k BETWEEN 5000 AND 6999 OR k = 300;
 DELETE FROM b.t WHERE k BETWEEN 5000 AND 6999 OR k = 300;
-SELECT same('t'), same('m');
+SELECT alike('t'), alike('m');
 
 -- Foreign keys.
 SELECT twins('CREATE TABLE r (id int, k int REFERENCES t (k) ON DELETE CASCADE ON UPDATE CASCADE)');
@@ -190,7 +190,7 @@ SELECT twins('UPDATE t SET k = 90000 WHERE k = 450');
 SELECT twins('DELETE FROM t WHERE k BETWEEN 400 AND 410');
 SELECT twins('UPDATE r SET k = 100000 WHERE id = 450');
 SELECT twins('DROP INDEX t_k');
-SELECT same('r');
+SELECT alike('r');
 SELECT twins('CREATE TABLE r2 (x int, y text, FOREIGN KEY (x, y) REFERENCES m (a, b))');
 SELECT twins('INSERT INTO r2 VALUES (1, ''x'')');
 SELECT twins('INSERT INTO r2 VALUES (1, ''z'')');
@@ -216,7 +216,7 @@ SELECT twins('INSERT INTO p VALUES (150, ''b''), (150, ''a'') ON CONFLICT (k, v)
 SELECT twins('UPDATE p SET k = 150 WHERE k = 50');
 SELECT twins('UPDATE p SET k = 150, v = ''c'' WHERE k = 50');
 SELECT twins('INSERT INTO p VALUES (200, ''a'')');
-SELECT same('p');
+SELECT alike('p');
 
 -- Constraints are btree's.
 SET search_path = n, public;
@@ -280,4 +280,4 @@ FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = c.re
 WHERE amname = 'nitro' AND c.relkind = 'i' AND indisunique AND c.relpersistence <> 't' ORDER BY 1::text;
 SET client_min_messages = error;
 DROP SCHEMA n, b CASCADE;
-DROP FUNCTION twins, same, estimate; DROP TYPE pair;
+DROP FUNCTION twins, alike, estimate; DROP TYPE pair;

@@ -74,6 +74,30 @@ cancelled() {
     leave a b
 }
 
+recycled() { # [MECHANISM]: VACUUM and another row come between an entry and the look at its row
+    note "a TID that VACUUM wants to free while its row is looked at ${1:+without $1}"
+    table
+    sql "DELETE FROM u WHERE k = 7"
+    [ -z "${1:-}" ] || mechanism "$1"
+    session v
+    stopped a KeyRead "INSERT INTO u VALUES (7, 'a')"
+    tell v "VACUUM (INDEX_CLEANUP on, TRUNCATE off) u"
+    if [ -z "${1:-}" ]; then
+        wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'NitroTidTokens'"
+        go a
+        assert_eq "no duplicate" "$(answer a)" ""
+        answer v > /dev/null
+        whole "recycled"
+    else
+        answer v > /dev/null
+        assert_eq "the TID" "$(sql "INSERT INTO u VALUES (9999, 'v') RETURNING ctid")" "(0,7)"
+        go a
+        said "without $1 the schedule proves nothing" "$(answer a)" "$told"
+        mechanism none
+    fi
+    leave a v
+}
+
 waits_for_transactions() { # [MECHANISM]
     note "a row of a transaction in progress ${1:+without $1}"
     table
@@ -120,7 +144,7 @@ prepared() {
 not_ready() { # IMAGE: right after a crash
     note "right after a crash, with $1"
     table
-    [ "$1" = "no image" ] || { setting nitro.backup on; sql "SELECT nitro_backup('u_k')" > /dev/null; }
+    [ "$1" = "no image" ] || { setting nitro.backup on; wait_until "SELECT nitro_backup('u_k') IS NOT NULL"; }
     sql "INSERT INTO u VALUES (300, 'after the image')"
     end control; crash; start; session control
     for k in 5 300; do said "$k" "$(sql_fails "INSERT INTO u VALUES ($k, 'again')")" "23505"; done
@@ -223,6 +247,27 @@ concurrently() {
     said "unique" "$(sql_fails "INSERT INTO u VALUES (601, 'x')")" "23505"
     whole "concurrently"
     leave maker w
+    [ "$stops" = 1 ] || return 0
+    note "a row that validation inserts, and that was deleted and inserted anew meanwhile"
+    sql "DROP INDEX u_k"
+    session maker; session w; session x
+    process[maker]=$(ask maker "SET nitro.debug_stop = 'InsertInHeap'; SELECT pg_backend_pid()")
+    ask control "SELECT pg_advisory_lock($class, ${process[maker]})" > /dev/null
+    ask w "BEGIN; INSERT INTO u VALUES (700, 'w')" > /dev/null
+    tell maker "CREATE UNIQUE INDEX CONCURRENTLY u_k ON u USING nitro (k)"
+    waits virtualxid
+    # Knows that there is an index, and not that it takes rows.
+    ask x "BEGIN; INSERT INTO u VALUES (701, 'x')" > /dev/null
+    ask w "COMMIT" > /dev/null
+    wait_until "SELECT indisready FROM pg_index WHERE indexrelid = 'u_k'::regclass"
+    waits virtualxid
+    ask x "COMMIT" > /dev/null
+    waits advisory
+    sql "DELETE FROM u WHERE k = 701; INSERT INTO u VALUES (701, 'again')"
+    go maker
+    assert_eq "no duplicate" "$(answer maker)" ""
+    whole "validation"
+    leave maker w x
 }
 
 storm() { # SECONDS
@@ -308,6 +353,8 @@ if [ "$stops" = 1 ]; then
     run one_at_a_time
     run one_at_a_time key_locks
     run cancelled
+    run recycled
+    run recycled key_tokens
     run loading
     run loading key_ready
     run both_fed

@@ -140,6 +140,15 @@ enum Verdict {
     Unready,
 }
 
+/// What has become of the row of an entry.
+enum Row {
+    /// It is gone for us, or does not matter.
+    Invisible,
+    /// It is gone for everybody.
+    Dead,
+    Equal(Verdict),
+}
+
 thread_local! {
     /// Here for its memory.
     static CURSOR: RefCell<Option<Cursor>> = const { RefCell::new(None) };
@@ -233,24 +242,27 @@ impl Newcomer<'_> {
         while matches!(verdict, Verdict::Free) {
             wait::interrupts();
             process.renew_token(token.id);
+            if guc::BREAK.get() == Mechanism::KeyTokens {
+                process.close_token(token.id);
+            }
             let n = with_order!(self.handle.desc, order =>
                 cursor.next_within(PATIENCE, process, engine, order));
             let Some(n) = n else { continue };
             if n == 0 {
                 break;
             }
+            stop::at(Point::KeyRead);
             dead.clear();
             for i in (0..n).filter(|&i| cursor.tid(i) != self.tid) {
                 // SAFETY: open relations, by the caller's contract.
-                verdict = match unsafe { self.row(cursor.tid(i), only_ask) } {
-                    Some(Verdict::Free) => {
-                        dead.push(i as u16);
-                        continue;
+                match unsafe { self.row(cursor.tid(i), only_ask) } {
+                    Row::Invisible => (),
+                    Row::Dead => dead.push(i as u16),
+                    Row::Equal(found) => {
+                        verdict = found;
+                        break;
                     }
-                    Some(verdict) => verdict,
-                    None => continue,
-                };
-                break;
+                }
             }
             // As a scan does. The next one who inserts the key need not look at them.
             if !dead.is_empty() {
@@ -262,9 +274,8 @@ impl Newcomer<'_> {
         verdict
     }
 
-    /// What another row with the key says: nothing, if it is dead to us; that it does not count, if it is dead to
-    /// everybody.
-    unsafe fn row(&self, tid: u64, only_ask: bool) -> Option<Verdict> {
+    /// What has become of another row with the key.
+    unsafe fn row(&self, tid: u64, only_ask: bool) -> Row {
         let mut dirty = pg_sys::SnapshotData {
             snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
             ..Default::default()
@@ -276,18 +287,18 @@ impl Newcomer<'_> {
             pg_sys::table_index_fetch_tuple_check(self.heap, &mut at, &mut dirty, &mut dead)
         };
         if !found {
-            return dead.then_some(Verdict::Free);
+            return if dead { Row::Dead } else { Row::Invisible };
         }
         if only_ask {
-            return Some(Verdict::Shared);
+            return Row::Equal(Verdict::Shared);
         }
         let pending = [dirty.xmin, dirty.xmax]
             .into_iter()
             .find(|&transaction| transaction != pg_sys::InvalidTransactionId);
         if let Some(transaction) = pending {
             return match guc::BREAK.get() {
-                Mechanism::KeyWaits => None,
-                _ => Some(Verdict::Pending(transaction, dirty.speculativeToken)),
+                Mechanism::KeyWaits => Row::Invisible,
+                _ => Row::Equal(Verdict::Pending(transaction, dirty.speculativeToken)),
             };
         }
         // CREATE INDEX CONCURRENTLY inserts rows of its snapshot: this one may have been deleted since.
@@ -297,7 +308,7 @@ impl Newcomer<'_> {
             let now = &raw mut pg_sys::SnapshotSelfData;
             pg_sys::table_index_fetch_tuple_check(self.heap, &mut own, now, std::ptr::null_mut())
         };
-        lives.then_some(Verdict::Taken)
+        if lives { Row::Equal(Verdict::Taken) } else { Row::Invisible }
     }
 
     unsafe fn wait_for(&self, transaction: TransactionId, attempt: u32) {

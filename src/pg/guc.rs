@@ -150,6 +150,9 @@ pub enum Mechanism {
     /// Who inserts into a unique index does not wait until it is ready.
     #[name = c"key_ready"]
     KeyReady,
+    /// VACUUM does not wait for who looks at the rows with a key (D2b).
+    #[name = c"key_tokens"]
+    KeyTokens,
 }
 
 /// `maintenance_work_mem` in bytes.

@@ -20,6 +20,7 @@ pub enum Point {
     InsertInHeap,
     InsertLooked,
     KeyLocked,
+    KeyRead,
     KeyChecked,
     BackupClaimed,
     BackupLsn,
