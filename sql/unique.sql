@@ -202,7 +202,6 @@ SELECT twins('CREATE TABLE r4 (x text REFERENCES m (e))');
 -- Partitioned tables.
 SELECT twins('CREATE TABLE p (k int, v text) PARTITION BY RANGE (k)');
 SELECT twins('CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (100)');
-SELECT twins('CREATE UNIQUE INDEX p_v ON p USING @ (v)');
 SELECT twins('CREATE UNIQUE INDEX p_kv ON p USING @ (v, k)');
 SELECT twins('CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (100) TO (200)');
 SELECT twins('CREATE TABLE p3 (k int, v text)');
@@ -258,6 +257,16 @@ BEGIN
   RETURN plan -> 0 -> 'Plan' ->> 'Plan Rows';
 END $$;
 SELECT estimate('SELECT * FROM pl WHERE k = 5');
+-- From btree and back.
+CREATE TABLE cv (k int, v text COLLATE "C");
+INSERT INTO cv SELECT i, i FROM generate_series(1, 100) i;
+CREATE UNIQUE INDEX cv_k ON cv (k DESC) INCLUDE (v) NULLS NOT DISTINCT WITH (fillfactor = 80) WHERE k <> 7;
+SELECT replace(statement, 'cv_k'::regclass::oid::text, 'N'), obstacle FROM nitro_conversion('cv_k');
+SELECT nitro_convert('cv_k');
+SELECT pg_get_indexdef('cv_k'::regclass);
+INSERT INTO cv VALUES (8, '');
+SELECT nitro_convert('cv_k');
+SELECT pg_get_indexdef('cv_k'::regclass);
 -- Temporary and unlogged tables.
 CREATE TEMP TABLE tmp (k int) ON COMMIT DELETE ROWS;
 CREATE UNIQUE INDEX tmp_k ON tmp USING nitro (k);

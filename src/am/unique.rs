@@ -159,8 +159,8 @@ pub struct Newcomer<'a> {
     pub heap: Relation,
     pub index: Relation,
     pub handle: &'a Handle,
-    pub values: *const Datum,
-    pub isnull: *const bool,
+    pub values: *mut Datum,
+    pub isnull: *mut bool,
     pub tid: u64,
 }
 
@@ -350,7 +350,7 @@ unsafe fn inside_comparison(index: Relation) -> ! {
 }
 
 /// The values of the key columns, for who may see them.
-unsafe fn describe(index: Relation, values: *const Datum, isnull: *const bool) -> Option<String> {
+unsafe fn describe(index: Relation, values: *mut Datum, isnull: *mut bool) -> Option<String> {
     // SAFETY: open index, one value per column, by the caller's contract; null for who may not.
     unsafe {
         let key = pg_sys::BuildIndexValueDescription(index, values, isnull);
@@ -459,7 +459,7 @@ impl Neighbours<'_> {
         // SAFETY: a key of this index, whose values live in the current memory context.
         unsafe {
             self.desc.decode(&self.key, &mut values, &mut isnull);
-            let key = describe(self.index, values.as_ptr(), isnull.as_ptr());
+            let key = describe(self.index, values.as_mut_ptr(), isnull.as_mut_ptr());
             let message = format!("could not create unique index \"{}\"", compat::name(self.index));
             let detail = key
                 .map_or("Duplicate keys exist.".into(), |key| format!("Key {key} is duplicated."));
