@@ -214,9 +214,9 @@ impl Newcomer<'_> {
     /// The index, which this process brings up if nobody else does.
     unsafe fn ready(&self) -> Index {
         loop {
-            // SAFETY: open relations, by the caller's contract. An ERROR is that of whoever could not bring it up.
             if self.handle.entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady
             {
+                // SAFETY: open relations, by the caller's contract. An ERROR is that of who could not bring it up.
                 unsafe { resync::ensure_ready(self.index, self.handle) };
             }
             if let Some(engine) = self.handle.index() {
