@@ -49,8 +49,9 @@ BEGIN
     obstacle := CASE
         WHEN method IS NULL THEN format('Access method "%s" has nothing in common with nitro.', own.amname)
         WHEN own.indisexclusion THEN 'It belongs to an exclusion constraint.'
-        WHEN own.indisprimary OR own.indisunique THEN 'It is unique.'
+        WHEN EXISTS (SELECT FROM pg_constraint WHERE conindid = index AND contype IN ('p', 'u')) THEN 'It belongs to a constraint.'
         WHEN own.indisreplident THEN 'It is the replica identity of its table.'
+        WHEN own.indisunique AND current_setting('server_version_num')::int < 180000 THEN 'It is unique.'
         WHEN own.indisclustered THEN 'Its table is clustered by it.'
         WHEN own.relispartition THEN format('It is a partition of index "%s": convert that.',
             (SELECT inhparent::regclass FROM pg_inherits WHERE inhrelid = index LIMIT 1))
@@ -67,7 +68,8 @@ BEGIN
         RETURN;
     END IF;
     twin := format('nitro_twin_%s', own.indexrelid::oid);
-    statement := format('CREATE INDEX %s%I ON %s USING %I (%s)', CASE WHEN concurrent THEN 'CONCURRENTLY ' END, twin,
+    statement := format('CREATE %sINDEX %s%I ON %s USING %I (%s)', CASE WHEN own.indisunique THEN 'UNIQUE ' END,
+            CASE WHEN concurrent THEN 'CONCURRENTLY ' END, twin,
             own.table_name, method,
             (SELECT string_agg(format('%s%s %I.%I%s', pg_get_indexdef(index, k + 1, false),
                                       ' COLLATE ' || nullif(own.indcollation[k], 0)::regcollation, n.nspname, t.opcname,
@@ -78,6 +80,7 @@ BEGIN
                   JOIN pg_namespace n ON n.oid = t.opcnamespace))
         || coalesce((SELECT format(' INCLUDE (%s)', string_agg(pg_get_indexdef(index, k, false), ', ' ORDER BY k))
                      FROM generate_series(own.indnkeyatts + 1, own.indnatts) k HAVING count(*) > 0), '')
+        || CASE WHEN own.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
         || coalesce((SELECT format(' WITH (fillfactor = %s)', option_value) FROM pg_options_to_table(own.reloptions)
                      WHERE option_name = 'fillfactor' AND method <> 'gin'), '')
         || coalesce((SELECT format(' TABLESPACE %I', spcname) FROM pg_tablespace WHERE oid = own.reltablespace), '')
