@@ -129,7 +129,8 @@ DECLARE
     leaf regclass;
 BEGIN
     -- The statement may have been run under another search_path, with functions of the same names.
-    IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid, indnkeyatts, indkey, indcollation) JOIN pg_class c ON c.oid = t.indexrelid
+    IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid, indisunique, indnullsnotdistinct, indnkeyatts, indkey, indcollation)
+                       JOIN pg_class c ON c.oid = t.indexrelid
                    WHERE o.indexrelid = index AND t.indexrelid = twin AND t.indisvalid AND t.indisready
                      AND c.relname = format('nitro_twin_%s', index::oid)
                      AND (pg_get_expr(o.indexprs, o.indrelid), pg_get_expr(o.indpred, o.indrelid))
