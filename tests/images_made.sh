@@ -226,6 +226,24 @@ gives_way() {
     setting nitro.backup_rate 0
 }
 
+# A server that does nothing but what nitro does by itself, while all else here is tested: the mark of an image is no reason for a
+# checkpoint, nor a checkpoint for another image, which comes when it is over. 30 seconds are the least that the server has between checkpoints.
+idle_server() {
+    note "an idle server makes neither checkpoints nor images"
+    node=idle; new_server -c "checkpoint_timeout = 30s" -c "checkpoint_completion_target = 0" -c "log_checkpoints = on"
+    sql "CREATE TABLE t (k int); INSERT INTO t SELECT generate_series(1, 100); CREATE INDEX t_nitro ON t USING nitro (k)"
+    imaged t_nitro; checkpointed t_nitro
+    node=main idle_since=$SECONDS
+}
+still_idle() {
+    node=idle
+    while [ $((SECONDS - idle_since)) -lt 100 ]; do sleep 1; done
+    # The catalogue may have been tidied up once.
+    [ "$(logged 'checkpoint starting: time')" -le 1 ] || fail "an idle server makes checkpoints"
+    stop; node=main
+}
+
+run idle_server
 run made_when
 run backup_function
 run unchanged
@@ -233,3 +251,4 @@ run switched_off
 run orphans
 run progress
 run gives_way
+run still_idle
