@@ -172,6 +172,18 @@ impl Column {
             _ => a.cmp(b),
         }
     }
+
+    /// What `of` says of the value of a raw segment, in index order, and with the NULLs in their place.
+    fn number(&self, segment: &[u8], of: impl FnOnce(Layout, &[u8]) -> u64) -> u64 {
+        match (segment[0], self.codec) {
+            (NULL_FIRST, _) => 0,
+            (first, Codec::Raw(layout)) if !codec::is_marker(first) => {
+                let number = of(layout, codec::get_raw(segment));
+                if self.desc { !number } else { number }
+            }
+            _ => u64::MAX,
+        }
+    }
 }
 
 impl KeyDesc {
@@ -223,22 +235,21 @@ impl KeyDesc {
         let leading = &self.columns[0];
         let Some(&first) = key.first() else { return 0 };
         if let Some(comparator) = &leading.comparator {
-            return match (&comparator.abbreviator, leading.codec) {
-                (Some(abbreviator), Codec::Raw(layout)) => match first {
-                    NULL_FIRST => 0,
-                    first if codec::is_marker(first) => u64::MAX,
-                    _ => {
-                        let number = abbreviator.abbreviate(layout, codec::get_raw(key));
-                        if leading.desc { !number } else { number }
-                    }
-                },
-                _ => 0,
-            };
+            let Some(abbreviator) = &comparator.abbreviator else { return 0 };
+            return leading.number(key, |layout, s| abbreviator.abbreviate(layout, s));
         }
         let n = if first == SENTINEL { 1 } else { leading.segment_len(key).min(8) };
         let mut bytes = [0; 8];
         bytes[..n].copy_from_slice(&key[..n]);
         u64::from_be_bytes(bytes)
+    }
+
+    /// A number that most likely compares like whole keys as far as it goes, better than
+    /// [`KeyDesc::abbreviate`]; `None` if there is none for this index.
+    pub fn guess(&self, key: &[u8]) -> Option<u64> {
+        let leading = &self.columns[0];
+        let locale = leading.comparator.as_ref()?.locale.as_ref()?;
+        Some(leading.number(key, |_, string| locale.guess(string)))
     }
 }
 

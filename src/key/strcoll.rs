@@ -11,10 +11,14 @@ use std::mem::MaybeUninit;
 
 unsafe extern "C" {
     fn strcoll_l(a: *const c_char, b: *const c_char, locale: libc::locale_t) -> c_int;
+    fn strxfrm_l(to: *mut c_char, from: *const c_char, n: usize, locale: libc::locale_t) -> usize;
 }
 
 /// Bytes of a string that is short enough for the stack.
 const SHORT: usize = 256;
+
+/// Characters of which a guess is made: each has one byte or more in the sort key, unless the order ignores it.
+const GUESSED: usize = 16;
 
 /// A locale of the C library, as the server makes it of a collation.
 pub struct Locale(libc::locale_t);
@@ -55,6 +59,22 @@ impl Locale {
         // SAFETY: strings that end with a zero, and a locale that lives as long as we do.
         let order = unsafe { strcoll_l(x.copy(a), y.copy(b), self.0) };
         order.cmp(&0).then_with(|| a.cmp(b))
+    }
+
+    /// A number that most likely compares like the strings as far as it goes: the first bytes of what `strxfrm_l`
+    /// makes of a string's first characters. That is not always so. The characters may be ignored, and some
+    /// versions of the library contradict themselves.
+    pub fn guess(&self, bytes: &[u8]) -> u64 {
+        let begins = |&(_, byte): &(usize, &u8)| byte & 0xC0 != 0x80;
+        let end =
+            bytes.iter().enumerate().filter(begins).nth(GUESSED).map_or(bytes.len(), |(i, _)| i);
+        let mut first = Terminated::new();
+        let mut key = [0u8; SHORT];
+        // SAFETY: a string that ends with a zero, room of that length, and a locale that lives as long as we do.
+        unsafe {
+            strxfrm_l(key.as_mut_ptr().cast(), first.copy(&bytes[..end]), key.len(), self.0);
+        }
+        key.first_chunk().map_or(0, |head| u64::from_be_bytes(*head))
     }
 }
 
