@@ -3,7 +3,6 @@
 use super::abbreviate::Abbreviator;
 use super::codec::{self, Codec, Layout, NULL_FIRST, SENTINEL};
 use super::collation;
-use super::datum::unpadded;
 use super::desc::{Column, KeyDesc};
 use super::strcoll::Locale;
 use crate::pg::error::Failure;
@@ -80,10 +79,8 @@ impl Comparator {
             return Ordering::Equal;
         }
         if let Some(locale) = &self.locale {
-            return match layout {
-                Layout::BlankPadded => locale.compare(unpadded(a), unpadded(b)),
-                _ => locale.compare(a, b),
-            };
+            // Raw segments of char have no blanks at their end.
+            return locale.compare(a, b);
         }
         let (mut x, mut y) = (Scratch::new(), Scratch::new());
         let (x, y) = (x.datum(layout, a), y.datum(layout, b));
