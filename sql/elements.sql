@@ -283,7 +283,6 @@ CREATE INDEX ON bad USING nitro (x);
 CREATE INDEX ON bad USING nitro (a, b);
 CREATE INDEX ON bad USING nitro (a, j jsonb_array_ops);
 CREATE INDEX ON bad USING nitro (a) INCLUDE (k);
-CREATE UNIQUE INDEX ON bad USING nitro (a);
 CREATE INDEX ON bad USING nitro (k array_ops);
 CREATE INDEX ON bad USING nitro (a jsonb_array_ops);
 -- Too long: nothing of the row stays.

@@ -6,7 +6,6 @@ CREATE SCHEMA errors;
 SET client_min_messages = warning;
 SET search_path = errors, public;
 CREATE TABLE t (id int, p point, j jsonb, v text, a int[], r int4range);
-CREATE UNIQUE INDEX ON t USING nitro (id);
 CREATE INDEX ON t USING nitro (p);
 CREATE INDEX ON t USING nitro (id int4_pattern_ops);
 CREATE INDEX ON t USING nitro (id) WITH (fillfactor = 5);
@@ -145,7 +144,7 @@ VACUUM x;
 SELECT same('SELECT k FROM x ORDER BY k DESC');
 
 -- What the access method says of itself.
-SELECT amname, pg_indexam_has_property(a.oid, 'can_order') AS can_order, pg_indexam_has_property(a.oid, 'can_unique') AS can_unique,
+SELECT amname, pg_indexam_has_property(a.oid, 'can_order') AS can_order,
     pg_indexam_has_property(a.oid, 'can_multi_col') AS multi_col, pg_indexam_has_property(a.oid, 'can_exclude') AS can_exclude,
     pg_indexam_has_property(a.oid, 'can_include') AS can_include FROM pg_am a WHERE amname = 'nitro';
 SELECT p, pg_index_has_property('x_k'::regclass, p) FROM unnest(ARRAY['clusterable', 'index_scan', 'bitmap_scan', 'backward_scan']) p;

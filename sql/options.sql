@@ -27,7 +27,7 @@ ALTER INDEX o_plain SET (fillfactor = 5);
 
 -- Properties.
 SELECT p, pg_indexam_has_property(a.oid, p) AS am
-FROM pg_am a, unnest(ARRAY['can_order', 'can_unique', 'can_multi_col', 'can_exclude', 'can_include', 'returnable', 'bogus']) p
+FROM pg_am a, unnest(ARRAY['can_order', 'can_multi_col', 'can_exclude', 'can_include', 'returnable', 'bogus']) p
 WHERE amname = 'nitro' ORDER BY 1;
 SELECT p, pg_index_has_property('o_plain'::regclass, p) AS index
 FROM unnest(ARRAY['clusterable', 'index_scan', 'bitmap_scan', 'backward_scan', 'returnable', 'bogus']) p ORDER BY 1;

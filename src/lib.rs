@@ -44,6 +44,7 @@ pub extern "C-unwind" fn _PG_init() {
         upkeep::keeper::register();
         inspect::install_hooks();
         am::install_hooks();
+        pg::compat::install_utility_hook();
     }
     // SAFETY: a plain global of the process.
     if !preloading && unsafe { pg_sys::creating_extension } {

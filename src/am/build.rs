@@ -14,6 +14,7 @@ use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder};
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
+use super::unique::{self, Neighbours};
 use crate::elements::key::Keys;
 use crate::key::KeyDesc;
 use crate::key::sort::Sorter;
@@ -81,7 +82,9 @@ pub unsafe extern "C-unwind" fn build(
         shmem::directory().remove(process, |entry| entry.is_at(here));
         let Some(handle) = Handle::attach(index, incarnation, Table::of(heap)) else {
             // What the directory does not know is unbuilt.
-            if !is_made_anew(heap, index) {
+            // Nobody has looked whether what is in the table is unique.
+            let unknown = unique::is_unique(index) && !is_empty(heap);
+            if unknown || !is_made_anew(heap, index) {
                 refusal::no_entry(index).raise();
             }
             let unbuilt = format!("Index \"{}\" is left unbuilt.", compat::name(index));
@@ -96,7 +99,7 @@ pub unsafe extern "C-unwind" fn build(
             let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
             let anew = is_made_anew(heap, index);
-            match load(index, &handle, sorter, order, anew) {
+            match load(heap, index, &handle, sorter, order, anew) {
                 Ok((engine, loaded)) => {
                     stop::at(Point::CreateLoaded);
                     claim.create(engine, started.elapsed().as_millis() as u64);
@@ -131,10 +134,12 @@ unsafe fn result(heap_tuples: f64, index_tuples: f64) -> *mut pg_sys::IndexBuild
 /// more memory.
 unsafe fn is_made_anew(heap: Relation, index: Relation) -> bool {
     // SAFETY: open relations.
-    unsafe {
-        pg_sys::ReindexIsProcessingIndex((*index).rd_id)
-            || pg_sys::RelationGetNumberOfBlocksInFork(heap, pg_sys::ForkNumber::MAIN_FORKNUM) == 0
-    }
+    unsafe { pg_sys::ReindexIsProcessingIndex((*index).rd_id) || is_empty(heap) }
+}
+
+unsafe fn is_empty(heap: Relation) -> bool {
+    // SAFETY: open relation.
+    unsafe { compat::blocks(heap) == 0 }
 }
 
 /// Writes the init fork of an unlogged index (`ambuildempty`).
@@ -218,6 +223,7 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
 struct LeftUnbuilt;
 
 unsafe fn load<O: KeyOrder>(
+    heap: Relation,
     index: Relation,
     handle: &Handle,
     sorter: Sorter<'_, O>,
@@ -225,15 +231,21 @@ unsafe fn load<O: KeyOrder>(
     anew: bool,
 ) -> Result<(Unfinished, i64), LeftUnbuilt> {
     let process = shmem::process();
-    // SAFETY: open relation.
-    let (name, fillfactor) = unsafe { (compat::name(index), options::fillfactor(index)) };
+    // SAFETY: open relations.
+    let (name, fillfactor, mut neighbours) = unsafe {
+        let neighbours = Neighbours::of(heap, index, &handle.desc);
+        (compat::name(index), options::fillfactor(index), neighbours)
+    };
+    let is_unique = neighbours.is_some();
     // Called while the unfinished index is there, so that the message counts it.
     let fail = |e: BuildError| match e {
         BuildError::OutOfMemory(e) if anew => {
             refusal::left_unbuilt(&name, handle.entry, e);
             LeftUnbuilt
         }
-        BuildError::OutOfMemory(e) if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex => {
+        BuildError::OutOfMemory(e)
+            if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex && !is_unique =>
+        {
             refusal::gave_up(&name, handle.entry, e);
             LeftUnbuilt
         }
@@ -246,11 +258,25 @@ unsafe fn load<O: KeyOrder>(
     };
     progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
     let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
-    let unfinished = handle.create(&options).map_err(|e| fail(e.into()))?;
-    let mut builder = Builder::new(process, unfinished.index());
+    // Whether rows are unique is seen in all of them, also if the index is left unbuilt.
+    let unfinished = match handle.create(&options).map_err(|e| fail(e.into())) {
+        Err(left) if !is_unique => return Err(left),
+        created => created,
+    };
+    let mut builder = unfinished.as_ref().ok().map(|new| Builder::new(process, new.index()));
     let mut loaded = 0i64;
     sorter.try_drain(|key, tid| {
-        builder.push(order, key, tid).map_err(fail)?;
+        if let Some(neighbours) = &mut neighbours {
+            // SAFETY: open relations; the builder holds nothing between two calls.
+            unsafe { neighbours.add(key, tid) };
+        }
+        if let Some(Err(e)) = builder.as_mut().map(|builder| builder.push(order, key, tid)) {
+            builder = None;
+            let left = fail(e);
+            if !is_unique {
+                return Err(left);
+            }
+        }
         loaded += 1;
         memory::check();
         if loaded & 0xffff == 1 {
@@ -260,6 +286,7 @@ unsafe fn load<O: KeyOrder>(
         }
         Ok(())
     })?;
+    let (Ok(unfinished), Some(builder)) = (unfinished, builder) else { return Err(LeftUnbuilt) };
     let chain = builder.finish().map_err(fail)?;
     unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
     progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);

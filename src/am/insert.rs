@@ -13,6 +13,8 @@
 //!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
 //!    reader that came in between.
 //!
+//! Into a unique index a row is admitted before 2, and nobody else with its key until 5: see `unique`.
+//!
 //! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All keys of
 //! a row are made before the first is published.
 
@@ -23,6 +25,7 @@ use nitro_engine::InsertError;
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
+use super::unique::{self, Newcomer};
 use crate::elements::key::Keys;
 use crate::image::{self, straddler};
 use crate::pg::compat;
@@ -44,7 +47,7 @@ thread_local! {
     static KEYS: RefCell<Keys> = RefCell::default();
 }
 
-/// Inserts one entry (`aminsert`). Uniqueness is not ours to check: always false.
+/// Inserts one entry (`aminsert`). Returns whether the row is known to be the only one with its key.
 #[allow(clippy::too_many_arguments, reason = "the server's callback")]
 #[pg_guard]
 pub unsafe extern "C-unwind" fn insert(
@@ -53,29 +56,43 @@ pub unsafe extern "C-unwind" fn insert(
     isnull: *mut bool,
     tid: pg_sys::ItemPointer,
     heap: Relation,
-    _unique: pg_sys::IndexUniqueCheck::Type,
+    check: pg_sys::IndexUniqueCheck::Type,
     _unchanged: bool,
     _info: *mut pg_sys::IndexInfo,
 ) -> bool {
     crate::pg::witness!();
+    use pg_sys::IndexUniqueCheck::*;
     // SAFETY: the server passes an open index and one value per column.
     unsafe {
+        let checked = check != UNIQUE_CHECK_NO;
+        let may_conflict = checked && unique::can_conflict(index, isnull);
         let Some(handle) = Handle::open_for(index, Table::of(heap)) else {
+            if may_conflict {
+                refusal::no_entry(index).raise();
+            }
             refusal::left_out(index);
-            return false;
+            return checked;
         };
         stop::at(Point::InsertInHeap);
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();
         keys.set(&handle.desc, values, isnull);
         keys.check_length(index);
+        let tid = compat::tid_to_u64(&*tid);
+        let mut admission = None;
+        if may_conflict {
+            let newcomer = Newcomer { heap, index, handle: &handle, values, isnull, tid };
+            // An index with many keys per row is not unique.
+            let key = keys.iter().next().unwrap_or_default();
+            admission = Some(newcomer.admit(key, check == UNIQUE_CHECK_PARTIAL));
+        }
         // The page is known to have changed after this LSN.
         let mut changed_after = 0;
         for (i, key) in keys.iter().enumerate() {
             if i % PUBLISHED == PUBLISHED - 1 {
                 crate::pg::wait::interrupts();
             }
-            publish(heap, index, &handle, key, compat::tid_to_u64(&*tid), &mut changed_after);
+            publish(heap, index, &handle, key, tid, &mut changed_after);
         }
         keys.trim();
         KEYS.set(keys);
@@ -83,8 +100,11 @@ pub unsafe extern "C-unwind" fn insert(
             fence(SeqCst);
             compat::check_serializable_conflict_in(index);
         }
+        match admission {
+            Some(admission) => admission.end(),
+            None => checked,
+        }
     }
-    false
 }
 
 /// How often an insert that finds no memory tries again.
@@ -168,7 +188,9 @@ unsafe fn publish(
                 wait::nap(Wait::Barrier, 1);
             }
             Step::Failed(InsertError::OutOfMemory(e))
-                if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex =>
+                if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex
+                    // SAFETY: open relation.
+                    && !unsafe { unique::is_unique(index) } =>
             {
                 // Once more, without it. Or with it, if somebody has changed its state.
                 // SAFETY: open relations.

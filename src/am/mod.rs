@@ -17,6 +17,7 @@ mod rows;
 mod scan;
 mod token;
 mod tuple;
+mod unique;
 mod vacuum;
 mod validate;
 mod visibility;
@@ -48,6 +49,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.amoptsprocnum = 5;
     am.amcanorder = true;
     am.amcanbackward = true;
+    am.amcanunique = compat::MAY_BE_UNIQUE;
     am.amcanmulticol = true;
     am.amoptionalkey = true;
     am.amsearcharray = true;

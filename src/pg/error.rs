@@ -73,7 +73,7 @@ impl Failure {
     ///
     /// # Safety
     /// `index` must be open, inside a transaction.
-    unsafe fn about(self, index: pg_sys::Relation) -> Failure {
+    pub unsafe fn about(self, index: pg_sys::Relation) -> Failure {
         // SAFETY: by contract; the names of what is locked are there.
         let names = unsafe {
             let table = (*(*index).rd_index).indrelid;

@@ -141,6 +141,18 @@ pub enum Mechanism {
     /// A scan goes on without regard to VACUUM where its index was given up (D2b).
     #[name = c"given_up"]
     GivenUp,
+    /// Two can insert one key into a unique index at a time.
+    #[name = c"key_locks"]
+    KeyLocks,
+    /// Who inserts into a unique index does not wait for transactions that have the key.
+    #[name = c"key_waits"]
+    KeyWaits,
+    /// Who inserts into a unique index does not wait until it is ready.
+    #[name = c"key_ready"]
+    KeyReady,
+    /// VACUUM does not wait for who looks at the rows with a key (D2b).
+    #[name = c"key_tokens"]
+    KeyTokens,
 }
 
 /// `maintenance_work_mem` in bytes.

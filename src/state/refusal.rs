@@ -43,7 +43,7 @@ pub fn was_given_up(index: &str, entry: &Entry) -> ! {
         Lack::Account(i) => guc::limits_of(i)[0].text(),
     };
     no_room(entry, error, |why| format!("{why} for index \"{index}\""))
-        .hint(format!("Raise \"{limit}\" or make room, and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it."))
+        .hint(format!("Raise \"{limit}\" or make room, and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it, unless it is unique."))
         .raise()
 }
 

@@ -9,6 +9,7 @@ mod locks;
 mod planner;
 mod signals;
 mod slots;
+mod utility;
 
 pub use am::*;
 pub use executor::*;
@@ -18,6 +19,7 @@ pub use locks::*;
 pub use planner::*;
 pub use signals::*;
 pub use slots::*;
+pub use utility::*;
 
 use pgrx::pg_sys;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;

@@ -1,0 +1,469 @@
+//! Unique indexes: whether a row may come in, and whether those of a build may stay together.
+//!
+//! *One inserter of a key at a time.* Who inserts takes a heavyweight lock on the key ([`KeyLock`]), looks for other rows
+//! with it, publishes, gives the lock back. So of two inserters the second one sees the entry of the first. The
+//! deadlock detector knows the lock, a cancel ends the wait for it, and an ERROR releases it with the (sub)transaction.
+//!
+//! *No transaction is waited for under the lock.* Where another transaction has to end first, the lock is given back before
+//! the wait, and then all begins anew: the index may be in another state by then, too.
+//!
+//! *Nothing is overlooked.* The index is READY when it is read, so all rows whose inserters were admitted before have
+//! their entries. While the lock is held no entry with the key comes, but those that a walk over the table
+//! makes for rows that are not admitted yet, whose inserters will look themselves. (Two of them may meet: each finds the other's
+//! row in progress and waits for it, and the deadlock detector ends one.) Entries go only when VACUUM or a scan finds that
+//! their rows are dead to everybody.
+//!
+//! *Nothing is mistaken.* Between an entry and the look at its row VACUUM could remove the row and an insert put
+//! another one at its TID, with another key. A token from before the entries are read until the last of them was looked
+//! at keeps the TIDs from being used again (D2b), as for scans. It is given back with the lock.
+//!
+//! If the index leaves READY after the look (it does not for lack of memory: see `insert`), the row is let in
+//! without an entry, and that is right: the table has it, whoever is next has to bring the index up first, and finds it.
+
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use nitro_engine::{Cursor, Index, Process, Remove, TokenId};
+use pgrx::pg_sys::{self, Datum, Relation, TransactionId};
+use pgrx::prelude::*;
+
+use crate::key::codec::{NULL_FIRST, NULL_LAST};
+use crate::key::{KeyDesc, SENTINEL};
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, PATIENCE};
+use crate::pg::{memory, text};
+use crate::state::directory::State;
+use crate::state::given_up::InUse;
+use crate::state::handle::{Handle, with_order};
+use crate::state::shmem;
+use crate::upkeep::resync;
+
+const LOCK: i32 = pg_sys::ExclusiveLock as i32;
+
+/// Whether the rows of an index have to be unique.
+///
+/// # Safety
+/// `index` must be open.
+pub unsafe fn is_unique(index: Relation) -> bool {
+    // SAFETY: by contract.
+    unsafe { (*(*index).rd_index).indisunique }
+}
+
+unsafe fn nulls_are_equal(index: Relation) -> bool {
+    // SAFETY: an open index, by the caller's contract.
+    unsafe { (*(*index).rd_index).indnullsnotdistinct }
+}
+
+/// Whether rows with these values can be duplicates: NULLs are none of each other, unless the index says so.
+///
+/// # Safety
+/// `index` must be open, `isnull` have one element per column.
+pub unsafe fn can_conflict(index: Relation, isnull: *const bool) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        let keys = (*(*index).rd_index).indnkeyatts as usize;
+        nulls_are_equal(index) || (0..keys).all(|column| !*isnull.add(column))
+    }
+}
+
+/// The lock on one key of an index: of a page, which a nitro index does not have. Different keys may have the same one.
+struct KeyLock {
+    index: Relation,
+    page: u32,
+}
+
+impl KeyLock {
+    /// Waits for others who insert the key. `equal` are the bytes of the key columns. Where different bytes may be equal,
+    /// all keys have the same lock.
+    unsafe fn take(index: Relation, desc: &KeyDesc, equal: &[u8]) -> KeyLock {
+        let mut hasher = DefaultHasher::new();
+        if !desc.closed {
+            equal.hash(&mut hasher);
+        }
+        let lock = KeyLock { index, page: hasher.finish() as u32 };
+        if guc::BREAK.get() != Mechanism::KeyLocks {
+            // SAFETY: an open index, inside a transaction; an ERROR releases it.
+            unsafe { pg_sys::LockPage(index, lock.page, LOCK) };
+        }
+        lock
+    }
+
+    /// Releases the lock before the transaction ends.
+    fn unlock(self) {
+        if guc::BREAK.get() != Mechanism::KeyLocks {
+            // SAFETY: taken in `take`, and the index is still open.
+            unsafe { pg_sys::UnlockPage(self.index, self.page, LOCK) };
+        }
+    }
+}
+
+/// A token that ends with the value, also by an ERROR.
+struct Token<'p> {
+    process: &'p Process,
+    id: TokenId,
+}
+
+impl Drop for Token<'_> {
+    fn drop(&mut self) {
+        self.process.close_token(self.id);
+    }
+}
+
+/// Whether a row is admitted, which lasts until it is published.
+pub struct Admission {
+    lock: KeyLock,
+    alone: bool,
+}
+
+impl Admission {
+    /// The row is in. Returns whether no other one has the key.
+    pub fn end(self) -> bool {
+        self.lock.unlock();
+        self.alone
+    }
+}
+
+/// What is known of a key.
+enum Verdict {
+    /// Nobody has it.
+    Free,
+    /// A row has it. Nobody is waited for.
+    Shared,
+    /// A row has it that nobody is about to remove.
+    Taken,
+    /// A transaction has to end first; or, with a token, only its attempt to insert.
+    Pending(TransactionId, u32),
+    /// The index is not READY.
+    Unready,
+}
+
+/// What has become of the row of an entry.
+enum Row {
+    /// It is gone for us, or does not matter.
+    Invisible,
+    /// It is gone for everybody.
+    Dead,
+    Equal(Verdict),
+}
+
+thread_local! {
+    /// Here for its memory.
+    static CURSOR: RefCell<Option<Cursor>> = const { RefCell::new(None) };
+}
+
+/// A row that is in the heap and not in a unique index yet.
+pub struct Newcomer<'a> {
+    pub heap: Relation,
+    pub index: Relation,
+    pub handle: &'a Handle,
+    pub values: *mut Datum,
+    pub isnull: *mut bool,
+    pub tid: u64,
+}
+
+impl Newcomer<'_> {
+    /// Returns when the row may be published. A duplicate is an ERROR; with `only_ask` there is none, and nobody is waited
+    /// for, but those who insert the key at the moment.
+    ///
+    /// # Safety
+    /// Open relations, inside a transaction with an active snapshot; `key` is that of the row.
+    pub unsafe fn admit(&self, key: &[u8], only_ask: bool) -> Admission {
+        let Handle { desc, .. } = self.handle;
+        if shmem::process().is_inside() {
+            // It could be about the very key that is being looked at.
+            // SAFETY: open relation.
+            unsafe { inside_comparison(self.index) };
+        }
+        let length = desc.split(key, desc.nkeys).map(<[u8]>::len).sum();
+        let equal = &key[..length];
+        let mut end = Vec::new();
+        memory::reserve(&mut end, length + 1);
+        end.extend_from_slice(equal);
+        end.push(SENTINEL);
+        loop {
+            // SAFETY: by contract.
+            unsafe {
+                let engine = self.ready();
+                let lock = KeyLock::take(self.index, desc, equal);
+                stop::at(Point::KeyLocked);
+                let _used = InUse::of(engine);
+                let alone = match self.look(engine, equal, &end, only_ask) {
+                    Verdict::Free => true,
+                    Verdict::Shared => false,
+                    Verdict::Taken => self.refuse(),
+                    Verdict::Unready => {
+                        lock.unlock();
+                        wait::interrupts();
+                        continue;
+                    }
+                    Verdict::Pending(transaction, attempt) => {
+                        lock.unlock();
+                        self.wait_for(transaction, attempt);
+                        continue;
+                    }
+                };
+                stop::at(Point::KeyChecked);
+                return Admission { lock, alone };
+            }
+        }
+    }
+
+    /// The index, which this process brings up if nobody else does.
+    unsafe fn ready(&self) -> Index {
+        loop {
+            if self.handle.entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady
+            {
+                // SAFETY: open relations, by the caller's contract. An ERROR is that of who could not bring it up.
+                unsafe { resync::ensure_ready(self.index, self.handle) };
+            }
+            if let Some(engine) = self.handle.index() {
+                return engine;
+            }
+            wait::interrupts();
+        }
+    }
+
+    unsafe fn look(&self, engine: Index, first: &[u8], end: &[u8], only_ask: bool) -> Verdict {
+        let (process, entry) = (shmem::process(), self.handle.entry);
+        let token = Token { process, id: process.open_token(engine.root()) };
+        // VACUUM waits for tokens of what was READY when they were taken.
+        let same = self.handle.index().is_some_and(|now| now.root() == engine.root());
+        if !same || entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady {
+            return Verdict::Unready;
+        }
+        // A comparison function may insert into another index: take, do not borrow.
+        let mut cursor = CURSOR.take().unwrap_or_else(|| Cursor::new(false));
+        cursor.set_range(first, Some(end), engine.term());
+        let mut dead = Vec::new();
+        let mut verdict = Verdict::Free;
+        while matches!(verdict, Verdict::Free) {
+            wait::interrupts();
+            process.renew_token(token.id);
+            if guc::BREAK.get() == Mechanism::KeyTokens {
+                process.close_token(token.id);
+            }
+            let n = with_order!(self.handle.desc, order =>
+                cursor.next_within(PATIENCE, process, engine, order));
+            let Some(n) = n else { continue };
+            if n == 0 {
+                break;
+            }
+            stop::at(Point::KeyRead);
+            dead.clear();
+            for i in (0..n).filter(|&i| cursor.tid(i) != self.tid) {
+                // SAFETY: open relations, by the caller's contract.
+                match unsafe { self.row(cursor.tid(i), only_ask) } {
+                    Row::Invisible => (),
+                    Row::Dead => dead.push(i as u16),
+                    Row::Equal(found) => {
+                        verdict = found;
+                        break;
+                    }
+                }
+            }
+            // As a scan does. The next one who inserts the key need not look at them.
+            if !dead.is_empty() {
+                with_order!(self.handle.desc, order =>
+                    cursor.remove(process, engine, order, &dead, Remove::IfUnchanged));
+            }
+        }
+        CURSOR.set(Some(cursor));
+        verdict
+    }
+
+    /// What has become of another row with the key.
+    unsafe fn row(&self, tid: u64, only_ask: bool) -> Row {
+        let mut dirty = pg_sys::SnapshotData {
+            snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
+            ..Default::default()
+        };
+        let mut dead = false;
+        let mut at = compat::u64_to_tid(tid);
+        // SAFETY: an open heap; the out parameters live across the call, which follows the HOT chain.
+        let found = unsafe {
+            pg_sys::table_index_fetch_tuple_check(self.heap, &mut at, &mut dirty, &mut dead)
+        };
+        if !found {
+            return if dead { Row::Dead } else { Row::Invisible };
+        }
+        if only_ask {
+            return Row::Equal(Verdict::Shared);
+        }
+        let pending = [dirty.xmin, dirty.xmax]
+            .into_iter()
+            .find(|&transaction| transaction != pg_sys::InvalidTransactionId);
+        if let Some(transaction) = pending {
+            return match guc::BREAK.get() {
+                Mechanism::KeyWaits => Row::Invisible,
+                _ => Row::Equal(Verdict::Pending(transaction, dirty.speculativeToken)),
+            };
+        }
+        // CREATE INDEX CONCURRENTLY inserts rows of its snapshot: this one may have been deleted since.
+        let mut own = compat::u64_to_tid(self.tid);
+        // SAFETY: as above; the snapshot is the server's own.
+        let lives = unsafe {
+            let now = &raw mut pg_sys::SnapshotSelfData;
+            pg_sys::table_index_fetch_tuple_check(self.heap, &mut own, now, std::ptr::null_mut())
+        };
+        if lives { Row::Equal(Verdict::Taken) } else { Row::Invisible }
+    }
+
+    unsafe fn wait_for(&self, transaction: TransactionId, attempt: u32) {
+        // SAFETY: open relations, by the caller's contract; nothing of nitro's is held.
+        unsafe {
+            if attempt != 0 {
+                pg_sys::SpeculativeInsertionWait(transaction, attempt);
+            } else {
+                let mut tid = compat::u64_to_tid(self.tid);
+                let why = pg_sys::XLTW_Oper::XLTW_InsertIndex;
+                pg_sys::XactLockTableWait(transaction, self.index, &mut tid, why);
+            }
+        }
+    }
+
+    /// ERROR: there is such a row, with the text and the fields that clients know from btree.
+    unsafe fn refuse(&self) -> ! {
+        // SAFETY: open relations, by the caller's contract; one value per column.
+        unsafe {
+            // Of a serializable transaction that is the better answer.
+            compat::check_serializable_conflict_in(self.index);
+            let name = compat::name(self.index);
+            let message = format!("duplicate key value violates unique constraint \"{name}\"");
+            let key = describe(self.index, self.values, self.isnull);
+            violation(self.index, message, key.map(|key| format!("Key {key} already exists.")))
+        }
+    }
+}
+
+unsafe fn inside_comparison(index: Relation) -> ! {
+    // SAFETY: open relation, by the caller's contract.
+    let name = unsafe { compat::name(index) };
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        format!("cannot insert into unique index \"{name}\" now"),
+    )
+    .detail("A comparison function of a nitro index inserts into its table.")
+    .raise()
+}
+
+/// The values of the key columns, for who may see them.
+unsafe fn describe(index: Relation, values: *mut Datum, isnull: *mut bool) -> Option<String> {
+    // SAFETY: open index, one value per column, by the caller's contract; null for who may not.
+    unsafe {
+        let key = pg_sys::BuildIndexValueDescription(index, values, isnull);
+        (!key.is_null()).then(|| text::from_pointer(key))
+    }
+}
+
+unsafe fn violation(index: Relation, message: String, detail: Option<String>) -> ! {
+    let failure = Failure::new(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, message);
+    let failure = match detail {
+        Some(detail) => failure.detail(detail),
+        None => failure,
+    };
+    // SAFETY: open index, by the caller's contract.
+    unsafe { failure.about(index) }.raise()
+}
+
+/// The entries of a build, which come in order: two live rows with equal keys are an ERROR.
+pub struct Neighbours<'a> {
+    heap: Relation,
+    index: Relation,
+    desc: &'a KeyDesc,
+    nulls_are_equal: bool,
+    /// The last one; of those with equal keys a live one if there is any.
+    key: Vec<u8>,
+    tid: u64,
+    /// Asked only when there are two.
+    lives: Option<bool>,
+}
+
+impl Neighbours<'_> {
+    /// For the build of a unique index; `None` for another one.
+    ///
+    /// # Safety
+    /// Open relations, for as long as this lives.
+    pub unsafe fn of<'a>(
+        heap: Relation,
+        index: Relation,
+        desc: &'a KeyDesc,
+    ) -> Option<Neighbours<'a>> {
+        // SAFETY: by contract.
+        unsafe {
+            is_unique(index).then(|| Neighbours {
+                heap,
+                index,
+                desc,
+                nulls_are_equal: nulls_are_equal(index),
+                key: Vec::new(),
+                tid: 0,
+                lives: None,
+            })
+        }
+    }
+
+    /// The next one.
+    ///
+    /// # Safety
+    /// Inside a transaction, with nothing held.
+    pub unsafe fn add(&mut self, key: &[u8], tid: u64) {
+        if self.is_equal(key) {
+            // SAFETY: by contract.
+            let [before, now] = unsafe {
+                let before = self.lives.unwrap_or_else(|| self.lives(self.tid));
+                [before, before && self.lives(tid)]
+            };
+            if now {
+                // SAFETY: by contract.
+                unsafe { self.refuse() };
+            }
+            if before {
+                self.lives = Some(true);
+                return;
+            }
+        }
+        self.lives = None;
+        self.tid = tid;
+        self.key.clear();
+        memory::reserve(&mut self.key, key.len());
+        self.key.extend_from_slice(key);
+    }
+
+    fn is_equal(&self, key: &[u8]) -> bool {
+        let n = self.desc.nkeys;
+        let mut pairs = self.desc.split(&self.key, n).zip(self.desc.split(key, n)).enumerate();
+        !self.key.is_empty()
+            && pairs.all(|(column, (a, b))| {
+                let null = b[0] == NULL_FIRST || b[0] == NULL_LAST;
+                (self.nulls_are_equal || !null) && self.desc.compare_segment(column, a, b).is_eq()
+            })
+    }
+
+    /// Dead rows that somebody may still see have entries, too. What the server's scan of the table has waited for is the
+    /// only thing that could still change.
+    unsafe fn lives(&self, tid: u64) -> bool {
+        let mut at = compat::u64_to_tid(tid);
+        // SAFETY: an open heap; the snapshot is the server's own.
+        unsafe {
+            let now = &raw mut pg_sys::SnapshotSelfData;
+            pg_sys::table_index_fetch_tuple_check(self.heap, &mut at, now, std::ptr::null_mut())
+        }
+    }
+
+    unsafe fn refuse(&self) -> ! {
+        let n = self.desc.columns.len();
+        let (mut values, mut isnull) = (vec![Datum::from(0); n], vec![false; n]);
+        // SAFETY: a key of this index, whose values live in the current memory context.
+        unsafe {
+            self.desc.decode(&self.key, &mut values, &mut isnull);
+            let key = describe(self.index, values.as_mut_ptr(), isnull.as_mut_ptr());
+            let message = format!("could not create unique index \"{}\"", compat::name(self.index));
+            let detail = key
+                .map_or("Duplicate keys exist.".into(), |key| format!("Key {key} is duplicated."));
+            violation(self.index, message, Some(detail))
+        }
+    }
+}
