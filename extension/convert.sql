@@ -28,8 +28,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT o.oid INTO STRICT elements
-    FROM pg_opclass o JOIN pg_am a ON a.oid = o.opcmethod JOIN pg_namespace n ON n.oid = o.opcnamespace
-    WHERE a.amname = 'nitro' AND o.opcname = 'array_ops' AND n.nspname = '@extschema@';
+    FROM pg_opclass o JOIN pg_am a ON a.oid = o.opcmethod
+    WHERE a.amname = 'nitro' AND o.opcname = 'array_ops' AND o.opcnamespace = '@extschema@'::regnamespace;
     method := CASE WHEN own.amname IN ('btree', 'gin') THEN 'nitro'
                    WHEN own.amname <> 'nitro' THEN NULL
                    WHEN elements = ANY (own.indclass) THEN 'gin' ELSE 'btree' END;
@@ -128,12 +128,16 @@ DECLARE
     target record;
     leaf regclass;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid) JOIN pg_class c ON c.oid = t.indexrelid
+    -- The statement may have been run under another search_path, with functions of the same names.
+    IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid, indisunique, indnullsnotdistinct, indnkeyatts, indkey, indcollation)
+                       JOIN pg_class c ON c.oid = t.indexrelid
                    WHERE o.indexrelid = index AND t.indexrelid = twin AND t.indisvalid AND t.indisready
-                     AND c.relname = format('nitro_twin_%s', index::oid)) THEN
+                     AND c.relname = format('nitro_twin_%s', index::oid)
+                     AND (pg_get_expr(o.indexprs, o.indrelid), pg_get_expr(o.indpred, o.indrelid))
+                         IS NOT DISTINCT FROM (pg_get_expr(t.indexprs, t.indrelid), pg_get_expr(t.indpred, t.indrelid))) THEN
         RAISE EXCEPTION 'index "%" does not replace index "%"', twin, index
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  DETAIL = 'It was not made for that by nitro_convert, or is not complete.';
+                  DETAIL = 'It was not made for that by nitro_convert, is of other expressions, or is not complete.';
     END IF;
     -- One that was given up for lack of memory is valid, but answers nothing.
     FOR leaf IN SELECT c.oid::regclass
@@ -157,7 +161,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION nitro_replace_index(regclass, regclass) IS 'drops an index and gives its name to the twin that nitro_convert made';
 
-CREATE FUNCTION nitro_convertible(index regclass, concurrent boolean, OUT twin name, OUT statement text)
+CREATE FUNCTION nitro_convertible(index regclass, concurrent boolean, OUT twin text, OUT statement text)
     LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
     AS $$
@@ -180,7 +184,7 @@ DECLARE
     how CONSTANT record := @extschema@.nitro_convertible(index, false);
 BEGIN
     EXECUTE how.statement;
-    PERFORM @extschema@.nitro_replace_index(index, how.twin::text::regclass);
+    PERFORM @extschema@.nitro_replace_index(index, how.twin::regclass);
 END $$;
 COMMENT ON FUNCTION nitro_convert(regclass) IS 'makes an index of btree or GIN one of nitro, or back; writers wait meanwhile';
 
@@ -193,7 +197,7 @@ DECLARE
 BEGIN
     RETURN NEXT format('DROP INDEX CONCURRENTLY IF EXISTS %s', how.twin);
     RETURN NEXT how.statement;
-    RETURN NEXT format('SELECT %I.nitro_replace_index(%L, %L)', '@extschema@', index::oid, how.twin);
+    RETURN NEXT format('SELECT %s.nitro_replace_index(%L, %L)', '@extschema@', index::oid, how.twin);
 END $$;
 COMMENT ON FUNCTION nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
 

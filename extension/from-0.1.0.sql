@@ -24,7 +24,7 @@ DECLARE
     command text;
 BEGIN
     FOR command IN
-        SELECT pg_catalog.format('ALTER OPERATOR %s @extschema@.%I USING nitro SET SCHEMA pg_catalog', kind, name)
+        SELECT pg_catalog.format('ALTER OPERATOR %s %s.%I USING nitro SET SCHEMA pg_catalog', kind, '@extschema@', name)
         FROM (SELECT 'FAMILY' AS kind, opfname AS name, 'pg_catalog.pg_opfamily'::regclass AS classid, oid FROM pg_catalog.pg_opfamily
               UNION ALL
               SELECT 'CLASS', opcname, 'pg_catalog.pg_opclass'::regclass, oid FROM pg_catalog.pg_opclass) o

@@ -63,6 +63,54 @@ SELECT nitro_replace_index('cv_fails', 'cv_i');
 SELECT count(*) FROM pg_class WHERE relname = 'cv_fails';
 \set VERBOSITY default
 
+-- Nor one that was made under another search_path, of another function or operator.
+CREATE SCHEMA cv_evil;
+CREATE FUNCTION cv_evil.lower(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT ''evil''';
+CREATE OPERATOR cv_evil.> (LEFTARG = int, RIGHTARG = int, FUNCTION = int4lt);
+CREATE INDEX cv_lower ON cv (lower(s));
+CREATE INDEX cv_more ON cv (s) WHERE i > 5;
+SET search_path = cv_evil, pg_catalog, public;
+\set ECHO none
+SET client_min_messages = error;
+\set VERBOSITY sqlstate
+SELECT nitro_convert_concurrently('cv_lower') \gexec
+SELECT nitro_convert_concurrently('cv_more') \gexec
+RESET search_path;
+SELECT nitro_convert_concurrently('cv_lower') \gexec
+\set VERBOSITY default
+RESET client_min_messages;
+\set ECHO all
+SELECT relname, pg_get_indexdef(c.oid) FROM pg_class c WHERE relname IN ('cv_lower', 'cv_more') ORDER BY 1;
+DROP INDEX cv_more, cv_lower;
+
+-- Names that fill their room, and a schema of the extension that has to be quoted.
+CREATE SCHEMA "cv: sixty-three bytes, as long as the name of a schema can be..";
+CREATE TABLE "cv: sixty-three bytes, as long as the name of a schema can be..".t AS SELECT i FROM generate_series(1, 100) i;
+CREATE INDEX t_i ON "cv: sixty-three bytes, as long as the name of a schema can be..".t (i);
+SELECT nitro_convert('"cv: sixty-three bytes, as long as the name of a schema can be..".t_i');
+\set ECHO none
+SET client_min_messages = warning;
+SELECT nitro_convert_concurrently('"cv: sixty-three bytes, as long as the name of a schema can be..".t_i') \gexec
+RESET client_min_messages;
+\set ECHO all
+SELECT indexdef FROM pg_indexes WHERE indexname = 't_i';
+SELECT current_database() AS here \gset
+CREATE DATABASE cv_quoted;
+\c cv_quoted
+CREATE SCHEMA "Odd %s";
+CREATE EXTENSION nitro SCHEMA "Odd %s";
+CREATE TABLE t AS SELECT i, ARRAY[i] AS a FROM generate_series(1, 100) i;
+CREATE INDEX t_i ON t (i);
+CREATE INDEX t_a ON t USING gin (a);
+SELECT "Odd %s".nitro_convert('t_i'), "Odd %s".nitro_convert('t_a');
+\set ECHO none
+SET client_min_messages = warning;
+SELECT "Odd %s".nitro_convert_concurrently('t_a') \gexec
+\set ECHO all
+SELECT pg_get_indexdef('t_i'::regclass), pg_get_indexdef('t_a'::regclass);
+\c :here
+DROP DATABASE cv_quoted WITH (FORCE);
+
 -- What prevents it.
 CREATE TABLE cv_other (a int PRIMARY KEY, b int UNIQUE, c int, d text, e jsonb, f int[], g int NOT NULL, EXCLUDE USING btree (c WITH =));
 CREATE INDEX cv_hash ON cv_other USING hash (d);
