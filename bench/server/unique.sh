@@ -8,9 +8,9 @@ new_server
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 keys() { # TYPE FIRST: rows in random order, each key once
     case $1 in
-        int8) echo "SELECT i * 2654435761 % 4294967296, 0 FROM generate_series($2, $2 + $rows - 1) i" ;;
-        ascending) echo "SELECT i::int8, 0 FROM generate_series($2, $2 + $rows - 1) i" ;;
-        text) echo "SELECT md5(i::text), 0 FROM generate_series($2, $2 + $rows - 1) i" ;;
+        int8) echo "SELECT i * 2654435761 % 4294967296 AS k, 0 AS v FROM generate_series($2, $2 + $rows - 1) i" ;;
+        ascending) echo "SELECT i::int8 AS k, 0 AS v FROM generate_series($2, $2 + $rows - 1) i" ;;
+        text) echo "SELECT md5(i::text) AS k, 0 AS v FROM generate_series($2, $2 + $rows - 1) i" ;;
     esac
 }
 for kind in ascending int8 text; do
