@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Who chooses an index without the planner goes on when that index cannot be brought up: logical replication looks for the
-# row to change, an exclusion constraint for a conflict.
+# row to change, an exclusion constraint for a conflict. And a unique index is what it looks for rows by.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 new_server -c "nitro.backup = off" -c "wal_level = logical" -c "wal_retrieve_retry_interval = 500ms"
@@ -55,5 +55,24 @@ exclusion() {
     sql "DROP TABLE e, h"
 }
 
+identity() {
+    note "logical replication by a unique index that is the replica identity, on both sides; a restart in between"
+    [ "$(sql "SHOW server_version_num")" -ge 180000 ] || return 0
+    local table="CREATE TABLE i (k int NOT NULL, v int); CREATE UNIQUE INDEX i_nitro ON i USING nitro (k); ALTER TABLE i REPLICA IDENTITY USING INDEX i_nitro"
+    source "CREATE EXTENSION nitro; $table; CREATE PUBLICATION pi FOR TABLE i; SELECT pg_create_logical_replication_slot('si', 'pgoutput')" > /dev/null
+    sql "$table"
+    sql "CREATE SUBSCRIPTION subi CONNECTION 'host=$NITRO_TMP port=$(port) dbname=source user=postgres' PUBLICATION pi WITH (create_slot = false, slot_name = 'si', copy_data = false)" 2> /dev/null
+    source "INSERT INTO i SELECT i, i FROM generate_series(1, 500) i; UPDATE i SET v = -v WHERE k % 3 = 0; UPDATE i SET k = k + 1000 WHERE k % 5 = 0; DELETE FROM i WHERE k % 7 = 0"
+    restart
+    source "UPDATE i SET v = v + 1; DELETE FROM i WHERE k % 11 = 0; INSERT INTO i VALUES (7, 7), (11, 11)"
+    local all="SELECT count(*), md5(string_agg(i::text, ';' ORDER BY k)) FROM i"
+    wait_until "$without SELECT count(*) = 2 FROM i WHERE k IN (7, 11)"
+    assert_eq "rows" "$(sql "$without $all")" "$(source "$without $all")"
+    assert_eq "errors" "$(sql "SELECT sum(apply_error_count) FROM pg_stat_subscription_stats WHERE subname = 'subi'")" 0
+    [[ $(sql_fails "INSERT INTO i VALUES (7, 8)") == *"23505: "* ]] || fail "not unique"
+    sql "SELECT nitro_verify('i_nitro', true)" > /dev/null
+}
+
 run apply
 run exclusion
+run identity

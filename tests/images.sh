@@ -299,9 +299,21 @@ while_loading() {
     sql "DROP TABLE l"
 }
 
+database_version() {
+    note "an image knows the version of its database's own collation"
+    sql "CREATE DATABASE own TEMPLATE template0 ENCODING UTF8 LOCALE 'en_US.UTF-8'"
+    local PGDATABASE=own version
+    sql "CREATE EXTENSION nitro; CREATE EXTENSION pageinspect; CREATE TABLE v (s text); INSERT INTO v SELECT md5(i::text) FROM generate_series(1, 1000) i; CREATE INDEX v_nitro ON v USING nitro (s); SELECT nitro_backup('v_nitro')" > /dev/null
+    version=$(sql "SELECT pg_database_collation_actual_version(oid) FROM pg_database WHERE datname = 'own'")
+    [ -n "$version" ] || fail "the collation has no version"
+    entry "$(newest v_nitro)" column | grep -q "versions.* 100 $version" || fail "not in the manifest: $(entry "$(newest v_nitro)" column)"
+    PGDATABASE=postgres; sql_alone "DROP DATABASE own"
+}
+
 run loaded_after "a clean stop" "an immediate stop" "a power cut" "the end of a backend"
 run shards_in_parallel
 run damage
 run no_folder
 run full_disk
 run while_loading
+run database_version

@@ -109,6 +109,8 @@ pub struct Cursor {
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
+    /// By which number its leaf has each key, unless the leaf is packed.
+    abbrevs: [u64; SLOTS],
     /// Where a jump goes.
     goal: Vec<u8>,
     /// The nearest entry outside of the range, if `outside` says so.
@@ -145,6 +147,7 @@ impl Cursor {
             packed: false,
             keys: Vec::new(),
             ends: [0; SLOTS],
+            abbrevs: [0; SLOTS],
             goal: Vec::new(),
             nearest: Vec::new(),
             outside: Outside::Unknown,
@@ -196,6 +199,12 @@ impl Cursor {
     pub fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
         &self.keys[start..self.ends[..self.n][i] as usize]
+    }
+
+    /// [`KeyOrder::abbrev`] of an entry's key, if keys are wanted and their order is not that of their bytes.
+    #[inline]
+    pub fn abbrev(&self, i: usize) -> u64 {
+        self.abbrevs[..self.n][i]
     }
 
     /// The index that is read now; in another one than before the range begins anew.

@@ -16,6 +16,7 @@
 use super::json;
 use crate::key::bound::Edge;
 use crate::key::codec::{self, Codec, Layout};
+use crate::key::collation;
 use crate::key::compare::Comparator;
 use crate::key::datum;
 use crate::key::desc::{self, Column, KeyDesc, refuse};
@@ -76,7 +77,7 @@ pub unsafe fn column(
             return (json, Source::Json);
         }
         let collation = *(*rel).rd_indcollation.add(i);
-        if !desc::is_deterministic(collation) {
+        if !collation::is_deterministic(collation) {
             let name = text::from_pointer(pg_sys::get_collation_name(collation));
             refuse(
                 format!(
@@ -103,7 +104,7 @@ pub unsafe fn column(
         let exact = desc::key_codec(compare, collation, layout);
         let (codec, ordered) = match (compare.to_u32(), exact) {
             (pg_sys::F_BPCHARCMP, Codec::Raw(_)) => (Codec::Bytes(Layout::BlankPadded), false),
-            (_, Codec::Raw(_)) if desc::collated(compare, collation) => {
+            (_, Codec::Raw(_)) if collation::collated(compare, collation) => {
                 (Codec::Bytes(layout), false)
             }
             _ => (exact, true),

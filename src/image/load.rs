@@ -14,6 +14,7 @@
 //! `ambulkdelete` waits for the load or forgets the image (D2b); so what changes while the image is
 //! read needs a second look, and nothing has to be taken out of the index again.
 
+use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{BuildError, Builder, Chain, Index, IndexOptions, KeyOrder, Memcmp, Process};
@@ -24,7 +25,6 @@ use pgrx::pg_sys::{self, Relation};
 use super::slot::{self, Found};
 use super::{ImageState, UNKNOWN, backup};
 use crate::feed::{self, Feed, Gap, Touched};
-use crate::key::KeyDesc;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
@@ -239,17 +239,36 @@ fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
 }
 
-/// Entries as they were written, in order: nothing is compared but neighbours, for equality.
-struct AsWritten<'a>(&'a KeyDesc);
+/// How the entries of a shard stand in the image. They come in order: nothing is compared but neighbours, for
+/// equality.
+trait Written: KeyOrder + Default {
+    /// The key of what was written; `None` if there is none.
+    fn key<'a>(&self, written: &'a [u8]) -> Option<&'a [u8]>;
+}
 
-// SAFETY: `abbreviate` reads what `KeyDesc::for_index` made, and calls nothing of the server.
-unsafe impl Sync for AsWritten<'_> {}
+impl Written for Memcmp {
+    fn key<'a>(&self, written: &'a [u8]) -> Option<&'a [u8]> {
+        Some(written)
+    }
+}
 
-impl KeyOrder for AsWritten<'_> {
+/// Keys behind their abbreviations; the abbreviation of the last one.
+#[derive(Default)]
+struct Abbreviated(Cell<u64>);
+
+impl Written for Abbreviated {
+    fn key<'a>(&self, written: &'a [u8]) -> Option<&'a [u8]> {
+        let (abbrev, key) = written.split_first_chunk()?;
+        self.0.set(u64::from_be_bytes(*abbrev));
+        Some(key)
+    }
+}
+
+impl KeyOrder for Abbreviated {
     const MEMCMP: bool = false;
 
-    fn abbrev(&self, key: &[u8]) -> u64 {
-        self.0.abbreviate(key)
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        self.0.get()
     }
 
     fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
@@ -285,11 +304,9 @@ unsafe fn read_shards(
         threads::run(manifest.shards.len(), workers, Wait::ImageRead, read, background::give_way)
     };
     let shards = if handle.desc.is_memcmp() {
-        run(&|process, i| job.read(process, &Memcmp, i))
+        run(&|process, i| job.read::<Memcmp>(process, i))
     } else {
-        let order = AsWritten(&handle.desc);
-        let (job, order) = (&job, &order);
-        run(&move |process, i| job.read(process, order, i))
+        run(&|process, i| job.read::<Abbreviated>(process, i))
     }?;
     let left_out = shards.iter().map(|shard| shard.left_out).sum();
     let chains = shards.into_iter().map(|shard| shard.chain).collect();
@@ -314,11 +331,15 @@ struct Shard {
 }
 
 impl Job<'_> {
-    fn read<O: KeyOrder>(&self, process: &Process, order: &O, i: usize) -> Result<Shard, Refusal> {
+    fn read<O: Written>(&self, process: &Process, i: usize) -> Result<Shard, Refusal> {
+        let order = O::default();
         let mut input = self.store.open_shard(self.manifest, i as u32)?;
         let mut builder = Builder::new(process, self.target);
         let (mut n, mut left_out) = (0u64, 0);
-        while let Some((key, tid)) = input.next()? {
+        while let Some((written, tid)) = input.next()? {
+            let Some(key) = order.key(written) else {
+                return Err(Refusal::Unusable(format!("shard {i}: a key without abbreviation")));
+            };
             n += 1;
             if n.is_multiple_of(STEP) {
                 self.image.done.fetch_add(STEP, Relaxed);
@@ -330,7 +351,7 @@ impl Job<'_> {
                 left_out += 1;
                 continue;
             }
-            builder.push(order, key, tid).map_err(|e| match e {
+            builder.push(&order, key, tid).map_err(|e| match e {
                 BuildError::OutOfMemory(_) | BuildError::NoMemory => refused(e),
                 _ => Refusal::Unusable(format!("shard {i}: {e}")),
             })?;

@@ -118,11 +118,19 @@ pub fn differ_by_versions(ours: &[String], others: &[String]) -> bool {
 
 /// The version of a collation as its provider has it now, if it has versions and is one.
 fn collation_version(collation: Oid) -> Option<String> {
-    if collation == pg_sys::InvalidOid {
-        return None;
-    }
-    // SAFETY: a function of one OID that returns text or NULL; needs catalogue access.
+    // SAFETY: functions of one OID that return text or NULL; they need catalogue access.
     unsafe {
-        pgrx::direct_function_call(pg_sys::pg_collation_actual_version, &[collation.into_datum()])
+        match collation {
+            pg_sys::InvalidOid => None,
+            // Before 16 the first function does not know this one.
+            pg_sys::DEFAULT_COLLATION_OID => pgrx::direct_function_call(
+                pg_sys::pg_database_collation_actual_version,
+                &[pg_sys::MyDatabaseId.into_datum()],
+            ),
+            _ => pgrx::direct_function_call(
+                pg_sys::pg_collation_actual_version,
+                &[collation.into_datum()],
+            ),
+        }
     }
 }

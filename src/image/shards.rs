@@ -70,6 +70,7 @@ impl Job<'_> {
         let mut cursor = Cursor::new(true);
         cursor.set_range(shard.lower, shard.upper, self.sn);
         let (mut written, mut taken) = (0, 0);
+        let mut buffer = Vec::new();
         loop {
             if !go_on() {
                 return Err("stopped".into());
@@ -80,7 +81,11 @@ impl Job<'_> {
                 break;
             }
             for i in 0..n {
-                out.push(cursor.key(i), cursor.tid(i)).map_err(explain)?;
+                let key = match O::MEMCMP {
+                    true => cursor.key(i),
+                    false => abbreviated(cursor.abbrev(i), cursor.key(i), &mut buffer),
+                };
+                out.push(key, cursor.tid(i)).map_err(explain)?;
             }
             self.image.done.fetch_add(n as u64, Relaxed);
             self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);
@@ -92,4 +97,13 @@ impl Job<'_> {
         }
         self.draft.finish_shard(out).map_err(explain)
     }
+}
+
+/// What is written of a key whose order is not that of its bytes: its abbreviation comes first. Threads read
+/// images, and could not ask the server for it.
+fn abbreviated<'a>(abbrev: u64, key: &[u8], buffer: &'a mut Vec<u8>) -> &'a [u8] {
+    buffer.clear();
+    buffer.extend_from_slice(&abbrev.to_be_bytes());
+    buffer.extend_from_slice(key);
+    buffer
 }

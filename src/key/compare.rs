@@ -1,7 +1,10 @@
 //! The order of keys that have columns without a byte encoding.
 
-use super::codec::{self, Codec, Layout, SENTINEL};
+use super::abbreviate::Abbreviator;
+use super::codec::{self, Codec, Layout, NULL_FIRST, SENTINEL};
+use super::collation;
 use super::desc::{Column, KeyDesc};
+use super::strcoll::Locale;
 use crate::pg::error::Failure;
 use crate::pg::memory;
 use crate::pg::text;
@@ -18,6 +21,9 @@ pub struct Comparator {
     /// A call is under way. Functions keep the state of a call where `function` is, so one that comes back
     /// to this index by a query of its own gets a place of its own.
     called: Cell<bool>,
+    abbreviator: Option<Abbreviator>,
+    /// Compares in place of the function.
+    locale: Option<Locale>,
 }
 
 /// Ends a call, also when an ERROR of the function unwinds.
@@ -39,7 +45,14 @@ impl Comparator {
         unsafe {
             let info = pg_sys::MemoryContextAllocZero(context, size_of::<pg_sys::FmgrInfo>());
             pg_sys::fmgr_info_cxt(function, info.cast(), context);
-            Comparator { function: info.cast(), collation, called: Cell::new(false) }
+            let strings = collation::compares_strings(function);
+            Comparator {
+                function: info.cast(),
+                collation,
+                called: Cell::new(false),
+                abbreviator: Abbreviator::new(function, collation, context),
+                locale: strings.then(|| collation::libc_locale(collation)).flatten(),
+            }
         }
     }
 
@@ -65,6 +78,10 @@ impl Comparator {
         if a == b {
             return Ordering::Equal;
         }
+        if let Some(locale) = &self.locale {
+            // Raw segments of char have no blanks at their end.
+            return locale.compare(a, b);
+        }
         let (mut x, mut y) = (Scratch::new(), Scratch::new());
         let (x, y) = (x.datum(layout, a), y.datum(layout, b));
         let outermost = !self.called.replace(true);
@@ -87,18 +104,18 @@ const SHORT: usize = 32;
 
 /// An aligned copy of a value, on the stack if it is short. Per call, because a comparison function
 /// may run queries that compare keys of the same index.
-struct Scratch {
+pub(super) struct Scratch {
     short: [MaybeUninit<u64>; SHORT],
     long: Vec<u64>,
 }
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub(super) fn new() -> Scratch {
         Scratch { short: [MaybeUninit::uninit(); SHORT], long: Vec::new() }
     }
 
     /// A datum of this layout with these bytes; valid as long as the scratch is neither moved nor reused.
-    fn datum(&mut self, layout: Layout, bytes: &[u8]) -> Datum {
+    pub(super) fn datum(&mut self, layout: Layout, bytes: &[u8]) -> Datum {
         let header = match layout {
             Layout::Varlena | Layout::BlankPadded => pg_sys::VARHDRSZ,
             _ => 0,
@@ -152,6 +169,18 @@ impl Column {
             _ => a.cmp(b),
         }
     }
+
+    /// What `of` says of the value of a raw segment, in index order, and with the NULLs in their place.
+    fn number(&self, segment: &[u8], of: impl FnOnce(Layout, &[u8]) -> u64) -> u64 {
+        match (segment[0], self.codec) {
+            (NULL_FIRST, _) => 0,
+            (first, Codec::Raw(layout)) if !codec::is_marker(first) => {
+                let number = of(layout, codec::get_raw(segment));
+                if self.desc { !number } else { number }
+            }
+            _ => u64::MAX,
+        }
+    }
 }
 
 impl KeyDesc {
@@ -197,18 +226,27 @@ impl KeyDesc {
         .raise()
     }
 
-    /// Up to 8 bytes of the leading column, monotone in the order of whole keys.
+    /// A number that compares like whole keys as far as it goes: up to eight bytes of the leading column, or
+    /// the abbreviation of its string.
     pub fn abbreviate(&self, key: &[u8]) -> u64 {
         let leading = &self.columns[0];
-        let n = match key.first() {
-            None => return 0,
-            _ if leading.comparator.is_some() => return 0,
-            Some(&SENTINEL) => 1,
-            Some(_) => leading.segment_len(key).min(8),
-        };
+        let Some(&first) = key.first() else { return 0 };
+        if let Some(comparator) = &leading.comparator {
+            let Some(abbreviator) = &comparator.abbreviator else { return 0 };
+            return leading.number(key, |layout, s| abbreviator.abbreviate(layout, s));
+        }
+        let n = if first == SENTINEL { 1 } else { leading.segment_len(key).min(8) };
         let mut bytes = [0; 8];
         bytes[..n].copy_from_slice(&key[..n]);
         u64::from_be_bytes(bytes)
+    }
+
+    /// A number that most likely compares like whole keys as far as it goes, better than
+    /// [`KeyDesc::abbreviate`]; `None` if there is none for this index.
+    pub fn guess(&self, key: &[u8]) -> Option<u64> {
+        let leading = &self.columns[0];
+        let locale = leading.comparator.as_ref()?.locale.as_ref()?;
+        Some(leading.number(key, |_, string| locale.guess(string)))
     }
 }
 

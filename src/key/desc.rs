@@ -1,6 +1,7 @@
 //! The description of an index's keys, made once per relation and process.
 
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
+use super::collation::{byte_order, collated, is_deterministic};
 use super::compare::Comparator;
 use super::datum;
 use crate::elements::index as element_index;
@@ -8,7 +9,7 @@ use crate::elements::key::{self as element, Source};
 use crate::pg::error::Failure;
 use crate::pg::memory;
 use pgrx::pg_sys::{Datum, Oid};
-use pgrx::{FromDatum, PgSqlErrorCode, PgTupleDesc, pg_sys};
+use pgrx::{PgSqlErrorCode, PgTupleDesc, pg_sys};
 
 /// One column of an index.
 pub struct Column {
@@ -45,7 +46,7 @@ impl Column {
             self.codec,
             if self.desc { " desc" } else { "" },
             if self.nulls_first { " nulls first" } else { "" },
-            if self.comparator.is_some() { " by comparison" } else { "" },
+            if self.comparator.is_some() { " by comparison, abbreviated" } else { "" },
         )
     }
 
@@ -385,19 +386,6 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
     }
 }
 
-/// Comparison functions that call two raw segments equal only if their bytes are: those of strings, unless
-/// the collation is a nondeterministic one.
-pub fn collated(compare: Oid, collation: Oid) -> bool {
-    matches!(compare.to_u32(), pg_sys::F_BTTEXTCMP | pg_sys::F_BTNAMECMP | pg_sys::F_BPCHARCMP)
-        && is_deterministic(collation)
-}
-
-/// Whether strings are equal under this collation, or under none, only if their bytes are.
-pub fn is_deterministic(collation: Oid) -> bool {
-    // SAFETY: a catalogue look-up of an index column's collation.
-    collation == Oid::INVALID || unsafe { pg_sys::get_collation_isdeterministic(collation) }
-}
-
 /// The codec of an INCLUDE column: integers are shortened, everything else is kept as it is.
 pub fn include_codec(typid: Oid, layout: Layout) -> Codec {
     match typid {
@@ -410,76 +398,4 @@ pub fn include_codec(typid: Oid, layout: Layout) -> Codec {
         pg_sys::BOOLOID => Codec::Int(Int::Bool),
         _ => Codec::Raw(layout),
     }
-}
-
-/// Whether a collation orders strings by their bytes: C and POSIX of any provider, and all of the
-/// builtin provider's (17+), which compare code points in UTF-8.
-///
-/// # Safety
-/// Needs catalogue access.
-unsafe fn byte_order(collation: Oid) -> bool {
-    const BUILTIN: u8 = b'b';
-    let (cache, key, column) = match collation {
-        pg_sys::C_COLLATION_OID => return true,
-        pg_sys::DEFAULT_COLLATION_OID => (
-            pg_sys::SysCacheIdentifier::DATABASEOID,
-            // SAFETY: a plain global of the process.
-            unsafe { pg_sys::MyDatabaseId },
-            pg_sys::Anum_pg_database_datcollate,
-        ),
-        _ => {
-            (pg_sys::SysCacheIdentifier::COLLOID, collation, pg_sys::Anum_pg_collation_collcollate)
-        }
-    };
-    // SAFETY: a look-up in a system cache; the tuple has the row type of its catalogue and is
-    // released after its fields are copied.
-    unsafe {
-        let tuple = pg_sys::SearchSysCache1(cache as _, Datum::from(key));
-        if tuple.is_null() {
-            return false;
-        }
-        let row = (*tuple).t_data.cast::<u8>().add((*(*tuple).t_data).t_hoff.into());
-        let provider = if collation == pg_sys::DEFAULT_COLLATION_OID {
-            (*row.cast::<pg_sys::FormData_pg_database>()).datlocprovider
-        } else {
-            (*row.cast::<pg_sys::FormData_pg_collation>()).collprovider
-        };
-        let mut isnull = false;
-        let locale = pg_sys::SysCacheGetAttr(cache as _, tuple, column as i16, &mut isnull);
-        let locale = String::from_datum(locale, isnull);
-        pg_sys::ReleaseSysCache(tuple);
-        match provider as u8 {
-            BUILTIN => true,
-            pg_sys::COLLPROVIDER_LIBC => locale.is_some_and(|l| libc_byte_order(&l)),
-            _ => false,
-        }
-    }
-}
-
-/// Whether `strcoll` compares bytes in a locale of the C library.
-fn libc_byte_order(locale: &str) -> bool {
-    match locale.to_ascii_lowercase().as_str() {
-        "c" | "posix" => true,
-        "c.utf-8" | "c.utf8" => strict_c_utf8(),
-        _ => false,
-    }
-}
-
-/// Since 2.35 glibc has its own C.UTF-8, which compares with strcmp; before, each distribution had
-/// another one.
-#[cfg(target_env = "gnu")]
-fn strict_c_utf8() -> bool {
-    unsafe extern "C" {
-        fn gnu_get_libc_version() -> *const std::ffi::c_char;
-    }
-    // SAFETY: glibc returns a constant string.
-    let version = unsafe { std::ffi::CStr::from_ptr(gnu_get_libc_version()) };
-    let mut parts = version.to_str().unwrap_or_default().split('.').map(|p| p.parse().unwrap_or(0));
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 35)
-}
-
-/// What other C libraries do is not known here.
-#[cfg(not(target_env = "gnu"))]
-fn strict_c_utf8() -> bool {
-    false
 }

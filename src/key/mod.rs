@@ -14,8 +14,10 @@
 //! Search keys are whole segments, optionally followed by [`SENTINEL`], "after everything that
 //! starts with this".
 
+mod abbreviate;
 pub mod bound;
 pub mod codec;
+pub mod collation;
 pub mod compare;
 mod datetime;
 pub mod datum;
@@ -24,6 +26,7 @@ mod inet;
 pub mod numeric;
 pub mod plain;
 pub mod sort;
+mod strcoll;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,9 @@
 //! Entries are collected in one arena with an array of (8-byte abbreviation, offset). When the arena
 //! outgrows its budget (`maintenance_work_mem`) it is sorted and written as a run to a temporary file
 //! (`BufFile`, which transaction abort removes); at the end the runs are merged. Sorting on the
-//! abbreviation first keeps nearly all comparisons inside the array.
+//! abbreviation first keeps nearly all comparisons inside the array. Where keys have no abbreviation that
+//! can be trusted, the C library guesses one: then the neighbours are compared when all are sorted, and if one
+//! guess was wrong all are sorted again without them.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -54,6 +56,8 @@ pub struct Sorter<'o, O: KeyOrder> {
     budget: usize,
     arena: Vec<u8>,
     items: Vec<Item>,
+    /// Abbreviations are guesses, where there are guesses.
+    guesses: bool,
     runs: Vec<Run>,
     entries: u64,
     key_bytes: u64,
@@ -109,6 +113,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             budget: budget.max(MIN_BUDGET),
             arena: Vec::new(),
             items: Vec::new(),
+            guesses: !O::MEMCMP,
             runs: Vec::new(),
             entries: 0,
             key_bytes: 0,
@@ -117,7 +122,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     /// Adds an entry. Keys are at most 64 kB. May raise an ERROR (temporary file, comparator).
     pub fn push(&mut self, key: &[u8], tid: Tid) {
-        let abbrev = abbreviate(self.order, key);
+        let guess = if self.guesses { self.desc.guess(key) } else { None };
+        self.guesses &= guess.is_some();
+        let abbrev = guess.unwrap_or_else(|| abbreviate(self.order, key));
         self.make_room(HEADER + key.len());
         self.items.push(Item { abbrev, at: self.arena.len() });
         self.arena.extend_from_slice(&header(key.len(), tid));
@@ -171,6 +178,33 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     }
 
     fn sort(&mut self) {
+        self.sort_items();
+        if self.guesses && !self.is_sorted() {
+            self.guesses = false;
+            for item in &mut self.items {
+                item.abbrev = abbreviate(self.order, Self::entry(&self.arena, item).0);
+            }
+            self.sort_items();
+        }
+    }
+
+    /// Whether guesses were right.
+    fn is_sorted(&self) -> bool {
+        let mut last: Option<&Item> = None;
+        self.sorted().enumerate().all(|(i, item)| {
+            if i.is_multiple_of(COMPARED) {
+                wait::interrupts();
+            }
+            let right = last.is_none_or(|last| {
+                let of = |item| Self::entry(&self.arena, item);
+                last.abbrev == item.abbrev || compare(self.order, of(last), of(item)).is_lt()
+            });
+            last = Some(item);
+            right
+        })
+    }
+
+    fn sort_items(&mut self) {
         let (arena, order, items) = (&self.arena, self.order, &mut self.items);
         let mut compared = 0usize;
         let sort = || {

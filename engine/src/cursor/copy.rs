@@ -83,6 +83,7 @@ impl Cursor {
             self.tids[n] = tid_of(word);
             self.slots[n] = slot as u8;
             if self.want_keys {
+                self.abbrevs[n] = b.prefix(slot);
                 append_key(index.area, v, slot, word, &mut self.keys)?;
                 self.ends[n] = self.keys.len() as u32;
             }

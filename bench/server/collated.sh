@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# bench/server/collated.sh: strings under collations; bench/collated.sh starts it.
+. "$(dirname "$0")/../../tests/lib.sh"
+. "$(dirname "$0")/sample.sh"
+new_server -c "nitro.backup = off"
+step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
+[ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
+sql "CREATE DATABASE words TEMPLATE template0 ENCODING UTF8 LOCALE 'C.UTF-8'" > /dev/null
+export PGDATABASE=words
+sql "CREATE EXTENSION nitro" > /dev/null
+collations=(c libc)
+sql "CREATE COLLATION c (provider = libc, locale = 'C'); CREATE COLLATION libc (provider = libc, locale = 'en_US.UTF-8')" > /dev/null
+if sql "CREATE COLLATION icu (provider = icu, locale = 'en')" > /dev/null 2>&1
+then collations+=(icu); else note "this server has no ICU"; fi
+for c in "${collations[@]}"; do
+    sql "CREATE TABLE $c (s text COLLATE $c);
+         INSERT INTO $c SELECT md5(i::text) FROM generate_series(1, $ROWS) i;
+         CREATE TABLE ${c}_probe AS SELECT s FROM $c ORDER BY random() LIMIT 200000;
+         CREATE TABLE ${c}_more AS SELECT md5(('x' || i)::text) COLLATE $c AS s FROM generate_series(1, $ROWS / 5) i;
+         VACUUM ANALYZE" > /dev/null
+    measure "build_$c" -t "$c: CREATE INDEX" -u s -s 1 -a "btree nitro" -b "DROP INDEX IF EXISTS ${c}_@" "CREATE INDEX ${c}_@ ON $c USING @ (s)"
+    for am in btree nitro; do
+
+        sql "CREATE TABLE ${c}_of_$am (s text COLLATE $c); INSERT INTO ${c}_of_$am SELECT s FROM $c;
+             CREATE INDEX ON ${c}_of_$am USING $am (s); VACUUM ANALYZE ${c}_of_$am" > /dev/null
+    done
+    plan=(-c "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; SET enable_bitmapscan = off; SET enable_seqscan = on")
+    measure "lookup_$c" -w -t "$c: look-up, nested loop, index-only" -u us -s 5 -a "btree nitro" "SELECT count(t.s) FROM ${c}_probe p JOIN ${c}_of_@ t ON t.s = p.s"
+    plan=(-c "SELECT")
+    measure "insert_$c" -t "$c: inserted row" -u us -s "$(awk "BEGIN { print 5e6 / $ROWS }")" -a "btree nitro" \
+        "INSERT INTO ${c}_of_@ SELECT s FROM ${c}_more"
+done
+echo
+echo "| processor time, best (median) of $repetitions | btree | nitro | btree / nitro |"
+echo "| --- | --- | --- | --- |"
+cut -f 1,2,3 "$titles" | while IFS=$'\t' read -r name title scale; do
+    figures() { awk -v name="$name" -v am="$1" -v scale="$scale" '$1 == name && $2 == am { print $3 * scale }' "$samples" | sort -n; }
+    both() { figures "$1" | awk '{ v[NR] = $1 } END { printf "%.2f (%.2f)", v[1], v[int((NR + 1) / 2)] }'; }
+    ratio=$(paste <(figures btree | head -n 1) <(figures nitro | head -n 1) | awk '{ printf "%.2f", $1 / $2 }')
+    echo "| $title | $(both btree) | $(both nitro) | $ratio |"
+done
