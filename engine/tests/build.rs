@@ -188,3 +188,28 @@ fn refused() {
     unsafe { ix.destroy(&p) };
     assert_eq!(mapping.area.usage().used, before);
 }
+
+/// Keys that end with their only zero, of one length or not, with so many different bytes in one leaf.
+#[test]
+fn every_size_of_an_alphabet() {
+    for (symbols, vary) in (90..=160u64).flat_map(|symbols| [(symbols, false), (symbols, true)]) {
+        let mapping = Mapping::new(1 << 24, 1);
+        let p = mapping.process(0);
+        let ix = create_with(&p, Forms::Packed);
+        let mut entries: Vec<(Vec<u8>, Tid)> = (0..symbols)
+            .map(|i| {
+                let mut key = vec![b'k', 1 + i as u8];
+                key.resize(10 + if vary { i as usize % 3 } else { 0 }, 1 + (i * 7 % symbols) as u8);
+                key.push(0);
+                (key, i)
+            })
+            .collect();
+        build(&p, ix, &Memcmp, &entries, 1, true);
+        check(&p, ix, &Memcmp, &entries);
+        for (key, tid) in entries.split_off(symbols as usize / 2) {
+            assert!(ix.remove(&p, &Memcmp, &key, tid), "{symbols}");
+            assert!(ix.insert(&p, &Memcmp, &key, tid + 1000).unwrap(), "{symbols}");
+            assert!(ix.contains(&p, &Memcmp, &key, tid + 1000), "{symbols}");
+        }
+    }
+}

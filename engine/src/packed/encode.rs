@@ -35,6 +35,7 @@ pub fn encode(
     let Some(l) = [wide, content].into_iter().find_map(|l| place(l, shape, low.len())) else {
         return false;
     };
+    debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
     image.clear();
     image.add(3, 5);
     image.add_zeroed(8, size / 8);

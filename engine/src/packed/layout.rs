@@ -115,7 +115,7 @@ impl Layout {
 
     /// Enough for readers: what they calculate with has a meaning, and what they do an end.
     #[inline(always)]
-    fn is_sound(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         let narrow = self.form != Form::Wide;
         let alphabet = usize::from(self.symbols > 0) * ALPHABET;
         self.n <= MAX_ENTRIES

@@ -200,7 +200,7 @@ impl Shape {
         l.zterm = self.zterm
             && self.shared < self.shortest
             && self.zeros <= self.shared
-            && symbols > 0
+            && (1..128).contains(&symbols)
             && most <= 128;
         (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
         l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
