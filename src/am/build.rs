@@ -99,7 +99,8 @@ pub unsafe extern "C-unwind" fn build(
             let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
             let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
             let anew = is_made_anew(heap, index);
-            match load(heap, index, &handle, sorter, order, anew) {
+            let neighbours = Neighbours::of(heap, index, &*info, &handle.desc);
+            match load(index, &handle, sorter, order, neighbours, anew) {
                 Ok((engine, loaded)) => {
                     stop::at(Point::CreateLoaded);
                     claim.create(engine, started.elapsed().as_millis() as u64);
@@ -223,20 +224,17 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
 struct LeftUnbuilt;
 
 unsafe fn load<O: KeyOrder>(
-    heap: Relation,
     index: Relation,
     handle: &Handle,
     sorter: Sorter<'_, O>,
     order: &O,
+    mut neighbours: Option<Neighbours<'_>>,
     anew: bool,
 ) -> Result<(Unfinished, i64), LeftUnbuilt> {
     let process = shmem::process();
-    // SAFETY: open relations.
-    let (name, fillfactor, mut neighbours) = unsafe {
-        let neighbours = Neighbours::of(heap, index, &handle.desc);
-        (compat::name(index), options::fillfactor(index), neighbours)
-    };
-    let is_unique = neighbours.is_some();
+    // SAFETY: open relation.
+    let (name, fillfactor, is_unique) =
+        unsafe { (compat::name(index), options::fillfactor(index), unique::is_unique(index)) };
     // Called while the unfinished index is there, so that the message counts it.
     let fail = |e: BuildError| match e {
         BuildError::OutOfMemory(e) if anew => {

@@ -382,27 +382,26 @@ pub struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// For the build of a unique index; `None` for another one.
+    /// For a build that has to look, as `info` says: that of a unique index, but not where a table is written anew. Its
+    /// rows were looked at before, and if the index is an invalid one, there may be duplicates.
     ///
     /// # Safety
     /// Open relations, for as long as this lives.
     pub unsafe fn of<'a>(
         heap: Relation,
         index: Relation,
+        info: &pg_sys::IndexInfo,
         desc: &'a KeyDesc,
     ) -> Option<Neighbours<'a>> {
-        // SAFETY: by contract.
-        unsafe {
-            is_unique(index).then(|| Neighbours {
-                heap,
-                index,
-                desc,
-                nulls_are_equal: nulls_are_equal(index),
-                key: Vec::new(),
-                tid: 0,
-                lives: None,
-            })
-        }
+        info.ii_Unique.then(|| Neighbours {
+            heap,
+            index,
+            desc,
+            nulls_are_equal: info.ii_NullsNotDistinct,
+            key: Vec::new(),
+            tid: 0,
+            lives: None,
+        })
     }
 
     /// The next one.

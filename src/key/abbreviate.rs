@@ -66,17 +66,16 @@ impl Abbreviator {
     /// Makes the server's state.
     fn prepare(&self) -> NonNull<SortSupportData> {
         // SAFETY: nobody uses what is in the context when `support` is empty. The server allocates its state
-        // in the current context; an ERROR ends in one that resets that.
+        // in the current context.
         unsafe {
             pg_sys::MemoryContextReset(self.context);
-            let previous = pg_sys::MemoryContextSwitchTo(self.context);
+            let _inside = Inside::of(self.context);
             let support: *mut SortSupportData =
                 pg_sys::palloc0(size_of::<SortSupportData>()).cast();
             (*support).ssup_cxt = self.context;
             (*support).ssup_collation = self.collation;
             (*support).abbreviate = true;
             pg_sys::varstr_sortsupport(support, self.typid, self.collation);
-            pg_sys::MemoryContextSwitchTo(previous);
             NonNull::new_unchecked(support)
         }
     }
@@ -91,14 +90,31 @@ impl Abbreviator {
         // that are compared without sign.
         let abbrev = unsafe {
             let convert = (*support.as_ptr()).abbrev_converter.expect("a collation that has them");
-            let previous = pg_sys::MemoryContextSwitchTo(self.context);
-            let abbrev = pg_guard_ffi_boundary(|| convert(string, support.as_ptr()));
-            pg_sys::MemoryContextSwitchTo(previous);
-            abbrev
+            let _inside = Inside::of(self.context);
+            pg_guard_ffi_boundary(|| convert(string, support.as_ptr()))
         };
         if bytes.len() <= LONG {
             self.support.set(Some(support));
         }
         abbrev.value() as u64
+    }
+}
+
+/// Makes a memory context the current one, for as long as this lives; also an ERROR ends it.
+struct Inside(pg_sys::MemoryContext);
+
+impl Inside {
+    /// # Safety
+    /// The context must exist, and the current one for as long as this lives.
+    unsafe fn of(context: pg_sys::MemoryContext) -> Inside {
+        // SAFETY: by contract.
+        Inside(unsafe { pg_sys::MemoryContextSwitchTo(context) })
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // SAFETY: it exists, by the contract of `of`.
+        unsafe { pg_sys::MemoryContextSwitchTo(self.0) };
     }
 }

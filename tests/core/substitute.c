@@ -79,7 +79,7 @@ replaceable(IndexStmt *stmt, const char *query)
 	ListCell   *cell;
 
 	if (!OidIsValid(nitro) || strcmp(stmt->accessMethod, DEFAULT_INDEX_TYPE) != 0 ||
-		stmt->unique || stmt->primary || stmt->isconstraint || stmt->excludeOpNames != NIL ||
+		(stmt->unique && PG_VERSION_NUM < 180000) || stmt->primary || stmt->isconstraint || stmt->excludeOpNames != NIL ||
 		stmt->options != NIL)
 		return false;
 	relid = RangeVarGetRelidExtended(stmt->relation, mode, RVR_MISSING_OK,
