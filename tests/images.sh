@@ -299,14 +299,24 @@ while_loading() {
     sql "DROP TABLE l"
 }
 
-database_version() {
-    note "an image knows the version of its database's own collation"
+collated() {
+    note "strings: an image knows the version of its database's own collation, and the numbers by which ICU's are searched"
     sql "CREATE DATABASE own TEMPLATE template0 ENCODING UTF8 LOCALE 'en_US.UTF-8'"
-    local PGDATABASE=own version
-    sql "CREATE EXTENSION nitro; CREATE EXTENSION pageinspect; CREATE TABLE v (s text); INSERT INTO v SELECT md5(i::text) FROM generate_series(1, 1000) i; CREATE INDEX v_nitro ON v USING nitro (s); SELECT nitro_backup('v_nitro')" > /dev/null
+    local PGDATABASE=own version from i
+    sql "CREATE EXTENSION nitro; CREATE EXTENSION pageinspect; CREATE TABLE v (s text); INSERT INTO v SELECT md5(i::text) FROM generate_series(1, 20000) i; CREATE INDEX v_nitro ON v USING nitro (s)" > /dev/null
+    sql "DO 'BEGIN CREATE COLLATION german (provider = icu, locale = ''de''); EXCEPTION WHEN feature_not_supported THEN CREATE COLLATION german (locale = ''en_US.UTF-8''); END'"
+    sql "CREATE TABLE w (k int, s text COLLATE german); INSERT INTO w SELECT i % 7, nullif(left(md5(i::text), i % 30), '') FROM generate_series(1, 20000) i; CREATE INDEX w_nitro ON w USING nitro (s DESC NULLS LAST, k)"
+    sql "INSERT INTO w SELECT 1, 'ä' || i || 'Ö' FROM generate_series(1, 2000) i"
+    backup v_nitro w_nitro
     version=$(sql "SELECT pg_database_collation_actual_version(oid) FROM pg_database WHERE datname = 'own'")
     [ -n "$version" ] || fail "the collation has no version"
     entry "$(newest v_nitro)" column | grep -q "versions.* 100 $version" || fail "not in the manifest: $(entry "$(newest v_nitro)" column)"
+    crash; from=$(log_end); start
+    for i in v_nitro w_nitro; do
+        built $i
+        assert_eq "$i" "$(came_from $i "$from")" image
+        sql "SELECT nitro_verify('$i', true)" > /dev/null
+    done
     PGDATABASE=postgres; sql_alone "DROP DATABASE own"
 }
 
@@ -316,4 +326,4 @@ run damage
 run no_folder
 run full_disk
 run while_loading
-run database_version
+run collated

@@ -10,7 +10,7 @@ export PGDATABASE=words
 sql "CREATE EXTENSION nitro" > /dev/null
 collations=(c libc)
 sql "CREATE COLLATION c (provider = libc, locale = 'C'); CREATE COLLATION libc (provider = libc, locale = 'en_US.UTF-8')" > /dev/null
-if sql "CREATE COLLATION icu (provider = icu, locale = 'en')" > /dev/null 2>&1
+if "${PSQL[@]}" -p "$(port)" -c "CREATE COLLATION icu (provider = icu, locale = 'en')" > /dev/null 2>&1
 then collations+=(icu); else note "this server has no ICU"; fi
 for c in "${collations[@]}"; do
     sql "CREATE TABLE $c (s text COLLATE $c);
