@@ -150,6 +150,8 @@ SELECT index, method, writes > 0 AS writes, scans >= 0 AS scans, file_bytes > 0 
 FROM nitro_advise() WHERE index::text LIKE 'cv%' AND index::text NOT LIKE 'cv_p%' ORDER BY 1;
 DROP TABLE cv, cv_before, cv_other, cv_p;
 DROP OPERATOR FAMILY cv_int_ops USING btree;
+SET client_min_messages = warning;
+DROP SCHEMA cv_evil, "cv: sixty-three bytes, as long as the name of a schema can be.." CASCADE;
 DROP FUNCTION cv_f;
 DROP TYPE cv_mood, cv_pair;
 DROP DOMAIN cv_word;
