@@ -48,33 +48,34 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             Some(previous) => previous(query, flags),
             None => pg_sys::standard_ExecutorStart(query, flags),
         }
-        let wanted = guc::ENABLE_FAST_SCAN.get()
-            && flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0
-            && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
-            && !(*query).snapshot.is_null()
-            && (*(*query).snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
-        if wanted {
-            exchange((*query).planstate, std::ptr::null_mut());
+        if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
+            let mut faster = guc::ENABLE_FAST_SCAN.get()
+                && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
+                && !(*query).snapshot.is_null()
+                && (*(*query).snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+            prepare((*query).planstate, (&raw mut faster).cast());
         }
     }
 }
 
-/// Exchanges the function of each node of a tree that is an index-only scan of ours.
+/// What a started node gets: conditions that the server does not make itself, and the function of an index-only scan
+/// of ours if the context, a `bool`, says so.
 #[pg_guard]
-unsafe extern "C-unwind" fn exchange(node: *mut PlanState, context: *mut c_void) -> bool {
+unsafe extern "C-unwind" fn prepare(node: *mut PlanState, faster: *mut c_void) -> bool {
     crate::pg::witness!();
     // SAFETY: live nodes of the types that their tags say.
     unsafe {
         if node.is_null() {
             return false;
         }
-        if (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
+        compat::compare_rows(node);
+        if *faster.cast::<bool>() && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
             if !index.is_null() && options::is_nitro(index) && gains(node) && is_stock(node) {
                 pg_sys::ExecSetExecProcNode(node, Some(next));
             }
         }
-        compat::walk_plan_state(node, Some(exchange), context)
+        compat::walk_plan_state(node, Some(prepare), faster)
     }
 }
 

@@ -12,11 +12,10 @@
 //!   replaced if each of its btree twin's operators is in it under the same strategy number;
 //! - shows an index with an element column as one for bitmap scans that has no order: a row has many
 //!   entries there;
-//! - from 18 on, shows btree's access method, which lets row comparisons become index conditions. Before
-//!   18 the executor refuses them for any other access method. Of an access method of that name the
-//!   planner believes that its families say which equivalence classes it can use; so an index some of
-//!   whose families are not shown as btree's (the btree family was extended) is shown as one only to a
-//!   query that compares rows of one table.
+//! - shows btree's access method, which lets row comparisons become index conditions (before 18 with the
+//!   help of `compat::rows`). Of an access method of that name the planner believes that its families say
+//!   which equivalence classes it can use; so an index some of whose families are not shown as btree's (the
+//!   btree family was extended) is shown as one only to a query that compares rows of one table.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -50,6 +49,7 @@ thread_local! {
 pub fn install_hooks() {
     // SAFETY: runs once, when the library is loaded.
     unsafe { compat::hook_relations(edit) }
+    compat::install_plan_hook();
 }
 
 unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *mut RelOptInfo) {
@@ -327,11 +327,11 @@ fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
     info.nulls_first = std::ptr::null_mut();
 }
 
-/// Shows btree families, and from 18 on btree's access method.
+/// Shows btree families, and btree's access method.
 ///
-/// What else the planner of 18 derives from `relam`: an early rejection of equivalence classes whose
+/// What else the planner derives from `relam`: an early rejection of equivalence classes whose
 /// families do not contain the index' (exact with btree families), and the translation of strategies
-/// for `get_actual_variable_range` (the same 1..5). The executor never sees it.
+/// for `get_actual_variable_range` (18+, the same 1..5). The executor never sees it.
 unsafe fn show_btree(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) {
     let mut all = true;
     for column in 0..info.nkeycolumns as usize {
@@ -346,7 +346,7 @@ unsafe fn show_btree(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) {
     }
     // SAFETY: live planner structures.
     let rows_only = || info.amhasgettuple && unsafe { rewrite::compares_rows(root) };
-    if compat::ROWS_FOR_ALL && (all || rows_only()) {
+    if (all || rows_only()) && compat::may_compare_rows() {
         info.relam = pg_sys::BTREE_AM_OID;
     }
 }

@@ -11,12 +11,9 @@ pub const SUPPORT_FUNCTIONS: u16 = 5;
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
 pub const SUPPORT_FUNCTIONS: u16 = 6;
 
-/// Whether the executor compares rows for every access method whose strategies are btree's (18+).
-pub const ROWS_FOR_ALL: bool = !cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"));
-
 /// Whether the server takes unique indexes of other access methods than btree for what they are (18+). Before, its ON
 /// CONFLICT, foreign keys and partitioned tables raise internal errors where they meet one.
-pub const MAY_BE_UNIQUE: bool = ROWS_FOR_ALL;
+pub const MAY_BE_UNIQUE: bool = !cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"));
 
 /// `amgettreeheight`.
 pub type TreeHeight = unsafe extern "C-unwind" fn(pg_sys::Relation) -> c_int;
