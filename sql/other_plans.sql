@@ -156,7 +156,7 @@ INSERT INTO aliases SELECT i, i::text::alias8 FROM generate_series(1, 3) i;
 EXPLAIN (COSTS OFF) SELECT * FROM aliases WHERE id = a AND id = 42::int8;
 CREATE FUNCTION conditions(query text) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
     BEGIN RETURN (regexp_match(plan(query), 'Index Cond: ([^\n]*)'))[1]; END $$;
-SELECT current_setting('server_version_num')::int < 180000 OR conditions('SELECT * FROM lists WHERE (a, b) > (5, 100) ORDER BY a, b LIMIT 5') ~ 'ROW' AS compares_rows;
+SELECT conditions('SELECT * FROM lists WHERE (a, b) > (5, 100) ORDER BY a, b LIMIT 5') ~ 'ROW' AS compares_rows;
 SELECT conditions('SELECT * FROM lists WHERE a = 5 AND b > 4900 ORDER BY a, b');
 SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_seqscan = off;
 SELECT scanned('SELECT y.c FROM (VALUES (1::int8), (2)) x (a) JOIN lists y ON x.a = y.a AND y.b = 11', 'index');

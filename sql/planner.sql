@@ -101,10 +101,9 @@ EXPLAIN (COSTS OFF) SELECT a FROM p WHERE f IS TRUE AND a < 200;
 SELECT a FROM p WHERE f ORDER BY a LIMIT 2;
 SELECT a FROM p WHERE NOT f ORDER BY a LIMIT 2;
 
--- Row comparison: an index condition from 18 on, a filter before; the answer is the same.
+-- A row comparison is a condition of the index. (Before 18 EXPLAIN shows what it says of its first column.)
 CREATE INDEX p_ba_nitro ON p USING nitro (b, a);
-SELECT plan_has('SELECT b, a FROM p WHERE (b, a) > (98, 19898) ORDER BY b, a LIMIT 3', 'Index Cond: \(ROW\(b, a\) > ROW\(98, 19898\)\)')
-     = (current_setting('server_version_num')::int >= 180000) AS as_expected;
+SELECT plan_has('SELECT b, a FROM p WHERE (b, a) > (98, 19898) ORDER BY b, a LIMIT 3', 'Index Cond: \((ROW\(b, a\) > ROW\(98, 19898\)|b >= 98)\)') AS as_expected;
 SELECT b, a FROM p WHERE (b, a) > (98, 19898) ORDER BY b, a LIMIT 3;
 SELECT b, a FROM p WHERE (b, a) >= (98, 19898) AND (b, a) < (99, 199) ORDER BY b, a;
 SELECT b, a FROM p WHERE (b, a) < (0, 300) ORDER BY b DESC, a DESC;

@@ -3,12 +3,15 @@
 //! Up to 17 the planner takes `(a, b) > (x, y)` as a condition of a btree alone, and the executor raises an internal
 //! error for any other access method. So the planner is shown btree's, but only while `planner_hook` is there to look
 //! at the plan afterwards. In the plan a row comparison among the conditions of an index that is no btree is ours:
-//! - the condition becomes `a IS NOT NULL`, which the comparison implies and every executor takes, and the comparison
-//!   becomes a filter. So the plan is right whoever runs it; EvalPlanQual starts nodes of its own, for one;
+//! - the condition becomes `a >= x`, which the comparison implies and every executor takes, and the comparison becomes
+//!   a filter. So the plan is right whoever runs it; EvalPlanQual starts nodes of its own, for one;
 //! - when the executor has started a plan, the scan keys of such a node are made anew from the comparison. The server's
 //!   own function does that, given a copy of the relation's description that says "btree".
 //!
-//! EXPLAIN shows the comparison: the conditions for rechecks, from which it is read, are as they were.
+//!   The filter is not evaluated then, but for those of bitmaps.
+//!
+//! The conditions for rechecks, from which the comparison is read, are as they were. The plan stays as it is: it may be
+//! in the cache, and EXPLAIN finds the parents of a node by it.
 
 /// Whether row comparisons can be conditions of an index of the query that is being planned; its plan is looked at then.
 pub fn may_compare_rows() -> bool {
@@ -182,28 +185,69 @@ mod before_18 {
         unsafe {
             let mut quals = PgList::<Node>::from_pg(quals);
             let recheck = PgList::<Node>::from_pg(recheck);
-            if !quals.iter_ptr().any(|qual| compares_rows(qual)) || is_btree(index) {
+            if !quals.iter_ptr().any(|qual| compares_rows(qual)) {
                 return Vec::new();
             }
+            let index = pg_sys::index_open(index, pg_sys::NoLock as pg_sys::LOCKMODE);
             let mut exchanged = Vec::new();
             for i in 0..quals.len() {
                 let (Some(qual), Some(rows)) = (quals.get_ptr(i), recheck.get_ptr(i)) else {
                     break;
                 };
-                if !compares_rows(qual) {
-                    continue;
+                if compares_rows(qual)
+                    && (*(*index).rd_rel).relam != pg_sys::BTREE_AM_OID
+                    && let Some(first) = of_first(qual.cast(), index)
+                {
+                    quals.replace_ptr(i, first);
+                    exchanged.push(rows);
                 }
-                let first = PgList::<Node>::from_pg((*qual.cast::<RowCompareExpr>()).largs);
-                let test =
-                    pg_sys::palloc0(size_of::<pg_sys::NullTest>()).cast::<pg_sys::NullTest>();
-                (*test).xpr.type_ = NodeTag::T_NullTest;
-                (*test).arg = first.get_ptr(0).unwrap_or(null_mut()).cast();
-                (*test).nulltesttype = pg_sys::NullTestType::IS_NOT_NULL;
-                (*test).location = -1;
-                quals.replace_ptr(i, test.cast());
-                exchanged.push(rows);
             }
+            pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
             exchanged
+        }
+    }
+
+    /// What a row comparison says of its first member alone.
+    unsafe fn of_first(rows: *mut RowCompareExpr, index: Relation) -> Option<*mut Node> {
+        // SAFETY: a condition of this open index.
+        unsafe {
+            let left = PgList::<Node>::from_pg((*rows).largs).get_ptr(0)?;
+            let right = PgList::<Node>::from_pg((*rows).rargs).get_ptr(0)?;
+            let var = match (*left).type_ {
+                NodeTag::T_RelabelType => (*left.cast::<pg_sys::RelabelType>()).arg.cast(),
+                _ => left,
+            };
+            let column = (*var.cast::<pg_sys::Var>()).varattno as usize - 1;
+            let family = *(*index).rd_opfamily.add(column);
+            let operator = PgList::<pg_sys::Oid>::from_pg((*rows).opnos).get_oid(0)?;
+            let (mut strategy, mut of_left, mut of_right) = Default::default();
+            pg_sys::get_op_opfamily_properties(
+                operator,
+                family,
+                false,
+                &mut strategy,
+                &mut of_left,
+                &mut of_right,
+            );
+            let strategy = match strategy as u32 {
+                pg_sys::BTLessStrategyNumber | pg_sys::BTLessEqualStrategyNumber => {
+                    pg_sys::BTLessEqualStrategyNumber
+                }
+                _ => pg_sys::BTGreaterEqualStrategyNumber,
+            };
+            let collation = PgList::<pg_sys::Oid>::from_pg((*rows).inputcollids).get_oid(0)?;
+            let operator = pg_sys::get_opfamily_member(family, of_left, of_right, strategy as i16);
+            let clause = pg_sys::make_opclause(
+                operator,
+                pg_sys::BOOLOID,
+                false,
+                pg_sys::copyObjectImpl(left.cast()).cast(),
+                pg_sys::copyObjectImpl(right.cast()).cast(),
+                pg_sys::InvalidOid,
+                collation,
+            );
+            pg_sys::set_opfuncid(clause.cast());
+            Some(clause.cast())
         }
     }
 
@@ -212,18 +256,9 @@ mod before_18 {
         unsafe { (*node).type_ == NodeTag::T_RowCompareExpr }
     }
 
-    unsafe fn is_btree(index: pg_sys::Oid) -> bool {
-        // SAFETY: locked since it was planned.
-        unsafe {
-            let relation = pg_sys::index_open(index, pg_sys::NoLock as pg_sys::LOCKMODE);
-            let btree = (*(*relation).rd_rel).relam == pg_sys::BTREE_AM_OID;
-            pg_sys::index_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-            btree
-        }
-    }
-
-    /// What the three kinds of nodes have in common, each under its own names.
+    /// What the kinds of nodes have in common, each under its own names.
     struct Keys<'a> {
+        /// Null where EXPLAIN does not execute.
         index: Relation,
         /// The table among those of the query; 0 where the conditions name columns of the index.
         table: u32,
@@ -244,56 +279,54 @@ mod before_18 {
                 NodeTag::T_IndexScanState => {
                     let state = &mut *node.cast::<pg_sys::IndexScanState>();
                     let plan = &*(*node).plan.cast::<pg_sys::IndexScan>();
-                    make_keys(
-                        node,
-                        Keys {
-                            index: state.iss_RelationDesc,
-                            table: plan.scan.scanrelid,
-                            quals: plan.indexqual,
-                            recheck: plan.indexqualorig,
-                            keys: &mut state.iss_ScanKeys,
-                            count: &mut state.iss_NumScanKeys,
-                            runtime: &mut state.iss_RuntimeKeys,
-                            runtime_count: &mut state.iss_NumRuntimeKeys,
-                            context: &mut state.iss_RuntimeContext,
-                        },
-                    );
+                    let keys = Keys {
+                        index: state.iss_RelationDesc,
+                        table: plan.scan.scanrelid,
+                        quals: plan.indexqual,
+                        recheck: plan.indexqualorig,
+                        keys: &mut state.iss_ScanKeys,
+                        count: &mut state.iss_NumScanKeys,
+                        runtime: &mut state.iss_RuntimeKeys,
+                        runtime_count: &mut state.iss_NumRuntimeKeys,
+                        context: &mut state.iss_RuntimeContext,
+                    };
+                    if let Some(n) = make_keys(node, keys) {
+                        drop_filters(node, n);
+                    }
                 }
                 NodeTag::T_IndexOnlyScanState => {
                     let state = &mut *node.cast::<pg_sys::IndexOnlyScanState>();
                     let plan = &*(*node).plan.cast::<pg_sys::IndexOnlyScan>();
-                    make_keys(
-                        node,
-                        Keys {
-                            index: state.ioss_RelationDesc,
-                            table: 0,
-                            quals: plan.indexqual,
-                            recheck: plan.recheckqual,
-                            keys: &mut state.ioss_ScanKeys,
-                            count: &mut state.ioss_NumScanKeys,
-                            runtime: &mut state.ioss_RuntimeKeys,
-                            runtime_count: &mut state.ioss_NumRuntimeKeys,
-                            context: &mut state.ioss_RuntimeContext,
-                        },
-                    );
+                    let keys = Keys {
+                        index: state.ioss_RelationDesc,
+                        table: 0,
+                        quals: plan.indexqual,
+                        recheck: plan.recheckqual,
+                        keys: &mut state.ioss_ScanKeys,
+                        count: &mut state.ioss_NumScanKeys,
+                        runtime: &mut state.ioss_RuntimeKeys,
+                        runtime_count: &mut state.ioss_NumRuntimeKeys,
+                        context: &mut state.ioss_RuntimeContext,
+                    };
+                    if let Some(n) = make_keys(node, keys) {
+                        drop_filters(node, n);
+                    }
                 }
                 NodeTag::T_BitmapIndexScanState => {
                     let state = &mut *node.cast::<pg_sys::BitmapIndexScanState>();
                     let plan = &*(*node).plan.cast::<pg_sys::BitmapIndexScan>();
-                    let made = make_keys(
-                        node,
-                        Keys {
-                            index: state.biss_RelationDesc,
-                            table: plan.scan.scanrelid,
-                            quals: plan.indexqual,
-                            recheck: plan.indexqualorig,
-                            keys: &mut state.biss_ScanKeys,
-                            count: &mut state.biss_NumScanKeys,
-                            runtime: &mut state.biss_RuntimeKeys,
-                            runtime_count: &mut state.biss_NumRuntimeKeys,
-                            context: &mut state.biss_RuntimeContext,
-                        },
-                    );
+                    let keys = Keys {
+                        index: state.biss_RelationDesc,
+                        table: plan.scan.scanrelid,
+                        quals: plan.indexqual,
+                        recheck: plan.indexqualorig,
+                        keys: &mut state.biss_ScanKeys,
+                        count: &mut state.biss_NumScanKeys,
+                        runtime: &mut state.biss_RuntimeKeys,
+                        runtime_count: &mut state.biss_NumRuntimeKeys,
+                        context: &mut state.biss_RuntimeContext,
+                    };
+                    let made = make_keys(node, keys).is_some();
                     if made && state.biss_NumRuntimeKeys == 0 {
                         let (keys, count) = (state.biss_ScanKeys, state.biss_NumScanKeys);
                         pg_sys::index_rescan(state.biss_ScanDesc, keys, count, null_mut(), 0);
@@ -304,26 +337,39 @@ mod before_18 {
         }
     }
 
-    /// Makes the scan keys of a node anew if row comparisons were exchanged in its plan.
-    unsafe fn make_keys(node: *mut PlanState, of: Keys) -> bool {
+    /// The last `n` filters of a node say what its scan keys do: it does without them if there are no others.
+    unsafe fn drop_filters(node: *mut PlanState, n: usize) {
+        // SAFETY: a started node.
+        unsafe {
+            if PgList::<Node>::from_pg((*(*node).plan).qual).len() == n {
+                (*node).qual = null_mut();
+            }
+        }
+    }
+
+    /// Makes the scan keys of a node anew if row comparisons were exchanged in its plan: how many. None if none was, or if
+    /// filters have to do for one.
+    unsafe fn make_keys(node: *mut PlanState, of: Keys) -> Option<usize> {
         // SAFETY: a started node; what it keeps is allocated where it was allocated itself.
         unsafe {
-            // EXPLAIN opens no index.
-            if of.index.is_null() || (*(*of.index).rd_rel).relam == pg_sys::BTREE_AM_OID {
-                return false;
-            }
             let recheck = PgList::<Node>::from_pg(of.recheck);
-            if !recheck.iter_ptr().any(|qual| compares_rows(qual)) {
-                return false;
+            let mut quals = PgList::<Node>::from_pg(of.quals);
+            let exchanged = (0..quals.len()).filter(|&i| {
+                let now = quals.get_ptr(i).is_some_and(|now| compares_rows(now));
+                !now && recheck.get_ptr(i).is_some_and(|was| compares_rows(was))
+            });
+            let exchanged: Vec<usize> = exchanged.collect();
+            if exchanged.is_empty() || of.index.is_null() {
+                return None;
             }
-            let memory = (*(*node).state).es_query_cxt;
-            let previous = pg_sys::MemoryContextSwitchTo(memory);
-            let mut quals = PgList::<Node>::from_pg(pg_sys::list_copy(of.quals));
-            for (i, rows) in recheck.iter_ptr().enumerate() {
-                if compares_rows(rows)
-                    && let Some(rows) = by_index(rows.cast(), of.index, of.table)
-                {
-                    quals.replace_ptr(i, rows.cast());
+            let previous = pg_sys::MemoryContextSwitchTo((*(*node).state).es_query_cxt);
+            quals = PgList::from_pg(pg_sys::list_copy(of.quals));
+            let mut all = Some(exchanged.len());
+            for i in exchanged {
+                let rows = recheck.get_ptr(i)?.cast();
+                match by_index(rows, of.index, of.table) {
+                    Some(rows) => quals.replace_ptr(i, rows.cast()),
+                    None => all = None,
                 }
             }
             // The function reads the description and keeps nothing of it.
@@ -351,7 +397,7 @@ mod before_18 {
                 (*node).ps_ExprContext = own;
             }
             pg_sys::MemoryContextSwitchTo(previous);
-            true
+            all
         }
     }
 
