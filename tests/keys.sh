@@ -21,7 +21,7 @@ of oid oid "0|1|63|64|4294967295|2147483648" "(random() * 4294967295)::int8::tex
 of money money "0|-0.01|0.63|0.64|92233720368547758.07|-92233720368547758.08" "(random() * 1000 - 500)::numeric(10, 2)::money"
 of float4 float4 "0|-0|1|-1|NaN|Infinity|-Infinity|1e-45|-1e-45|3.4028235e38|-3.4028235e38" "exp(random() * 80 - 40) * sign(random() - 0.5)"
 of float8 float8 "0|-0|1|-1|NaN|Infinity|-Infinity|5e-324|-5e-324|1.7976931348623157e308|-1.7976931348623157e308" "exp(random() * 800 - 400) * sign(random() - 0.5)"
-of numeric numeric "0|0.0|0.000|1|1.0|-1|-1.00|NaN|Infinity|-Infinity|9999|10000|10000.0|0.0001|0.00010|0.00001|-0.00001|1e100|-1e-100|99999999|100000000" \
+of numeric numeric "0|0.0|0.000|1|1.0|-1|-1.00|NaN|Infinity|-Infinity|9999|10000|10000.0|0.0001|0.00010|0.00001|-0.00001|1e100|-1e-100|1e-100|1e-200|-1e-200|1e-1100|1e200|1e1100|-1e200|-1e1100|99999999|100000000" \
     "(random() - 0.5)::numeric * 10::numeric ^ ((random() * 40)::int - 20)"
 of date date "epoch|-infinity|infinity|4713-01-01 BC|5874897-12-31|0001-12-31 BC|2000-01-01|1999-12-31" "'2000-01-01'::date + ((random() - 0.5) * 100000)::int"
 of time time "00:00|24:00|23:59:59.999999|00:00:00.000001|12:00" "'00:00'::time + random() * interval '24 hours'"
