@@ -16,6 +16,7 @@
 mod copy;
 mod leaf;
 mod outside;
+mod part;
 mod remove;
 
 use crate::ahead::Ahead;
@@ -32,6 +33,7 @@ pub(crate) use leaf::left_of;
 use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
+pub use part::Separator;
 pub use remove::Remove;
 
 /// An entry at which a batch begins or ends.
@@ -91,6 +93,9 @@ pub struct Cursor {
     sn: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
+    /// Where the range begins and ends among entries with these keys.
+    lower_tid: Tid,
+    upper_tid: Tid,
     bounded: bool,
     state: State,
     /// The first and the last entry that the batch covers, visible or not.
@@ -134,6 +139,8 @@ impl Cursor {
             sn: CURRENT,
             lower: Vec::new(),
             upper: Vec::new(),
+            lower_tid: 0,
+            upper_tid: 0,
             bounded: false,
             state: State::Start,
             first: Bound::default(),
@@ -164,6 +171,7 @@ impl Cursor {
         self.upper.clear();
         self.upper.extend_from_slice(upper.unwrap_or_default());
         self.bounded = upper.is_some();
+        (self.lower_tid, self.upper_tid) = (0, 0);
         self.ahead.clear();
         self.stop(State::Start);
     }
@@ -275,7 +283,7 @@ impl Cursor {
         let mut moved = matches!(self.state, State::Batch { .. });
         let jumped = matches!(self.state, State::Jump);
         let upper = core::mem::take(&mut self.upper);
-        let end = self.bounded.then(|| Probe::new(order, &upper, 0));
+        let end = self.bounded.then(|| Probe::new(order, &upper, self.upper_tid));
         let mut seen = 0;
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
@@ -301,7 +309,11 @@ impl Cursor {
                 }
                 Way::Search => {
                     let key = self.search_key(moved, true);
-                    let tid = if moved { self.last.tid } else { 0 };
+                    let tid = match moved {
+                        true => self.last.tid,
+                        false if jumped => 0,
+                        false => self.lower_tid,
+                    };
                     let behind =
                         moved && !mutant!("a scan that searches goes on behind its last entry");
                     let spot = index.seek(&Probe::new(order, &key, tid), behind);
@@ -378,7 +390,8 @@ impl Cursor {
         let mut moved = matches!(self.state, State::Batch { .. });
         let jumped = matches!(self.state, State::Jump);
         let lower = core::mem::take(&mut self.lower);
-        let begin = (!lower.is_empty()).then(|| Probe::new(order, &lower, 0));
+        let begin = (!lower.is_empty() || self.lower_tid != 0)
+            .then(|| Probe::new(order, &lower, self.lower_tid));
         let mut seen = 0;
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
@@ -407,7 +420,8 @@ impl Cursor {
                     let key = self.search_key(moved, false);
                     let probe = match moved {
                         true => Probe::new(order, &key, self.first.tid),
-                        false if jumped || self.bounded => Probe::new(order, &key, 0),
+                        false if jumped => Probe::new(order, &key, 0),
+                        false if self.bounded => Probe::new(order, &key, self.upper_tid),
                         false => Probe::end(order),
                     };
                     let spot = index.seek(&probe, false);

@@ -58,7 +58,7 @@ mod visit;
 pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
-pub use cursor::{Beyond, Cursor, Remove};
+pub use cursor::{Beyond, Cursor, Remove, Separator};
 pub use heap::{Account, Charge};
 #[doc(hidden)]
 pub use root::Forms;

@@ -27,6 +27,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an entry is born after its earlier life", "schedule::snapshots"),
     ("a removal looks whether the entry is dead", "schedule::snapshots"),
     ("a cursor removes what is not dead", "schedule::cursors"),
+    ("a separator lies behind the beginning of its range", "part"),
     ("a cursor removes from the leaf that it copied", "schedule::splitting::a_split_beside"),
     ("the count of the dead falls in an exclusive phase", "schedule::snapshots"),
     ("a chunk goes with its last reference", "schedule::snapshots"),

@@ -43,6 +43,7 @@ use crate::state::shmem;
 use crate::upkeep::resync;
 
 pub mod marks;
+pub mod parallel;
 mod values;
 mod walk;
 
@@ -66,6 +67,8 @@ pub(super) struct Scan {
     /// The range that was opened last; here for its memory.
     range: Range,
     place: Place,
+    /// What filters let it jump to lies behind the part that it reads, see `parallel`.
+    leaps: bool,
     /// How often it was started. Added to what all count when it ends: an inner side of a join starts it for each row, and a
     /// line of memory that many processes write is slow for all of them.
     starts: u64,
@@ -138,6 +141,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             at: Vec::new(),
             range: Range::default(),
             place: Place { cursor, pos: -1, target: Vec::new(), has_target: false },
+            leaps: false,
             starts: 0,
             searches: 0,
             work: Work::default(),
@@ -304,7 +308,7 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
         let (mut n, mut total) = (0, 0);
-        while state.advance(true) {
+        while state.advance(scan, true) {
             tids[n] = compat::u64_to_tid(state.place.cursor.tid(state.place.pos as usize));
             n += 1;
             if n == tids.len() {
@@ -379,7 +383,7 @@ impl Scan {
                 (*scan).xs_recheck = self.plan.lossy;
                 return Found::Row;
             }
-            let found = self.advance(forward);
+            let found = self.advance(scan, forward);
             compat::count_searches(scan, std::mem::take(&mut self.searches));
             if !found {
                 return Found::Nothing;
@@ -421,7 +425,9 @@ impl Scan {
             let keys = if n == 0 { &[] } else { std::slice::from_raw_parts((*scan).keyData, n) };
             self.plan.compile(&self.handle.desc, keys);
             self.place.cursor.want_keys((*scan).xs_want_itup || self.plan.has_filters());
-            compat::count_index_scan(scan);
+            if parallel::of(scan).is_none() {
+                compat::count_index_scan(scan);
+            }
             if self.handle.desc.element.is_some() {
                 compat::count_searches(scan, 1);
             }
@@ -442,8 +448,17 @@ impl Scan {
             self.place.cursor.set_range(&[], Some(&[]), self.sn);
             self.place.pos = -1;
         } else {
-            self.plan.first(&mut self.at, forward);
-            self.open_range(forward);
+            // SAFETY: the server's descriptor.
+            match unsafe { parallel::of(scan) } {
+                Some(shared) => {
+                    self.leaps = false;
+                    self.exhausted = !self.take_part(scan, shared, forward);
+                }
+                None => {
+                    self.plan.first(&mut self.at, forward);
+                    self.open_range(forward);
+                }
+            }
         }
     }
 

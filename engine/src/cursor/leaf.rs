@@ -2,7 +2,7 @@
 
 use crate::KeyOrder;
 use crate::area::Ref;
-use crate::block::{SLOTS, View};
+use crate::block::{SLOTS, View, tid_of};
 use crate::key::{Probe, Retry, locate};
 use crate::mutants::mutant;
 use crate::packed::Leaf;
@@ -29,7 +29,10 @@ pub(super) fn rank_of_end<O: KeyOrder>(
         return Ok(0);
     }
     if let Some(leaf) = packed {
-        return Ok(leaf.lower_bound_from(end.key, from));
+        return Ok(match end.tid {
+            0 => leaf.lower_bound_from(end.key, from),
+            tid => leaf.search(end.key, tid).rank,
+        });
     }
     let prefix = match shared(v, end) {
         Ordering::Less => return Ok(0),
@@ -39,7 +42,7 @@ pub(super) fn rank_of_end<O: KeyOrder>(
     let above = |rank: usize| -> Result<bool, Retry> {
         let slot = v.slot(rank);
         Ok(match prefix.cmp(&v.b.prefix(slot)) {
-            Ordering::Equal => end.compare_key(index.area, v, slot, v.b.tid_word(slot))?.is_gt(),
+            Ordering::Equal => compare(index, v, end, slot)?.is_gt(),
             unequal => unequal.is_gt(),
         })
     };
@@ -68,7 +71,10 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
         return Ok(0);
     }
     if let Some(leaf) = packed {
-        return Ok(leaf.lower_bound(begin.key));
+        return Ok(match begin.tid {
+            0 => leaf.lower_bound(begin.key),
+            tid => leaf.search(begin.key, tid).rank,
+        });
     }
     let prefix = match shared(v, begin) {
         Ordering::Less => return Ok(0),
@@ -77,9 +83,7 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
     };
     let slot = v.slot(0);
     let below = match prefix.cmp(&v.b.prefix(slot)) {
-        Ordering::Equal => {
-            begin.compare_key(index.area, v, slot, v.b.tid_word(slot))? == Ordering::Less
-        }
+        Ordering::Equal => compare(index, v, begin, slot)?.is_le(),
         unequal => unequal.is_lt(),
     };
     if below { Ok(0) } else { Ok(locate(index.area, v, begin, prefix, false)?.rank) }
@@ -90,6 +94,17 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
 /// may be one of low priority, and writers would wait for it.
 pub(super) fn part_of_leaf(tries: u32) -> usize {
     SLOTS >> (tries.saturating_sub(WHOLE_TRIES) / PART_TRIES).min(SLOTS.ilog2())
+}
+
+/// The probe's position against that of an entry, given that their prefixes are equal. To be validated by the caller.
+fn compare<O: KeyOrder>(
+    index: Index,
+    v: &View,
+    probe: &Probe<'_, O>,
+    slot: usize,
+) -> Result<Ordering, Retry> {
+    let word = v.b.tid_word(slot);
+    Ok(probe.compare_key(index.area, v, slot, word)?.then_with(|| probe.tid.cmp(&tid_of(word))))
 }
 
 /// The probe's first bytes against those that all keys of the leaf share.

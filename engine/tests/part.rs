@@ -1,0 +1,192 @@
+//! Parts of a range, read by several at once beside writers: what lives through everything is in exactly one part,
+//! and each reader's parts follow one another in order.
+
+mod common;
+
+use common::*;
+use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Remove, Separator};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread;
+
+const CURRENT: u32 = u32::MAX - 1;
+const STABLE: u64 = 20_000;
+const READERS: u32 = 3;
+
+/// The key of entry `i`, and its TID, which is even. Equal keys have ascending TIDs.
+type Entry = fn(u64) -> (Vec<u8>, u64);
+
+/// What is still to be handed out.
+struct Rest {
+    from: Option<Separator>,
+    done: bool,
+}
+
+/// The bounds of the range that is shared: in the order of entries.
+type Range = (Vec<u8>, Option<Vec<u8>>);
+
+fn reader<O: KeyOrder>(
+    (mapping, slot): (&Mapping, u32),
+    ix: nitro_engine::Index,
+    order: &O,
+    (range, forward): (&Range, bool),
+    rest: &Mutex<Rest>,
+) -> Vec<(Vec<u8>, u64)> {
+    let p = mapping.process(slot);
+    let mut all = Vec::new();
+    let mut cursor = Cursor::new(true);
+    loop {
+        let mut shared = rest.lock().unwrap();
+        if shared.done {
+            return all;
+        }
+        cursor.set_range(&range.0, range.1.as_deref(), CURRENT);
+        if let Some(from) = &shared.from {
+            if forward { cursor.begin_at(from) } else { cursor.end_at(from) }
+        }
+        let mut next = Separator::default();
+        if cursor.cut(forward, 4, &p, ix, order, &mut next) {
+            if forward {
+                cursor.end_at(&next)
+            } else {
+                cursor.begin_at(&next)
+            }
+            shared.from = Some(next);
+        } else {
+            shared.done = true;
+        }
+        drop(shared);
+        loop {
+            let n = if forward { cursor.next(&p, ix, order) } else { cursor.prev(&p, ix, order) };
+            if n == 0 {
+                break;
+            }
+            let mut batch: Vec<_> =
+                (0..n).map(|i| (cursor.key(i).to_vec(), cursor.tid(i))).collect();
+            if !forward {
+                batch.reverse();
+            }
+            all.extend(batch);
+        }
+    }
+}
+
+fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
+    let mapping = Mapping::new(512 << 20, 8);
+    let p = mapping.process(0);
+    let ix = create_with(&p, forms);
+    for i in 0..STABLE {
+        let (key, tid) = entry(i * 7919 % STABLE);
+        ix.insert(&p, order, &key, tid).unwrap();
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (mapping, stop) = (&mapping, &stop);
+        scope.spawn(move || {
+            let p = mapping.process(1);
+            let mut random = Random(1);
+            let mut cursor = Cursor::new(false);
+            while !stop.load(Relaxed) {
+                // Bursts of odd TIDs, and their removal: splits, then merges.
+                let start = random.below(STABLE);
+                for i in 0..500 {
+                    let (key, tid) = entry((start + i) % STABLE);
+                    ix.insert(&p, order, &key, tid + 1).unwrap();
+                }
+                cursor.set_range(&[], None, CURRENT);
+                while cursor.next(&p, ix, order) > 0 {
+                    let odd: Vec<u16> = (0..cursor.len() as u16)
+                        .filter(|&i| cursor.tid(i as usize) % 2 == 1)
+                        .collect();
+                    cursor.remove(&p, ix, order, &odd, Remove::Always);
+                }
+                ix.collect(&p, usize::MAX);
+            }
+        });
+        for round in 0..40u64 {
+            let forward = round % 2 == 0;
+            let range = match round % 5 {
+                0 | 1 => (Vec::new(), None),
+                2 => (entry(STABLE / 3).0, Some(entry(STABLE / 2).0)),
+                3 => (entry(STABLE / 3).0, None),
+                _ => (Vec::new(), Some(entry(STABLE / 2).0)),
+            };
+            let rest = Mutex::new(Rest { from: None, done: false });
+            let parts: Vec<_> = thread::scope(|readers| {
+                let (rest, range) = (&rest, &range);
+                let started: Vec<_> = (0..READERS)
+                    .map(|r| {
+                        readers.spawn(move || {
+                            reader((mapping, 2 + r), ix, order, (range, forward), rest)
+                        })
+                    })
+                    .collect();
+                started.into_iter().map(|reader| reader.join().unwrap()).collect()
+            });
+            let mut all = Vec::new();
+            for part in parts {
+                assert!(part.is_sorted_by(|a, b| if forward { a < b } else { a > b }));
+                all.extend(part.into_iter().filter(|(_, tid)| tid % 2 == 0));
+            }
+            all.sort();
+            let wanted: Vec<_> = (0..STABLE)
+                .map(entry)
+                .filter(|(key, _)| *key >= range.0 && range.1.as_ref().is_none_or(|u| key < u))
+                .collect();
+            assert_eq!(all.len(), wanted.len(), "round {round}");
+            assert!(all == wanted, "round {round}");
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+fn distinct(i: u64) -> (Vec<u8>, u64) {
+    (i.to_be_bytes().to_vec(), 2)
+}
+
+/// A few keys with many entries each: separators have to cut between TIDs.
+fn duplicates(i: u64) -> (Vec<u8>, u64) {
+    (vec![(i / 5000) as u8 + 1], 2 + 2 * (i % 5000))
+}
+
+/// Lower case, in the order of bytes, too.
+fn words(i: u64) -> (Vec<u8>, u64) {
+    (format!("word{i:08}").into_bytes(), 2)
+}
+
+#[test]
+fn distinct_keys() {
+    FORMS.into_iter().for_each(|forms| run(&Memcmp, distinct, forms));
+}
+
+#[test]
+fn equal_keys() {
+    FORMS.into_iter().for_each(|forms| run(&Memcmp, duplicates, forms));
+}
+
+#[test]
+fn compared_keys() {
+    run(&IgnoreCase { abbreviate: true }, words, Forms::Best);
+    run(&IgnoreCase { abbreviate: false }, duplicates, Forms::Best);
+}
+
+/// One key with many entries is cut as well.
+#[test]
+fn cuts_between_equal_keys() {
+    let mapping = Mapping::new(64 << 20, 2);
+    let p = mapping.process(0);
+    for forms in FORMS {
+        let ix = create_with(&p, forms);
+        for tid in 1..5000 {
+            ix.insert(&p, &Memcmp, b"same", tid).unwrap();
+        }
+        for forward in [true, false] {
+            let mut cursor = Cursor::new(false);
+            cursor.set_range(b"same", Some(b"same\0"), CURRENT);
+            let mut at = Separator::default();
+            assert!(cursor.cut(forward, 4, &p, ix, &Memcmp, &mut at));
+            assert_eq!(at.key, b"same");
+            assert!(at.tid > 0);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A scan that several processes share: each row goes to exactly one of them.
+//!
+//! The ranges of the scan, in order, are handed out in parts (`nitro_engine::Cursor::cut`). What is left begins at a
+//! place in shared memory: a combination of the enumerated columns, and a separator in its range. A process *seizes*
+//! it, takes the next part off, releases it, and reads the part as if it were its whole range; so parts come to each in
+//! the order of the index, as Gather Merge expects. A part is a range of (key, TID), which is no leaf: whatever becomes of leaves
+//! meanwhile, an entry is in one part.
+//!
+//! Who has seized may raise an ERROR, be cancelled, or run comparison functions that wait for locks. The others wait
+//! on a condition variable, with interrupts: a query with a process that fails ends as a whole, and the leader ends the
+//! workers.
+
+use std::cell::UnsafeCell;
+use std::cmp::Ordering;
+use std::ffi::c_void;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use nitro_engine::{MAX_KEY_LEN, Separator};
+use pgrx::pg_sys::{self, IndexScanDesc};
+use pgrx::prelude::*;
+
+use super::Scan;
+use crate::pg::compat;
+use crate::pg::guc::{self, Mechanism};
+use crate::pg::wait::{self, Wait};
+use crate::state::handle::with_order;
+
+/// Leaves of a part: enough that handing them out is little of the work, few enough that all have some.
+const LEAVES: usize = 16;
+
+const FREE: u32 = 0;
+const SEIZED: u32 = 1;
+/// Nothing is left.
+const DONE: u32 = 2;
+
+/// What processes share, in memory of the query. Zeroed, but for the condition variable, is the beginning.
+#[repr(C)]
+pub struct Shared {
+    waiting: UnsafeCell<pg_sys::ConditionVariable>,
+    phase: AtomicU32,
+    rest: UnsafeCell<Rest>,
+}
+
+/// What has not been handed out; belongs to who has seized it.
+#[repr(C)]
+struct Rest {
+    begun: bool,
+    /// Whether part of the range has been handed out: the rest of it begins (going backward: ends) at (key, TID).
+    cut: bool,
+    len: u32,
+    tid: u64,
+    at: [u32; pg_sys::INDEX_MAX_KEYS as usize],
+    key: [u8; MAX_KEY_LEN],
+}
+
+/// Memory for a scan.
+pub const SIZE: usize = size_of::<Shared>();
+
+/// Makes the memory of a scan that begins (`aminitparallelscan`).
+#[pg_guard]
+pub unsafe extern "C-unwind" fn init(target: *mut c_void) {
+    crate::pg::witness!();
+    // SAFETY: aligned memory of `SIZE` bytes that nobody else sees yet.
+    unsafe {
+        let shared = target.cast::<Shared>();
+        shared.write_bytes(0, 1);
+        pg_sys::ConditionVariableInit((*shared).waiting.get());
+    }
+}
+
+/// Lets a scan begin anew (`amparallelrescan`). No worker is left of its last run.
+#[pg_guard]
+pub unsafe extern "C-unwind" fn restart(scan: IndexScanDesc) {
+    crate::pg::witness!();
+    // SAFETY: a scan that is shared, by this process alone for now.
+    unsafe {
+        if let Some(shared) = of(scan) {
+            (*shared.rest.get()).begun = false;
+            shared.phase.store(FREE, Release);
+        }
+    }
+}
+
+/// What a scan shares, if it does.
+///
+/// # Safety
+/// A live scan, of whose memory nothing is used longer.
+pub(super) unsafe fn of<'a>(scan: IndexScanDesc) -> Option<&'a Shared> {
+    // SAFETY: made by `init`.
+    unsafe { compat::parallel_memory(scan).cast::<Shared>().as_ref() }
+}
+
+impl Shared {
+    /// Waits until the rest belongs to this process; `None` if nothing is left.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the phase")]
+    fn seize(&self) -> Option<&mut Rest> {
+        let seized = loop {
+            match self.phase.compare_exchange(FREE, SEIZED, Acquire, Relaxed) {
+                Ok(_) => break true,
+                Err(DONE) => break false,
+                // SAFETY: initialized; a process that leaves by an ERROR is taken off by the abort.
+                Err(_) => unsafe {
+                    pg_sys::ConditionVariableSleep(
+                        self.waiting.get(),
+                        compat::wait_event(
+                            wait::NAMES[Wait::ParallelScan as usize],
+                            Wait::ParallelScan as usize,
+                        ),
+                    );
+                },
+            }
+        };
+        // SAFETY: the rest belongs to who has changed the phase from FREE to SEIZED.
+        unsafe {
+            pg_sys::ConditionVariableCancelSleep();
+            seized.then(|| &mut *self.rest.get())
+        }
+    }
+
+    /// Gives the rest back; `more`: there is one.
+    fn release(&self, more: bool) {
+        self.phase.store(if more { FREE } else { DONE }, Release);
+        // SAFETY: initialized.
+        unsafe {
+            if more {
+                pg_sys::ConditionVariableSignal(self.waiting.get());
+            } else {
+                pg_sys::ConditionVariableBroadcast(self.waiting.get());
+            }
+        }
+    }
+}
+
+impl Rest {
+    fn separator(&self) -> Option<Separator> {
+        self.cut.then(|| Separator { key: self.key[..self.len as usize].to_vec(), tid: self.tid })
+    }
+
+    fn set(&mut self, separator: &Separator) {
+        let key = &separator.key;
+        self.key[..key.len()].copy_from_slice(key);
+        (self.cut, self.len, self.tid) = (true, key.len() as u32, separator.tid);
+    }
+
+    fn combination(&self, at: &mut [usize]) {
+        at.iter_mut().zip(self.at).for_each(|(to, from)| *to = from as usize);
+    }
+
+    fn set_combination(&mut self, at: &[usize]) {
+        self.at.iter_mut().zip(at).for_each(|(to, &from)| *to = from as u32);
+        self.cut = false;
+    }
+}
+
+impl Scan {
+    /// Goes to the next part of a shared scan; false: there is none left.
+    pub(super) fn take_part(
+        &mut self,
+        scan: IndexScanDesc,
+        shared: &Shared,
+        forward: bool,
+    ) -> bool {
+        let leap = std::mem::take(&mut self.leaps).then(|| self.at.clone());
+        let Some(rest) = shared.seize() else { return false };
+        if rest.begun {
+            self.plan.first(&mut self.at, forward);
+            rest.combination(&mut self.at);
+        } else {
+            // SAFETY: the server's descriptor.
+            unsafe { compat::count_index_scan(scan) };
+            self.plan.first(&mut self.at, forward);
+            rest.set_combination(&self.at);
+            rest.begun = true;
+        }
+        loop {
+            self.open_range(forward);
+            let mut from = rest.separator();
+            // The filters have refused everything up to there, also what others are reading now.
+            if leap.as_ref().is_some_and(|at| *at == self.at) {
+                let goal = &self.place.target;
+                let beyond = if forward { Ordering::Less } else { Ordering::Greater };
+                let leaps = from.as_ref().is_none_or(|from| {
+                    with_order!(self.handle.desc, order => from.compare(order, goal)) == beyond
+                });
+                if leaps {
+                    from = Some(Separator { key: goal.clone(), tid: 0 });
+                }
+            }
+            let cursor = &mut self.place.cursor;
+            match &from {
+                Some(from) if forward => cursor.begin_at(from),
+                Some(from) => cursor.end_at(from),
+                None => (),
+            }
+            let Some(engine) = self.engine else { return false };
+            let mut next = Separator::default();
+            let found = with_order!(self.handle.desc, order => {
+                cursor.cut(forward, LEAVES, self.process, engine, order, &mut next)
+            });
+            if found && next.key.len() <= MAX_KEY_LEN {
+                if forward {
+                    cursor.end_at(&next);
+                } else {
+                    cursor.begin_at(&next);
+                }
+                if guc::BREAK.get() != Mechanism::Parts {
+                    rest.set(&next);
+                }
+                shared.release(true);
+                return true;
+            }
+            // The rest of this range is one part. What it begins with may tell which range is the next one.
+            let found = self.next_batch(forward);
+            let mut at = self.at.clone();
+            let beyond = self.place.cursor.beyond();
+            let more = self.plan.advance(&self.handle.desc, &mut at, beyond, forward);
+            rest.set_combination(&at);
+            if found || !more {
+                shared.release(more);
+                return found;
+            }
+            self.at = at;
+        }
+    }
+}
