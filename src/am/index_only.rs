@@ -147,12 +147,9 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
         let state = node.cast::<IndexOnlyScanState>();
         let begun = !(*state).ioss_ScanDesc.is_null();
         if !begun || ((*state).ioss_NumRuntimeKeys != 0 && !(*state).ioss_RuntimeKeysReady) {
-            let slot = compat::exec_proc_node(STOCK.get().copied().flatten(), node);
-            if !begun && !(*state).ioss_ScanDesc.is_null() {
-                scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
-            }
-            return slot;
+            return compat::exec_proc_node(STOCK.get().copied().flatten(), node);
         }
+        scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
         if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
             return access(state);
         }

@@ -56,6 +56,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.amsearchnulls = true;
     am.amclusterable = true;
     am.amcaninclude = true;
+    am.amcanparallel = true;
     am.amusemaintenanceworkmem = false;
     // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
     // count, beside btree's, among those that say what the operators of any query mean, also of
@@ -80,6 +81,9 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.amgettuple = Some(scan::get_tuple);
     am.amgetbitmap = Some(scan::get_bitmap);
     am.amendscan = Some(scan::end);
+    am.amestimateparallelscan = Some(compat::parallel_memory_of::<{ scan::parallel::SIZE }>);
+    am.aminitparallelscan = Some(scan::parallel::init);
+    am.amparallelrescan = Some(scan::parallel::restart);
     am.ammarkpos = Some(scan::marks::mark);
     am.amrestrpos = Some(scan::marks::restore);
     am

@@ -83,6 +83,7 @@ pub(super) struct Scan {
     /// For who takes values without a tuple, see `index_only`: pinned pages, values that need
     /// nothing of the server, and the memory of those that do.
     pub(super) visibility: VisibilityMap,
+    hands_up: bool,
     plain: Option<Plain>,
     values: Option<pg_sys::MemoryContext>,
     /// Rows of an index with an element column, and the current one.
@@ -150,6 +151,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             mark: None,
             former: None,
             visibility: VisibilityMap::default(),
+            hands_up: false,
             plain: None,
             values: None,
             rows: Vec::new(),
@@ -452,7 +454,10 @@ impl Scan {
             match unsafe { parallel::of(scan) } {
                 Some(shared) => {
                     self.leaps = false;
-                    self.exhausted = !self.take_part(scan, shared, forward);
+                    if !self.take_part(scan, shared, forward) {
+                        self.place.cursor.set_range(&[], Some(&[]), self.sn);
+                        self.place.pos = -1;
+                    }
                 }
                 None => {
                     self.plan.first(&mut self.at, forward);

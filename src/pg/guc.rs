@@ -132,6 +132,9 @@ pub enum Mechanism {
     /// An image says what its LSN is only after its snapshot (D3).
     #[name = c"late_lsn"]
     LateLsn,
+    /// Each process of a parallel scan reads on from where the part before began.
+    #[name = c"parts"]
+    Parts,
     /// A build that fails keeps its memory.
     #[name = c"unfinished"]
     Unfinished,

@@ -29,10 +29,12 @@ pub enum Wait {
     ImageWriters,
     /// The keeper waits for something to do.
     KeeperMain,
+    /// A process of a parallel scan waits for another one that takes its part.
+    ParallelScan,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 7] = [
+pub const NAMES: [&std::ffi::CStr; 8] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -40,6 +42,7 @@ pub const NAMES: [&std::ffi::CStr; 7] = [
     c"NitroImageRead",
     c"NitroImageWriters",
     c"NitroKeeperMain",
+    c"NitroParallelScan",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.
@@ -66,11 +69,30 @@ pub fn nap(event: Wait, milliseconds: i64) {
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
+    count(event, began);
+    interrupts();
+}
+
+/// Sleeps on a condition variable, or only gets ready to, showing `event`. Handles interrupts, and so may raise an
+/// ERROR; the abort takes the process off the variable.
+///
+/// # Safety
+/// An initialized condition variable in shared memory.
+pub unsafe fn sleep_on(event: Wait, variable: *mut pg_sys::ConditionVariable) {
+    let began = Instant::now();
+    // SAFETY: by contract.
+    unsafe {
+        let shown = compat::wait_event(NAMES[event as usize], event as usize);
+        pg_sys::ConditionVariableSleep(variable, shown);
+    }
+    count(event, began);
+}
+
+fn count(event: Wait, began: Instant) {
     // SAFETY: null, or what `count_in` was given.
     if let Some(clocks) = unsafe { CLOCKS.load(Relaxed).as_ref() } {
         clocks[event as usize].fetch_add(began.elapsed().as_micros() as u64, Relaxed);
     }
-    interrupts();
 }
 
 /// `CHECK_FOR_INTERRUPTS`. May raise an ERROR: call it with nothing held.

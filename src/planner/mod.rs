@@ -322,6 +322,7 @@ fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
         info.tuples = (engine.stats().live as f64).max(1.0);
     }
     info.amhasgettuple = false;
+    info.amcanparallel = false;
     info.sortopfamily = std::ptr::null_mut();
     info.reverse_sort = std::ptr::null_mut();
     info.nulls_first = std::ptr::null_mut();

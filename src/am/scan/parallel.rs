@@ -99,16 +99,8 @@ impl Shared {
             match self.phase.compare_exchange(FREE, SEIZED, Acquire, Relaxed) {
                 Ok(_) => break true,
                 Err(DONE) => break false,
-                // SAFETY: initialized; a process that leaves by an ERROR is taken off by the abort.
-                Err(_) => unsafe {
-                    pg_sys::ConditionVariableSleep(
-                        self.waiting.get(),
-                        compat::wait_event(
-                            wait::NAMES[Wait::ParallelScan as usize],
-                            Wait::ParallelScan as usize,
-                        ),
-                    );
-                },
+                // SAFETY: initialized by `init`.
+                Err(_) => unsafe { wait::sleep_on(Wait::ParallelScan, self.waiting.get()) },
             }
         };
         // SAFETY: the rest belongs to who has changed the phase from FREE to SEIZED.
@@ -162,6 +154,7 @@ impl Scan {
         forward: bool,
     ) -> bool {
         let leap = std::mem::take(&mut self.leaps).then(|| self.at.clone());
+        let Some(engine) = self.engine else { return false };
         let Some(rest) = shared.seize() else { return false };
         if rest.begun {
             self.plan.first(&mut self.at, forward);
@@ -193,7 +186,6 @@ impl Scan {
                 Some(from) => cursor.end_at(from),
                 None => (),
             }
-            let Some(engine) = self.engine else { return false };
             let mut next = Separator::default();
             let found = with_order!(self.handle.desc, order => {
                 cursor.cut(forward, LEAVES, self.process, engine, order, &mut next)

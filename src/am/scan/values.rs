@@ -69,13 +69,15 @@ impl Scan {
         }
     }
 
-    /// Prepares for `step_plain` and `write_values`.
+    /// Prepares for `step_plain` and `write_values`, once.
     ///
     /// # Safety
     /// `index` is the index of this scan.
     pub(in crate::am) unsafe fn hand_up_values(&mut self, index: Relation) {
-        // SAFETY: by contract.
-        self.plain = Plain::new(&self.handle.desc, unsafe { passed(index) });
+        if !std::mem::replace(&mut self.hands_up, true) {
+            // SAFETY: by contract.
+            self.plain = Plain::new(&self.handle.desc, unsafe { passed(index) });
+        }
     }
 
     /// Writes the values of the current entry into a slot that has the columns of the index. They live until

@@ -3,8 +3,9 @@
 //! Entries that fail a filter let it jump ahead, ranges in which nothing is let it skip others.
 
 use nitro_engine::{Cursor, Remove};
+use pgrx::pg_sys::IndexScanDesc;
 
-use super::Scan;
+use super::{Scan, parallel};
 use crate::pg::wait::PATIENCE;
 use crate::state::handle::with_order;
 
@@ -45,7 +46,7 @@ impl Scan {
     }
 
     /// Moves to the next matching entry; false at the end, where the scan stays and may turn.
-    pub(super) fn advance(&mut self, forward: bool) -> bool {
+    pub(super) fn advance(&mut self, scan: IndexScanDesc, forward: bool) -> bool {
         if self.plan.is_impossible() || self.engine.is_none() {
             return false;
         }
@@ -61,6 +62,14 @@ impl Scan {
             if self.next_batch(forward) {
                 continue;
             }
+            // SAFETY: the server's descriptor.
+            if let Some(shared) = unsafe { parallel::of(scan) } {
+                if self.take_part(scan, shared, forward) {
+                    continue;
+                }
+                self.token.rest(self.process);
+                return false;
+            }
             let beyond = self.place.cursor.beyond();
             if !self.plan.advance(&self.handle.desc, &mut self.at, beyond, forward) {
                 self.place.pos = if forward { self.place.cursor.len() as isize } else { -1 };
@@ -72,12 +81,13 @@ impl Scan {
         }
     }
 
-    fn next_batch(&mut self, forward: bool) -> bool {
+    pub(super) fn next_batch(&mut self, forward: bool) -> bool {
         crate::pg::wait::interrupts();
         self.flush_kills();
         let Some(engine) = self.engine else { return false };
         let place = &mut self.place;
-        if std::mem::take(&mut place.has_target) {
+        let jumps = std::mem::take(&mut place.has_target);
+        if jumps {
             place.cursor.jump(&place.target);
             self.searches += 1;
         }
@@ -99,6 +109,7 @@ impl Scan {
         };
         self.work.add(n);
         place.pos = if forward { -1 } else { n as isize };
+        self.leaps = jumps && n == 0;
         n > 0
     }
 

@@ -1,6 +1,6 @@
 //! What the server asks an access method, and how.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 
 use pgrx::{AllocatedByRust, PgBox, pg_sys};
 
@@ -74,5 +74,49 @@ pub fn storage_parameter(
         offset: offset as c_int,
         #[cfg(feature = "pg18")]
         isset_offset: 0,
+    }
+}
+
+/// `amestimateparallelscan`: the same for all scans.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub unsafe extern "C-unwind" fn parallel_memory_of<const SIZE: usize>() -> pg_sys::Size {
+    SIZE
+}
+
+/// `amestimateparallelscan`: the same for all scans.
+#[cfg(feature = "pg17")]
+pub unsafe extern "C-unwind" fn parallel_memory_of<const SIZE: usize>(
+    _keys: c_int,
+    _order_bys: c_int,
+) -> pg_sys::Size {
+    SIZE
+}
+
+/// `amestimateparallelscan`: the same for all scans.
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+pub unsafe extern "C-unwind" fn parallel_memory_of<const SIZE: usize>(
+    _index: pg_sys::Relation,
+    _keys: c_int,
+    _order_bys: c_int,
+) -> pg_sys::Size {
+    SIZE
+}
+
+/// The access method's part of the memory that the processes of a parallel scan share; null for other scans.
+///
+/// # Safety
+/// A live scan.
+pub unsafe fn parallel_memory(scan: pg_sys::IndexScanDesc) -> *mut c_void {
+    // SAFETY: by contract; the offset is the server's.
+    unsafe {
+        let shared = (*scan).parallel_scan;
+        if shared.is_null() {
+            return std::ptr::null_mut();
+        }
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+        let offset = (*shared).ps_offset;
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+        let offset = (*shared).ps_offset_am;
+        shared.byte_add(offset).cast()
     }
 }
