@@ -132,7 +132,7 @@ pub enum Mechanism {
     /// An image says what its LSN is only after its snapshot (D3).
     #[name = c"late_lsn"]
     LateLsn,
-    /// Each process of a parallel scan reads on from where the part before began.
+    /// Parts of a parallel scan have no end.
     #[name = c"parts"]
     Parts,
     /// A build that fails keeps its memory.

@@ -191,14 +191,14 @@ impl Scan {
                 cursor.cut(forward, LEAVES, self.process, engine, order, &mut next)
             });
             if found && next.key.len() <= MAX_KEY_LEN {
-                if forward {
+                if guc::BREAK.get() == Mechanism::Parts {
+                    // The part is all that is left.
+                } else if forward {
                     cursor.end_at(&next);
                 } else {
                     cursor.begin_at(&next);
                 }
-                if guc::BREAK.get() != Mechanism::Parts {
-                    rest.set(&next);
-                }
+                rest.set(&next);
                 shared.release(true);
                 return true;
             }
