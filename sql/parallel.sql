@@ -11,40 +11,6 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     CREATE COLLATION parallel.words (provider = libc, locale = 'C');
 END $$;
--- A query by parallel scans of this kind against the heap: "same", or what is wrong.
-CREATE FUNCTION shared(query text, kind text DEFAULT 'Index Scan', leader bool DEFAULT true) RETURNS text LANGUAGE plpgsql AS $$
-DECLARE
-    line text;
-    found bool := false;
-    wanted text[];
-    got text[];
-BEGIN
-    PERFORM only_by('heap');
-    wanted := rows_of(query);
-    PERFORM only_by(CASE kind WHEN 'Index Scan' THEN 'index' WHEN 'Index Only Scan' THEN 'index only' ELSE 'bitmap' END),
-        set_config('max_parallel_workers_per_gather', '2', true), set_config('parallel_setup_cost', '0', true),
-        set_config('parallel_tuple_cost', '0', true), set_config('min_parallel_table_scan_size', '0', true),
-        set_config('min_parallel_index_scan_size', '0', true), set_config('enable_seqscan', 'off', true),
-        set_config('enable_material', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-        set_config('random_page_cost', '0', true),
-        set_config('seq_page_cost', '0', true), set_config('cpu_tuple_cost', '1', true), set_config('parallel_leader_participation', leader::text, true);
-    FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) SELECT array_agg(r::text) FROM (' || query || ') r' LOOP
-        found := found OR line ~ ('Parallel ' || kind);
-    END LOOP;
-    IF NOT found THEN RETURN 'another plan'; END IF;
-    FOR i IN 1..3 LOOP
-        got := rows_of(query);
-        IF query !~ 'ORDER BY' THEN
-            -- As sets.
-            SELECT array_agg(x ORDER BY x) INTO got FROM unnest(got) x;
-            SELECT array_agg(x ORDER BY x) INTO wanted FROM unnest(wanted) x;
-        END IF;
-        IF coalesce(got, '{}') <> coalesce(wanted, '{}') THEN
-            RETURN format('%s rows, not %s, or others', cardinality(got), cardinality(wanted));
-        END IF;
-    END LOOP;
-    RETURN 'same';
-END $$;
 CREATE TABLE t (a int, b int, d int, w text COLLATE words, l text COLLATE "C", pad text) WITH (parallel_workers = 2);
 INSERT INTO t SELECT i * 7919 % 30011, i % 10, i % 3, 'w' || i * 7919 % 20011, repeat('long', 40) || i % 4000, 'pad' FROM generate_series(1, 20000) i;
 INSERT INTO t SELECT NULL, i % 10, NULL, NULL, NULL FROM generate_series(1, 100) i;

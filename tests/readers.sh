@@ -5,7 +5,7 @@
 seconds=${LONG:+300}; seconds=${seconds:-25}
 note "seed: NITRO_SEED=$NITRO_SEED, $seconds seconds"
 new_server -c "nitro.backup = off" -c "deadlock_timeout = 100ms"
-sql "CREATE TABLE t (id serial PRIMARY KEY, a int, b int, w text COLLATE \"C\", pad text) WITH (fillfactor = 80);
+sql "CREATE TABLE t (id serial PRIMARY KEY, a int, b int, w text COLLATE \"C\", pad text) WITH (fillfactor = 80, parallel_workers = 2);
      SELECT setseed($NITRO_SEED / 1000000.0);
      INSERT INTO t (a, b, w, pad) SELECT random() * 1000, random() * 9, md5(random()::text), 'p' FROM generate_series(1, 3000);
      CREATE INDEX t_a ON t USING nitro (a);
@@ -66,6 +66,9 @@ SELECT same('SELECT b, a FROM t WHERE b IN (1, 4, 8) AND a > 500 ORDER BY b, a D
 SELECT same('SELECT b, a, id FROM t WHERE a < 90')
 SELECT same('SELECT w FROM t WHERE b < 7 ORDER BY w DESC')
 SELECT same('SELECT w, id FROM t WHERE b < 7 AND w > ''c'' AND w < ''d''')
+SELECT 1 / (shared('SELECT a, id, pad FROM t WHERE a BETWEEN 100 AND 900') = 'same')::int
+SELECT 1 / (shared('SELECT a FROM t WHERE a > 100 ORDER BY a DESC', 'Index Only Scan') = 'same')::int
+SELECT 1 / (shared('SELECT b, a FROM t WHERE b IN (1, 4, 8) AND a > 100 ORDER BY b, a DESC', 'Index Only Scan') = 'same')::int
 SELECT walk('SELECT a FROM t WHERE a BETWEEN 100 AND 200 ORDER BY a', 12)
 SELECT walk('SELECT b, a FROM t WHERE a BETWEEN 400 AND 500 ORDER BY b DESC, a', 12)
 SELECT walk('SELECT w FROM t WHERE b < 7 AND w > ''a'' ORDER BY w', 8)
