@@ -70,8 +70,8 @@ impl Room {
 impl<const MARKER: bool> Engine for Nitro<MARKER> {
     fn new(n: u64) -> Self {
         let len = (n as usize * 80 + (64 << 20)).next_multiple_of(2 << 20);
-        let room = Room::new(len);
-        // SAFETY: a zeroed, page-aligned mapping of that length.
+        let room = Room::new(Area::mapped(len));
+        // SAFETY: a zeroed, page-aligned mapping of the length that such an area needs.
         let area = unsafe { Area::format(room.at, len, 8, &Backing::MAPPED) }.expect("an area");
         // SAFETY: the only user of the area.
         let process = unsafe { Process::attach(area, 0) };
