@@ -93,6 +93,7 @@ check:            ## rustfmt and clippy
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
 	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model --all-targets -- -D warnings
+	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 
 fmt:              ## format the sources
 	cargo fmt --all

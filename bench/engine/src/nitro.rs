@@ -1,7 +1,7 @@
 //! nitro-engine, in one anonymous shared mapping as in a server.
 
 use crate::engine::{Engine, GROUP};
-use nitro_engine::{Area, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
+use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
 use std::ptr::NonNull;
 
 /// What readers of the present ask for.
@@ -70,9 +70,9 @@ impl Room {
 impl<const MARKER: bool> Engine for Nitro<MARKER> {
     fn new(n: u64) -> Self {
         let len = (n as usize * 80 + (64 << 20)).next_multiple_of(2 << 20);
-        let room = Room::new(len);
-        // SAFETY: a zeroed, page-aligned mapping of that length.
-        let area = unsafe { Area::format(room.at, len, 8) }.expect("an area");
+        let room = Room::new(Area::mapped(len));
+        // SAFETY: a zeroed, page-aligned mapping of the length that such an area needs.
+        let area = unsafe { Area::format(room.at, len, 8, &Backing::MAPPED) }.expect("an area");
         // SAFETY: the only user of the area.
         let process = unsafe { Process::attach(area, 0) };
         let options = IndexOptions { fillfactor: 100, key_len_hint: 8 + u32::from(MARKER) };
