@@ -294,6 +294,27 @@ REINDEX INDEX inv_k;
 INSERT INTO inv VALUES (2);
 -- A serializable transaction learns of the conflict.
 BEGIN ISOLATION LEVEL SERIALIZABLE; INSERT INTO ul VALUES (1); ROLLBACK;
+-- A comparison function may not insert into a unique index: it could be about the very key that is being looked at.
+CREATE TABLE w (k int);
+CREATE UNIQUE INDEX w_k ON w USING nitro (k);
+CREATE FUNCTION into_w(i int) RETURNS void LANGUAGE plpgsql AS $$ BEGIN INSERT INTO w VALUES (i); END $$;
+CREATE FUNCTION compare_w(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  IF current_setting('w.inserts', true) = 'yes' THEN PERFORM into_w(a); END IF;
+  RETURN btint4cmp(a, b);
+END $$;
+CREATE OPERATOR CLASS w_ops FOR TYPE int USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 compare_w(int, int);
+CREATE TABLE x (k int);
+CREATE INDEX x_k ON x USING nitro (k w_ops);
+INSERT INTO x VALUES (1), (2), (3);
+SET w.inserts = 'yes';
+\set VERBOSITY sqlstate
+INSERT INTO x VALUES (4);
+\set VERBOSITY default
+RESET w.inserts;
+INSERT INTO x VALUES (4);
+INSERT INTO w VALUES (4);
+SELECT (SELECT array_agg(k ORDER BY k) FROM w) AS w, (SELECT array_agg(k ORDER BY k) FROM x) AS x;
 SELECT indexrelid::regclass, nitro_verify(indexrelid, true) IS NOT NULL AS whole
 FROM pg_index JOIN pg_class c ON c.oid = indexrelid JOIN pg_am a ON a.oid = c.relam
 WHERE amname = 'nitro' AND c.relkind = 'i' AND indisunique AND c.relpersistence <> 't' ORDER BY 1::text;

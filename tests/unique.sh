@@ -141,6 +141,21 @@ prepared() {
     leave b
 }
 
+other_chain() {
+    note "an update that was aborted beside a lock that lasts, whose place is in another chain now"
+    table
+    sql "TRUNCATE u; INSERT INTO u VALUES (1, 'old'), (2, 'old')"
+    # The row's xmax is a multixact with a running member, so nothing marks the update of the other one as aborted.
+    sql "BEGIN; SELECT FROM u WHERE k = 1 FOR KEY SHARE; PREPARE TRANSACTION 'lock'"
+    assert_eq "a place" "$(sql "BEGIN; UPDATE u SET v = 'aborted' WHERE k = 1 RETURNING ctid; ROLLBACK")" "(0,3)"
+    sql "VACUUM u"
+    assert_eq "the same place" "$(sql "UPDATE u SET v = 'new' WHERE k = 2 RETURNING ctid")" "(0,3)"
+    end control; crash; start; session control
+    said "the key" "$(sql_fails "INSERT INTO u VALUES (1, 'again')")" "23505"
+    whole "other chain"
+    sql "ROLLBACK PREPARED 'lock'"
+}
+
 not_ready() { # IMAGE: right after a crash
     note "right after a crash, with $1"
     table
@@ -362,6 +377,7 @@ fi
 run waits_for_transactions
 run waits_for_transactions key_waits
 run prepared
+run other_chain
 run not_ready "no image"
 run not_ready "an image"
 run fails

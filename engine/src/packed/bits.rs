@@ -233,6 +233,33 @@ impl Image {
         self.add(first, last);
     }
 
+    /// Adds `by` to, or takes it from, numbers `from` to `to` of an array, which stay within their width: all of them
+    /// are one long number then, and there is one addition for each word.
+    pub(super) fn shift_each(&mut self, array: Array, from: usize, to: usize, by: u64, down: bool) {
+        let (start, end) = (array.bit(from), array.bit(to));
+        if array.width == 0 || by == 0 || start >= end {
+            return;
+        }
+        // `by` in every place of an array that begins with a word. A word of ours begins `phase` bits behind the
+        // beginning of a place.
+        let by = u128::from(by & mask(array.width));
+        let every = (0..128).step_by(array.width).fold(0, |every, at| every | by << at);
+        let mut phase = (array.width - start % 64 % array.width) % array.width;
+        let mut carry = false;
+        for word in start / 64..end.div_ceil(64) {
+            let Some(number) = self.words.get_mut(word) else { return };
+            let before = mask(start.saturating_sub(64 * word));
+            let within = mask(end - 64 * word);
+            let by = (every >> phase) as u64 & within & !before;
+            let step = if down { u64::overflowing_sub } else { u64::overflowing_add };
+            let (sum, one) = step(*number, by);
+            let (sum, two) = step(sum, carry.into());
+            *number = sum;
+            carry = one || two;
+            phase = (phase + 64) % array.width;
+        }
+    }
+
     /// Stores what was arranged. The caller has the block to himself, or for writing.
     pub fn store(&self, block: &[AtomicU64]) {
         for &(from, to) in &self.ranges[..self.count] {
@@ -243,6 +270,48 @@ impl Image {
             for (to, word) in to.iter().zip(words) {
                 to.store(word.to_le(), Relaxed);
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// As one number after the other, and nothing beside them changes.
+        #[test]
+        fn each_is_shifted(
+            width in 0usize..=64,
+            offset in 0usize..4,
+            values in prop::collection::vec(any::<u64>(), 1..200),
+            by in any::<u64>(),
+            down: bool,
+            ends in any::<[prop::sample::Index; 2]>(),
+        ) {
+            let array = Array { offset: 8 * offset, width };
+            let (a, b) = (ends[0].index(values.len() + 1), ends[1].index(values.len() + 1));
+            let (from, to) = (a.min(b), a.max(b));
+            // Half of the width for the number, so that neither way leads out of it.
+            let (by, most) = (by & mask(width / 2), mask(width / 2));
+            let values: Vec<u64> = values.iter().map(|v| (v & most) + if down { by } else { 0 }).collect();
+            let end = array.bit(values.len()) / 64 + 2;
+            let mut image = Image::default();
+            image.words[..end].fill(u64::MAX / 3);
+            let mut expected = Image::default();
+            expected.words[..end].fill(u64::MAX / 3);
+            for (i, &value) in values.iter().enumerate() {
+                image.set(array, i, value);
+                let shifted = match (down, (from..to).contains(&i)) {
+                    (_, false) => value,
+                    (true, true) => value - by,
+                    (false, true) => value + by,
+                };
+                expected.set(array, i, shifted);
+            }
+            image.shift_each(array, from, to, by, down);
+            prop_assert_eq!(&image.words[..end], &expected.words[..end]);
         }
     }
 }

@@ -58,15 +58,11 @@ impl Leaf<'_> {
             {
                 image.open(words, array.bit(k), array.bit(d), array.width);
                 image.set(array, k, before + by);
-                for j in k + 1..if array.width > 0 { d + 1 } else { 0 } {
-                    image.set(array, j, array.get(words, j - 1) + by);
-                }
+                image.shift_each(array, k + 1, d + 1, by, false);
             }
         } else {
             image.load(words, l.ends, k, d);
-            for j in k..d {
-                image.set(l.ends, j, l.ends.get(words, j) + 1);
-            }
+            image.shift_each(l.ends, k, d, 1, false);
         }
         image.open(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
         image.set(l.tids, rank, number);
@@ -91,16 +87,12 @@ impl Leaf<'_> {
             image.close(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
             image.close(words, l.tails.bit(at), l.tails.bit(end), len * l.tails.width);
             for (array, by) in [(l.ends, 1), (l.tail_ends, len as u64)] {
-                image.load(words, array, k, d);
-                for j in k..if array.width > 0 { d - 1 } else { 0 } {
-                    image.set(array, j, array.get(words, j + 1).wrapping_sub(by));
-                }
+                image.close(words, array.bit(k), array.bit(d), array.width);
+                image.shift_each(array, k, d - 1, by, true);
             }
         } else {
             image.load(words, l.ends, k, d);
-            for j in k..d {
-                image.set(l.ends, j, l.ends.get(words, j).wrapping_sub(1));
-            }
+            image.shift_each(l.ends, k, d, 1, true);
         }
         image.close(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
         true
