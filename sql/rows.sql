@@ -85,7 +85,8 @@ SELECT same(q) FROM unnest(ARRAY[
     'SELECT * FROM pages WHERE (id % 100, t + 1) > (50, 2) AND (id % 100, t + 1) <= (77, 3)',
     'SELECT * FROM pages WHERE (id % 100, t + 1) > (97, 2) OR (c, at) < (''c0'', ''2024-01-03'') OR (n, w, id) >= (6, ''w9'', 100)',
     'SELECT * FROM pages WHERE (id % 100, t + 1) > (90, 2) AND (c, at) < (''c2'', ''2024-01-03'')',
-    'SELECT a, b, c FROM parts WHERE (a, b, c) > (8, 20, 2000)', 'SELECT a, b FROM parts_2 WHERE (a, b) > (15, 7) AND (b, a) < (20, 1)',
+    'SELECT a, b, c FROM parts WHERE (a, b, c) > (8, 20, 2000)', 'SELECT a, b, c FROM parts WHERE (8, 20, 2000) < (a, b, c)',
+    'SELECT a, b FROM parts_2 WHERE (a, b) > (15, 7) AND (b, a) < (20, 1)',
     'SELECT v.i, (SELECT array_agg(p.a + p.b ORDER BY p.c) FROM parts_1 p WHERE (p.a, p.b) > (v.i, v.j)) FROM (VALUES (3, 4), (9, 20), (NULL, 1)) v (i, j)',
     'SELECT v.i, x.* FROM (VALUES (3, 4), (5, 20), (NULL, 1)) v (i, j) LEFT JOIN parts_2 x ON (x.a, x.b) < (v.i + 8, v.j)']) q;
 SET plan_cache_mode = force_generic_plan;

@@ -354,19 +354,18 @@ mod before_18 {
         unsafe {
             let recheck = PgList::<Node>::from_pg(of.recheck);
             let mut quals = PgList::<Node>::from_pg(of.quals);
-            let exchanged = (0..quals.len()).filter(|&i| {
-                let now = quals.get_ptr(i).is_some_and(|now| compares_rows(now));
-                !now && recheck.get_ptr(i).is_some_and(|was| compares_rows(was))
-            });
-            let exchanged: Vec<usize> = exchanged.collect();
+            let exchanged = quals.iter_ptr().zip(recheck.iter_ptr()).enumerate();
+            let exchanged: Vec<_> = exchanged
+                .filter(|&(_, (now, was))| compares_rows(was) && !compares_rows(now))
+                .map(|(i, (_, was))| (i, was.cast::<RowCompareExpr>()))
+                .collect();
             if exchanged.is_empty() || of.index.is_null() {
                 return None;
             }
             let previous = pg_sys::MemoryContextSwitchTo((*(*node).state).es_query_cxt);
             quals = PgList::from_pg(pg_sys::list_copy(of.quals));
             let mut all = Some(exchanged.len());
-            for i in exchanged {
-                let rows = recheck.get_ptr(i)?.cast();
+            for (i, rows) in exchanged {
                 match by_index(rows, of.index, of.table) {
                     Some(rows) => quals.replace_ptr(i, rows.cast()),
                     None => all = None,
