@@ -5,7 +5,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Remove, Separator};
-use std::sync::Mutex;
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 
@@ -22,6 +22,24 @@ struct Rest {
     done: bool,
 }
 
+/// A lock that the thread sanitizer sees: what std's does under contention is not instrumented.
+struct Locked<T>(AtomicBool, UnsafeCell<T>);
+
+// SAFETY: one thread at a time has the value.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        while self.0.swap(true, Acquire) {
+            thread::yield_now();
+        }
+        // SAFETY: who changed it from false has the value until it is false again.
+        let result = f(unsafe { &mut *self.1.get() });
+        self.0.store(false, Release);
+        result
+    }
+}
+
 /// The bounds of the range that is shared: in the order of entries.
 type Range = (Vec<u8>, Option<Vec<u8>>);
 
@@ -30,32 +48,36 @@ fn reader<O: KeyOrder>(
     ix: nitro_engine::Index,
     order: &O,
     (range, forward): (&Range, bool),
-    rest: &Mutex<Rest>,
+    rest: &Locked<Rest>,
 ) -> Vec<(Vec<u8>, u64)> {
     let p = mapping.process(slot);
     let mut all = Vec::new();
     let mut cursor = Cursor::new(true);
     loop {
-        let mut shared = rest.lock().unwrap();
-        if shared.done {
+        let found = rest.with(|shared| {
+            if shared.done {
+                return false;
+            }
+            cursor.set_range(&range.0, range.1.as_deref(), CURRENT);
+            if let Some(from) = &shared.from {
+                if forward { cursor.begin_at(from) } else { cursor.end_at(from) }
+            }
+            let mut next = Separator::default();
+            if cursor.cut(forward, 4, &p, ix, order, &mut next) {
+                if forward {
+                    cursor.end_at(&next)
+                } else {
+                    cursor.begin_at(&next)
+                }
+                shared.from = Some(next);
+            } else {
+                shared.done = true;
+            }
+            true
+        });
+        if !found {
             return all;
         }
-        cursor.set_range(&range.0, range.1.as_deref(), CURRENT);
-        if let Some(from) = &shared.from {
-            if forward { cursor.begin_at(from) } else { cursor.end_at(from) }
-        }
-        let mut next = Separator::default();
-        if cursor.cut(forward, 4, &p, ix, order, &mut next) {
-            if forward {
-                cursor.end_at(&next)
-            } else {
-                cursor.begin_at(&next)
-            }
-            shared.from = Some(next);
-        } else {
-            shared.done = true;
-        }
-        drop(shared);
         loop {
             let n = if forward { cursor.next(&p, ix, order) } else { cursor.prev(&p, ix, order) };
             if n == 0 {
@@ -111,7 +133,8 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
                 3 => (entry(STABLE / 3).0, None),
                 _ => (Vec::new(), Some(entry(STABLE / 2).0)),
             };
-            let rest = Mutex::new(Rest { from: None, done: false });
+            let rest =
+                Locked(AtomicBool::new(false), UnsafeCell::new(Rest { from: None, done: false }));
             let parts: Vec<_> = thread::scope(|readers| {
                 let (rest, range) = (&rest, &range);
                 let started: Vec<_> = (0..READERS)
