@@ -2,7 +2,7 @@
 //! The packed ones have an array of separators above them, the others are a whole index; so trust what is
 //! inside of leaves (reading in order) more than look-ups.
 
-use nitro_engine::packed::{Bounds, Image, Leaf, PART, Shape, Sorted, encode};
+use nitro_engine::packed::{Bounds, Grows, Image, Leaf, PART, Shape, Sorted, encode};
 use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -104,7 +104,7 @@ impl Leaves {
                 n += 1;
             }
             let high = all.get(at + n).map(|e| &e.0[..]);
-            let bounds = Bounds { low: &all[at].0, high, last: 1 << 30 };
+            let bounds = Bounds { low: &all[at].0, high, last: 1 << 30, grows: Grows::Keys };
             assert!(encode(&mut image, &window, &shape, &[0; 8], &bounds, SIZE));
             let start = leaves.words.len();
             leaves.words.extend((0..SIZE / 8).map(|_| AtomicU64::new(0)));

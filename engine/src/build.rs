@@ -13,7 +13,7 @@ use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange, init_packed, packed_class, skip_of};
+use crate::pack::{MOST, Of, arrange_shaped, init_packed, packed_class, skip_of};
 use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, leaf_class};
@@ -28,6 +28,9 @@ use std::fmt;
 const NODE_FILL: usize = 56;
 /// Heap bytes after which a leaf is closed even if it has few entries.
 const MAX_HEAP: usize = 12288;
+
+/// When it is first looked at whether entries fit a packed leaf.
+const FIRST_LOOK: usize = 16;
 
 /// Why a bottom-up build failed. The index is as empty as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +85,16 @@ pub struct Builder {
     heap: usize,
     /// Leaves are packed where they can be.
     packs: bool,
-    /// The leaf of `entries` will be packed: what they have in common.
-    shape: Option<Shape>,
+    /// The leaf of `entries` will be packed,
+    packing: bool,
+    /// and whether they fit is looked at when there are so many.
+    look: usize,
+    /// What the first ones have in common, which do.
+    shape: Shape,
     image: Box<Image>,
+    /// The low keys of the leaf of `entries`, and of the one behind it.
     low: LowBuf,
+    high: LowBuf,
     /// How many bytes keys like the first are likely to share.
     likely: usize,
     leaves: Vec<Ref>,
@@ -121,9 +130,12 @@ impl Builder {
             entries: Entries::new(index.area),
             heap: 0,
             packs: index.packs(),
-            shape: None,
+            packing: false,
+            look: 0,
+            shape: Shape::default(),
             image: Box::default(),
             low: LowBuf::new(index.area),
+            high: LowBuf::new(index.area),
             likely: 0,
             leaves: Vec::new(),
             count: 0,
@@ -162,63 +174,108 @@ impl Builder {
         }
         let abbrev = if O::MEMCMP { 0 } else { order.abbrev(key) };
         let entry = Entry { key, chunk, abbrev, tid, born: 0, dead: 0 };
-        let packable = self.packs && O::MEMCMP && chunk == 0 && key.len() <= MAX_RECORD;
-        let shape = || packable.then(Shape::default);
         if n == 0 {
             // Above everything in the shards before, whatever that is.
             let chunk = if key.len() > MAX_INLINE_LOW { chunk } else { 0 };
             self.low.set(&Low { key, tid: Some(tid), chunk, abbrev });
-            self.shape = shape();
             self.likely = key.len();
         }
+        let packable = self.packable(&entry);
         self.entries.push(&entry);
-        let full = match &self.shape {
-            Some(_) => !packable || self.overflows(),
-            None => n == self.fill || self.heap > MAX_HEAP,
-        };
-        if full && n > 0 {
-            let last = self.entries.get(n - 1);
-            let likely = likely(last.key, key);
-            let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev };
-            if O::MEMCMP && last.key != key {
-                (sep.key, sep.tid) = (&key[..common(last.key, key) + 1], None);
-            }
-            if sep.key.len() > MAX_INLINE_LOW {
-                (sep.key, sep.chunk) = (key, chunk);
-            }
-            self.flush(n, Some(&sep))?;
-            self.low.set(&sep);
-            self.entries.keep_last();
-            self.shape = shape();
-            self.overflows();
-            self.likely = likely;
+        self.count += 1;
+        if n == 0 {
+            self.begin(packable);
+        } else if self.packing && !packable {
+            self.cut_packed(n)?;
+            self.close(self.entries.len() - 1)?;
+        } else if self.packing && n + 1 >= self.look {
+            self.cut_packed(n + 1)?;
+        } else if !self.packing && (n == self.fill || self.heap > MAX_HEAP) {
+            self.close(n)?;
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
         self.heap += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
-        self.count += 1;
         Ok(())
     }
 
-    /// Looks at the last entry: do they need more than one packed leaf?
-    fn overflows(&mut self) -> bool {
-        let Some(shape) = &mut self.shape else { return false };
-        let n = self.entries.len();
-        let all = Of(&self.entries, 0..n);
-        shape.add(&all, n - 1);
-        let low = self.low.low().size(MAX_SKIP);
-        let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
-        let size = packed_class(low).size();
-        n > (MOST * fillfactor / 100).max(1)
-            || shape.size(&all, low, size) > (size * fillfactor / 100).max(size / 4)
+    fn packable(&self, entry: &Entry<'_>) -> bool {
+        self.packs && self.index.memcmp() && entry.chunk == 0 && entry.key.len() <= MAX_RECORD
+    }
+
+    /// Begins a leaf.
+    fn begin(&mut self, packing: bool) {
+        (self.packing, self.look, self.heap) = (packing, FIRST_LOOK, 0);
+        self.shape = Shape::default();
+    }
+
+    /// Makes packed leaves of the first `n` entries, until those that are left fit one.
+    fn cut_packed(&mut self, mut n: usize) -> Result<(), BuildError> {
+        loop {
+            let low = self.low.low().size(MAX_SKIP);
+            let size = packed_class(low).size();
+            let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
+            let (entries, room) = (MOST * fillfactor / 100, size * fillfactor / 100);
+            let all = Of(&self.entries, 0..n);
+            let mut used = 0;
+            let mut fits = |shape: &Shape| {
+                used = shape.size(&all, low, size);
+                // One is taken as it is; if it is too long, it gets slots.
+                shape.entries() <= entries.max(1) && used <= room.max(size / 4)
+                    || shape.entries() == 1
+            };
+            // Between those that fit and those that do not, all of them first.
+            let (mut over, mut at) = (n + 1, n);
+            while self.shape.entries() < at {
+                let mut shape = self.shape.clone();
+                (shape.entries()..at).for_each(|i| shape.add(&all, i));
+                if fits(&shape) {
+                    self.shape = shape;
+                } else {
+                    over = at;
+                }
+                at = (self.shape.entries() + over) / 2;
+            }
+            let fit = self.shape.entries();
+            if fit == n {
+                // Not far behind the end: what was added in vain is added again.
+                let more = (room.saturating_sub(used) * n * 7 / 8).checked_div(used).unwrap_or(1);
+                self.look = n + more.clamp(1, n);
+                return Ok(());
+            }
+            self.close(fit)?;
+            n -= fit;
+        }
+    }
+
+    /// Makes a leaf of the first `n` entries; those behind them begin the next one.
+    fn close(&mut self, n: usize) -> Result<(), BuildError> {
+        let (last, first) = (self.entries.get(n - 1), self.entries.get(n));
+        let mut sep = Low { key: first.key, tid: Some(first.tid), chunk: 0, abbrev: first.abbrev };
+        if self.index.memcmp() && last.key != first.key {
+            (sep.key, sep.tid) = (&first.key[..common(last.key, first.key) + 1], None);
+        }
+        if sep.key.len() > MAX_INLINE_LOW {
+            (sep.key, sep.chunk) = (first.key, first.chunk);
+        }
+        self.high.set(&sep);
+        let likely = likely(last.key, first.key);
+        self.flush(n, false)?;
+        core::mem::swap(&mut self.low, &mut self.high);
+        self.likely = likely;
+        self.entries.keep_from(n);
+        let packing = self.packable(&self.entries.get(0));
+        self.begin(packing);
+        Ok(())
     }
 
     /// Makes a packed leaf of the first `n` entries; false if that cannot be.
-    fn flush_packed(&mut self, n: usize, high: Option<&Low<'_>>) -> Result<bool, BuildError> {
-        let Builder { index, entries, low, leaves, image, .. } = self;
-        let low = low.low();
+    fn flush_packed(&mut self, n: usize, end: bool) -> Result<bool, BuildError> {
+        let Builder { index, entries, shape, low, high, leaves, image, .. } = self;
+        let (low, high) = (low.low(), high.low());
+        let high = (!end).then_some(&high);
         let class = packed_class(low.size(MAX_SKIP));
         let skip = skip_of(&low, high);
-        if !arrange(image, &Of(entries, 0..n), &low, high, skip, class) {
+        if !arrange_shaped(image, &Of(entries, 0..n), shape, &low, high, skip, class) {
             return Ok(false);
         }
         leaves.try_reserve(1)?;
@@ -236,18 +293,18 @@ impl Builder {
         }
         latch.release();
         leaves.push(r);
-        self.heap = 0;
         Ok(true)
     }
 
-    /// Makes a leaf of the first `n` entries. `high`: the low key of the leaf to come.
-    fn flush(&mut self, n: usize, high: Option<&Low<'_>>) -> Result<(), BuildError> {
-        if self.shape.is_some() && self.flush_packed(n, high)? {
+    /// Makes a leaf of the first `n` entries, up to `high`, or at the end of the shard.
+    fn flush(&mut self, n: usize, end: bool) -> Result<(), BuildError> {
+        if self.packing && self.flush_packed(n, end)? {
             return Ok(());
         }
         let memcmp = self.index.memcmp();
-        let Builder { index, entries, low, likely, leaves, .. } = self;
-        let low = low.low();
+        let Builder { index, entries, low, high, likely, leaves, .. } = self;
+        let (low, high) = (low.low(), high.low());
+        let high = (!end).then_some(&high);
         assert!(n <= CAPACITY, "more entries than slots");
         let skip = if memcmp {
             let last = entries.get(n - 1).key;
@@ -277,14 +334,16 @@ impl Builder {
         }
         latch.release();
         leaves.push(r);
-        self.heap = 0;
         Ok(())
     }
 
     /// Completes the shard.
     pub fn finish(mut self) -> Result<Chain, BuildError> {
+        if self.packing {
+            self.cut_packed(self.entries.len())?;
+        }
         if self.entries.len() > 0 {
-            self.flush(self.entries.len(), None)?;
+            self.flush(self.entries.len(), true)?;
         }
         Ok(Chain { of: self.index.identity(), leaves: self.leaves, count: self.count })
     }

@@ -25,6 +25,11 @@ pub(crate) fn prefix_at(key: &[u8], at: usize) -> u64 {
     if let Some(eight) = rest.first_chunk::<8>() {
         return u64::from_be_bytes(*eight);
     }
+    if let Some(eight) = key.last_chunk::<8>() {
+        // Those before `at` are shifted out.
+        let before = 8 * (8 - rest.len()) as u32;
+        return u64::from_be_bytes(*eight).checked_shl(before).unwrap_or(0);
+    }
     rest.iter().enumerate().fold(0, |p, (i, &byte)| p | u64::from(byte) << (56 - 8 * i))
 }
 

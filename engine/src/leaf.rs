@@ -243,16 +243,16 @@ impl Entries {
         });
     }
 
-    /// Keeps the last entry only.
-    pub(crate) fn keep_last(&mut self) {
-        let mut last = self.list[self.list.len() - 1];
-        let end = self.keys.len();
-        let start = if last.chunk == 0 { last.start as usize } else { end };
-        self.keys.copy_within(start..end, 0);
-        self.keys.truncate(end - start);
-        last.start = 0;
-        self.list.clear();
-        self.list.push(last);
+    /// Keeps the entries from the `n`th on.
+    pub(crate) fn keep_from(&mut self, n: usize) {
+        // Keys that are here are one behind the other.
+        let here = self.list[n..].iter().find(|e| e.chunk == 0);
+        let start = here.map_or(self.keys.len(), |e| e.start as usize);
+        self.keys.drain(..start);
+        self.list.drain(..n);
+        for e in &mut self.list {
+            e.start = e.start.saturating_sub(start as u32);
+        }
     }
 
     pub(crate) fn clear(&mut self) {

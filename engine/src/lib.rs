@@ -92,7 +92,12 @@ pub trait KeyOrder {
 
 /// The order of two keys.
 pub(crate) fn compare<O: KeyOrder>(order: &O, a: &[u8], b: &[u8]) -> Ordering {
-    if O::MEMCMP { a.cmp(b) } else { order.compare(a, b).then_with(|| a.cmp(b)) }
+    if O::MEMCMP {
+        // Most differ in their first bytes.
+        key::prefix_at(a, 0).cmp(&key::prefix_at(b, 0)).then_with(|| a.cmp(b))
+    } else {
+        order.compare(a, b).then_with(|| a.cmp(b))
+    }
 }
 
 /// Byte order.

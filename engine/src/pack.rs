@@ -8,7 +8,7 @@ use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry};
 use crate::leaf::Entries;
-use crate::packed::{Bounds, Image, MAX_ENTRIES, Shape, Sorted, encode};
+use crate::packed::{Bounds, Grows, Image, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::range::{Low, MAX_SKIP, Right, common};
 use crate::root::{Index, init_block};
 use crate::split::{Copied, MIN_FREE};
@@ -71,7 +71,7 @@ impl Sorted for With<'_> {
 }
 
 /// What is stored of a low key: bytes, TID, chunk.
-fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
+pub(crate) fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
     let mut bytes = low.inline(skip).to_vec();
     bytes.extend_from_slice(
         &low.tid.map(|tid| tid.to_le_bytes()).unwrap_or_default()
@@ -120,7 +120,8 @@ pub(crate) fn arrange_shaped(
     skip: usize,
     class: Class,
 ) -> bool {
-    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0 };
+    let bounds =
+        Bounds { low: low.key, high: high.map(|high| high.key), last: 0, grows: Grows::Keys };
     encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
 }
 

@@ -11,8 +11,8 @@ use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, skip_of};
-use crate::packed::{Found, Image};
+use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, shape_of, skip_of, stored};
+use crate::packed::{Bounds, Found, Grows, Image, encode};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
@@ -53,7 +53,7 @@ impl Index {
         let found =
             Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
         if !leaf.insert(&found, probe.key, probe.tid, reserve.image()) {
-            if leaf.is_full() {
+            if leaf.is_full(!found.same) {
                 return Step::Cut;
             }
             let (scratch, image) = reserve.packing();
@@ -110,7 +110,12 @@ impl Index {
             next => Some(high.load(next).ok_or(Retry)?),
         };
         let all = With::new(entries, spot.place.rank, probe);
-        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class()))
+        // Who comes now says who will come.
+        let grows = if spot.place.same.is_some() { Grows::Entries } else { Grows::Keys };
+        let (low, high) = (low.low(), high.map(|high| high.key));
+        let bounds = Bounds { low: low.key, high, last: 0, grows };
+        let stored = stored(&low, v.b.skip());
+        Ok(encode(image, &all, &shape_of(&all), &stored, &bounds, v.b.class().size()))
     }
 
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.

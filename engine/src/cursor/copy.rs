@@ -59,16 +59,23 @@ impl Cursor {
             self.packed = true;
             self.slots = IN_ORDER;
             self.n = leaf.tids(from..to, &mut self.tids);
-            if self.want_keys {
-                leaf.keys(from..to, &mut self.keys, &mut self.ends);
-            }
             self.new_first.key.clear();
+            self.new_last.key.clear();
+            if self.want_keys && self.n > 0 {
+                // Less than there are TIDs only of what is torn.
+                let n = leaf.keys(from..to, &mut self.keys, &mut self.ends).max(1);
+                let start = if n == 1 { 0 } else { self.ends[n - 2] as usize };
+                let (first, last) = (..self.ends[0] as usize, start..self.ends[n - 1] as usize);
+                self.new_first.key.extend_from_slice(self.keys.get(first).unwrap_or_default());
+                self.new_last.key.extend_from_slice(self.keys.get(last).unwrap_or_default());
+                (self.new_first.tid, self.new_last.tid) = (self.tids[0], self.tids[n - 1]);
+                return Ok(());
+            }
             self.new_first.tid = leaf.entry(from, &mut self.new_first.key);
             if to - from == 1 {
                 self.new_last.tid = self.new_first.tid;
                 self.new_last.key.clone_from(&self.new_first.key);
             } else {
-                self.new_last.key.clear();
                 self.new_last.tid = leaf.entry(to - 1, &mut self.new_last.key);
             }
             return Ok(());

@@ -74,6 +74,42 @@ impl Array {
     }
 }
 
+/// Numbers of an array being written from its first on.
+pub(super) struct Writer {
+    /// The word that comes next, and what is gathered for it.
+    word: usize,
+    bits: u64,
+    filled: usize,
+}
+
+impl Writer {
+    pub(super) fn new(array: Array) -> Writer {
+        Writer { word: array.offset / 8, bits: 0, filled: 0 }
+    }
+
+    /// Adds a number of `width` bits, or some that are one behind the other.
+    #[inline]
+    pub(super) fn push(&mut self, image: &mut Image, width: usize, number: u64) {
+        let number = number & mask(width);
+        self.bits |= number << self.filled;
+        self.filled += width;
+        if self.filled >= 64 {
+            image.words[self.word] = self.bits;
+            self.word += 1;
+            self.filled -= 64;
+            // None of it, if it ended with the word.
+            self.bits = number.checked_shr((width - self.filled) as u32).unwrap_or(0);
+        }
+    }
+
+    /// Nothing is held back.
+    pub(super) fn finish(self, image: &mut Image) {
+        if self.filled > 0 {
+            image.words[self.word] = self.bits;
+        }
+    }
+}
+
 /// Private memory: what is to be stored into a block.
 pub struct Image {
     /// Two more than a block has, for numbers of no bits behind its end.

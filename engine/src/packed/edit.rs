@@ -1,10 +1,11 @@
 //! Inserting and removing an entry in place. What the leaf will be is arranged in private memory, and only
 //! the words that change; storing them is all that happens beside readers.
 
+use super::alphabet::Symbol;
 use super::bits::{Array, Image};
 use super::encode::tail_bytes;
 use super::layout::{Form, Layout, MAX_ENTRIES};
-use super::search::{Alphabet, Side, Symbol};
+use super::search::Side;
 use super::shape::fits;
 use super::{Found, Leaf};
 use crate::Tid;
@@ -32,8 +33,7 @@ impl Leaf<'_> {
         image.add(3, 4);
         image.set_word(3, Layout { n: n + 1, d: d + usize::from(new_key), ..*l }.counts());
         if new_key {
-            let alphabet = self.alphabet();
-            let Some(head) = self.head_of(key, alphabet.as_ref()) else { return false };
+            let Some(head) = self.head_of(key) else { return false };
             let tail = tail_bytes(l, key);
             let (at, end) = (self.tail_start(k), self.tail_start(d));
             let room = l.heads.bit(d + 1) <= 8 * l.tids.offset
@@ -47,7 +47,7 @@ impl Leaf<'_> {
             image.set(l.heads, k, head);
             image.open(words, l.tails.bit(at), l.tails.bit(end), tail.len() * l.tails.width);
             for (i, &byte) in tail.iter().enumerate() {
-                let symbol = match alphabet.map(|alphabet| alphabet.symbol(byte)) {
+                let symbol = match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
                     Some(Symbol::Is(symbol)) => symbol,
                     _ => byte.into(),
                 };
@@ -155,10 +155,10 @@ impl Leaf<'_> {
     }
 
     /// The head of a key, relative to the base, if the key can be in this leaf as it is.
-    fn head_of(&self, key: &[u8], alphabet: Option<&Alphabet>) -> Option<u64> {
+    fn head_of(&self, key: &[u8]) -> Option<u64> {
         let l = &self.layout;
         let target = self.target(key).ok()?;
-        let fit = match (l.form, alphabet) {
+        let fit = match (l.form, &self.alphabet) {
             (Form::Wide, None) => l.keylen == 0 || key.len() == l.keylen,
             (Form::Wide, Some(alphabet)) => {
                 let (last, body) = key.get(l.tlen..)?.split_last()?;

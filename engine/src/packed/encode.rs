@@ -1,8 +1,8 @@
 //! Writing sorted entries into a block.
 
-use super::bits::{Array, Image};
+use super::bits::{Image, Writer};
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
-use super::shape::{Shape, Sorted, columns_of, heads_offset};
+use super::shape::{Shape, Sorted, columns_of, heads_offset, same};
 use super::tids::narrow;
 use crate::Tid;
 
@@ -15,6 +15,17 @@ pub struct Bounds<'a> {
     pub high: Option<&'a [u8]>,
     /// The last TID of the table.
     pub last: Tid,
+    /// Which of them are new.
+    pub grows: Grows,
+}
+
+/// What is likely to come into a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grows {
+    /// Keys, and of each as many entries as now.
+    Keys,
+    /// More entries of the keys that are there.
+    Entries,
 }
 
 /// Arranges a leaf with these entries, of which `shape` knows all, in a block of `size` bytes. `low`: what is
@@ -32,7 +43,9 @@ pub fn encode(
     }
     let content = shape.content(entries, size);
     let wide = shape.widened(content, bounds.low, bounds.high, bounds.last);
-    let Some(l) = [wide, content].into_iter().find_map(|l| place(l, shape, low.len())) else {
+    let Some(l) =
+        [wide, content].into_iter().find_map(|l| place(l, shape, low.len(), bounds.grows))
+    else {
         return false;
     };
     debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
@@ -51,21 +64,40 @@ pub fn encode(
     true
 }
 
-/// The arrays, each with its part of the room that is left; None: there is none.
-fn place(mut l: Layout, shape: &Shape, low: usize) -> Option<Layout> {
+/// The arrays, each with its part of the room that is left; None: there is none. All of them are full at the same
+/// time, if what comes is what `grows` says.
+fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layout> {
     (l.n, l.d) = (shape.n, shape.d);
-    let needs = shape.needs(&l);
-    let all: usize = needs.iter().sum();
-    let words: usize = needs.iter().map(|bits| bits.div_ceil(64)).sum();
     let mut at = heads_offset(&l, low);
-    let free = (l.size / 8).checked_sub(at / 8 + words)?;
-    let share = |bits: usize| bits.div_ceil(64) + (free * bits).checked_div(all).unwrap_or(0);
-    let rest = l.size / 8 - at / 8 - needs.map(share).iter().sum::<usize>();
+    let room = (l.size / 8).checked_sub(at / 8)?;
+    let words = |needs: [usize; 5]| needs.map(|bits| bits.div_ceil(64));
+    let sum = |needs: [usize; 5]| needs.into_iter().sum::<usize>();
+    let needs = shape.needs(&l);
+    if sum(words(needs)) > room {
+        return None;
+    }
+    // What `more` entries need besides, in parts of what these do.
+    let keys = |more: usize| if grows == Grows::Entries { 0 } else { more };
+    let with = |more: usize| {
+        let n = |bits: usize, more: usize| bits + (bits * more).div_ceil(shape.n);
+        let [heads, tids, ends, tail_ends, tails] = needs;
+        let keys = keys(more);
+        words([n(heads, keys), n(tids, more), n(ends, keys), n(tail_ends, keys), n(tails, keys)])
+    };
+    let [heads, tids, ends, tail_ends, tails] = needs;
+    let each = tids + if keys(1) > 0 { heads + ends + tail_ends + tails } else { 0 };
+    let free = 64 * room - sum(needs);
+    let mut more = (free * shape.n).checked_div(each).unwrap_or(0).min(MAX_ENTRIES - shape.n);
+    while sum(with(more)) > room {
+        more -= (64 * shape.n).checked_div(each).unwrap_or(0).clamp(1, more);
+    }
+    let shares = with(more);
+    let rest = room - sum(shares);
     let arrays = [&mut l.heads, &mut l.tids, &mut l.ends, &mut l.tail_ends, &mut l.tails];
-    for (i, (array, bits)) in arrays.into_iter().zip(needs).enumerate() {
+    for (i, (array, share)) in arrays.into_iter().zip(shares).enumerate() {
         array.offset = at;
         // What is left by rounding goes to the TIDs, of which each entry has one.
-        at += 8 * (share(bits) + if i == 1 { rest } else { 0 });
+        at += 8 * (share + if i == 1 { rest } else { 0 });
     }
     Some(l)
 }
@@ -74,42 +106,52 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
     let table = shape.alphabet(l).map(|alphabet| {
         let (bytes, mut table) = (alphabet.table(), [0; 256]);
         for symbol in l.first_symbol() as usize..l.first_symbol() as usize + l.symbols {
-            table[usize::from(bytes[symbol])] = symbol as u64;
+            table[usize::from(bytes[symbol])] = symbol as u8;
         }
         table
     });
-    let (mut k, mut symbols) = (0, 0);
+    let [mut heads, mut tids, mut ends, mut tail_ends, mut tails] =
+        [l.heads, l.tids, l.ends, l.tail_ends, l.tails].map(Writer::new);
+    let mut symbols = 0;
     for i in 0..shape.n {
+        let number = narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase);
+        tids.push(image, l.tids.width, number);
         let key = entries.key(i);
-        image.set(l.tids, i, narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase));
-        if i == 0 || entries.key(i - 1) != key {
-            let head = match l.form {
-                Form::Wide => {
-                    let (head, tail) = wide_key(l, table.as_ref(), key);
-                    write_tail(image, l.tails, symbols, table.as_ref(), tail);
-                    symbols += tail.len();
-                    head
-                }
-                _ => columns_of(l, key),
-            };
-            image.set(l.heads, k, head.wrapping_sub(l.kbase));
-            image.set(l.tail_ends, k, symbols as u64);
-            k += 1;
+        if i > 0 && same(entries.key(i - 1), key) {
+            continue;
         }
-        if l.ends.width > 0 {
-            image.set(l.ends, k - 1, i as u64 + 1);
+        if i > 0 {
+            ends.push(image, l.ends.width, i as u64);
         }
+        let head = match l.form {
+            Form::Wide => {
+                let (head, tail) = wide_key(l, table.as_ref(), key);
+                write_tail(image, &mut tails, l.sbits, table.as_ref(), tail);
+                symbols += tail.len();
+                head
+            }
+            _ => columns_of(l, key),
+        };
+        heads.push(image, l.heads.width, head.wrapping_sub(l.kbase));
+        tail_ends.push(image, l.tail_ends.width, symbols as u64);
+    }
+    ends.push(image, l.ends.width, shape.n as u64);
+    for array in [heads, tids, ends, tail_ends, tails] {
+        array.finish(image);
     }
 }
 
 /// The head of a key that fits the leaf, and the bytes that are in its tail.
-fn wide_key<'k>(l: &Layout, table: Option<&[u64; 256]>, key: &'k [u8]) -> (u64, &'k [u8]) {
+fn wide_key<'k>(l: &Layout, table: Option<&[u8; 256]>, key: &'k [u8]) -> (u64, &'k [u8]) {
     let tail = tail_bytes(l, key);
     let body = &key[l.tlen..];
     let Some(table) = table else { return (crate::key::prefix_at(body, 0), tail) };
     let body = &body[..body.len() - 1];
-    let symbol = |i| body.get(i).map_or(0, |&byte| table[usize::from(byte)]);
-    ((0..8).fold(0, |head, i| head << l.sbits | symbol(i)), tail)
+    let symbol = |&byte: &u8| u64::from(table[usize::from(byte)]);
+    let first = &body[..body.len().min(8)];
+    let head = first.iter().fold(0, |head, byte| head << l.sbits | symbol(byte));
+    // Where they end, zeros follow.
+    (head << (l.sbits * (8 - first.len())), tail)
 }
 
 /// The bytes of a key that are in its tail.
@@ -122,9 +164,18 @@ pub(super) fn tail_bytes<'k>(l: &Layout, key: &'k [u8]) -> &'k [u8] {
     }
 }
 
-fn write_tail(image: &mut Image, tails: Array, at: usize, table: Option<&[u64; 256]>, tail: &[u8]) {
-    for (i, &byte) in tail.iter().enumerate() {
-        let symbol = table.map_or(byte.into(), |table| table[usize::from(byte)]);
-        image.set(tails, at + i, symbol);
+/// As many symbols as fit into a word at once.
+fn write_tail(
+    image: &mut Image,
+    to: &mut Writer,
+    sbits: usize,
+    table: Option<&[u8; 256]>,
+    tail: &[u8],
+) {
+    for bytes in tail.chunks(8) {
+        let symbol = |byte: u8| table.map_or(byte, |table| table[usize::from(byte)]);
+        let several = bytes.iter().rev();
+        let number = several.fold(0, |number, &byte| number << sbits | u64::from(symbol(byte)));
+        to.push(image, sbits * bytes.len(), number);
     }
 }

@@ -35,10 +35,13 @@
 //! Widths are made for the range of the leaf where that costs next to nothing, so that inserts fit.
 #![forbid(unsafe_code)]
 
+mod alphabet;
 mod bits;
 mod edit;
 mod encode;
 mod layout;
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod room_tests;
 mod scan;
 mod search;
 mod shape;
@@ -47,11 +50,12 @@ mod tests;
 mod tids;
 
 pub use bits::Image;
-pub use encode::{Bounds, encode};
+pub use encode::{Bounds, Grows, encode};
 pub use layout::MAX_ENTRIES;
 pub use search::Found;
 pub use shape::{Shape, Sorted};
 
+use alphabet::Alphabet;
 use bits::Words;
 use core::sync::atomic::AtomicU64;
 use layout::Layout;
@@ -68,6 +72,7 @@ pub struct Torn;
 pub struct Leaf<'a> {
     words: Words<'a>,
     layout: Layout,
+    alphabet: Option<Alphabet>,
 }
 
 impl<'a> Leaf<'a> {
@@ -75,7 +80,9 @@ impl<'a> Leaf<'a> {
     #[inline(always)]
     pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
         let words = Words(block);
-        Ok(Leaf { words, layout: Layout::load(words)? })
+        let layout = Layout::load(words)?;
+        let alphabet = (layout.symbols > 0).then(|| Alphabet::of(words, &layout));
+        Ok(Leaf { words, layout, alphabet })
     }
 
     /// How many entries there are.

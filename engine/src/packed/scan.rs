@@ -1,5 +1,6 @@
 //! Reading entries in order.
 
+use super::alphabet::Alphabet;
 use super::bits::mask;
 use super::layout::Form;
 use super::tids::expand_with;
@@ -46,7 +47,7 @@ impl Leaf<'_> {
         }
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
-        let table = self.alphabet().map(|alphabet| alphabet.table());
+        let table = self.alphabet.as_ref().map(Alphabet::table);
         self.write_key(self.key_at(rank), table.as_ref(), &mut writer);
         let end = writer.at;
         out.truncate(end);
@@ -86,7 +87,7 @@ impl Leaf<'_> {
                 }
             }
         } else {
-            let table = self.alphabet().map(|alphabet| alphabet.table());
+            let table = self.alphabet.as_ref().map(Alphabet::table);
             for k in first..last {
                 let begin = writer.at;
                 let copies = self.copies(k, ranks.start + i, ranks.end);

@@ -1,12 +1,16 @@
 //! Finding a key, and an entry.
 
 use super::Leaf;
-use super::bits::{Words, mask};
+use super::alphabet::{Alphabet, Symbol};
+use super::bits::mask;
 use super::layout::{Form, Layout};
 use super::tids::expand;
 use crate::Tid;
 use core::cmp::Ordering;
 use core::ops::Range;
+
+/// A leaf is arranged anew for one in so many more.
+const WORTHWHILE: usize = 32;
 
 /// Where (key, TID) is in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,68 +40,6 @@ pub(super) enum Side {
     /// The tails say it.
     Tails,
     Above,
-}
-
-/// A symbol that stands for a byte, or where it would be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Symbol {
-    Is(u64),
-    /// Not in the alphabet; the first symbol above it, if there is one.
-    Before(Option<u64>),
-}
-
-/// The alphabet of a leaf: a bitmap.
-#[derive(Clone, Copy)]
-pub(super) struct Alphabet {
-    words: [u64; 4],
-    first: u64,
-    count: u64,
-}
-
-impl Alphabet {
-    /// `first`: the symbol of the first byte.
-    pub(super) fn new(words: [u64; 4], first: u64) -> Alphabet {
-        let count = words.iter().map(|word| u64::from(word.count_ones())).sum();
-        Alphabet { words, first, count }
-    }
-
-    fn of(words: Words<'_>, l: &Layout) -> Alphabet {
-        let at = l.alphabet();
-        Alphabet::new([0, 1, 2, 3].map(|i| words.bits(8 * (at + 8 * i))), l.first_symbol())
-    }
-
-    #[inline]
-    pub(super) fn symbol(&self, byte: u8) -> Symbol {
-        let (word, bit) = (usize::from(byte / 64), byte % 64);
-        let below = |i: usize| u64::from(self.words[i].count_ones());
-        let before = match word {
-            0 => 0,
-            1 => below(0),
-            2 => below(0) + below(1),
-            _ => below(0) + below(1) + below(2),
-        };
-        let rank = before + u64::from((self.words[word] & mask(bit.into())).count_ones());
-        if self.words[word] >> bit & 1 != 0 {
-            Symbol::Is(self.first + rank)
-        } else {
-            Symbol::Before((rank < self.count).then_some(self.first + rank))
-        }
-    }
-
-    /// The bytes that symbols stand for; 0, the end, for the others.
-    pub(super) fn table(&self) -> [u8; 128] {
-        let mut table = [0; 128];
-        let mut at = self.first as usize;
-        for (i, &word) in self.words.iter().enumerate() {
-            let mut rest = word;
-            while rest != 0 {
-                table[at % 128] = (64 * i) as u8 + rest.trailing_zeros() as u8;
-                rest &= rest - 1;
-                at += 1;
-            }
-        }
-        table
-    }
 }
 
 /// The head of `key` in the wide form, `body` being its symbols behind what all keys share.
@@ -232,10 +174,12 @@ impl Leaf<'_> {
         l.heads.offset + (bits + tails) / 8
     }
 
-    /// With these widths there is no room for another key, however the arrays share it.
-    pub fn is_full(&self) -> bool {
+    /// With these widths there is no room for another key, or another entry of one, however the arrays share it; nor,
+    /// for what it takes to arrange them anew, for a few more.
+    pub fn is_full(&self, key: bool) -> bool {
         let l = &self.layout;
-        let (n, d) = (l.n + 1, l.d + 1);
+        let more = 1 + l.n / WORTHWHILE;
+        let (n, d) = (l.n + more, l.d + if key { more } else { 0 });
         let tails = if l.tail_ends.width == 0 { d * l.tail_len() } else { self.tail_start(l.d) };
         let numbers = [(l.heads, d), (l.tids, n), (l.ends, d), (l.tail_ends, d), (l.tails, tails)];
         let words: usize =
@@ -310,8 +254,11 @@ impl Leaf<'_> {
                 if from == l.d || l.heads.get(self.words, from) != head {
                     return (from, false);
                 }
-                let many = from + 1 < l.d && l.heads.get(self.words, from + 1) == head;
-                let to = if many { not_above().max(from) } else { from + 1 };
+                if from + 1 == l.d || l.heads.get(self.words, from + 1) != head {
+                    let ordering = self.compare_tail(key, from);
+                    return (from + usize::from(ordering.is_gt()), ordering.is_eq());
+                }
+                let to = not_above().max(from);
                 let k = self.partition(from..to, |k| self.compare_tail(key, k).is_gt());
                 (k, k < to && self.compare_tail(key, k).is_eq())
             }
@@ -326,7 +273,7 @@ impl Leaf<'_> {
             Form::Wide => {
                 let (shared, body) = key.split_at(key.len().min(l.tlen));
                 match self.compare(shared, l.template(), l.tlen) {
-                    Ordering::Equal => Ok(wide_head(l, self.alphabet().as_ref(), body)),
+                    Ordering::Equal => Ok(wide_head(l, self.alphabet.as_ref(), body)),
                     unequal => Err(unequal),
                 }
             }
@@ -404,10 +351,6 @@ impl Leaf<'_> {
         mine.len().cmp(&len)
     }
 
-    pub(super) fn alphabet(&self) -> Option<Alphabet> {
-        (self.layout.symbols > 0).then(|| Alphabet::of(self.words, &self.layout))
-    }
-
     /// The symbols of the tail of key `k`: from, to.
     #[inline]
     pub(super) fn tail(&self, k: usize) -> Range<usize> {
@@ -432,19 +375,24 @@ impl Leaf<'_> {
             let mine = key.get(skip..).unwrap_or_default();
             return self.compare(mine, l.tails.offset + tail.start, tail.len());
         }
-        let Some(alphabet) = self.alphabet() else { return Ordering::Equal };
+        let Some(alphabet) = &self.alphabet else { return Ordering::Equal };
         let mine = key.get(l.tlen + 8..).unwrap_or_default();
-        for (i, j) in tail.enumerate() {
-            let Some(&byte @ 1..) = mine.get(i) else { return Ordering::Less };
-            let theirs = l.tails.get(self.words, j);
-            let ordering = match alphabet.symbol(byte) {
-                Symbol::Is(symbol) => symbol.cmp(&theirs),
-                Symbol::Before(Some(next)) if theirs >= next => Ordering::Less,
-                Symbol::Before(_) => Ordering::Greater,
-            };
-            if ordering.is_ne() {
-                return ordering;
+        let mut at = 0;
+        while at < tail.len() {
+            let theirs = self.words.bits(l.tails.bit(tail.start + at));
+            for i in 0..8.min(tail.len() - at) {
+                let Some(&byte @ 1..) = mine.get(at + i) else { return Ordering::Less };
+                let theirs = theirs >> (i * l.sbits) & mask(l.sbits);
+                let ordering = match alphabet.symbol(byte) {
+                    Symbol::Is(symbol) => symbol.cmp(&theirs),
+                    Symbol::Before(Some(next)) if theirs >= next => Ordering::Less,
+                    Symbol::Before(_) => Ordering::Greater,
+                };
+                if ordering.is_ne() {
+                    return ordering;
+                }
             }
+            at += 8;
         }
         // Their terminator.
         match mine[self.tail(k).len().min(mine.len())..] {

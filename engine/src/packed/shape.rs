@@ -1,9 +1,10 @@
 //! What entries have in common while they are collected for a leaf, and what it will take to store them:
 //! both in constant time per entry.
 
+use super::alphabet::Alphabet;
 use super::bits::{mask, width};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
-use super::search::{Alphabet, wide_head};
+use super::search::wide_head;
 use super::tids::{narrow, offset_bits};
 use crate::Tid;
 use crate::key::prefix_at;
@@ -27,7 +28,7 @@ pub trait Sorted {
 }
 
 /// What entries have in common.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Shape {
     pub(super) n: usize,
     /// Different keys,
@@ -44,8 +45,8 @@ pub struct Shape {
     zterm: bool,
     /// and have none from here on but that.
     zeros: usize,
-    /// The bytes that occur behind what is shared, but for the last,
-    alphabet: [u64; 4],
+    /// The bytes that occur behind what is shared, but for the last: not zero where one does,
+    occurs: [u8; 256],
     /// and how many are behind the first eight of these.
     in_tails: usize,
     lowest: Tid,
@@ -54,7 +55,33 @@ pub struct Shape {
     offsets: u64,
 }
 
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            n: 0,
+            d: 0,
+            shared: 0,
+            shortest: 0,
+            longest: 0,
+            total: 0,
+            differ: 0,
+            zterm: false,
+            zeros: 0,
+            occurs: [0; 256],
+            in_tails: 0,
+            lowest: 0,
+            highest: 0,
+            offsets: 0,
+        }
+    }
+}
+
 impl Shape {
+    /// How many entries were added.
+    pub fn entries(&self) -> usize {
+        self.n
+    }
+
     /// Adds entry `i`; those before it have been added.
     pub fn add(&mut self, entries: &(impl Sorted + ?Sized), i: usize) {
         let (key, tid) = (entries.key(i), entries.tid(i));
@@ -101,8 +128,10 @@ impl Shape {
         self.longest = self.longest.max(key.len());
         self.total += key.len();
         if self.zterm {
-            let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
-            self.zeros = self.zeros.max(zeros);
+            if body.contains(&0) {
+                let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
+                self.zeros = self.zeros.max(zeros);
+            }
             self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
         }
@@ -110,7 +139,7 @@ impl Shape {
 
     fn occur(&mut self, bytes: &[u8]) {
         for &byte in bytes {
-            self.alphabet[usize::from(byte / 64)] |= 1 << (byte % 64);
+            self.occurs[usize::from(byte)] = 1;
         }
     }
 
@@ -144,11 +173,17 @@ impl Shape {
 
     /// The alphabet of keys that end with their only zero, or none: all bytes.
     pub(super) fn alphabet(&self, l: &Layout) -> Option<Alphabet> {
-        l.zterm.then(|| Alphabet::new(self.alphabet, l.first_symbol()))
+        l.zterm.then(|| Alphabet::new(self.bitmap(), l.first_symbol()))
     }
 
+    /// A bit for each byte that occurs.
     pub(super) fn bitmap(&self) -> [u64; 4] {
-        self.alphabet
+        let mut bitmap = [0; 4];
+        let (words, _) = self.occurs.as_chunks();
+        for (i, &eight) in words.iter().enumerate() {
+            bitmap[i / 8] |= side_by_side(u64::from_le_bytes(eight)) << (8 * (i % 8));
+        }
+        bitmap
     }
 
     /// The form and the widths that these entries take, and no others.
@@ -194,14 +229,12 @@ impl Shape {
         let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
         l.form = Form::Wide;
         l.keylen = if fixed { self.longest } else { 0 };
-        let symbols = self.alphabet.map(u64::count_ones).iter().sum::<u32>() as usize;
-        let most = symbols as u64 + l.first_symbol();
         l.tlen = self.shared;
-        l.zterm = self.zterm
-            && self.shared < self.shortest
-            && self.zeros <= self.shared
-            && (1..128).contains(&symbols)
-            && most <= 128;
+        l.zterm = self.zterm && self.shared < self.shortest && self.zeros <= self.shared;
+        let symbols =
+            if l.zterm { self.occurs.iter().map(|&one| usize::from(one)).sum() } else { 0 };
+        let most = symbols as u64 + l.first_symbol();
+        l.zterm &= (1..128).contains(&symbols) && most <= 128;
         (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
         l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
         l.tails.width = l.sbits;
@@ -261,7 +294,7 @@ impl Shape {
 
 /// Are keys the same? Most are short.
 #[inline]
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && prefix_at(a, 0) == prefix_at(b, 0) && (a.len() <= 8 || a[8..] == b[8..])
 }
 
@@ -273,9 +306,15 @@ fn differing(a: &[u8], b: &[u8]) -> u64 {
         // Of each byte the highest bit, if it is not zero; then these bits side by side.
         let bytes = (prefix_at(a, at) ^ prefix_at(b, at)).swap_bytes();
         let unequal = (((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW;
-        positions |= unequal.wrapping_mul(0x0102_0408_1020_4080) >> 56 << at;
+        positions |= side_by_side(unequal) << at;
     }
     positions
+}
+
+/// The lowest bits of eight bytes, which have no others.
+#[inline]
+fn side_by_side(bits: u64) -> u64 {
+    bits.wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
 fn set_columns(l: &mut Layout, positions: u64) {

@@ -5,7 +5,7 @@ use crate::Tid;
 use core::sync::atomic::Ordering::Relaxed;
 use proptest::prelude::*;
 
-type Entry = (Vec<u8>, Tid);
+pub(super) type Entry = (Vec<u8>, Tid);
 
 impl Sorted for [Entry] {
     fn len(&self) -> usize {
@@ -19,7 +19,7 @@ impl Sorted for [Entry] {
     }
 }
 
-fn mix(i: u64) -> u64 {
+pub(super) fn mix(i: u64) -> u64 {
     let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -100,18 +100,18 @@ fn tid(kind: u8, x: u64) -> Tid {
 }
 
 /// Memory of a block.
-fn block(size: usize) -> Vec<AtomicU64> {
+pub(super) fn block(size: usize) -> Vec<AtomicU64> {
     (0..size / 8).map(|_| AtomicU64::new(u64::MAX)).collect()
 }
 
-fn shape_of(entries: &[Entry]) -> Shape {
+pub(super) fn shape_of(entries: &[Entry]) -> Shape {
     let mut shape = Shape::default();
     (0..entries.len()).for_each(|i| shape.add(entries, i));
     shape
 }
 
 /// Encodes as many of the entries as fit and returns how many.
-fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[AtomicU64]) -> usize {
+pub(super) fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[AtomicU64]) -> usize {
     let (mut shape, mut image) = (Shape::default(), Image::default());
     let size = 8 * to.len();
     let mut n = 0;
@@ -133,7 +133,7 @@ fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[AtomicU64]) ->
     n
 }
 
-fn read(leaf: &Leaf<'_>) -> Vec<Entry> {
+pub(super) fn read(leaf: &Leaf<'_>) -> Vec<Entry> {
     let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
     let (mut all, mut rank) = (Vec::new(), 0);
     while rank < leaf.len() {
@@ -220,6 +220,7 @@ proptest! {
         let all = entries(kind, tids, &numbers, twice);
         let high = [&all[all.len() - 1].0[..], &[0]].concat();
         let bounds = Bounds {
+            grows: Grows::Keys,
             low: if bounded { &all[0].0 } else { &[] },
             high: bounded.then_some(&high[..]),
             last: if bounded { 13_000 << 16 } else { 0 },
@@ -262,7 +263,7 @@ proptest! {
         let near = |x: u64| if close { numbers[0].wrapping_add(x % 5000) } else { x };
         let start: Vec<u64> = numbers.iter().map(|&x| near(x)).collect();
         let mut model = entries(kind, tids, &start, false);
-        let bounds = Bounds { low: &[], high: None, last: 0 };
+        let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
         let memory = block(size);
         let n = fill(&model, &bounds, &[], &memory);
         model.truncate(n - n / 4);
@@ -331,7 +332,7 @@ proptest! {
             .iter()
             .map(|&kind| {
                 let other = block(size);
-                let bounds = Bounds { low: &[], high: None, last: 0 };
+                let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
                 fill(&entries(kind, tids, &numbers, false), &bounds, &[], &other);
                 other
             })
@@ -369,7 +370,7 @@ fn a_range_wider_than_its_content() {
     let key = |i: u64| (i * 5000).to_be_bytes().to_vec();
     let all: Vec<(Vec<u8>, Tid)> = (1..200).map(|i| (key(i), i << 16 | 1)).collect();
     let high = (1u64 << 20).to_be_bytes();
-    let bounds = Bounds { low: &[0; 3], high: Some(&high), last: 0 };
+    let bounds = Bounds { low: &[0; 3], high: Some(&high), last: 0, grows: Grows::Keys };
     let memory = block(1792);
     assert_eq!(fill(&all, &bounds, &[], &memory), all.len());
     let leaf = Leaf::new(&memory).unwrap();
@@ -383,7 +384,7 @@ fn a_range_wider_than_its_content() {
 #[test]
 fn no_header_leads_astray() {
     let numbers: Vec<u64> = (0..300).map(mix).collect();
-    let bounds = Bounds { low: &[], high: None, last: 0 };
+    let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
     let mut believed = 0;
     for kind in KINDS {
         let memory = block(1792);
@@ -423,7 +424,7 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         }
         let rank = x as usize % (leaf.len() + 1);
         leaf.entry(rank, &mut keys);
-        let _ = (leaf.used(), leaf.is_full(), leaf.is_sparse());
+        let _ = (leaf.used(), leaf.is_full(true), leaf.is_sparse());
         leaf.remove(rank, &mut image);
         let some: Vec<_> =
             (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3)).collect();
@@ -438,67 +439,5 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
                 ends[..m].is_sorted() && ends[..m].iter().all(|&end| end as usize <= keys.len())
             );
         }
-    }
-}
-
-/// Bytes per entry of full leaves, each with its separator, when a table of three million rows has these
-/// entries among others.
-fn density(entries: impl Iterator<Item = Entry>) -> f64 {
-    let mut all: Vec<_> = entries.collect();
-    all.sort();
-    let (memory, mut leaves, mut done) = (block(1792), 0, 0);
-    let bounds = Bounds { low: &[], high: None, last: 0 };
-    // The last leaf is not full.
-    while done + 2 * MAX_ENTRIES < all.len() {
-        done += fill(&all[done..done + MAX_ENTRIES], &bounds, &[0; 8], &memory);
-        leaves += 1;
-    }
-    f64::from(leaves) * (1792.0 + 1024.0 / 56.0) / done as f64
-}
-
-/// The TID of a row.
-fn row(i: u64) -> Tid {
-    (i / 226) << 16 | (1 + i % 226)
-}
-
-/// What a leaf holds is what was measured when this form was chosen.
-#[test]
-fn entries_take_what_they_should() {
-    const ROWS: u64 = 3_000_000;
-    let some = |i: u64| row(mix(i) % ROWS);
-    let hex = |i| [format!("{:016x}{:016x}", i, mix(i)).as_bytes(), &[0]].concat();
-    let letters: Vec<u8> = (b'0'..=b'9').chain(b'A'..=b'Z').chain(b'a'..=b'z').collect();
-    // Of random keys those of one in a hundred rows, which lie side by side.
-    let near = |i: u64| mix(i) / 100;
-    let random = |i: u64, j: u64| letters[(mix(i * 32 + j) % 62) as usize];
-    let text = |i: u64| -> Vec<u8> {
-        let first = near(i);
-        let first = [first / (1 << 58), first >> 52].map(|x| letters[x as usize % 62]);
-        first.into_iter().chain((2..25).map(|j| random(i, j))).chain([0]).collect()
-    };
-    let cases: [(&str, f64, Box<dyn Iterator<Item = Entry>>); 7] = [
-        (
-            "ten values",
-            1.92,
-            Box::new((0..ROWS / 10).map(|i| (vec![0, 0, 0, 3], row(10 * i + mix(i) % 10)))),
-        ),
-        (
-            "100,000 values",
-            3.18,
-            Box::new((0..30_000).map(|i: u64| ((i as u32 / 30).to_be_bytes().into(), some(i)))),
-        ),
-        ("serial", 4.31, Box::new((0..30_000).map(|i| ((i as u32).to_be_bytes().into(), some(i))))),
-        ("random", 9.91, Box::new((0..30_000).map(|i| (near(i).to_be_bytes().into(), some(i))))),
-        (
-            "uuid",
-            18.43,
-            Box::new((0..30_000).map(|i| ([near(i), i].map(u64::to_be_bytes).concat(), some(i)))),
-        ),
-        ("md5", 18.66, Box::new((0..30_000).map(|i| (hex(near(i)), some(i))))),
-        ("text", 22.35, Box::new((0..30_000).map(|i| (text(i), some(i))))),
-    ];
-    for (name, expected, entries) in cases {
-        let measured = density(entries);
-        assert!(measured <= expected * 1.03, "{name}: {measured:.2}, expected {expected}");
     }
 }
