@@ -261,6 +261,44 @@ wal_that_cannot_be_read() {
     sql "DROP TABLE r"
 }
 
+# Who changes the terms of an index while it is read finds nothing in memory to charge.
+other_terms() { # WHAT is changed
+    note "another $1 while an image is read"
+    local pid from before; before=$(used)
+    sql "CREATE ROLE r1; CREATE ROLE r2; GRANT CREATE ON SCHEMA public TO r1, r2"
+    sql "SET ROLE r1; CREATE FUNCTION seen(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i < 0 THEN RAISE LOG ''seen by %'', current_user; END IF; RETURN i; END';
+         CREATE TABLE m (k int) WITH (autovacuum_enabled = off); INSERT INTO m SELECT generate_series(1, 30000);
+         CREATE INDEX m_nitro ON m USING nitro (seen(k)); CREATE INDEX m_btree ON m (k)"
+    backup m_nitro; sql "INSERT INTO m VALUES (-1)"
+    crash; start; started; from=$(log_end)
+    session loader; session holder; session other
+    ask loader "SET nitro.debug_stop = 'LoadRead'"; pid=$(ask loader "SELECT pg_backend_pid()")
+    ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+    tell loader "SELECT nitro_verify('m_nitro', false)"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $pid"
+    case $1 in
+        # The insert sees it first.
+        limit) ask other "SET nitro.enable_scan = off; ALTER INDEX m_nitro SET (max_memory = '1MB'); INSERT INTO m VALUES (0)" ;;
+        owner)
+            tell other "REASSIGN OWNED BY r1 TO r2; DROP OWNED BY r1"
+            wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'relation' AND NOT granted AND relation = 'm'::regclass" ;;
+    esac
+    end holder; answer loader > /dev/null; end loader
+    [ "$1" != owner ] || answer other > /dev/null
+    end other
+    assert_eq "m_nitro" "$(came_from m_nitro "$from")" image
+    assert_eq "by whom the new row was seen" "$(tail -n "+$((from + 1))" "$NITRO_TMP/$node.log" | grep -o 'seen by .*' | sort -u)" "seen by r1"
+    case $1 in
+        limit) [[ $(sql_fails "INSERT INTO m SELECT generate_series(1, 300000)") == '53400: nitro memory limit of the index exceeded'* ]] || fail "no limit" ;;
+        owner)
+            sql "INSERT INTO m VALUES (0)"
+            assert_eq "who holds it" "$(sql "SELECT rolname, indexes, bytes = (SELECT bytes FROM pg_stat_nitro_indexes WHERE indexrelname = 'm_nitro') FROM nitro_memory_by_owner WHERE rolname LIKE 'r_'")" "r2|1|t" ;;
+    esac
+    verified m; any_plan=1 same_answers m "SELECT k FROM m WHERE seen(k) > 29000 ORDER BY k"
+    sql "DROP TABLE m; DROP OWNED BY r1, r2; DROP ROLE r1, r2"
+    wait_until "SELECT used = $before FROM nitro_memory"
+}
+
 forgets_what_was_dropped() {
     note "what a session remembers of indexes that are gone"
     local n once="CREATE TABLE g (k int); CREATE INDEX g_nitro ON g USING nitro ((ROW(k)::c) c_ops); INSERT INTO g VALUES (1); DROP TABLE g"
@@ -283,5 +321,6 @@ run whose_fault "a comparison function" '(ROW(i)::c) moody_ops'
 for how in again cancel terminate drop; do for whose in the another; do run nobody_waits $whose $how; done; done
 for off in none tail; do run inserted_while_it_is_read $off; done
 run wal_that_cannot_be_read
+for what in limit owner; do run other_terms $what; done
 run forgets_what_was_dropped
 for how in build vacuum drop; do run given_up $how; done

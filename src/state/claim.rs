@@ -215,7 +215,9 @@ impl Claim {
         let root = index.index().root();
         debug_assert_eq!(shmem::directory().owners(root), 0, "a root has one owner");
         self.entry.condition.must(event, root);
-        index.done()
+        let engine = index.done();
+        shmem::directory().charge(shmem::process(), self.entry);
+        engine
     }
 
     /// The walk is done: READY.

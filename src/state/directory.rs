@@ -264,12 +264,24 @@ impl Directory {
         for (kind, limits) in KINDS.into_iter().zip(terms.tenants) {
             entry.tenant(kind).limit(limits, terms.seen);
         }
+        self.charge_locked(process, entry);
+        Some(())
+    }
+
+    /// Charges an engine index that its entry has just got. It was charged on the terms of when it was begun; who
+    /// changed them meanwhile found none to charge.
+    pub fn charge(&self, process: &Process, entry: &Entry) {
+        let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
+        self.charge_locked(process, entry);
+    }
+
+    /// Under the exclusive lock, so that the terms charged last are the last ones.
+    fn charge_locked(&self, process: &Process, entry: &Entry) {
         let _inside = process.enter();
         if let Some(engine) = entry.index(process) {
             // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
             unsafe { engine.charge_to(process, &entry.charge()) };
         }
-        Some(())
     }
 
     /// The tenant that gets one more entry, if it has room (exclusive lock).
