@@ -29,7 +29,7 @@ use crate::leaf::LeafWriter;
 use crate::merge::{Workspace, undisturbed};
 use crate::mutants::mutant;
 use crate::pack::{Of, arrange, init_packed};
-use crate::packed::Image;
+use crate::packed::{Grows, Image};
 use crate::range::{Low, LowBuf, Right};
 use crate::root::Index;
 use crate::stop::stop;
@@ -99,7 +99,8 @@ impl Index {
         if b.has(PACKED) {
             let mut image = Box::<Image>::default();
             let all = Of(entries, 0..entries.len());
-            if !arrange(&mut image, &all, &low, high.as_ref(), skip, b.class()) {
+            let class = b.class();
+            if !arrange(&mut image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
                 return Ok(false);
             }
             init_packed(f, &image, b.class(), 0, &low, skip);

@@ -278,6 +278,21 @@ impl Entries {
         self.list[i].tid
     }
 
+    /// The key of an entry that has no chunk.
+    #[inline]
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        let e = &self.list[i];
+        debug_assert_eq!(e.chunk, 0);
+        &self.keys[e.start as usize..][..e.len as usize]
+    }
+
+    /// Adds an entry at `rank`; it has no chunk, and nobody has seen it yet.
+    pub(crate) fn insert(&mut self, rank: usize, key: &[u8], tid: Tid) {
+        let (start, len) = (self.keys.len() as u32, key.len() as u32);
+        self.keys.extend_from_slice(key);
+        self.list.insert(rank, Stored { start, len, chunk: 0, abbrev: 0, tid, born: 0, dead: 0 });
+    }
+
     pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {
         range.map(|i| self.get(i))
     }

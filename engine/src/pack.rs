@@ -13,7 +13,6 @@ use crate::range::{Low, MAX_SKIP, Right, common};
 use crate::root::{Index, init_block};
 use crate::split::{Copied, MIN_FREE};
 use crate::stop::stop;
-use core::cmp::Ordering;
 use core::ops::Range;
 
 /// Where the low key of a packed leaf is.
@@ -21,57 +20,25 @@ const LOW: usize = 104;
 /// Entries of a packed leaf; under shuttle few.
 pub(crate) const MOST: usize = if cfg!(shuttle) { 2 * CAPACITY } else { MAX_ENTRIES };
 
-/// Some of the entries that were copied.
+/// Some of the entries that were copied, none of which has a chunk.
 pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
 
 impl Sorted for Of<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
+    #[inline]
     fn key(&self, i: usize) -> &[u8] {
-        self.0.get(self.1.start + i).key
+        self.0.key(self.1.start + i)
     }
+    #[inline]
     fn tid(&self, i: usize) -> Tid {
-        self.0.get(self.1.start + i).tid
-    }
-}
-
-/// What was copied, with one entry more.
-pub(crate) struct With<'a> {
-    entries: &'a Entries,
-    rank: usize,
-    key: &'a [u8],
-    tid: Tid,
-}
-
-impl<'a> With<'a> {
-    pub(crate) fn new<O>(entries: &'a Entries, rank: usize, probe: &Probe<'a, O>) -> With<'a> {
-        With { entries, rank, key: probe.key, tid: probe.tid }
-    }
-}
-
-impl Sorted for With<'_> {
-    fn len(&self) -> usize {
-        self.entries.len() + 1
-    }
-    fn key(&self, i: usize) -> &[u8] {
-        match i.cmp(&self.rank) {
-            Ordering::Less => self.entries.get(i).key,
-            Ordering::Equal => self.key,
-            Ordering::Greater => self.entries.get(i - 1).key,
-        }
-    }
-    fn tid(&self, i: usize) -> Tid {
-        match i.cmp(&self.rank) {
-            Ordering::Less => self.entries.tid(i),
-            Ordering::Equal => self.tid,
-            Ordering::Greater => self.entries.tid(i - 1),
-        }
+        self.0.tid(self.1.start + i)
     }
 }
 
 /// What is stored of a low key: bytes, TID, chunk.
-pub(crate) fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
+fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
     let mut bytes = low.inline(skip).to_vec();
     bytes.extend_from_slice(
         &low.tid.map(|tid| tid.to_le_bytes()).unwrap_or_default()
@@ -106,8 +73,11 @@ pub(crate) fn arrange(
     high: Option<&Low<'_>>,
     skip: usize,
     class: Class,
+    grows: Grows,
 ) -> bool {
-    arrange_shaped(image, entries, &shape_of(entries), low, high, skip, class)
+    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0, grows };
+    let shape = shape_of(entries);
+    encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
 }
 
 /// The same, of entries whose shape is known.
@@ -120,8 +90,8 @@ pub(crate) fn arrange_shaped(
     skip: usize,
     class: Class,
 ) -> bool {
-    let bounds =
-        Bounds { low: low.key, high: high.map(|high| high.key), last: 0, grows: Grows::Keys };
+    let high = high.map(|high| high.key);
+    let bounds = Bounds { low: low.key, high, last: 0, grows: Grows::Keys };
     encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
 }
 
@@ -129,20 +99,6 @@ pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
     let mut shape = Shape::default();
     (0..entries.len()).for_each(|i| shape.add(entries, i));
     shape
-}
-
-/// Bytes of a block of `class` that a packed leaf of these entries takes; more than it has, if they are none or
-/// too many.
-pub(crate) fn packed_size(
-    entries: &impl Sorted,
-    low: &Low<'_>,
-    skip: usize,
-    class: Class,
-) -> usize {
-    if entries.is_empty() || entries.len() > MOST {
-        return usize::MAX;
-    }
-    shape_of(entries).size(entries, low.size(skip), class.size())
 }
 
 /// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
@@ -193,8 +149,7 @@ pub(crate) fn init_packed(
 }
 
 impl Index {
-    /// Makes a full leaf of slots packed, if its block then has room for the new entry, too. None: it has not,
-    /// or something needs slots.
+    /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
     ///
     /// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
     /// terms that the counter has reached, and a snapshot of which there is no descriptor yet closes that term or
@@ -203,7 +158,6 @@ impl Index {
         &self,
         leaf: &Copied<'_>,
         probe: &Probe<'_, O>,
-        rank: usize,
         image: &mut Image,
     ) -> Result<Option<Step>, Retry> {
         let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
@@ -212,10 +166,8 @@ impl Index {
             return Ok(None);
         }
         let (high, skip) = (leaf.high.as_ref(), skip_of(&leaf.low, leaf.high.as_ref()));
-        let with = With::new(entries, rank, probe);
-        if packed_size(&with, &leaf.low, skip, b.class()) > b.size()
-            || !arrange(image, &Of(entries, 0..entries.len()), &leaf.low, high, skip, b.class())
-        {
+        let all = Of(entries, 0..entries.len());
+        if !arrange(image, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
             return Ok(None);
         }
         let right = Right::new(true, leaf.low.key, skip, high);

@@ -11,8 +11,8 @@ use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::pack::{MOST, Of, With, arrange, init_packed, packed_class, shape_of, skip_of, stored};
-use crate::packed::{Bounds, Found, Grows, Image, encode};
+use crate::pack::{MOST, Of, arrange, init_packed, packed_class, skip_of};
+use crate::packed::{Found, Grows, Image};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
@@ -29,6 +29,11 @@ const AROUND: usize = CAPACITY * 3 / 8;
 const MORE: usize = CAPACITY / 8;
 /// Heap bytes that they may take there.
 const MAX_HEAP: usize = 12288;
+
+/// Who comes now says who will come.
+fn grows(spot: &Spot) -> Grows {
+    if spot.place.same.is_some() { Grows::Entries } else { Grows::Keys }
+}
 
 impl Index {
     /// Inserts into a packed leaf, under a term.
@@ -109,13 +114,9 @@ impl Index {
             0 => None,
             next => Some(high.load(next).ok_or(Retry)?),
         };
-        let all = With::new(entries, spot.place.rank, probe);
-        // Who comes now says who will come.
-        let grows = if spot.place.same.is_some() { Grows::Entries } else { Grows::Keys };
-        let (low, high) = (low.low(), high.map(|high| high.key));
-        let bounds = Bounds { low: low.key, high, last: 0, grows };
-        let stored = stored(&low, v.b.skip());
-        Ok(encode(image, &all, &shape_of(&all), &stored, &bounds, v.b.class().size()))
+        entries.insert(spot.place.rank, probe.key, probe.tid);
+        let (all, grows) = (Of(entries, 0..entries.len()), grows(spot));
+        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
     }
 
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
@@ -208,7 +209,8 @@ impl Index {
         } else {
             // At most as large as this leaf, which may be one of those that had slots for long keys.
             let fits = |&class: &Class| {
-                arrange(image, &Of(entries, cut..n), &sep, high.as_ref(), skip, class)
+                let right = Of(entries, cut..n);
+                arrange(image, &right, &sep, high.as_ref(), skip, class, grows(spot))
             };
             let classes = [packed_class(sep.size(0)), Class::LEAF[3], b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
@@ -231,7 +233,8 @@ impl Index {
         Right::new(true, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
         new.set_prev(spot.leaf);
         let skip = skip_of(&low, Some(&sep));
-        if !arrange(image, &Of(entries, 0..cut), &low, Some(&sep), skip, b.class()) {
+        let all = Of(entries, 0..cut);
+        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), grows(spot)) {
             return Ok(Step::Crowded);
         }
         let end = Right::new(true, low.key, skip, Some(&sep));

@@ -137,7 +137,7 @@ impl Index {
         let (entries, page) = scratch;
         let (mut low, mut high) = (LowBuf::new(self.area), LowBuf::new(self.area));
         let leaf = self.copy_leaf(v, entries, &mut low, &mut high)?;
-        if let Some(step) = self.pack_leaf(&leaf, probe, spot.place.rank, image)? {
+        if let Some(step) = self.pack_leaf(&leaf, probe, image)? {
             return Ok(step);
         }
         let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);
