@@ -68,7 +68,7 @@ pub unsafe extern "C-unwind" fn build(
         refuse_other_tables(heap);
         let started = std::time::Instant::now();
         Handle::forget(index);
-        lifecycle::sweep();
+        lifecycle::sweep_once();
         let process = shmem::process();
         // Says what is not supported before anything is written.
         let desc = KeyDesc::for_index(index);

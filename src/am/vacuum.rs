@@ -177,7 +177,7 @@ pub unsafe extern "C-unwind" fn cleanup(
             return stats;
         }
         if pg_sys::ParallelWorkerNumber < 0 {
-            lifecycle::sweep();
+            lifecycle::sweep_once();
         }
         let Some(handle) = Handle::try_open((*info).index) else { return stats };
         let fresh = stats.is_null();

@@ -9,9 +9,9 @@
 //!
 //! Temporary indexes: see `temporary`. Not covered by either: COMMIT PREPARED and ROLLBACK PREPARED
 //! (they run in another process, or after a restart). [`sweep`] frees entries whose index is gone from the catalogue; it runs in the
-//! background worker, before each build, at the end of each VACUUM, and when an insert finds no memory.
+//! background worker, before builds, at the end of VACUUM, and when an insert finds no memory.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
 use pgrx::prelude::*;
@@ -29,6 +29,8 @@ thread_local! {
     static DROPPED_DATABASES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     /// Entries, with their generations, of indexes built by the running transaction.
     static CREATED: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
+    /// The running transaction has swept.
+    static SWEPT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An index was built in this transaction: its image is due when it commits.
@@ -62,6 +64,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
 ) {
     crate::pg::witness!();
     use pg_sys::XactEvent::*;
+    SWEPT.set(false);
     match event {
         XACT_EVENT_COMMIT => {
             // SAFETY: commit processing, before the server deletes the files and drops its locks.
@@ -167,6 +170,18 @@ fn free_databases() {
         && let Some(directory) = shmem::directory_if_loaded()
     {
         directory.remove(shmem::process(), |entry| gone.contains(&entry.database()));
+    }
+}
+
+/// As [`sweep`], once in a transaction. It looks at every index of the database: one after the other would take the
+/// square of their number where a statement is about many.
+///
+/// # Safety
+/// As [`sweep`].
+pub unsafe fn sweep_once() {
+    if !SWEPT.replace(true) {
+        // SAFETY: by contract.
+        unsafe { sweep() };
     }
 }
 
