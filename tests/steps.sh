@@ -24,9 +24,9 @@ delete="DeleteBegun DeleteLocked DeleteRemoved DeleteUnlocked DeleteAwaited"
 backup="BackupClaimed BackupLsn BackupXid BackupTerm"
 declare -A steps=(
     [backup]="$backup BackupWritten BackupFlushed BackupCommitted" [refresh]="$backup RefreshFlushed RefreshCommitted"
-    [vacuum]=$delete [drop]="DropCommitted DropFreed" [reindex]="CreateLoaded DropCommitted DropFreed"
+    [vacuum]="$delete Packed" [drop]="DropCommitted DropFreed" [reindex]="CreateLoaded DropCommitted DropFreed"
     [insert]="InsertInHeap" [late]="InsertInHeap InsertLooked" [query]=""
-    [load]="$load LoadPublishes CatchUpWal $walk" [give_up]="GaveUp" [rebuild]="BuildPublishes $walk"
+    [load]="$load LoadPublishes CatchUpWal $walk" [give_up]="GaveUp" [rebuild]="BuildPublishes WalkCopied WalkInserted WalkEnded Packed WalkReady"
     [cold_vacuum]="$load LoadPublishes DeleteLoaded $delete")
 warm=(backup refresh vacuum drop reindex insert late) cold=(load give_up rebuild cold_vacuum)
 beside_warm=(backup vacuum drop reindex insert query) beside_cold=(load give_up cold_vacuum backup drop reindex insert query)

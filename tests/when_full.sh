@@ -93,6 +93,23 @@ if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")"
     [[ $(answer giver) == *WARNING*t_s_nitro* ]] || fail "no WARNING"
     end only; end giver; end control; end vacuum
     check
+
+    note "what VACUUM packs stays where it is, though it is given up meanwhile"
+    begin
+    session control; session vacuum
+    pid=$(ask vacuum "SET nitro.debug_stop = 'Packed'; SELECT pg_backend_pid()")
+    ask control "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+    tell vacuum "VACUUM t"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = $pid AND NOT granted"
+    [[ $(said "$(rows 6001 16000)") == *WARNING*t_s_nitro* ]] || fail "no WARNING"
+    sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+    [ "$(used)" -gt 15000000 ] || fail "its memory is gone: $(used)"
+    ask control "SELECT pg_advisory_unlock_all()" > /dev/null
+    assert_eq "VACUUM" "$(answer vacuum)" ""
+    sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+    [ "$(used)" -lt 15000000 ] || fail "its memory is not free: $(used)"
+    end control; end vacuum
+    check
 fi
 
 note "CREATE INDEX"

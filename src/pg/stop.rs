@@ -41,6 +41,7 @@ pub enum Point {
     WalkInserted,
     WalkEnded,
     WalkReady,
+    Packed,
     GaveUp,
     Retired,
     DeleteBegun,

@@ -53,8 +53,8 @@ mod walk;
 
 pub use evaluate::Evaluator;
 
-/// Leaves that are packed between two looks at interrupts.
-const LEAVES: usize = 1024;
+/// Leaves that are packed between two looks at interrupts. Tests stop there.
+const LEAVES: usize = if cfg!(debug_assertions) { 1 } else { 1024 };
 
 /// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
 /// ERROR when it cannot be built.
@@ -363,6 +363,7 @@ impl Bringing<'_> {
 pub fn pack(engine: Index, pause: impl Fn()) {
     let mut sweep = Sweep::default();
     while engine.sweep(shmem::process(), &mut sweep, LEAVES) {
+        stop::at(Point::Packed);
         pause();
     }
 }
