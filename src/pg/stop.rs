@@ -22,6 +22,7 @@ pub enum Point {
     KeyLocked,
     KeyRead,
     KeyChecked,
+    PartSeized,
     BackupClaimed,
     BackupLsn,
     BackupXid,

@@ -23,6 +23,7 @@ use pgrx::prelude::*;
 use super::Scan;
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
+use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::handle::with_order;
 
@@ -156,6 +157,7 @@ impl Scan {
         let leap = std::mem::take(&mut self.leaps).then(|| self.at.clone());
         let Some(engine) = self.engine else { return false };
         let Some(rest) = shared.seize() else { return false };
+        stop::at(Point::PartSeized);
         if rest.begun {
             self.plan.first(&mut self.at, forward);
             rest.combination(&mut self.at);
