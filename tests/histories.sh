@@ -233,6 +233,47 @@ marks_of_long_ago() {
     sql "DROP TABLE f"
 }
 
+# Three timelines in one history. Each server goes on with images of its own, and believes none of another one's.
+promoted_again() {
+    note "a standby of a promoted standby; a crash while its first image is loaded; the images of all of them exchanged"
+    stop; node=one
+    new_server "${by_hand[@]}" -c "wal_keep_size = 512MB"
+    sql "CREATE EXTENSION pageinspect"
+    fork_table; backup f_nitro; changes f 2
+    local from of at pid source here
+    for of in "one two" "two three"; do
+        read -r source here <<< "$of"
+        copy "$source" "$here" -c fast -R; start
+        (node=$source; changes f $((${#here})); sql "INSERT INTO f VALUES (123456, '$here')")
+        at=$(node=$source; sql "SELECT pg_current_wal_flush_lsn()")
+        wait_until "SELECT pg_last_wal_replay_lsn() >= '$at'"
+        sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"; wait_until "$idle_keeper"
+        sql "SET nitro.enable_scan = off; INSERT INTO f SELECT i, 'promoted' FROM generate_series(200001, 200100) i; DELETE FROM f WHERE k % 29 = 0"
+        session loader; session holder
+        ask loader "SET nitro.debug_stop = '$([ "$here" = two ] && echo LoadRead || echo CatchUpWal)'"; pid=$(ask loader "SELECT pg_backend_pid()")
+        ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+        tell loader "SELECT nitro_verify('f_nitro')"; at_gate "$pid"
+        sql "SET nitro.enable_scan = off; INSERT INTO f SELECT i, 'meanwhile' FROM generate_series(300001, 300100) i"
+        crash; end loader; end holder; start
+        # From the table: its image is from before all WAL that it has, and it has a slot now, which would have kept that.
+        ready f_nitro; right
+        # Neither knows what the other one does from here on, and both have images.
+        changes f 5; backup f_nitro; images_right f_nitro
+        (node=$source; changes f 6; right; backup f_nitro; images_right f_nitro)
+        changes f 7
+    done
+    for node in one two three; do right; crash; cp -a "$(data)/pg_nitro" "$NITRO_TMP/images.$node"; done
+    for of in "one two" "two one" "three one" "one three" "three two"; do
+        read -r source node <<< "$of"
+        rm -r "$(data)/pg_nitro"; cp -a "$NITRO_TMP/images.$source" "$(data)/pg_nitro"
+        from=$(log_end); start
+        rebuilt f_nitro "does not know its mark|newer than the server's WAL|the WAL since it was made is gone" "$from"
+        right; crash
+    done
+    for node in one two three; do rm -r "$(data)" "$NITRO_TMP/images.$node"; done
+    node=main; start
+}
+
 # A server of its own for each fork, with an archive.
 forks() {
     note "base backup while images are replaced; PITR; promotion; pg_rewind"
@@ -323,4 +364,5 @@ for off in none manifest; do
     for where in "where no record is" "where a record begins" "in WAL that is gone"; do run image_of_a_twin $off "$where"; done
 done
 run marks_of_long_ago
+run promoted_again
 run forks

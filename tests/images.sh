@@ -197,6 +197,54 @@ damage() {
     sql "DROP TABLE d"
 }
 
+# Bytes that a disk has lost, changed or left as they were, anywhere. The image before is used, or the table.
+random_damage() { # ROUNDS
+    note "images that are damaged anywhere, $1 times; seed $NITRO_SEED"
+    local i f from size at how n=0 round columns=(k "s COLLATE \"C\"" "s COLLATE words" "k DESC, s COLLATE \"C\"" "(k % 100)")
+    local -A expected folder
+    sql "CREATE TABLE h (k int, s text); INSERT INTO h SELECT i, md5(i::text) FROM generate_series(1, 3000) i; CREATE INDEX h_btree ON h (k)"; words
+    for i in $(seq 0 19); do sql "CREATE INDEX h_${i}_nitro ON h USING nitro (${columns[i % 5]})"; done
+    mapfile -t kinds < <(nitro_indexes h)
+    imaged "${kinds[@]}"
+    for i in "${kinds[@]}"; do folder[$i]=$(folder "$i"); done
+    for round in $(seq "$1"); do
+        # Two that are whole.
+        for i in 1 2; do sql "INSERT INTO h SELECT i, md5(i::text) FROM generate_series(1, 300) i"; checkpointed "${kinds[@]}"; done
+        sql "DELETE FROM h WHERE k % 31 = $round; VACUUM (INDEX_CLEANUP on) h; INSERT INTO h SELECT i, 'last' FROM generate_series(1, 60) i"
+        crash
+        n=0
+        for i in "${kinds[@]}"; do
+            random 5; expected[$i]=image; [ "$REPLY" != 0 ] || expected[$i]=table
+            for f in $(find "${folder[$i]}" -name manifest | sort -V | tac | head -n $([ "${expected[$i]}" = table ] && echo 2 || echo 1)); do
+                n=$((n + 1))
+                random 3; [ "$REPLY" = 0 ] || f=${f%manifest}shard-0
+                cp "$f" "$NITRO_TMP/before"; size=$(stat -c %s "$f")
+                while cmp -s "$f" "$NITRO_TMP/before"; do
+                    random 3
+                    case $REPLY in 0) random 64 ;; 1) random 64; REPLY=$((size - 1 - REPLY)) ;; 2) random "$size" ;; esac
+                    at=$((REPLY % size)); random 4; how=$REPLY
+                    case $how in
+                        0) truncate -s "$at" "$f" ;;
+                        1) random 8; printf "\\x$(printf %x $(($(od -A n -t u1 -j "$at" -N 1 "$f") ^ 1 << REPLY)))" | dd of="$f" bs=1 seek="$at" conv=notrunc status=none ;;
+                        2) dd if=/dev/zero of="$f" bs=1 seek="$at" count=$((size - at > 512 ? 512 : size - at)) conv=notrunc status=none ;;
+                        3) dd if="$NITRO_TMP/before" of="$f" bs=1 skip=$((at / 2)) seek="$at" count=$((size - at > 512 ? 512 : size - at)) conv=notrunc status=none ;;
+                    esac
+                done
+            done
+        done
+        from=$(log_end); start
+        # The WAL since the one before may be gone.
+        for i in "${kinds[@]}"; do
+            ready "$i"; how=$(came_from "$i" "$from")
+            [ "$how" = "${expected[$i]}" ] || [ "$how" = table ] || fail "$i came from: $how"
+        done
+        [ "$(logged 'its image is not used|nitro image below .* is not used' "$from")" -ge "$n" ] || fail "not all of $n in the log"
+        verified h
+    done
+    same_answers h "SELECT k FROM h WHERE k < 400 ORDER BY k"
+    sql "DROP TABLE h"
+}
+
 no_folder() {
     note "the folder of images is a file, is read-only"
     local f from
@@ -323,6 +371,7 @@ collated() {
 run loaded_after "a clean stop" "an immediate stop" "a power cut" "the end of a backend"
 run shards_in_parallel
 run damage
+run random_damage $([ -n "$LONG" ] && echo 9 || echo 1)
 run no_folder
 run full_disk
 run while_loading
