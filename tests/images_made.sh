@@ -145,6 +145,32 @@ orphans() {
     sql "DROP TABLE o"
 }
 
+killed_while_made() {
+    note "who makes an image is killed between any two steps: the image before is used, the next one leaves no file behind"
+    local point pid from f i
+    sql "CREATE TABLE kl (k int); INSERT INTO kl SELECT generate_series(1, 3000); CREATE INDEX kl_nitro ON kl USING nitro (k)"
+    imaged kl_nitro; f=$(folder kl_nitro)
+    for point in BackupClaimed BackupXid BackupTerm BackupWritten BackupFlushed BackupCommitted RefreshFlushed RefreshCommitted; do
+        no_builders; [[ $point == Refresh* ]] || sql "INSERT INTO kl SELECT generate_series(1, 50)"
+        session saver; session holder
+        ask saver "SET nitro.debug_stop = '$point'"; pid=$(ask saver "SELECT pg_backend_pid()")
+        ask holder "SELECT pg_advisory_lock(1852404850, $pid)" > /dev/null
+        tell saver "SELECT nitro_backup('kl_nitro')"
+        wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $pid"
+        sql "INSERT INTO kl VALUES (4000); DELETE FROM kl WHERE k = 77; VACUUM (INDEX_CLEANUP on) kl"
+        from=$(log_end); kill_backend "$pid"; end saver; end holder
+        built kl_nitro
+        assert_eq "$point" "$(came_from kl_nitro "$from")" image
+        verified kl
+        for i in 1 2; do sql "INSERT INTO kl VALUES (5000)"; checkpointed kl_nitro; done
+        images_right kl_nitro
+        # Two images and nothing else: a manifest each, and the shard that it names.
+        assert_eq "$point: files" "$(find "$f" -type f -printf '%f\n' | sort | xargs)" "manifest manifest shard-0 shard-0"
+        assert_eq "$point: folders" "$(find "$f" -mindepth 1 -type d | wc -l)" 2
+    done
+    sql "DROP TABLE kl"
+}
+
 progress() {
     note "the progress of a slow backup"
     setting nitro.backup_rate 1MB
@@ -249,6 +275,7 @@ run backup_function
 run unchanged
 run switched_off
 run orphans
+run killed_while_made
 run progress
 run gives_way
 run still_idle
