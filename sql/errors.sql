@@ -45,12 +45,12 @@ EXCEPTION WHEN OTHERS THEN
     has_hint := hint <> '';
 END $$;
 CREATE TABLE l (v text);
-INSERT INTO l SELECT noise(i, 3000 * i) FROM generate_series(1, 33) i;
+INSERT INTO l SELECT noise(i, 100000 * i) FROM generate_series(1, 11) i;
 SELECT * FROM complaint('CREATE INDEX l_v ON l USING nitro (v)');
-DELETE FROM l WHERE length(v) > 8192;
+DELETE FROM l WHERE length(v) > 1000000;
 CREATE INDEX l_v ON l USING nitro (v);
-SELECT * FROM complaint('INSERT INTO l VALUES (noise(77, 100000))');
-SELECT * FROM complaint('UPDATE l SET v = v || noise(77, 100000)');
+SELECT * FROM complaint('INSERT INTO l VALUES (noise(77, 1100000))');
+SELECT * FROM complaint('UPDATE l SET v = v || noise(77, 1100000)');
 INSERT INTO l VALUES ('fine');
 SELECT same('SELECT v FROM l ORDER BY v');
 

@@ -139,7 +139,7 @@ END $$;
 CREATE TABLE long (am text, i int, t text) PARTITION BY LIST (am);
 CREATE TABLE long_btree PARTITION OF long FOR VALUES IN ('btree');
 CREATE TABLE long_nitro PARTITION OF long FOR VALUES IN ('nitro');
-INSERT INTO long SELECT am, n, string_agg(md5(i::text), '') FROM (VALUES ('btree', 1, 1), ('btree', 2, 150), ('nitro', 1, 1), ('nitro', 2, 1000)) v (am, n, most), generate_series(1, most) i GROUP BY am, n;
+INSERT INTO long SELECT am, n, string_agg(md5(i::text), '') FROM (VALUES ('btree', 1, 1), ('btree', 2, 150), ('nitro', 1, 1), ('nitro', 2, 40000)) v (am, n, most), generate_series(1, most) i GROUP BY am, n;
 SELECT am, names(format('CREATE INDEX too_long ON long_%s USING %s (t)', am, am)) FROM unnest(ARRAY['btree', 'nitro']) am;
 CREATE TABLE all_of_it AS SELECT * FROM long;
 DELETE FROM long WHERE i = 2;

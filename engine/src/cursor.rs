@@ -24,6 +24,7 @@ use crate::area::Ref;
 use crate::barrier::Process;
 use crate::block::{LEFTMOST, SLOTS};
 use crate::key::Probe;
+use crate::memory;
 use crate::mutants::mutant;
 use crate::root::{CURRENT, Identity, Index};
 use crate::stop::stop;
@@ -33,7 +34,7 @@ pub(crate) use leaf::left_of;
 use leaf::{part_of_leaf, rank_of_begin, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
-pub use part::Separator;
+pub use part::{MAX_SEPARATOR_LEN, Separator};
 pub use remove::Remove;
 
 /// An entry at which a batch begins or ends.
@@ -166,10 +167,8 @@ impl Cursor {
     /// (`u32::MAX - 1`: as they are).
     pub fn set_range(&mut self, lower: &[u8], upper: Option<&[u8]>, sn: u32) {
         self.sn = sn;
-        self.lower.clear();
-        self.lower.extend_from_slice(lower);
-        self.upper.clear();
-        self.upper.extend_from_slice(upper.unwrap_or_default());
+        memory::set(&mut self.lower, lower);
+        memory::set(&mut self.upper, upper.unwrap_or_default());
         self.bounded = upper.is_some();
         (self.lower_tid, self.upper_tid) = (0, 0);
         self.ahead.clear();
@@ -179,8 +178,7 @@ impl Cursor {
     /// Goes on at `key`: the next batch begins with the first entry that is not below it; going
     /// backward, it ends with the last one that is. The range remains.
     pub fn jump(&mut self, key: &[u8]) {
-        self.goal.clear();
-        self.goal.extend_from_slice(key);
+        memory::set(&mut self.goal, key);
         self.ahead.clear();
         self.stop(State::Jump);
     }
@@ -327,7 +325,8 @@ impl Cursor {
                 let n = v.count(packed.as_ref());
                 let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
                 let to = end.min(from + part_of_leaf(tries));
-                self.copy(index, &v, packed.as_ref(), from, to.max(from))?;
+                let batch = self.copy(index, &v, packed.as_ref(), from..to.max(from), true)?;
+                let to = if batch.is_empty() { to } else { batch.end };
                 Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
             });
             let Ok((n, to, cut, outside)) = read else {
@@ -437,7 +436,8 @@ impl Cursor {
                 let begin = rank_of_begin(index, &v, packed.as_ref(), n, begin.as_ref())?;
                 let to = to.min(n);
                 let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
-                self.copy(index, &v, packed.as_ref(), from.min(to), to)?;
+                let batch = self.copy(index, &v, packed.as_ref(), from.min(to)..to, false)?;
+                let from = if batch.is_empty() { from } else { batch.start };
                 let outside = self.look_outside(index, &v, from.checked_sub(1))?;
                 Ok((n, from, to, from > begin, outside))
             });
@@ -484,14 +484,14 @@ impl Cursor {
     /// A copy of the key where the scan goes on, in the buffer kept for that.
     fn search_key(&mut self, moved: bool, forward: bool) -> Vec<u8> {
         let mut key = core::mem::take(&mut self.sought);
-        key.clear();
-        key.extend_from_slice(match (moved, forward) {
+        let from = match (moved, forward) {
             (true, true) => &self.last.key,
             (true, false) => &self.first.key,
             _ if matches!(self.state, State::Jump) => &self.goal,
             (false, true) => &self.lower,
             (false, false) => &self.upper,
-        });
+        };
+        memory::set(&mut key, from);
         key
     }
 }

@@ -38,15 +38,30 @@ const GROWTH: usize = 8;
 const EXTENT_HEADER: usize = UNIT;
 
 const LEAVES: usize = 8;
-const CHUNKS: usize = 22;
+const CHUNKS: usize = 22 + LARGE.len();
 const CLASSES: usize = LEAVES + 1 + CHUNKS;
-const SIZES: [usize; CLASSES] = [
-    1792, 2304, 2944, 4096, 5888, 8192, 12288, 16384, // leaves
-    1024,  // index nodes
-    // Chunks of long keys: at most a quarter of a block lies idle.
-    128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864, 6016,
-    7424, 9216, 11520, 14080, 16384,
-];
+const SIZES: [usize; CLASSES] = {
+    const SMALL: [usize; CLASSES - LARGE.len()] = [
+        1792, 2304, 2944, 4096, 5888, 8192, 12288, 16384, // leaves
+        1024,  // index nodes
+        // Chunks of long keys: at most a quarter of a block lies idle.
+        128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864,
+        6016, 7424, 9216, 11520, 14080, 16384,
+    ];
+    let mut sizes = [0; CLASSES];
+    let mut i = 0;
+    while i < CLASSES {
+        sizes[i] = match i.checked_sub(SMALL.len()) {
+            None => SMALL[i],
+            Some(large) => LARGE[large] * PAGE - EXTENT_HEADER,
+        };
+        i += 1;
+    }
+    sizes
+};
+/// Pages of the extents that have one chunk of a very long key each. The last is as large as extents can be.
+const LARGE: [usize; 18] =
+    [5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, MAX_EXTENT_PAGES];
 
 /// A kind and size of block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +73,9 @@ impl Class {
         [Class(0), Class(1), Class(2), Class(3), Class(4), Class(5), Class(6), Class(7)];
     /// Index nodes.
     pub(crate) const INDEX: Class = Class(LEAVES as u8);
+
+    /// The largest chunks.
+    pub(crate) const LARGEST: Class = Class(CLASSES as u8 - 1);
 
     /// The smallest big-key chunk that holds `bytes`.
     pub(crate) fn chunk(bytes: usize) -> Option<Class> {
@@ -124,8 +142,8 @@ struct ClassState {
     idle: Extents,
     bytes: AtomicU64,
     /// Blocks of its extents in service, and how many are free.
-    blocks: AtomicU64,
-    free: AtomicU64,
+    blocks: AtomicU32,
+    free: AtomicU32,
 }
 
 /// Zeroed memory for the root of a new index, whose heap is at `heap_offset` in it. The root is part
@@ -307,8 +325,8 @@ impl HeapState {
         let new = extent(area, at);
         new.init(class);
         state.bytes.store(state.bytes.load(Relaxed) + bytes as u64, Relaxed);
-        state.blocks.store(state.blocks.load(Relaxed) + u64::from(new.blocks()), Relaxed);
-        state.free.store(state.free.load(Relaxed) + u64::from(new.blocks()), Relaxed);
+        state.blocks.store(state.blocks.load(Relaxed) + new.blocks(), Relaxed);
+        state.free.store(state.free.load(Relaxed) + new.blocks(), Relaxed);
         state.idle.push(area, at);
         Ok(at)
     }

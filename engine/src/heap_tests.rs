@@ -28,7 +28,7 @@ fn classes() -> impl Iterator<Item = Class> {
 fn audit(area: &Area, heap: &HeapState) {
     for (class, size) in heap.classes.iter().zip(SIZES) {
         let in_service = class.open.iter(area).chain(class.idle.iter(area));
-        let free: u64 = in_service.map(|at| u64::from(extent(area, at).unused())).sum();
+        let free: u32 = in_service.map(|at| extent(area, at).unused()).sum();
         assert_eq!(class.free.load(Relaxed), free, "blocks of {size}");
     }
     let closed = heap.closed.iter(area).map(|at| extent(area, at));
@@ -224,11 +224,18 @@ fn chunk_classes() {
     assert_eq!(Class::chunk(512).unwrap().size(), 512);
     assert_eq!(Class::chunk(513).unwrap().size(), 640);
     assert_eq!(Class::chunk(16384).unwrap().size(), 16384);
-    assert_eq!(Class::chunk(16385), None);
+    let largest = Class::LARGEST.size();
+    assert_eq!(EXTENT_HEADER + largest, MAX_EXTENT_PAGES * PAGE);
+    assert_eq!(Class::chunk(largest).unwrap().size(), largest);
+    assert_eq!(Class::chunk(largest + 1), None);
     assert_eq!(Class::chunk(usize::MAX), None);
-    for bytes in 193..=16384 {
+    for bytes in 193..=largest {
         let size = Class::chunk(bytes).unwrap().size();
         assert!(size >= bytes && size * 3 <= bytes.next_multiple_of(64) * 4, "{bytes} in {size}");
+    }
+    // One of them costs its pages and no more.
+    for class in (0..LARGE.len()).map(|i| Class((CLASSES - LARGE.len() + i) as u8)) {
+        assert_eq!(extent_size(class.size(), 0), EXTENT_HEADER + class.size());
     }
     assert_eq!(Class::LEAF[7].size(), 16384);
     assert_eq!(Class::INDEX.size(), 1024);

@@ -8,6 +8,7 @@
 use crate::area::{Area, Ref};
 use crate::block::{Block, CHUNK_HEADER, LEFTMOST, LOWBIG, SLOTS, Tail, View, WHOLE, tid_of};
 use crate::heap::Class;
+use crate::memory;
 use crate::racy;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::{KeyOrder, Tid};
@@ -208,7 +209,7 @@ pub(crate) fn init_chunk(area: Area, chunk: Ref, key: &[u8]) {
 }
 
 fn push_bytes(out: &mut Vec<u8>, src: *const u8, len: usize) {
-    out.reserve(len.next_multiple_of(8));
+    memory::reserve(out, len.next_multiple_of(8));
     // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for whole words.
     unsafe {
         racy::copy(src, out.as_mut_ptr().add(out.len()), len);
@@ -243,7 +244,7 @@ pub(crate) fn append_key(
         if !v.valid() {
             return Err(Retry);
         }
-        out.extend_from_slice(chunk_key(area, chunk));
+        memory::append(out, chunk_key(area, chunk));
         return Ok(());
     }
     if !b.has(WHOLE) {
@@ -251,8 +252,8 @@ pub(crate) fn append_key(
         push_bytes(out, low, b.skip().min(len));
         let prefix = b.prefix(slot).to_be_bytes();
         match tail {
-            Tail::Inline(len) => out.extend_from_slice(&prefix[..len]),
-            _ => out.extend_from_slice(&prefix),
+            Tail::Inline(len) => memory::append(out, &prefix[..len]),
+            _ => memory::append(out, &prefix),
         }
     }
     if let Tail::Record(offset, len) = tail {
@@ -270,7 +271,7 @@ fn copy_low_bytes(area: Area, v: &View, out: &mut Vec<u8>) -> Result<(), Retry> 
         if !v.valid() {
             return Err(Retry);
         }
-        out.extend_from_slice(chunk_key(area, chunk));
+        memory::append(out, chunk_key(area, chunk));
     } else {
         let (src, len) = v.b.low_bytes();
         push_bytes(out, src, len);

@@ -23,6 +23,7 @@ mod insert;
 mod key;
 mod later;
 mod leaf;
+mod memory;
 mod merge;
 mod mutants;
 mod node;
@@ -58,8 +59,9 @@ mod visit;
 pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain};
-pub use cursor::{Beyond, Cursor, Remove, Separator};
+pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, Remove, Separator};
 pub use heap::{Account, Charge};
+pub use memory::on_no_memory;
 #[doc(hidden)]
 pub use root::Forms;
 pub use root::Index;
@@ -74,8 +76,8 @@ use std::fmt;
 /// A heap TID as a number (block << 16 | offset), 48 bits.
 pub type Tid = u64;
 
-/// Longest key.
-pub const MAX_KEY_LEN: usize = 16320;
+/// Longest key: what fits the largest extent, just below 1 MB.
+pub const MAX_KEY_LEN: usize = heap::Class::LARGEST.size() - block::CHUNK_HEADER;
 
 /// A total order of keys. Entries are ordered by (key, TID).
 pub trait KeyOrder {

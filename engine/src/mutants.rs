@@ -81,6 +81,8 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a forward scan looks whether its leaf has changed", "schedule::merging"),
     ("a backward scan looks whether its leaf has changed", "schedule::merging"),
     ("a scan that searches goes on behind its last entry", "schedule::cursors"),
+    ("long keys end a batch", "long"),
+    ("a batch has all lives of an entry", "long"),
 ];
 
 /// The number of a mechanism; does not compile if the list does not have it.

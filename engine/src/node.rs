@@ -13,6 +13,7 @@ use crate::block::{
 };
 use crate::heap::{Class, Fresh};
 use crate::key::{Probe, Retry};
+use crate::memory;
 use crate::mutants::mutant;
 use crate::range::{Low, LowBuf, Right, Span, likely};
 use crate::root::{Index, init_block};
@@ -77,7 +78,8 @@ impl Index {
         let mut low = LowBuf::new(self.area);
         let Some(low) = low.load(leaf) else { return };
         // A comparator gets a private copy.
-        let key = if O::MEMCMP { Cow::Borrowed(low.key) } else { Cow::Owned(low.key.to_vec()) };
+        let key =
+            if O::MEMCMP { Cow::Borrowed(low.key) } else { Cow::Owned(memory::copy(low.key)) };
         let probe = Probe::new(order, &key, low.tid.unwrap_or(0));
         let new = Low { abbrev: probe.abbrev, ..low };
         let mut node = if hint == 0 { self.top(&probe) } else { hint };

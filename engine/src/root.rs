@@ -57,6 +57,10 @@ pub(crate) struct Root {
     heap: HeapState,
 }
 
+// An index without entries is to cost little.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Root>() <= crate::area::PAGE);
+
 /// The place of an index on the list of those that were given up.
 #[repr(C)]
 pub(crate) struct Later {

@@ -6,6 +6,7 @@
 
 use crate::barrier::Process;
 use crate::key::Probe;
+use crate::memory;
 use crate::merge::Workspace;
 use crate::mutants::mutant;
 use crate::range::LowBuf;
@@ -49,8 +50,7 @@ impl Index {
             if leaf != 0 {
                 let mut low = LowBuf::new(self.area);
                 let low = low.load(leaf).expect("a leaf that is alive has a low key");
-                sweep.key.clear();
-                sweep.key.extend_from_slice(low.key);
+                memory::set(&mut sweep.key, low.key);
                 let behind = !mutant!("a sweep goes on behind equal keys");
                 sweep.tid = low.tid.filter(|_| behind).unwrap_or(0);
             }

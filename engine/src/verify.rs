@@ -7,6 +7,7 @@ use crate::block::{
 };
 use crate::key::{Probe, append_key, chunk_key, prefix_at};
 use crate::leaf::Entries;
+use crate::memory;
 use crate::range::{Low, LowBuf, Right};
 use crate::root::{CURRENT, Index};
 use crate::{Cursor, KeyOrder, MAX_KEY_LEN, Tid};
@@ -95,8 +96,7 @@ impl Index {
                     check!(self.root, ordering.is_lt(), "entry {key:?} {tid} out of order");
                 }
                 let (last_key, last_tid) = last.get_or_insert_default();
-                last_key.clear();
-                last_key.extend_from_slice(key);
+                memory::set(last_key, key);
                 *last_tid = tid;
                 entry(key, tid);
                 live += 1;

@@ -3,6 +3,7 @@
 use crate::area::Ref;
 use crate::barrier::Process;
 use crate::block::EXACT;
+use crate::memory;
 use crate::range::LowBuf;
 use crate::root::Index;
 
@@ -22,7 +23,7 @@ impl Index {
                 && !low.is_first()
                 && keys.last().is_none_or(|key| key != low.key)
             {
-                keys.push(low.key.to_vec());
+                keys.push(memory::copy(low.key));
             }
         }
         keys

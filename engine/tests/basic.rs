@@ -65,7 +65,7 @@ loads! {
 
 #[test]
 fn key_too_long() {
-    let mapping = Mapping::new(1 << 20, 1);
+    let mapping = Mapping::new(1 << 22, 1);
     let p = mapping.process(0);
     let ix = create(&p);
     assert!(ix.insert(&p, &Memcmp, &[1; nitro_engine::MAX_KEY_LEN], 1).unwrap());

@@ -20,8 +20,8 @@ pub use writer::ShardWriter;
 
 use crate::Damage;
 
-/// Longest key.
-pub const MAX_KEY: usize = 16320;
+/// Longest key. Memory is asked for as keys need it. Shards from when it was less are read as ever.
+pub const MAX_KEY: usize = 1 << 20;
 
 /// TIDs are numbers of this many bits.
 pub const TID_BITS: u32 = 48;
@@ -32,6 +32,9 @@ const FRAME: usize = 256 << 10;
 
 /// Most bytes that one entry takes: three varints and a key.
 const MAX_ENTRY: usize = 3 + 3 + 7 + MAX_KEY;
+
+/// Room for entries behind a full frame that most frames do not exceed.
+const USUAL_ENTRY: usize = 16 << 10;
 
 /// Most bytes of entries in a frame. Larger lengths in a file are refused before memory is
 /// allocated for them.

@@ -94,9 +94,9 @@ pub fn append_edge(key: &mut Vec<u8>, edge: &Edge, upper: bool) {
     match edge {
         Edge::Open if upper => key.push(SENTINEL),
         Edge::Open => (),
-        Edge::Before(segment) => key.extend_from_slice(segment),
+        Edge::Before(segment) => memory::append(key, segment),
         Edge::After(segment) => {
-            key.extend_from_slice(segment);
+            memory::append(key, segment);
             key.push(SENTINEL);
         }
     }

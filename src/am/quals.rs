@@ -350,10 +350,10 @@ impl Plan {
         };
         for (c, &i) in points.iter().enumerate() {
             if let Edge::Before(segment) = &self.intervals(c)[i].lower {
-                range.lower.extend_from_slice(segment);
+                memory::append(&mut range.lower, segment);
             }
         }
-        range.upper.extend_from_slice(&range.lower);
+        memory::append(&mut range.upper, &range.lower);
         let interval = &self.intervals(points.len())[last];
         match (&interval.lower, self.row_end(points.len(), false)) {
             (Edge::Before(first), Some(row)) if *first == row.first => row.append(&mut range.lower),
@@ -381,7 +381,7 @@ impl Plan {
         let Some(Failure { column, start, next: i }) = self.fails(desc, key) else { return false };
         let intervals = self.intervals(column);
         target.clear();
-        target.extend_from_slice(&key[..start]);
+        memory::append(target, &key[..start]);
         match (forward, i) {
             (true, i) if i < intervals.len() => append_edge(target, &intervals[i].lower, false),
             (true, _) => target.push(SENTINEL),

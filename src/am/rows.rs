@@ -3,6 +3,7 @@
 use pgrx::pg_sys;
 
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+use crate::pg::memory;
 
 /// The end of a range of rows: `(a, b) > (x, y)` is `a >= x`, and among the rows with `a = x` those behind y.
 pub struct RowEnd {
@@ -68,7 +69,8 @@ impl RowEnd {
             if segments.len() < 2 {
                 return None;
             }
-            let mut rest = segments[1..].concat();
+            let mut rest = Vec::new();
+            segments[1..].iter().for_each(|segment| memory::append(&mut rest, segment));
             // Are the rows with these values inside?
             let inside = !(whole && strict);
             if inside == upper {
@@ -80,7 +82,7 @@ impl RowEnd {
 
     /// Appends the bound to the values of the columns before.
     pub fn append(&self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&self.first);
-        key.extend_from_slice(&self.rest);
+        memory::append(key, &self.first);
+        memory::append(key, &self.rest);
     }
 }

@@ -149,6 +149,9 @@ enum Row {
     Equal(Verdict),
 }
 
+/// Bytes of keys that are kept for the next one.
+const KEPT: usize = 64 << 10;
+
 thread_local! {
     /// Here for its memory.
     static CURSOR: RefCell<Option<Cursor>> = const { RefCell::new(None) };
@@ -270,7 +273,8 @@ impl Newcomer<'_> {
                     cursor.remove(process, engine, order, &dead, Remove::IfUnchanged));
             }
         }
-        CURSOR.set(Some(cursor));
+        // What only an unusual key needs goes back.
+        CURSOR.set(Some(cursor).filter(|cursor| cursor.key_bytes() < KEPT));
         verdict
     }
 

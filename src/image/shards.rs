@@ -1,5 +1,6 @@
 //! The ranges of keys of which an image is made, each written to a file by a thread of its own.
 
+use std::collections::TryReserveError;
 use std::io;
 use std::sync::atomic::Ordering::*;
 
@@ -11,6 +12,9 @@ use super::pace::Pace;
 use crate::pg::guc;
 use crate::pg::wait::PATIENCE;
 use crate::state::shmem;
+
+// A key is written behind its abbreviation.
+const _: () = assert!(nitro_engine::MAX_KEY_LEN + size_of::<u64>() <= nitro_image::MAX_KEY);
 
 /// Entries that are worth a thread of their own.
 const ENTRIES_PER_SHARD: u64 = 15_000;
@@ -83,7 +87,10 @@ impl Job<'_> {
             for i in 0..n {
                 let key = match O::MEMCMP {
                     true => cursor.key(i),
-                    false => abbreviated(cursor.abbrev(i), cursor.key(i), &mut buffer),
+                    false => {
+                        let (abbrev, key) = (cursor.abbrev(i), cursor.key(i));
+                        abbreviated(abbrev, key, &mut buffer).map_err(|e| explain(e.into()))?
+                    }
                 };
                 out.push(key, cursor.tid(i)).map_err(explain)?;
             }
@@ -101,9 +108,14 @@ impl Job<'_> {
 
 /// What is written of a key whose order is not that of its bytes: its abbreviation comes first. Threads read
 /// images, and could not ask the server for it.
-fn abbreviated<'a>(abbrev: u64, key: &[u8], buffer: &'a mut Vec<u8>) -> &'a [u8] {
+fn abbreviated<'a>(
+    abbrev: u64,
+    key: &[u8],
+    buffer: &'a mut Vec<u8>,
+) -> Result<&'a [u8], TryReserveError> {
     buffer.clear();
+    buffer.try_reserve(size_of::<u64>() + key.len())?;
     buffer.extend_from_slice(&abbrev.to_be_bytes());
     buffer.extend_from_slice(key);
-    buffer
+    Ok(buffer)
 }

@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 use crate::key::codec::{self, Codec};
 use crate::key::{datum, desc};
 use crate::pg::error::Failure;
-use crate::pg::{compat, text};
+use crate::pg::{compat, memory, text};
 use crate::state::open::{self, Wrong};
 use crate::state::options;
 use made_up::Column;
@@ -394,6 +394,7 @@ fn column(
     if values.len() < 2 && distinct > values.len() as f64 {
         // Of values that are not known, only how long they are: any length of char(n), most of which no key can have.
         let width = width.min(MAX_KEY_LEN);
+        memory::expect(4 * width);
         values = [0x00, 0xFF].map(|byte| [&[0x80][..], &vec![byte; width + 1]].concat()).to_vec();
     }
     Column::new(values, distinct, nulls, correlation)

@@ -298,7 +298,7 @@ impl<'a> Neighbours<'a> {
         let problem =
             problem.map(|what| format!("{what} (it follows heap tuple {})", show(*previous_tid)));
         previous.clear();
-        previous.extend_from_slice(key);
+        memory::append(previous, key);
         *previous_tid = tid;
         problem
     }

@@ -265,7 +265,7 @@ pub const LONGEST_FIXED: usize = 64;
 /// Appends a byte string.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let escapes = bytes.iter().filter(|&&b| b <= 1).count();
-    memory::reserve(out, bytes.len() + escapes + 2);
+    memory::reserve(out, bytes.len() + escapes + 3);
     out.push(PLAIN);
     if escapes == 0 {
         out.extend_from_slice(bytes);
@@ -332,7 +332,11 @@ pub fn get_bits(segment: &[u8], flip: u8) -> Vec<u8> {
     let (string, last) = segment.split_at(segment.len() - 1);
     let bytes = get_bytes(string, flip);
     let n = bytes.len() * 8 + usize::from(last[0] ^ flip) - 7;
-    [&(n as i32).to_ne_bytes(), &bytes[..]].concat()
+    let mut image = Vec::new();
+    memory::reserve(&mut image, BITS_HEADER + bytes.len());
+    image.extend_from_slice(&(n as i32).to_ne_bytes());
+    image.extend_from_slice(&bytes);
+    image
 }
 
 fn bits(image: &[u8]) -> usize {

@@ -3,6 +3,7 @@
 use super::codec::{self, Codec, Int, Layout, Reader};
 use super::datetime::{Interval, timetz_instant};
 use super::{inet, numeric};
+use crate::pg::memory;
 use pgrx::pg_sys::Datum;
 use pgrx::{pg_sys, varlena};
 use std::borrow::Cow;
@@ -244,8 +245,11 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
                 _ => codec::get_bytes(segment, flip),
             };
             if let Some(blanks) = extra {
-                let length = bytes.len() + count(blanks);
-                bytes.to_mut().resize(length, b' ');
+                let mut padded = Vec::new();
+                memory::reserve(&mut padded, bytes.len() + count(blanks));
+                padded.extend_from_slice(&bytes);
+                padded.resize(bytes.len() + count(blanks), b' ');
+                bytes = Cow::Owned(padded);
             }
             // SAFETY: the bytes of a value of this layout.
             unsafe { from_bytes(layout, &bytes) }

@@ -235,7 +235,7 @@ impl KeyDesc {
             // SAFETY: by contract.
             unsafe { self.put(i, *values.add(i), *isnull.add(i), out, &mut payload) };
         }
-        memory::reserve(out, payload.len());
+        memory::reserve(out, payload.len() + 1);
         out.extend_from_slice(&payload);
         if self.closed {
             out.push(0);
@@ -256,6 +256,8 @@ impl KeyDesc {
         payload: &mut Vec<u8>,
     ) {
         let column = &self.columns[i];
+        // Whatever came before may be long and fill the memory that it has.
+        memory::reserve(out, codec::LONGEST_FIXED);
         if isnull {
             out.push(column.null_marker());
             return;

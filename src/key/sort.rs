@@ -21,6 +21,12 @@ use pgrx::prelude::*;
 /// Bytes of an entry's header in the arena and in a run: u16 key length, u48 TID.
 const HEADER: usize = 8;
 
+/// In place of the length of a key that has more bytes: a u32 with it comes behind the header.
+const LONG: usize = u16::MAX as usize;
+
+/// The fewest entries of a run: a merge has one key of each run in memory.
+const LEAST: usize = 16;
+
 /// The least memory to sort in.
 const MIN_BUDGET: usize = 1 << 20;
 
@@ -67,13 +73,21 @@ struct Run {
     file: *mut pg_sys::BufFile,
 }
 
-fn header(length: usize, tid: Tid) -> [u8; HEADER] {
-    ((length as u64) << 48 | tid).to_le_bytes()
+fn put_header(out: &mut Vec<u8>, length: usize, tid: Tid) {
+    out.extend_from_slice(&((length.min(LONG) as u64) << 48 | tid).to_le_bytes());
+    if length >= LONG {
+        out.extend_from_slice(&(length as u32).to_le_bytes());
+    }
 }
 
+/// The length, or [`LONG`].
 fn parse(bytes: &[u8]) -> (usize, Tid) {
     let word = u64::from_le_bytes(bytes[..HEADER].try_into().expect("eight bytes"));
     ((word >> 48) as usize, word & 0xffff_ffff_ffff)
+}
+
+fn long(bytes: &[u8]) -> usize {
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize
 }
 
 /// Asks for the line of memory at the beginning of `bytes`.
@@ -120,18 +134,18 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         }
     }
 
-    /// Adds an entry. Keys are at most 64 kB. May raise an ERROR (temporary file, comparator).
+    /// Adds an entry. May raise an ERROR (temporary file, comparator).
     pub fn push(&mut self, key: &[u8], tid: Tid) {
         let guess = if self.guesses { self.desc.guess(key) } else { None };
         self.guesses &= guess.is_some();
         let abbrev = guess.unwrap_or_else(|| abbreviate(self.order, key));
-        self.make_room(HEADER + key.len());
+        self.make_room(HEADER + 4 + key.len());
         self.items.push(Item { abbrev, at: self.arena.len() });
-        self.arena.extend_from_slice(&header(key.len(), tid));
+        put_header(&mut self.arena, key.len(), tid);
         self.arena.extend_from_slice(key);
         self.entries += 1;
         self.key_bytes += key.len() as u64;
-        if self.memory() > self.budget {
+        if self.memory() > self.budget && self.items.len() >= LEAST {
             self.spill();
         }
     }
@@ -174,7 +188,11 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     fn entry<'a>(arena: &'a [u8], item: &Item) -> (&'a [u8], Tid) {
         let (length, tid) = parse(&arena[item.at..]);
-        (&arena[item.at + HEADER..item.at + HEADER + length], tid)
+        let rest = &arena[item.at + HEADER..];
+        match length {
+            LONG => (&rest[4..4 + long(rest)], tid),
+            _ => (&rest[..length], tid),
+        }
     }
 
     fn sort(&mut self) {
@@ -242,7 +260,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         for item in self.sorted() {
             wait::interrupts();
             let (key, _) = Self::entry(&self.arena, item);
-            run.write(&self.arena[item.at..item.at + HEADER + key.len()]);
+            let header = if key.len() < LONG { HEADER } else { HEADER + 4 };
+            run.write(&self.arena[item.at..item.at + header + key.len()]);
         }
         self.runs.push(run);
         self.items.clear();
@@ -350,7 +369,12 @@ impl Run {
             if crate::pg::compat::buf_file_read(self.file, &mut head) == 0 {
                 return None;
             }
-            let (length, tid) = parse(&head);
+            let (mut length, tid) = parse(&head);
+            if length == LONG {
+                let mut more = [0u8; 4];
+                crate::pg::compat::buf_file_read(self.file, &mut more);
+                length = long(&more);
+            }
             memory::resize(key, length, 0);
             crate::pg::compat::buf_file_read(self.file, key);
             Some(tid)

@@ -184,7 +184,7 @@ fn preload_missing() -> Failure {
     .hint("Add nitro to \"shared_preload_libraries\" in postgresql.conf and restart the server.")
 }
 
-/// A key is longer than the engine stores.
+/// A key is longer than the engine stores. btree's limit is below it, but counts what compression leaves.
 ///
 /// # Safety
 /// `index` must be open, inside a transaction.
@@ -196,7 +196,8 @@ pub unsafe fn key_too_long(index: pg_sys::Relation, length: usize) -> ! {
         PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
         format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{name}\"", nitro_engine::MAX_KEY_LEN),
     )
-    .hint("Values this large cannot be indexed; consider an index on a hash or a prefix of the value.");
+    .detail("The columns of a row are stored together, without compression.")
+    .hint("Consider an index on an expression such as md5(value), or a hash index. Of arrays and documents, index the part that is asked for.");
     // SAFETY: by contract.
     unsafe { failure.about(index) }.raise()
 }

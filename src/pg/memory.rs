@@ -10,7 +10,7 @@
 //! An allocator must neither unwind nor call the server, so the error cannot be raised where it happens.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
 /// The allocator of this library.
@@ -138,7 +138,34 @@ unsafe impl GlobalAlloc for Allocator {
 /// raised; the C library takes memory of its own for that, and aborts the process if there is none. Children
 /// inherit what their parent has registered.
 pub fn install() {
+    nitro_engine::on_no_memory(no_memory);
     drop(std::panic::catch_unwind(|| std::panic::panic_any(())));
+}
+
+thread_local! {
+    /// This thread is beside the server's own.
+    static BESIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What this thread finds no memory for ends it and calls nothing of the server.
+pub fn beside_the_server() {
+    BESIDE.set(true);
+}
+
+/// The engine has no memory for a copy of a key.
+fn no_memory(bytes: usize) -> ! {
+    if BESIDE.get() {
+        std::panic::resume_unwind(Box::new(()));
+    }
+    out_of_memory(bytes)
+}
+
+/// Appends bytes, with room for one more, or an ERROR.
+#[inline]
+#[track_caller]
+pub fn append(vec: &mut Vec<u8>, bytes: &[u8]) {
+    reserve(vec, bytes.len() + 1);
+    vec.extend_from_slice(bytes);
 }
 
 /// Room for `more` elements, or an ERROR.

@@ -17,6 +17,7 @@ use std::thread::Builder;
 use nitro_engine::Process;
 
 use crate::pg::compat;
+use crate::pg::memory;
 use crate::pg::wait::{self, Wait};
 use crate::state::shmem;
 
@@ -121,6 +122,7 @@ pub fn run<T: Send, E: Send + From<String>>(
                 .filter_map(|slot| {
                     RUNNING.fetch_add(1, AcqRel);
                     let spawned = Builder::new().spawn_scoped(scope, move || {
+                        memory::beside_the_server();
                         let mut done = Vec::new();
                         let outcome = catch_unwind(AssertUnwindSafe(|| {
                             // SAFETY: the slot is this thread's until the team is dissolved.

@@ -1,10 +1,18 @@
 //! Copying a batch out of one state of a leaf.
 
 use super::Cursor;
-use crate::block::{SLOTS, View, tid_of};
-use crate::key::{Retry, append_key};
+use crate::block::{SLOTS, Tail, View, tid_of};
+use crate::insert::MAX_RECORD;
+use crate::key::{Retry, append_key, chunk_key};
+use crate::memory;
+use crate::mutants::mutant;
 use crate::packed::Leaf;
+use crate::range::MAX_SKIP;
 use crate::root::Index;
+use core::ops::Range;
+
+/// Bytes of keys behind which a batch ends: keys may be long, and a leaf has many.
+const MOST_KEYS: usize = 256 << 10;
 
 /// The slots of a batch of a packed leaf.
 const IN_ORDER: [u8; SLOTS] = {
@@ -18,28 +26,43 @@ const IN_ORDER: [u8; SLOTS] = {
 };
 
 impl Cursor {
-    /// Copies the visible entries of these ranks, and the first and the last of all of them.
+    /// About how many bytes a clone takes for its keys.
+    pub fn key_bytes(&self) -> usize {
+        let bounds = [&self.first, &self.last, &self.new_first, &self.new_last].map(|b| &b.key);
+        let keys = [&self.keys, &self.lower, &self.upper, &self.sought, &self.goal, &self.nearest];
+        bounds.into_iter().chain(keys).map(Vec::len).sum()
+    }
+
+    /// Copies the visible entries of these ranks, and the first and the last of all of them. If their keys are
+    /// long, fewer from where the scan comes; all lives of an entry, or none. Returns which.
     pub(super) fn copy(
         &mut self,
         index: Index,
         v: &View,
         packed: Option<&Leaf<'_>>,
-        from: usize,
-        to: usize,
-    ) -> Result<(), Retry> {
-        let copied = self.copy_unchecked(index, v, packed, from, to);
-        if copied.is_err() || !v.valid() {
+        ranks: Range<usize>,
+        forward: bool,
+    ) -> Result<Range<usize>, Retry> {
+        let whole = |ranks| if packed.is_some() { ranks } else { with_lives(v, ranks, forward) };
+        let mut ranks = whole(ranks);
+        let mut copied = self.copy_unchecked(index, v, packed, ranks.start, ranks.end);
+        if let Ok(false) = copied {
+            ranks = whole(fewer(index, v, ranks, forward)?);
+            copied = self.copy_unchecked(index, v, packed, ranks.start, ranks.end);
+        }
+        if !matches!(copied, Ok(true)) || !v.valid() {
             self.n = 0;
             self.keys.clear();
             return Err(Retry);
         }
-        if from < to {
+        if !ranks.is_empty() {
             core::mem::swap(&mut self.first, &mut self.new_first);
             core::mem::swap(&mut self.last, &mut self.new_last);
         }
-        Ok(())
+        Ok(ranks)
     }
 
+    /// False: the keys are too long for one batch.
     fn copy_unchecked(
         &mut self,
         index: Index,
@@ -47,12 +70,12 @@ impl Cursor {
         packed: Option<&Leaf<'_>>,
         from: usize,
         to: usize,
-    ) -> Result<(), Retry> {
+    ) -> Result<bool, Retry> {
         let b = v.b;
         self.n = 0;
         self.keys.clear();
         if from >= to {
-            return Ok(());
+            return Ok(true);
         }
         self.packed = false;
         if let Some(leaf) = packed {
@@ -69,16 +92,16 @@ impl Cursor {
                 self.new_first.key.extend_from_slice(self.keys.get(first).unwrap_or_default());
                 self.new_last.key.extend_from_slice(self.keys.get(last).unwrap_or_default());
                 (self.new_first.tid, self.new_last.tid) = (self.tids[0], self.tids[n - 1]);
-                return Ok(());
+                return Ok(true);
             }
             self.new_first.tid = leaf.entry(from, &mut self.new_first.key);
             if to - from == 1 {
                 self.new_last.tid = self.new_first.tid;
-                self.new_last.key.clone_from(&self.new_first.key);
+                memory::set(&mut self.new_last.key, &self.new_first.key);
             } else {
                 self.new_last.tid = leaf.entry(to - 1, &mut self.new_last.key);
             }
-            return Ok(());
+            return Ok(true);
         }
         let all = b.ndead() == 0 && b.max_born() <= self.sn;
         let mut n = 0;
@@ -93,6 +116,9 @@ impl Cursor {
                 self.abbrevs[n] = b.prefix(slot);
                 append_key(index.area, v, slot, word, &mut self.keys)?;
                 self.ends[n] = self.keys.len() as u32;
+                if n > 0 && self.keys.len() > MOST_KEYS && !mutant!("long keys end a batch") {
+                    return Ok(false);
+                }
             }
             n += 1;
         }
@@ -104,6 +130,53 @@ impl Cursor {
             append_key(index.area, v, slot, word, &mut bound.key)?;
             bound.tid = tid_of(word);
         }
-        Ok(())
+        Ok(true)
     }
+}
+
+/// The ranks, and those where the scan goes that are lives of the last entry. A search goes on behind all of them. Equal
+/// keys of a leaf have one tail.
+fn with_lives(v: &View, ranks: Range<usize>, forward: bool) -> Range<usize> {
+    let Range { mut start, mut end } = ranks;
+    if start < end && v.b.ndead() > 0 && !mutant!("a batch has all lives of an entry") {
+        let n = v.mask().count_ones() as usize;
+        let entry = |rank| {
+            let slot = v.slot(rank);
+            (v.b.prefix(slot), v.b.tid_word(slot))
+        };
+        while forward && end < n && entry(end) == entry(end - 1) {
+            end += 1;
+        }
+        while !forward && start > 0 && entry(start) == entry(start - 1) {
+            start -= 1;
+        }
+    }
+    start..end
+}
+
+/// The ranks from where the scan comes whose keys a batch can have, at least one. If it could not have all of
+/// them these are fewer, and it can.
+fn fewer(
+    index: Index,
+    v: &View,
+    ranks: Range<usize>,
+    forward: bool,
+) -> Result<Range<usize>, Retry> {
+    let (mut n, mut bytes) = (0, 0);
+    while n < ranks.len() {
+        let rank = if forward { ranks.start + n } else { ranks.end - 1 - n };
+        let tail = v.b.tail(v.b.tid_word(v.slot(rank)));
+        if !v.valid() {
+            return Err(Retry);
+        }
+        bytes += match tail {
+            Tail::Chunk(chunk) => chunk_key(index.area, chunk).len(),
+            _ => MAX_RECORD + MAX_SKIP + 8,
+        };
+        if n > 0 && bytes > MOST_KEYS {
+            break;
+        }
+        n += 1;
+    }
+    Ok(if forward { ranks.start..ranks.start + n } else { ranks.end - n..ranks.end })
 }

@@ -6,6 +6,7 @@
 
 use super::{Cursor, left_of};
 use crate::key::Probe;
+use crate::memory;
 use crate::mutants::mutant;
 use crate::range::{Low, LowBuf};
 use crate::root::Index;
@@ -28,11 +29,13 @@ impl Separator {
     }
 
     fn set(&mut self, low: &Low<'_>) {
-        self.key.clear();
-        self.key.extend_from_slice(low.key);
+        memory::set(&mut self.key, low.key);
         self.tid = low.tid.unwrap_or(0);
     }
 }
+
+/// Longest key of a separator that is looked for: who shares it has a place of fixed size for it.
+pub const MAX_SEPARATOR_LEN: usize = 16 << 10;
 
 /// So often leaves that change under it are looked at anew, before the rest of the range is not cut.
 const TRIES: u32 = 8;
@@ -54,7 +57,7 @@ impl Cursor {
     }
 
     /// Finds a separator inside of the range, about so many leaves from its beginning (going backward, from its
-    /// end); false: the range is too short for that, or changes too fast.
+    /// end); false: the range is too short for that, changes too fast, or its keys are too long.
     pub fn cut<O: KeyOrder>(
         &self,
         forward: bool,
@@ -100,8 +103,10 @@ impl Cursor {
                     let Some(low) = low.load(candidate).filter(|low| !low.is_first()) else {
                         break;
                     };
-                    at.set(&low);
-                    found = true;
+                    if low.key.len() <= MAX_SEPARATOR_LEN {
+                        at.set(&low);
+                        found = true;
+                    }
                 } else if found {
                     break;
                 }

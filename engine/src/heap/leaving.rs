@@ -61,7 +61,7 @@ impl HeapState {
             while let Some(at) = class.idle.first() {
                 class.idle.remove(area, at);
                 let old = extent(area, at);
-                let blocks = u64::from(old.blocks());
+                let blocks = old.blocks();
                 class.bytes.store(class.bytes.load(Relaxed) - old.bytes() as u64, Relaxed);
                 class.blocks.store(class.blocks.load(Relaxed) - blocks, Relaxed);
                 class.free.store(class.free.load(Relaxed) - blocks, Relaxed);

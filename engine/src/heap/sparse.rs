@@ -9,7 +9,7 @@ use crate::sync::atomic::Ordering::*;
 /// So many extents are looked at to find a sparse one.
 const LOOK: usize = 32;
 /// No more than this is left free in a class: one block in so many,
-const SLACK: u64 = 5;
+const SLACK: u32 = 5;
 /// or so many bytes.
 const LEAST: usize = 4 * PAGE;
 
@@ -20,7 +20,7 @@ impl HeapState {
         Class::LEAF.into_iter().find_map(|leaf| {
             let class = &self.classes[leaf.code() as usize];
             let (blocks, free) = (class.blocks.load(Relaxed), class.free.load(Relaxed));
-            if free * SLACK <= blocks || free as usize * leaf.size() < LEAST {
+            if free <= blocks / SLACK || free as usize * leaf.size() < LEAST {
                 return None;
             }
             let share = |&at: &Ref| (extent(area, at).used() << 16) / extent(area, at).blocks();
@@ -28,7 +28,7 @@ impl HeapState {
             let untried = class.open.iter(area).filter(|&at| !tried(at));
             let sparsest = untried.take(LOOK).min_by_key(share)?;
             let extent = extent(area, sparsest);
-            let (used, blocks) = (u64::from(extent.used()), u64::from(extent.blocks()));
+            let (used, blocks) = (extent.used(), extent.blocks());
             let room = free - (blocks - used) >= used;
             (room && (blocks - used) * SLACK >= blocks).then(|| {
                 self.shut(area, sparsest);
@@ -79,10 +79,10 @@ impl HeapState {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
         class.open.remove(area, at);
-        let (blocks, free) = (u64::from(extent.blocks()), u64::from(extent.unused()));
+        let (blocks, free) = (extent.blocks(), extent.unused());
         class.blocks.store(class.blocks.load(Relaxed) - blocks, Relaxed);
         class.free.store(class.free.load(Relaxed) - free, Relaxed);
-        let bytes = free * SIZES[extent.class()] as u64;
+        let bytes = u64::from(free) * SIZES[extent.class()] as u64;
         self.shut.store(self.shut.load(Relaxed) + bytes, Relaxed);
         extent.close();
         self.closed.push(area, at);
@@ -93,10 +93,10 @@ impl HeapState {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
         self.closed.remove(area, at);
-        let (blocks, free) = (u64::from(extent.blocks()), u64::from(extent.unused()));
+        let (blocks, free) = (extent.blocks(), extent.unused());
         class.blocks.store(class.blocks.load(Relaxed) + blocks, Relaxed);
         class.free.store(class.free.load(Relaxed) + free, Relaxed);
-        let bytes = free * SIZES[extent.class()] as u64;
+        let bytes = u64::from(free) * SIZES[extent.class()] as u64;
         self.shut.store(self.shut.load(Relaxed) - bytes, Relaxed);
     }
 }

@@ -21,7 +21,7 @@ pub struct ShardReader<R: Read> {
     at: usize,
     left: u32,
     /// The last entry; the key is the first `length` bytes.
-    key: Box<[u8]>,
+    key: Vec<u8>,
     length: usize,
     tid: u64,
     snappy: snap::raw::Decoder,
@@ -58,7 +58,7 @@ impl<R: Read> ShardReader<R> {
             raw: Vec::new(),
             at: 0,
             left: 0,
-            key: vec![0; MAX_KEY].into(),
+            key: Vec::new(),
             length: 0,
             tid: 0,
             snappy: snap::raw::Decoder::new(),
@@ -157,6 +157,11 @@ impl<R: Read> ShardReader<R> {
             return Err(self.malformed("two lengths"));
         }
         make_room(&mut self.raw, head.raw)?;
+        // A frame starts afresh: no key has more bytes than all of it.
+        let longest = head.raw.min(MAX_KEY as u32);
+        if self.key.len() < longest as usize {
+            make_room(&mut self.key, longest)?;
+        }
         if self.snappy.decompress(&self.packed, &mut self.raw).is_err() {
             return Err(self.malformed("not compressed by snappy"));
         }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::{
-    FRAME, Frame, MAX_ENTRY, MAX_KEY, ShardId, ShardSummary, TID_BITS, Totals, encode_header,
-    put_varint, zigzag,
+    FRAME, Frame, MAX_ENTRY, MAX_KEY, ShardId, ShardSummary, TID_BITS, Totals, USUAL_ENTRY,
+    encode_header, put_varint, zigzag,
 };
 
 /// Writes the entries of one shard, in the order they are pushed.
@@ -45,17 +45,15 @@ impl<W: Write> ShardWriter<W> {
         out.write_all(&header)?;
         let frame_size = frame_size.min(FRAME);
         let (mut raw, mut packed) = (Vec::new(), Vec::new());
-        raw.try_reserve_exact(frame_size + MAX_ENTRY)?;
-        let most = snap::raw::max_compress_len(frame_size + MAX_ENTRY);
-        packed.try_reserve_exact(most)?;
-        packed.resize(most, 0);
+        raw.try_reserve_exact(frame_size + USUAL_ENTRY)?;
+        make_room(&mut packed, frame_size + USUAL_ENTRY)?;
         Ok(ShardWriter {
             out,
             id,
             frame_size,
             raw,
             count: 0,
-            key: Vec::with_capacity(MAX_KEY),
+            key: Vec::new(),
             tid: 0,
             snappy: snap::raw::Encoder::new(),
             packed,
@@ -89,6 +87,8 @@ impl<W: Write> ShardWriter<W> {
         }
         let shared = shared_prefix(&self.key, key);
         let suffix = &key[shared..];
+        self.raw.try_reserve(suffix.len() + MAX_ENTRY - MAX_KEY)?;
+        self.key.try_reserve(suffix.len())?;
         put_varint(&mut self.raw, shared as u64);
         put_varint(&mut self.raw, suffix.len() as u64);
         self.raw.extend_from_slice(suffix);
@@ -121,6 +121,7 @@ impl<W: Write> ShardWriter<W> {
         if std::mem::replace(&mut self.failed, true) {
             return Err(io::Error::other("an earlier write to this shard failed"));
         }
+        make_room(&mut self.packed, self.raw.len())?;
         let length = self.snappy.compress(&self.raw, &mut self.packed).map_err(io::Error::other)?;
         let packed = &self.packed[..length];
         let frame = Frame::new(self.raw.len(), self.count, packed, self.crc);
@@ -136,6 +137,16 @@ impl<W: Write> ShardWriter<W> {
         self.failed = false;
         Ok(())
     }
+}
+
+/// Makes a buffer long enough for so many bytes, compressed.
+fn make_room(packed: &mut Vec<u8>, bytes: usize) -> io::Result<()> {
+    let most = snap::raw::max_compress_len(bytes);
+    if let Some(more) = most.checked_sub(packed.len()) {
+        packed.try_reserve_exact(more)?;
+        packed.resize(most, 0);
+    }
+    Ok(())
 }
 
 /// How many bytes `a` and `b` begin with alike.

@@ -5,6 +5,7 @@ use pgrx::prelude::*;
 
 use super::state;
 use super::walk::Place;
+use crate::pg::memory;
 
 pub(super) struct Mark {
     at: Vec<usize>,
@@ -19,6 +20,7 @@ pub unsafe extern "C-unwind" fn mark(scan: IndexScanDesc) {
     let state = unsafe { state(scan) };
     state.flush_kills();
     state.token.mark(state.process);
+    memory::expect(state.place.cursor.key_bytes());
     match &mut state.mark {
         Some(mark) => {
             mark.at.clone_from(&state.at);
@@ -39,6 +41,7 @@ pub unsafe extern "C-unwind" fn restore(scan: IndexScanDesc) {
     state.flush_kills();
     state.token.restore(state.process);
     if let Some(mark) = &state.mark {
+        memory::expect(mark.place.cursor.key_bytes());
         state.at.clone_from(&mark.at);
         state.place.clone_from(&mark.place);
     }

@@ -16,7 +16,7 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use nitro_engine::{MAX_KEY_LEN, Separator};
+use nitro_engine::{MAX_SEPARATOR_LEN, Separator};
 use pgrx::pg_sys::{self, IndexScanDesc};
 use pgrx::prelude::*;
 
@@ -52,7 +52,7 @@ struct Rest {
     len: u32,
     tid: u64,
     at: [u32; pg_sys::INDEX_MAX_KEYS as usize],
-    key: [u8; MAX_KEY_LEN],
+    key: [u8; MAX_SEPARATOR_LEN],
 }
 
 /// Memory for a scan.
@@ -192,7 +192,7 @@ impl Scan {
             let found = with_order!(self.handle.desc, order => {
                 cursor.cut(forward, LEAVES, self.process, engine, order, &mut next)
             });
-            if found && next.key.len() <= MAX_KEY_LEN {
+            if found {
                 if guc::BREAK.get() == Mechanism::Parts {
                     // The part is all that is left.
                 } else if forward {
@@ -204,7 +204,7 @@ impl Scan {
                 shared.release(true);
                 return true;
             }
-            // The rest of this range is one part. What it begins with may tell which range is the next one.
+            // The rest of this range is one part, also where its keys are longer than separators can be. What it begins with may tell which range is the next one.
             let found = self.next_batch(forward);
             let mut at = self.at.clone();
             let beyond = self.place.cursor.beyond();

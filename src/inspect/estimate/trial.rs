@@ -73,6 +73,7 @@ impl Trial {
     fn build<O: KeyOrder>(&self, order: &O, n: u64, average: usize) -> (usize, IndexStats) {
         let mut entries: Vec<(Vec<u8>, u64)> = Vec::new();
         memory::reserve(&mut entries, n as usize);
+        memory::expect(n as usize * average);
         for i in 0..n {
             if i % 1024 == 0 {
                 crate::pg::wait::interrupts();

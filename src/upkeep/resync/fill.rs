@@ -73,7 +73,8 @@ impl Bringing<'_> {
                     if step.is_empty() {
                         break;
                     }
-                    self.evaluate_blocks(&mut evaluator, &mut batch, &step);
+                    let done = self.evaluate_blocks(&mut evaluator, &mut batch, &step, budget);
+                    next = step.get(done).copied().unwrap_or(next);
                 }
                 background::give_way();
                 stop::at(Point::WalkCopied);
@@ -102,23 +103,31 @@ impl Bringing<'_> {
         }
     }
 
-    /// Evaluates some blocks in a subtransaction, looking again when a row fails that may go away.
+    /// Evaluates some blocks in a subtransaction, looking again when a row fails that may go away. It ends behind
+    /// the first with which the batch takes more memory than it should, since keys may be long; returns how many
+    /// it has evaluated.
     unsafe fn evaluate_blocks<O: KeyOrder>(
         &self,
         evaluator: &mut Evaluator,
         batch: &mut Sorter<'_, O>,
         blocks: &[BlockNumber],
-    ) {
-        for attempt in 0.. {
+        budget: usize,
+    ) -> usize {
+        let mut attempt = 0;
+        loop {
             let mark = batch.mark();
-            let mut live = false;
+            let (mut live, mut done) = (false, 0);
             let outcome = subtransaction::run(|| {
                 for &block in blocks {
                     // SAFETY: between the evaluator's `begin` and `end`.
                     unsafe { evaluator.block(block, batch, &mut live) };
+                    done += 1;
+                    if batch.memory() >= budget {
+                        break;
+                    }
                 }
             });
-            let Err(error) = outcome else { return };
+            let Err(error) = outcome else { return done };
             batch.rollback(mark);
             if subtransaction::is_transient(&error) {
                 error.rethrow();
@@ -131,6 +140,7 @@ impl Bringing<'_> {
             }
             // The row was being inserted or was already deleted: its own transaction fails too, or its
             // TOAST data went with it. Soon it is dead, and then it is skipped.
+            attempt += 1;
             wait::nap(Wait::Ready, 20);
         }
     }
@@ -182,7 +192,7 @@ impl Bringing<'_> {
         // SAFETY: open relations by the caller's contract.
         let outcome = unsafe {
             for blocks in blocks.chunks(STEP) {
-                self.evaluate_blocks(evaluator, &mut batch, blocks);
+                self.evaluate_blocks(evaluator, &mut batch, blocks, usize::MAX);
             }
             self.insert_batch(engine, order, batch)
         };

@@ -1,0 +1,51 @@
+//! Copies of keys in memory of the process: a key may be long, and there may be no memory for it.
+//!
+//! What looks at keys has no way to say so in its result, and need not: it unwinds, as it does where an
+//! order unwinds, and never under a latch. The caller of the engine says how.
+
+use std::sync::OnceLock;
+
+static NO_MEMORY: OnceLock<fn(usize) -> !> = OnceLock::new();
+
+/// What is called where this process gets no memory for a copy of so many bytes; it unwinds. The first one
+/// counts.
+pub fn on_no_memory(unwind: fn(usize) -> !) {
+    let _ = NO_MEMORY.set(unwind);
+}
+
+#[cold]
+fn no_memory(bytes: usize) -> ! {
+    match NO_MEMORY.get() {
+        Some(unwind) => unwind(bytes),
+        None => panic!("no memory for {bytes} bytes"),
+    }
+}
+
+/// Makes room for so many bytes more.
+#[inline]
+pub(crate) fn reserve(to: &mut Vec<u8>, bytes: usize) {
+    if to.try_reserve(bytes).is_err() {
+        no_memory(bytes);
+    }
+}
+
+/// Appends a copy.
+#[inline]
+pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) {
+    reserve(to, bytes.len());
+    to.extend_from_slice(bytes);
+}
+
+/// Makes it a copy.
+#[inline]
+pub(crate) fn set(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.clear();
+    append(to, bytes);
+}
+
+/// A new copy.
+pub(crate) fn copy(bytes: &[u8]) -> Vec<u8> {
+    let mut to = Vec::new();
+    append(&mut to, bytes);
+    to
+}
