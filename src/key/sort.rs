@@ -48,6 +48,12 @@ pub fn has_order(sort: impl FnOnce()) -> bool {
     resume_unwind(payload)
 }
 
+#[cold]
+#[inline(never)]
+fn pause() {
+    wait::interrupts();
+}
+
 /// One entry in the arena.
 #[derive(Clone, Copy)]
 struct Item {
@@ -225,20 +231,27 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     fn sort_items(&mut self) {
         let (arena, order, items) = (&self.arena, self.order, &mut self.items);
         let mut compared = 0usize;
+        // What happens seldom is kept out, so that the rest is compiled into the sort.
         let sort = || {
             items.sort_unstable_by(|a, b| {
                 compared += 1;
                 if compared.is_multiple_of(COMPARED) {
-                    wait::interrupts();
+                    pause();
                 }
-                a.abbrev
-                    .cmp(&b.abbrev)
-                    .then_with(|| compare(order, Self::entry(arena, a), Self::entry(arena, b)))
+                match a.abbrev.cmp(&b.abbrev) {
+                    Ordering::Equal => Self::untie(arena, order, a, b),
+                    unequal => unequal,
+                }
             });
         };
         if !has_order(sort) {
             self.desc.inconsistent();
         }
+    }
+
+    #[inline(never)]
+    fn untie(arena: &[u8], order: &O, a: &Item, b: &Item) -> Ordering {
+        compare(order, Self::entry(arena, a), Self::entry(arena, b))
     }
 
     /// The items in order. Where their entries are has nothing to do with that order: each would be a

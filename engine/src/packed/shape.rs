@@ -103,9 +103,10 @@ impl Shape {
         let first = entries.key(0);
         let one_length = self.shortest == self.longest || i == 0;
         let shared = if one_length && key.len() == self.shortest && key.len() <= MAX_NARROW {
-            let differ = differing(first, key);
-            self.differ |= differ;
-            (differ.trailing_zeros() as usize).min(key.len())
+            if !self.differ_to_the_end(first, key) {
+                self.differ |= differing(first, key);
+            }
+            (self.differ.trailing_zeros() as usize).min(key.len())
         } else {
             common(first, key)
         };
@@ -135,6 +136,17 @@ impl Shape {
             self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
         }
+    }
+
+    /// Are all columns known to differ that can, in a key of the same length? Most that are added show nothing new.
+    #[inline]
+    fn differ_to_the_end(&self, first: &[u8], key: &[u8]) -> bool {
+        let from = self.differ.trailing_zeros() as usize;
+        if from >= 8 || self.differ >> from != mask(key.len() - from) {
+            return false;
+        }
+        let other = prefix_at(first, 0) ^ prefix_at(key, 0);
+        from == 0 || other >> (64 - 8 * from) == 0
     }
 
     fn occur(&mut self, bytes: &[u8]) {
