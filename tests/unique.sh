@@ -221,6 +221,16 @@ fails() {
     said "still" "$(sql_fails "SET my.trouble = on; INSERT INTO u VALUES (6, 'x')")" "P0001: trouble"
     said "cured" "$(sql_fails "INSERT INTO u VALUES (5, 'x')")" "23505"
     assert_eq "rows" "$(sql "SELECT count(*) FROM u")" 100
+    note "what an insert costs whose index cannot be built: a look at where it failed, not a walk over the table"
+    sql "DROP TABLE u; CREATE TABLE u (k int, v text); CREATE SEQUENCE IF NOT EXISTS calls; INSERT INTO u SELECT i, 'old' FROM generate_series(1, 40000) i;
+         CREATE OR REPLACE FUNCTION fine(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM nextval(''public.calls''); IF i = 39999 AND current_setting(''my.trouble'', true) = ''on'' THEN RAISE ''trouble''; END IF; RETURN i; END';
+         CREATE UNIQUE INDEX u_k ON u USING nitro (fine(k))"
+    end control; crash; start; session control
+    calls() { sql "SELECT setval('calls', 1)" > /dev/null; said "trouble" "$(sql_fails "SET my.trouble = on; INSERT INTO u VALUES (0, 'x')")" "P0001: trouble"; calls=$(sql "SELECT last_value FROM calls"); }
+    calls; [ "$calls" -gt 39000 ] || fail "the first one has not walked: $calls"
+    calls; [ "$calls" -lt 20000 ] || fail "the second one has walked again: $calls"
+    said "cured" "$(sql_fails "INSERT INTO u VALUES (5, 'x')")" "23505"
+    whole "where it failed"
     local when
     for when in error give_up_index; do
         sql "DROP TABLE u; CREATE TABLE u (k int, v text); CREATE UNIQUE INDEX u_k ON u USING nitro (v) WITH (max_memory = '4MB')"

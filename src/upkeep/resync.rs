@@ -326,6 +326,10 @@ impl Bringing<'_> {
     }
 
     unsafe fn build(&self) {
+        if self.handle.entry.state() == State::Failed {
+            // SAFETY: open relations.
+            unsafe { self.look_where_it_failed() };
+        }
         let begun = Instant::now();
         let name = self.name();
         let engine = self.handle.index().unwrap_or_else(|| {

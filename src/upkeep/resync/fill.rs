@@ -134,6 +134,7 @@ impl Bringing<'_> {
             }
             if live || attempt >= RETRIES {
                 if live {
+                    self.handle.entry.next_block.store(blocks[0], Relaxed);
                     self.fail();
                 }
                 error.rethrow();
@@ -143,6 +144,26 @@ impl Bringing<'_> {
             attempt += 1;
             wait::nap(Wait::Ready, 20);
         }
+    }
+
+    /// Of an index that has failed: raises the ERROR again if the row is still there that could not be evaluated. Whoever
+    /// inserts into a unique index comes here, and would walk over all that is before that row each time.
+    pub(super) unsafe fn look_where_it_failed(&self) {
+        with_order!(self.handle.desc, order => {
+            let first = self.handle.entry.next_block.load(Relaxed);
+            let mut batch = Sorter::new(&self.handle.desc, order, usize::MAX);
+            // SAFETY: open relations by the caller's contract; what is evaluated here is evaluated again by the walk.
+            unsafe {
+                let end = compat::blocks(self.heap).min(first.saturating_add(STEP as u32));
+                let blocks: Vec<_> = (first..end).collect();
+                if !blocks.is_empty() {
+                    let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
+                    let budget = guc::maintenance_work_mem();
+                    self.evaluate_blocks(&mut evaluator, &mut batch, &blocks, budget);
+                    evaluator.end();
+                }
+            }
+        });
     }
 
     /// An ERROR of a comparison function is returned, and some entries are in.
