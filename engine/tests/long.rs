@@ -134,6 +134,23 @@ fn the_limit() {
     assert!(ix.verify(&p, &Memcmp, true, &mut |_, _| ()).is_ok());
 }
 
+/// A batch has room for one key, and there are two lives of the one in the middle.
+#[test]
+fn lives_of_a_long_key() {
+    let mapping = Mapping::new(8 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let model: Model = (1..4).map(|i| (vec![i; 200_000], 1)).collect();
+    for (key, tid) in &model {
+        ix.insert(&p, &Memcmp, key, *tid).unwrap();
+    }
+    let snapshot = ix.create_snapshot(&p, 7, &mut || ()).unwrap();
+    assert!(ix.remove(&p, &Memcmp, &[2; 200_000], 1));
+    assert!(ix.insert(&p, &Memcmp, &[2; 200_000], 1).unwrap());
+    check(&p, ix, &model);
+    ix.release(&p, snapshot);
+}
+
 /// The keys of these tests in their own order, which is that of the bytes.
 struct Compared;
 
