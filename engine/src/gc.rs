@@ -17,6 +17,22 @@ impl Index {
         self.check_area(p);
         let root = self.shared();
         let Some(_collecting) = root.collecting.try_lock() else { return 0 };
+        let mut visited = self.clean_listed(p, budget_blocks);
+        // Outside, so that this process does not hold up its own garbage.
+        self.free_all();
+        if visited < budget_blocks {
+            {
+                let _section = self.enter(p);
+                visited += self.evacuate(budget_blocks - visited);
+            }
+            self.free_all();
+        }
+        visited.min(budget_blocks)
+    }
+
+    /// Visits up to `budget` leaves that removals have put on lists, and returns how many. Collector only.
+    pub(crate) fn clean_listed(&self, p: &Process, budget: usize) -> usize {
+        let root = self.shared();
         let mut visited = 0;
         {
             let _section = self.enter(p);
@@ -29,7 +45,7 @@ impl Index {
             let mut work = root.work.take();
             stop!("collect: list taken");
             let mut workspace = (work.head != 0).then(|| Workspace::new(self));
-            while visited < budget_blocks
+            while visited < budget
                 && let Some(leaf) = work.pop(self.area)
             {
                 self.clean(leaf);
@@ -41,16 +57,7 @@ impl Index {
             root.work.splice(self.area, work);
             self.retire_nodes();
         }
-        // Outside, so that this process does not hold up its own garbage.
-        self.free_all();
-        if visited < budget_blocks {
-            {
-                let _section = self.enter(p);
-                visited += self.evacuate(budget_blocks - visited);
-            }
-            self.free_all();
-        }
-        visited.min(budget_blocks)
+        visited
     }
 
     /// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds

@@ -17,6 +17,7 @@ mod cursor;
 mod density;
 mod dirty;
 mod evacuate;
+mod fill;
 mod gc;
 mod heap;
 mod insert;

@@ -53,6 +53,10 @@ impl Workspace {
     pub(crate) fn entries(&mut self) -> &mut Entries {
         &mut self.0.0
     }
+
+    pub(crate) fn packing(&mut self) -> (&mut Entries, &mut Image) {
+        (&mut self.0.0, &mut self.1)
+    }
 }
 
 /// Until it is not disturbed; false if it always is.

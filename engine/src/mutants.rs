@@ -49,6 +49,12 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a merge into a packed leaf looks for snapshots", "schedule::packed"),
     ("a merge looks again for what was marked", "schedule::merging"),
     ("a sweep goes on behind equal keys", "sweep"),
+    ("a leaf that fills up looks for snapshots", "schedule::filling"),
+    ("a leaf that fills up looks again for what was marked", "schedule::filling"),
+    ("a first child gives no entries", "schedule::filling"),
+    ("a separator that changes shares what its node leaves out", "held"),
+    ("a leaf that fills up tells the leaf behind its neighbour", "schedule::filling"),
+    ("a leaf that gave its entries is dead", "schedule::filling"),
     // Merge and the collector.
     ("a leaf that was merged is dead", "schedule::merging"),
     ("an index node that was merged is dead", "schedule::merging"),

@@ -33,6 +33,16 @@ impl<'a> Low<'a> {
     /// The low key of the first node of a level, below every key.
     pub(crate) const FIRST: Low<'static> = Low { key: &[], tid: None, chunk: 0, abbrev: 0 };
 
+    /// The shortest one that tells these neighbours in byte order apart.
+    pub(crate) fn between(left: (&[u8], Tid), right: (&'a [u8], Tid)) -> Low<'a> {
+        let (key, tid) = right;
+        let (key, tid) = match left.0 == key {
+            true => (key, Some(tid)),
+            false => (&key[..common(left.0, key) + 1], None),
+        };
+        Low { key, tid, chunk: 0, abbrev: 0 }
+    }
+
     pub(crate) fn is_first(&self) -> bool {
         self.key.is_empty() && self.tid.is_none()
     }

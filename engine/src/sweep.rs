@@ -1,10 +1,12 @@
-//! Packing what inserts have left: neighbours with slots that together fit a packed leaf become one.
+//! Packing what inserts and removals have left: neighbours that together fit a packed leaf become one, and one that is
+//! not full takes entries from its neighbour.
 //!
 //! A leaf that takes inserts has slots: moving the bits of a packed one takes longer. Where nothing comes any
 //! more, slots are wasted. Somebody goes over the index from time to time, a few leaves per call; what is merged
-//! is merged as the collector does it.
+//! is merged as the collector does it (`merge.rs`, `fill.rs`).
 
 use crate::barrier::Process;
+use crate::fill::WAITING;
 use crate::key::Probe;
 use crate::memory;
 use crate::merge::Workspace;
@@ -33,14 +35,26 @@ impl Index {
             return false;
         }
         let Some(_collecting) = root.collecting.try_lock() else { return false };
+        // Leaves on lists cannot be merged with their neighbours.
+        let listed = self.clean_listed(p, leaves);
+        self.free_all();
+        if listed == leaves {
+            return true;
+        }
         let mut leaf;
         {
             let _section = self.enter(p);
             let full = usize::from(root.fillfactor.load(Relaxed));
             let mut workspace = Workspace::new(self);
+            let waiting = self.garbage() >= WAITING;
             leaf = self.seek(&Probe::new(&Memcmp, &sweep.key, sweep.tid), false).leaf;
             for _ in 0..leaves {
                 while self.absorb_right(leaf, Some(full), &mut workspace) {}
+                self.fill(leaf, full, &mut workspace);
+                // The next call goes on when what the barrier lets go is free.
+                if !waiting && self.garbage() >= WAITING {
+                    break;
+                }
                 // Alive: only who holds `collecting` merges and moves leaves.
                 leaf = self.block(leaf).next();
                 if leaf == 0 {

@@ -9,7 +9,7 @@ use crate::sync::atomic::Ordering::*;
 /// So many extents are looked at to find a sparse one.
 const LOOK: usize = 32;
 /// No more than this is left free in a class: one block in so many,
-const SLACK: u32 = 5;
+const SLACK: u32 = 8;
 /// or so many bytes.
 const LEAST: usize = 4 * PAGE;
 

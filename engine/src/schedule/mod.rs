@@ -42,6 +42,8 @@ macro_rules! families {
 #[cfg(not(shuttle))]
 mod cursors;
 #[cfg(not(shuttle))]
+mod filling;
+#[cfg(not(shuttle))]
 mod leaving;
 #[cfg(not(shuttle))]
 mod merging;
@@ -62,6 +64,7 @@ fn every_stop_point_is_passed() {
     for all in [
         splitting::all,
         merging::all,
+        filling::all,
         leaving::all,
         moving::all,
         snapshots::all,

@@ -1,0 +1,192 @@
+//! Leaves that fill up: one that is not full takes entries from the front of its right neighbour.
+//!
+//! Removals leave neighbours that are not full and do not fit one leaf together. B takes as many entries of its
+//! right neighbour R as it has room for; the others become a new leaf F. A low key never changes: F has a greater
+//! one than R, and R is DEAD. It is a merge that leaves something over, under the latches of a merge, and in one
+//! exclusive phase of B and of the index node M, as where a leaf moves: N.prev = F for R's right neighbour N, R's
+//! separator in M becomes that of F, B gets its entries and the range up to F, and R is DEAD and leads to B.
+//! * who comes to B or M waits for the end of the phase, and finds in B or F what was in R;
+//! * who has read B or M before goes to R: alive, with the same entries, or DEAD. Then it goes to B, which is never
+//!   too far right; to F it would be, for keys that B has taken;
+//! * a forward scan that read B before reads R, or finds it DEAD and searches behind the last key it has seen, in B.
+//!   One that reads B after goes to F. Never both, because `next` and entries are of one state;
+//! * a backward scan on N reads F, which is complete, and then waits for B. One that is on R finds that B does not
+//!   lead to it, and searches;
+//! * an insert or a removal that found its place in R, or in B: its latch fails.
+//!
+//! Nothing can fail from the first latch on but the looks at what a merge looks at; F, which nobody has seen, then goes
+//! back. R stays if it could not be merged, or if its index node could not have F's separator.
+
+use crate::area::Ref;
+use crate::block::{DIRTY, EXACT, LOWBIG};
+use crate::key::Retry;
+use crate::merge::{Workspace, undisturbed};
+use crate::mutants::mutant;
+use crate::pack::{
+    MOST, Of, arrange, arrange_shaped, init_packed, packable, packed_class, skip_of,
+};
+use crate::packed::{Grows, Shape};
+use crate::range::{Low, LowBuf, MAX_SKIP, Right, common};
+use crate::root::Index;
+use crate::stop::stop;
+use core::sync::atomic::Ordering::*;
+
+/// A leaf of which so much of what may be used is used, in hundredths, is full.
+const ENOUGH: usize = 88;
+/// A leaf takes at least such a part of what it has: less is not worth it.
+const WORTH: usize = 16;
+/// As many blocks may wait for the barrier: while somebody stays inside, new leaves would take new memory.
+pub(crate) const WAITING: u32 = 128;
+
+impl Index {
+    /// A leaf of which not enough is used takes entries from its right neighbour, up to `full` hundredths.
+    /// Collector only, inside the barrier.
+    pub(crate) fn fill(&self, leaf: Ref, full: usize, workspace: &mut Workspace) -> bool {
+        undisturbed(|| self.try_fill(leaf, full, workspace))
+    }
+
+    /// Everything is prepared from copies; the latches are given only if nothing has changed since.
+    fn try_fill(&self, leaf: Ref, full: usize, workspace: &mut Workspace) -> Result<bool, Retry> {
+        let v = self.block(leaf).view();
+        let b = v.b;
+        let right = b.next();
+        if v.dead() || right == 0 {
+            return Ok(false);
+        }
+        if !v.valid() {
+            return Err(Retry);
+        }
+        let rv = self.block(right).view();
+        let r = rv.b;
+        let room = b.size() * full / 100;
+        let enough = v.packed()?.is_some_and(|leaf| leaf.used() >= room * ENOUGH / 100);
+        let stays = || r.has(DIRTY) || b.ndead() > 0 || r.ndead() > 0;
+        // The last leaf stays as it is.
+        if enough || r.next() == 0 || r.parent() == 0 || stays() || self.garbage() >= WAITING {
+            return Ok(false);
+        }
+        let (entries, image) = workspace.packing();
+        entries.clear();
+        entries.load(&v)?;
+        let own = entries.len();
+        let [low, old, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        if !low.copy(&v) {
+            return Err(Retry);
+        }
+        entries.load(&rv)?;
+        if !old.copy(&rv) {
+            return Err(Retry);
+        }
+        let (next, low, old) = (r.next(), low.low(), old.low());
+        if next == 0 || rv.dead() || !rv.valid() {
+            return Err(Retry);
+        }
+        let high = high.load(next).ok_or(Retry)?;
+        let n = entries.len();
+        if !packable(entries) {
+            return Ok(false);
+        }
+        let all = Of(entries, 0..n);
+        let (mut shape, mut cut) = (Shape::default(), 0);
+        for i in 0..n {
+            let before = (i >= own).then(|| shape.clone());
+            shape.add(&all, i);
+            if let Some(before) = before
+                && (i == MOST * full / 100 || shape.size(&all, low.size(MAX_SKIP), b.size()) > room)
+            {
+                (shape, cut) = (before, i);
+                break;
+            }
+        }
+        if cut <= own + own / WORTH {
+            return Ok(false);
+        }
+        let (last, first) = (entries.get(cut - 1), entries.get(cut));
+        let sep = Low::between((last.key, last.tid), (first.key, first.tid));
+        let skip = skip_of(&sep, Some(&high));
+        // As large as R, and for its low key.
+        let class = [r.class(), packed_class(sep.size(0))].into_iter().max_by_key(|c| c.size());
+        let class = class.expect("one of two");
+        if !arrange(image, &Of(entries, cut..n), &sep, Some(&high), skip, class, Grows::Keys) {
+            return Ok(false);
+        }
+        let Ok(fresh) = self.fresh(class) else { return Ok(false) };
+        let f = fresh.block();
+        init_packed(f, image, class, 0, &sep, skip);
+        Right::new(true, sep.key, skip, Some(&high)).store(f, next);
+        f.set_prev(leaf);
+        let skip = skip_of(&low, Some(&sep));
+        if !arrange_shaped(image, &Of(entries, 0..cut), &shape, &low, Some(&sep), skip, b.class()) {
+            return Ok(false);
+        }
+        let range_end = Right::new(true, low.key, skip, Some(&sep));
+        let shared = common(old.key, sep.key);
+
+        stop!("fill: built");
+        // From left to right.
+        let latch = v.latch().ok_or(Retry)?;
+        stop!("fill: left latched");
+        let Some(right_latch) = rv.latch() else {
+            latch.release();
+            return Err(Retry);
+        };
+        stop!("fill: right latched");
+        // What is packed has no terms: see `merge.rs`.
+        let snapshots = !self.shared().snapshots.quiet()
+            && !mutant!("a leaf that fills up looks for snapshots");
+        let stays = stays() && !mutant!("a leaf that fills up looks again for what was marked");
+        let first = usize::from(!mutant!("a first child gives no entries"));
+        let separator = match snapshots || stays {
+            true => None,
+            false => self.separator_latched(right, first),
+        };
+        let Some((node_latch, rank)) = separator else {
+            right_latch.release();
+            latch.release();
+            return Ok(false);
+        };
+        stop!("fill: separator latched");
+        let m = node_latch.b();
+        // A separator that does not share what the node leaves out has no number there.
+        if shared < m.skip() && !mutant!("a separator that changes shares what its node leaves out")
+        {
+            node_latch.release();
+            right_latch.release();
+            latch.release();
+            return Ok(false);
+        }
+        f.set_parent(r.parent());
+        let (new, new_latch) = fresh.latch();
+        let slot = node_latch.v.slot(rank);
+        let (number, exact) = sep.number(true, m.skip());
+        node_latch.exclude();
+        m.set_perm(node_latch.other(), &m.perm(node_latch.v.side()));
+        m.set_mask(node_latch.other(), node_latch.v.mask());
+        m.set_prefix(slot, number);
+        m.set_child(slot, new | if exact { EXACT } else { 0 });
+        stop!("fill: node excluded");
+        if !mutant!("a leaf that fills up tells the leaf behind its neighbour") {
+            self.block(next).set_prev(new);
+        }
+        stop!("fill: prev leads to new");
+        let latch = latch.pack(image, &low, skip, &range_end, new);
+        stop!("fill: left finished");
+        if mutant!("a leaf that gave its entries is dead") {
+            right_latch.release();
+        } else {
+            right_latch.kill(leaf);
+        }
+        stop!("fill: right dead");
+        node_latch.finish();
+        stop!("fill: node finished");
+        let _ = self.shared().last.compare_exchange(right, 0, AcqRel, Relaxed);
+        new_latch.release();
+        latch.release();
+        stop!("fill: released");
+        if r.has(LOWBIG) {
+            self.unref_chunk(r.low_chunk());
+        }
+        self.retire(right);
+        Ok(true)
+    }
+}
