@@ -13,7 +13,7 @@ use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange_shaped, init_packed, packed_class, skip_of};
+use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class, skip_of};
 use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, leaf_class};
@@ -215,26 +215,14 @@ impl Builder {
             let size = packed_class(low).size();
             let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
             let (entries, room) = (MOST * fillfactor / 100, size * fillfactor / 100);
-            let all = Of(&self.entries, 0..n);
             let mut used = 0;
-            let mut fits = |shape: &Shape| {
+            let all = Of(&self.entries, 0..n);
+            extend(&mut self.shape, &all, |shape| {
                 used = shape.size(&all, low, size);
                 // One is taken as it is; if it is too long, it gets slots.
                 shape.entries() <= entries.max(1) && used <= room.max(size / 4)
                     || shape.entries() == 1
-            };
-            // Between those that fit and those that do not, all of them first.
-            let (mut over, mut at) = (n + 1, n);
-            while self.shape.entries() < at {
-                let mut shape = self.shape.clone();
-                (shape.entries()..at).for_each(|i| shape.add(&all, i));
-                if fits(&shape) {
-                    self.shape = shape;
-                } else {
-                    over = at;
-                }
-                at = (self.shape.entries() + over) / 2;
-            }
+            });
             let fit = self.shape.entries();
             if fit == n {
                 // Not far behind the end: what was added in vain is added again.

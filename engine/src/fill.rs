@@ -23,9 +23,10 @@ use crate::key::Retry;
 use crate::merge::{Workspace, undisturbed};
 use crate::mutants::mutant;
 use crate::pack::{
-    MOST, Of, arrange, arrange_shaped, init_packed, packable, packed_class, skip_of,
+    MOST, Of, arrange, arrange_shaped, extend, init_packed, packable, packed_class, shape_of,
+    skip_of,
 };
-use crate::packed::{Grows, Shape};
+use crate::packed::Grows;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, common};
 use crate::root::Index;
 use crate::stop::stop;
@@ -87,18 +88,13 @@ impl Index {
             return Ok(false);
         }
         let all = Of(entries, 0..n);
-        let (mut shape, mut cut) = (Shape::default(), 0);
-        for i in 0..n {
-            let before = (i >= own).then(|| shape.clone());
-            shape.add(&all, i);
-            if let Some(before) = before
-                && (i == MOST * full / 100 || shape.size(&all, low.size(MAX_SKIP), b.size()) > room)
-            {
-                (shape, cut) = (before, i);
-                break;
-            }
-        }
-        if cut <= own + own / WORTH {
+        let mut shape = shape_of(&Of(entries, 0..own));
+        extend(&mut shape, &all, |shape| {
+            shape.entries() <= MOST * full / 100
+                && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
+        });
+        let cut = shape.entries();
+        if cut <= own + own / WORTH || cut == n {
             return Ok(false);
         }
         let (last, first) = (entries.get(cut - 1), entries.get(cut));

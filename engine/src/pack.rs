@@ -101,6 +101,27 @@ pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
     shape
 }
 
+/// Adds to the shape of the first entries as many more as fit with them: all, or by halves.
+pub(crate) fn extend(
+    shape: &mut Shape,
+    entries: &impl Sorted,
+    mut fits: impl FnMut(&Shape) -> bool,
+) {
+    // So many do not fit.
+    let mut over = entries.len() + 1;
+    let mut at = entries.len();
+    while shape.entries() < at {
+        let mut longer = shape.clone();
+        (shape.entries()..at).for_each(|i| longer.add(entries, i));
+        if fits(&longer) {
+            *shape = longer;
+        } else {
+            over = at;
+        }
+        at = (shape.entries() + over) / 2;
+    }
+}
+
 /// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
 pub(crate) fn packable(entries: &Entries) -> bool {
     entries.range(0..entries.len()).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)

@@ -39,8 +39,9 @@ pub struct Shape {
     shortest: usize,
     longest: usize,
     total: usize,
-    /// and where of 64 bytes they differ, if they have one length.
+    /// and where of 64 bytes they differ, if they have one length: more than eight are not looked for.
     differ: u64,
+    scattered: bool,
     /// All keys end with a zero,
     zterm: bool,
     /// and have none from here on but that.
@@ -65,6 +66,7 @@ impl Default for Shape {
             longest: 0,
             total: 0,
             differ: 0,
+            scattered: false,
             zterm: false,
             zeros: 0,
             occurs: [0; 256],
@@ -102,9 +104,11 @@ impl Shape {
         let body = &key[..key.len() - usize::from(self.zterm)];
         let first = entries.key(0);
         let one_length = self.shortest == self.longest || i == 0;
-        let shared = if one_length && key.len() == self.shortest && key.len() <= MAX_NARROW {
+        let narrow = one_length && key.len() == self.shortest && key.len() <= MAX_NARROW;
+        let shared = if narrow && !self.scattered {
             if !self.differ_to_the_end(first, key) {
                 self.differ |= differing(first, key);
+                self.scattered = self.differ.count_ones() > 8;
             }
             (self.differ.trailing_zeros() as usize).min(key.len())
         } else {
