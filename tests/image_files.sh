@@ -76,6 +76,6 @@ slow_table() {
 }
 # A linguistic order where the machine has one: only a comparison function knows it.
 words() {
-    sql "DO 'BEGIN CREATE COLLATION words (provider = libc, locale = ''en_US.UTF-8'');
-         EXCEPTION WHEN OTHERS THEN CREATE COLLATION words FROM \"C\"; END'"
+    sql "DO 'BEGIN CREATE COLLATION IF NOT EXISTS words (provider = libc, locale = ''en_US.UTF-8'');
+         EXCEPTION WHEN OTHERS THEN CREATE COLLATION IF NOT EXISTS words FROM \"C\"; END'"
 }

@@ -84,6 +84,8 @@ impl Index {
         if !low.copy(&rv) {
             return Err(Retry);
         }
+        // Which form it has, too: an insert may give it the other one from here on.
+        let (packed, class) = (b.has(PACKED), b.class());
         let (next, number, skip, low) = (b.next(), b.high(), b.skip(), low.low());
         let high = match next {
             0 => None,
@@ -92,22 +94,22 @@ impl Index {
         if !rv.valid() {
             return Err(Retry);
         }
+        stop!("move: read");
         // Never in new memory: inserts may have taken the room that was there, and what is left behind is
         // free only when this section is over.
-        let Some(fresh) = Fresh::among(self.heap(), self.area, b.class()) else { return Ok(false) };
+        let Some(fresh) = Fresh::among(self.heap(), self.area, class) else { return Ok(false) };
         let f = fresh.block();
-        if b.has(PACKED) {
+        if packed {
             let mut image = Box::<Image>::default();
             let all = Of(entries, 0..entries.len());
-            let class = b.class();
             if !arrange(&mut image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
                 return Ok(false);
             }
-            init_packed(f, &image, b.class(), 0, &low, skip);
+            init_packed(f, &image, class, 0, &low, skip);
         } else {
             let flags = if memcmp { 0 } else { WHOLE };
             let side = f.first_side();
-            entries.write(LeafWriter::new(f, b.class(), flags, low, skip), 0..entries.len(), side);
+            entries.write(LeafWriter::new(f, class, flags, low, skip), 0..entries.len(), side);
         }
         Right::new(memcmp, low.key, skip, high.as_ref()).store(f, next);
         f.set_prev(left);
@@ -164,3 +166,7 @@ impl Index {
         Ok(true)
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "evacuate_tests.rs"]
+mod tests;

@@ -32,7 +32,11 @@ const MAX_HEAP: usize = 12288;
 
 /// Who comes now says who will come.
 fn grows(spot: &Spot) -> Grows {
-    if spot.place.same.is_some() { Grows::Entries } else { Grows::Keys }
+    match spot.place.same {
+        Some(_) => Grows::Entries,
+        None if spot.place.rank == 0 => Grows::Below,
+        None => Grows::Keys,
+    }
 }
 
 impl Index {
@@ -203,6 +207,7 @@ impl Index {
         }
         debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
         let skip = skip_of(&sep, high.as_ref());
+        let grows = grows(spot);
         let class = if last {
             let heap = heap_size(entries.range(cut..n), skip, false);
             leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
@@ -210,7 +215,8 @@ impl Index {
             // At most as large as this leaf, which may be one of those that had slots for long keys.
             let fits = |&class: &Class| {
                 let right = Of(entries, cut..n);
-                arrange(image, &right, &sep, high.as_ref(), skip, class, grows(spot))
+                let grows = if grows == Grows::Below { Grows::Keys } else { grows };
+                arrange(image, &right, &sep, high.as_ref(), skip, class, grows)
             };
             let classes = [packed_class(sep.size(0)), Class::LEAF[3], b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
@@ -234,7 +240,7 @@ impl Index {
         new.set_prev(spot.leaf);
         let skip = skip_of(&low, Some(&sep));
         let all = Of(entries, 0..cut);
-        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), grows(spot)) {
+        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), grows) {
             return Ok(Step::Crowded);
         }
         let end = Right::new(true, low.key, skip, Some(&sep));

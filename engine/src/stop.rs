@@ -109,6 +109,7 @@ pub(crate) const POINTS: &[&str] = &[
     "node merge: left finished",
     "node merge: parents set",
     "node merge: right dead",
+    "move: read",
     "move: built",
     "move: left latched",
     "move: old latched",

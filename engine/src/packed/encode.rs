@@ -24,6 +24,8 @@ pub struct Bounds<'a> {
 pub enum Grows {
     /// Keys, and of each as many entries as now.
     Keys,
+    /// The same, the keys below all that are there.
+    Below,
     /// More entries of the keys that are there.
     Entries,
 }
@@ -42,7 +44,10 @@ pub fn encode(
         return false;
     }
     let content = shape.content(entries, size);
-    let wide = shape.widened(content, bounds.low, bounds.high, bounds.last);
+    let mut wide = shape.widened(content, bounds.low, bounds.high, bounds.last);
+    if bounds.grows == Grows::Below {
+        wide.reach_below();
+    }
     let Some(l) =
         [wide, content].into_iter().find_map(|l| place(l, shape, low.len(), bounds.grows))
     else {

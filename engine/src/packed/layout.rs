@@ -146,6 +146,15 @@ impl Layout {
             }
     }
 
+    /// Heads may be as far below those that there are as these are from each other: if each key is below the one before
+    /// it, the leaf is not arranged anew for each.
+    pub(super) fn reach_below(&mut self) {
+        if self.heads.width < 63 {
+            self.kbase = self.kbase.saturating_sub(1 << self.heads.width);
+            self.heads.width += 1;
+        }
+    }
+
     /// Arranges the header.
     pub(super) fn store(&self, image: &mut Image) {
         image.set_word(3, self.counts());

@@ -66,13 +66,16 @@ fn entries_take_what_they_should() {
     }
 }
 
+/// The first key. Those below it differ from it in the columns in which the others do.
+const FIRST: u32 = (1 << 30) + (1 << 23);
+
 /// A leaf of 100 keys, arranged for what comes, and how many entries came, of which `next` is one after the other.
 fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
     let mut model: Vec<Entry> =
-        (0..100).map(|i| ((1000 * i as u32).to_be_bytes().into(), row(i))).collect();
+        (0..100).map(|i| ((FIRST + 1000 * i as u32).to_be_bytes().into(), row(i))).collect();
     // One key has two entries, and TIDs are as wide as those to come.
-    model.push((vec![255; 4], row(0)));
-    model.push((vec![255; 4], row(1_000_000)));
+    let last = model[99].0.clone();
+    model.push((last, row(1_000_000)));
     let (memory, mut image, mut came) = (block(1792), Image::default(), 0);
     let high = [255, 255, 255, 255, 0];
     let bounds = Bounds { low: &[], high: Some(&high), last: 0, grows };
@@ -96,8 +99,9 @@ fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
 /// It need not be arranged anew before it is full, if what comes is what was expected.
 #[test]
 fn room_is_where_it_will_be_needed() {
-    let key = |i: u64| ((mix(i) as u32).to_be_bytes().into(), row(300 + i));
-    let entry = |i: u64| ((1000 * (mix(i) as u32 % 100)).to_be_bytes().into(), row(300 + i));
+    let key = |i: u64| ((FIRST + mix(i) as u32 % 100_000).to_be_bytes().into(), row(300 + i));
+    let entry =
+        |i: u64| ((FIRST + 1000 * (mix(i) as u32 % 100)).to_be_bytes().into(), row(300 + i));
     let (keys, full) = grown(Grows::Keys, key);
     assert!(full, "{keys} keys");
     let (entries, full) = grown(Grows::Entries, entry);
@@ -107,4 +111,13 @@ fn room_is_where_it_will_be_needed() {
     assert!(!full && fewer < keys / 4, "{fewer} keys of {keys}");
     let (fewer, full) = grown(Grows::Keys, entry);
     assert!(!full && fewer < entries * 3 / 4, "{fewer} entries of {entries}");
+}
+
+/// Keys each of which is below the one before it need not all be arranged anew.
+#[test]
+fn there_is_room_below() {
+    let below = |i: u64| ((FIRST - 1 - 500 * i as u32).to_be_bytes().into(), row(300 + i));
+    assert_eq!(grown(Grows::Keys, below).0, 0);
+    let (keys, _) = grown(Grows::Below, below);
+    assert!(keys >= 100, "{keys} keys");
 }
