@@ -141,7 +141,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             sn: 0,
             at: Vec::new(),
             range: Range::default(),
-            place: Place { cursor, pos: -1, target: Vec::new(), has_target: false },
+            place: Place { cursor, pos: -1, target: Vec::new(), has_target: false, passed: false },
             leaps: false,
             starts: 0,
             searches: 0,

@@ -109,13 +109,18 @@ impl Stream {
                 self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
                 return true;
             }
+            let before = self.tids.len();
             for i in 0..n {
                 if self.plan.passes(reader.desc, self.cursor.key(i)) {
                     self.tids.push(self.cursor.tid(i));
                 }
             }
-            let (last, mut target) = (self.cursor.key(n - 1), Vec::new());
-            self.target = self.plan.target(reader.desc, last, true, &mut target).then_some(target);
+            // As in a scan: where some pass the next ones are read.
+            if self.tids.len() == before {
+                let (last, mut target) = (self.cursor.key(n - 1), Vec::new());
+                let jumps = self.plan.target(reader.desc, last, true, &mut target);
+                self.target = jumps.then_some(target);
+            }
             return true;
         }
     }

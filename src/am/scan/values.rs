@@ -33,7 +33,7 @@ unsafe fn arrays<'a>(slot: *mut pg_sys::TupleTableSlot) -> (&'a mut [Datum], &'a
 
 impl Scan {
     /// Moves to the next entry if it is in the batch, its block is known to be all-visible, and its values can be
-    /// written into the slot without the server; otherwise stays.
+    /// written into the slot without the server; otherwise what `advance` comes to next is the same as before.
     ///
     /// # Safety
     /// As `write_values`.

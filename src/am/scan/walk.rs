@@ -18,22 +18,39 @@ pub(super) struct Place {
     /// Where to go on, if the last entry of the batch failed a filter.
     pub(super) target: Vec<u8>,
     pub(super) has_target: bool,
+    /// Some entry of the batch has passed the filters.
+    pub(super) passed: bool,
 }
 
 impl Scan {
-    /// Moves to the next entry of the current batch, if that is all there is to do.
+    /// Moves to the next matching entry of the current batch, if that is all there is to do; otherwise to where
+    /// `advance` has to go on. Filters that may ask a comparison function are not for this. Nothing that refers
+    /// to the current entry may be left to do (`kill_prior_tuple`).
     #[inline]
     pub(super) fn step_in_batch(&mut self, forward: bool) -> bool {
-        let next = if forward { self.place.pos + 1 } else { self.place.pos - 1 };
+        let step = if forward { 1 } else { -1 };
         let batch = 0..self.place.cursor.len() as isize;
-        let simple = self.started
-            && batch.contains(&self.place.pos)
-            && batch.contains(&next)
-            && !self.plan.has_filters();
-        if simple {
-            self.place.pos = next;
+        let mut next = self.place.pos + step;
+        if !self.started || !batch.contains(&self.place.pos) || !batch.contains(&next) {
+            return false;
         }
-        simple
+        if self.plan.has_filters() {
+            let desc = &self.handle.desc;
+            if !desc.is_memcmp() {
+                return false;
+            }
+            while !self.plan.passes(desc, self.place.cursor.key(next as usize)) {
+                if !batch.contains(&(next + step)) {
+                    // The last one says where to go on: it is asked again.
+                    self.place.pos = next - step;
+                    return false;
+                }
+                next += step;
+            }
+            self.place.passed = true;
+        }
+        self.place.pos = next;
+        true
     }
 
     /// Positions the cursor before (going backward: behind) the current range.
@@ -109,6 +126,7 @@ impl Scan {
         };
         self.work.add(n);
         place.pos = if forward { -1 } else { n as isize };
+        place.passed = false;
         self.leaps = jumps && n == 0;
         n > 0
     }
@@ -121,12 +139,15 @@ impl Scan {
         let key = place.cursor.key(place.pos as usize);
         if self.plan.passes(desc, key) {
             place.has_target = false;
+            place.passed = true;
             return true;
         }
-        // What comes in the same batch is asked in any case.
+        // What comes in the same batch is asked in any case, and where some pass the next one will have some, too:
+        // to read it is less than to search.
         let last = if forward { place.cursor.len() as isize - 1 } else { 0 };
-        place.has_target =
-            place.pos == last && self.plan.target(desc, key, forward, &mut place.target);
+        place.has_target = place.pos == last
+            && !place.passed
+            && self.plan.target(desc, key, forward, &mut place.target);
         false
     }
 
