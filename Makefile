@@ -24,7 +24,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck deb demo test mutants check-core bench-quick bench-images bench-memory check fmt clean help
+.PHONY: build install uninstall installcheck deb demo test mutants check-core bench-quick bench-images bench-memory bench-check check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -88,6 +88,10 @@ bench-images:     ## images: size, speed of writing and loading, what they cost 
 bench-memory:     ## bytes per entry of usual columns, beside btree and GIN (ROWS=3000000)
 	@ci/deps.sh
 	@bench/memory.sh
+
+bench-check:      ## instructions that the engine's operations take, beside those on record (UPDATE=1)
+	@ci/deps.sh
+	@bench/check.sh
 
 check:            ## rustfmt and clippy
 	cargo fmt --all --check

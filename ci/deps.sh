@@ -21,6 +21,7 @@ need bzip2 bzip2
 need setpriv util-linux
 need localedef libc-bin
 need ps procps
+need valgrind valgrind                  # bench/check.sh
 need psql postgresql-client
 [ -z "${LONG:-}" ] || need sqlsmith sqlsmith    # tests/sqlsmith.sh
 [ -f /usr/share/i18n/locales/en_US ] || want+=(locales)     # for tests under a linguistic collation

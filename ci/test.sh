@@ -43,6 +43,7 @@ for v in "$@"; do           # what is compiled differs between versions
 done
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
+step "engine, instructions" bench/check.sh
 step "model of durability" cargo test -q -p nitro-model
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
