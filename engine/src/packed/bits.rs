@@ -28,12 +28,8 @@ impl Words<'_> {
     /// The 64 bits from bit `at` on.
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
-        let (word, shift) = (at / 64, at % 64);
-        if let Some([low, high]) = self.0.get(word..).and_then(|words| words.first_chunk()) {
-            let [low, high] = [low, high].map(|word| u64::from_le(word.load(Relaxed)));
-            return low >> shift | high << 1 << (63 - shift);
-        }
-        self.word(word) >> shift | self.word(word + 1) << 1 << (63 - shift)
+        let (low, high) = (self.word(at / 64), self.word(at / 64 + 1));
+        low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
     /// Eight bytes from byte `at` on, the first one the highest.

@@ -14,6 +14,10 @@ impl Leaf<'_> {
     #[inline]
     pub fn tids(&self, ranks: Range<usize>, out: &mut [Tid; PART]) -> usize {
         let ranks = self.part(ranks);
+        if ranks.len() == 1 {
+            out[0] = self.tid_at(ranks.start);
+            return 1;
+        }
         let l = &self.layout;
         // Wider in a torn header only.
         const WIDEST: usize = 48;
@@ -45,10 +49,19 @@ impl Leaf<'_> {
         if rank >= self.layout.n {
             return 0;
         }
+        let k = self.key_at(rank);
+        if self.is_short() {
+            let (template, column, unused) = self.short();
+            let mut key = [0; 24];
+            key[..16].copy_from_slice(template.as_flattened());
+            key[column..column + 8].copy_from_slice(&self.short_head(k, unused));
+            out.extend_from_slice(&key[..self.layout.keylen]);
+            return self.tid_at(rank);
+        }
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
         let table = self.alphabet.as_ref().map(Alphabet::table);
-        self.write_key(self.key_at(rank), table.as_ref(), &mut writer);
+        self.write_key(k, table.as_ref(), &mut writer);
         let end = writer.at;
         out.truncate(end);
         self.tid_at(rank)
@@ -71,8 +84,7 @@ impl Leaf<'_> {
             writer.reserve(ranks.len() * l.keylen + 24);
             let (template, column, unused) = self.short();
             for k in first..last {
-                let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
-                let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
+                let head = self.short_head(k, unused);
                 let mut copies = self.copies(k, ranks.start + i, ranks.end);
                 while copies > 0 {
                     let at = writer.at;
@@ -130,6 +142,13 @@ impl Leaf<'_> {
         (template, l.column(0), 8 * (8 - l.ncolumns) as u32)
     }
 
+    /// What is over the template in key `k`.
+    #[inline]
+    fn short_head(&self, k: usize, unused: u32) -> [u8; 8] {
+        let head = self.layout.kbase.wrapping_add(self.layout.heads.get(self.words, k));
+        head.checked_shl(unused).unwrap_or(0).to_be_bytes()
+    }
+
     /// The ranks that there are, at most a part.
     fn part(&self, ranks: Range<usize>) -> Range<usize> {
         let start = ranks.start.min(self.layout.n);
@@ -145,19 +164,10 @@ impl Leaf<'_> {
         self.start(k + 1).min(end).saturating_sub(rank)
     }
 
-    /// Writes key `k`.
+    /// Writes key `k`, which is not short.
     fn write_key(&self, k: usize, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
         let l = &self.layout;
         let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
-        if self.is_short() {
-            to.reserve(l.keylen + 24);
-            let (template, column, unused) = self.short();
-            to.out[to.at..to.at + 16].copy_from_slice(template.as_flattened());
-            let head = head.checked_shl(unused).unwrap_or(0).to_be_bytes();
-            to.out[to.at + column..to.at + column + 8].copy_from_slice(&head);
-            to.at += l.keylen;
-            return;
-        }
         let tail = self.tail(k);
         to.reserve(l.tlen + 8 + tail.len() + 1);
         for i in (0..l.tlen).step_by(8) {

@@ -270,18 +270,16 @@ impl Leaf<'_> {
     pub(super) fn target(&self, key: &[u8]) -> Result<Target, Ordering> {
         let l = &self.layout;
         match l.form {
-            Form::Wide => {
-                let (shared, body) = key.split_at(key.len().min(l.tlen));
-                match self.compare(shared, l.template(), l.tlen) {
-                    Ordering::Equal => Ok(wide_head(l, self.alphabet.as_ref(), body)),
-                    unequal => Err(unequal),
+            Form::Wide => match self.compare_start(key, l.template(), l.tlen) {
+                Ordering::Equal => {
+                    Ok(wide_head(l, self.alphabet.as_ref(), key.get(l.tlen..).unwrap_or_default()))
                 }
-            }
+                unequal => Err(unequal),
+            },
             Form::Adjacent => {
                 let first = l.column(0);
                 let end = first + l.ncolumns;
-                let shared = &key[..key.len().min(first)];
-                match self.compare(shared, l.template(), first) {
+                match self.compare_start(key, l.template(), first) {
                     Ordering::Equal => {}
                     unequal => return Err(unequal),
                 }
@@ -292,11 +290,9 @@ impl Leaf<'_> {
                 let side = if key.len() < end {
                     Side::Below
                 } else {
-                    let shared = &rest[..rest.len().min(l.keylen - end)];
-                    match self.compare(shared, l.template() + end, l.keylen - end) {
+                    match self.compare(rest, l.template() + end, l.keylen - end) {
                         Ordering::Less => Side::Below,
                         Ordering::Greater => Side::Above,
-                        Ordering::Equal if key.len() > l.keylen => Side::Above,
                         Ordering::Equal => Side::Here,
                     }
                 };
@@ -312,14 +308,13 @@ impl Leaf<'_> {
         for i in 0..=l.ncolumns {
             let to = if i < l.ncolumns { l.column(i) } else { l.keylen };
             let mine = key.get(at..).unwrap_or_default();
-            let mine = &mine[..mine.len().min(to - at)];
             // Behind the first difference everything is smaller, or larger.
             let rest = 8 * (l.ncolumns - i);
             let filled = |fill: u64, side| {
                 let head = if rest >= 64 { 0 } else { head << rest };
                 Target { head: head | fill & mask(rest), side }
             };
-            match self.compare(mine, l.template() + at, to - at) {
+            match self.compare_start(mine, l.template() + at, to - at) {
                 Ordering::Less => return filled(0, Side::Below),
                 Ordering::Greater => return filled(u64::MAX, Side::Above),
                 Ordering::Equal => {}
@@ -334,21 +329,27 @@ impl Leaf<'_> {
         Target { head, side }
     }
 
-    /// Compares bytes with `len` bytes of the block.
+    /// Compares the first `len` bytes of a key with bytes of the block. A shorter key is below.
     #[inline]
-    pub(super) fn compare(&self, mine: &[u8], at: usize, len: usize) -> Ordering {
-        let common = mine.len().min(len);
+    pub(super) fn compare_start(&self, key: &[u8], at: usize, len: usize) -> Ordering {
+        let common = key.len().min(len);
         let mut i = 0;
         while i < common {
             let unused = 64 - 8 * (common - i).min(8);
-            let ours = crate::key::prefix_at(&mine[..common], i) >> unused;
+            let ours = crate::key::prefix_at(key, i) >> unused;
             let theirs = self.words.big_endian(at + i) >> unused;
             if ours != theirs {
                 return ours.cmp(&theirs);
             }
             i += 8;
         }
-        mine.len().cmp(&len)
+        common.cmp(&len)
+    }
+
+    /// Compares all of a key with `len` bytes of the block.
+    #[inline]
+    pub(super) fn compare(&self, key: &[u8], at: usize, len: usize) -> Ordering {
+        self.compare_start(key, at, len).then(key.len().cmp(&len))
     }
 
     /// The symbols of the tail of key `k`: from, to.
