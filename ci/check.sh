@@ -83,7 +83,7 @@ program() { # NAME: one of tests/
     return $s
 }
 declare -A running=() since=()
-begin() { # NAME COMMAND...: beside others, but no more at a time than there are processors
+begin() { # NAME COMMAND...: beside others, but no more than `jobs` at a time
     while [ ${#running[@]} -ge "$jobs" ]; do finished; done
     since[$1]=$SECONDS
     "${@:2}" > "$t/out.${1//\//_}" 2>&1 &
@@ -99,17 +99,19 @@ finished() { # waits for one of them and shows what it printed
     if [ $s != 0 ]; then cat "$out"; elif [[ $name == tests/* ]]; then grep '^#' "$out" || true; fi
     verdict "$name" $s $((SECONDS - since[$name]))
 }
-jobs=${JOBS:-$(nproc)}
+# A test waits more than it computes.
+jobs=${JOBS:-$(($(nproc) + 1))}
 x=$($pgc --pkglibdir)/pgxs/src/test
-# The longest first. A test waits more than it computes. What lies in a folder of tests/ runs only when it is named.
+# The longest first.
+mapfile -t names < <(pick sql .sql)
+[ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
+# What lies in a folder of tests/ runs only when it is named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name
     if wanted "$name" && [ -x "$name" ] && [ -f "$name" ]; then begin "$name" program "$name"; fi
 done
 mapfile -t names < <(pick specs .spec)
 [ ${#names[@]} = 0 ] || begin isolation regress isolation isolation/pg_isolation_regress "${names[@]}"
-mapfile -t names < <(pick sql .sql)
-[ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
 while [ ${#running[@]} -gt 0 ]; do finished; done
 
 # Whatever the answers were: no assertion, panic or crash may stand in any log.
