@@ -219,6 +219,7 @@ fails() {
     end control; crash; start; session control
     said "FAILED" "$(sql_fails "SET my.trouble = on; INSERT INTO u VALUES (5, 'x')")" "P0001: trouble"
     said "still" "$(sql_fails "SET my.trouble = on; INSERT INTO u VALUES (6, 'x')")" "P0001: trouble"
+    said "which index" "$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "SET my.trouble = on; INSERT INTO u VALUES (6, 'x')" 2>&1)" 'while reading the table of nitro index "u_k"'
     said "cured" "$(sql_fails "INSERT INTO u VALUES (5, 'x')")" "23505"
     assert_eq "rows" "$(sql "SELECT count(*) FROM u")" 100
     note "what an insert costs whose index cannot be built: a look at where it failed, not a walk over the table"

@@ -4,6 +4,8 @@
 pub mod background;
 pub mod catalog;
 pub mod compat;
+pub mod context;
+
 pub mod error;
 #[cfg(debug_assertions)]
 pub mod fault;

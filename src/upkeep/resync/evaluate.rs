@@ -1,5 +1,7 @@
 //! Evaluating an index' predicate and expressions outside of CREATE INDEX and the executor.
 
+use std::mem::MaybeUninit;
+
 use nitro_engine::{KeyOrder, Tid};
 use pgrx::pg_sys::{self, BlockNumber, Datum, Relation};
 
@@ -7,6 +9,7 @@ use super::walk::{self, Member};
 use crate::elements::key::Keys;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
+use crate::pg::context::Reading;
 use crate::pg::owner::AsOwner;
 use crate::state::handle::Handle;
 
@@ -84,9 +87,11 @@ impl<'a> Evaluator<'a> {
     ) {
         *live = false;
         crate::pg::wait::interrupts();
+        let mut node = MaybeUninit::uninit();
         // SAFETY: tuple copies and everything evaluation allocates live in the per-tuple context,
         // which is reset per block.
         unsafe {
+            let _reading = Reading::new(&mut node, self.index);
             let econtext = compat::per_tuple_expr_context(self.estate);
             pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
             let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
@@ -112,8 +117,10 @@ impl<'a> Evaluator<'a> {
     /// Between `begin` and `end`; the block must be one of the table's.
     pub unsafe fn live_row<O: KeyOrder>(&mut self, tid: Tid, batch: &mut Sorter<'_, O>) -> bool {
         let (block, offset) = ((tid >> 16) as BlockNumber, tid as pg_sys::OffsetNumber);
+        let mut node = MaybeUninit::uninit();
         // SAFETY: as `block`.
         unsafe {
+            let _reading = Reading::new(&mut node, self.index);
             let econtext = compat::per_tuple_expr_context(self.estate);
             pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
             let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
