@@ -70,6 +70,16 @@ identity() {
     assert_eq "rows" "$(sql "$without $all")" "$(source "$without $all")"
     assert_eq "errors" "$(sql "SELECT sum(apply_error_count) FROM pg_stat_subscription_stats WHERE subname = 'subi'")" 0
     [[ $(sql_fails "INSERT INTO i VALUES (7, 8)") == *"23505: "* ]] || fail "not unique"
+    # A row that is here already stops the worker with what it would say of a btree, until it is gone.
+    sql "INSERT INTO i VALUES (3000, 1)"
+    source "INSERT INTO i VALUES (3000, 2)"
+    wait_until "SELECT confl_insert_exists > 0 FROM pg_stat_subscription_stats WHERE subname = 'subi'"
+    source "UPDATE i SET k = 3001 WHERE k = 3000"
+    sql "INSERT INTO i VALUES (3001, 1); DELETE FROM i WHERE k = 3000"
+    wait_until "SELECT confl_update_exists > 0 FROM pg_stat_subscription_stats WHERE subname = 'subi'"
+    [ "$(logged 'Key \(k\)=\(3001\); existing local row \(3001, 1\); remote row \(3001, 2\); replica identity \(k\)=\(3000\)')" -gt 0 ] || fail "another conflict"
+    sql "DELETE FROM i WHERE k = 3001"
+    wait_until "$without SELECT count(*) = 1 FROM i WHERE k = 3001 AND v = 2"
     sql "SELECT nitro_verify('i_nitro', true)" > /dev/null
 }
 
