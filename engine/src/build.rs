@@ -109,10 +109,44 @@ pub struct Chain {
     count: u64,
 }
 
+/// A chain as plain numbers, by which the process that built it names it to the one that adopts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChainName {
+    /// Its first leaf; 0 if it has none.
+    pub first: u32,
+    /// How many leaves it has.
+    pub leaves: u32,
+    /// How many entries.
+    pub entries: u64,
+}
+
 impl Chain {
     /// How many entries it has.
     pub fn entries(&self) -> u64 {
         self.count
+    }
+
+    /// The name by which other processes open the chain.
+    pub fn name(&self) -> ChainName {
+        let first = self.leaves.first().copied().unwrap_or(0);
+        ChainName { first, leaves: self.leaves.len() as u32, entries: self.count }
+    }
+
+    /// The chain that another process has built for an index.
+    ///
+    /// # Safety
+    /// `name` came from [`Chain::name`] of a chain of this index, which nobody has adopted, and what its builder
+    /// wrote happened before.
+    pub unsafe fn open(index: Index, name: ChainName) -> Result<Chain, BuildError> {
+        let mut leaves: Vec<Ref> = Vec::new();
+        leaves.try_reserve_exact(name.leaves as usize)?;
+        let mut leaf = name.first;
+        for _ in 0..name.leaves {
+            leaves.push(leaf);
+            leaf = index.block(leaf).next();
+        }
+        assert!(leaf == 0, "a chain has as many leaves as its name says");
+        Ok(Chain { of: index.identity(), leaves, count: name.entries })
     }
 }
 
