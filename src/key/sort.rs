@@ -1,8 +1,8 @@
 //! External sort of (key, TID) entries for CREATE INDEX.
 //!
 //! Entries are collected in one arena with an array of (8-byte abbreviation, offset). When the arena
-//! outgrows its budget (`maintenance_work_mem`) it is sorted and written as a run to a temporary file
-//! (`BufFile`, which transaction abort removes); at the end the runs are merged. Sorting on the
+//! outgrows its budget (`maintenance_work_mem`, in which all is counted that is allocated) it is sorted and written as a
+//! run to a temporary file (`BufFile`, which transaction abort removes); at the end the runs are merged. Sorting on the
 //! abbreviation first keeps nearly all comparisons inside the array. Where keys have no abbreviation that
 //! can be trusted, the C library guesses one: then the neighbours are compared when all are sorted, and if one
 //! guess was wrong all are sorted again without them.
@@ -19,7 +19,7 @@ use nitro_engine::{KeyOrder, Tid};
 use pgrx::prelude::*;
 
 /// Bytes of an entry's header in the arena and in a run: u16 key length, u48 TID.
-const HEADER: usize = 8;
+pub(super) const HEADER: usize = 8;
 
 /// In place of the length of a key that has more bytes: a u32 with it comes behind the header.
 const LONG: usize = u16::MAX as usize;
@@ -79,7 +79,7 @@ struct Run {
     file: *mut pg_sys::BufFile,
 }
 
-fn put_header(out: &mut Vec<u8>, length: usize, tid: Tid) {
+pub(super) fn put_header(out: &mut Vec<u8>, length: usize, tid: Tid) {
     out.extend_from_slice(&((length.min(LONG) as u64) << 48 | tid).to_le_bytes());
     if length >= LONG {
         out.extend_from_slice(&(length as u32).to_le_bytes());
@@ -96,6 +96,18 @@ fn long(bytes: &[u8]) -> usize {
     u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize
 }
 
+/// The entry at the beginning of `bytes`, and what lies behind it.
+#[inline]
+pub(super) fn entry_at(bytes: &[u8]) -> (&[u8], Tid, &[u8]) {
+    let (length, tid) = parse(bytes);
+    let rest = &bytes[HEADER..];
+    let (key, behind) = match length {
+        LONG => rest[4..].split_at(long(rest)),
+        _ => rest.split_at(length),
+    };
+    (key, tid, behind)
+}
+
 /// Asks for the line of memory at the beginning of `bytes`.
 fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -108,7 +120,7 @@ fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-fn abbreviate<O: KeyOrder>(order: &O, key: &[u8]) -> u64 {
+pub(super) fn abbreviate<O: KeyOrder>(order: &O, key: &[u8]) -> u64 {
     if !O::MEMCMP {
         return order.abbrev(key);
     }
@@ -118,7 +130,7 @@ fn abbreviate<O: KeyOrder>(order: &O, key: &[u8]) -> u64 {
     u64::from_be_bytes(head)
 }
 
-fn compare<O: KeyOrder>(order: &O, a: (&[u8], Tid), b: (&[u8], Tid)) -> Ordering {
+pub(super) fn compare<O: KeyOrder>(order: &O, a: (&[u8], Tid), b: (&[u8], Tid)) -> Ordering {
     let keys = if O::MEMCMP { a.0.cmp(b.0) } else { order.compare(a.0, b.0) };
     keys.then(a.1.cmp(&b.1))
 }
@@ -151,27 +163,47 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.arena.extend_from_slice(key);
         self.entries += 1;
         self.key_bytes += key.len() as u64;
-        if self.memory() > self.budget && self.items.len() >= LEAST {
-            self.spill();
-        }
     }
 
-    /// Room for one more entry. Where the system gives less than the budget allows, the runs are
-    /// shorter, unless that would be so short that there were no end of them.
+    /// Room for one more entry. Where the budget is used up, or the system gives less than it allows, a run ends,
+    /// unless that would be so short that there were no end of them.
     fn make_room(&mut self, bytes: usize) {
         let Sorter { arena, items, .. } = self;
-        if items.try_reserve(1).is_ok() && arena.try_reserve(bytes).is_ok() {
-            return memory::check();
+        let fits = items.len() < items.capacity() && arena.capacity() - arena.len() >= bytes;
+        if !fits && !self.grow(bytes) {
+            self.spill();
+            memory::reserve(&mut self.items, 1);
+            memory::reserve(&mut self.arena, bytes);
+        }
+        memory::check();
+    }
+
+    /// Twice as much room, or as much as the budget allows for entries like those that there are, shared out between
+    /// the two vectors as these need it. False if a run should end first.
+    fn grow(&mut self, bytes: usize) -> bool {
+        const ITEM: usize = size_of::<Item>();
+        let n = self.items.len();
+        let length = (self.arena.len() + bytes).div_ceil(n + 1);
+        let most = self.budget / (ITEM + length);
+        let wanted = (2 * n).max(LEAST).min(most).max(n + 1);
+        let items = wanted.max(self.items.capacity());
+        let arena = (wanted * length).max(self.arena.capacity()).max(self.arena.len() + bytes);
+        if n >= LEAST && (wanted <= n + n / 16 || items * ITEM + arena > self.budget) {
+            return false;
+        }
+        let more = arena - self.arena.len();
+        if self.items.try_reserve_exact(items - n).is_ok()
+            && self.arena.try_reserve_exact(more).is_ok()
+        {
+            return true;
         }
         if self.budget == usize::MAX || self.memory() < MIN_BUDGET {
             memory::out_of_memory(self.memory() + bytes);
         }
-        self.spill();
-        memory::reserve(&mut self.items, 1);
-        memory::reserve(&mut self.arena, bytes);
+        false
     }
 
-    /// Bytes in use.
+    /// Bytes that entries take.
     pub fn memory(&self) -> usize {
         self.arena.len() + self.items.len() * size_of::<Item>()
     }
@@ -187,18 +219,19 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.items.truncate(mark.1);
     }
 
+    /// How many entries have been pushed.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
     /// Average key length so far, in bytes; 0 when empty.
     pub fn average_key_length(&self) -> u32 {
         self.key_bytes.checked_div(self.entries).unwrap_or(0) as u32
     }
 
     fn entry<'a>(arena: &'a [u8], item: &Item) -> (&'a [u8], Tid) {
-        let (length, tid) = parse(&arena[item.at..]);
-        let rest = &arena[item.at + HEADER..];
-        match length {
-            LONG => (&rest[4..4 + long(rest)], tid),
-            _ => (&rest[..length], tid),
-        }
+        let (key, tid, _) = entry_at(&arena[item.at..]);
+        (key, tid)
     }
 
     fn sort(&mut self) {
@@ -277,8 +310,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             run.write(&self.arena[item.at..item.at + header + key.len()]);
         }
         self.runs.push(run);
-        self.items.clear();
-        self.arena.clear();
+        // The next run shares the budget out by its own entries.
+        self.items = Vec::new();
+        self.arena = Vec::new();
     }
 
     /// Gives every entry to `sink` in ascending (key, TID) order.
@@ -303,8 +337,6 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             return Ok(());
         }
         self.spill();
-        self.arena = Vec::new();
-        self.items = Vec::new();
         self.merge(&mut sink)
     }
 
