@@ -1,7 +1,7 @@
 //! CREATE INDEX and everything else that writes a new index: `ambuild`, `ambuildempty`.
 //!
 //! The heap is scanned by the server (`table_index_build_scan`), entries are sorted and loaded bottom
-//! up. The new incarnation is private until the transaction commits, so no reader or writer meets the
+//! up, by several processes where the server wants that (`parallel`). The new incarnation is private until the transaction commits, so no reader or writer meets the
 //! index before it is READY. An ERROR on the way aborts the transaction, whose callback returns the
 //! memory (see `lifecycle`). If the server makes an index anew that was there before (REINDEX, TRUNCATE,
 //! rewrites of the table), or makes one of nothing, a lack of nitro memory is no ERROR: the index is
@@ -10,9 +10,11 @@
 
 use std::ffi::c_void;
 
-use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder};
+use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder, OutOfMemory, Tid};
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
+
+mod parallel;
 
 use super::unique::{self, Neighbours};
 use crate::elements::key::Keys;
@@ -95,12 +97,13 @@ pub unsafe extern "C-unwind" fn build(
         };
         // Code of the index may run queries, on its own table for one, and checks of this very index.
         let claim = Claim::of_new(&handle);
+        let job = Job { heap, index, info, handle: &handle };
         let tuples = with_order!(handle.desc, order => {
-            let mut sorter = Sorter::new(&handle.desc, order, pg_sys::maintenance_work_mem as usize * 1024);
-            let heap_tuples = scan_heap(heap, index, info, &handle.desc, &mut sorter);
-            let anew = is_made_anew(heap, index);
-            let neighbours = Neighbours::of(heap, index, &*info, &handle.desc);
-            match load(index, &handle, sorter, order, neighbours, anew) {
+            let (heap_tuples, outcome) = match parallel::build(&job, order) {
+                Some(done) => done,
+                None => job.build(order),
+            };
+            match outcome {
                 Ok((engine, loaded)) => {
                     stop::at(Point::CreateLoaded);
                     claim.create(engine, started.elapsed().as_millis() as u64);
@@ -109,7 +112,7 @@ pub unsafe extern "C-unwind" fn build(
                 }
                 Err(LeftUnbuilt) => {
                     // What is made anew has room when the old one is gone.
-                    if !anew {
+                    if !is_made_anew(heap, index) {
                         given_up::refused(handle.entry);
                     }
                     (heap_tuples, heap_tuples)
@@ -166,41 +169,55 @@ unsafe fn refuse_other_tables(heap: Relation) {
     }
 }
 
-struct Collector<'a, 'o, O: KeyOrder> {
-    desc: &'a KeyDesc,
-    sorter: &'a mut Sorter<'o, O>,
-    keys: Keys,
-    index: Relation,
-}
-
-unsafe fn scan_heap<O: KeyOrder>(
+/// An index that is being built.
+struct Job<'a> {
     heap: Relation,
     index: Relation,
     info: *mut pg_sys::IndexInfo,
-    desc: &KeyDesc,
-    sorter: &mut Sorter<'_, O>,
-) -> f64 {
-    progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
-    // SAFETY: relations are open and locked by the server; the collector outlives the scan.
-    unsafe {
-        let mut state = Collector { desc, sorter, keys: Keys::default(), index };
-        let tuples = pg_sys::table_index_build_scan(
-            heap,
-            index,
-            info,
-            true,
-            true,
-            Some(collect::<O>),
-            (&raw mut state).cast(),
-            std::ptr::null_mut(),
-        );
-        progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
-        tuples
+    handle: &'a Handle,
+}
+
+/// There is no memory, which has been said.
+struct LeftUnbuilt;
+
+/// The rows of the table, and the index with so many entries.
+type Outcome = (f64, Result<(Unfinished, i64), LeftUnbuilt>);
+
+/// Encodes the rows of a table and gives the entries to `put`.
+struct Collector<'a> {
+    desc: &'a KeyDesc,
+    keys: Keys,
+    index: Relation,
+    put: &'a mut dyn FnMut(&[u8], Tid),
+}
+
+impl<'a> Collector<'a> {
+    fn new(desc: &'a KeyDesc, index: Relation, put: &'a mut dyn FnMut(&[u8], Tid)) -> Self {
+        Collector { desc, keys: Keys::default(), index, put }
+    }
+
+    /// Reads the table, or with others what `scan` shares out; gives the number of rows.
+    ///
+    /// # Safety
+    /// Open relations, locked as for a build, and the description of the index; a scan of that table or null.
+    unsafe fn scan(
+        &mut self,
+        heap: Relation,
+        info: *mut pg_sys::IndexInfo,
+        shows: bool,
+        scan: pg_sys::TableScanDesc,
+    ) -> f64 {
+        let (state, index) = ((&raw mut *self).cast(), self.index);
+        // SAFETY: by contract; the collector outlives the scan.
+        unsafe {
+            let callback: pg_sys::IndexBuildCallback = Some(collect);
+            pg_sys::table_index_build_scan(heap, index, info, true, shows, callback, state, scan)
+        }
     }
 }
 
 #[pg_guard]
-unsafe extern "C-unwind" fn collect<O: KeyOrder>(
+unsafe extern "C-unwind" fn collect(
     _index: Relation,
     tid: pg_sys::ItemPointer,
     values: *mut Datum,
@@ -209,86 +226,122 @@ unsafe extern "C-unwind" fn collect<O: KeyOrder>(
     state: *mut c_void,
 ) {
     crate::pg::witness!();
-    // SAFETY: `state` is the collector of `scan_heap`, the rest comes from the server's scan.
+    // SAFETY: `state` is a collector, the rest comes from the server's scan.
     unsafe {
-        let state = &mut *state.cast::<Collector<'_, '_, O>>();
+        let state = &mut *state.cast::<Collector<'_>>();
         state.keys.set(state.desc, values, isnull);
         state.keys.check_length(state.index);
         for key in state.keys.iter() {
-            state.sorter.push(key, compat::tid_to_u64(&*tid));
+            (state.put)(key, compat::tid_to_u64(&*tid));
         }
     }
 }
 
-/// There is no memory, which has been said.
-struct LeftUnbuilt;
+impl Job<'_> {
+    /// Builds the index alone.
+    unsafe fn build<O: KeyOrder>(&self, order: &O) -> Outcome {
+        let Job { heap, index, info, handle } = *self;
+        let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
+        // SAFETY: relations are open and locked by the server, `info` describes the index.
+        unsafe {
+            progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
+            let mut put = |key: &[u8], tid| sorter.push(key, tid);
+            let mut collector = Collector::new(&handle.desc, index, &mut put);
+            let tuples = collector.scan(heap, info, true, std::ptr::null_mut());
+            progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
+            let neighbours = Neighbours::of(heap, index, &*info, &handle.desc);
+            (tuples, self.load(sorter, order, neighbours))
+        }
+    }
 
-unsafe fn load<O: KeyOrder>(
-    index: Relation,
-    handle: &Handle,
-    sorter: Sorter<'_, O>,
-    order: &O,
-    mut neighbours: Option<Neighbours<'_>>,
-    anew: bool,
-) -> Result<(Unfinished, i64), LeftUnbuilt> {
-    let process = shmem::process();
-    // SAFETY: open relation.
-    let (name, fillfactor, is_unique) =
-        unsafe { (compat::name(index), options::fillfactor(index), unique::is_unique(index)) };
-    // Called while the unfinished index is there, so that the message counts it.
-    let fail = |e: BuildError| match e {
-        BuildError::OutOfMemory(e) if anew => {
-            refusal::left_unbuilt(&name, handle.entry, e);
-            LeftUnbuilt
+    /// Called while the unfinished index is there, so that the message counts it. What is no lack of memory for
+    /// indexes is an ERROR.
+    unsafe fn fail(&self, e: BuildError) -> LeftUnbuilt {
+        let (index, entry) = (self.index, self.handle.entry);
+        // SAFETY: open relations.
+        unsafe {
+            let e = lack(e, index, &self.handle.desc);
+            let name = compat::name(index);
+            if is_made_anew(self.heap, index) {
+                refusal::left_unbuilt(&name, entry, e);
+            } else if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex && !unique::is_unique(index) {
+                refusal::gave_up(&name, entry, e);
+            } else {
+                refusal::out_of_memory(&name, entry, e);
+            }
         }
-        BuildError::OutOfMemory(e)
-            if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex && !is_unique =>
-        {
-            refusal::gave_up(&name, handle.entry, e);
-            LeftUnbuilt
-        }
-        BuildError::OutOfMemory(e) => refusal::out_of_memory(&name, handle.entry, e),
+        LeftUnbuilt
+    }
+
+    /// An empty index for entries of which keys have so many bytes.
+    unsafe fn create(&self, key_len_hint: u32) -> Result<Unfinished, OutOfMemory> {
+        // SAFETY: open relation.
+        let fillfactor = unsafe { options::fillfactor(self.index) };
+        self.handle.create(&IndexOptions { fillfactor, key_len_hint })
+    }
+
+    unsafe fn load<O: KeyOrder>(
+        &self,
+        sorter: Sorter<'_, O>,
+        order: &O,
+        mut neighbours: Option<Neighbours<'_>>,
+    ) -> Result<(Unfinished, i64), LeftUnbuilt> {
+        let process = shmem::process();
+        // SAFETY: open relation.
+        let is_unique = unsafe { unique::is_unique(self.index) };
+        // SAFETY: open relations.
+        let fail = |e| unsafe { self.fail(e) };
+        progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
+        // Whether rows are unique is seen in all of them, also if the index is left unbuilt.
+        // SAFETY: open relation.
+        let created = unsafe { self.create(sorter.average_key_length()) };
+        let unfinished = match created.map_err(|e| fail(e.into())) {
+            Err(left) if !is_unique => return Err(left),
+            created => created,
+        };
+        let mut builder = unfinished.as_ref().ok().map(|new| Builder::new(process, new.index()));
+        let mut loaded = 0i64;
+        sorter.try_drain(|key, tid| {
+            if let Some(neighbours) = &mut neighbours {
+                // SAFETY: open relations; the builder holds nothing between two calls.
+                unsafe { neighbours.add(key, tid) };
+            }
+            if let Some(Err(e)) = builder.as_mut().map(|builder| builder.push(order, key, tid)) {
+                builder = None;
+                let left = fail(e);
+                if !is_unique {
+                    return Err(left);
+                }
+            }
+            loaded += 1;
+            memory::check();
+            if loaded & 0xffff == 1 {
+                crate::pg::wait::interrupts();
+                progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_LOAD);
+                progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
+            }
+            Ok(())
+        })?;
+        let (Ok(unfinished), Some(builder)) = (unfinished, builder) else {
+            return Err(LeftUnbuilt);
+        };
+        let chain = builder.finish().map_err(fail)?;
+        unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
+        progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
+        Ok((unfinished, loaded))
+    }
+}
+
+/// The lack of memory for indexes that ends a build; whatever else ends it is an ERROR.
+unsafe fn lack(e: BuildError, index: Relation, desc: &KeyDesc) -> OutOfMemory {
+    match e {
+        BuildError::OutOfMemory(e) => e,
         BuildError::NoMemory => memory::out_of_memory(0),
         // SAFETY: open relation.
         BuildError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
-        BuildError::OutOfOrder => handle.desc.inconsistent(),
+        BuildError::OutOfOrder => desc.inconsistent(),
         BuildError::NotEmpty => unreachable!("the index was created for this build"),
-    };
-    progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SORT);
-    let options = IndexOptions { fillfactor, key_len_hint: sorter.average_key_length() };
-    // Whether rows are unique is seen in all of them, also if the index is left unbuilt.
-    let unfinished = match handle.create(&options).map_err(|e| fail(e.into())) {
-        Err(left) if !is_unique => return Err(left),
-        created => created,
-    };
-    let mut builder = unfinished.as_ref().ok().map(|new| Builder::new(process, new.index()));
-    let mut loaded = 0i64;
-    sorter.try_drain(|key, tid| {
-        if let Some(neighbours) = &mut neighbours {
-            // SAFETY: open relations; the builder holds nothing between two calls.
-            unsafe { neighbours.add(key, tid) };
-        }
-        if let Some(Err(e)) = builder.as_mut().map(|builder| builder.push(order, key, tid)) {
-            builder = None;
-            let left = fail(e);
-            if !is_unique {
-                return Err(left);
-            }
-        }
-        loaded += 1;
-        memory::check();
-        if loaded & 0xffff == 1 {
-            crate::pg::wait::interrupts();
-            progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_LOAD);
-            progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
-        }
-        Ok(())
-    })?;
-    let (Ok(unfinished), Some(builder)) = (unfinished, builder) else { return Err(LeftUnbuilt) };
-    let chain = builder.finish().map_err(fail)?;
-    unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
-    progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
-    Ok((unfinished, loaded))
+    }
 }
 
 /// A type with an order of its own, as citext, can be given the default class of one that it is like, as text:

@@ -62,6 +62,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     // count, beside btree's, among those that say what the operators of any query mean, also of
     // queries on tables without nitro indexes. As before 18, btree's families say that.
     compat::answer_planner(&mut am, cost::tree_height, validate::cmptype_to_strategy);
+    compat::build_in_parallel(&mut am);
     // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.
     am.amparallelvacuumoptions = (pg_sys::VACUUM_OPTION_PARALLEL_BULKDEL
         | pg_sys::VACUUM_OPTION_PARALLEL_COND_CLEANUP) as u8;

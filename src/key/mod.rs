@@ -16,6 +16,7 @@
 
 mod abbreviate;
 pub mod bound;
+pub mod buckets;
 pub mod codec;
 pub mod collation;
 pub mod compare;

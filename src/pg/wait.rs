@@ -31,10 +31,12 @@ pub enum Wait {
     KeeperMain,
     /// A process of a parallel scan waits for another one that takes its part.
     ParallelScan,
+    /// A process of a parallel build waits for others that read the table.
+    ParallelBuild,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 8] = [
+pub const NAMES: [&std::ffi::CStr; 9] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -43,6 +45,7 @@ pub const NAMES: [&std::ffi::CStr; 8] = [
     c"NitroImageWriters",
     c"NitroKeeperMain",
     c"NitroParallelScan",
+    c"NitroParallelBuild",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.

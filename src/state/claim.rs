@@ -4,15 +4,15 @@
 //! whatever those call. That code may run any query and any function, catch errors, and come back to
 //! the same index. A heavyweight lock does not keep it out, since a process gets it again at once. So
 //! there is a claim beside the lock, of which a process can have none twice:
-//! - nothing is brought up by a process that has any claim, or that is inside the engine (a comparison
-//!   function): see [`may_bring_up`];
+//! - nothing is brought up by a process that has any claim, that helps one that has, or that is inside the engine (a
+//!   comparison function): see [`may_bring_up`];
 //! - only a claim changes what an index is good for (see `transition`), and only as long as its entry
 //!   stands for the same index.
 //!
 //! CREATE INDEX has a claim too, on an index that nobody else can see. It may be made by code of
 //! another index that is being brought up: claims are a stack.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::*;
 
 use nitro_engine::Index;
@@ -110,12 +110,20 @@ pub fn went_away() -> ! {
 thread_local! {
     /// What this process brings up, each inside the one before.
     static CLAIMS: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
+    /// This process is a worker of a build.
+    static HELPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This process, which ends with it, helps one that builds an index.
+pub fn help() {
+    HELPS.set(true);
 }
 
 /// Whether this process may bring an index up now: not from inside a build, and not from inside the
 /// engine.
 pub fn may_bring_up() -> bool {
     CLAIMS.with_borrow(Vec::is_empty)
+        && !HELPS.get()
         && shmem::process_if_registered().is_none_or(|p| !p.is_inside())
 }
 

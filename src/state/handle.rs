@@ -166,19 +166,20 @@ impl Handle {
 }
 
 /// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it, and so
-/// does the exit of a process that does not unwind.
+/// does the exit of a process that does not unwind. If parallel workers fill it, it is freed by the abort, which ends
+/// these first.
 pub struct Unfinished(Index);
 
 thread_local! {
-    /// Roots of the unfinished indexes of this process.
-    static UNFINISHED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    /// Roots of the unfinished indexes of this process, and whether workers fill them.
+    static UNFINISHED: RefCell<Vec<(u32, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Unfinished {
     /// Takes charge of a new index.
     pub fn new(index: Index) -> Unfinished {
         debug_assert_eq!(shmem::directory().owners(index.root()), 0, "a root has one owner");
-        UNFINISHED.with_borrow_mut(|all| all.push(index.root()));
+        UNFINISHED.with_borrow_mut(|all| all.push((index.root(), false)));
         Unfinished(index)
     }
 
@@ -196,13 +197,44 @@ impl Unfinished {
     }
 
     fn forget(&self) {
-        UNFINISHED.with_borrow_mut(|all| all.retain(|&root| root != self.0.root()));
+        UNFINISHED.with_borrow_mut(|all| all.retain(|&(root, _)| root != self.0.root()));
+    }
+
+    /// From now on parallel workers fill it, or have ended.
+    pub fn set_workers(&self, workers: bool) {
+        UNFINISHED.with_borrow_mut(|all| {
+            let mine = all.iter_mut().find(|(root, _)| *root == self.0.root());
+            mine.expect("it is unfinished").1 = workers;
+        });
+    }
+
+    fn has_workers(&self) -> bool {
+        UNFINISHED.with_borrow(|all| all.contains(&(self.0.root(), true)))
+    }
+
+    /// Frees those that an ERROR has left to the abort of its (sub)transaction. Where that aborts inside of a build, as
+    /// code of an index may do, the workers are still there.
+    pub fn abandon_left(process: &Process) {
+        Unfinished::abandon(process, |workers| workers);
     }
 
     /// Frees all unfinished indexes of a process that ends. Its threads have ended.
     pub fn abandon_all(process: &Process) {
-        for root in UNFINISHED.with_borrow_mut(std::mem::take) {
-            // SAFETY: only this process knew the index.
+        Unfinished::abandon(process, |_| true);
+    }
+
+    fn abandon(process: &Process, which: impl Fn(bool) -> bool) {
+        // SAFETY: looks at a list of this process.
+        let active = unsafe { pg_sys::ParallelContextActive() };
+        let goes = |workers| which(workers) && !(workers && active);
+        let gone = UNFINISHED.with_borrow_mut(|all| {
+            let (gone, kept) = all.iter().partition(|(_, workers)| goes(*workers));
+            *all = kept;
+            let gone: Vec<(u32, bool)> = gone;
+            gone
+        });
+        for (root, _) in gone {
+            // SAFETY: only this process knew the index, and workers that have ended.
             unsafe { Index::open(process.area(), root).destroy(process) };
         }
     }
@@ -210,8 +242,12 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
+        let broken = guc::BREAK.get() == Mechanism::Unfinished;
+        if self.has_workers() && !broken {
+            return;
+        }
         self.forget();
-        if guc::BREAK.get() == Mechanism::Unfinished {
+        if broken {
             return;
         }
         // SAFETY: only this process ever knew the index.

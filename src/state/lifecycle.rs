@@ -20,6 +20,7 @@ use crate::pg::compat;
 use crate::pg::stop::{self, Point};
 use crate::state::directory::Entry;
 use crate::state::file::File;
+use crate::state::handle::Unfinished;
 use crate::state::{limits, shmem, temporary};
 
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
@@ -76,6 +77,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
         XACT_EVENT_ABORT => {
             shmem::leave_if_exiting();
             leave_engine();
+            abandon_left();
             CREATED.with_borrow_mut(Vec::clear);
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             limits::transaction_ended(false);
@@ -106,6 +108,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     crate::pg::witness!();
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         shmem::leave_if_exiting();
+        abandon_left();
         // SAFETY: lists only files created at the aborting nesting level.
         free_files(&unsafe { compat::pending_deletes(false) });
     }
@@ -117,6 +120,13 @@ fn leave_engine() {
         process.close_all_tokens();
         // SAFETY: the transaction has ended, and with it all that ran in it.
         unsafe { process.abandon() };
+    }
+}
+
+/// The server has ended the workers of parallel builds before it called us.
+fn abandon_left() {
+    if let Some(process) = shmem::process_if_registered() {
+        Unfinished::abandon_left(process);
     }
 }
 

@@ -35,6 +35,57 @@ pub fn answer_planner(
     let _ = (am, tree_height, strategy_of);
 }
 
+/// Declares that indexes are built by several processes (17+).
+pub fn build_in_parallel(am: &mut pg_sys::IndexAmRoutine) {
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    {
+        am.amcanbuildparallel = true;
+    }
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    let _ = am;
+}
+
+/// How many workers a build may ask for: the server's decision, by the size of the table, the settings, and whether
+/// expressions and predicate are parallel safe. Before 17 it makes that for btrees alone, and we ask for it.
+///
+/// # Safety
+/// The open relations and the description of a build.
+pub unsafe fn build_workers(
+    heap: pg_sys::Relation,
+    index: pg_sys::Relation,
+    info: *const pg_sys::IndexInfo,
+) -> c_int {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    // SAFETY: both are locked by contract.
+    unsafe {
+        let _ = info;
+        pg_sys::plan_create_index_workers((*heap).rd_id, (*index).rd_id)
+    }
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    // SAFETY: by contract.
+    unsafe {
+        let _ = (heap, index);
+        (*info).ii_ParallelWorkers
+    }
+}
+
+/// `table_beginscan_parallel`.
+///
+/// # Safety
+/// An open table, and a shared scan of it that was initialized.
+pub unsafe fn begin_parallel_scan(
+    heap: pg_sys::Relation,
+    shared: pg_sys::ParallelTableScanDesc,
+) -> pg_sys::TableScanDesc {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(feature = "pg19")]
+        return pg_sys::table_beginscan_parallel(heap, shared, 0);
+        #[cfg(not(feature = "pg19"))]
+        pg_sys::table_beginscan_parallel(heap, shared)
+    }
+}
+
 /// The result of a handler: a new structure, which the server frees.
 #[cfg(not(feature = "pg19"))]
 pub fn routine(
