@@ -49,12 +49,42 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             None => pg_sys::standard_ExecutorStart(query, flags),
         }
         if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
-            let mut faster = guc::ENABLE_FAST_SCAN.get()
-                && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
-                && !(*query).snapshot.is_null()
-                && (*(*query).snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+            let mut faster = is_allowed((*query).snapshot);
             prepare((*query).planstate, (&raw mut faster).cast());
         }
+    }
+}
+
+/// Whether rows may be read by what is here, under this snapshot.
+unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
+    // SAFETY: the snapshot of a query, or null.
+    unsafe {
+        guc::ENABLE_FAST_SCAN.get()
+            && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
+            && !snapshot.is_null()
+            && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+    }
+}
+
+/// Whether the rows of a started node may be read by [`access`] and from the batch of its scan: it is an index-only
+/// scan of ours that has begun, has the server's function or ours, and no condition of its own.
+pub(super) unsafe fn may_go_direct(node: *mut PlanState) -> bool {
+    // SAFETY: a live node of the type that its tag says.
+    unsafe {
+        if (*node).type_ != pg_sys::NodeTag::T_IndexOnlyScanState || !(*node).qual.is_null() {
+            return false;
+        }
+        let state = node.cast::<IndexOnlyScanState>();
+        let (index, estate) = ((*state).ioss_RelationDesc, (*node).state);
+        let own = |f: unsafe extern "C-unwind" fn(*mut PlanState) -> *mut TupleTableSlot| {
+            f as usize == next as *const () as usize
+        };
+        !(*state).ioss_ScanDesc.is_null()
+            && ((*state).ioss_NumRuntimeKeys == 0 || (*state).ioss_RuntimeKeysReady)
+            && (*estate).es_epq_active.is_null()
+            && is_allowed((*estate).es_snapshot)
+            && options::is_nitro(index)
+            && ((*node).ExecProcNodeReal.is_some_and(own) || is_stock(node))
     }
 }
 
@@ -130,7 +160,7 @@ unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
                 && own.step_plain(slot, forward(state));
             if simple {
                 (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
-                compat::count_index_tuple((*scan).indexRelation);
+                compat::count_index_tuples((*scan).indexRelation, 1);
                 filled(slot);
                 return slot;
             }
@@ -179,7 +209,7 @@ unsafe extern "C-unwind" fn recheck(
 }
 
 /// `IndexOnlyNext`.
-unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlot {
+pub(super) unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlot {
     // SAFETY: a node whose scan has begun; its slot has the columns of the index.
     unsafe {
         let scan = (*node).ioss_ScanDesc;
@@ -224,7 +254,7 @@ unsafe fn advance(own: &mut Scan, scan: IndexScanDesc, forward: bool) -> bool {
             compat::reset_fetch(scan);
             return false;
         }
-        compat::count_index_tuple((*scan).indexRelation);
+        compat::count_index_tuples((*scan).indexRelation, 1);
         true
     }
 }
@@ -239,7 +269,7 @@ unsafe fn passes(node: *mut IndexOnlyScanState, slot: *mut TupleTableSlot) -> bo
     }
 }
 
-unsafe fn forward(node: *mut IndexOnlyScanState) -> bool {
+pub(super) unsafe fn forward(node: *mut IndexOnlyScanState) -> bool {
     // SAFETY: a started node and its plan.
     unsafe {
         let plan = (*node).ss.ps.plan.cast::<pg_sys::IndexOnlyScan>();
@@ -249,7 +279,7 @@ unsafe fn forward(node: *mut IndexOnlyScanState) -> bool {
 }
 
 /// `ExecStoreVirtualTuple`: the values are in a slot that was cleared.
-unsafe fn filled(slot: *mut TupleTableSlot) {
+pub(super) unsafe fn filled(slot: *mut TupleTableSlot) {
     // SAFETY: the virtual slot of a node, whose descriptor has as many columns as were written.
     unsafe {
         (*slot).tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);

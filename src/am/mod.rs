@@ -7,6 +7,7 @@ use crate::elements::quals::strategy;
 use crate::pg::compat;
 use crate::state::options;
 
+pub mod aggregate;
 mod build;
 mod cost;
 mod index_only;
@@ -25,9 +26,14 @@ mod whole;
 mod work;
 
 pub use cost::describes_nitro;
-pub use index_only::install_hooks;
 pub use scan::work;
 pub use work::Work;
+
+/// Makes known what runs in plans.
+pub fn install_hooks() {
+    index_only::install_hooks();
+    aggregate::register();
+}
 
 /// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
 pub const STRATEGIES: u16 = 5;

@@ -30,6 +30,8 @@ pub static MAX_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static ENABLE_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether index-only scans go by `am::index_only`.
 pub static ENABLE_FAST_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether the planner may use `am::aggregate`.
+pub static ENABLE_AGGREGATE: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// How many builders may be at work in the server.
 pub static BUILDERS: GucSetting<i32> = GucSetting::<i32>::new(2);
@@ -209,6 +211,14 @@ pub fn register(preloading: bool) {
         c"Enables nitro's own way through the rows of an index-only scan.",
         c"Plans, answers and counters are the same without it; it is for finding out whether it is to blame.",
         &ENABLE_FAST_SCAN,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.enable_aggregate",
+        c"Enables the planner's use of aggregates that are computed in a nitro index.",
+        c"They take the place of an aggregate over an index-only scan, and go by nitro.enable_fast_scan as well.",
+        &ENABLE_AGGREGATE,
         GucContext::Userset,
         GucFlags::EXPLAIN,
     );

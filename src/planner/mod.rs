@@ -17,6 +17,8 @@
 //!   which equivalence classes it can use; so an index some of whose families are not shown as btree's (the
 //!   btree family was extended) is shown as one only to a query that compares rows of one table.
 
+mod aggregate;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -50,6 +52,7 @@ pub fn install_hooks() {
     // SAFETY: runs once, when the library is loaded.
     unsafe { compat::hook_relations(edit) }
     compat::install_plan_hook();
+    aggregate::install_hook();
 }
 
 unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *mut RelOptInfo) {

@@ -56,6 +56,25 @@ impl Scan {
         false
     }
 
+    /// Moves over entries of the batch as `step_plain` does, for who needs no values; says over how many.
+    pub(in crate::am) fn count_plain(&mut self, forward: bool) -> u64 {
+        let mut n = 0;
+        if self.plan.lossy {
+            return n;
+        }
+        loop {
+            let before = self.place.pos;
+            if !self.step_in_batch(forward) {
+                return n;
+            }
+            if self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber) != Some(true) {
+                self.place.pos = before;
+                return n;
+            }
+            n += 1;
+        }
+    }
+
     /// # Safety
     /// As `write_values`.
     #[inline]

@@ -100,23 +100,75 @@ pub unsafe fn qual_passes(qual: *mut ExprState, context: *mut ExprContext) -> bo
     }
 }
 
-/// `pgstat_count_index_tuples`, once.
+/// `pgstat_count_index_tuples`
 ///
 /// # Safety
 /// An open relation.
 #[inline]
-pub unsafe fn count_index_tuple(index: pg_sys::Relation) {
+pub unsafe fn count_index_tuples(index: pg_sys::Relation, n: i64) {
     // SAFETY: the statistics were asked for when the scan was counted, see `count_index_scan`.
     unsafe {
         if let Some(info) = (*index).pgstat_info.as_mut() {
             #[cfg(feature = "pg15")]
             {
-                info.t_counts.t_tuples_returned += 1;
+                info.t_counts.t_tuples_returned += n;
             }
             #[cfg(not(feature = "pg15"))]
             {
-                info.counts.tuples_returned += 1;
+                info.counts.tuples_returned += n;
             }
         }
+    }
+}
+
+/// `slot_getsomeattrs`
+///
+/// # Safety
+/// A slot with a row of so many columns.
+pub unsafe fn fetch_columns(slot: *mut TupleTableSlot, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        if ((*slot).tts_nvalid as usize) < n {
+            pg_sys::slot_getsomeattrs_int(slot, n as i32);
+        }
+    }
+}
+
+/// Whether the form is known in which `sum` and `avg` of int8 hand on their state.
+pub const KNOWS_LONG_SUMS: bool = cfg!(not(feature = "pg19"));
+
+/// `int8_avg_serialize`: the count and, as the digits of a numeric, the sum.
+///
+/// # Safety
+/// Allocates in the current memory context.
+pub unsafe fn long_sum(count: i64, sum: i128) -> pg_sys::Datum {
+    const SIGN_OF_NEGATIVES: i32 = 0x4000;
+    let (mut digits, mut rest) = (Vec::new(), sum.unsigned_abs());
+    while rest != 0 {
+        digits.push((rest % 10_000) as i16);
+        rest /= 10_000;
+    }
+    let n = digits.len() as i32;
+    let mut bytes = count.to_be_bytes().to_vec();
+    let weight = (n - 1).max(0);
+    let sign = if sum < 0 { SIGN_OF_NEGATIVES } else { 0 };
+    for number in [n, weight, sign, 0] {
+        bytes.extend(number.to_be_bytes());
+    }
+    digits.iter().rev().for_each(|digit| bytes.extend(digit.to_be_bytes()));
+    // SAFETY: copied into memory of the context.
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32).into() }
+}
+
+/// An array of int8 with two elements.
+///
+/// # Safety
+/// Allocates in the current memory context.
+pub unsafe fn array_of_two(first: i64, second: i64) -> pg_sys::Datum {
+    let mut elements = [pg_sys::Datum::from(first), pg_sys::Datum::from(second)];
+    // SAFETY: by contract; int8 is passed by value, and aligned as a double.
+    unsafe {
+        let array = pg_sys::construct_array(elements.as_mut_ptr(), 2, pg_sys::INT8OID, 8, true, b'd' as _);
+        pg_sys::Datum::from(array)
     }
 }

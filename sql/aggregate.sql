@@ -1,0 +1,178 @@
+-- Aggregates that are computed in an index (nitro.enable_aggregate): the answers of the table and of btree.
+SET client_min_messages = warning;
+CREATE SCHEMA aggregate;
+SET search_path = aggregate, public;
+\pset format unaligned
+\pset tuples_only on
+SET max_parallel_workers_per_gather = 0; SET jit = off; SET enable_bitmapscan = off;
+CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+CREATE TABLE t (id int, a int2, b int, c int8, d date, ts timestamp, tz timestamptz, ti time, o oid, f bool, s text COLLATE "C", n numeric, x float8, p positive, v varchar(9))
+  WITH (autovacuum_enabled = off, fillfactor = 60);
+CREATE FUNCTION fill(n int) RETURNS void LANGUAGE sql AS $$
+  INSERT INTO t SELECT g, CASE WHEN g % 7 <> 0 THEN g % 1000 - 500 END, CASE WHEN g % 11 <> 0 THEN (g * 7919) % 200000 - 100000 END,
+    CASE WHEN g % 13 <> 0 THEN 9223372036854775807 - g % 1000 * (g % 2 * 18446744073709551::int8) END, date '2020-01-01' + g % 400 - CASE g % 500 WHEN 1 THEN 800000 ELSE 0 END,
+    CASE g % 900 WHEN 3 THEN 'infinity'::timestamp WHEN 4 THEN '-infinity' ELSE '2020-01-01'::timestamp + g * interval '1 min' END, '1999-01-01Z'::timestamptz + (g - 500) * interval '1 year' / 100,
+    time '00:00' + g % 1440 * interval '1 min', (g::int8 * 4294967 % 4294967295)::oid, CASE g % 3 WHEN 0 THEN NULL ELSE g % 3 = 1 OR g % 5 = 0 END,
+    CASE g % 5 WHEN 0 THEN NULL WHEN 1 THEN repeat('z', 200) ELSE 's' || g % 50 END, CASE WHEN g % 9 <> 0 THEN g / 10.0 END, g / 3.0, g, 'v' || g % 9
+  FROM generate_series(1, n) g $$;
+CREATE INDEX t_b ON t USING nitro (b, id);
+CREATE INDEX t_wide ON t USING nitro (a DESC NULLS LAST, c, f DESC) INCLUDE (d, ts, tz, ti, o, id, b);
+CREATE INDEX t_s ON t USING nitro (s, n, id) INCLUDE (c, x, p, v);
+CREATE INDEX t_part ON t USING nitro (id) INCLUDE (b, c) WHERE b > 50000;
+-- Planned as if it were large: otherwise a small table is read by itself.
+CREATE FUNCTION answer(query text, way text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE r text;
+BEGIN
+  PERFORM set_config('nitro.enable_aggregate', (way IN ('nitro', 'slow'))::text, true),
+    set_config('nitro.enable_scan', (way IN ('nitro', 'stock', 'slow'))::text, true),
+    set_config('enable_seqscan', (way IN ('table'))::text, true), set_config('enable_indexscan', (way <> 'table')::text, true), set_config('enable_indexonlyscan', (way <> 'table')::text, true);
+  EXECUTE 'SELECT array_agg(r::text)::text FROM (' || query || ') r' INTO r;
+  RETURN r;
+END $$;
+-- Whether a query is answered by an aggregate of ours; with what its plan has below it.
+CREATE FUNCTION plan_of(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE line text; found text := 'not used'; custom bool := false;
+BEGIN
+  PERFORM set_config('nitro.enable_aggregate', 'true', true), set_config('nitro.enable_scan', 'true', true),
+    set_config('enable_seqscan', 'false', true), set_config('enable_indexscan', 'true', true), set_config('enable_indexonlyscan', 'true', true);
+  FOR line IN EXECUTE 'EXPLAIN (COSTS OFF) ' || query LOOP
+    IF line ~ 'NitroAggregate' THEN custom := true;
+    ELSIF custom THEN found := substring(line FROM 'Index Only Scan.* using (\w+)'); custom := false; END IF;
+  END LOOP;
+  RETURN found;
+END $$;
+CREATE FUNCTION same(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE by_nitro text := answer(query, 'nitro'); stock text := answer(query, 'stock'); by_table text := answer(query, 'table');
+BEGIN
+  IF by_nitro IS DISTINCT FROM by_table OR stock IS DISTINCT FROM by_table THEN
+    RETURN format('WRONG %s: nitro %s, stock %s, table %s', query, by_nitro, stock, by_table);
+  END IF;
+  RETURN plan_of(query);
+END $$;
+CREATE TABLE queries (n serial, q text);
+INSERT INTO queries (q) VALUES
+  ('SELECT count(*) FROM t WHERE b > 0'), ('SELECT count(*) FROM t'), ('SELECT count(b), count(*), count(id) FROM t WHERE b > -1000'),
+  ('SELECT sum(b), avg(b), min(b), max(b), min(id), sum(id) FROM t WHERE b BETWEEN -50000 AND 50000'),
+  ('SELECT sum(a), avg(a), min(a), max(a), count(a) FROM t'), ('SELECT sum(c), avg(c), min(c), max(c), count(c) FROM t WHERE a > 100'),
+  ('SELECT sum(c), avg(c) FROM t WHERE a < 100'), ('SELECT sum(c), avg(c), count(*) FROM t WHERE a IS NULL'),
+  ('SELECT min(d), max(d), min(ts), max(ts), min(tz), max(tz), min(ti), max(ti), min(o), max(o) FROM t WHERE a >= -500'),
+  ('SELECT bool_and(f), bool_or(f), every(f), count(f) FROM t WHERE a = 7'), ('SELECT bool_and(f), bool_or(f), every(f) FROM t'), ('SELECT bool_and(f), bool_or(f) FROM t WHERE a IN (1, 4)'),
+  ('SELECT count(*), sum(b) FROM t WHERE b IS NULL'), ('SELECT count(*), sum(b), avg(b), min(b), avg(c), sum(c) FROM t WHERE a = 5 AND b > 1 AND false'),
+  ('SELECT count(*), sum(b), avg(id), min(id) FROM t WHERE b > 10000000'), ('SELECT sum(c), avg(c), bool_and(f), max(ts) FROM t WHERE a = 30000'),
+  ('SELECT count(*), sum(id) FROM t WHERE b IN (81681, 89600, -2481, NULL, 5)'), ('SELECT count(*), sum(id) FROM t WHERE (b, id) > (0, 50)'), ('SELECT count(*), max(id) FROM t WHERE (b, id) <= (5000, 5) AND b >= -7000'),
+  ('SELECT count(*), sum(c) FROM t WHERE a BETWEEN -10 AND 100 AND c > 0'), ('SELECT count(*) FROM t WHERE s > ''s2'' AND n < 100 AND id > 7'), ('SELECT count(s), count(n), count(x), sum(c) FROM t WHERE s >= ''s'''),
+  ('SELECT count(*), sum(b), sum(c) FROM t WHERE b > 50000 AND id > 20'), ('SELECT sum(b) + 1, max(b) - min(b), count(*) * 2 FROM t WHERE b > 3 HAVING count(*) > 10'), ('SELECT 1 FROM t WHERE b > 3 HAVING sum(b) IS NULL'),
+  ('SELECT (SELECT count(*) FROM t WHERE b > g) FROM generate_series(-100000, 100000, 25000) g'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT count(*), sum(id), min(id) FROM t WHERE b > g * 30000 AND b < g * 30000 + 10000) x'),
+  ('SELECT g, (SELECT sum(c) FROM t WHERE a = g) FROM generate_series(-5, 5) g'), ('SELECT count(*) FROM t WHERE b > 5 UNION ALL SELECT sum(id) FROM t WHERE b < 5'), ('SELECT * FROM (SELECT count(*) AS n FROM t WHERE b > 5) x WHERE n > 3'),
+  ('SELECT id FROM t o WHERE id = (SELECT min(i.id) FROM t i WHERE i.b = o.b) ORDER BY id LIMIT 20'), ('SELECT count(*), generate_series(1, 2) FROM t WHERE b > 0'), ('SELECT sum(count(*)) OVER () FROM t WHERE b > 0'),
+  -- Not for it.
+  ('SELECT count(*) FILTER (WHERE id > 3) FROM t WHERE b > 0'), ('SELECT count(DISTINCT b) FROM t'), ('SELECT sum(b + 1) FROM t WHERE b > 0'), ('SELECT sum(x), min(x) FROM t WHERE s > ''s'''), ('SELECT sum(p), min(v) FROM t WHERE s > ''s'''),
+  ('SELECT count(*), sum(b) FROM t WHERE b > 0 AND id % 3 = 1'), ('SELECT sum(n) FROM t WHERE s > ''s'''), ('SELECT b % 2, count(*) FROM t WHERE b > 0 GROUP BY 1 ORDER BY 1'), ('SELECT count(*) FROM t a JOIN t b USING (id) WHERE a.b > 0'),
+  ('SELECT count(*) FROM t TABLESAMPLE system (100) WHERE b > 0'), ('SELECT array_agg(b ORDER BY b) FROM t WHERE b > 90000'), ('SELECT count(*), count(t) FROM t WHERE b > 0'), ('SELECT min(b), max(b) FROM t');
+CREATE FUNCTION all_the_same() RETURNS text LANGUAGE sql AS $$
+  SELECT string_agg(DISTINCT r, '; ') FILTER (WHERE r ~ 'WRONG') || '' FROM (SELECT same(q) AS r FROM queries) x $$;
+-- Empty, one row, many.
+ANALYZE t; SELECT all_the_same() AS wrong;
+SELECT fill(1); ANALYZE t; SELECT all_the_same() AS wrong;
+TRUNCATE t; SELECT fill(6000); VACUUM ANALYZE t;
+SELECT rpad(same(q), 9), q FROM queries ORDER BY n;
+-- Some pages are not all-visible; none; rows that are gone, changed, aborted.
+DELETE FROM t WHERE id % 40 = 1 AND id < 3000; UPDATE t SET b = b + 1 WHERE id BETWEEN 200 AND 210; UPDATE t SET x = 0 WHERE id BETWEEN 2000 AND 2100;
+SELECT all_the_same() AS wrong;
+BEGIN; UPDATE t SET a = a + 1, b = b - 1; ROLLBACK;
+SELECT all_the_same() AS wrong;
+BEGIN; INSERT INTO t (id, a, b, c) SELECT g, 5, g, g FROM generate_series(1, 300) g; SELECT all_the_same() AS wrong, count(*), sum(b) FROM t WHERE b BETWEEN 0 AND 300;
+SAVEPOINT a; DELETE FROM t WHERE b > 0; SELECT all_the_same() AS wrong; ROLLBACK TO a; SELECT all_the_same() AS wrong; COMMIT;
+VACUUM t; SELECT all_the_same() AS wrong;
+UPDATE t SET id = id; SELECT all_the_same() AS wrong; VACUUM ANALYZE t;
+SET nitro.enable_fast_scan = off; SELECT all_the_same() AS wrong; RESET nitro.enable_fast_scan;
+
+-- What EXPLAIN shows.
+SET enable_seqscan = off;
+EXPLAIN (COSTS OFF, VERBOSE) SELECT count(*), sum(c) + max(a) FROM t WHERE a > 5 HAVING count(*) > 1;
+CREATE FUNCTION counters(query text, way text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE line text;
+BEGIN
+  PERFORM set_config('nitro.enable_aggregate', way, true);
+  FOR line IN EXECUTE 'EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF) ' || query LOOP
+    IF line ~ 'Index Only Scan|Heap Fetches|Index Cond' THEN RETURN NEXT trim(regexp_replace(line, '\.00 ', ' ')); END IF; END LOOP;
+END $$;
+DELETE FROM t WHERE id % 100 = 7;
+SELECT counters('SELECT count(*) FROM t WHERE b > 0', 'off') EXCEPT SELECT counters('SELECT count(*) FROM t WHERE b > 0', 'on');
+SELECT counters('SELECT count(*), (SELECT sum(b) FROM t WHERE b > g) FROM generate_series(1, 3) g GROUP BY g', 'off') EXCEPT SELECT counters('SELECT count(*), (SELECT sum(b) FROM t WHERE b > g) FROM generate_series(1, 3) g GROUP BY g', 'on');
+VACUUM t;
+BEGIN;
+SELECT idx_scan AS scans, idx_tup_read AS read FROM pg_stat_xact_user_indexes WHERE false;
+CREATE FUNCTION read_by(way text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE s int8 := pg_stat_get_xact_numscans('t_b'::regclass); r int8 := pg_stat_get_xact_tuples_returned('t_b'::regclass); n int8;
+BEGIN
+  PERFORM set_config('nitro.enable_aggregate', way, true);
+  EXECUTE 'SELECT count(*) FROM t WHERE b > 0' INTO n;
+  RETURN format('%s scan, all read: %s', pg_stat_get_xact_numscans('t_b'::regclass) - s, pg_stat_get_xact_tuples_returned('t_b'::regclass) - r = n);
+END $$;
+SELECT read_by('off'), read_by('on');
+ROLLBACK;
+
+-- Prepared statements: parameters, a generic plan that outlives its index, serializable transactions.
+PREPARE p(int) AS SELECT count(*), sum(id), min(id) FROM t WHERE b > $1 AND b < $1 + 5000;
+SET plan_cache_mode = force_generic_plan;
+EXPLAIN (COSTS OFF) EXECUTE p(1);
+CREATE TEMP TABLE results (n int, r text);
+EXECUTE p(0) \g (tuples_only=on) | cat >/dev/null
+SELECT count(*), sum(id), min(id) FROM t WHERE b + 0 > 1000 AND b + 0 < 6000 \gset w_
+EXECUTE p(1000) \gset g_
+SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
+BEGIN ISOLATION LEVEL SERIALIZABLE; EXECUTE p(1000) \gset g_
+SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same; COMMIT;
+SET nitro.enable_fast_scan = off; EXECUTE p(1000) \gset g_
+RESET nitro.enable_fast_scan; SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
+REINDEX INDEX t_b; EXECUTE p(1000) \gset g_
+SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
+DROP INDEX t_b; EXECUTE p(1000) \gset g_
+SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
+CREATE INDEX t_b ON t USING nitro (b, id); RESET plan_cache_mode; VACUUM t;
+
+-- A cursor is a snapshot: what comes later is not in it.
+BEGIN; DECLARE k CURSOR FOR SELECT count(*), sum(b) FROM t WHERE b >= 0; SELECT count(*), sum(b) FROM t WHERE b + 0 >= 0 \gset w_
+DELETE FROM t WHERE b > 0; FETCH k \gset g_
+SELECT (:w_count, :w_sum) = (:g_count, :g_sum) AS same; FETCH k; ROLLBACK;
+
+-- Row security, security barrier views, leaky conditions.
+CREATE FUNCTION leak(int) RETURNS bool LANGUAGE plpgsql COST 0.0000001 AS $$ BEGIN IF $1 < 0 THEN RAISE EXCEPTION 'leaked %', $1; END IF; RETURN true; END $$;
+CREATE ROLE nitro_reader; GRANT USAGE ON SCHEMA aggregate TO nitro_reader; GRANT SELECT ON t TO nitro_reader;
+ALTER TABLE t ENABLE ROW LEVEL SECURITY; CREATE POLICY rls ON t TO nitro_reader USING (b > 0);
+SELECT count(*), sum(id) FROM t WHERE b + 0 > 0 \gset w_
+SET ROLE nitro_reader;
+EXPLAIN (COSTS OFF) SELECT count(*), sum(id) FROM t;
+SELECT count(*), sum(id) FROM t \gset g_
+SELECT (:w_count, :w_sum) = (:g_count, :g_sum) AS same;
+EXPLAIN (COSTS OFF) SELECT count(*), sum(id) FROM t WHERE leak(b);
+SELECT count(*), sum(id) FROM t WHERE leak(b) \gset g_
+SELECT (:w_count, :w_sum) = (:g_count, :g_sum) AS same;
+RESET ROLE; ALTER TABLE t DISABLE ROW LEVEL SECURITY;
+CREATE VIEW barrier WITH (security_barrier) AS SELECT b, id FROM t WHERE b > 0;
+SELECT count(*) FROM barrier WHERE leak(b) \gset g_
+SELECT :w_count = :g_count AS same;
+
+-- Inheritance, partitions (also whole aggregates of each partition), materialized views, temporary tables.
+CREATE TABLE h (k int, v int8) PARTITION BY RANGE (k);
+CREATE TABLE h1 PARTITION OF h FOR VALUES FROM (0) TO (1000); CREATE TABLE h2 PARTITION OF h FOR VALUES FROM (1000) TO (9000);
+INSERT INTO h SELECT g % 5000, g FROM generate_series(1, 9000) g; CREATE INDEX ON h USING nitro (k, v); VACUUM ANALYZE h;
+SET enable_partitionwise_aggregate = on;
+SELECT plan_of('SELECT count(*), sum(v), max(k) FROM h WHERE k > 20'), plan_of('SELECT count(*), sum(v), max(k) FROM h WHERE k > 2000') AS one, plan_of('SELECT count(*), sum(v) FROM h1 WHERE k > 20') AS child;
+SELECT count(*), sum(v), max(k) FROM h WHERE k > 20; SELECT count(*), sum(v), max(k) FROM h WHERE k > 2000;
+CREATE TEMP TABLE tmp AS SELECT g AS i FROM generate_series(1, 5000) g; CREATE INDEX tmp_i ON tmp USING nitro (i); VACUUM ANALYZE tmp;
+SELECT plan_of('SELECT sum(i) FROM tmp WHERE i > 3'); SELECT sum(i) FROM tmp WHERE i > 3;
+-- Parallel plans may have it: in a worker, and below a Gather.
+SET enable_seqscan = off;
+SELECT set_config(CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'force_parallel_mode' ELSE 'debug_parallel_query' END, 'regress', false);
+SELECT count(*), sum(c), avg(c) FROM t WHERE a > 5 \gset g_
+RESET ALL; SET search_path = aggregate, public; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off;
+SELECT count(*), sum(c), avg(c) FROM t WHERE a > 5 \gset w_
+SELECT (:w_count, :w_sum, :w_avg) = (:g_count, :g_sum, :g_avg) AS same;
+RESET ALL;
+-- Switched off.
+SET search_path = aggregate, public; SET nitro.enable_aggregate = off; SET enable_seqscan = off;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE b > 5;
+SET client_min_messages = warning;
+DROP SCHEMA aggregate CASCADE; DROP OWNED BY nitro_reader; DROP ROLE nitro_reader;
