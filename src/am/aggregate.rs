@@ -17,6 +17,7 @@ use pgrx::prelude::*;
 
 use super::{index_only, scan};
 use crate::pg::compat;
+use crate::pg::stop::{self, Point};
 
 /// How the values of a type are read, as numbers in the order of the type.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -106,7 +107,8 @@ impl Function {
     }
 }
 
-/// One aggregate of a node, and what it has seen.
+/// One aggregate of a node, and what it has seen. The server's memory is aligned to eight bytes only.
+#[repr(C, packed(8))]
 struct Aggregate {
     function: &'static Function,
     /// Its column in the index.
@@ -381,6 +383,7 @@ unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate
         compat::clear_slot(slot);
         loop {
             let mut seen = 0;
+            stop::at(Point::AggregateAdds);
             if counts {
                 seen = own.count_plain(forward);
                 aggregates.iter_mut().for_each(|a| a.count += seen as i64);

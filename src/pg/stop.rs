@@ -23,6 +23,7 @@ pub enum Point {
     KeyRead,
     KeyChecked,
     PartSeized,
+    AggregateAdds,
     BackupClaimed,
     BackupLsn,
     BackupXid,

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Aggregates in an index beside writers and VACUUM: schedules that stop one between the reading of a leaf and the look at the visibility
+# map, transfers whose sum never moves, and random queries, a hundred of them, with LONG=1 ten thousand.
+. "$(dirname "$0")/lib.sh"
+
+new_server -c "nitro.backup = off" -c "deadlock_timeout = 200ms"
+stops=$("${PSQL[@]}" -p "$(port)" -c "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")
+class=1852404850
+plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off"
+heap="SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off"
+
+table() { # twenty rows a page, all-visible, with room on the first
+    sql "DROP TABLE IF EXISTS f; CREATE TABLE f (k int, pad text) WITH (autovacuum_enabled = off);
+         INSERT INTO f SELECT i, repeat('x', 360) FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k)"
+    sql "VACUUM ANALYZE f"
+}
+stopped() { # QUERY: session q stands in the first leaf
+    session control; session q
+    process=$(ask q "$plans; SET nitro.debug_stop = 'AggregateAdds'; SELECT pg_backend_pid()")
+    [[ $(ask q "EXPLAIN $1") == *NitroAggregate* ]] || fail "another plan"
+    ask control "SELECT pg_advisory_lock($class, $process)" > /dev/null
+    tell q "$1"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = $process"
+}
+
+row_behind() { # QUERY WANTED
+    note "a row that comes into an all-visible page while an aggregate is before it: $1"
+    table
+    stopped "$1"
+    sql "INSERT INTO f VALUES (3990, 'new')"
+    assert_eq "its page" "$(sql "SELECT ctid::text LIKE '(0,%' FROM f WHERE pad = 'new'")" t
+    end control
+    assert_eq "$1" "$(answer q)" "$2"
+    end q
+}
+vacuum_beside() { # QUERY WANTED
+    note "VACUUM takes away a row whose entry an aggregate has read: $1"
+    table
+    sql "DELETE FROM f WHERE k = 30"
+    stopped "$1"
+    session vacuum
+    tell vacuum "VACUUM (INDEX_CLEANUP on) f"
+    # It waits for the aggregate; if it did not, it would be through.
+    wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'VACUUM (INDEX_CLEANUP%' AND (state = 'idle' OR wait_event_type IN ('Extension', 'IPC', 'Lock'))"
+    end control
+    assert_eq "$1" "$(answer q)" "$2"
+    answer vacuum > /dev/null; end vacuum; end q
+    sql "SELECT nitro_verify('f_k', true)" > /dev/null
+}
+cancelled() {
+    note "an aggregate that is cancelled leaves nothing that VACUUM waits for"
+    table
+    stopped "SELECT count(*) FROM f WHERE k > 3"
+    sql "SELECT pg_cancel_backend($process)" > /dev/null
+    [[ $(answer q) == *"canceling statement"* ]] || fail "not cancelled"
+    sql "DELETE FROM f WHERE k = 30"; sql "VACUUM (INDEX_CLEANUP on) f"
+    end control
+    ask q "SET nitro.debug_stop = 'None'" > /dev/null
+    assert_eq "after it" "$(ask q "SELECT count(*) FROM f WHERE k > 3")" 3995
+    end q
+}
+
+transfers() {
+    note "a sum that never moves, beside transfers and VACUUM"
+    local n=150
+    [ -z "$LONG" ] || n=5000
+    sql "CREATE TABLE a (k int, v int8, pad text) WITH (autovacuum_enabled = off, fillfactor = 70); INSERT INTO a SELECT i, 1000, repeat('x', 200) FROM generate_series(1, 3000) i;
+         CREATE INDEX a_k ON a USING nitro (k) INCLUDE (v); CREATE INDEX a_v ON a USING nitro (v, k)"
+    sql "VACUUM ANALYZE a"
+    sql "CREATE PROCEDURE transfer(n int) LANGUAGE plpgsql AS 'DECLARE d int; BEGIN FOR i IN 1..n * 10 LOOP d := random() * 100;
+             UPDATE a SET v = v - d WHERE k = 1 + (random() * 1499)::int AND ctid IS NOT NULL; IF FOUND THEN UPDATE a SET v = v + d WHERE k = 1501 + (random() * 1499)::int; END IF;
+             IF random() < 0.1 THEN ROLLBACK; ELSE COMMIT; END IF; END LOOP; END'"
+    sql "CREATE PROCEDURE look(n int, level text) LANGUAGE plpgsql AS 'DECLARE s numeric; c int8; t numeric; used int8; BEGIN FOR i IN 1..n LOOP
+             COMMIT; EXECUTE ''SET TRANSACTION ISOLATION LEVEL '' || level;
+             SELECT sum(v), count(*) INTO s, c FROM a WHERE k > 0;
+             IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved: % of % rows'', s, c; END IF;
+             SELECT sum(v), count(*) INTO s, c FROM a WHERE v > -1000000000;
+             IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved by value: % of % rows'', s, c; END IF;
+         END LOOP; END'"
+    [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE k > 0") == *NitroAggregate* ]] || fail "another plan"
+    [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE v > -1000000000") == *NitroAggregate* ]] || fail "another plan"
+    session one; session two; session committed; session repeatable; session serial; session vacuum
+    tell one "CALL transfer($n)"; tell two "SELECT setseed(0.3); CALL transfer($n)"
+    tell committed "$plans; CALL look($n, 'READ COMMITTED')"; tell repeatable "$plans; CALL look($n, 'REPEATABLE READ')"
+    local i
+    for i in $(seq $((n / 15))); do ask vacuum "VACUUM a" > /dev/null; done
+    local who got
+    for who in committed repeatable one two; do
+        got=$(answer "$who")
+        [[ $got != *ERROR* || $got == *deadlock* ]] || fail "$who: $got"
+    done
+    for who in one two committed repeatable serial vacuum; do end "$who"; done
+    sql "SELECT nitro_verify('a_k', true), nitro_verify('a_v', true)" > /dev/null
+}
+
+write_skew() {
+    note "serializable transactions that count what the other one writes"
+    sql "CREATE TABLE w (k int); INSERT INTO w SELECT generate_series(1, 1000); CREATE INDEX w_k ON w USING nitro (k)"
+    sql "VACUUM ANALYZE w"
+    session one; session two
+    ask one "$plans; SET plan_cache_mode = force_generic_plan; PREPARE p AS SELECT count(*) FROM w WHERE k > 0; EXECUTE p" > /dev/null
+    [[ $(ask one "EXPLAIN EXECUTE p") == *NitroAggregate* ]] || fail "another plan"
+    ask two "$plans; SET plan_cache_mode = force_generic_plan; PREPARE p AS SELECT count(*) FROM w WHERE k > 0; EXECUTE p" > /dev/null
+    ask one "BEGIN ISOLATION LEVEL SERIALIZABLE; EXECUTE p" > /dev/null; ask two "BEGIN ISOLATION LEVEL SERIALIZABLE; EXECUTE p" > /dev/null
+    ask one "INSERT INTO w VALUES (5)" > /dev/null; local told
+    told=$(ask two "INSERT INTO w VALUES (6)"; ask one "COMMIT"; ask two "COMMIT")
+    [[ $told == *"could not serialize"* ]] || fail "both went through: $told"
+    end one; end two
+}
+
+random_queries() {
+    note "random queries"
+    local n=100
+    [ -z "$LONG" ] || n=10000
+    sql "CREATE TABLE r (id serial, a int2, b int, c int8, d date, f bool, s text COLLATE \"C\") WITH (autovacuum_enabled = off);
+         CREATE FUNCTION fill(n int) RETURNS void LANGUAGE sql AS 'INSERT INTO r (a, b, c, d, f, s) SELECT nullif((random() * 50)::int, 7), nullif((random() * 300 - 150)::int, 3), nullif(((random() - 0.5) * 1.8e19)::numeric::int8, 0),
+             date ''2020-01-01'' + (random() * 99)::int, CASE (random() * 2)::int WHEN 0 THEN true WHEN 1 THEN false END, nullif(''s'' || (random() * 30)::int, ''s4'') FROM generate_series(1, n)'; SELECT fill(4000);
+         CREATE INDEX r_a ON r USING nitro (a, b DESC NULLS LAST) INCLUDE (c, d, f, id); CREATE INDEX r_b ON r USING nitro (b DESC, id); CREATE INDEX r_s ON r USING nitro (s, a, b, c); CREATE INDEX r_d ON r USING nitro (d, f, c) WHERE b > 0;
+         CREATE FUNCTION query() RETURNS text LANGUAGE plpgsql AS \$\$
+         DECLARE columns text[] := (ARRAY['{a,b,c,d,f,id}', '{b,id}', '{s,a,b,c}', '{d,f,c}'])[1 + floor(random() * 4)::int]; q text := ''; w text := 'true'; x text; i int;
+         BEGIN
+           FOR i IN 1..1 + floor(random() * 4)::int LOOP
+             x := columns[1 + floor(random() * cardinality(columns))::int];
+             q := q || CASE WHEN q <> '' THEN ', ' ELSE '' END || CASE WHEN random() < 0.3 THEN 'count(*)' WHEN random() < 0.2 THEN format('count(%s)', x)
+               WHEN x = 'f' THEN format('%s(f)', (ARRAY['bool_and', 'bool_or', 'every'])[1 + floor(random() * 3)::int])
+               WHEN x = 's' THEN 'count(s)' WHEN x = 'd' THEN format('%s(d)', (ARRAY['min', 'max'])[1 + floor(random() * 2)::int])
+               ELSE format('%s(%s)', (ARRAY['sum', 'avg', 'min', 'max'])[1 + floor(random() * 4)::int], x) END;
+           END LOOP;
+           IF columns[1] = 'd' THEN w := 'b > 0'; END IF;
+           FOR i IN 1..floor(random() * 3)::int LOOP
+             x := columns[1 + CASE WHEN i = 1 THEN 0 ELSE floor(random() * cardinality(columns))::int END];
+             w := w || ' AND ' || CASE WHEN random() < 0.1 THEN format('%s IS %sNULL', x, CASE WHEN random() < 0.5 THEN 'NOT ' ELSE '' END) WHEN x = 'f' THEN 'f'
+               WHEN x = 's' THEN format('s %s ''s%s''', (ARRAY['<', '>=', '=', '>'])[1 + floor(random() * 4)::int], (random() * 30)::int)
+               WHEN x = 'd' THEN format('d %s date ''2020-01-01'' + %s', (ARRAY['<', '>=', '=', '>'])[1 + floor(random() * 4)::int], (random() * 99)::int)
+               WHEN random() < 0.3 THEN format('%s IN (%s, %s, %s)', x, (random() * 40)::int, (random() * 90 - 50)::int, (random() * 40)::int)
+               ELSE format('%s %s %s', x, (ARRAY['<', '>=', '=', '>', '<='])[1 + floor(random() * 5)::int], (random() * 200 - 100)::int) END;
+           END LOOP;
+           RETURN format('SELECT %s FROM r WHERE %s', q, w) || CASE WHEN random() < 0.1 THEN ' HAVING count(*) > 10' ELSE '' END;
+         END \$\$;
+         CREATE FUNCTION answer(q text, way text) RETURNS text LANGUAGE plpgsql AS \$\$
+         DECLARE a text; BEGIN
+           PERFORM set_config('enable_seqscan', (way = 'table')::text, true), set_config('enable_indexscan', (way <> 'table')::text, true), set_config('enable_indexonlyscan', (way <> 'table')::text, true),
+             set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true);
+           EXECUTE 'SELECT array_agg(x::text)::text FROM (' || q || ') x' INTO a; RETURN a; END \$\$;
+         CREATE PROCEDURE ask(n int) LANGUAGE plpgsql AS \$\$
+         DECLARE q text; line text; used int := 0; BEGIN
+           FOR i IN 1..n LOOP
+             IF random() < 0.1 THEN DELETE FROM r WHERE id % 50 = (random() * 49)::int; PERFORM fill(70); UPDATE r SET b = b + 1 WHERE id % 70 = (random() * 69)::int; END IF;
+             IF random() < 0.05 THEN BEGIN UPDATE r SET a = a + 1 WHERE id % 9 = 3; RAISE EXCEPTION 'back'; EXCEPTION WHEN raise_exception THEN NULL; END; END IF;
+             q := query();
+             IF answer(q, 'index') IS DISTINCT FROM answer(q, 'table') THEN RAISE EXCEPTION 'another answer: %', q USING DETAIL = format('%s instead of %s', answer(q, 'index'), answer(q, 'table')); END IF;
+             PERFORM answer('SELECT 1', 'index');
+             FOR line IN EXECUTE 'EXPLAIN ' || q LOOP used := used + (line ~ 'NitroAggregate')::int; END LOOP;
+             IF random() < 0.7 THEN COMMIT; END IF;
+           END LOOP;
+           IF used < n / 3 THEN RAISE EXCEPTION 'only % of % queries were answered by it', used, n; END IF;
+           RAISE NOTICE '% of % queries', used, n;
+         END \$\$" > /dev/null
+    local i
+    for i in $(seq 10); do
+        sql "VACUUM ANALYZE r"
+        sql "SELECT setseed($((NITRO_SEED % 1000)) / 1000.0 * $i / 10); CALL ask($((n / 10)))" > /dev/null
+    done
+}
+
+if [ "$stops" = 1 ]; then
+    run row_behind "SELECT count(*) FROM f WHERE k > 3" 3996
+    run row_behind "SELECT sum(k), count(k) FROM f WHERE k > 3" "8001989|3996"
+    run vacuum_beside "SELECT count(*) FROM f WHERE k > 3" 3995
+    run vacuum_beside "SELECT max(k), count(k) FROM f WHERE k > 3" "4000|3995"
+    run cancelled
+fi
+run transfers
+run write_skew
+run random_queries
