@@ -67,11 +67,11 @@ transfers() {
     sql "CREATE TABLE a (k int, v int8, pad text) WITH (autovacuum_enabled = off, fillfactor = 70); INSERT INTO a SELECT i, 1000, repeat('x', 200) FROM generate_series(1, 3000) i;
          CREATE INDEX a_k ON a USING nitro (k) INCLUDE (v); CREATE INDEX a_v ON a USING nitro (v, k)"
     sql "VACUUM ANALYZE a"
-    sql "CREATE PROCEDURE transfer(n int) LANGUAGE plpgsql AS 'DECLARE d int; BEGIN FOR i IN 1..n * 10 LOOP d := random() * 100;
-             UPDATE a SET v = v - d WHERE k = 1 + (random() * 1499)::int AND ctid IS NOT NULL; IF FOUND THEN UPDATE a SET v = v + d WHERE k = 1501 + (random() * 1499)::int; END IF;
+    sql "CREATE PROCEDURE transfer(n int) LANGUAGE plpgsql AS 'DECLARE d int; x int; y int; BEGIN FOR i IN 1..n * 10 LOOP d := random() * 100; x := 1 + random() * 1499; y := 1501 + random() * 1499;
+             UPDATE a SET v = v - d WHERE k = x; UPDATE a SET v = v + d WHERE k = y;
              IF random() < 0.1 THEN ROLLBACK; ELSE COMMIT; END IF; END LOOP; END'"
-    sql "CREATE PROCEDURE look(n int, level text) LANGUAGE plpgsql AS 'DECLARE s numeric; c int8; t numeric; used int8; BEGIN FOR i IN 1..n LOOP
-             COMMIT; EXECUTE ''SET TRANSACTION ISOLATION LEVEL '' || level;
+    sql "CREATE PROCEDURE look(n int) LANGUAGE plpgsql AS 'DECLARE s numeric; c int8; BEGIN FOR i IN 1..n LOOP
+             COMMIT;
              SELECT sum(v), count(*) INTO s, c FROM a WHERE k > 0;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved: % of % rows'', s, c; END IF;
              SELECT sum(v), count(*) INTO s, c FROM a WHERE v > -1000000000;
@@ -79,17 +79,17 @@ transfers() {
          END LOOP; END'"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE k > 0") == *NitroAggregate* ]] || fail "another plan"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE v > -1000000000") == *NitroAggregate* ]] || fail "another plan"
-    session one; session two; session committed; session repeatable; session serial; session vacuum
+    session one; session two; session committed; session repeatable; session vacuum
     tell one "CALL transfer($n)"; tell two "SELECT setseed(0.3); CALL transfer($n)"
-    tell committed "$plans; CALL look($n, 'READ COMMITTED')"; tell repeatable "$plans; CALL look($n, 'REPEATABLE READ')"
+    tell committed "$plans; CALL look($n)"; tell repeatable "$plans; SET default_transaction_isolation = 'repeatable read'; CALL look($n)"
     local i
     for i in $(seq $((n / 15))); do ask vacuum "VACUUM a" > /dev/null; done
     local who got
     for who in committed repeatable one two; do
         got=$(answer "$who")
-        [[ $got != *ERROR* || $got == *deadlock* ]] || fail "$who: $got"
+        [[ $got != *ERROR* ]] || fail "$who: $got"
     done
-    for who in one two committed repeatable serial vacuum; do end "$who"; done
+    for who in one two committed repeatable vacuum; do end "$who"; done
     sql "SELECT nitro_verify('a_k', true), nitro_verify('a_v', true)" > /dev/null
 }
 
