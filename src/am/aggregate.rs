@@ -383,7 +383,6 @@ unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate
         compat::clear_slot(slot);
         loop {
             let mut seen = 0;
-            stop::at(Point::AggregateAdds);
             if counts {
                 seen = own.count_plain(forward);
                 aggregates.iter_mut().for_each(|a| a.count += seen as i64);
@@ -400,6 +399,7 @@ unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate
             }
             add_all(aggregates, slot, |a| a.column);
             rows += 1;
+            stop::at(Point::AggregateAdds);
         }
     }
 }
