@@ -263,9 +263,18 @@ unsafe extern "C-unwind" fn begin(
                 value: Datum::from(0),
             });
         }
+        if !(*custom).ss.ps.ps_ProjInfo.is_null() {
+            crate::pg::error::Failure::new(
+                PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
+                "a partial aggregate of an index has a projection",
+            )
+            .raise();
+        }
         let child = pg_sys::list_nth((*plan).custom_plans, 0).cast();
-        (*custom).custom_ps =
-            pg_sys::lappend(std::ptr::null_mut(), pg_sys::ExecInitNode(child, estate, flags).cast());
+        (*custom).custom_ps = pg_sys::lappend(
+            std::ptr::null_mut(),
+            pg_sys::ExecInitNode(child, estate, flags).cast(),
+        );
     }
 }
 

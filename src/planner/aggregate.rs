@@ -7,13 +7,13 @@
 
 use pgrx::PgList;
 use pgrx::pg_sys::{
-    self, Aggref, CustomPath, IndexOptInfo, IndexPath, List, NodeTag, Path, PathTarget, PlannerInfo,
-    RelOptInfo, TargetEntry, Var,
+    self, Aggref, CustomPath, IndexOptInfo, IndexPath, List, NodeTag, Path, PathTarget,
+    PlannerInfo, RelOptInfo, TargetEntry, Var,
 };
 use pgrx::prelude::*;
 
 use crate::am::{self, aggregate::Function};
-use crate::pg::guc;
+use crate::pg::{compat, guc};
 use crate::state::shmem;
 
 static mut PREVIOUS: pg_sys::create_upper_paths_hook_type = None;
@@ -93,7 +93,8 @@ unsafe fn offer(
         if extra.flags as u32 & pg_sys::GROUPING_CAN_PARTIAL_AGG == 0 {
             return;
         }
-        let Some((target, wanted)) = partial_target(&*input, &*(*grouped).reltarget, extra.havingQual)
+        let Some((target, wanted)) =
+            partial_target(&*input, &*(*grouped).reltarget, extra.havingQual)
         else {
             return;
         };
@@ -224,11 +225,11 @@ unsafe fn decides_all(path: &IndexPath) -> bool {
     // SAFETY: lists of the planner of these types.
     unsafe {
         let clauses = PgList::<pg_sys::IndexClause>::from_pg(path.indexclauses);
-        PgList::<pg_sys::RestrictInfo>::from_pg((*path.indexinfo).indrestrictinfo)
-            .iter_ptr()
-            .all(|condition| {
+        PgList::<pg_sys::RestrictInfo>::from_pg((*path.indexinfo).indrestrictinfo).iter_ptr().all(
+            |condition| {
                 clauses.iter_ptr().any(|clause| !(*clause).lossy && (*clause).rinfo == condition)
-            })
+            },
+        )
     }
 }
 
@@ -236,9 +237,8 @@ unsafe fn decides_all(path: &IndexPath) -> bool {
 unsafe fn columns_of(index: &IndexOptInfo, wanted: &[Wanted]) -> Option<Vec<i32>> {
     // SAFETY: arrays with an element for each column.
     let place = |column: i16| unsafe {
-        (0..index.ncolumns as usize).find(|&i| {
-            *index.indexkeys.add(i) == i32::from(column) && *index.canreturn.add(i)
-        })
+        (0..index.ncolumns as usize)
+            .find(|&i| *index.indexkeys.add(i) == i32::from(column) && *index.canreturn.add(i))
     };
     wanted
         .iter()
@@ -271,9 +271,11 @@ unsafe fn path_over(
     unsafe {
         let scan = &(*child).path;
         let rows = scan.rows;
-        let reading = (scan.total_cost - rows * pg_sys::cpu_tuple_cost).max((*child).indextotalcost);
+        let reading =
+            (scan.total_cost - rows * pg_sys::cpu_tuple_cost).max((*child).indextotalcost);
         let values = wanted.iter().filter(|w| w.column != 0).count() as f64;
-        let adding = rows * (0.5 * pg_sys::cpu_index_tuple_cost + values * pg_sys::cpu_operator_cost);
+        let adding =
+            rows * (0.5 * pg_sys::cpu_index_tuple_cost + values * pg_sys::cpu_operator_cost);
         let total = reading + adding;
 
         let node: *mut CustomPath = pg_sys::palloc0(size_of::<CustomPath>()).cast();
@@ -283,16 +285,14 @@ unsafe fn path_over(
         path.parent = grouped;
         path.pathtarget = target;
         path.parallel_safe = scan.parallel_safe;
-        #[cfg(any(feature = "pg18", feature = "pg19"))]
-        {
-            path.disabled_nodes = scan.disabled_nodes;
-        }
+        compat::inherit_disabled_nodes(path, scan);
         path.rows = 1.0;
         path.startup_cost = total;
         path.total_cost = total + pg_sys::cpu_tuple_cost;
-        let private = wanted.iter().zip(columns).flat_map(|(w, column)| {
-            [w.function.to_u32() as i32, column, i32::from(w.column)]
-        });
+        let private = wanted
+            .iter()
+            .zip(columns)
+            .flat_map(|(w, column)| [w.function.to_u32() as i32, column, i32::from(w.column)]);
         (*node).custom_private = am::aggregate::list_of(private);
         (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.cast());
         (*node).methods = METHODS;

@@ -168,7 +168,8 @@ pub unsafe fn array_of_two(first: i64, second: i64) -> pg_sys::Datum {
     let mut elements = [pg_sys::Datum::from(first), pg_sys::Datum::from(second)];
     // SAFETY: by contract; int8 is passed by value, and aligned as a double.
     unsafe {
-        let array = pg_sys::construct_array(elements.as_mut_ptr(), 2, pg_sys::INT8OID, 8, true, b'd' as _);
+        let array =
+            pg_sys::construct_array(elements.as_mut_ptr(), 2, pg_sys::INT8OID, 8, true, b'd' as _);
         pg_sys::Datum::from(array)
     }
 }

@@ -77,3 +77,13 @@ unsafe extern "C-unwind" fn on_relation(
         }
     }
 }
+
+/// A path over another one has as many disabled nodes (from 18 on; before, they are in the costs).
+pub fn inherit_disabled_nodes(path: &mut pg_sys::Path, of: &pg_sys::Path) {
+    #[cfg(any(feature = "pg18", feature = "pg19"))]
+    {
+        path.disabled_nodes = of.disabled_nodes;
+    }
+    #[cfg(not(any(feature = "pg18", feature = "pg19")))]
+    let _ = (path, of);
+}
