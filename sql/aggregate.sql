@@ -161,6 +161,11 @@ SELECT plan_of('SELECT count(*), sum(v), max(k) FROM h WHERE k > 20') AS parent,
 SELECT count(*), sum(v), max(k) FROM h WHERE k > 20; SELECT count(*), sum(v), max(k) FROM h WHERE k > 2000;
 CREATE TEMP TABLE tmp AS SELECT g AS i FROM generate_series(1, 5000) g; CREATE INDEX tmp_i ON tmp USING nitro (i); VACUUM ANALYZE tmp;
 SELECT plan_of('SELECT sum(i) FROM tmp WHERE i > 3'); SELECT sum(i) FROM tmp WHERE i > 3;
+-- A table of which the planner knows that nothing in it matches.
+CREATE TABLE none (i int NOT NULL CHECK (i > 0)); INSERT INTO none SELECT generate_series(1, 5000); CREATE INDEX none_i ON none USING nitro (i); VACUUM ANALYZE none;
+SET constraint_exclusion = on;
+SELECT plan_of('SELECT count(*), sum(i) FROM none WHERE i < -5'), plan_of('SELECT count(*) FROM none WHERE i > 5') AS some;
+SELECT count(*), sum(i) FROM none WHERE i < -5; SELECT count(*), sum(i) FROM none WHERE i IS NULL; RESET constraint_exclusion;
 -- Parallel plans may have it: in a worker, and below a Gather.
 SET enable_seqscan = off;
 SELECT set_config(CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'force_parallel_mode' ELSE 'debug_parallel_query' END, 'regress', false);

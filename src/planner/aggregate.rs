@@ -68,6 +68,8 @@ unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
             || !query.groupClause.is_null()
             || !query.groupingSets.is_null()
             || (*root).hasPseudoConstantQuals
+            // Its pages are not among those that index paths are weighed with.
+            || pg_sys::is_dummy_rel(input)
         {
             return false;
         }
