@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench/index_only.sh: index-only scans of ROWS rows whose order in the table is another one, by btree, by nitro, and by nitro
-# without its own way through such scans; on a table of many pages of the visibility map, and of one (docs/benchmarks.md).
+# bench/index_only.sh: index-only scans of ROWS rows whose order in the table is another one, by btree, by nitro, by nitro
+# without its own way through such scans, and with aggregates computed in the index; on a table of many pages of the visibility map, and of one
+# (docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export ROWS=${ROWS:-2000000} repetitions=${REPETITIONS:-5}

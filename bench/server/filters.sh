@@ -11,7 +11,7 @@ for am in btree nitro; do
          CREATE INDEX ON t_$am USING $am (a, b); CREATE INDEX ON t_$am USING $am (s, b);
          CHECKPOINT; VACUUM ANALYZE t_$am"
 done
-plan=(-c "SET enable_seqscan = off; SET enable_bitmapscan = off")
+plan=(-c "SET enable_seqscan = off; SET enable_bitmapscan = off; SET nitro.enable_aggregate = off")
 one() { # TITLE QUERY
     measure "${1//[ ,]/_}" -t "$1" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $ROWS }")" -a "btree nitro" -w "$2"
 }

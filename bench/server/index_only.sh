@@ -15,26 +15,29 @@ for size in wide narrow; do
              CREATE INDEX ON ${size}_$am USING $am (a); CREATE INDEX ON ${size}_$am USING $am (s);
              CHECKPOINT; VACUUM ANALYZE ${size}_$am"
     done
-    sql "CREATE VIEW ${size}_stock AS SELECT * FROM ${size}_nitro"
+    for way in stock inside; do sql "CREATE VIEW ${size}_$way AS SELECT * FROM ${size}_nitro"; done
     step "$size: $(sql "SELECT pg_relation_size('${size}_nitro') / 8192") blocks"
 done
-sql "CREATE FUNCTION prepare(way text) RETURNS text LANGUAGE sql AS \$\$ SELECT set_config('nitro.enable_fast_scan', CASE way WHEN 'stock' THEN 'off' ELSE 'on' END, false) \$\$"
+sql "CREATE FUNCTION prepare(way text) RETURNS text[] LANGUAGE sql AS \$\$
+         SELECT ARRAY[set_config('nitro.enable_fast_scan', (way <> 'stock')::text, false), set_config('nitro.enable_aggregate', (way = 'inside')::text, false)] \$\$"
 plan=(-c "SET enable_seqscan = off; SET enable_bitmapscan = off")
 one() { # NAME TITLE QUERY
-    measure "$1" -t "$2" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $ROWS }")" -a "btree nitro stock" -b "SELECT prepare('@')" -w "$3"
+    measure "$1" -t "$2" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $ROWS }")" -a "btree nitro stock inside" -b "SELECT prepare('@')" -w "$3"
 }
 for size in wide narrow; do
+    one ${size}_rows "$size, count of rows" "SELECT count(*) FROM ${size}_@ WHERE a >= 0"
     one ${size}_count "$size, count of bigint" "SELECT count(a) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_plain "$size, sum, least and largest of bigint" "SELECT sum(a), min(a), max(a) FROM ${size}_@ WHERE a >= 0"
     one ${size}_text "$size, count of text" "SELECT count(s) FROM ${size}_@ WHERE s >= ''"
     one ${size}_sum "$size, sum of bigint, backward" "SELECT sum(a) FROM (SELECT a FROM ${size}_@ WHERE a >= 0 ORDER BY a DESC OFFSET 0) x"
     one ${size}_filter "$size, with a condition on each row" "SELECT count(*) FROM ${size}_@ WHERE a >= 0 AND a % 7 <> 3"
 done
 echo
-echo "| ns a row of processor time, best (median) of $repetitions | btree | nitro | nitro.enable_fast_scan = off | btree / nitro |"
-echo "| --- | --- | --- | --- | --- |"
+echo "| ns a row of processor time, best (median) of $repetitions | btree | nitro, rows handed up | nitro.enable_fast_scan = off | nitro.enable_aggregate = on | btree / nitro | btree / in the index |"
+echo "| --- | --- | --- | --- | --- | --- | --- |"
 cut -f 1,2 "$titles" | while IFS=$'\t' read -r name title; do
     figures() { awk -v name="$name" -v am="$1" -v rows="$ROWS" '$1 == name && $2 == am { print $3 * 1e9 / rows }' "$samples" | sort -n; }
     both() { figures "$1" | awk '{ v[NR] = $1 } END { printf "%.0f (%.0f)", v[1], v[int((NR + 1) / 2)] }'; }
-    ratio=$(paste <(figures btree | head -n 1) <(figures nitro | head -n 1) | awk '{ printf "%.2f", $1 / $2 }')
-    echo "| ${title%,*} | $(both btree) | $(both nitro) | $(both stock) | $ratio |"
+    ratio() { paste <(figures btree | head -n 1) <(figures "$1" | head -n 1) | awk '{ printf "%.2f", $1 / $2 }'; }
+    echo "| ${title%,*} | $(both btree) | $(both nitro) | $(both stock) | $(both inside) | $(ratio nitro) | $(ratio inside) |"
 done
