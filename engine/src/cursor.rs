@@ -126,7 +126,7 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Whether batches have keys, from the next range on.
+    /// Whether batches have keys, from the next one on.
     pub fn want_keys(&mut self, want: bool) {
         self.want_keys = want;
     }
@@ -198,6 +198,12 @@ impl Cursor {
     #[inline]
     pub fn tid(&self, i: usize) -> Tid {
         self.tids[..self.n][i]
+    }
+
+    /// TIDs of the entries of the batch.
+    #[inline]
+    pub fn tids(&self) -> &[Tid] {
+        &self.tids[..self.n]
     }
 
     /// Key of an entry of the batch, if keys are wanted.

@@ -386,7 +386,7 @@ unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate
         let own = scan::state(descriptor);
         own.hand_up_values((*child).ioss_RelationDesc);
         let forward = index_only::forward(child);
-        let counts = aggregates.iter().all(|a| a.function.counts_rows());
+        let counts = aggregates.iter().all(|a| a.function.counts_rows()) && own.hand_up_nothing();
         let slot = (*child).ss.ss_ScanTupleSlot;
         let mut rows = 0;
         compat::clear_slot(slot);
@@ -403,7 +403,7 @@ unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate
             }
             compat::count_index_tuples((*descriptor).indexRelation, seen as i64);
             rows += seen;
-            if is_empty(index_only::access(child)) {
+            if is_empty(index_only::access(child, !counts)) {
                 return rows;
             }
             add_all(aggregates, slot, |a| a.column);

@@ -181,7 +181,7 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
         }
         scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
         if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
-            return access(state);
+            return access(state, true);
         }
         pg_sys::ExecScan(&raw mut (*state).ss, Some(access_guarded), Some(recheck))
     }
@@ -191,7 +191,7 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
 unsafe extern "C-unwind" fn access_guarded(node: *mut pg_sys::ScanState) -> *mut TupleTableSlot {
     crate::pg::witness!();
     // SAFETY: the node that `next_guarded` passed.
-    unsafe { access(node.cast()) }
+    unsafe { access(node.cast(), true) }
 }
 
 /// Never called: EvalPlanQual starts nodes of its own, which have the server's function.
@@ -208,8 +208,8 @@ unsafe extern "C-unwind" fn recheck(
     .raise()
 }
 
-/// `IndexOnlyNext`.
-pub(super) unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlot {
+/// `IndexOnlyNext`; without `values` the slot has none, though it is said to be filled.
+pub(super) unsafe fn access(node: *mut IndexOnlyScanState, values: bool) -> *mut TupleTableSlot {
     // SAFETY: a node whose scan has begun; its slot has the columns of the index.
     unsafe {
         let scan = (*node).ioss_ScanDesc;
@@ -228,7 +228,9 @@ pub(super) unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlo
                 }
                 compat::clear_slot((*node).ioss_TableSlot);
             }
-            own.write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
+            if values {
+                own.write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
+            }
             filled(slot);
             if (*scan).xs_recheck && !passes(node, slot) {
                 if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {

@@ -39,12 +39,18 @@ impl VisibilityMap {
     #[inline]
     pub fn known(&self, block: BlockNumber) -> Option<bool> {
         let (number, at) = (block / BLOCKS, block % BLOCKS);
-        let place = number as usize % self.pages.len().max(1);
+        let place = self.place(number);
         let page = self.pages.get(place)?.as_ref().filter(|page| page.number == number)?;
         // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the server's own
         // `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { page.bits.add((at / (8 / BITS)) as usize).read_volatile() };
         Some(byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0)
+    }
+
+    /// Where a page is kept, if anywhere: their number is a power of two, or 0.
+    #[inline]
+    fn place(&self, number: u32) -> usize {
+        number as usize & self.pages.len().wrapping_sub(1)
     }
 
     /// The answer for a block. A page that is not there, since nothing was marked in it yet, says no and is
@@ -62,7 +68,7 @@ impl VisibilityMap {
                 self.pages.resize_with(share(heap), || None);
             }
             let number = block / BLOCKS;
-            let place = number as usize % self.pages.len();
+            let place = self.place(number);
             // Out of here before the pin is given back: an ERROR must not leave a page that nobody pins.
             let mut buffer = self.pages[place].take().map_or(0, |page| page.buffer);
             let status = pg_sys::visibilitymap_get_status(heap, block, &mut buffer);
@@ -86,7 +92,7 @@ impl VisibilityMap {
     }
 }
 
-/// How many pages a scan may pin: a fair share of the buffers, of which a statement has many scans.
+/// How many pages a scan may pin, a power of two: a fair share of the buffers, of which a statement has many scans.
 unsafe fn share(heap: Relation) -> usize {
     // SAFETY: an open relation, and plain globals.
     let buffers = unsafe {
@@ -96,5 +102,5 @@ unsafe fn share(heap: Relation) -> usize {
             pg_sys::NBuffers / pg_sys::MaxBackends.max(1) / 4
         }
     };
-    buffers.clamp(1, MOST as i32) as usize
+    1 << buffers.clamp(1, MOST as i32).ilog2()
 }

@@ -1,5 +1,6 @@
 //! The values of entries for who takes them without a tuple (`index_only`).
 
+use nitro_engine::Tid;
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
@@ -56,12 +57,40 @@ impl Scan {
         false
     }
 
-    /// Moves over entries of the batch as `step_plain` does, for who needs no values; says over how many.
-    pub(in crate::am) fn count_plain(&mut self, forward: bool) -> u64 {
-        let mut n = 0;
-        if self.plan.lossy {
-            return n;
+    /// Reads batches without keys from the next one on, until the scan starts anew: for who only counts rows. False:
+    /// it needs them, for conditions are asked again with the values.
+    pub(in crate::am) fn hand_up_nothing(&mut self) -> bool {
+        if !self.plan.lossy {
+            self.place.cursor.want_keys(self.plan.has_filters());
         }
+        !self.plan.lossy
+    }
+
+    /// Moves over entries of the batch as `step_plain` does, where `hand_up_nothing` has said yes; says over how many.
+    pub(in crate::am) fn count_plain(&mut self, forward: bool) -> u64 {
+        if self.plan.has_filters() {
+            return self.count_filtered(forward);
+        }
+        let (cursor, pos) = (&self.place.cursor, self.place.pos);
+        let len = cursor.len() as isize;
+        if !self.started || !(0..len).contains(&pos) {
+            return 0;
+        }
+        let rest = if forward { pos + 1..len } else { 0..pos };
+        let seen =
+            |tid: &Tid| self.visibility.known((tid >> 16) as pg_sys::BlockNumber) == Some(true);
+        let tids = &cursor.tids()[rest.start as usize..rest.end as usize];
+        let n = if forward {
+            tids.iter().take_while(|tid| seen(tid)).count()
+        } else {
+            tids.iter().rev().take_while(|tid| seen(tid)).count()
+        };
+        self.place.pos += if forward { n as isize } else { -(n as isize) };
+        n as u64
+    }
+
+    fn count_filtered(&mut self, forward: bool) -> u64 {
+        let mut n = 0;
         loop {
             let before = self.place.pos;
             if !self.step_in_batch(forward) {
