@@ -24,7 +24,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck deb demo test mutants check-core bench-quick bench-images bench-memory bench-check check fmt clean help
+.PHONY: build install uninstall installcheck deb demo test mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt clean help
 
 build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -77,6 +77,10 @@ check-core:       ## PostgreSQL's own tests with nitro substituted for btree (PG
 	@ci/deps.sh
 	@ci/core.sh
 
+bench:            ## everything that is measured, as a page, JSON and plots (SECTIONS="server keys", SIZE=small)
+	@ci/deps.sh
+	@bench/all.sh $(SECTIONS)
+
 bench-quick:      ## first figures, engine against its peers and nitro against btree
 	@ci/deps.sh
 	@bench/quick.sh
@@ -98,6 +102,7 @@ check:            ## rustfmt and clippy
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
 	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model --all-targets -- -D warnings
 	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
+	cargo clippy -q --manifest-path bench/report/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 
 fmt:              ## format the sources
 	cargo fmt --all

@@ -3,11 +3,10 @@
 # are what an image is about. The server itself says how long a load took.
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"
+. "$(dirname "$0")/sample.sh"
 rows=${ROWS:-10000000} repetitions=${REPETITIONS:-3} seconds=${PGBENCH_SECONDS:-10}
-begin=$SECONDS
 types=(int8 text uuid)
 declare -A missed
-step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
 now() { date +%s%3N; }
 # calculate FORMAT EXPRESSION
 calculate() { awk "BEGIN { printf \"$1\", $2 }"; }
@@ -186,6 +185,10 @@ echo "| milliseconds | load, 2 workers | btree REINDEX | with 2 parallel workers
 echo "|---|---|---|---|---|"
 for type in int8 text uuid; do
     l=${time[load,$type,2]} r0=${time[reindex,$type,0]} r2=${time[reindex,$type,2]}
+    of=("load_$type" "$type, load from the image; REINDEX" ms)
+    record "${of[@]}" nitro - elapsed "$l" -
+    record "${of[@]}" btree - elapsed "$r0" -
+    record "${of[@]}" "btree, 2 workers" - elapsed "$r2" -
     echo "| $type | $l | $r0 | $r2 | $(calculate "%.1f, %.1f" "$r0 / $l, $r2 / $l") |"
     [ "$r2" -ge $((5 * l)) ] || missed["load of $type"]=1
 done
@@ -194,6 +197,8 @@ echo "| from the start of the server to the first answer of the index on int8 | 
 echo "|---|---|"
 echo "| the server alone | ${time[start]} |"
 echo "| from the image | ${time[first,image]} |"
+record first "from the start to the first answer" ms nitro - elapsed "${time[first,image]}" -
+record first "from the start to the first answer" ms "nitro without its image" - elapsed "${time[first,heap]}" -
 echo "| from the table (of that the rebuild: ${time[rebuild]} ms) | ${time[first,heap]} |"
 echo
 echo "| pgbench, 4 clients | backups | transactions/s | p50, ms | p99, ms | p99, ratio (<= 1.2) |"

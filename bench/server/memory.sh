@@ -2,8 +2,7 @@
 # bench/server/memory.sh: bytes per entry of usual columns; run.sh starts it. nitro's are those of the area that the
 # index holds, the others' those of the file. GIN's pending list is merged before its file is measured.
 . "$(dirname "$0")/../../tests/lib.sh"
-begin=$SECONDS
-step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
+. "$(dirname "$0")/sample.sh"
 
 # One table for each way: the rows were there before the index, came in random order, came in their own.
 # column NAME 'VALUES OF ROW i' INDEX-COLUMNS [ROWS [THE OTHER INDEX]]
@@ -23,7 +22,12 @@ column() {
         sql "SELECT gin_clean_pending_list(t) FROM unnest('{built_other,random_other,ordered_other}'::regclass[]) t" > /dev/null
     sql "SELECT bytes, pg_relation_size(replace(indexrelname, 'nitro', 'other')), entries FROM pg_stat_nitro_indexes
          WHERE relname IN ('built', 'random', 'ordered') ORDER BY relname = 'ordered', relname" |
-        awk -F '|' -v name="$name" -v other="${other%% *}" '
+        awk -F '|' -v name="$name" -v other="${other%% *}" -v results="$NITRO_TMP/results" '
+            BEGIN { split("built,random,ordered", way, ",") }
+            {
+                line = name ", " way[NR] "\t" name ", " way[NR] "\tbytes an entry\t%s\t-\tsize\t%.1f\t-\n"
+                printf line, "nitro", $1 / $3 >> results; printf line, other, $2 / $3 >> results
+            }
             { nitro = nitro sprintf("%8.1f", $1 / $3); file = file sprintf("%8.1f", $2 / $3); ratio = ratio sprintf("%8.2f", $1 / $2) }
             END { printf "%-34s%s   %-5s%s  %s\n", name, nitro, other, file, ratio }'
     sql "DROP TABLE built, random, ordered"

@@ -2,9 +2,8 @@
 # bench/server/partitions.sh: what the first planning on many partitions costs after a crash; run.sh starts it.
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"
+. "$(dirname "$0")/sample.sh"
 n=${PARTITIONS:-1000} repetitions=${REPETITIONS:-5}
-begin=$SECONDS
-step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
 median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
 # Milliseconds of planning in a session of its own, which opens all partitions and indexes first.
 planning() { sql "${1:-SELECT}; EXPLAIN (SUMMARY) SELECT * FROM p WHERE v = 5" | sed -n 's/^Planning Time: \(.*\) ms/\1/p'; }
@@ -29,6 +28,9 @@ for i in $(seq "$repetitions"); do
     wait_until "$ready"
 done
 all() { cat "$NITRO_TMP/$1".*; }
+for when in ready crash; do
+    for ms in $(all $when); do record planning "planning on $n partitions, all ready; after a crash" ms "$(sed 's/crash/nitro/' <<< $when)" - elapsed "$ms" -; done
+done
 echo "| planning on $n partitions, ms | median | all |"
 echo "| --- | --- | --- |"
 for w in "ready:all indexes are ready" "crash:the first one after a crash" "control:the same with nitro.enable_scan = off"; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench/server/run.sh [PROGRAM]: measures on a throwaway server made of what stage.sh left. The measures are in the
 # program beside this one, measure.sh by default; this gives it a folder, a user (PostgreSQL refuses root) and the
-# settings.
+# settings. The samples that it leaves go to the end of the file RESULTS, if there is one to be, as those of SECTION.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(cat "${BENCH_DIR:-$PWD/target/bench/server}/bindir")
@@ -38,6 +38,7 @@ max_parallel_workers_per_gather = 0
 max_parallel_maintenance_workers = 0
 C
 finish() {
+    [ -z "${RESULTS:-}" ] || [ ! -f "$tmp/run/results" ] || sed "s/^/$SECTION\t/" "$tmp/run/results" >> "$RESULTS"
     [ ! -f "$tmp/run/main.data/postmaster.pid" ] ||
         "${as[@]}" "$bin/pg_ctl" -D "$tmp/run/main.data" -m immediate stop > /dev/null 2>&1 || true
     rm -rf "$tmp"

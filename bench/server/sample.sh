@@ -1,19 +1,23 @@
 # bench/server/sample.sh: how a measure is taken; for the scripts that run.sh starts.
 begin=$SECONDS plan=(-c "SELECT") mark=@
 samples=$NITRO_TMP/samples titles=$NITRO_TMP/titles; : > "$samples" > "$titles"
-step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*"; }
+step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
 
-# measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-e] [-w] STATEMENT
+# record NAME TITLE UNIT METHOD AT BASIS VALUE ELAPSED: a sample for bench/all.sh. AT: how large what grows is. ELAPSED: by
+# the clock, where VALUE is not. Or -.
+record() { (IFS=$'\t'; echo "$*") >> "$NITRO_TMP/results"; }
+
+# measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-x AT] [-e] [-w] STATEMENT
 #   $mark (@) in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. Of methods `none nitro
-#   btree` the index part is reported: less what `none` takes. -e: elapsed time counts, not processor time (the
-#   statement has parallel workers). -w: one unmeasured round first.
+#   btree` the index part is reported: less what `none` takes. AT: how large what grows from measure to measure is.
+#   -e: elapsed time counts, not processor time (the statement has parallel workers). -w: one unmeasured round first.
 measure() {
-    local name=$1 title unit scale reps=$repetitions floor=- methods="nitro btree" before="" basis=cpu warm=0 OPTIND=1 opt
+    local name=$1 title unit scale reps=$repetitions floor=- methods="nitro btree" before="" basis=cpu warm=0 at=- OPTIND=1 opt
     shift
-    while getopts t:u:s:r:f:a:b:ew opt; do
+    while getopts t:u:s:r:f:a:b:x:ew opt; do
         case $opt in
             t) title=$OPTARG ;; u) unit=$OPTARG ;; s) scale=$OPTARG ;; r) reps=$OPTARG ;; f) floor=$OPTARG ;;
-            a) methods=$OPTARG ;; b) before=$OPTARG ;; e) basis=elapsed ;; w) warm=1 ;; *) exit 2 ;;
+            a) methods=$OPTARG ;; b) before=$OPTARG ;; x) at=$OPTARG ;; e) basis=elapsed ;; w) warm=1 ;; *) exit 2 ;;
         esac
     done
     shift $((OPTIND - 1))
@@ -39,5 +43,7 @@ measure() {
          on && / s user, .* s elapsed$/ { cpu = $2 + $5; elapsed = $8 }
          $1 == "@wal" && round > 0 { print name, am, cpu, elapsed, $2 }' "$NITRO_TMP/usage" > "$NITRO_TMP/new"
     cat "$NITRO_TMP/new" >> "$samples"
+    awk -v name="$name" -v title="$title" -v unit="$unit" -v scale="$scale" -v at="$at" -v basis="$basis" -v OFS='\t' \
+        '{ print name, title, unit, $2, at, basis, basis == "cpu" ? $3 * scale : $4 * scale, $4 * scale }' "$NITRO_TMP/new" >> "$NITRO_TMP/results"
     step "$title: $(awk -v scale="$scale" -v unit="$unit" '{ printf "%s %.4g (%.4g)  ", $2, $3 * scale, $4 * scale } END { print unit }' "$NITRO_TMP/new")"
 }

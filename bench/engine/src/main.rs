@@ -2,7 +2,7 @@
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
 //! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 2), HUGE=1 (huge pages
-//! for all engines).
+//! for all engines), RESULTS (a file to which the samples are added).
 
 mod crossbeam;
 mod engine;
@@ -92,4 +92,7 @@ fn main() {
          (crossbeam 1)\nbest / median by processor time; ratios are of the best, above 1: nitro is better"
     );
     samples.print();
+    if let Ok(file) = std::env::var("RESULTS") {
+        samples.add_to(&file).expect("a file for the samples");
+    }
 }

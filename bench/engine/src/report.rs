@@ -1,6 +1,7 @@
 //! The table.
 
 use std::collections::HashMap;
+use std::io::Write;
 
 /// All samples of a run by engine and measure.
 #[derive(Default)]
@@ -54,6 +55,27 @@ impl Samples {
         all.sort_by(f64::total_cmp);
         let best = if row.more { *all.last()? } else { *all.first()? };
         Some((best, all[all.len() / 2]))
+    }
+
+    /// Adds all samples to a file, as bench/all.sh reads them: less is better, so rates become times.
+    pub fn add_to(&self, file: &str) -> std::io::Result<()> {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file)?;
+        for row in ROWS {
+            let title = row.title.trim().replace(", M/s", ", ns");
+            let (title, unit) = title.rsplit_once(", ").unwrap_or((&title, "bytes"));
+            let basis = if unit == "bytes" { "size" } else { "cpu" };
+            for ((engine, _), samples) in self.0.iter().filter(|((_, m), _)| m == row.measure) {
+                for sample in samples {
+                    let value = if row.more { 1e3 / sample } else { *sample };
+                    let name = row.measure;
+                    writeln!(
+                        file,
+                        "engine\t{name}\t{title}\t{unit}\t{engine}\t-\t{basis}\t{value:.3}\t-"
+                    )?;
+                }
+            }
+        }
+        Ok(())
     }
 
     pub fn print(&self) {

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# bench/all.sh [SECTION...]: everything that is measured, or these sections, and what came of it as JSON, as a page and
+# as plots in bench/results. No section takes more than ten minutes on two processors. SIZE=small: a first look.
+# docs/benchmarks.md says what is measured and how to read it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+small() { [ "${SIZE:-}" = small ]; }
+# How large: some million rows; some hundred thousand.
+million() { small && echo $(($1 * 100000)) || echo $(($1 * 1000000)); }
+# A function for each section; `describe` gives their order.
+describe() {
+    cat <<'S'
+engine      the engine beside other ordered maps in memory
+server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
+index_only  index-only scans and aggregates
+filters     conditions behind a range
+unique      unique indexes
+collated    text under collations
+arrays      elements of arrays, beside GIN
+images      a restart, and backups beside clients
+memory      bytes an entry
+partitions  planning on many partitions after a crash
+rows        how costs grow with the rows of a table
+indexes     with the indexes of a table
+keys        with the length of keys
+clients     with the clients
+S
+}
+engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
+server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 1) REPETITIONS=5 bench/quick.sh; }
+index_only() { ROWS=$(million 2) bench/index_only.sh; }
+filters() { ROWS=$(million 1) bench/filters.sh; }
+unique() { ROWS=$(million 1) bench/unique.sh; }
+collated() { ROWS=$(million 1) REPETITIONS=3 bench/collated.sh; }
+arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/arrays.sh; }
+images() { ROWS=$(million 5) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
+memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }
+partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/partitions.sh; }
+growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/growth.sh; }
+rows() { growth rows; }
+indexes() { growth indexes; }
+keys() { growth keys; }
+clients() { growth clients; }
+
+mapfile -t all < <(describe | cut -d' ' -f1)
+for name in "$@"; do
+    [[ " ${all[*]} " = *" $name "* ]] || { echo "no section $name; there are:"; describe; exit 2; } >&2
+done
+[ $# -gt 0 ] || set -- "${all[@]}"
+
+echo "building (release)"
+cargo build -q --release --manifest-path bench/report/Cargo.toml --target-dir "$target/bench"
+RESULTS=$(mktemp /tmp/nitro-results.XXXXXX); export RESULTS
+trap 'rm -f "$RESULTS"' EXIT
+load=$(cut -d' ' -f1 /proc/loadavg) began=$SECONDS took=
+for SECTION in "$@"; do
+    export SECTION
+    begin=$SECONDS
+    echo "== $SECTION"
+    # A section that fails leaves what it has measured, and is named.
+    if "$SECTION"; then took+="$SECTION $((SECONDS - begin)) s, "; else took+="$SECTION FAILED, "; fi
+done
+processor=$(lscpu | sed -n 's/^Model name: *//p')
+name=$(date -u +%Y-%m-%d)-$(tr -cs 'A-Za-z0-9\n' '-' <<< "$processor" | sed 's/-*$//')$(small && echo -small || true)
+"$target/bench/release/nitro-bench-report" "$RESULTS" bench/results "$name" \
+    "date=$(date -u '+%Y-%m-%d %H:%M UTC')" "processor=$processor, $(nproc) of them" \
+    "server=$("$(cat "$target/bench/server/bindir")/postgres" --version)" "nitro=$(git describe --always --dirty 2> /dev/null || echo unknown)" \
+    "load of the machine before the start=$load" "sections=${took%, }"
+echo "bench/results/$name.md, .json: $((SECONDS - began)) s"
+[[ $took != *FAILED* ]]
