@@ -237,7 +237,7 @@ fn chunk_classes() {
     for class in (0..LARGE.len()).map(|i| Class((CLASSES - LARGE.len() + i) as u8)) {
         assert_eq!(extent_size(class.size(), 0), EXTENT_HEADER + class.size());
     }
-    assert_eq!(Class::LEAF[7].size(), 16384);
+    assert_eq!(Class::LEAF[11].size(), 16384);
     assert_eq!(Class::INDEX.size(), 1024);
     assert_eq!(Class::from_code(CLASSES as u8), None);
     assert!(classes().all(|class| Class::from_code(class.code()) == Some(class)));

@@ -59,10 +59,13 @@ pub(crate) fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
     high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
 }
 
+/// Packed leaves of keys that do not fit the smallest ones have 4 kB.
+pub(crate) const WIDE: Class = Class::LEAF[4];
+
 /// The class of a packed leaf with this low key: one that as a leaf of slots has room for it and an entry.
 pub(crate) fn packed_class(low: usize) -> Class {
-    let class = [Class::LEAF[0], Class::LEAF[3]];
-    class[usize::from(low + MIN_FREE + 6 > class[0].size() - crate::block::LEAF_HEAP)]
+    let small = low + MIN_FREE + 6 <= Class::LEAF[0].size() - crate::block::LEAF_HEAP;
+    if small { Class::LEAF[0] } else { WIDE }
 }
 
 /// Arranges these entries as a packed leaf of `class`; false if they do not fit.

@@ -11,7 +11,7 @@ use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::pack::{MOST, Of, arrange, init_packed, packed_class, skip_of};
+use crate::pack::{MOST, Of, WIDE, arrange, init_packed, packed_class, skip_of};
 use crate::packed::{Found, Grows, Image};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
 use crate::reserve::{Reserve, Spare};
@@ -218,7 +218,7 @@ impl Index {
                 let grows = if grows == Grows::Below { Grows::Keys } else { grows };
                 arrange(image, &right, &sep, high.as_ref(), skip, class, grows)
             };
-            let classes = [packed_class(sep.size(0)), Class::LEAF[3], b.class()];
+            let classes = [packed_class(sep.size(0)), WIDE, b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
             class
         };
