@@ -258,6 +258,16 @@ fn main() {
                 k.extend_from_slice(format!("{:016x}{:09}", mix(i), i).as_bytes());
             }),
         ),
+        (
+            // Of few letters, and an end, as the server's texts have.
+            "text129",
+            n / 5,
+            Box::new(|i, k| {
+                k.clear();
+                k.extend((0..128).map(|j| b'a' + (mix(i + j / 16) >> (j % 16 * 4) & 15) as u8));
+                k.push(0);
+            }),
+        ),
     ];
     for (name, n, key) in &cases {
         if only.as_ref().is_none_or(|only| only == name) {

@@ -1,6 +1,6 @@
 //! Symbols of few bits in place of bytes, in the same order.
 
-use super::bits::Words;
+use super::bits::{Words, mask};
 use super::layout::Layout;
 
 /// A symbol that stands for a byte, or where it would be.
@@ -30,6 +30,15 @@ const ONES: [u8; 128] = {
     }
     ones
 };
+
+/// Symbols whose comparison takes as long as an empty table.
+const MANY: usize = 8;
+
+/// The bytes of the eight symbols that are in the lowest bits, the first one the lowest.
+#[inline]
+pub(super) fn spelt_out(table: &[u8; 128], symbols: u64, width: usize) -> [u8; 8] {
+    core::array::from_fn(|i| table[(symbols >> (i * width) & mask(width)) as usize % table.len()])
+}
 
 impl Alphabet {
     /// `first`: the symbol of the first byte.
@@ -65,6 +74,12 @@ impl Alphabet {
         } else {
             Symbol::Before((symbol < self.first + self.count).then_some(symbol))
         }
+    }
+
+    /// To compare so many symbols with bytes takes longer than to make a table of what they stand for.
+    #[inline]
+    pub(super) fn is_soon_spelt_out(&self, symbols: usize) -> bool {
+        symbols > MANY + self.count as usize
     }
 
     /// The bytes that symbols stand for; 0, the end, for the others.

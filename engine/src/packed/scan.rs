@@ -1,6 +1,6 @@
 //! Reading entries in order.
 
-use super::alphabet::Alphabet;
+use super::alphabet::{Alphabet, spelt_out};
 use super::bits::mask;
 use super::layout::Form;
 use super::tids::expand_with;
@@ -208,8 +208,7 @@ impl Leaf<'_> {
         to.eight(u64::from_le_bytes(bytes), count);
         for j in tail.clone().step_by(8) {
             let eight = self.words.bits(l.tails.bit(j));
-            let bytes: [u8; 8] = core::array::from_fn(|i| symbols(eight, l.sbits * i));
-            to.eight(u64::from_le_bytes(bytes), (tail.end - j).min(8));
+            to.eight(u64::from_le_bytes(spelt_out(table, eight, l.sbits)), (tail.end - j).min(8));
         }
         to.eight(0, 1);
     }

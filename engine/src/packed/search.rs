@@ -1,7 +1,7 @@
 //! Finding a key, and an entry.
 
 use super::Leaf;
-use super::alphabet::{Alphabet, Symbol};
+use super::alphabet::{Alphabet, Symbol, spelt_out};
 use super::bits::mask;
 use super::layout::{Form, Layout};
 use super::tids::expand;
@@ -379,6 +379,19 @@ impl Leaf<'_> {
         let Some(alphabet) = &self.alphabet else { return Ordering::Equal };
         let mine = key.get(l.tlen + 8..).unwrap_or_default();
         let mut at = 0;
+        if alphabet.is_soon_spelt_out(tail.len()) {
+            let table = alphabet.table();
+            while at < tail.len() {
+                let eight = self.words.bits(l.tails.bit(tail.start + at));
+                let unused = 64 - 8 * (tail.len() - at).min(8);
+                let theirs = u64::from_be_bytes(spelt_out(&table, eight, l.sbits)) >> unused;
+                let ours = crate::key::prefix_at(mine, at) >> unused;
+                if ours != theirs {
+                    return ours.cmp(&theirs);
+                }
+                at += 8;
+            }
+        }
         while at < tail.len() {
             let theirs = self.words.bits(l.tails.bit(tail.start + at));
             for i in 0..8.min(tail.len() - at) {
