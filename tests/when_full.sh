@@ -124,6 +124,29 @@ sql "DROP INDEX t_btree"
 check
 sql "DROP INDEX t_large"
 
+note "CREATE INDEX and REINDEX CONCURRENTLY: no room for a second index beside the first"
+valid() { sql "SELECT coalesce(string_agg(relname || ' ' || indisvalid, ', ' ORDER BY relname COLLATE \"C\"), '') FROM pg_index JOIN pg_class ON oid = indexrelid WHERE relname ~ '^filler_i|^t_large'"; }
+create="CREATE INDEX CONCURRENTLY t_large ON t USING nitro (s COLLATE \"C\", (repeat(s, 4)))"
+setting nitro.when_full error
+begin
+before=$(used)
+assert_eq "CREATE INDEX" "$(sql_fails "$create" | cut -c 1-5)" 53200
+assert_eq "REINDEX" "$(sql_fails "REINDEX INDEX CONCURRENTLY filler_i" | cut -c 1-5)" 53200
+assert_eq "what was being built" "$(valid)" "filler_i true, filler_i_ccnew false, t_large false"
+assert_eq "holds nothing" "$(used)" "$before"
+assert_eq "the first one" "$(index filler_i)" "ready|0"
+sql "SELECT nitro_verify('filler_i', true); DROP INDEX t_large, filler_i_ccnew" > /dev/null
+check
+setting nitro.when_full give_up_index
+[[ $(said "$create") == *WARNING*t_large*"is given up"* ]] || fail "no WARNING"
+[[ $(said "REINDEX INDEX CONCURRENTLY filler_i") == *WARNING*filler_i_ccnew*"is given up"* ]] || fail "no WARNING"
+assert_eq "are there" "$(valid) $(index t_large) $(index filler_i)" "filler_i true, t_large true unbuilt|1 unbuilt|1"
+[ "$(used)" -lt 3000000 ] || fail "the first one still holds memory: $(used)"
+sql "DROP INDEX t_large; SELECT count(*) FROM filler WHERE s COLLATE \"C\" = 'x'" > /dev/null
+wait_until "SELECT state = 'ready' FROM pg_stat_nitro_indexes WHERE indexrelname = 'filler_i'"
+sql "SELECT nitro_verify('filler_i', true)" > /dev/null
+check
+
 note "without given_up an index-only scan finds what VACUUM has removed"
 begin
 sql "DROP INDEX t_s_btree; DROP INDEX t_i_btree; DELETE FROM t WHERE i % 2 = 0"
