@@ -8,13 +8,20 @@ SET max_parallel_workers_per_gather = 0; SET jit = off; SET enable_bitmapscan = 
 CREATE DOMAIN positive AS int CHECK (VALUE > 0);
 CREATE TABLE t (id int, a int2, b int, c int8, d date, ts timestamp, tz timestamptz, ti time, o oid, f bool, s text COLLATE "C", n numeric, x float8, p positive, v varchar(9))
   WITH (autovacuum_enabled = off, fillfactor = 60);
+CREATE TABLE u (id int, a int, b int2, c bool, s text COLLATE "C", n numeric, v int8, w int, ts timestamp) WITH (autovacuum_enabled = off, fillfactor = 60);
 CREATE FUNCTION fill(n int) RETURNS void LANGUAGE sql AS $$
   INSERT INTO t SELECT g, CASE WHEN g % 7 <> 0 THEN g % 1000 - 500 END, CASE WHEN g % 11 <> 0 THEN (g * 7919) % 200000 - 100000 END,
     CASE WHEN g % 13 = 0 THEN NULL WHEN g % 3 = 0 THEN g - 9223372036854775807 ELSE 9223372036854775807 - g END, date '2020-01-01' + g % 400 - CASE g % 500 WHEN 1 THEN 800000 ELSE 0 END,
     CASE g % 900 WHEN 3 THEN 'infinity'::timestamp WHEN 4 THEN '-infinity' ELSE '2020-01-01'::timestamp + g * interval '1 min' END, '1999-01-01Z'::timestamptz + (g - 500) * interval '1 year' / 100,
     time '00:00' + g % 1440 * interval '1 min', (g::int8 * 4294967 % 4294967295)::oid, CASE g % 3 WHEN 0 THEN NULL ELSE g % 3 = 1 OR g % 5 = 0 END,
     CASE g % 5 WHEN 0 THEN NULL WHEN 1 THEN repeat('z', 200) ELSE 's' || g % 50 END, CASE WHEN g % 9 <> 0 THEN g / 10.0 END, g / 3.0, g, 'v' || g % 9
+  FROM generate_series(1, n) g;
+  INSERT INTO u SELECT g, CASE WHEN g % 11 <> 0 THEN g % 41 - 20 END, CASE WHEN g % 7 <> 0 THEN (g * 7919) % 13 END, CASE WHEN g % 5 <> 0 THEN g % 3 = 0 END, CASE g % 6 WHEN 0 THEN NULL WHEN 1 THEN repeat('z', 200) ELSE 's' || g % 20 END,
+    CASE WHEN g % 9 <> 0 THEN g % 30 / 10.0 END, CASE WHEN g % 13 <> 0 THEN 9223372036854775807 - g END, g % 100, '2020-01-01'::timestamp + g * interval '1 min'
   FROM generate_series(1, n) g $$;
+CREATE INDEX u_a ON u USING nitro (a DESC NULLS LAST, b, c DESC) INCLUDE (v, w, id, ts);
+CREATE INDEX u_s ON u USING nitro (s, n) INCLUDE (v);
+CREATE INDEX u_part ON u USING nitro (b NULLS FIRST, a DESC) INCLUDE (v, id) WHERE a > 0;
 CREATE INDEX t_b ON t USING nitro (b, id);
 CREATE INDEX t_wide ON t USING nitro (a DESC NULLS LAST, c, f DESC) INCLUDE (d, ts, tz, ti, o, id, b);
 CREATE INDEX t_s ON t USING nitro (s, n, id) INCLUDE (c, x, p, v);
@@ -64,26 +71,43 @@ INSERT INTO queries (q) VALUES
   ('SELECT (SELECT count(*) FROM t WHERE b > g) FROM generate_series(-100000, 100000, 25000) g'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT count(*), sum(id), min(id) FROM t WHERE b > g * 30000 AND b < g * 30000 + 10000) x'),
   ('SELECT g, (SELECT sum(c) FROM t WHERE a = g) FROM generate_series(-5, 5) g'), ('SELECT count(*) FROM t WHERE b > 5 UNION ALL SELECT sum(id) FROM t WHERE b < 5'), ('SELECT * FROM (SELECT count(*) AS n FROM t WHERE b > 5) x WHERE n > 3'),
   ('SELECT id FROM t o WHERE id < 20 AND id = (SELECT min(i.id) FROM t i WHERE i.b = o.b) ORDER BY id'), ('SELECT count(*), generate_series(1, 2) FROM t WHERE b > 0'), ('SELECT sum(count(*)) OVER () FROM t WHERE b > 0'),
+  -- Groups: the first columns of an index, in any order and direction; columns of which one value is known; of none.
+  ('SELECT a, count(*) FROM u GROUP BY a ORDER BY a'), ('SELECT a, count(*), sum(v), min(id), avg(w) FROM u WHERE a > 0 GROUP BY a ORDER BY a DESC LIMIT 7'), ('SELECT count(*), a FROM u WHERE a < -10 GROUP BY a ORDER BY a NULLS FIRST'),
+  ('SELECT a, sum(v), avg(v), max(ts) FROM u GROUP BY a ORDER BY a DESC NULLS LAST OFFSET 5'), ('SELECT sum(id), a FROM u GROUP BY a ORDER BY a DESC'), ('SELECT a, b, count(*), bool_or(c), every(c) FROM u WHERE a > 4 GROUP BY a, b ORDER BY a, b'),
+  ('SELECT b, a, count(id), sum(w) FROM u GROUP BY b, a ORDER BY b, a LIMIT 20'), ('SELECT b, a, count(id) FROM u WHERE a < -4 GROUP BY b, a ORDER BY a DESC, b'), ('SELECT a, b, c, count(*), max(ts) FROM u WHERE a > 9 GROUP BY c, a, b ORDER BY 1, 2, 3'),
+  ('SELECT s, count(*), count(n), sum(v) FROM u GROUP BY s ORDER BY s'), ('SELECT s, n, count(*), min(v), max(v) FROM u WHERE s >= ''s'' GROUP BY s, n ORDER BY s, n'), ('SELECT a, count(*), count(a), sum(a), avg(a), min(a), max(a), sum(id) FROM u GROUP BY a HAVING count(*) > 6 AND sum(a) <> 7 ORDER BY a'),
+  ('SELECT a + 1, max(w) - min(w) FROM u GROUP BY a HAVING a % 3 = 1 ORDER BY 1'), ('SELECT count(*) FROM u GROUP BY a ORDER BY count(*), sum(id)'), ('SELECT b, count(*), sum(id) FROM u WHERE a = 5 GROUP BY b ORDER BY b'), ('SELECT a, count(*), sum(id) FROM u WHERE a = 5 GROUP BY a'),
+  ('SELECT a, b, sum(id) FROM u WHERE a = 5 GROUP BY a, b ORDER BY b DESC'), ('SELECT a, count(*) FROM u WHERE a = 32000 GROUP BY a'), ('SELECT c, count(*) FROM u WHERE a = 5 AND b = 3 GROUP BY a, c, b ORDER BY 1, 2'), ('SELECT c, b, count(*) FROM u WHERE a = 5 AND b > 3 GROUP BY c, b ORDER BY 2, 1'),
+  ('SELECT a, count(*), sum(v) FROM u WHERE a IN (1, 4, 7, 4, NULL, -3) GROUP BY a ORDER BY a'), ('SELECT a, b, count(*) FROM u WHERE a IN (1, 9) AND b IN (7, 3, 5) GROUP BY a, b ORDER BY a, b'), ('SELECT a, count(*), min(ts) FROM u WHERE a > 10 AND b > 5 GROUP BY a ORDER BY a'), ('SELECT a, count(*), sum(id) FROM u WHERE c GROUP BY a ORDER BY a'),
+  ('SELECT a, min(id) FROM u WHERE a IS NULL GROUP BY a'), ('SELECT s, n, count(*) FROM u WHERE (s, n) > (''s5'', 2) GROUP BY s, n ORDER BY s, n'), ('SELECT b, sum(id), count(*) FROM u WHERE a > 0 GROUP BY b ORDER BY b NULLS FIRST'), ('SELECT b, a, count(*), sum(v) FROM u WHERE a > 0 AND b > 2 GROUP BY a, b ORDER BY b, a DESC'),
+  ('SELECT a FROM u GROUP BY a ORDER BY a'), ('SELECT a, b FROM u GROUP BY a, b HAVING a > 3 ORDER BY a'), ('SELECT 1 FROM u WHERE a = 5 GROUP BY a'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT a, count(*), sum(id) FROM u WHERE a > g * 3 AND a < g * 3 + 7 GROUP BY a ORDER BY a LIMIT 3) x ORDER BY 1, 2'),
+  ('SELECT g, (SELECT max(x) FROM (SELECT b, count(*) AS x FROM u WHERE a = g GROUP BY b) x) FROM generate_series(-5, 5) g'), ('SELECT x.a, x.m, y.m FROM (SELECT a, count(*) AS m FROM u GROUP BY a) x JOIN (SELECT b, count(*) AS m FROM u WHERE a > 0 GROUP BY b) y ON x.a = y.b ORDER BY x.a'),
+  ('SELECT a, sum(count(*)) OVER (ORDER BY a) FROM u GROUP BY a ORDER BY a'), ('SELECT count(*), sum(m) FROM (SELECT a, b, count(*) AS m FROM u GROUP BY a, b OFFSET 0) x'), ('SELECT a, generate_series(1, count(*)) FROM u WHERE a > 19 GROUP BY a ORDER BY a, 2'), ('WITH x AS MATERIALIZED (SELECT a, sum(w) AS s FROM u GROUP BY a) SELECT count(*), sum(s) FROM x WHERE a > 3'),
+  ('SELECT a, count(*) FROM u WHERE a < -15 GROUP BY a UNION ALL SELECT b, sum(id) FROM u WHERE a > 0 GROUP BY b ORDER BY 1, 2'), ('SELECT b, count(*), sum(id) FROM t GROUP BY b ORDER BY b'), ('SELECT a, c, count(*), max(o) FROM t GROUP BY c, a ORDER BY a, c'),
   -- Not for it.
+  ('SELECT a, count(*) FILTER (WHERE b > 0) FROM u GROUP BY a ORDER BY a'), ('SELECT a, count(*) FROM u GROUP BY ROLLUP (a) ORDER BY a, 2'), ('SELECT a, b, count(*) FROM u GROUP BY GROUPING SETS ((a), (a, b)) ORDER BY 1, 2, 3'), ('SELECT c, count(*) FROM u GROUP BY c ORDER BY c'),
+  ('SELECT a, c, count(*) FROM u GROUP BY a, c ORDER BY 1, 2'), ('SELECT a, count(DISTINCT b) FROM u GROUP BY a ORDER BY a'), ('SELECT a + 1, count(*) FROM u GROUP BY a + 1 ORDER BY 1'), ('SELECT a, array_agg(b ORDER BY b) FROM u WHERE a > 18 GROUP BY a ORDER BY a'), ('SELECT DISTINCT a FROM u ORDER BY a'),
+  ('SELECT a, max(n), min(s) FROM u WHERE a > 9 GROUP BY a ORDER BY a'), ('SELECT a, sum(w) FROM u WHERE id % 2 = 1 GROUP BY a ORDER BY a'),
   ('SELECT count(*) FILTER (WHERE id > 3) FROM t WHERE b > 0'), ('SELECT count(DISTINCT b) FROM t'), ('SELECT sum(b + 1) FROM t WHERE b > 0'), ('SELECT round(sum(x)::numeric, 2), min(x) FROM t WHERE s > ''s'''), ('SELECT sum(p), min(v) FROM t WHERE s > ''s'''),
   ('SELECT count(*), sum(b) FROM t WHERE b > 0 AND id % 3 = 1'), ('SELECT sum(n) FROM t WHERE s > ''s'''), ('SELECT b % 2, count(*) FROM t WHERE b > 0 GROUP BY 1 ORDER BY 1'), ('SELECT count(*) FROM t a JOIN t b USING (id) WHERE a.b > 0'),
   ('SELECT count(*) FROM t TABLESAMPLE system (100) WHERE b > 0'), ('SELECT array_agg(b ORDER BY b) FROM t WHERE b > 90000'), ('SELECT count(*), count(t) FROM t WHERE b > 0'), ('SELECT min(b), max(b) FROM t');
 CREATE FUNCTION all_the_same() RETURNS text LANGUAGE sql AS $$
   SELECT string_agg(DISTINCT r, '; ') FILTER (WHERE r ~ 'WRONG') || '' FROM (SELECT same(q) AS r FROM queries) x $$;
 -- Empty, one row, many.
-ANALYZE t; SELECT all_the_same() AS wrong;
-SELECT fill(1); ANALYZE t; SELECT all_the_same() AS wrong;
-TRUNCATE t; SELECT fill(6000); VACUUM ANALYZE t;
+ANALYZE t, u; SELECT all_the_same() AS wrong;
+SELECT fill(1); ANALYZE t, u; SELECT all_the_same() AS wrong;
+TRUNCATE t, u; SELECT fill(6000); VACUUM ANALYZE t, u;
 SELECT rpad(same(q), 9), q FROM queries ORDER BY n;
 -- Some pages are not all-visible; none; rows that are gone, changed, aborted.
 DELETE FROM t WHERE id % 40 = 1 AND id < 3000; UPDATE t SET b = b + 1 WHERE id BETWEEN 200 AND 210; UPDATE t SET x = 0 WHERE id BETWEEN 2000 AND 2100;
+DELETE FROM u WHERE id % 40 = 1 AND id < 3000 OR a = 7; UPDATE u SET a = a + 1 WHERE id BETWEEN 200 AND 210; UPDATE u SET ts = NULL WHERE id BETWEEN 2000 AND 2100;
 SELECT all_the_same() AS wrong;
-BEGIN; UPDATE t SET a = a + 1, b = b - 1; ROLLBACK;
+BEGIN; UPDATE t SET a = a + 1, b = b - 1; UPDATE u SET a = a + 1, b = b - 1; ROLLBACK;
 SELECT all_the_same() AS wrong;
-BEGIN; INSERT INTO t (id, a, b, c) SELECT g, 5, g, g FROM generate_series(1, 300) g; SELECT all_the_same() AS wrong, count(*), sum(b) FROM t WHERE b BETWEEN 0 AND 300;
-SAVEPOINT a; DELETE FROM t WHERE b > 0; SELECT all_the_same() AS wrong; ROLLBACK TO a; SELECT all_the_same() AS wrong; COMMIT;
-VACUUM t; SELECT all_the_same() AS wrong;
-UPDATE t SET id = id; SELECT all_the_same() AS wrong; VACUUM ANALYZE t;
+BEGIN; INSERT INTO t (id, a, b, c) SELECT g, 5, g, g FROM generate_series(1, 300) g; INSERT INTO u (id, a, b, v) SELECT g, g % 50, g % 4, g FROM generate_series(1, 300) g; SELECT all_the_same() AS wrong, count(*), sum(b) FROM t WHERE b BETWEEN 0 AND 300;
+SAVEPOINT a; DELETE FROM t WHERE b > 0; DELETE FROM u WHERE b > 3; SELECT all_the_same() AS wrong; ROLLBACK TO a; SELECT all_the_same() AS wrong; COMMIT;
+VACUUM t, u; SELECT all_the_same() AS wrong;
+UPDATE t SET id = id; UPDATE u SET id = id; SELECT all_the_same() AS wrong; VACUUM ANALYZE t, u;
 SET nitro.enable_fast_scan = off; SELECT all_the_same() AS wrong; RESET nitro.enable_fast_scan;
 
 -- What EXPLAIN shows.

@@ -1,13 +1,16 @@
 //! Aggregates over an index without a row that is handed up: `nitro.enable_aggregate`.
 //!
-//! The node is a CustomScan under the server's Finalize Aggregate, and gives one row of partial aggregates. Its child
-//! is a real Index Only Scan, made and started by the server: conditions, run-time keys, locks, permissions and rescans are
-//! the server's. Rows of the child's batch whose block is known to be all-visible are added up where they are, under the
-//! token under which they were read; every other row comes by `index_only`, which asks the table. And where that may not be
-//! (serializable isolation, EvalPlanQual, a snapshot that is not MVCC, a condition of the child's own), the
-//! child is run row by row, as any node would do.
+//! The node is a CustomScan under the server's Finalize Aggregate, and gives a row of partial aggregates for each group, in
+//! the order of the index; one row if there is no GROUP BY. Its child is a real Index Only Scan, made and started by the
+//! server: conditions, run-time keys, locks, permissions and rescans are the server's. Rows of the child's batch whose block
+//! is known to be all-visible are added up where they are, under the token under which they were read; every other row
+//! comes by `index_only`, which asks the table. And where that may not be (serializable isolation, EvalPlanQual, a snapshot
+//! that is not MVCC, a condition of the child's own), the child is run row by row, as any node would do.
+//!
+//! However a row was found, the access method's scan stands at its entry, and what is wanted of it is read from the
+//! entry's key.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use pgrx::pg_sys::{
     self, CustomScan, CustomScanState, Datum, IndexOnlyScanState, List, NodeTag, Oid, PlanState,
@@ -15,164 +18,161 @@ use pgrx::pg_sys::{
 };
 use pgrx::prelude::*;
 
-use super::{index_only, scan};
+use super::scan::{self, Scan};
+use super::index_only;
+use crate::key::KeyDesc;
 use crate::pg::compat;
+use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
 
-/// How the values of a type are read, as numbers in the order of the type.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Number {
-    /// Of any type: only whether it is NULL matters.
-    None,
-    Int2,
-    Int4,
-    Int8,
-    Unsigned,
-    Bool,
-}
+mod functions;
+mod groups;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Rows,
-    Values,
-    /// The state is the sum.
-    Sum,
-    /// The state is an array of the count and the sum.
-    Average,
-    /// The state is the count and the sum, serialized.
-    LongSum,
-    Min,
-    Max,
-}
+pub use functions::Function;
+use groups::{Groups, Tally};
 
-/// An aggregate function of the server that can be computed here.
-pub struct Function {
-    oid: u32,
-    /// What the column must be of, exactly; 0: anything.
-    argument: Oid,
-    number: Number,
-    kind: Kind,
-}
-
-const fn function(oid: u32, argument: Oid, number: Number, kind: Kind) -> Function {
-    Function { oid, argument, number, kind }
-}
-
-/// Not floating-point numbers: their sums depend on the order, and `-0` is as large as `0`.
-static FUNCTIONS: &[Function] = &[
-    function(pg_sys::F_COUNT_, pg_sys::InvalidOid, Number::None, Kind::Rows),
-    function(pg_sys::F_COUNT_ANY, pg_sys::InvalidOid, Number::None, Kind::Values),
-    function(pg_sys::F_SUM_INT2, pg_sys::INT2OID, Number::Int2, Kind::Sum),
-    function(pg_sys::F_SUM_INT4, pg_sys::INT4OID, Number::Int4, Kind::Sum),
-    function(pg_sys::F_SUM_INT8, pg_sys::INT8OID, Number::Int8, Kind::LongSum),
-    function(pg_sys::F_AVG_INT2, pg_sys::INT2OID, Number::Int2, Kind::Average),
-    function(pg_sys::F_AVG_INT4, pg_sys::INT4OID, Number::Int4, Kind::Average),
-    function(pg_sys::F_AVG_INT8, pg_sys::INT8OID, Number::Int8, Kind::LongSum),
-    function(pg_sys::F_MIN_INT2, pg_sys::INT2OID, Number::Int2, Kind::Min),
-    function(pg_sys::F_MAX_INT2, pg_sys::INT2OID, Number::Int2, Kind::Max),
-    function(pg_sys::F_MIN_INT4, pg_sys::INT4OID, Number::Int4, Kind::Min),
-    function(pg_sys::F_MAX_INT4, pg_sys::INT4OID, Number::Int4, Kind::Max),
-    function(pg_sys::F_MIN_INT8, pg_sys::INT8OID, Number::Int8, Kind::Min),
-    function(pg_sys::F_MAX_INT8, pg_sys::INT8OID, Number::Int8, Kind::Max),
-    function(pg_sys::F_MIN_OID.to_u32(), pg_sys::OIDOID, Number::Unsigned, Kind::Min),
-    function(pg_sys::F_MAX_OID.to_u32(), pg_sys::OIDOID, Number::Unsigned, Kind::Max),
-    function(pg_sys::F_MIN_DATE, pg_sys::DATEOID, Number::Int4, Kind::Min),
-    function(pg_sys::F_MAX_DATE, pg_sys::DATEOID, Number::Int4, Kind::Max),
-    function(pg_sys::F_MIN_TIME, pg_sys::TIMEOID, Number::Int8, Kind::Min),
-    function(pg_sys::F_MAX_TIME, pg_sys::TIMEOID, Number::Int8, Kind::Max),
-    function(pg_sys::F_MIN_TIMESTAMP, pg_sys::TIMESTAMPOID, Number::Int8, Kind::Min),
-    function(pg_sys::F_MAX_TIMESTAMP, pg_sys::TIMESTAMPOID, Number::Int8, Kind::Max),
-    function(pg_sys::F_MIN_TIMESTAMPTZ, pg_sys::TIMESTAMPTZOID, Number::Int8, Kind::Min),
-    function(pg_sys::F_MAX_TIMESTAMPTZ, pg_sys::TIMESTAMPTZOID, Number::Int8, Kind::Max),
-    function(pg_sys::F_BOOL_AND, pg_sys::BOOLOID, Number::Bool, Kind::Min),
-    function(pg_sys::F_EVERY, pg_sys::BOOLOID, Number::Bool, Kind::Min),
-    function(pg_sys::F_BOOL_OR, pg_sys::BOOLOID, Number::Bool, Kind::Max),
-];
-
-impl Function {
-    /// The function of this OID, if it is computed here.
-    pub fn of(oid: Oid) -> Option<&'static Function> {
-        let known = FUNCTIONS.iter().find(|f| f.oid == oid.to_u32());
-        known.filter(|f| f.kind != Kind::LongSum || compat::KNOWS_LONG_SUMS)
-    }
-
-    /// Whether it counts rows, and so has no argument.
-    pub fn counts_rows(&self) -> bool {
-        self.kind == Kind::Rows
-    }
-
-    /// Whether it takes a column of this type.
-    pub fn takes(&self, column: Oid) -> bool {
-        self.argument == pg_sys::InvalidOid || self.argument == column
-    }
-}
-
-/// One aggregate of a node, and what it has seen. The server's memory is aligned to eight bytes only.
-#[repr(C, packed(8))]
-struct Aggregate {
-    function: &'static Function,
-    /// Its column in the index.
+/// A column of the node's rows.
+struct Output {
+    /// What is computed of the column of the index; None for the column itself, of the group's first row.
+    function: Option<&'static Function>,
     column: usize,
-    /// Its column in a row of the child.
-    place: usize,
-    count: i64,
-    sum: i128,
-    /// The least or largest number, and the value that it is of.
-    best: i64,
-    value: Datum,
+    /// Which of the groups' inputs the column is, if the function takes one.
+    input: usize,
 }
 
-impl Aggregate {
-    #[inline]
-    fn add(&mut self, value: Datum, isnull: bool) {
-        if isnull {
-            return;
-        }
-        self.count += 1;
-        let bits = value.value();
-        let number = match self.function.number {
-            Number::None => return,
-            Number::Int2 => i64::from(bits as i16),
-            Number::Int4 => i64::from(bits as i32),
-            Number::Int8 => bits as i64,
-            Number::Unsigned => i64::from(bits as u32),
-            Number::Bool => i64::from(bits as u8 != 0),
-        };
-        let better = match self.function.kind {
-            Kind::Min => number < self.best,
-            Kind::Max => number > self.best,
-            _ => {
-                self.sum += i128::from(number);
-                return;
+/// What a node computes, and how far it has come.
+struct Run {
+    outputs: Vec<Output>,
+    groups: Groups,
+    /// There is no GROUP BY: a group also of no rows.
+    plain: bool,
+    /// Groups that were given up already.
+    given: usize,
+    /// No row comes any more.
+    ended: bool,
+    /// The first columns of a row, as far as they are wanted.
+    values: Vec<Datum>,
+    isnull: Vec<bool>,
+}
+
+impl Run {
+    /// By the numbers of a plan, see [`methods`].
+    fn new(numbers: &[i32]) -> Run {
+        let (columns, rest) = numbers.split_first().unwrap_or((&-1, &[]));
+        let mut outputs = Vec::new();
+        let (mut inputs, mut wanted) = (Vec::new(), 0);
+        for pair in rest.chunks_exact(2) {
+            let (oid, column) = (Oid::from(pair[0] as u32), pair[1] as usize);
+            let function = (oid != Oid::INVALID).then(|| {
+                Function::of(oid).unwrap_or_else(|| {
+                    broken(format!("unknown aggregate function {} in a plan", oid.to_u32()))
+                })
+            });
+            match function {
+                None => wanted = wanted.max(column + 1),
+                Some(function) if !function.counts_rows() => inputs.push(column),
+                Some(_) => (),
             }
-        };
-        if better || self.count == 1 {
-            (self.best, self.value) = (number, value);
+            outputs.push(Output { function, column, input: 0 });
+        }
+        inputs.sort_unstable();
+        inputs.dedup();
+        for output in &mut outputs {
+            output.input = inputs.iter().position(|&c| c == output.column).unwrap_or(0);
+        }
+        Run {
+            outputs,
+            groups: Groups::new(usize::try_from(*columns).unwrap_or(0), inputs),
+            plain: *columns < 0,
+            given: 0,
+            ended: false,
+            values: vec![Datum::from(0); wanted],
+            isnull: vec![false; wanted],
         }
     }
 
-    /// The state as the server's own function would leave it, serialized; None for NULL.
-    unsafe fn state(&self) -> Option<Datum> {
-        match self.function.kind {
-            Kind::Rows | Kind::Values => Some(Datum::from(self.count)),
-            // SAFETY: allocates in the current memory context.
-            Kind::Average => Some(unsafe { compat::array_of_two(self.count, self.sum as i64) }),
-            _ if self.count == 0 => None,
-            Kind::Sum => Some(Datum::from(self.sum as i64)),
-            // SAFETY: as above.
-            Kind::LongSum => Some(unsafe { compat::long_sum(self.count, self.sum) }),
-            Kind::Min | Kind::Max => Some(self.value),
+    fn restart(&mut self) {
+        self.groups.clear();
+        (self.given, self.ended) = (0, false);
+    }
+
+    /// Whether a group is complete that was not given up yet.
+    fn has_complete(&self) -> bool {
+        self.given + usize::from(!self.ended) < self.groups.len()
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        if self.plain {
+            self.groups.count(0);
         }
     }
+
+    /// Adds the row at whose entry the scan stands.
+    fn add(&mut self, own: &Scan) {
+        let Some(key) = own.key() else { broken("a row of an index-only scan has no entry") };
+        self.groups.add(own.desc(), key);
+    }
+
+    /// Adds rows of the batch that are known to be visible, up to the first one of another group; says how many.
+    fn walk(&mut self, own: &mut Scan, forward: bool) -> u64 {
+        let mut rows = 0;
+        while let Some(mut last) = self.groups.last() {
+            let prefix = last.prefix;
+            let n = own.walk_group(prefix, forward, |desc, key| last.add_values(desc, key));
+            last.count(n);
+            rows += n;
+            if self.has_complete() || !own.step_visible(forward) {
+                break;
+            }
+            self.add(own);
+            rows += 1;
+        }
+        rows
+    }
+
+    /// Writes the next complete group into a slot that is clear.
+    unsafe fn give(&mut self, desc: &KeyDesc, slot: *mut TupleTableSlot) {
+        let i = self.given;
+        self.given += 1;
+        let (key, rows) = self.groups.group(i);
+        // SAFETY: the key of a row, unless nothing of it is wanted. The slot has a column for each output: the planner gives a
+        // node of ours no projection.
+        unsafe {
+            if !self.values.is_empty() {
+                desc.decode(key, &mut self.values, &mut self.isnull);
+            }
+            for (at, output) in self.outputs.iter().enumerate() {
+                let column = output.column;
+                let value = match output.function {
+                    None => (!self.isnull[column]).then_some(self.values[column]),
+                    Some(function) => {
+                        let tally = match function.counts_rows() {
+                            true => Tally { count: rows, ..Tally::default() },
+                            false => self.groups.tally(desc, i, output.input),
+                        };
+                        function.state(&tally, desc.columns[column].codec)
+                    }
+                };
+                *(*slot).tts_isnull.add(at) = value.is_none();
+                *(*slot).tts_values.add(at) = value.unwrap_or(Datum::from(0));
+            }
+            index_only::filled(slot);
+        }
+    }
+}
+
+fn broken(message: impl Into<String>) -> ! {
+    Failure::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message).raise()
 }
 
 /// The state of a node: the server's part first.
 #[repr(C)]
 struct Node {
     custom: CustomScanState,
-    aggregates: *mut Aggregate,
-    n: usize,
-    done: bool,
+    run: *mut Run,
+    /// Frees it: the server does not end nodes after an ERROR.
+    callback: pg_sys::MemoryContextCallback,
 }
 
 const NAME: &CStr = c"NitroAggregate";
@@ -209,8 +209,8 @@ pub fn register() {
     unsafe { pg_sys::RegisterCustomScanMethods(&raw const SCAN.0) };
 }
 
-/// What a plan's node runs by. Its `custom_private` has three numbers for each column of its row: the aggregate
-/// function, the column in the index, and the column in a row of the child, both from 0.
+/// What a plan's node runs by. Its `custom_private` has numbers: how many of the index' first columns make a group, -1
+/// without GROUP BY; and for each column of its row the aggregate function, 0 for none, and the column of the index, from 0.
 pub fn methods() -> *const pg_sys::CustomScanMethods {
     &raw const SCAN.0
 }
@@ -219,7 +219,7 @@ pub fn methods() -> *const pg_sys::CustomScanMethods {
 #[pg_guard]
 unsafe extern "C-unwind" fn create(_plan: *mut CustomScan) -> *mut pg_sys::Node {
     crate::pg::witness!();
-    // SAFETY: zeroed memory is a node without aggregates.
+    // SAFETY: zeroed memory is a node that has not begun.
     unsafe {
         let node: *mut Node = pg_sys::palloc0(size_of::<Node>()).cast();
         (*node).custom.ss.ps.type_ = NodeTag::T_CustomScanState;
@@ -236,40 +236,24 @@ unsafe extern "C-unwind" fn begin(
     flags: i32,
 ) {
     crate::pg::witness!();
-    // SAFETY: a node that `create` made, and a plan of ours, whose child is the only one.
+    // SAFETY: a node that `create` made, in the memory of its query, as what is made here; and a plan of ours, whose child
+    // is the only one.
     unsafe {
-        let node = &mut *custom.cast::<Node>();
+        let node = custom.cast::<Node>();
         let plan = (*custom).ss.ps.plan.cast::<CustomScan>();
-        let numbers = (*plan).custom_private;
-        node.n = pg_sys::list_length(numbers) as usize / 3;
-        node.aggregates = pg_sys::palloc0((node.n * size_of::<Aggregate>()).max(1)).cast();
-        for i in 0..node.n {
-            let number = |k: usize| pg_sys::list_nth_int(numbers, (i * 3 + k) as i32);
-            let oid = Oid::from(number(0) as u32);
-            let Some(function) = Function::of(oid) else {
-                crate::pg::error::Failure::new(
-                    PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-                    format!("unknown aggregate function {} in a plan", oid.to_u32()),
-                )
-                .raise()
-            };
-            node.aggregates.add(i).write(Aggregate {
-                function,
-                column: number(1) as usize,
-                place: number(2) as usize,
-                count: 0,
-                sum: 0,
-                best: 0,
-                value: Datum::from(0),
-            });
-        }
         if !(*custom).ss.ps.ps_ProjInfo.is_null() {
-            crate::pg::error::Failure::new(
-                PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-                "a partial aggregate of an index has a projection",
-            )
-            .raise();
+            broken("a partial aggregate of an index has a projection");
         }
+        let list = (*plan).custom_private;
+        let numbers: Vec<i32> =
+            (0..pg_sys::list_length(list)).map(|i| pg_sys::list_nth_int(list, i)).collect();
+        (*node).run = Box::into_raw(Box::new(Run::new(&numbers)));
+        (*node).callback.func = Some(forget);
+        (*node).callback.arg = node.cast();
+        pg_sys::MemoryContextRegisterResetCallback(
+            (*estate).es_query_cxt,
+            &raw mut (*node).callback,
+        );
         let child = pg_sys::list_nth((*plan).custom_plans, 0).cast();
         (*custom).custom_ps = pg_sys::lappend(
             std::ptr::null_mut(),
@@ -278,12 +262,28 @@ unsafe extern "C-unwind" fn begin(
     }
 }
 
+/// Frees what a node has of Rust's memory, once.
+#[pg_guard]
+unsafe extern "C-unwind" fn forget(node: *mut c_void) {
+    crate::pg::witness!();
+    // SAFETY: the node that `begin` has registered; its memory goes away after this.
+    unsafe {
+        let run = std::mem::replace(&mut (*node.cast::<Node>()).run, std::ptr::null_mut());
+        if !run.is_null() {
+            drop(Box::from_raw(run));
+        }
+    }
+}
+
 /// `EndCustomScan`
 #[pg_guard]
 unsafe extern "C-unwind" fn end(custom: *mut CustomScanState) {
     crate::pg::witness!();
     // SAFETY: a node that `begin` has seen.
-    unsafe { pg_sys::ExecEndNode(child(custom)) };
+    unsafe {
+        pg_sys::ExecEndNode(child(custom));
+        forget(custom.cast());
+    }
 }
 
 /// `ReScanCustomScan`. The server does nothing for the child.
@@ -300,7 +300,7 @@ unsafe extern "C-unwind" fn rescan(custom: *mut CustomScanState) {
         if (*child).chgParam.is_null() {
             pg_sys::ExecReScan(child);
         }
-        (*custom.cast::<Node>()).done = false;
+        (*(*custom.cast::<Node>()).run).restart();
     }
 }
 
@@ -309,46 +309,48 @@ unsafe fn child(custom: *mut CustomScanState) -> *mut PlanState {
     unsafe { pg_sys::list_nth((*custom).custom_ps, 0).cast() }
 }
 
-/// `ExecCustomScan`: the one row, then nothing.
+/// `ExecCustomScan`: the next group, or nothing.
 #[pg_guard]
 unsafe extern "C-unwind" fn exec(custom: *mut CustomScanState) -> *mut TupleTableSlot {
     crate::pg::witness!();
-    // SAFETY: a node that `begin` has seen. Its slot has a column for each aggregate: the planner gives a node of ours no
-    // projection.
+    // SAFETY: a node that `begin` has seen.
     unsafe {
-        let slot = (*custom).ss.ss_ScanTupleSlot;
+        let (slot, child) = ((*custom).ss.ss_ScanTupleSlot, child(custom));
+        let run = &mut *(*custom.cast::<Node>()).run;
         compat::clear_slot(slot);
-        let node = &mut *custom.cast::<Node>();
-        if std::mem::replace(&mut node.done, true) {
-            return slot;
+        if !run.has_complete() && !run.ended {
+            if run.given > 0 {
+                run.groups.keep_last();
+                run.given = 0;
+            }
+            read(child, run);
         }
-        let aggregates = aggregates(node);
-        for aggregate in aggregates.iter_mut() {
-            (aggregate.count, aggregate.sum) = (0, 0);
+        if run.has_complete() {
+            // What it points to lives until the node is asked again.
+            let memory = (*(*custom).ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
+            pg_sys::MemoryContextReset(memory);
+            let previous = pg_sys::MemoryContextSwitchTo(memory);
+            run.give(entry_of(child).desc(), slot);
+            pg_sys::MemoryContextSwitchTo(previous);
         }
-        run(child(custom), aggregates);
-        // The states live until the node is asked again.
-        let memory = (*(*custom).ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
-        pg_sys::MemoryContextReset(memory);
-        let previous = pg_sys::MemoryContextSwitchTo(memory);
-        for (i, aggregate) in aggregates.iter().enumerate() {
-            let state = aggregate.state();
-            *(*slot).tts_isnull.add(i) = state.is_none();
-            *(*slot).tts_values.add(i) = state.unwrap_or(Datum::from(0));
-        }
-        pg_sys::MemoryContextSwitchTo(previous);
-        index_only::filled(slot);
         slot
     }
 }
 
-unsafe fn aggregates<'a>(node: &mut Node) -> &'a mut [Aggregate] {
-    // SAFETY: `begin` has written so many; they live as long as the node.
-    unsafe { std::slice::from_raw_parts_mut(node.aggregates, node.n) }
+/// The scan of a child that was asked for a row.
+unsafe fn entry_of<'a>(child: *mut PlanState) -> &'a mut Scan {
+    // SAFETY: the plan is of an Index Only Scan over an index of ours.
+    unsafe {
+        let descriptor = (*child.cast::<IndexOnlyScanState>()).ioss_ScanDesc;
+        if descriptor.is_null() {
+            broken("an index-only scan has not begun");
+        }
+        scan::state(descriptor)
+    }
 }
 
-/// Reads all rows of the child.
-unsafe fn run(child: *mut PlanState, aggregates: &mut [Aggregate]) {
+/// Reads rows of the child until a group is complete or there are no more.
+unsafe fn read(child: *mut PlanState, run: &mut Run) {
     // SAFETY: a started node.
     unsafe {
         // Where the server does so for a node that it asks for a row.
@@ -357,78 +359,55 @@ unsafe fn run(child: *mut PlanState, aggregates: &mut [Aggregate]) {
         }
         while !index_only::may_go_direct(child) {
             // The server's own function begins the scan: it comes to the first row.
-            let slot = compat::exec_proc_node((*child).ExecProcNode, child);
-            if is_empty(slot) {
+            if is_empty(compat::exec_proc_node((*child).ExecProcNode, child)) {
+                return run.end();
+            }
+            run.add(entry_of(child));
+            if run.has_complete() {
                 return;
             }
-            let columns = aggregates.iter().filter(|a| !a.function.counts_rows());
-            if let Some(last) = columns.map(|a| a.place).max() {
-                compat::fetch_columns(slot, last + 1);
-            }
-            add_all(aggregates, slot, |a| a.place);
         }
         let instrument = (*child).instrument;
         if !instrument.is_null() {
             pg_sys::InstrStartNode(instrument);
         }
-        let rows = run_direct(child.cast(), aggregates);
+        let rows = read_direct(child.cast(), run);
         if !instrument.is_null() {
             pg_sys::InstrStopNode(instrument, rows as f64);
         }
     }
 }
 
-/// Reads the rest of the child's rows from where its scan stands; says how many.
-unsafe fn run_direct(child: *mut IndexOnlyScanState, aggregates: &mut [Aggregate]) -> u64 {
+/// The same from where the child's scan stands, without its function; says how many rows.
+unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
     // SAFETY: `may_go_direct` has said that the scan has begun.
     unsafe {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
-        own.hand_up_values((*child).ioss_RelationDesc);
         let forward = index_only::forward(child);
-        let counts = aggregates.iter().all(|a| a.function.counts_rows()) && own.hand_up_nothing();
-        let slot = (*child).ss.ss_ScanTupleSlot;
+        let counts = run.groups.only_count() && run.values.is_empty() && own.hand_up_nothing();
         let mut rows = 0;
-        compat::clear_slot(slot);
+        compat::clear_slot((*child).ss.ss_ScanTupleSlot);
         loop {
-            let mut seen = 0;
+            let seen = if counts { own.count_plain(forward) } else { run.walk(own, forward) };
             if counts {
-                seen = own.count_plain(forward);
-                aggregates.iter_mut().for_each(|a| a.count += seen as i64);
-            } else {
-                while own.step_plain(slot, forward) {
-                    add_all(aggregates, slot, |a| a.column);
-                    seen += 1;
-                }
+                run.groups.count(seen);
             }
             compat::count_index_tuples((*descriptor).indexRelation, seen as i64);
             rows += seen;
-            if is_empty(index_only::access(child, !counts)) {
+            if run.has_complete() {
                 return rows;
             }
-            add_all(aggregates, slot, |a| a.column);
+            if is_empty(index_only::access(child, own.is_lossy())) {
+                run.end();
+                return rows;
+            }
             rows += 1;
+            if counts { run.groups.count(1) } else { run.add(own) }
             stop::at(Point::AggregateAdds);
-        }
-    }
-}
-
-/// Adds the row in a slot, where `column` says which is that of an aggregate.
-#[inline]
-unsafe fn add_all(
-    aggregates: &mut [Aggregate],
-    slot: *mut TupleTableSlot,
-    column: impl Fn(&Aggregate) -> usize,
-) {
-    for aggregate in aggregates {
-        if aggregate.function.counts_rows() {
-            aggregate.count += 1;
-            continue;
-        }
-        // SAFETY: the slot has the column, by the plan.
-        unsafe {
-            let at = column(aggregate);
-            aggregate.add(*(*slot).tts_values.add(at), *(*slot).tts_isnull.add(at));
+            if run.has_complete() {
+                return rows;
+            }
         }
     }
 }

@@ -285,14 +285,19 @@ impl KeyDesc {
         })
     }
 
-    /// Gives the row of an entry back, allocated in the current memory context; an element column as
-    /// NULL.
+    /// Gives the row of an entry back, as many of its first columns as there is room for, allocated in the current memory
+    /// context; an element column as NULL.
     ///
     /// # Safety
     /// `key` must have been made by [`KeyDesc::encode`] for the same index.
     pub unsafe fn decode(&self, key: &[u8], values: &mut [Datum], isnull: &mut [bool]) {
         let mut rest = key;
+        let wanted = values.len();
         for (i, column) in self.columns.iter().enumerate() {
+            if i >= wanted {
+                rest = &rest[column.segment_len(rest)..];
+                continue;
+            }
             isnull[i] = rest[0] == NULL_FIRST || rest[0] == NULL_LAST || self.is_element(i);
             if isnull[i] {
                 values[i] = Datum::from(0);
@@ -310,12 +315,18 @@ impl KeyDesc {
             }
         }
         // Few values have a payload: they are made a second time.
-        for (i, extra) in codec::extras(rest) {
+        for (i, extra) in codec::extras(rest).filter(|&(i, _)| i < wanted) {
             if let Some(segment) = self.split(key, i + 1).last() {
                 // SAFETY: a segment of this column and its payload, by contract.
                 values[i] = unsafe { self.value(i, segment, Some(extra)) };
             }
         }
+    }
+
+    /// Whether rows are equal in the first `n` columns just if their keys begin with the same segments.
+    pub fn equal_by_bytes(&self, n: usize) -> bool {
+        self.element.is_none()
+            && (!self.closed || self.columns[..n].iter().all(|c| c.comparator.is_none()))
     }
 
     /// # Safety

@@ -1,9 +1,9 @@
 //! Offers the planner aggregates that are computed in an index (`am::aggregate`), beside the paths that it has.
 //!
 //! The server matches conditions with the index: it makes index paths for a copy of the table's description, of
-//! which an Index Only Scan without a condition of its own becomes the child. The path gives partial
-//! aggregates; the server's Finalize Aggregate does the rest (HAVING, expressions, final functions). No path of others
-//! is changed or taken away.
+//! which Index Only Scans without a condition of their own become children. Groups are of the first columns of an index, in
+//! its order. The path gives partial aggregates; the server's Finalize Aggregate does the rest (HAVING, expressions, final
+//! functions). No path of others is changed or taken away.
 
 use pgrx::PgList;
 use pgrx::pg_sys::{
@@ -14,6 +14,7 @@ use pgrx::prelude::*;
 
 use crate::am::{self, aggregate::Function};
 use crate::pg::{compat, guc};
+use crate::state::handle::Handle;
 use crate::state::shmem;
 
 static mut PREVIOUS: pg_sys::create_upper_paths_hook_type = None;
@@ -64,8 +65,7 @@ unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
         if !matches!(rel.reloptkind, RELOPT_BASEREL | RELOPT_OTHER_MEMBER_REL)
             || rel.rtekind != pg_sys::RTEKind::RTE_RELATION
             || rel.indexlist.is_null()
-            || !query.hasAggs
-            || !query.groupClause.is_null()
+            || !(query.hasAggs || !query.groupClause.is_null())
             || !query.groupingSets.is_null()
             || (*root).hasPseudoConstantQuals
             // Its pages are not among those that index paths are weighed with.
@@ -78,7 +78,8 @@ unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
     }
 }
 
-/// An aggregate of the query: its function, and the column that it takes, 0 for none.
+/// A column of the rows that the path gives: an aggregate function, or `InvalidOid`; and the column of the table that it
+/// takes, 0 for none, or that is given as it is.
 struct Wanted {
     function: pg_sys::Oid,
     column: i16,
@@ -92,57 +93,140 @@ unsafe fn offer(
 ) {
     // SAFETY: the planner's own live structures.
     unsafe {
-        if extra.flags as u32 & pg_sys::GROUPING_CAN_PARTIAL_AGG == 0 {
+        let query = &*(*root).parse;
+        let groups = !query.groupClause.is_null();
+        let flags = extra.flags as u32;
+        if flags & pg_sys::GROUPING_CAN_PARTIAL_AGG == 0
+            || (groups && flags & pg_sys::GROUPING_CAN_USE_SORT == 0)
+        {
             return;
         }
-        let Some((target, wanted)) =
-            partial_target(&*input, &*(*grouped).reltarget, extra.havingQual)
+        let clause = compat::group_clause(root);
+        let target = &*(*grouped).reltarget;
+        let Some((partial, wanted)) = partial_target(&*input, target, extra.havingQual, clause)
         else {
             return;
         };
-        let Some(child) = cheapest_scan(root, input) else { return };
-        let Some(columns) = columns_of(&*(*child).indexinfo, &wanted) else { return };
-        let path = path_over(child, grouped, target, &wanted, columns);
         let mut costs = pg_sys::AggClauseCosts::default();
         pg_sys::get_agg_clause_costs(root, pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL, &mut costs);
-        let finalize = pg_sys::create_agg_path(
-            root,
-            grouped,
-            path.cast(),
-            (*grouped).reltarget,
-            pg_sys::AggStrategy::AGG_PLAIN,
-            pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL,
-            std::ptr::null_mut(),
-            extra.havingQual.cast(),
-            &costs,
-            1.0,
-        );
-        pg_sys::add_path(grouped, finalize.cast());
+        for child in scans(root, input) {
+            let grouping = match groups {
+                true => prefix_of(root, &*child).map(Some),
+                false => Some(None),
+            };
+            let Some(grouping) = grouping else { continue };
+            let columns = grouping.map_or(0, |(columns, _)| columns);
+            let Some(places) = places_of(&*(*child).indexinfo, columns, &wanted) else { continue };
+            let rows = match groups {
+                true => number_of_groups(root, clause, target, (*child).path.rows),
+                false => 1.0,
+            };
+            let path = path_over(child, grouped, partial, rows, grouping, &wanted, places);
+            let finalize: *mut Path = if query.hasAggs {
+                let strategy = match groups {
+                    true => pg_sys::AggStrategy::AGG_SORTED,
+                    false => pg_sys::AggStrategy::AGG_PLAIN,
+                };
+                pg_sys::create_agg_path(
+                    root,
+                    grouped,
+                    path.cast(),
+                    (*grouped).reltarget,
+                    strategy,
+                    pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL,
+                    clause,
+                    extra.havingQual.cast(),
+                    &costs,
+                    rows,
+                )
+                .cast()
+            } else {
+                let having = extra.havingQual.cast();
+                pg_sys::create_group_path(root, grouped, path.cast(), clause, having, rows).cast()
+            };
+            pg_sys::add_path(grouped, finalize);
+        }
+    }
+}
+
+/// How many groups the rows of a scan have.
+unsafe fn number_of_groups(
+    root: *mut PlannerInfo,
+    clause: *mut List,
+    target: &PathTarget,
+    rows: f64,
+) -> f64 {
+    // SAFETY: the clauses of the query, and a target in which their expressions are.
+    unsafe {
+        let mut keys = std::ptr::null_mut();
+        for (i, expression) in expressions(target) {
+            if !group_of(target, i, clause).is_null() {
+                keys = pg_sys::lappend(keys, expression.cast());
+            }
+        }
+        let (pages, info) = (std::ptr::null_mut(), std::ptr::null_mut());
+        pg_sys::estimate_num_groups(root, keys, rows, pages, info)
+    }
+}
+
+/// The expressions of a target, with their places.
+unsafe fn expressions(target: &PathTarget) -> impl Iterator<Item = (usize, *mut pg_sys::Node)> {
+    // SAFETY: a list of nodes.
+    unsafe { PgList::<pg_sys::Node>::from_pg(target.exprs).iter_ptr().collect::<Vec<_>>() }
+        .into_iter()
+        .enumerate()
+}
+
+/// The clause by which an expression of a target is grouped, or null.
+unsafe fn group_of(
+    target: &PathTarget,
+    i: usize,
+    clause: *mut List,
+) -> *mut pg_sys::SortGroupClause {
+    // SAFETY: the array, if there is one, has a number for each expression.
+    unsafe {
+        match target.sortgrouprefs.is_null() || *target.sortgrouprefs.add(i) == 0 {
+            true => std::ptr::null_mut(),
+            false => pg_sys::get_sortgroupref_clause_noerr(*target.sortgrouprefs.add(i), clause),
+        }
     }
 }
 
 /// The row of partial aggregates from which the target and HAVING are made (as `make_partial_grouping_target`), and
-/// what is in its columns; None if something else than aggregates that are computed here is needed.
+/// what is in its columns; None if something else is needed than columns and aggregates that are computed here.
 unsafe fn partial_target(
     input: &RelOptInfo,
     target: &PathTarget,
     having: *mut pg_sys::Node,
+    clause: *mut List,
 ) -> Option<(*mut PathTarget, Vec<Wanted>)> {
     // SAFETY: expressions of the query, which are not changed: aggregates are copied before they are marked.
     unsafe {
         let flags = pg_sys::PVC_INCLUDE_AGGREGATES
             | pg_sys::PVC_RECURSE_WINDOWFUNCS
             | pg_sys::PVC_INCLUDE_PLACEHOLDERS;
+        let partial = pg_sys::create_empty_pathtarget();
+        let mut others = std::ptr::null_mut();
+        for (i, expression) in expressions(target) {
+            if group_of(target, i, clause).is_null() {
+                others = pg_sys::lappend(others, expression.cast());
+            } else {
+                let number = *target.sortgrouprefs.add(i);
+                pg_sys::add_column_to_pathtarget(partial, expression.cast(), number);
+            }
+        }
         let parts = pg_sys::list_concat(
-            pg_sys::pull_var_clause(target.exprs.cast(), flags as i32),
+            pg_sys::pull_var_clause(others.cast(), flags as i32),
             pg_sys::pull_var_clause(having, flags as i32),
         );
-        let partial = pg_sys::create_empty_pathtarget();
         pg_sys::add_new_columns_to_pathtarget(partial, parts);
         let (mut wanted, mut marked) = (Vec::new(), std::ptr::null_mut());
-        for part in PgList::<pg_sys::Node>::from_pg((*partial).exprs).iter_ptr() {
+        for (_, part) in expressions(&*partial) {
             if (*part).type_ != NodeTag::T_Aggref {
-                return None;
+                let column = column_of(input, part)?;
+                wanted.push(Wanted { function: pg_sys::InvalidOid, column: (*column).varattno });
+                marked = pg_sys::lappend(marked, part.cast());
+                continue;
             }
             let aggregate = part.cast::<Aggref>();
             wanted.push(wanted_by(input, &*aggregate)?);
@@ -156,6 +240,19 @@ unsafe fn partial_target(
         }
         (*partial).exprs = marked;
         Some((partial, wanted))
+    }
+}
+
+/// The column of the table that an expression is, if it is one as it is.
+unsafe fn column_of(input: &RelOptInfo, expression: *mut pg_sys::Node) -> Option<*mut Var> {
+    // SAFETY: an expression of the query.
+    unsafe {
+        let var = expression.cast::<Var>();
+        ((*expression).type_ == NodeTag::T_Var
+            && (*var).varno as u32 == input.relid
+            && (*var).varlevelsup == 0
+            && (*var).varattno > 0)
+            .then_some(var)
     }
 }
 
@@ -177,19 +274,14 @@ unsafe fn wanted_by(input: &RelOptInfo, aggregate: &Aggref) -> Option<Wanted> {
     unsafe {
         let arguments = PgList::<TargetEntry>::from_pg(aggregate.args);
         let argument = arguments.get_ptr(0).filter(|_| arguments.len() == 1)?;
-        let var = (*argument).expr.cast::<Var>();
-        let fits = !(*argument).resjunk
-            && (*var.cast::<pg_sys::Node>()).type_ == NodeTag::T_Var
-            && (*var).varno as u32 == input.relid
-            && (*var).varlevelsup == 0
-            && (*var).varattno > 0
-            && function.takes((*var).vartype);
-        if fits { wanted((*var).varattno) } else { None }
+        let column = column_of(input, (*argument).expr.cast())?;
+        let fits = !(*argument).resjunk && function.takes((*column).vartype);
+        if fits { wanted((*column).varattno) } else { None }
     }
 }
 
-/// The cheapest Index Only Scan of the table by an index of ours that has no condition of its own.
-unsafe fn cheapest_scan(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Option<*mut IndexPath> {
+/// Index Only Scans of the table by indexes of ours that have no condition of their own.
+unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<*mut IndexPath> {
     // SAFETY: the planner's own live structures; what it adds goes to the copy.
     unsafe {
         let mut indexes = std::ptr::null_mut();
@@ -199,7 +291,7 @@ unsafe fn cheapest_scan(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Optio
             }
         }
         if indexes.is_null() {
-            return None;
+            return Vec::new();
         }
         let mut copy = *input;
         copy.indexlist = indexes;
@@ -216,8 +308,8 @@ unsafe fn cheapest_scan(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Optio
                     && (*path).param_info.is_null()
                     && decides_all(&*path.cast::<IndexPath>())
             })
-            .min_by(|&a, &b| (*a).total_cost.total_cmp(&(*b).total_cost))
             .map(<*mut Path>::cast)
+            .collect()
     }
 }
 
@@ -235,17 +327,54 @@ unsafe fn decides_all(path: &IndexPath) -> bool {
     }
 }
 
-/// Where the columns are in the index.
-unsafe fn columns_of(index: &IndexOptInfo, wanted: &[Wanted]) -> Option<Vec<i32>> {
+/// How many of the first columns of an index make the groups of the query, if some do, and the order of the groups. Columns
+/// of which the query knows one value are passed over, as the planner does it.
+unsafe fn prefix_of(root: *mut PlannerInfo, path: &IndexPath) -> Option<(usize, *mut List)> {
+    // SAFETY: the planner's own live structures. The description of an index with fewer columns is a copy.
+    unsafe {
+        let wanted = compat::group_pathkeys(root);
+        let class = |key: &*mut pg_sys::PathKey| (**key).pk_eclass;
+        let mut cut = *path.indexinfo;
+        for n in 0..=(*path.indexinfo).nkeycolumns {
+            cut.nkeycolumns = n;
+            let order = pg_sys::build_index_pathkeys(root, &mut cut, path.indexscandir);
+            let keys: Vec<_> = PgList::<pg_sys::PathKey>::from_pg(order).iter_ptr().collect();
+            if keys.len() == wanted.len() {
+                let all = wanted.iter().all(|key| keys.iter().any(|own| class(own) == class(key)));
+                return all.then_some((n as usize, order));
+            }
+        }
+        None
+    }
+}
+
+/// Where the columns are in the index; None if one is not, or if its keys do not tell groups of so many columns apart, or
+/// not what an aggregate needs.
+unsafe fn places_of(
+    index: &IndexOptInfo,
+    columns: usize,
+    wanted: &[Wanted],
+) -> Option<Vec<i32>> {
     // SAFETY: arrays with an element for each column.
     let place = |column: i16| unsafe {
         (0..index.ncolumns as usize)
             .find(|&i| *index.indexkeys.add(i) == i32::from(column) && *index.canreturn.add(i))
     };
-    wanted
-        .iter()
-        .map(|w| if w.column == 0 { Some(0) } else { place(w.column).map(|i| i as i32) })
-        .collect()
+    let places: Option<Vec<usize>> =
+        wanted.iter().map(|w| if w.column == 0 { Some(0) } else { place(w.column) }).collect();
+    let places = places?;
+    // SAFETY: the planner holds a lock on the index, so it can be opened without one.
+    let handle = unsafe {
+        let relation = pg_sys::index_open(index.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let handle = Handle::try_open(relation);
+        pg_sys::index_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        handle?
+    };
+    let reads = |(w, &place): (&Wanted, &usize)| {
+        Function::of(w.function).is_none_or(|f| f.reads(handle.desc.columns[place].codec))
+    };
+    (handle.desc.equal_by_bytes(columns) && wanted.iter().zip(&places).all(reads))
+        .then(|| places.iter().map(|&place| place as i32).collect())
 }
 
 const METHODS: *const pg_sys::CustomPathMethods = {
@@ -260,14 +389,16 @@ const METHODS: *const pg_sys::CustomPathMethods = {
     &raw const TABLE.0
 };
 
-/// The path of one row over the rows of a scan. What it costs is the scan without the handing up of its rows, and an
-/// operator for each value.
+/// The path of the groups of the rows of a scan, or of one row over all. What it costs is the scan without the handing up of
+/// its rows, an operator for each value, and the groups.
 unsafe fn path_over(
     child: *mut IndexPath,
     grouped: *mut RelOptInfo,
     target: *mut PathTarget,
+    groups: f64,
+    grouping: Option<(usize, *mut List)>,
     wanted: &[Wanted],
-    columns: Vec<i32>,
+    places: Vec<i32>,
 ) -> *mut CustomPath {
     // SAFETY: the planner's own live structures; nodes in its memory.
     unsafe {
@@ -275,7 +406,8 @@ unsafe fn path_over(
         let rows = scan.rows;
         let reading =
             (scan.total_cost - rows * pg_sys::cpu_tuple_cost).max((*child).indextotalcost);
-        let values = wanted.iter().filter(|w| w.column != 0).count() as f64;
+        let takes = |w: &&Wanted| w.function != pg_sys::InvalidOid && w.column != 0;
+        let values = wanted.iter().filter(takes).count() as f64;
         let adding =
             rows * (0.5 * pg_sys::cpu_index_tuple_cost + values * pg_sys::cpu_operator_cost);
         let total = reading + adding;
@@ -288,14 +420,15 @@ unsafe fn path_over(
         path.pathtarget = target;
         path.parallel_safe = scan.parallel_safe;
         compat::inherit_disabled_nodes(path, scan);
-        path.rows = 1.0;
-        path.startup_cost = total;
-        path.total_cost = total + pg_sys::cpu_tuple_cost;
-        let private = wanted
-            .iter()
-            .zip(columns)
-            .flat_map(|(w, column)| [w.function.to_u32() as i32, column, i32::from(w.column)]);
-        (*node).custom_private = am::aggregate::list_of(private);
+        path.rows = groups;
+        path.startup_cost = if grouping.is_some() { scan.startup_cost } else { total };
+        path.total_cost = total + groups * pg_sys::cpu_tuple_cost;
+        path.pathkeys = grouping.map_or(std::ptr::null_mut(), |(_, order)| order);
+        let columns = grouping.map_or(-1, |(columns, _)| columns as i32);
+        let outputs = wanted.iter().zip(places);
+        let outputs = outputs.flat_map(|(w, place)| [w.function.to_u32() as i32, place]);
+        (*node).custom_private =
+            am::aggregate::list_of(std::iter::once(columns).chain(outputs));
         (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.cast());
         (*node).methods = METHODS;
         node
@@ -313,38 +446,14 @@ unsafe extern "C-unwind" fn plan(
     children: *mut List,
 ) -> *mut pg_sys::Plan {
     crate::pg::witness!();
-    // SAFETY: a path of `path_over`, and the plan of its only child, whose target list has columns of the table.
+    // SAFETY: a path of `path_over`, and the plan of its only child.
     unsafe {
-        let child = pg_sys::list_nth(children, 0).cast::<pg_sys::Plan>();
-        let rows = PgList::<TargetEntry>::from_pg((*child).targetlist);
-        let place = |column: i32| {
-            rows.iter_ptr().position(|entry| {
-                let var = (*entry).expr.cast::<Var>();
-                (*var.cast::<pg_sys::Node>()).type_ == NodeTag::T_Var
-                    && i32::from((*var).varattno) == column
-            })
-        };
-        let private = (*path).custom_private;
-        let mut numbers = Vec::new();
-        for i in (0..pg_sys::list_length(private)).step_by(3) {
-            let number = |k| pg_sys::list_nth_int(private, i + k);
-            let column = number(2);
-            let at = if column == 0 { Some(0) } else { place(column) };
-            let Some(at) = at else {
-                crate::pg::error::Failure::new(
-                    PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-                    format!("column {column} is not in the rows of an index-only scan"),
-                )
-                .raise()
-            };
-            numbers.extend([number(0), number(1), at as i32]);
-        }
         let node: *mut pg_sys::CustomScan = pg_sys::palloc0(size_of::<pg_sys::CustomScan>()).cast();
         (*node).scan.plan.type_ = NodeTag::T_CustomScan;
         (*node).scan.plan.targetlist = tlist;
         (*node).flags = (*path).flags;
         (*node).custom_plans = children;
-        (*node).custom_private = am::aggregate::list_of(numbers);
+        (*node).custom_private = (*path).custom_private;
         (*node).custom_scan_tlist = tlist;
         (*node).methods = am::aggregate::methods();
         node.cast()

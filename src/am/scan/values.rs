@@ -4,6 +4,7 @@ use nitro_engine::Tid;
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
+use crate::key::KeyDesc;
 use crate::key::plain::{Passed, Plain};
 
 /// How the columns of an index are passed.
@@ -102,6 +103,105 @@ impl Scan {
             }
             n += 1;
         }
+    }
+
+    /// Moves to the next entry if it is in the batch and its block is known to be all-visible.
+    pub(in crate::am) fn step_visible(&mut self, forward: bool) -> bool {
+        let before = self.place.pos;
+        if self.plan.lossy || !self.step_in_batch(forward) {
+            return false;
+        }
+        if self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber) == Some(true) {
+            return true;
+        }
+        self.place.pos = before;
+        false
+    }
+
+    /// Moves over entries as `step_visible` does while their keys begin with `prefix`, as the current one's, and
+    /// gives their keys away; says over how many.
+    #[inline]
+    pub(in crate::am) fn walk_group(
+        &mut self,
+        prefix: &[u8],
+        forward: bool,
+        mut take: impl FnMut(&KeyDesc, &[u8]),
+    ) -> u64 {
+        let len = self.place.cursor.len() as isize;
+        if !self.started || self.plan.lossy || !(0..len).contains(&self.place.pos) {
+            return 0;
+        }
+        let mut rest = self.rest_of_group(prefix, forward);
+        if self.plan.has_filters() {
+            let mut n = 0;
+            loop {
+                let before = self.place.pos;
+                if !self.step_visible(forward) {
+                    return n;
+                }
+                let passed = before.abs_diff(self.place.pos);
+                if passed > rest {
+                    self.place.pos = before;
+                    return n;
+                }
+                rest -= passed;
+                take(&self.handle.desc, self.place.cursor.key(self.place.pos as usize));
+                n += 1;
+            }
+        }
+        let step = if forward { 1 } else { -1 };
+        let mut next = self.place.pos;
+        for n in 0..rest {
+            next += step;
+            let tid = self.place.cursor.tid(next as usize);
+            if self.visibility.known((tid >> 16) as pg_sys::BlockNumber) != Some(true) {
+                self.place.pos = next - step;
+                return n as u64;
+            }
+            take(&self.handle.desc, self.place.cursor.key(next as usize));
+        }
+        self.place.pos = next;
+        rest as u64
+    }
+
+    /// How many of the entries that follow in the batch have keys that begin with `prefix`, as the current one's.
+    fn rest_of_group(&self, prefix: &[u8], forward: bool) -> usize {
+        let (cursor, pos) = (&self.place.cursor, self.place.pos as usize);
+        let n = if forward { cursor.len() - 1 - pos } else { pos };
+        let within = |i: usize| {
+            cursor.key(if forward { pos + 1 + i } else { pos - 1 - i }).starts_with(prefix)
+        };
+        if n == 0 || within(n - 1) {
+            return n;
+        }
+        // Groups may be small: the end is sought nearby first. Below `low` all are within, the one at `high` is not.
+        let (mut low, mut high, mut width) = (0, n - 1, 1);
+        while low < high {
+            let middle = (low + width - 1).min(low + (high - low) / 2);
+            if within(middle) {
+                low = middle + 1;
+                width *= 2;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The key of the current entry.
+    pub(in crate::am) fn key(&self) -> Option<&[u8]> {
+        let pos = usize::try_from(self.place.pos).ok()?;
+        (self.whole.is_none() && pos < self.place.cursor.len()).then(|| self.place.cursor.key(pos))
+    }
+
+    /// How keys are made.
+    pub(in crate::am) fn desc(&self) -> &KeyDesc {
+        &self.handle.desc
+    }
+
+    /// Whether rows have to be asked again whether they match, with their values.
+    pub(in crate::am) fn is_lossy(&self) -> bool {
+        self.plan.lossy
     }
 
     /// # Safety

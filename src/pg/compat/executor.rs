@@ -121,19 +121,6 @@ pub unsafe fn count_index_tuples(index: pg_sys::Relation, n: i64) {
     }
 }
 
-/// `slot_getsomeattrs`
-///
-/// # Safety
-/// A slot with a row of so many columns.
-pub unsafe fn fetch_columns(slot: *mut TupleTableSlot, n: usize) {
-    // SAFETY: by contract.
-    unsafe {
-        if ((*slot).tts_nvalid as usize) < n {
-            pg_sys::slot_getsomeattrs_int(slot, n as i32);
-        }
-    }
-}
-
 /// Whether the form is known in which `sum` and `avg` of int8 hand on their state.
 pub const KNOWS_LONG_SUMS: bool = cfg!(not(feature = "pg19"));
 

@@ -87,3 +87,33 @@ pub fn inherit_disabled_nodes(path: &mut pg_sys::Path, of: &pg_sys::Path) {
     #[cfg(not(any(feature = "pg18", feature = "pg19")))]
     let _ = (path, of);
 }
+
+/// By what a query groups, without what it knows to be the same in all rows (from 16 on).
+///
+/// # Safety
+/// A query that is being planned, whose groups have been looked at.
+pub unsafe fn group_clause(root: *mut PlannerInfo) -> *mut pg_sys::List {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(feature = "pg15")]
+        return (*(*root).parse).groupClause;
+        #[cfg(not(feature = "pg15"))]
+        return (*root).processed_groupClause;
+    }
+}
+
+/// The same as an order of rows. From 16 on the order of ordered aggregates may follow.
+///
+/// # Safety
+/// As [`group_clause`].
+pub unsafe fn group_pathkeys(root: *mut PlannerInfo) -> Vec<*mut pg_sys::PathKey> {
+    // SAFETY: by contract.
+    unsafe {
+        let keys = pgrx::PgList::<pg_sys::PathKey>::from_pg((*root).group_pathkeys);
+        #[cfg(feature = "pg15")]
+        let n = keys.len();
+        #[cfg(not(feature = "pg15"))]
+        let n = (*root).num_groupby_pathkeys as usize;
+        keys.iter_ptr().take(n).collect()
+    }
+}

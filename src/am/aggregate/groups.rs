@@ -1,0 +1,216 @@
+//! Groups of rows in the order of the index, and what is known of each.
+//!
+//! Equal groups have equal bytes at the beginning of their keys (the planner sees to that), and lie one behind the other.
+//! So a row is of the last group if its key begins as that group's does. Nothing is allocated for a group by itself.
+
+use std::ops::Range;
+
+use crate::key::KeyDesc;
+use crate::key::codec::{self, Codec, Reader};
+use crate::pg::memory;
+
+/// What is known of the values of a column, without NULLs.
+#[derive(Clone, Copy, Default)]
+pub struct Tally {
+    pub count: i64,
+    pub sum: i128,
+    pub least: i64,
+    pub greatest: i64,
+}
+
+impl Tally {
+    /// Adds a number so many times.
+    #[inline]
+    pub fn add(&mut self, number: i64, times: i64) {
+        let (least, greatest) = match self.count {
+            0 => (number, number),
+            _ => (self.least.min(number), self.greatest.max(number)),
+        };
+        *self = Tally {
+            count: self.count + times,
+            sum: self.sum + i128::from(number) * i128::from(times),
+            least,
+            greatest,
+        };
+    }
+}
+
+struct Head {
+    /// The key of its first row, in `keys`.
+    key: Range<usize>,
+    /// So many bytes of it are those of the group.
+    prefix: usize,
+    rows: i64,
+}
+
+/// The groups that a node has not given up yet. The last one may go on.
+pub struct Groups {
+    /// So many columns of the index make a group.
+    columns: usize,
+    /// The columns whose values are wanted, in order; and how many of them are among those of the group, where all
+    /// rows have the same.
+    inputs: Vec<usize>,
+    outer: usize,
+    heads: Vec<Head>,
+    keys: Vec<u8>,
+    /// For each group one for each input behind the columns of the group.
+    tallies: Vec<Tally>,
+}
+
+impl Groups {
+    pub fn new(columns: usize, inputs: Vec<usize>) -> Groups {
+        let outer = inputs.iter().filter(|&&column| column < columns).count();
+        Groups { columns, inputs, outer, heads: Vec::new(), keys: Vec::new(), tallies: Vec::new() }
+    }
+
+    /// Whether rows are only counted, and all in one group.
+    pub fn only_count(&self) -> bool {
+        self.columns == 0 && self.inputs.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    pub fn clear(&mut self) {
+        self.heads.clear();
+        self.keys.clear();
+        self.tallies.clear();
+    }
+
+    /// Forgets the groups before the last one.
+    pub fn keep_last(&mut self) {
+        let n = self.len();
+        let Some(last) = self.heads.last_mut() else { return };
+        self.keys.copy_within(last.key.clone(), 0);
+        self.keys.truncate(last.key.len());
+        last.key = 0..last.key.len();
+        self.heads.swap(0, n - 1);
+        self.heads.truncate(1);
+        let each = self.inputs.len() - self.outer;
+        self.tallies.copy_within((n - 1) * each.., 0);
+        self.tallies.truncate(each);
+    }
+
+    /// Begins a group with the key of its first row, which is not added yet; with none, where there is but one group and no
+    /// row need be read.
+    fn begin(&mut self, prefix: usize, key: &[u8]) {
+        let start = self.keys.len();
+        memory::append(&mut self.keys, key);
+        memory::reserve(&mut self.heads, 1);
+        self.heads.push(Head { key: start..self.keys.len(), prefix, rows: 0 });
+        let each = self.inputs.len() - self.outer;
+        let n = self.tallies.len() + each;
+        memory::resize(&mut self.tallies, n, Tally::default());
+    }
+
+    /// Adds a row, to the last group or to a new one.
+    pub fn add(&mut self, desc: &KeyDesc, key: &[u8]) {
+        if !self.last().is_some_and(|last| key.starts_with(last.prefix)) {
+            self.begin(desc.split(key, self.columns).map(<[u8]>::len).sum(), key);
+        }
+        if let Some(mut last) = self.last() {
+            last.add_values(desc, key);
+            last.count(1);
+        }
+    }
+
+    /// Adds rows of which nothing else is wanted, where there is but one group.
+    pub fn count(&mut self, rows: u64) {
+        if self.heads.is_empty() {
+            self.begin(0, &[]);
+        }
+        if let Some(mut last) = self.last() {
+            last.count(rows);
+        }
+    }
+
+    /// The last group, to which rows can be added.
+    #[inline]
+    pub fn last(&mut self) -> Option<Last<'_>> {
+        let head = self.heads.last_mut()?;
+        let prefix = &self.keys[head.key.clone()][..head.prefix];
+        let each = self.inputs.len() - self.outer;
+        let at = self.tallies.len() - each;
+        Some(Last {
+            prefix,
+            column: self.columns,
+            inputs: &self.inputs[self.outer..],
+            rows: &mut head.rows,
+            tallies: &mut self.tallies[at..],
+        })
+    }
+
+    /// The key of the first row of a group, and how many rows it has.
+    pub fn group(&self, i: usize) -> (&[u8], i64) {
+        let head = &self.heads[i];
+        (&self.keys[head.key.clone()], head.rows)
+    }
+
+    /// What is known of an input in a group.
+    pub fn tally(&self, desc: &KeyDesc, i: usize, input: usize) -> Tally {
+        if let Some(inner) = input.checked_sub(self.outer) {
+            return self.tallies[i * (self.inputs.len() - self.outer) + inner];
+        }
+        let (key, rows) = self.group(i);
+        let mut tally = Tally::default();
+        let column = self.inputs[input];
+        if let Some(segment) = desc.split(key, column + 1).nth(column)
+            && let (Some(number), _) = number(desc, column, segment)
+        {
+            tally.add(number, rows);
+        }
+        tally
+    }
+}
+
+/// The last group while rows are added.
+pub struct Last<'g> {
+    /// What their keys begin with.
+    pub prefix: &'g [u8],
+    column: usize,
+    inputs: &'g [usize],
+    rows: &'g mut i64,
+    tallies: &'g mut [Tally],
+}
+
+impl Last<'_> {
+    /// Adds so many rows, without their values.
+    #[inline]
+    pub fn count(&mut self, rows: u64) {
+        *self.rows += rows as i64;
+    }
+
+    /// Adds the values of a row whose key begins with the prefix.
+    #[inline]
+    pub fn add_values(&mut self, desc: &KeyDesc, key: &[u8]) {
+        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
+        for (&wanted, tally) in self.inputs.iter().zip(self.tallies.iter_mut()) {
+            while column < wanted {
+                rest = &rest[desc.columns[column].segment_len(rest)..];
+                column += 1;
+            }
+            let (number, behind) = number(desc, column, rest);
+            if let Some(number) = number {
+                tally.add(number, 1);
+            }
+            (rest, column) = (behind, column + 1);
+        }
+    }
+}
+
+/// The number in the segment that these bytes begin with, 0 for a value that is none, None for NULL; and what is behind.
+#[inline]
+fn number<'k>(desc: &KeyDesc, column: usize, bytes: &'k [u8]) -> (Option<i64>, &'k [u8]) {
+    let column = &desc.columns[column];
+    if codec::is_marker(bytes[0]) {
+        return (None, &bytes[1..]);
+    }
+    match column.codec {
+        Codec::Int(_) => {
+            let mut reader = Reader::new(bytes, column.flip());
+            (Some(codec::get_int(&mut reader)), reader.rest())
+        }
+        _ => (Some(0), &bytes[column.segment_len(bytes)..]),
+    }
+}
