@@ -80,7 +80,7 @@ INSERT INTO queries (q) VALUES
   ('SELECT a, b, sum(id) FROM u WHERE a = 5 GROUP BY a, b ORDER BY b DESC'), ('SELECT a, count(*) FROM u WHERE a = 32000 GROUP BY a'), ('SELECT c, count(*) FROM u WHERE a = 5 AND b = 3 GROUP BY a, c, b ORDER BY 1, 2'), ('SELECT c, b, count(*) FROM u WHERE a = 5 AND b > 3 GROUP BY c, b ORDER BY 2, 1'),
   ('SELECT a, count(*), sum(v) FROM u WHERE a IN (1, 4, 7, 4, NULL, -3) GROUP BY a ORDER BY a'), ('SELECT a, b, count(*) FROM u WHERE a IN (1, 9) AND b IN (7, 3, 5) GROUP BY a, b ORDER BY a, b'), ('SELECT a, count(*), min(ts) FROM u WHERE a > 10 AND b > 5 GROUP BY a ORDER BY a'), ('SELECT a, count(*), sum(id) FROM u WHERE c GROUP BY a ORDER BY a'),
   ('SELECT a, min(id) FROM u WHERE a IS NULL GROUP BY a'), ('SELECT s, n, count(*) FROM u WHERE (s, n) > (''s5'', 2) GROUP BY s, n ORDER BY s, n'), ('SELECT b, sum(id), count(*) FROM u WHERE a > 0 GROUP BY b ORDER BY b NULLS FIRST'), ('SELECT b, a, count(*), sum(v) FROM u WHERE a > 0 AND b > 2 GROUP BY a, b ORDER BY b, a DESC'),
-  ('SELECT a FROM u GROUP BY a ORDER BY a'), ('SELECT a, b FROM u GROUP BY a, b HAVING a > 3 ORDER BY a'), ('SELECT 1 FROM u WHERE a = 5 GROUP BY a'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT a, count(*), sum(id) FROM u WHERE a > g * 3 AND a < g * 3 + 7 GROUP BY a ORDER BY a LIMIT 3) x ORDER BY 1, 2'),
+  ('SELECT a FROM u GROUP BY a ORDER BY a'), ('SELECT a, b FROM u GROUP BY a, b HAVING a > 3 ORDER BY a, b'), ('SELECT 1 FROM u WHERE a = 5 GROUP BY a'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT a, count(*), sum(id) FROM u WHERE a > g * 3 AND a < g * 3 + 7 GROUP BY a ORDER BY a LIMIT 3) x ORDER BY 1, 2'),
   ('SELECT g, (SELECT max(x) FROM (SELECT b, count(*) AS x FROM u WHERE a = g GROUP BY b) x) FROM generate_series(-5, 5) g'), ('SELECT x.a, x.m, y.m FROM (SELECT a, count(*) AS m FROM u GROUP BY a) x JOIN (SELECT b, count(*) AS m FROM u WHERE a > 0 GROUP BY b) y ON x.a = y.b ORDER BY x.a'),
   ('SELECT a, sum(count(*)) OVER (ORDER BY a) FROM u GROUP BY a ORDER BY a'), ('SELECT count(*), sum(m) FROM (SELECT a, b, count(*) AS m FROM u GROUP BY a, b OFFSET 0) x'), ('SELECT a, generate_series(1, count(*)) FROM u WHERE a > 19 GROUP BY a ORDER BY a, 2'), ('WITH x AS MATERIALIZED (SELECT a, sum(w) AS s FROM u GROUP BY a) SELECT count(*), sum(s) FROM x WHERE a > 3'),
   ('SELECT a, count(*) FROM u WHERE a < -15 GROUP BY a UNION ALL SELECT b, sum(id) FROM u WHERE a > 0 GROUP BY b ORDER BY 1, 2'), ('SELECT b, count(*), sum(id) FROM t GROUP BY b ORDER BY b'), ('SELECT a, c, count(*), max(o) FROM t GROUP BY c, a ORDER BY a, c'),
@@ -137,6 +137,61 @@ END $$;
 SELECT read_by('off'), read_by('on');
 ROLLBACK;
 
+-- Groups: in the order of the index, and no sort above; in another one; without aggregates; LIMIT reads what it needs.
+EXPLAIN (COSTS OFF, VERBOSE) SELECT a, b, count(*), sum(v) FROM u WHERE a > 5 GROUP BY a, b HAVING count(*) > 1 ORDER BY a DESC NULLS LAST, b LIMIT 3;
+EXPLAIN (COSTS OFF) SELECT b, a, sum(v) FROM u GROUP BY b, a ORDER BY b, a;
+EXPLAIN (COSTS OFF) SELECT a FROM u GROUP BY a ORDER BY a;
+SELECT substring(line FROM 'rows=(\d+)')::int < 400 AS few FROM counters('SELECT a, count(*) FROM u GROUP BY a ORDER BY a DESC NULLS LAST LIMIT 1', 'on') line WHERE line ~ 'Index Only';
+SELECT counters('SELECT a, b, count(*), sum(v) FROM u GROUP BY a, b ORDER BY a, b', 'off') EXCEPT SELECT counters('SELECT a, b, count(*), sum(v) FROM u GROUP BY a, b ORDER BY a, b', 'on');
+-- Columns that depend on those of the group.
+CREATE TABLE one (id int PRIMARY KEY, v int, s text); INSERT INTO one SELECT g, g % 10, 's' || g FROM generate_series(1, 3000) g; CREATE INDEX one_id ON one USING nitro (id) INCLUDE (v, s); VACUUM ANALYZE one;
+SET enable_hashagg = off; SET cpu_tuple_cost = 1;
+SELECT same('SELECT id, s, v, count(*), sum(v) FROM one GROUP BY id ORDER BY id'), same('SELECT s, count(*) FROM one WHERE id > 100 GROUP BY id, v HAVING v > 3 ORDER BY id'); RESET enable_hashagg; RESET cpu_tuple_cost;
+-- A cursor on groups that change.
+BEGIN; SELECT array_agg(x::text) AS wanted FROM (SELECT b, count(*), sum(id) FROM u WHERE a > 0 AND b > 2 GROUP BY b ORDER BY b) x \gset
+SELECT plan_of('SELECT b, count(*), sum(id) FROM u WHERE a > 0 AND b > 2 GROUP BY b ORDER BY b');
+DECLARE k SCROLL CURSOR FOR SELECT b, count(*), sum(id) FROM u WHERE a > 0 AND b > 2 GROUP BY b ORDER BY b;
+FETCH k \gset f_
+DELETE FROM u WHERE b = 4; UPDATE u SET id = id + 1, b = b + 1;
+FETCH k \gset g_
+SELECT (:'wanted'::text[])[1:2] = ARRAY[format('(%s,%s,%s)', :f_b, :f_count, :f_sum), format('(%s,%s,%s)', :g_b, :g_count, :g_sum)] AS same;
+FETCH PRIOR k \gset p_
+SELECT (:p_b, :p_sum) = (:f_b, :f_sum) AS back; ROLLBACK;
+-- Every type whose keys are bytes, some of whose values are equal and not the same: a group has one that is there.
+CREATE TABLE types (name text, value text);
+INSERT INTO types VALUES ('int2', 'g - 5'), ('int4', 'g * 1000000'), ('int8', 'g * 10000000000'), ('oid', 'g'), ('bool', '(g % 2)::bool'), ('"char"', 'chr(65 + g)'), ('float4', '(ARRAY[''-0'', ''0'', ''NaN'', ''1.5''])[1 + g % 4]'), ('float8', '(ARRAY[''-0'', ''0'', ''-Infinity'', ''1.5''])[1 + g % 4]'),
+  ('numeric', '(ARRAY[''1'', ''1.0'', ''1.00'', ''-7.50'', ''-7.5'', ''0'', ''0.00'', ''NaN''])[1 + g % 8]'), ('date', 'date ''2000-01-01'' + g'), ('time', 'time ''01:00'' + g * interval ''1 h'''), ('timetz', '(ARRAY[''10:00+02'', ''09:00+01'', ''10:00+03''])[1 + g % 3]'), ('timestamp', 'timestamp ''2000-01-01'' + g * interval ''1 d'''),
+  ('timestamptz', 'timestamptz ''2000-01-01Z'' + g * interval ''1 d'''), ('interval', '(ARRAY[''1 day'', ''24:00'', ''30 days'', ''1 mon'', ''720:00'', ''-1 day'', ''0''])[1 + g % 7]'), ('uuid', 'md5(g::text)'), ('macaddr', '''08:00:2b:01:02:'' || to_hex(16 + g)'), ('macaddr8', '''08:00:2b:01:02:03:04:'' || to_hex(16 + g)'),
+  ('pg_lsn', '''0/'' || to_hex(g * 1000)'), ('xid8', 'g * 77'), ('inet', '''10.0.0.'' || g || ''/'' || 24 + g % 3'), ('cidr', '''10.0.'' || g || ''.0/24'''), ('bit(12)', 'g::bit(12)'), ('varbit', 'substring(g::bit(12) FOR 12 - g % 3)'), ('bytea', 'decode(to_hex(16 + g), ''hex'')'), ('text COLLATE "C"', 'repeat(chr(1 + g), g * 20)'), ('text', '''t'' || g'),
+  ('char(7) COLLATE "C"', 'repeat(''x'', 1 + g % 5)'), ('varchar(9) COLLATE "C"', '''v'' || g'), ('name', '''n'' || g'), ('money', 'g * 3');
+CREATE FUNCTION groups_of(type text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE q text := 'SELECT k, count(*) AS n, sum(id) AS s, min(id) AS least FROM y GROUP BY k'; wrong int; strange int; p text := plan_of(q);
+BEGIN
+  PERFORM answer('SELECT 1', 'nitro'); DROP TABLE IF EXISTS by_nitro, by_table;
+  EXECUTE 'CREATE TEMP TABLE by_nitro AS ' || q;
+  PERFORM answer('SELECT 1', 'table');
+  EXECUTE 'CREATE TEMP TABLE by_table AS ' || q;
+  EXECUTE '(SELECT * FROM by_nitro EXCEPT ALL SELECT * FROM by_table) UNION ALL (SELECT * FROM by_table EXCEPT ALL SELECT * FROM by_nitro)';
+  GET DIAGNOSTICS wrong = ROW_COUNT;
+  EXECUTE 'SELECT count(*) FROM by_nitro x WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM y WHERE y.k = x.k AND y.k::text = x.k::text)' INTO strange;
+  RETURN CASE WHEN wrong <> 0 OR strange <> 0 OR p <> 'y_k' THEN format('WRONG %s: %s, %s, %s', type, wrong, strange, p) END;
+END $$;
+SET client_min_messages = error;
+\set ECHO none
+SELECT format('DROP TABLE IF EXISTS y'), format('CREATE TABLE y (k %s, id int) WITH (autovacuum_enabled = off)', name), format('INSERT INTO y SELECT CASE WHEN i %% 13 <> 0 THEN (%s)::text::%s END, i FROM (SELECT i, i %% 12 AS g FROM generate_series(1, 3000) i) x', value, name),
+  format('CREATE INDEX y_k ON y USING nitro (k%s%s, id)', CASE WHEN n % 2 = 0 THEN ' DESC' END, CASE WHEN n % 3 = 0 THEN ' NULLS FIRST' WHEN n % 3 = 1 THEN ' NULLS LAST' END), 'VACUUM ANALYZE y', format('SELECT groups_of(%L)', name),
+  'DELETE FROM y USING by_nitro x WHERE y.k = x.k AND y.k::text = x.k::text AND EXISTS (SELECT FROM y z WHERE z.k = x.k AND z.k::text <> x.k::text)', format('SELECT groups_of(%L || '' with dead rows'')', name),
+  'INSERT INTO y SELECT k, -id FROM y', format('SELECT groups_of(%L || '' not all-visible'')', name)
+  FROM (SELECT *, row_number() OVER () AS n FROM types) x \gexec
+\set ECHO all
+DROP TABLE y; RESET client_min_messages;
+-- Equal and not the same bytes: not for it.
+DO $$ BEGIN EXECUTE 'CREATE COLLATION nocase (provider = icu, locale = ''und-u-ks-level2'', deterministic = false)'; EXCEPTION WHEN OTHERS THEN EXECUTE 'CREATE COLLATION nocase FROM "C"'; END $$;
+CREATE TABLE odd (s text COLLATE nocase, j jsonb, r int4range); INSERT INTO odd SELECT (ARRAY['a', 'A', 'b'])[1 + g % 3], to_jsonb(g % 4), int4range(g % 5, 9) FROM generate_series(1, 3000) g;
+CREATE INDEX odd_s ON odd USING nitro (s); CREATE INDEX odd_j ON odd USING nitro (j); CREATE INDEX odd_r ON odd USING nitro (r); VACUUM ANALYZE odd;
+SELECT plan_of('SELECT j, count(*) FROM odd GROUP BY j'), plan_of('SELECT r, count(*) FROM odd GROUP BY r'), (SELECT collisdeterministic FROM pg_collation WHERE collname = 'nocase') OR plan_of('SELECT s, count(*) FROM odd GROUP BY s') = 'not used' AS strings;
+SELECT same('SELECT j, count(*) FROM odd GROUP BY j ORDER BY j'), same('SELECT r, count(*) FROM odd GROUP BY r ORDER BY r'), same('SELECT lower(s), count(*) FROM odd GROUP BY s ORDER BY 1') ~ 'WRONG' AS wrong;
+
 -- Prepared statements: parameters, a generic plan that outlives its index, serializable transactions.
 PREPARE p(int) AS SELECT count(*), sum(id), min(id) FROM t WHERE b > $1 AND b < $1 + 5000;
 SET plan_cache_mode = force_generic_plan;
@@ -153,6 +208,19 @@ SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
 DROP INDEX t_b; EXECUTE p(1000) \gset g_
 SELECT (:w_count, :w_sum, :w_min) = (:g_count, :g_sum, :g_min) AS same;
 CREATE INDEX t_b ON t USING nitro (b, id); RESET plan_cache_mode; VACUUM t;
+SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
+CREATE FUNCTION grouped(x int) RETURNS text LANGUAGE plpgsql AS $$ DECLARE r text; BEGIN SELECT string_agg(q::text, ' ') INTO r FROM (SELECT a, b, count(*), sum(v), min(ts) FROM u WHERE a > x GROUP BY a, b ORDER BY a DESC, b) q; RETURN md5(r); END $$;
+SELECT string_agg(q::text, ' ') AS w FROM (SELECT a, b, count(*), sum(v), min(ts) FROM u WHERE a + 0 > 3 GROUP BY a, b ORDER BY a DESC, b) q \gset
+SELECT grouped(3) = md5(:'w') AS same;
+BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT grouped(3) = md5(:'w') AS same; COMMIT;
+SET nitro.enable_fast_scan = off; SELECT grouped(3) = md5(:'w') AS same; RESET nitro.enable_fast_scan;
+REINDEX INDEX u_a; SELECT grouped(3) = md5(:'w') AS same; DROP INDEX u_a; SELECT grouped(3) = md5(:'w') AS same;
+CREATE INDEX u_a ON u USING nitro (a DESC NULLS LAST, b, c DESC) INCLUDE (v, w, id, ts); SELECT grouped(3) = md5(:'w') AS same; RESET plan_cache_mode; VACUUM u;
+-- Half of the rows by the server's function.
+BEGIN; DECLARE k CURSOR FOR SELECT a, b, count(*), sum(v) FROM u GROUP BY a, b ORDER BY a DESC NULLS LAST, b; CREATE TEMP TABLE seen (a int, b int2, n int8, v numeric);
+CREATE FUNCTION fetch_all(k refcursor) RETURNS text LANGUAGE plpgsql AS $$ DECLARE r record; i int := 0; x text := ''; BEGIN
+  LOOP PERFORM set_config('nitro.enable_fast_scan', (i % 5 < 3)::text, true); FETCH k INTO r; EXIT WHEN NOT FOUND; x := x || r::text; i := i + 1; END LOOP; RETURN md5(x); END $$;
+SELECT fetch_all('k') = (SELECT md5(string_agg(x::text, '')) FROM (SELECT a, b, count(*), sum(v) FROM u WHERE a + 0 > -99 OR a IS NULL GROUP BY a, b ORDER BY a DESC NULLS LAST, b) x) AS same; ROLLBACK;
 
 -- A cursor is a snapshot: what comes later is not in it.
 BEGIN; DECLARE k CURSOR FOR SELECT count(*), sum(b) FROM t WHERE b >= 0; SELECT count(*), sum(b) FROM t WHERE b + 0 >= 0 \gset w_

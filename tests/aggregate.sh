@@ -7,11 +7,12 @@ new_server -c "nitro.backup = off" -c "deadlock_timeout = 200ms"
 stops=$("${PSQL[@]}" -p "$(port)" -c "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")
 class=1852404850
 plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off"
+groups="SELECT count(*), sum(n), sum(s) FROM (SELECT g, count(*) AS n, sum(k) AS s FROM f WHERE g >= 0 GROUP BY g) x"
 heap="SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off"
 
 table() { # twenty rows a page, all-visible, with room on the first
-    sql "DROP TABLE IF EXISTS f; CREATE TABLE f (k int, pad text) WITH (autovacuum_enabled = off);
-         INSERT INTO f SELECT i, repeat('x', 360) FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k)"
+    sql "DROP TABLE IF EXISTS f; CREATE TABLE f (k int, pad text, g int) WITH (autovacuum_enabled = off);
+         INSERT INTO f SELECT i, repeat('x', 356), i / 100 FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k); CREATE INDEX f_g ON f USING nitro (g, k)"
     sql "VACUUM ANALYZE f"
 }
 stopped() { # QUERY: session q stands in the first leaf
@@ -27,7 +28,7 @@ row_behind() { # QUERY WANTED
     note "a row that comes into an all-visible page while an aggregate is before it: $1"
     table
     stopped "$1"
-    sql "INSERT INTO f VALUES (3990, 'new')"
+    sql "INSERT INTO f VALUES (3990, 'new', 39)"
     assert_eq "its page" "$(sql "SELECT ctid::text LIKE '(0,%' FROM f WHERE pad = 'new'")" t
     end control
     assert_eq "$1" "$(answer q)" "$2"
@@ -45,18 +46,18 @@ vacuum_beside() { # QUERY WANTED
     end control
     assert_eq "$1" "$(answer q)" "$2"
     answer vacuum > /dev/null; end vacuum; end q
-    sql "SELECT nitro_verify('f_k', true)" > /dev/null
+    sql "SELECT nitro_verify('f_k', true), nitro_verify('f_g', true)" > /dev/null
 }
-cancelled() {
-    note "an aggregate that is cancelled leaves nothing that VACUUM waits for"
+cancelled() { # QUERY WANTED
+    note "an aggregate that is cancelled leaves nothing that VACUUM waits for: $1"
     table
-    stopped "SELECT count(*) FROM f WHERE k > 3"
+    stopped "$1"
     sql "SELECT pg_cancel_backend($process)" > /dev/null
     [[ $(answer q) == *"canceling statement"* ]] || fail "not cancelled"
     sql "DELETE FROM f WHERE k = 30"; sql "VACUUM (INDEX_CLEANUP on) f"
     end control
     ask q "SET nitro.debug_stop = 'None'" > /dev/null
-    assert_eq "after it" "$(ask q "SELECT count(*) FROM f WHERE k > 3")" 3995
+    assert_eq "after it" "$(ask q "$1")" "$2"
     end q
 }
 
@@ -64,7 +65,7 @@ transfers() {
     note "a sum that never moves, beside transfers and VACUUM"
     local n=150
     [ -z "$LONG" ] || n=5000
-    sql "CREATE TABLE a (k int, v int8, pad text) WITH (autovacuum_enabled = off, fillfactor = 70); INSERT INTO a SELECT i, 1000, repeat('x', 200) FROM generate_series(1, 3000) i;
+    sql "CREATE TABLE a (k int, v int8, pad text, g int) WITH (autovacuum_enabled = off, fillfactor = 70); INSERT INTO a SELECT i, 1000, repeat('x', 200), i % 40 FROM generate_series(1, 3000) i; CREATE INDEX a_g ON a USING nitro (g) INCLUDE (v);
          CREATE INDEX a_k ON a USING nitro (k) INCLUDE (v); CREATE INDEX a_v ON a USING nitro (v, k)"
     sql "VACUUM ANALYZE a"
     sql "CREATE PROCEDURE transfer(n int) LANGUAGE plpgsql AS 'DECLARE d int; x int; y int; BEGIN FOR i IN 1..n * 10 LOOP d := random() * 100; x := 1 + random() * 1499; y := 1501 + random() * 1499;
@@ -76,9 +77,12 @@ transfers() {
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved: % of % rows'', s, c; END IF;
              SELECT sum(v), count(*) INTO s, c FROM a WHERE v > -1000000000;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved by value: % of % rows'', s, c; END IF;
+             SELECT sum(x.s), sum(x.c) INTO s, c FROM (SELECT g, sum(v) AS s, count(*) AS c FROM a GROUP BY g) x;
+             IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved in groups: % of % rows'', s, c; END IF;
          END LOOP; END'"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE k > 0") == *NitroAggregate* ]] || fail "another plan"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE v > -1000000000") == *NitroAggregate* ]] || fail "another plan"
+    [[ $(sql "$plans; EXPLAIN SELECT g, sum(v), count(*) FROM a GROUP BY g") == *NitroAggregate* ]] || fail "another plan"
     session one; session two; session committed; session repeatable; session vacuum
     tell one "CALL transfer($n)"; tell two "SELECT setseed(0.3); CALL transfer($n)"
     tell committed "$plans; CALL look($n)"; tell repeatable "$plans; SET default_transaction_isolation = 'repeatable read'; CALL look($n)"
@@ -90,7 +94,7 @@ transfers() {
         [[ $got != *ERROR* ]] || fail "$who: $got"
     done
     for who in one two committed repeatable vacuum; do end "$who"; done
-    sql "SELECT nitro_verify('a_k', true), nitro_verify('a_v', true)" > /dev/null
+    sql "SELECT nitro_verify('a_k', true), nitro_verify('a_v', true), nitro_verify('a_g', true)" > /dev/null
 }
 
 write_skew() {
@@ -117,7 +121,7 @@ random_queries() {
              date ''2020-01-01'' + (random() * 99)::int, CASE (random() * 2)::int WHEN 0 THEN true WHEN 1 THEN false END, nullif(''s'' || (random() * 30)::int, ''s4'') FROM generate_series(1, n)'; SELECT fill(4000);
          CREATE INDEX r_a ON r USING nitro (a, b DESC NULLS LAST) INCLUDE (c, d, f, id); CREATE INDEX r_b ON r USING nitro (b DESC, id); CREATE INDEX r_s ON r USING nitro (s, a, b, c); CREATE INDEX r_d ON r USING nitro (d, f, c) WHERE b > 0;
          CREATE FUNCTION query() RETURNS text LANGUAGE plpgsql AS \$\$
-         DECLARE columns text[] := (ARRAY['{a,b,c,d,f,id}', '{b,id}', '{s,a,b,c}', '{d,f,c}'])[1 + floor(random() * 4)::int]; q text := ''; w text := 'true'; x text; i int;
+         DECLARE g text := ''; o text := ''; columns text[] := (ARRAY['{a,b,c,d,f,id}', '{b,id}', '{s,a,b,c}', '{d,f,c}'])[1 + floor(random() * 4)::int]; q text := ''; w text := 'true'; x text; i int;
          BEGIN
            FOR i IN 1..1 + floor(random() * 4)::int LOOP
              x := columns[1 + floor(random() * cardinality(columns))::int];
@@ -135,6 +139,13 @@ random_queries() {
                WHEN random() < 0.3 THEN format('%s IN (%s, %s, %s)', x, (random() * 40)::int, (random() * 90 - 50)::int, (random() * 40)::int)
                ELSE format('%s %s %s', x, (ARRAY['<', '>=', '=', '>', '<='])[1 + floor(random() * 5)::int], (random() * 200 - 100)::int) END;
            END LOOP;
+           -- Groups of the first column, or the first two, in either order.
+           IF random() < 0.6 THEN
+             g := columns[1]; IF random() < 0.5 THEN g := CASE WHEN random() < 0.7 THEN g || ', ' || columns[2] ELSE columns[2] || ', ' || g END; END IF;
+             SELECT string_agg(c || (ARRAY['', ' DESC', ' NULLS FIRST', ' DESC NULLS LAST'])[1 + floor(random() * 4)::int], ', ') INTO o FROM string_to_table(g, ', ') c;
+             IF random() < 0.05 THEN g := columns[2]; o := g; END IF;
+             RETURN format('SELECT %s, %s FROM r WHERE %s GROUP BY %s', g, q, w, g) || CASE WHEN random() < 0.1 THEN ' HAVING count(*) > 10' ELSE '' END || ' ORDER BY ' || o || CASE WHEN random() < 0.2 THEN ' LIMIT 5' ELSE '' END;
+           END IF;
            RETURN format('SELECT %s FROM r WHERE %s', q, w) || CASE WHEN random() < 0.1 THEN ' HAVING count(*) > 10' ELSE '' END;
          END \$\$;
          CREATE FUNCTION answer(q text, way text) RETURNS text LANGUAGE plpgsql AS \$\$
@@ -143,18 +154,19 @@ random_queries() {
              set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true);
            EXECUTE 'SELECT array_agg(x::text)::text FROM (' || q || ') x' INTO a; RETURN a; END \$\$;
          CREATE PROCEDURE ask(n int) LANGUAGE plpgsql AS \$\$
-         DECLARE q text; line text; used int := 0; BEGIN
+         DECLARE q text; line text; used int := 0; grouped int := 0; BEGIN
            FOR i IN 1..n LOOP
              IF random() < 0.1 THEN DELETE FROM r WHERE id % 50 = (random() * 49)::int; PERFORM fill(70); UPDATE r SET b = b + 1 WHERE id % 70 = (random() * 69)::int; END IF;
              IF random() < 0.05 THEN BEGIN UPDATE r SET a = a + 1 WHERE id % 9 = 3; RAISE EXCEPTION 'back'; EXCEPTION WHEN raise_exception THEN NULL; END; END IF;
              q := query();
              IF answer(q, 'index') IS DISTINCT FROM answer(q, 'table') THEN RAISE EXCEPTION 'another answer: %', q USING DETAIL = format('%s instead of %s', answer(q, 'index'), answer(q, 'table')); END IF;
              PERFORM answer('SELECT 1', 'index');
-             FOR line IN EXECUTE 'EXPLAIN ' || q LOOP used := used + (line ~ 'NitroAggregate')::int; END LOOP;
+             FOR line IN EXECUTE 'EXPLAIN ' || q LOOP used := used + (line ~ 'NitroAggregate')::int; grouped := grouped + (line ~ 'NitroAggregate' AND q ~ 'GROUP')::int; END LOOP;
              IF random() < 0.7 THEN COMMIT; END IF;
            END LOOP;
            IF used < n / 3 THEN RAISE EXCEPTION 'only % of % queries were answered by it', used, n; END IF;
-           RAISE NOTICE '% of % queries', used, n;
+           IF grouped < n / 9 THEN RAISE EXCEPTION 'only % of % queries had groups by it', grouped, n; END IF;
+           RAISE NOTICE '% of % queries, % with groups', used, n, grouped;
          END \$\$" > /dev/null
     local i
     for i in $(seq 10); do
@@ -166,9 +178,12 @@ random_queries() {
 if [ "$stops" = 1 ]; then
     run row_behind "SELECT count(*) FROM f WHERE k > 3" 3996
     run row_behind "SELECT sum(k), count(k) FROM f WHERE k > 3" "8001989|3996"
+    run row_behind "$groups" "41|3999|8001995"
     run vacuum_beside "SELECT count(*) FROM f WHERE k > 3" 3995
     run vacuum_beside "SELECT max(k), count(k) FROM f WHERE k > 3" "4000|3995"
-    run cancelled
+    run vacuum_beside "$groups" "41|3998|8001965"
+    run cancelled "SELECT count(*) FROM f WHERE k > 3" 3995
+    run cancelled "$groups" "41|3998|8001965"
 fi
 run transfers
 run write_skew
