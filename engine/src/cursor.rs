@@ -87,6 +87,8 @@ enum Way {
 #[derive(Clone)]
 pub struct Cursor {
     want_keys: bool,
+    /// The batch has them.
+    has_keys: bool,
     /// The index that was read last; what is remembered of it means nothing in another one.
     of: Option<Identity>,
     /// In which epoch of the index' memory leaves are remembered.
@@ -135,6 +137,7 @@ impl Cursor {
     pub fn new(want_keys: bool) -> Cursor {
         Cursor {
             want_keys,
+            has_keys: want_keys,
             of: None,
             epoch: 0,
             sn: CURRENT,
@@ -183,6 +186,24 @@ impl Cursor {
         self.stop(State::Jump);
     }
 
+    /// Whether the batch has keys.
+    #[inline]
+    pub fn has_keys(&self) -> bool {
+        self.has_keys
+    }
+
+    /// Whether the keys of the first and the last entry of the batch begin with this, also if it has none.
+    pub fn begins_with(&self, prefix: &[u8]) -> bool {
+        self.first.key.starts_with(prefix) && self.last.key.starts_with(prefix)
+    }
+
+    /// Goes back to where the batch begins; going backward, to where it ends. The range begins, or ends, there from now on.
+    pub fn read_again(&mut self, forward: bool) {
+        let (bound, more) = if forward { (&self.first, 0) } else { (&self.last, 1) };
+        let separator = Separator { key: bound.key.clone(), tid: bound.tid + more };
+        if forward { self.begin_at(&separator) } else { self.end_at(&separator) }
+    }
+
     /// Entries in the batch.
     #[inline]
     pub fn len(&self) -> usize {
@@ -209,6 +230,7 @@ impl Cursor {
     /// Key of an entry of the batch, if keys are wanted.
     #[inline]
     pub fn key(&self, i: usize) -> &[u8] {
+        debug_assert!(self.has_keys);
         let start = if i == 0 { 0 } else { self.ends[i - 1] as usize };
         &self.keys[start..self.ends[..self.n][i] as usize]
     }

@@ -18,8 +18,8 @@ use pgrx::pg_sys::{
 };
 use pgrx::prelude::*;
 
-use super::scan::{self, Scan};
 use super::index_only;
+use super::scan::{self, Scan};
 use crate::key::KeyDesc;
 use crate::pg::compat;
 use crate::pg::error::Failure;
@@ -30,6 +30,9 @@ mod groups;
 
 pub use functions::Function;
 use groups::{Groups, Tally};
+
+/// Rows of a group behind which it may go on for leaves, whose keys then say nothing new.
+const MANY: i64 = 256;
 
 /// A column of the node's rows.
 struct Output {
@@ -110,23 +113,34 @@ impl Run {
 
     /// Adds the row at whose entry the scan stands.
     fn add(&mut self, own: &Scan) {
-        let Some(key) = own.key() else { broken("a row of an index-only scan has no entry") };
-        self.groups.add(own.desc(), key);
+        match own.key() {
+            Some(key) => self.groups.add(own.desc(), key),
+            None => self.groups.count(1),
+        }
     }
 
-    /// Adds rows of the batch that are known to be visible, up to the first one of another group; says how many.
+    /// Adds rows that are known to be visible, up to the first one of another group; says how many.
     fn walk(&mut self, own: &mut Scan, forward: bool) -> u64 {
         let mut rows = 0;
         while let Some(mut last) = self.groups.last() {
             let prefix = last.prefix;
-            let n = own.walk_group(prefix, forward, |desc, key| last.add_values(desc, key));
+            let n = match own.key() {
+                Some(_) => own.walk_group(prefix, forward, |desc, key| last.add_values(desc, key)),
+                None => own.count_plain(forward),
+            };
             last.count(n);
             rows += n;
-            if self.has_complete() || !own.step_visible(forward) {
+            if last.only_counts() && last.rows() >= MANY && own.skip_keys(prefix, forward) {
+                continue;
+            }
+            if own.key().is_none() || !own.step_visible(forward) {
                 break;
             }
             self.add(own);
             rows += 1;
+            if self.has_complete() {
+                break;
+            }
         }
         rows
     }
@@ -385,14 +399,10 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
         let forward = index_only::forward(child);
-        let counts = run.groups.only_count() && run.values.is_empty() && own.hand_up_nothing();
         let mut rows = 0;
         compat::clear_slot((*child).ss.ss_ScanTupleSlot);
         loop {
-            let seen = if counts { own.count_plain(forward) } else { run.walk(own, forward) };
-            if counts {
-                run.groups.count(seen);
-            }
+            let seen = run.walk(own, forward);
             compat::count_index_tuples((*descriptor).indexRelation, seen as i64);
             rows += seen;
             if run.has_complete() {
@@ -403,7 +413,7 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
                 return rows;
             }
             rows += 1;
-            if counts { run.groups.count(1) } else { run.add(own) }
+            run.add(own);
             stop::at(Point::AggregateAdds);
             if run.has_complete() {
                 return rows;

@@ -65,7 +65,7 @@ unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
         if !matches!(rel.reloptkind, RELOPT_BASEREL | RELOPT_OTHER_MEMBER_REL)
             || rel.rtekind != pg_sys::RTEKind::RTE_RELATION
             || rel.indexlist.is_null()
-            || !(query.hasAggs || !query.groupClause.is_null())
+            || (!query.hasAggs && query.groupClause.is_null())
             || !query.groupingSets.is_null()
             || (*root).hasPseudoConstantQuals
             // Its pages are not among those that index paths are weighed with.
@@ -280,37 +280,34 @@ unsafe fn wanted_by(input: &RelOptInfo, aggregate: &Aggref) -> Option<Wanted> {
     }
 }
 
-/// Index Only Scans of the table by indexes of ours that have no condition of their own.
+/// Index Only Scans of the table by indexes of ours that have no condition of their own. Each index is asked for alone: what is
+/// dearer than a path by another one may be the only one with these groups.
 unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<*mut IndexPath> {
+    let mut all = Vec::new();
     // SAFETY: the planner's own live structures; what it adds goes to the copy.
     unsafe {
-        let mut indexes = std::ptr::null_mut();
         for info in PgList::<IndexOptInfo>::from_pg((*input).indexlist).iter_ptr() {
-            if am::describes_nitro(&*info) && (*info).amhasgettuple {
-                indexes = pg_sys::lappend(indexes, info.cast());
+            if !am::describes_nitro(&*info) || !(*info).amhasgettuple {
+                continue;
             }
-        }
-        if indexes.is_null() {
-            return Vec::new();
-        }
-        let mut copy = *input;
-        copy.indexlist = indexes;
-        copy.pathlist = std::ptr::null_mut();
-        copy.partial_pathlist = std::ptr::null_mut();
-        copy.joininfo = std::ptr::null_mut();
-        copy.has_eclass_joins = false;
-        pg_sys::create_index_paths(root, &mut copy);
-        PgList::<Path>::from_pg(copy.pathlist)
-            .iter_ptr()
-            .filter(|&path| {
+            let mut copy = *input;
+            copy.indexlist = pg_sys::lappend(std::ptr::null_mut(), info.cast());
+            copy.pathlist = std::ptr::null_mut();
+            copy.partial_pathlist = std::ptr::null_mut();
+            copy.joininfo = std::ptr::null_mut();
+            copy.has_eclass_joins = false;
+            pg_sys::create_index_paths(root, &mut copy);
+            let paths = PgList::<Path>::from_pg(copy.pathlist);
+            let fits = paths.iter_ptr().filter(|&path| {
                 (*path).type_ == NodeTag::T_IndexPath
                     && (*path).pathtype == NodeTag::T_IndexOnlyScan
                     && (*path).param_info.is_null()
                     && decides_all(&*path.cast::<IndexPath>())
-            })
-            .map(<*mut Path>::cast)
-            .collect()
+            });
+            all.extend(fits.map(<*mut Path>::cast::<IndexPath>));
+        }
     }
+    all
 }
 
 /// Whether the index decides every condition (as `is_redundant_with_indexclauses`); those that its predicate implies are
@@ -350,11 +347,7 @@ unsafe fn prefix_of(root: *mut PlannerInfo, path: &IndexPath) -> Option<(usize, 
 
 /// Where the columns are in the index; None if one is not, or if its keys do not tell groups of so many columns apart, or
 /// not what an aggregate needs.
-unsafe fn places_of(
-    index: &IndexOptInfo,
-    columns: usize,
-    wanted: &[Wanted],
-) -> Option<Vec<i32>> {
+unsafe fn places_of(index: &IndexOptInfo, columns: usize, wanted: &[Wanted]) -> Option<Vec<i32>> {
     // SAFETY: arrays with an element for each column.
     let place = |column: i16| unsafe {
         (0..index.ncolumns as usize)
@@ -427,8 +420,7 @@ unsafe fn path_over(
         let columns = grouping.map_or(-1, |(columns, _)| columns as i32);
         let outputs = wanted.iter().zip(places);
         let outputs = outputs.flat_map(|(w, place)| [w.function.to_u32() as i32, place]);
-        (*node).custom_private =
-            am::aggregate::list_of(std::iter::once(columns).chain(outputs));
+        (*node).custom_private = am::aggregate::list_of(std::iter::once(columns).chain(outputs));
         (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.cast());
         (*node).methods = METHODS;
         node

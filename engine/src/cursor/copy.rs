@@ -73,6 +73,7 @@ impl Cursor {
     ) -> Result<bool, Retry> {
         let b = v.b;
         self.n = 0;
+        self.has_keys = self.want_keys;
         self.keys.clear();
         if from >= to {
             return Ok(true);

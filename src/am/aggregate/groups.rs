@@ -63,11 +63,6 @@ impl Groups {
         Groups { columns, inputs, outer, heads: Vec::new(), keys: Vec::new(), tallies: Vec::new() }
     }
 
-    /// Whether rows are only counted, and all in one group.
-    pub fn only_count(&self) -> bool {
-        self.columns == 0 && self.inputs.is_empty()
-    }
-
     pub fn len(&self) -> usize {
         self.heads.len()
     }
@@ -115,7 +110,7 @@ impl Groups {
         }
     }
 
-    /// Adds rows of which nothing else is wanted, where there is but one group.
+    /// Adds rows to the last group of which nothing else is wanted. Without GROUP BY there is one in any case.
     pub fn count(&mut self, rows: u64) {
         if self.heads.is_empty() {
             self.begin(0, &[]);
@@ -175,6 +170,15 @@ pub struct Last<'g> {
 }
 
 impl Last<'_> {
+    /// Whether nothing is wanted of further rows but how many they are.
+    pub fn only_counts(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    pub fn rows(&self) -> i64 {
+        *self.rows
+    }
+
     /// Adds so many rows, without their values.
     #[inline]
     pub fn count(&mut self, rows: u64) {

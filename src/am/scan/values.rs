@@ -58,26 +58,14 @@ impl Scan {
         false
     }
 
-    /// Reads batches without keys from the next one on, until the scan starts anew: for who only counts rows. False:
-    /// it needs them, for conditions are asked again with the values.
-    pub(in crate::am) fn hand_up_nothing(&mut self) -> bool {
-        if !self.plan.lossy {
-            self.place.cursor.want_keys(self.plan.has_filters());
-        }
-        !self.plan.lossy
-    }
-
-    /// Moves over entries of the batch as `step_plain` does, where `hand_up_nothing` has said yes; says over how many.
+    /// Moves over entries of the batch that are known to be all-visible, where there are no filters; says over how many.
     pub(in crate::am) fn count_plain(&mut self, forward: bool) -> u64 {
-        if self.plan.has_filters() {
-            return self.count_filtered(forward);
-        }
         let (cursor, pos) = (&self.place.cursor, self.place.pos);
         let len = cursor.len() as isize;
-        if !self.started || !(0..len).contains(&pos) {
+        let rest = if forward { pos + 1..len } else { 0..pos };
+        if !self.started || rest.start < 0 || rest.end > len || rest.is_empty() {
             return 0;
         }
-        let rest = if forward { pos + 1..len } else { 0..pos };
         let seen =
             |tid: &Tid| self.visibility.known((tid >> 16) as pg_sys::BlockNumber) == Some(true);
         let tids = &cursor.tids()[rest.start as usize..rest.end as usize];
@@ -90,19 +78,24 @@ impl Scan {
         n as u64
     }
 
-    fn count_filtered(&mut self, forward: bool) -> u64 {
-        let mut n = 0;
-        loop {
-            let before = self.place.pos;
-            if !self.step_in_batch(forward) {
-                return n;
-            }
-            if self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber) != Some(true) {
-                self.place.pos = before;
-                return n;
-            }
-            n += 1;
+    /// At the end of a batch, reads the next one without keys, if all entries of it have keys that begin with `prefix`:
+    /// says whether. Such keys lie together, so the first and the last one tell. Otherwise the next batch is still to be read.
+    pub(in crate::am) fn skip_keys(&mut self, prefix: &[u8], forward: bool) -> bool {
+        let last = if forward { self.place.cursor.len() as isize - 1 } else { 0 };
+        if !self.started || self.place.pos != last || self.plan.lossy || self.plan.has_filters() {
+            return false;
         }
+        self.place.cursor.want_keys(false);
+        let read = self.next_batch(forward);
+        self.place.cursor.want_keys(true);
+        if read && self.place.cursor.begins_with(prefix) {
+            return true;
+        }
+        if read {
+            self.place.cursor.read_again(forward);
+            self.place.pos = if forward { -1 } else { 0 };
+        }
+        false
     }
 
     /// Moves to the next entry if it is in the batch and its block is known to be all-visible.
@@ -188,10 +181,11 @@ impl Scan {
         low
     }
 
-    /// The key of the current entry.
+    /// The key of the current entry; None in a batch of `skip_keys`, and where there is no entry.
     pub(in crate::am) fn key(&self) -> Option<&[u8]> {
-        let pos = usize::try_from(self.place.pos).ok()?;
-        (self.whole.is_none() && pos < self.place.cursor.len()).then(|| self.place.cursor.key(pos))
+        let cursor = &self.place.cursor;
+        let pos = usize::try_from(self.place.pos).ok().filter(|&pos| pos < cursor.len());
+        pos.filter(|_| cursor.has_keys()).map(|pos| cursor.key(pos))
     }
 
     /// How keys are made.
