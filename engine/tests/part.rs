@@ -213,3 +213,48 @@ fn cuts_between_equal_keys() {
         }
     }
 }
+
+/// A batch that is read again, with keys, from where it began, in both directions, while entries come in between.
+#[test]
+fn a_batch_again() {
+    const N: u64 = 2000;
+    let mapping = Mapping::new(64 << 20, 2);
+    let p = mapping.process(0);
+    let key = |tid: u64| (tid / 300).to_be_bytes();
+    for (forms, forward) in FORMS.into_iter().flat_map(|forms| [(forms, true), (forms, false)]) {
+        let ix = create_with(&p, forms);
+        for tid in 1..=N {
+            ix.insert(&p, &Memcmp, &key(tid), tid).unwrap();
+        }
+        let read = |cursor: &mut Cursor| match forward {
+            true => cursor.next(&p, ix, &Memcmp),
+            false => cursor.prev(&p, ix, &Memcmp),
+        };
+        let (mut cursor, mut all, mut again) = (Cursor::new(false), Vec::new(), 0);
+        cursor.set_range(&[], None, CURRENT);
+        while read(&mut cursor) > 0 {
+            assert!(!cursor.has_keys());
+            let first = key(cursor.tid(0));
+            let one = cursor.tids().iter().all(|&tid| key(tid) == first);
+            assert_eq!(cursor.begins_with(&first), one);
+            if !one {
+                again += 1;
+                cursor.want_keys(true);
+                cursor.read_again(forward);
+                ix.insert(&p, &Memcmp, &first, N + again).unwrap();
+                assert!(read(&mut cursor) > 0 && cursor.has_keys());
+                for i in (0..cursor.len()).filter(|&i| cursor.tid(i) <= N) {
+                    assert_eq!(cursor.key(i), key(cursor.tid(i)));
+                }
+                cursor.want_keys(false);
+            }
+            let batch = cursor.tids().iter().copied().filter(|&tid| tid <= N);
+            if forward { all.extend(batch) } else { all.extend(batch.rev()) }
+        }
+        assert!(again > 2);
+        if !forward {
+            all.reverse();
+        }
+        assert!(all == (1..=N).collect::<Vec<_>>());
+    }
+}
