@@ -150,7 +150,7 @@ killed_while_made() {
     local point pid from f i
     sql "CREATE TABLE kl (k int); INSERT INTO kl SELECT generate_series(1, 3000); CREATE INDEX kl_nitro ON kl USING nitro (k)"
     imaged kl_nitro; f=$(folder kl_nitro)
-    for point in BackupClaimed BackupXid BackupTerm BackupWritten BackupFlushed BackupCommitted RefreshFlushed RefreshCommitted; do
+    for point in BackupClaimed BackupLsn BackupXid BackupTerm BackupWritten BackupFlushed BackupCommitted RefreshFlushed RefreshCommitted; do
         no_builders; [[ $point == Refresh* ]] || sql "INSERT INTO kl SELECT generate_series(1, 50)"
         session saver; session holder
         ask saver "SET nitro.debug_stop = '$point'"; pid=$(ask saver "SELECT pg_backend_pid()")

@@ -179,7 +179,8 @@ schedules() {
 }
 # Each goes wrong without one mechanism.
 declare -A needs=(["go insert InsertInHeap backup"]=straddlers ["go backup BackupClaimed insert InsertInHeap"]=x_first
-    ["go insert InsertInHeap backup BackupTerm"]=late_lsn ["crash load LoadPublishes backup"]=half_images)
+    ["go insert InsertInHeap backup BackupTerm"]=late_lsn ["go backup BackupLsn insert InsertInHeap"]=second_lsn
+    ["crash load LoadPublishes backup"]=half_images)
 if [ -n "${STEPS:-}" ]; then echo "$STEPS"; else schedules; printf '%s\n' "${!needs[@]}"; fi > "$NITRO_TMP/schedules"
 for fate in go cancel crash; do
     mapfile -t pairs < <(sed -n "s/^$fate //p" "$NITRO_TMP/schedules")

@@ -204,15 +204,12 @@ pub unsafe fn back_up_at_exit(
 
 /// The engine refused a snapshot.
 fn no_snapshot(name: &str, error: SnapshotError) -> ! {
-    let failure = Failure::new(
-        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-        format!("could not make an image of nitro index \"{name}\": {error}"),
-    );
-    match error {
-        SnapshotError::TooMany | SnapshotError::Lost => failure.hint("Try again."),
-        SnapshotError::NoMoreTerms => failure.hint("REINDEX the index."),
-    }
-    .raise()
+    let hint = match error {
+        SnapshotError::TooMany | SnapshotError::Lost => "Try again.",
+        SnapshotError::NoMoreTerms => "REINDEX the index.",
+    };
+    let text = format!("could not make an image of nitro index \"{name}\": {error}");
+    Failure::new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED, text).hint(hint).raise()
 }
 
 /// An image that is being made; one that is dropped has failed.
@@ -300,8 +297,11 @@ fn steps(
     let sn = snapshot.sn();
     engine.release(process, snapshot);
     stop::at(Point::BackupTerm);
-    if off == Mechanism::LateLsn {
-        publish(manifest.lsn);
+    match off {
+        Mechanism::LateLsn => publish(manifest.lsn),
+        // SAFETY: as above.
+        Mechanism::SecondLsn => manifest.lsn = unsafe { pg_sys::GetXLogInsertRecPtr() },
+        _ => {}
     }
     let after = operations(engine);
     let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();

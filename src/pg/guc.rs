@@ -134,6 +134,9 @@ pub enum Mechanism {
     /// An image says what its LSN is only after its snapshot (D3).
     #[name = c"late_lsn"]
     LateLsn,
+    /// An image has an LSN from after its snapshot, not the one that it told all (D3).
+    #[name = c"second_lsn"]
+    SecondLsn,
     /// Parts of a parallel scan have no end.
     #[name = c"parts"]
     Parts,
