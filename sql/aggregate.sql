@@ -111,6 +111,12 @@ SAVEPOINT a; DELETE FROM t WHERE b > 0; DELETE FROM u WHERE b > 3; SELECT all_th
 VACUUM t, u; SELECT all_the_same() AS wrong;
 UPDATE t SET id = id; UPDATE u SET id = id; SELECT all_the_same() AS wrong; VACUUM ANALYZE t, u;
 SET nitro.enable_fast_scan = off; SELECT all_the_same() AS wrong; RESET nitro.enable_fast_scan;
+-- The same with little memory for the rows that wait for a look at the table, and whatever it costs; rows of which many are not visible.
+SET work_mem = '64kB'; SET cpu_tuple_cost = 0; SET cpu_index_tuple_cost = 0;
+UPDATE t SET id = id WHERE id % 3 = 1; UPDATE u SET id = id WHERE id % 3 = 1; SELECT all_the_same() AS wrong;
+BEGIN; DELETE FROM t WHERE id % 3 <> 0; DELETE FROM u WHERE a % 3 <> 0; SELECT all_the_same() AS wrong; ROLLBACK;
+BEGIN; DELETE FROM t; DELETE FROM u; SELECT all_the_same() AS wrong; SELECT fill(3000); SELECT all_the_same() AS wrong; ROLLBACK;
+SELECT all_the_same() AS wrong; RESET work_mem; SELECT all_the_same() AS wrong; RESET cpu_tuple_cost; RESET cpu_index_tuple_cost; VACUUM t, u;
 
 -- What EXPLAIN shows.
 SET enable_seqscan = off;
@@ -178,7 +184,7 @@ BEGIN
   EXECUTE 'SELECT count(*) FROM by_nitro x WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM y WHERE y.k = x.k AND y.k::text = x.k::text)' INTO strange;
   RETURN CASE WHEN wrong <> 0 OR strange <> 0 OR p <> 'y_k' THEN format('WRONG %s: %s, %s, %s', type, wrong, strange, p) END;
 END $$;
-SET client_min_messages = error;
+SET client_min_messages = error; SET cpu_tuple_cost = 0; SET cpu_index_tuple_cost = 0;
 \set ECHO none
 SELECT format('DROP TABLE IF EXISTS y'), format('CREATE TABLE y (k %s, id int) WITH (autovacuum_enabled = off)', name), format('INSERT INTO y SELECT CASE WHEN i %% 13 <> 0 THEN (%s)::text::%s END, i FROM (SELECT i, i %% 12 AS g FROM generate_series(1, 3000) i) x', value, name),
   format('CREATE INDEX y_k ON y USING nitro (k%s%s, id)', CASE WHEN n % 2 = 0 THEN ' DESC' END, CASE WHEN n % 3 = 0 THEN ' NULLS FIRST' WHEN n % 3 = 1 THEN ' NULLS LAST' END), 'VACUUM ANALYZE y', format('SELECT groups_of(%L)', name),
@@ -186,7 +192,7 @@ SELECT format('DROP TABLE IF EXISTS y'), format('CREATE TABLE y (k %s, id int) W
   'INSERT INTO y SELECT k, -id FROM y', format('SELECT groups_of(%L || '' not all-visible'')', name)
   FROM (SELECT *, row_number() OVER () AS n FROM types) x \gexec
 \set ECHO all
-DROP TABLE y; RESET client_min_messages;
+DROP TABLE y; RESET client_min_messages; RESET cpu_tuple_cost; RESET cpu_index_tuple_cost;
 -- Equal and not the same bytes: not for it.
 DO $$ BEGIN EXECUTE 'CREATE COLLATION nocase (provider = icu, locale = ''und-u-ks-level2'', deterministic = false)'; EXCEPTION WHEN OTHERS THEN EXECUTE 'CREATE COLLATION nocase FROM "C"'; END $$;
 CREATE TABLE odd (s text COLLATE nocase, j jsonb, r int4range); INSERT INTO odd SELECT (ARRAY['a', 'A', 'b'])[1 + g % 3], to_jsonb(g % 4), int4range(g % 5, 9) FROM generate_series(1, 3000) g;

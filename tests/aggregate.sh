@@ -151,7 +151,8 @@ random_queries() {
          CREATE FUNCTION answer(q text, way text) RETURNS text LANGUAGE plpgsql AS \$\$
          DECLARE a text; BEGIN
            PERFORM set_config('enable_seqscan', (way = 'table')::text, true), set_config('enable_indexscan', (way <> 'table')::text, true), set_config('enable_indexonlyscan', (way <> 'table')::text, true),
-             set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true);
+             set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true),
+             set_config('cpu_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.01' END, true), set_config('cpu_index_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.005' END, true);
            EXECUTE 'SELECT array_agg(x::text)::text FROM (' || q || ') x' INTO a; RETURN a; END \$\$;
          CREATE PROCEDURE ask(n int) LANGUAGE plpgsql AS \$\$
          DECLARE q text; line text; used int := 0; grouped int := 0; BEGIN

@@ -3,8 +3,8 @@
 //! The node is a CustomScan under the server's Finalize Aggregate, and gives a row of partial aggregates for each group, in
 //! the order of the index; one row if there is no GROUP BY. Its child is a real Index Only Scan, made and started by the
 //! server: conditions, run-time keys, locks, permissions and rescans are the server's. Rows of the child's batch whose block
-//! is known to be all-visible are added up where they are, under the token under which they were read; every other row
-//! comes by `index_only`, which asks the table. And where that may not be (serializable isolation, EvalPlanQual, a snapshot
+//! is known to be all-visible are added up where they are, under the token under which they were read; every other row waits
+//! in a queue until the table is asked (`queue`). And where that may not be (serializable isolation, EvalPlanQual, a snapshot
 //! that is not MVCC, a condition of the child's own), the child is run row by row, as any node would do.
 //!
 //! However a row was found, the access method's scan stands at its entry, and what is wanted of it is read from the
@@ -27,9 +27,11 @@ use crate::pg::stop::{self, Point};
 
 mod functions;
 mod groups;
+mod queue;
 
 pub use functions::Function;
 use groups::{Groups, Tally};
+use queue::Queue;
 
 /// Rows of a group behind which it may go on for leaves, whose keys then say nothing new.
 const MANY: i64 = 256;
@@ -47,6 +49,9 @@ struct Output {
 struct Run {
     outputs: Vec<Output>,
     groups: Groups,
+    queue: Queue,
+    /// Columns of the index that make a group.
+    columns: usize,
     /// There is no GROUP BY: a group also of no rows.
     plain: bool,
     /// Groups that were given up already.
@@ -83,10 +88,14 @@ impl Run {
         for output in &mut outputs {
             output.input = inputs.iter().position(|&c| c == output.column).unwrap_or(0);
         }
+        let plain = *columns < 0;
+        let columns = usize::try_from(*columns).unwrap_or(0);
         Run {
             outputs,
-            groups: Groups::new(usize::try_from(*columns).unwrap_or(0), inputs),
-            plain: *columns < 0,
+            groups: Groups::new(columns, inputs),
+            queue: Queue::new(),
+            columns,
+            plain,
             given: 0,
             ended: false,
             values: vec![Datum::from(0); wanted],
@@ -96,12 +105,20 @@ impl Run {
 
     fn restart(&mut self) {
         self.groups.clear();
+        self.queue.clear();
         (self.given, self.ended) = (0, false);
     }
 
     /// Whether a group is complete that was not given up yet.
     fn has_complete(&self) -> bool {
-        self.given + usize::from(!self.ended) < self.groups.len()
+        self.queue.is_empty() && self.given + usize::from(!self.ended) < self.groups.len()
+    }
+
+    /// Passes over groups of which no row was visible.
+    fn pass_empty(&mut self) {
+        while !self.plain && self.has_complete() && self.groups.group(self.given).1 == 0 {
+            self.given += 1;
+        }
     }
 
     fn end(&mut self) {
@@ -117,6 +134,32 @@ impl Run {
             Some(key) => self.groups.add(own.desc(), key),
             None => self.groups.count(1),
         }
+    }
+
+    /// Puts the row at whose entry the scan stands into the queue, of which it is not known whether it is visible. False: it
+    /// has to be known, for it may be the first row of its group from which columns are given.
+    fn wait(&mut self, own: &Scan) -> bool {
+        let desc = own.desc();
+        if let Some(key) = own.key() {
+            let from_key = |output: &Output| {
+                output.function.is_some()
+                    || output.column < self.columns && desc.columns[output.column].codec.is_exact()
+            };
+            let begins = !self.groups.has(key) || self.groups.last().is_some_and(|l| l.rows() == 0);
+            if begins && !self.outputs.iter().all(from_key) {
+                return false;
+            }
+            self.groups.enter(desc, key);
+        }
+        let group = self.groups.len() - 1;
+        if let Some(last) = self.groups.last() {
+            let key = own.key().unwrap_or_default();
+            match last.only_counts() {
+                true => self.queue.push(own.tid(), group, std::iter::empty()),
+                false => self.queue.push(own.tid(), group, last.values(desc, key)),
+            }
+        }
+        true
     }
 
     /// Adds rows that are known to be visible, up to the first one of another group; says how many.
@@ -332,12 +375,14 @@ unsafe extern "C-unwind" fn exec(custom: *mut CustomScanState) -> *mut TupleTabl
         let (slot, child) = ((*custom).ss.ss_ScanTupleSlot, child(custom));
         let run = &mut *(*custom.cast::<Node>()).run;
         compat::clear_slot(slot);
-        if !run.has_complete() && !run.ended {
+        run.pass_empty();
+        while !run.has_complete() && !run.ended {
             if run.given > 0 {
                 run.groups.keep_last();
                 run.given = 0;
             }
             read(child, run);
+            run.pass_empty();
         }
         if run.has_complete() {
             // What it points to lives until the node is asked again.
@@ -399,26 +444,56 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
         let forward = index_only::forward(child);
+        let waits = !own.is_lossy() && compat::is_heap((*descriptor).heapRelation);
         let mut rows = 0;
         compat::clear_slot((*child).ss.ss_ScanTupleSlot);
         loop {
             let seen = run.walk(own, forward);
             compat::count_index_tuples((*descriptor).indexRelation, seen as i64);
             rows += seen;
+            if run.queue.is_full(&run.groups) {
+                rows += flush(child, run);
+            }
             if run.has_complete() {
                 return rows;
             }
-            if is_empty(index_only::access(child, own.is_lossy())) {
-                run.end();
-                return rows;
+            let found = match waits {
+                true => index_only::step(child),
+                false => (!is_empty(index_only::access(child))).then_some(true),
+            };
+            match found {
+                None => {
+                    rows += flush(child, run);
+                    run.end();
+                    return rows;
+                }
+                Some(false) if run.wait(own) => (),
+                Some(false) if !index_only::fetch(child) => (),
+                _ => {
+                    run.add(own);
+                    rows += 1;
+                }
             }
-            rows += 1;
-            run.add(own);
             stop::at(Point::AggregateAdds);
             if run.has_complete() {
                 return rows;
             }
         }
+    }
+}
+
+/// Looks for the rows of the queue in the table; says how many are visible.
+unsafe fn flush(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
+    // SAFETY: a scan that has begun, under a snapshot of MVCC, as `may_go_direct` has seen.
+    unsafe {
+        let scan = (*child).ioss_ScanDesc;
+        let (all, seen) =
+            run.queue.flush((*scan).heapRelation, (*scan).xs_snapshot, &mut run.groups);
+        if let Some(instrument) = (*child).ss.ps.instrument.as_mut() {
+            instrument.ntuples2 += all as f64;
+        }
+        compat::count_heap_fetches((*scan).indexRelation, seen as i64);
+        seen
     }
 }
 

@@ -181,7 +181,7 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
         }
         scan::state((*state).ioss_ScanDesc).hand_up_values((*state).ioss_RelationDesc);
         if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
-            return access(state, true);
+            return access(state);
         }
         pg_sys::ExecScan(&raw mut (*state).ss, Some(access_guarded), Some(recheck))
     }
@@ -191,7 +191,7 @@ unsafe extern "C-unwind" fn next_guarded(node: *mut PlanState) -> *mut TupleTabl
 unsafe extern "C-unwind" fn access_guarded(node: *mut pg_sys::ScanState) -> *mut TupleTableSlot {
     crate::pg::witness!();
     // SAFETY: the node that `next_guarded` passed.
-    unsafe { access(node.cast(), true) }
+    unsafe { access(node.cast()) }
 }
 
 /// Never called: EvalPlanQual starts nodes of its own, which have the server's function.
@@ -208,29 +208,18 @@ unsafe extern "C-unwind" fn recheck(
     .raise()
 }
 
-/// `IndexOnlyNext`; without `values` the slot has none, though it is said to be filled.
-pub(super) unsafe fn access(node: *mut IndexOnlyScanState, values: bool) -> *mut TupleTableSlot {
+/// `IndexOnlyNext`.
+pub(super) unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlot {
     // SAFETY: a node whose scan has begun; its slot has the columns of the index.
     unsafe {
         let scan = (*node).ioss_ScanDesc;
         let slot = (*node).ss.ss_ScanTupleSlot;
-        let own = scan::state(scan);
         compat::clear_slot(slot);
-        while advance(own, scan, forward(node)) {
-            crate::pg::wait::interrupts();
-            let block = (own.tid() >> 16) as pg_sys::BlockNumber;
-            if !own.visibility.ask((*scan).heapRelation, block) {
-                if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
-                    instrument.ntuples2 += 1.0;
-                }
-                if !pg_sys::index_fetch_heap(scan, (*node).ioss_TableSlot) {
-                    continue;
-                }
-                compat::clear_slot((*node).ioss_TableSlot);
+        while let Some(all_visible) = step(node) {
+            if !all_visible && !fetch(node) {
+                continue;
             }
-            if values {
-                own.write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
-            }
+            scan::state(scan).write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
             filled(slot);
             if (*scan).xs_recheck && !passes(node, slot) {
                 if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
@@ -242,6 +231,35 @@ pub(super) unsafe fn access(node: *mut IndexOnlyScanState, values: bool) -> *mut
             return slot;
         }
         slot
+    }
+}
+
+/// Moves to the next entry; says whether its block is all-visible.
+pub(super) unsafe fn step(node: *mut IndexOnlyScanState) -> Option<bool> {
+    // SAFETY: a node whose scan has begun.
+    unsafe {
+        let scan = (*node).ioss_ScanDesc;
+        let own = scan::state(scan);
+        if !advance(own, scan, forward(node)) {
+            return None;
+        }
+        crate::pg::wait::interrupts();
+        Some(own.visibility.ask((*scan).heapRelation, (own.tid() >> 16) as pg_sys::BlockNumber))
+    }
+}
+
+/// Whether the table has a visible row for the current entry.
+pub(super) unsafe fn fetch(node: *mut IndexOnlyScanState) -> bool {
+    // SAFETY: a node whose scan has moved to an entry.
+    unsafe {
+        if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
+            instrument.ntuples2 += 1.0;
+        }
+        let found = pg_sys::index_fetch_heap((*node).ioss_ScanDesc, (*node).ioss_TableSlot);
+        if found {
+            compat::clear_slot((*node).ioss_TableSlot);
+        }
+        found
     }
 }
 

@@ -92,6 +92,21 @@ pub enum Codec {
     Raw(Layout),
 }
 
+impl Codec {
+    /// Whether a segment says all of a value: it never has a payload.
+    pub fn is_exact(self) -> bool {
+        !matches!(
+            self,
+            Codec::Float4
+                | Codec::Float8
+                | Codec::Numeric
+                | Codec::Interval
+                | Codec::Bytes(Layout::BlankPadded)
+                | Codec::Raw(Layout::BlankPadded)
+        )
+    }
+}
+
 /// Reads an encoded value, undoing the inversion of a descending column.
 pub struct Reader<'k> {
     rest: &'k [u8],

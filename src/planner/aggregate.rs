@@ -382,8 +382,12 @@ const METHODS: *const pg_sys::CustomPathMethods = {
     &raw const TABLE.0
 };
 
+/// What it takes to ask the table for a row, against `cpu_tuple_cost`: 0.2 us where it is in memory, eight times what a
+/// sequential scan takes for a row.
+const ASKING: f64 = 10.0;
+
 /// The path of the groups of the rows of a scan, or of one row over all. What it costs is the scan without the handing up of
-/// its rows, an operator for each value, and the groups.
+/// its rows, an operator for each value, the look at rows of pages that are not all-visible, and the groups.
 unsafe fn path_over(
     child: *mut IndexPath,
     grouped: *mut RelOptInfo,
@@ -401,8 +405,11 @@ unsafe fn path_over(
             (scan.total_cost - rows * pg_sys::cpu_tuple_cost).max((*child).indextotalcost);
         let takes = |w: &&Wanted| w.function != pg_sys::InvalidOid && w.column != 0;
         let values = wanted.iter().filter(takes).count() as f64;
-        let adding =
-            rows * (0.5 * pg_sys::cpu_index_tuple_cost + values * pg_sys::cpu_operator_cost);
+        let asked = 1.0 - (*(*child).indexinfo).rel.as_ref().map_or(0.0, |rel| rel.allvisfrac);
+        let adding = rows
+            * (0.5 * pg_sys::cpu_index_tuple_cost
+                + values * pg_sys::cpu_operator_cost
+                + asked * ASKING * pg_sys::cpu_tuple_cost);
         let total = reading + adding;
 
         let node: *mut CustomPath = pg_sys::palloc0(size_of::<CustomPath>()).cast();

@@ -99,15 +99,41 @@ impl Groups {
         memory::resize(&mut self.tallies, n, Tally::default());
     }
 
-    /// Adds a row, to the last group or to a new one.
-    pub fn add(&mut self, desc: &KeyDesc, key: &[u8]) {
-        if !self.last().is_some_and(|last| key.starts_with(last.prefix)) {
+    /// Begins a group, if the row with this key is not of the last one.
+    pub fn enter(&mut self, desc: &KeyDesc, key: &[u8]) {
+        if !self.has(key) {
             self.begin(desc.split(key, self.columns).map(<[u8]>::len).sum(), key);
         }
+    }
+
+    /// Whether the row with this key is of the last group.
+    pub fn has(&mut self, key: &[u8]) -> bool {
+        self.last().is_some_and(|last| key.starts_with(last.prefix))
+    }
+
+    /// Adds a row, to the last group or to a new one.
+    pub fn add(&mut self, desc: &KeyDesc, key: &[u8]) {
+        self.enter(desc, key);
         if let Some(mut last) = self.last() {
             last.add_values(desc, key);
             last.count(1);
         }
+    }
+
+    /// Adds a row with these values to a group.
+    pub fn add_values(&mut self, i: usize, values: &[Option<i64>]) {
+        self.heads[i].rows += 1;
+        let tallies = &mut self.tallies[i * values.len()..];
+        for (tally, &value) in tallies.iter_mut().zip(values) {
+            if let Some(number) = value {
+                tally.add(number, 1);
+            }
+        }
+    }
+
+    /// The memory that is in use.
+    pub fn bytes(&self) -> usize {
+        self.keys.len() + size_of_val(&self.heads[..]) + size_of_val(&self.tallies[..])
     }
 
     /// Adds rows to the last group of which nothing else is wanted. Without GROUP BY there is one in any case.
@@ -188,19 +214,40 @@ impl Last<'_> {
     /// Adds the values of a row whose key begins with the prefix.
     #[inline]
     pub fn add_values(&mut self, desc: &KeyDesc, key: &[u8]) {
-        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
-        for (&wanted, tally) in self.inputs.iter().zip(self.tallies.iter_mut()) {
-            while column < wanted {
-                rest = &rest[desc.columns[column].segment_len(rest)..];
-                column += 1;
-            }
-            let (number, behind) = number(desc, column, rest);
-            if let Some(number) = number {
+        let tallies = self.tallies.iter_mut();
+        for (tally, value) in
+            tallies.zip(values(desc, &key[self.prefix.len()..], self.column, self.inputs))
+        {
+            if let Some(number) = value {
                 tally.add(number, 1);
             }
-            (rest, column) = (behind, column + 1);
         }
     }
+
+    /// The values of a row whose key begins with the prefix.
+    pub fn values(&self, desc: &KeyDesc, key: &[u8]) -> impl Iterator<Item = Option<i64>> {
+        values(desc, &key[self.prefix.len()..], self.column, self.inputs)
+    }
+}
+
+/// The values of these columns; `rest` is the key from `column` on, which is not behind the first of them.
+#[inline]
+fn values(
+    desc: &KeyDesc,
+    mut rest: &[u8],
+    mut column: usize,
+    inputs: &[usize],
+) -> impl Iterator<Item = Option<i64>> {
+    inputs.iter().map(move |&wanted| {
+        while column < wanted {
+            rest = &rest[desc.columns[column].segment_len(rest)..];
+            column += 1;
+        }
+        let number;
+        (number, rest) = self::number(desc, column, rest);
+        column += 1;
+        number
+    })
 }
 
 /// The number in the segment that these bytes begin with, 0 for a value that is none, None for NULL; and what is behind.

@@ -121,6 +121,26 @@ pub unsafe fn count_index_tuples(index: pg_sys::Relation, n: i64) {
     }
 }
 
+/// `pgstat_count_heap_fetch`, for many rows.
+///
+/// # Safety
+/// An open relation.
+pub unsafe fn count_heap_fetches(index: pg_sys::Relation, n: i64) {
+    // SAFETY: as above.
+    unsafe {
+        if let Some(info) = (*index).pgstat_info.as_mut() {
+            #[cfg(feature = "pg15")]
+            {
+                info.t_counts.t_tuples_fetched += n;
+            }
+            #[cfg(not(feature = "pg15"))]
+            {
+                info.counts.tuples_fetched += n;
+            }
+        }
+    }
+}
+
 /// Whether the form is known in which `sum` and `avg` of int8 hand on their state.
 pub const KNOWS_LONG_SUMS: bool = cfg!(not(feature = "pg19"));
 

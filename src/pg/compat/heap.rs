@@ -214,3 +214,56 @@ pub unsafe fn name(rel: pg_sys::Relation) -> String {
     // SAFETY: rd_rel is valid and relname nul-terminated in every open relation.
     unsafe { text::from_pointer((*(*rel).rd_rel).relname.data.as_ptr()) }
 }
+
+/// Announces that a block of a table will be read.
+///
+/// # Safety
+/// `heap` must be an open relation with that block.
+pub unsafe fn read_ahead(heap: pg_sys::Relation, block: pg_sys::BlockNumber) {
+    // SAFETY: by contract.
+    unsafe { pg_sys::PrefetchBuffer(heap, pg_sys::ForkNumber::MAIN_FORKNUM, block) };
+}
+
+/// Whether a table is of the heap's own access method.
+///
+/// # Safety
+/// `table` must be open.
+pub unsafe fn is_heap(table: pg_sys::Relation) -> bool {
+    // SAFETY: by contract.
+    unsafe { (*table).rd_tableam == pg_sys::GetHeapamTableAmRoutine() }
+}
+
+/// Locks a page of a heap for `work`, which may ask whether a snapshot sees a row of the HOT chain that begins at a TID of the
+/// page (as `heapam_index_fetch_tuple`), and must not fail. The page is pruned first where that is due.
+///
+/// # Safety
+/// `heap` must be an open heap with that block, `snapshot` a registered one of MVCC.
+pub unsafe fn look_up(
+    heap: pg_sys::Relation,
+    block: pg_sys::BlockNumber,
+    snapshot: pg_sys::Snapshot,
+    work: impl FnOnce(&mut dyn FnMut(u64) -> bool),
+) {
+    // SAFETY: by contract; after an ERROR the pin and the lock are given back by abort.
+    unsafe {
+        let buffer = pg_sys::ReadBuffer(heap, block);
+        #[cfg(not(feature = "pg19"))]
+        pg_sys::heap_page_prune_opt(heap, buffer);
+        #[cfg(feature = "pg19")]
+        {
+            let mut map = 0;
+            pg_sys::heap_page_prune_opt(heap, buffer, &mut map, false);
+            if map != 0 {
+                pg_sys::ReleaseBuffer(map);
+            }
+        }
+        lock_shared(buffer);
+        let mut tuple: pg_sys::HeapTupleData = std::mem::zeroed();
+        work(&mut |tid| {
+            let mut tid = u64_to_tid(tid);
+            let dead = std::ptr::null_mut();
+            pg_sys::heap_hot_search_buffer(&mut tid, heap, buffer, snapshot, &mut tuple, dead, true)
+        });
+        pg_sys::UnlockReleaseBuffer(buffer);
+    }
+}
