@@ -151,6 +151,8 @@ EXPLAIN (COSTS OFF) SELECT b, a, sum(v) FROM u GROUP BY b, a ORDER BY b, a;
 EXPLAIN (COSTS OFF) SELECT a FROM u GROUP BY a ORDER BY a;
 SELECT substring(line FROM 'rows=(\d+)')::int < 400 AS few FROM counters('SELECT a, count(*) FROM u GROUP BY a ORDER BY a DESC NULLS LAST LIMIT 1', 'on') line WHERE line ~ 'Index Only';
 SELECT counters('SELECT a, b, count(*), sum(v) FROM u GROUP BY a, b ORDER BY a, b', 'off') EXCEPT SELECT counters('SELECT a, b, count(*), sum(v) FROM u GROUP BY a, b ORDER BY a, b', 'on');
+BEGIN; UPDATE u SET id = id; SET LOCAL cpu_tuple_cost = 0; SET LOCAL cpu_index_tuple_cost = 0;
+SELECT substring(line FROM 'rows=(\d+)')::int < 600 AS few FROM counters('SELECT a, count(*) FROM u GROUP BY a ORDER BY a DESC NULLS LAST LIMIT 1', 'on') line WHERE line ~ 'Index Only'; ROLLBACK;
 -- Columns that depend on those of the group.
 CREATE TABLE one (id int PRIMARY KEY, v int, s text); INSERT INTO one SELECT g, g % 10, 's' || g FROM generate_series(1, 3000) g; CREATE INDEX one_id ON one USING nitro (id) INCLUDE (v, s); VACUUM ANALYZE one;
 SET enable_hashagg = off; SET cpu_tuple_cost = 1;

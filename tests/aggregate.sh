@@ -15,9 +15,9 @@ table() { # twenty rows a page, all-visible, with room on the first
          INSERT INTO f SELECT i, repeat('x', 356), i / 100 FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k); CREATE INDEX f_g ON f USING nitro (g, k)"
     sql "VACUUM ANALYZE f"
 }
-stopped() { # QUERY: session q stands in the first leaf
+stopped() { # QUERY [POINT]: session q stands in the first leaf
     session control; session q
-    process=$(ask q "$plans; SET nitro.debug_stop = 'AggregateAdds'; SELECT pg_backend_pid()")
+    process=$(ask q "$plans; SET nitro.debug_stop = '${2:-AggregateAdds}'; SELECT pg_backend_pid()")
     [[ $(ask q "EXPLAIN $1") == *NitroAggregate* ]] || fail "another plan"
     ask control "SELECT pg_advisory_lock($class, $process)" > /dev/null
     tell q "$1"
@@ -48,10 +48,26 @@ vacuum_beside() { # QUERY WANTED
     answer vacuum > /dev/null; end vacuum; end q
     sql "SELECT nitro_verify('f_k', true), nitro_verify('f_g', true)" > /dev/null
 }
-cancelled() { # QUERY WANTED
+place_used_again() { # QUERY WANTED
+    note "the place of a dead row is used again before an aggregate asks the table for it: $1"
+    table
+    sql "DELETE FROM f WHERE k = 30"
+    # It lies behind that of 29.
+    local place
+    place=$(sql "SELECT format('(%s,%s)', x[1], x[2] + 1) FROM (SELECT string_to_array(btrim(ctid::text, '()'), ',')::int[] AS x FROM f WHERE k = 29) y")
+    stopped "$1" AggregateLooks
+    sql "VACUUM (INDEX_CLEANUP on) f"
+    sql "INSERT INTO f SELECT 50, 'new', 0 FROM generate_series(1, 40)"
+    assert_eq "its place" "$(sql "SELECT count(*) FROM f WHERE ctid = '$place' AND k = 50")" 1
+    end control
+    assert_eq "$1" "$(answer q)" "$2"
+    end q
+}
+cancelled() { # QUERY WANTED [POINT]
     note "an aggregate that is cancelled leaves nothing that VACUUM waits for: $1"
     table
-    stopped "$1"
+    [ -z "${3:-}" ] || sql "DELETE FROM f WHERE k = 30"
+    stopped "$1" "${3:-}"
     sql "SELECT pg_cancel_backend($process)" > /dev/null
     [[ $(answer q) == *"canceling statement"* ]] || fail "not cancelled"
     sql "DELETE FROM f WHERE k = 30"; sql "VACUUM (INDEX_CLEANUP on) f"
@@ -185,6 +201,9 @@ if [ "$stops" = 1 ]; then
     run vacuum_beside "$groups" "41|3998|8001965"
     run cancelled "SELECT count(*) FROM f WHERE k > 3" 3995
     run cancelled "$groups" "41|3998|8001965"
+    run cancelled "$groups" "41|3998|8001965" AggregateLooks
+    run place_used_again "SELECT count(*), sum(k) FROM f WHERE k > 3 AND k < 60" "54|1729"
+    run place_used_again "SELECT count(*), sum(n) FROM (SELECT g, count(*) AS n FROM f WHERE g = 0 GROUP BY g) x" "1|97"
 fi
 run transfers
 run write_skew

@@ -487,6 +487,10 @@ unsafe fn flush(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
     // SAFETY: a scan that has begun, under a snapshot of MVCC, as `may_go_direct` has seen.
     unsafe {
         let scan = (*child).ioss_ScanDesc;
+        if run.queue.is_empty() {
+            return 0;
+        }
+        stop::at(Point::AggregateLooks);
         let (all, seen) =
             run.queue.flush((*scan).heapRelation, (*scan).xs_snapshot, &mut run.groups);
         if let Some(instrument) = (*child).ss.ps.instrument.as_mut() {

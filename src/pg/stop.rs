@@ -24,6 +24,7 @@ pub enum Point {
     KeyChecked,
     PartSeized,
     AggregateAdds,
+    AggregateLooks,
     BackupClaimed,
     BackupLsn,
     BackupXid,

@@ -214,11 +214,9 @@ impl Last<'_> {
     /// Adds the values of a row whose key begins with the prefix.
     #[inline]
     pub fn add_values(&mut self, desc: &KeyDesc, key: &[u8]) {
-        let tallies = self.tallies.iter_mut();
-        for (tally, value) in
-            tallies.zip(values(desc, &key[self.prefix.len()..], self.column, self.inputs))
-        {
-            if let Some(number) = value {
+        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
+        for (&wanted, tally) in self.inputs.iter().zip(self.tallies.iter_mut()) {
+            if let Some(number) = value(desc, &mut rest, &mut column, wanted) {
                 tally.add(number, 1);
             }
         }
@@ -226,32 +224,25 @@ impl Last<'_> {
 
     /// The values of a row whose key begins with the prefix.
     pub fn values(&self, desc: &KeyDesc, key: &[u8]) -> impl Iterator<Item = Option<i64>> {
-        values(desc, &key[self.prefix.len()..], self.column, self.inputs)
+        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
+        self.inputs.iter().map(move |&wanted| value(desc, &mut rest, &mut column, wanted))
     }
 }
 
-/// The values of these columns; `rest` is the key from `column` on, which is not behind the first of them.
-#[inline]
-fn values(
-    desc: &KeyDesc,
-    mut rest: &[u8],
-    mut column: usize,
-    inputs: &[usize],
-) -> impl Iterator<Item = Option<i64>> {
-    inputs.iter().map(move |&wanted| {
-        while column < wanted {
-            rest = &rest[desc.columns[column].segment_len(rest)..];
-            column += 1;
-        }
-        let number;
-        (number, rest) = self::number(desc, column, rest);
-        column += 1;
-        number
-    })
+/// The value of the `wanted` column, where `rest` is a key from `column` on; moves behind it.
+#[inline(always)]
+fn value(desc: &KeyDesc, rest: &mut &[u8], column: &mut usize, wanted: usize) -> Option<i64> {
+    while *column < wanted {
+        *rest = &rest[desc.columns[*column].segment_len(rest)..];
+        *column += 1;
+    }
+    let (number, behind) = number(desc, *column, rest);
+    (*rest, *column) = (behind, *column + 1);
+    number
 }
 
 /// The number in the segment that these bytes begin with, 0 for a value that is none, None for NULL; and what is behind.
-#[inline]
+#[inline(always)]
 fn number<'k>(desc: &KeyDesc, column: usize, bytes: &'k [u8]) -> (Option<i64>, &'k [u8]) {
     let column = &desc.columns[column];
     if codec::is_marker(bytes[0]) {
