@@ -72,6 +72,9 @@ INSERT INTO queries (q) VALUES
   ('SELECT (SELECT count(*) FROM t WHERE b > g) FROM generate_series(-100000, 100000, 25000) g'), ('SELECT g, x.* FROM generate_series(-3, 3) g, LATERAL (SELECT count(*), sum(id), min(id) FROM t WHERE b > g * 30000 AND b < g * 30000 + 10000) x'),
   ('SELECT g, (SELECT sum(c) FROM t WHERE a = g) FROM generate_series(-5, 5) g'), ('SELECT count(*) FROM t WHERE b > 5 UNION ALL SELECT sum(id) FROM t WHERE b < 5'), ('SELECT * FROM (SELECT count(*) AS n FROM t WHERE b > 5) x WHERE n > 3'),
   ('SELECT id FROM t o WHERE id < 20 AND id = (SELECT min(i.id) FROM t i WHERE i.b = o.b) ORDER BY id'), ('SELECT count(*), generate_series(1, 2) FROM t WHERE b > 0'), ('SELECT sum(count(*)) OVER () FROM t WHERE b > 0'),
+  ('SELECT count(*), sum(id) FROM t WHERE b > 0 LIMIT 0'), ('SELECT count(*) FROM t WHERE b > 0 OFFSET 1'), ('SELECT DISTINCT count(*), sum(id) FROM t WHERE b > 0 ORDER BY 2, 1'), ('SELECT (SELECT sum(t.id) FROM (VALUES (1)) v) FROM t WHERE b > 0'),
+  ('SELECT (SELECT v.i + count(t.b) FROM (VALUES (1)) v(i)) FROM t WHERE b > 0'), ('SELECT x.n FROM (VALUES (1), (NULL), (90000)) v(i) LEFT JOIN LATERAL (SELECT count(*) AS n, sum(id) FROM t WHERE b > v.i) x ON true'),
+  ('SELECT count(*) FROM t LEFT JOIN (SELECT DISTINCT id FROM t WHERE b > 50000) u ON u.id = t.id WHERE t.b > 0'),
   -- Groups: the first columns of an index, in any order and direction; columns of which one value is known; of none.
   ('SELECT a, count(*) FROM u GROUP BY a ORDER BY a'), ('SELECT a, count(*), sum(v), min(id), avg(w) FROM u WHERE a > 0 GROUP BY a ORDER BY a DESC LIMIT 7'), ('SELECT count(*), a FROM u WHERE a < -10 GROUP BY a ORDER BY a NULLS FIRST'),
   ('SELECT a, sum(v), avg(v), max(ts) FROM u GROUP BY a ORDER BY a DESC NULLS LAST OFFSET 5'), ('SELECT sum(id), a FROM u GROUP BY a ORDER BY a DESC'), ('SELECT a, b, count(*), bool_or(c), every(c) FROM u WHERE a > 4 GROUP BY a, b ORDER BY a, b'),
@@ -90,6 +93,7 @@ INSERT INTO queries (q) VALUES
   ('SELECT a, count(*) FILTER (WHERE b > 0) FROM u GROUP BY a ORDER BY a'), ('SELECT a, count(*) FROM u GROUP BY ROLLUP (a) ORDER BY a, 2'), ('SELECT a, b, count(*) FROM u GROUP BY GROUPING SETS ((a), (a, b)) ORDER BY 1, 2, 3'), ('SELECT w, count(*) FROM u GROUP BY w ORDER BY w'),
   ('SELECT a, c, count(*) FROM u GROUP BY a, c ORDER BY 1, 2'), ('SELECT a, count(DISTINCT b) FROM u GROUP BY a ORDER BY a'), ('SELECT a + 1, count(*) FROM u GROUP BY a + 1 ORDER BY 1'), ('SELECT a, array_agg(b ORDER BY b) FROM u WHERE a > 18 GROUP BY a ORDER BY a'), ('SELECT DISTINCT a FROM u ORDER BY a'),
   ('SELECT a, max(n), min(s) FROM u WHERE a > 9 GROUP BY a ORDER BY a'), ('SELECT a, sum(w) FROM u WHERE id % 2 = 1 GROUP BY a ORDER BY a'),
+  ('SELECT g, (SELECT count(*) FROM t WHERE b > 0 AND g > 0) FROM generate_series(-1, 1) g'), ('SELECT count(*) FROM t WHERE s LIKE ''s1%'''),
   ('SELECT count(*) FILTER (WHERE id > 3) FROM t WHERE b > 0'), ('SELECT count(DISTINCT b) FROM t'), ('SELECT sum(b + 1) FROM t WHERE b > 0'), ('SELECT round(sum(x)::numeric, 2), min(x) FROM t WHERE s > ''s'''), ('SELECT sum(p), min(v) FROM t WHERE s > ''s'''),
   ('SELECT count(*), sum(b) FROM t WHERE b > 0 AND id % 3 = 1'), ('SELECT sum(n) FROM t WHERE s > ''s'''), ('SELECT b % 2, count(*) FROM t WHERE b > 0 GROUP BY 1 ORDER BY 1'), ('SELECT count(*) FROM t a JOIN t b USING (id) WHERE a.b > 0'),
   ('SELECT count(*) FROM t TABLESAMPLE system (100) WHERE b > 0'), ('SELECT array_agg(b ORDER BY b) FROM t WHERE b > 90000'), ('SELECT count(*), count(t) FROM t WHERE b > 0'), ('SELECT min(b), max(b) FROM t');
@@ -110,6 +114,10 @@ BEGIN; INSERT INTO t (id, a, b, c) SELECT g, 5, g, g FROM generate_series(1, 300
 SAVEPOINT a; DELETE FROM t WHERE b > 0; DELETE FROM u WHERE b > 3; SELECT all_the_same() AS wrong; ROLLBACK TO a; SELECT all_the_same() AS wrong; COMMIT;
 VACUUM t, u; SELECT all_the_same() AS wrong;
 UPDATE t SET id = id; UPDATE u SET id = id; SELECT all_the_same() AS wrong; VACUUM ANALYZE t, u;
+-- Started again where no parameter has changed.
+SET enable_material = off;
+SELECT same('SELECT g, x.* FROM generate_series(1, 3) g LEFT JOIN (SELECT count(*) AS n, sum(id), min(c) FROM t WHERE a > 0) x ON x.n > g');
+RESET enable_material;
 SET nitro.enable_fast_scan = off; SELECT all_the_same() AS wrong; RESET nitro.enable_fast_scan;
 -- The same with little memory for the rows that wait for a look at the table, and whatever it costs; rows of which many are not visible.
 SET work_mem = '64kB'; SET cpu_tuple_cost = 0; SET cpu_index_tuple_cost = 0;

@@ -20,6 +20,7 @@
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   sql_alone 'STATEMENT'           one that must be alone in a database
 #   wait_until 'SELECT bool'        poll, at most three minutes
+#   next_pids PID                   a FROM item with the PIDs p that come after that one
 #   glance 'SELECT'                 its answer, or none after ten seconds: who was stopped may hold what it needs
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   major                           the server's version
@@ -135,6 +136,12 @@ wait_until() {
         sleep 0.1
     done
     fail "still not true after three minutes: $*"
+}
+# They begin again at 300 where the kernel has no larger ones.
+next_pids() {
+    local end
+    end=$(cat /proc/sys/kernel/pid_max 2> /dev/null || echo 100000)
+    echo "(SELECT CASE WHEN p < $end THEN p ELSE p - $end + 300 END AS p FROM generate_series($1 + 1, $1 + 1500) p) p"
 }
 glance() { timeout 10 "${PSQL[@]}" -p "$(port)" -c "$1" 2> /dev/null || true; }
 setting() {

@@ -23,7 +23,7 @@ hold() { # WHO: the locks of the processes that stop. Workers are among the next
     session control
     case $1 in
     leader) ask control "SELECT pg_advisory_lock($class, $leader)" ;;
-    worker) ask control "SELECT count(pg_advisory_lock($class, p)) FROM generate_series($leader + 1, $leader + 1500) p" ;;
+    worker) ask control "SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" ;;
     esac > /dev/null
 }
 let_go() { end control; }

@@ -188,7 +188,19 @@ ask inside "CREATE INDEX x ON t USING nitro (fails(i))" > /dev/null 2>&1 || true
 ask inside "ROLLBACK TO s" > /dev/null
 assert_eq "after the subtransaction" "$(sql "$quiet")" "$baseline"
 tell inside "COMMIT"; end inside
+# A subtransaction that aborts inside of the build: the memory that workers fill is not what it leaves behind.
+if [ "$(major)" -ge 18 ]; then
+    sql "CREATE FUNCTION catches(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN IF i % 500 = 0 THEN BEGIN RAISE ''caught''; EXCEPTION WHEN OTHERS THEN NULL; END; END IF; RETURN i; END'"
+    check t "catches(i)" "catches(i)"
+    whole "an error in it"
+fi
+# A limit that a worker reaches is named as it is.
 sql "CREATE TABLE m WITH (parallel_workers = 2) AS SELECT md5(i::text) || md5((-i)::text) || repeat(md5((i * 3)::text), 3) AS s FROM generate_series(1, 200000) i"
+sql "ALTER DATABASE postgres SET nitro.max_memory_per_database = '2MB'"
+refused=$(sql_fails "CREATE INDEX m_s ON m USING nitro (s COLLATE \"C\")")
+[[ $refused == 53400:*'limit of database "postgres"'* ]] || fail "a quota: $refused"
+sql "ALTER DATABASE postgres RESET nitro.max_memory_per_database"
+whole "a quota"
 setting nitro.max_memory 16MB
 refused=$(sql_fails "CREATE INDEX m_s ON m USING nitro (s COLLATE \"C\")")
 [[ $refused == 53200:* ]] || fail "no memory: $refused"
@@ -233,7 +245,7 @@ begin() { # WHO POINT [STATEMENT]: a session that builds and of which the leader
     case $1 in
     leader) ask control "SELECT pg_advisory_lock($class, $leader)" ;;
     # Workers are among the next ones that begin.
-    worker) ask control "SELECT count(pg_advisory_lock($class, p)) FROM generate_series($leader + 1, $leader + 1500) p" ;;
+    worker) ask control "SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" ;;
     esac > /dev/null
     tell q "${3:-CREATE INDEX x ON t USING nitro (i)}"
 }
@@ -253,6 +265,7 @@ over() { # WHAT WANTED
 begin leader ShareBegun
 wait_until "SELECT count(*) = 2 FROM pg_stat_activity WHERE leader_pid = $leader AND wait_event IN ('NitroParallelBuild', 'Extension')"
 assert_eq "the phase" "$(sql "SELECT phase FROM pg_stat_progress_create_index WHERE pid = $leader")" "building index: scanning table"
+assert_eq "what workers say that they do" "$(sql "SELECT count(*) FROM pg_stat_activity WHERE leader_pid = $leader AND query LIKE 'CREATE INDEX x ON t USING nitro (i)%'")" 2
 end control
 did=$(workers "$(answer q)")
 rows=$(sql "SELECT count(*) FROM t")
@@ -305,6 +318,17 @@ for point in ShareBegun ShareScanned ShareSorted; do
             whole "the end of the leader at $point"
         fi
     done
+done
+
+# SIGKILL of one of them: the server begins anew, and nothing is left.
+for who in leader worker; do
+    begin $who ShareSorted
+    wait_until "SELECT count(*) >= 1 FROM ($stopped) s"
+    kill_backend "$(sql "$stopped LIMIT 1")" || fail "$who was gone"
+    end q; end control
+    wait_until "SELECT (SELECT row(used, indexes)::text FROM nitro_memory) = '($(tr '|' ',' <<< "$baseline"))'"
+    whole "SIGKILL of the $who"
+    check t "i" "i"
 done
 
 # Planted: a build that fails keeps its memory.
