@@ -6,14 +6,12 @@
 //! is known to be all-visible are added up where they are, under the token under which they were read; every other row waits
 //! in a queue until the table is asked (`queue`). And where that may not be (serializable isolation, EvalPlanQual, a snapshot
 //! that is not MVCC, a condition of the child's own), the child is run row by row, as any node would do.
-//!
-//! However a row was found, the access method's scan stands at its entry, and what is wanted of it is read from the
-//! entry's key.
+//! However a row was found, the scan stands at its entry, whose key says what is wanted of it.
 
 use std::ffi::{CStr, c_void};
 
 use pgrx::pg_sys::{
-    self, CustomScan, CustomScanState, Datum, IndexOnlyScanState, List, NodeTag, Oid, PlanState,
+    self, CustomScan, CustomScanState, Datum, IndexOnlyScanState, NodeTag, Oid, PlanState,
     TupleTableSlot,
 };
 use pgrx::prelude::*;
@@ -234,7 +232,7 @@ struct Node {
 
 const NAME: &CStr = c"NitroAggregate";
 
-/// Tables of functions, which the server reads from any thread of control that it has: one.
+/// Tables of functions that only the server reads.
 struct Methods<T>(T);
 // SAFETY: never written; the server's pointers to constants keep them from being so by themselves.
 unsafe impl<T> Sync for Methods<T> {}
@@ -299,7 +297,7 @@ unsafe extern "C-unwind" fn begin(
         let node = custom.cast::<Node>();
         let plan = (*custom).ss.ps.plan.cast::<CustomScan>();
         if !(*custom).ss.ps.ps_ProjInfo.is_null() {
-            broken("a partial aggregate of an index has a projection");
+            broken("a partial aggregate of an index has a projection")
         }
         let list = (*plan).custom_private;
         let numbers: Vec<i32> =
@@ -418,7 +416,7 @@ unsafe fn read(child: *mut PlanState, run: &mut Run) {
         }
         while !index_only::may_go_direct(child) {
             // The server's own function begins the scan: it comes to the first row.
-            if is_empty(compat::exec_proc_node((*child).ExecProcNode, child)) {
+            if index_only::is_empty(compat::exec_proc_node((*child).ExecProcNode, child)) {
                 return run.end();
             }
             run.add(entry_of(child));
@@ -459,7 +457,7 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
             }
             let found = match waits {
                 true => index_only::step(child),
-                false => (!is_empty(index_only::access(child))).then_some(true),
+                false => (!index_only::is_empty(index_only::access(child))).then_some(true),
             };
             match found {
                 None => {
@@ -499,21 +497,4 @@ unsafe fn flush(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
         compat::count_heap_fetches((*scan).indexRelation, seen as i64);
         seen
     }
-}
-
-unsafe fn is_empty(slot: *mut TupleTableSlot) -> bool {
-    // SAFETY: what a node has returned.
-    unsafe { slot.is_null() || u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0 }
-}
-
-/// A list of these numbers.
-///
-/// # Safety
-/// Allocates in the current memory context.
-pub unsafe fn list_of(numbers: impl IntoIterator<Item = i32>) -> *mut List {
-    let add = |list, number| {
-        // SAFETY: by contract; a list of integers, or none yet.
-        unsafe { pg_sys::lappend_int(list, number) }
-    };
-    numbers.into_iter().fold(std::ptr::null_mut(), add)
 }

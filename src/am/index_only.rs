@@ -306,3 +306,9 @@ pub(super) unsafe fn filled(slot: *mut TupleTableSlot) {
         (*slot).tts_nvalid = (*(*slot).tts_tupleDescriptor).natts as i16;
     }
 }
+
+/// Whether a node has come to its end.
+pub(super) unsafe fn is_empty(slot: *mut TupleTableSlot) -> bool {
+    // SAFETY: what a node has returned.
+    unsafe { slot.is_null() || u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0 }
+}

@@ -427,7 +427,7 @@ unsafe fn path_over(
         let columns = grouping.map_or(-1, |(columns, _)| columns as i32);
         let outputs = wanted.iter().zip(places);
         let outputs = outputs.flat_map(|(w, place)| [w.function.to_u32() as i32, place]);
-        (*node).custom_private = am::aggregate::list_of(std::iter::once(columns).chain(outputs));
+        (*node).custom_private = list_of(std::iter::once(columns).chain(outputs));
         (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.cast());
         (*node).methods = METHODS;
         node
@@ -457,4 +457,13 @@ unsafe extern "C-unwind" fn plan(
         (*node).methods = am::aggregate::methods();
         node.cast()
     }
+}
+
+/// A list of these numbers, in the current memory context.
+unsafe fn list_of(numbers: impl IntoIterator<Item = i32>) -> *mut List {
+    let add = |list, number| {
+        // SAFETY: a list of integers, or none yet.
+        unsafe { pg_sys::lappend_int(list, number) }
+    };
+    numbers.into_iter().fold(std::ptr::null_mut(), add)
 }
