@@ -14,6 +14,7 @@ describe() {
 engine      the engine beside other ordered maps in memory
 server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
 index_only  index-only scans and aggregates
+ahead       rows that are fetched in another order than the table's
 filters     conditions behind a range
 unique      unique indexes
 collated    text under collations
@@ -30,6 +31,7 @@ S
 engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
 server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 1) REPETITIONS=5 bench/quick.sh; }
 index_only() { ROWS=$(million 2) bench/index_only.sh; }
+ahead() { ROWS=$(million 2) bench/ahead.sh; }
 filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }
 collated() { ROWS=$(million 1) REPETITIONS=3 bench/collated.sh; }

@@ -103,7 +103,7 @@ long_loops() {
     sql "CREATE TABLE r AS SELECT i * 1000000 AS i FROM generate_series(1, 200) i; CREATE INDEX r_i ON r USING nitro (i); ANALYZE r"
     for query in "SELECT i FROM r ORDER BY i" "SELECT i FROM r ORDER BY i DESC"; do
         session reader
-        ask reader "SET client_min_messages = debug1; BEGIN; SET enable_seqscan = off; SET enable_sort = off; SET enable_indexonlyscan = off; DECLARE c CURSOR FOR $query; FETCH 20 FROM c" > /dev/null
+        ask reader "SET client_min_messages = debug1; BEGIN; SET enable_seqscan = off; SET enable_sort = off; SET enable_indexonlyscan = off; SET effective_io_concurrency = 0; DECLARE c CURSOR FOR $query; FETCH 20 FROM c" > /dev/null
         # The index' term advances.
         wait_until "SELECT nitro_backup('r_i') = 1"
         sql "INSERT INTO r SELECT 100000000 + $hidden + i FROM generate_series(1, 400000) i"
@@ -112,7 +112,13 @@ long_loops() {
         [[ $query == *"a cancel is found at src/am/scan/walk.rs"* ]] || fail "no look at interrupts: $query"
         end reader
     done
-    sql "DROP TABLE e, r"
+    # Rows of a table that are asked for ahead, where most calls of a scan are without a guard for ERRORs.
+    sql "CREATE TABLE large WITH (fillfactor = 10) AS SELECT i, repeat('x', 500) AS s FROM generate_series(1, 3000) i ORDER BY hashint4(i);
+         CREATE INDEX large_i ON large USING nitro (i); ANALYZE large"
+    found_in am/scan/ahead.rs "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(s) FROM large WHERE i > 0;"
+    assert_eq "large rows" "$(sql "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(s) FROM large WHERE i > 0")" 3000
+    assert_eq "the server" "$(sql "$pid")" "$started"
+    sql "DROP TABLE e, r, large"
 }
 hidden=0
 long_loops

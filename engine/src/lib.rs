@@ -64,6 +64,7 @@ pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, Remove, Separator};
 pub use heap::{Account, Charge};
 pub use memory::on_no_memory;
 #[doc(hidden)]
+pub use prefetch::line as prefetch;
 pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};

@@ -3,9 +3,9 @@
 use crate::area::{Area, Ref};
 use crate::block::{Block, PACKED, SLOTS};
 
-/// The line of an address.
+/// Asks the processor for the line of an address, which need not be one of anything.
 #[inline(always)]
-fn line(at: *const u8) {
+pub fn line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch does not fault, whatever the address.
     unsafe {

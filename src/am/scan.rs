@@ -42,11 +42,13 @@ use crate::state::handle::Handle;
 use crate::state::shmem;
 use crate::upkeep::resync;
 
+mod ahead;
 pub mod marks;
 pub mod parallel;
 mod values;
 mod walk;
 
+use ahead::Ahead;
 use marks::Mark;
 use walk::Place;
 
@@ -77,6 +79,7 @@ pub(super) struct Scan {
     work: Work,
     /// Entries of the current batch that the heap found dead to everybody.
     kills: Vec<u16>,
+    ahead: Ahead,
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
@@ -147,6 +150,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             searches: 0,
             work: Work::default(),
             kills: Vec::new(),
+            ahead: Ahead::default(),
             token: Token::default(),
             mark: None,
             former: None,
@@ -242,6 +246,9 @@ pub unsafe extern "C-unwind" fn get_tuple(
             let i = state.place.pos as usize;
             if !(*scan).xs_want_itup {
                 (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
+                if state.looks_ahead(forward) {
+                    ahead::ask(scan);
+                }
                 return true;
             }
             if let Some(former) = state.former.as_mut().filter(|former| former.is_by_value()) {
@@ -272,7 +279,13 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
                 let former = state.former.get_or_insert_with(|| TupleFormer::new(scan));
                 former.form(scan, &state.handle.desc, &state.place.cursor, i)
             }
-            _ => true,
+            Found::Entry => {
+                if state.looks_ahead(forward) {
+                    ahead::ask(scan);
+                }
+                true
+            }
+            Found::Row => true,
         }
     }
 }
@@ -437,6 +450,7 @@ impl Scan {
         self.starts += 1;
         self.token.needed = token;
         self.kills.clear();
+        self.ahead.restart();
         self.started = true;
         self.sn = self.engine.map_or(0, |engine| engine.term());
         if self.handle.desc.element.is_some() {

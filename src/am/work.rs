@@ -7,6 +7,7 @@ use std::cell::Cell;
 pub struct Work {
     leaves: Cell<u64>,
     entries: Cell<u64>,
+    asked: Cell<u64>,
 }
 
 impl Work {
@@ -21,6 +22,16 @@ impl Work {
     /// parts, or anew because it changed, counts each time.
     pub fn leaves(&self) -> u64 {
         self.leaves.get()
+    }
+
+    /// So many more rows of the table were asked for before they were fetched.
+    pub fn asked(&self, rows: usize) {
+        self.asked.set(self.asked.get() + rows as u64);
+    }
+
+    /// Rows that were asked for before they were fetched, if they were.
+    pub fn ahead(&self) -> u64 {
+        self.asked.get()
     }
 
     /// Entries that were read, also those that a filter then passed over.

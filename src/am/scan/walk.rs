@@ -101,6 +101,7 @@ impl Scan {
     pub(super) fn next_batch(&mut self, forward: bool) -> bool {
         crate::pg::wait::interrupts();
         self.flush_kills();
+        self.ahead.turn_page();
         let Some(engine) = self.engine else { return false };
         let place = &mut self.place;
         let jumps = std::mem::take(&mut place.has_target);

@@ -1,0 +1,130 @@
+//! Rows of the table before they are asked for: their pages are looked up, and the lines of memory that a fetch waits for one
+//! after the other (descriptor and header of the page, line pointer, row) come together.
+//!
+//! In an order that is not the table's, fetches from pages that are all in memory take most of a scan's time, and are little
+//! else than these waits. Pages that are in no buffer are asked of the kernel, no more at once than
+//! `effective_io_concurrency` says; where that is 0, nothing is asked for.
+//!
+//! Nothing here decides anything: what is asked for may be evicted, pruned, or never wanted. The table cannot shrink
+//! meanwhile, since the scan's transaction has locked it.
+
+use pgrx::pg_sys::{BlockNumber, IndexScanDesc};
+use pgrx::prelude::*;
+
+use super::{self as scan, Scan};
+use crate::pg::compat::{self, Sought};
+
+/// Rows that are on their way, at most.
+const MOST: usize = 16;
+/// Rows that a scan hands up before it asks for others, when it does not know better: LIMIT 1 pays for nothing.
+const FIRST: usize = 4;
+/// Pages of a table that a processor's cache keeps: there is nothing to wait for in smaller ones.
+const SMALL: BlockNumber = 1024;
+
+/// How far a scan has asked for rows of its batch.
+#[derive(Default)]
+pub(super) struct Ahead {
+    /// Reads that may be under way at once; 0: nothing is asked for. `None`: not yet known.
+    reads: Option<usize>,
+    /// Rows that were handed up since the scan was started, and those of its run before.
+    handed: usize,
+    before: usize,
+    forward: bool,
+    /// Rows of the batch, counted in the direction of the scan, that were asked for.
+    asked: usize,
+    /// What is known of the last [`MOST`] of them.
+    sought: [Sought; MOST],
+}
+
+impl Ahead {
+    /// The scan starts anew.
+    pub(super) fn restart(&mut self) {
+        self.before = std::mem::take(&mut self.handed);
+    }
+
+    /// There is another batch.
+    pub(super) fn turn_page(&mut self) {
+        self.asked = 0;
+    }
+
+    /// How many rows more are worth being asked for: a scan that is started for each row of a join, or of a subquery with a
+    /// LIMIT, may well end where it ended last time; otherwise as many as it has handed up.
+    fn reach(&self) -> usize {
+        let more = match self.handed {
+            handed if handed <= self.before => self.before - handed,
+            handed if handed < FIRST => 0,
+            handed => handed,
+        };
+        more.min(MOST)
+    }
+}
+
+impl Scan {
+    /// To be asked once for each row that is handed up to be fetched from the table: whether it is time for [`ask`], half of
+    /// the rows that are reached for being there.
+    #[inline]
+    pub(super) fn looks_ahead(&mut self, forward: bool) -> bool {
+        let (done, len) = (self.done(forward), self.place.cursor.len());
+        let ahead = &mut self.ahead;
+        if ahead.forward != forward {
+            (ahead.forward, ahead.asked) = (forward, 0);
+        }
+        ahead.handed += 1;
+        let half = ahead.reach().div_ceil(2);
+        half > 0 && ahead.asked < len.min(done + half) && done < len && ahead.reads != Some(0)
+    }
+
+    /// Rows of the batch that were handed up.
+    fn done(&self, forward: bool) -> usize {
+        let pos = self.place.pos as usize;
+        if forward { pos + 1 } else { self.place.cursor.len() - pos }
+    }
+}
+
+/// Asks for the rows that a scan reaches for.
+///
+/// # Safety
+/// A live scan of a nitro index, on an entry of its batch.
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn ask(scan: IndexScanDesc) {
+    crate::pg::witness!();
+    crate::pg::wait::interrupts();
+    // SAFETY: by contract; the table of a scan is open, and indexes of nitro are on heaps only.
+    unsafe {
+        let own = scan::state(scan);
+        let done = own.done(own.ahead.forward);
+        let Scan { place, ahead, work, .. } = own;
+        let end = place.cursor.len().min(done + ahead.reach());
+        let heap = (*scan).heapRelation;
+        let allowed = *ahead.reads.get_or_insert_with(|| compat::reads_at_once(heap, SMALL));
+        let mut reading = 0;
+        // What was asked for before: the line pointers are here by now.
+        for i in done..ahead.asked.min(end) {
+            let sought = &mut ahead.sought[i % MOST];
+            if *sought == Sought::Reading {
+                reading += 1;
+            } else {
+                compat::approach_row(std::mem::take(sought));
+            }
+        }
+        let begin = ahead.asked.max(done).min(end);
+        let tid =
+            |i: usize| place.cursor.tid(if ahead.forward { i } else { place.cursor.len() - 1 - i });
+        let mut rows = [(0, Sought::Done); MOST];
+        rows.iter_mut().zip(begin..end).for_each(|(row, i)| row.0 = tid(i));
+        let rows = &mut rows[..end - begin];
+        // In the order of the table: most are where the scan is.
+        let here = place.cursor.tid(place.pos as usize) >> 16;
+        if rows.iter().all(|row| row.0 >> 16 == here) {
+            ahead.sought = Default::default();
+            ahead.asked = end;
+            return;
+        }
+        let n = compat::seek_rows(heap, rows, allowed.saturating_sub(reading));
+        for (row, i) in rows[..n].iter().zip(begin..) {
+            ahead.sought[i % MOST] = row.1;
+        }
+        ahead.asked = begin + n;
+        work.asked(n);
+    }
+}
