@@ -8,6 +8,8 @@
 //! Nothing here decides anything: what is asked for may be evicted, pruned, or never wanted. The table cannot shrink
 //! meanwhile, since the scan's transaction has locked it.
 
+use std::ops::Range;
+
 use pgrx::pg_sys::{BlockNumber, IndexScanDesc};
 use pgrx::prelude::*;
 
@@ -71,7 +73,34 @@ impl Scan {
         }
         ahead.handed += 1;
         let half = ahead.reach().div_ceil(2);
-        half > 0 && ahead.asked < len.min(done + half) && done < len && ahead.reads != Some(0)
+        let due =
+            half > 0 && ahead.asked < len.min(done + half) && done < len && ahead.reads != Some(0);
+        due && !self.stays()
+    }
+
+    /// In the order of the table most rows are on the page where the scan is: then nothing is asked for.
+    fn stays(&mut self) -> bool {
+        let wanted = self.wanted();
+        let page = |i| self.place.cursor.tid(i) >> 16;
+        let here = page(self.place.pos as usize);
+        let stays = wanted.clone().all(|i| page(self.in_batch(i)) == here);
+        if stays {
+            self.ahead.asked = wanted.end;
+            self.ahead.sought = Default::default();
+        }
+        stays
+    }
+
+    /// The rows to be asked for, counted in the direction of the scan.
+    fn wanted(&self) -> Range<usize> {
+        let done = self.done(self.ahead.forward);
+        let end = self.place.cursor.len().min(done + self.ahead.reach());
+        self.ahead.asked.max(done).min(end)..end
+    }
+
+    /// Where a row that is counted so is in the batch.
+    fn in_batch(&self, i: usize) -> usize {
+        if self.ahead.forward { i } else { self.place.cursor.len() - 1 - i }
     }
 
     /// Rows of the batch that were handed up.
@@ -92,14 +121,17 @@ pub(super) unsafe extern "C-unwind" fn ask(scan: IndexScanDesc) {
     // SAFETY: by contract; the table of a scan is open, and indexes of nitro are on heaps only.
     unsafe {
         let own = scan::state(scan);
-        let done = own.done(own.ahead.forward);
-        let Scan { place, ahead, work, .. } = own;
-        let end = place.cursor.len().min(done + ahead.reach());
+        let (done, wanted) = (own.done(own.ahead.forward), own.wanted());
+        let mut rows = [(0, Sought::Done); MOST];
+        for (row, i) in rows.iter_mut().zip(wanted.clone()) {
+            row.0 = own.place.cursor.tid(own.in_batch(i));
+        }
+        let ahead = &mut own.ahead;
         let heap = (*scan).heapRelation;
         let allowed = *ahead.reads.get_or_insert_with(|| compat::reads_at_once(heap, SMALL));
         let mut reading = 0;
         // What was asked for before: the line pointers are here by now.
-        for i in done..ahead.asked.min(end) {
+        for i in done..wanted.start {
             let sought = &mut ahead.sought[i % MOST];
             if *sought == Sought::Reading {
                 reading += 1;
@@ -107,24 +139,11 @@ pub(super) unsafe extern "C-unwind" fn ask(scan: IndexScanDesc) {
                 compat::approach_row(std::mem::take(sought));
             }
         }
-        let begin = ahead.asked.max(done).min(end);
-        let tid =
-            |i: usize| place.cursor.tid(if ahead.forward { i } else { place.cursor.len() - 1 - i });
-        let mut rows = [(0, Sought::Done); MOST];
-        rows.iter_mut().zip(begin..end).for_each(|(row, i)| row.0 = tid(i));
-        let rows = &mut rows[..end - begin];
-        // In the order of the table: most are where the scan is.
-        let here = place.cursor.tid(place.pos as usize) >> 16;
-        if rows.iter().all(|row| row.0 >> 16 == here) {
-            ahead.sought = Default::default();
-            ahead.asked = end;
-            return;
-        }
-        let n = compat::seek_rows(heap, rows, allowed.saturating_sub(reading));
-        for (row, i) in rows[..n].iter().zip(begin..) {
+        let n = compat::seek_rows(heap, &mut rows[..wanted.len()], allowed.saturating_sub(reading));
+        for (row, i) in rows[..n].iter().zip(wanted.clone()) {
             ahead.sought[i % MOST] = row.1;
         }
-        ahead.asked = begin + n;
-        work.asked(n);
+        ahead.asked = wanted.start + n;
+        own.work.asked(n);
     }
 }
