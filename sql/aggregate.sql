@@ -164,7 +164,10 @@ SELECT substring(line FROM 'rows=(\d+)')::int < 600 AS few FROM counters('SELECT
 -- Columns that depend on those of the group.
 CREATE TABLE one (id int PRIMARY KEY, v int, s text); INSERT INTO one SELECT g, g % 10, 's' || g FROM generate_series(1, 3000) g; CREATE INDEX one_id ON one USING nitro (id) INCLUDE (v, s); VACUUM ANALYZE one;
 SET enable_hashagg = off; SET cpu_tuple_cost = 1;
-SELECT same('SELECT id, s, v, count(*), sum(v) FROM one GROUP BY id ORDER BY id'), same('SELECT s, count(*) FROM one WHERE id > 100 GROUP BY id, v HAVING v > 3 ORDER BY id'); RESET enable_hashagg; RESET cpu_tuple_cost;
+SELECT same('SELECT id, s, v, count(*), sum(v) FROM one GROUP BY id ORDER BY id'), same('SELECT s, count(*) FROM one WHERE id > 100 GROUP BY id, v HAVING v > 3 ORDER BY id'); RESET cpu_tuple_cost;
+-- The first column of the index has an order in the query, but is not the one of the groups: as many columns are not the same columns.
+CREATE INDEX one_v ON one USING nitro (v, id);
+SELECT same('SELECT v, count(*) FROM one GROUP BY id ORDER BY v'), same('SELECT v, id, count(*), sum(id) FROM one GROUP BY id ORDER BY v, id') ~ 'WRONG' AS wrong; DROP INDEX one_v; RESET enable_hashagg;
 -- A cursor on groups that change.
 BEGIN; SELECT array_agg(x::text) AS wanted FROM (SELECT b, count(*), sum(id) FROM u WHERE a > 0 AND b > 2 GROUP BY b ORDER BY b) x \gset
 SELECT plan_of('SELECT b, count(*), sum(id) FROM u WHERE a > 0 AND b > 2 GROUP BY b ORDER BY b');
