@@ -105,7 +105,8 @@ full_directory() {
     out=$(sql "REINDEX INDEX last_1_nitro" 2>&1)
     [[ $out == *WARNING*"too many nitro indexes in memory"*"left unbuilt"* ]] || fail "REINDEX: $out"
     verified last
-    no_room "CREATE UNIQUE INDEX ON last USING nitro (i)"
+    # Before 18 core takes no unique index of another access method.
+    if [ "$(major)" -ge 18 ]; then no_room "CREATE UNIQUE INDEX ON last USING nitro (i)"; fi
     sql "TRUNCATE last; INSERT INTO last SELECT generate_series(1, 100)" 2> /dev/null
     verified last
     same_answers last "SELECT i FROM last WHERE i < 50 ORDER BY i"
