@@ -170,8 +170,8 @@ random_queries() {
              set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true),
              set_config('cpu_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.01' END, true), set_config('cpu_index_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.005' END, true);
            EXECUTE 'SELECT array_agg(x::text)::text FROM (' || q || ') x' INTO a; RETURN a; END \$\$;
-         CREATE PROCEDURE ask(n int) LANGUAGE plpgsql AS \$\$
-         DECLARE q text; line text; used int := 0; grouped int := 0; BEGIN
+         CREATE PROCEDURE ask(n int, INOUT used int DEFAULT 0, INOUT grouped int DEFAULT 0) LANGUAGE plpgsql AS \$\$
+         DECLARE q text; line text; BEGIN
            FOR i IN 1..n LOOP
              IF random() < 0.1 THEN DELETE FROM r WHERE id % 50 = (random() * 49)::int; PERFORM fill(70); UPDATE r SET b = b + 1 WHERE id % 70 = (random() * 69)::int; END IF;
              IF random() < 0.05 THEN BEGIN UPDATE r SET a = a + 1 WHERE id % 9 = 3; RAISE EXCEPTION 'back'; EXCEPTION WHEN raise_exception THEN NULL; END; END IF;
@@ -181,15 +181,17 @@ random_queries() {
              FOR line IN EXECUTE 'EXPLAIN ' || q LOOP used := used + (line ~ 'NitroAggregate')::int; grouped := grouped + (line ~ 'NitroAggregate' AND q ~ 'GROUP')::int; END LOOP;
              IF random() < 0.7 THEN COMMIT; END IF;
            END LOOP;
-           IF used < n / 3 THEN RAISE EXCEPTION 'only % of % queries were answered by it', used, n; END IF;
-           IF grouped < n / 20 THEN RAISE EXCEPTION 'only % of % queries had groups by it', grouped, n; END IF;
-           RAISE NOTICE '% of % queries, % with groups', used, n, grouped;
          END \$\$" > /dev/null
-    local i
+    local i counts used=0 grouped=0
     for i in $(seq 10); do
         sql "VACUUM ANALYZE r"
-        sql "SELECT setseed($((NITRO_SEED % 1000)) / 1000.0 * $i / 10); CALL ask($((n / 10)))" > /dev/null
+        counts=$(sql "SELECT setseed($((NITRO_SEED % 1000)) / 1000.0 * $i / 10); CALL ask($((n / 10)))" | tail -1)
+        used=$((used + ${counts%|*})) grouped=$((grouped + ${counts#*|}))
     done
+    note "$used of $n queries, $grouped with groups"
+    # About a half and a third of them: few are a test that has lost its subject.
+    [ "$used" -ge $((n / 3)) ] || fail "only $used of $n queries were answered by it"
+    [ "$grouped" -ge $((n / 10)) ] || fail "only $grouped of $n queries had groups by it"
 }
 
 if [ "$stops" = 1 ]; then
