@@ -3,7 +3,8 @@
 #   19, 18, 17  the newest of Debian's source package of that major version
 #   18.6        that one; where Debian has only another minor version any more, that (and says so)
 # A major version that is in no suite named here is looked for in this Debian itself. Archives are kept in
-# the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well.
+# the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well, for its major
+# version where Debian lists a source that its mirror does not have.
 set -euo pipefail
 version=${1:?usage: ci/source.sh 18|18.6}
 . "$(dirname "$0")/cache.sh"
@@ -37,7 +38,12 @@ Acquire::Check-Valid-Until "false"; Acquire::Languages "none"; Acquire::Retries 
 C
 export APT_CONFIG=$work/apt.conf
 apt-get -qq update >&2
-(cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2)
+(cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2) || {
+    ours=$(ls "$cache/source-$major".*.tar.bz2 2> /dev/null | sort -V | tail -1)
+    [ -n "$ours" ] || exit 1
+    echo "ci/source.sh: Debian's source of PostgreSQL $major cannot be had, taking $ours" >&2
+    echo "$ours"; exit
+}
 archive=$(ls "$work"/postgresql-"$major"_*.orig.tar.bz2)
 got=${archive##*_} got=${got%.orig.tar.bz2}
 [ "$version" = "$major" ] || [ "$version" = "$got" ] ||
