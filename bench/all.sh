@@ -14,6 +14,7 @@ describe() {
 engine      the engine beside other ordered maps in memory
 server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
 index_only  index-only scans and aggregates
+aggregates  aggregates, with GROUP BY and where pages are not all-visible
 ahead       rows that are fetched in another order than the table's
 filters     conditions behind a range
 unique      unique indexes
@@ -31,6 +32,7 @@ S
 engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
 server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 1) REPETITIONS=5 bench/quick.sh; }
 index_only() { ROWS=$(million 2) bench/index_only.sh; }
+aggregates() { ROWS=$(million 2) bench/aggregates.sh; }
 ahead() { ROWS=$(million 2) bench/ahead.sh; }
 filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }

@@ -73,17 +73,6 @@ keys() {
     done
 }
 
-# transactions NAME TITLE CLIENTS SCRIPT: elapsed time of a transaction, of all clients together.
-transactions() {
-    local am
-    for am in nitro btree nitro btree nitro btree; do
-        echo "${4//@/$am}" > "$NITRO_TMP/script"
-        record "$1" "$2" "us" $am "$3" elapsed "$(pgbench -n -M prepared -p "$(port)" -c "$3" -j 2 -T "${SECONDS_EACH:-3}" -f "$NITRO_TMP/script" postgres |
-            awk '/^tps = / { printf "%.3f", 1e6 / $3 }')" -
-    done
-    step "$2, $3 clients: $(tail -n 6 "$NITRO_TMP/results" | cut -f 4,7 | xargs) us"
-}
-
 clients() {
     local am n
     for am in nitro btree; do
@@ -92,9 +81,9 @@ clients() {
     done
     sql "VACUUM ANALYZE"
     for n in 1 2 4 8 16 32; do
-        transactions select "SELECT of one row" "$n" "\\set id random(1, $((ROWS / 10)))
+        transactions select "SELECT of one row" "$n" postgres "\\set id random(1, $((ROWS / 10)))
 SELECT k FROM t_@ WHERE id = :id;"
-        transactions update "UPDATE of one row, 3 indexes" "$n" "\\set id random(1, $((ROWS / 10)))
+        transactions update "UPDATE of one row, 3 indexes" "$n" postgres "\\set id random(1, $((ROWS / 10)))
 UPDATE t_@ SET v = v + 1 WHERE id = :id;"
     done
 }

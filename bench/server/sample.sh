@@ -47,3 +47,32 @@ measure() {
         '{ print name, title, unit, $2, at, basis, basis == "cpu" ? $3 * scale : $4 * scale, $4 * scale }' "$NITRO_TMP/new" >> "$NITRO_TMP/results"
     step "$title: $(awk -v scale="$scale" -v unit="$unit" '{ printf "%s %.4g (%.4g)  ", $2, $3 * scale, $4 * scale } END { print unit }' "$NITRO_TMP/new")"
 }
+
+# relations UNIT METHOD...: all measures as a table, the best (median) for each method, and the first one's best divided by the others'.
+relations() {
+    local unit=$1 head rule am name title scale line
+    shift
+    head="$unit of processor time, best (median)" rule="| ---"
+    for am in "$@"; do head+=" | $am" rule+=" | ---"; done
+    for am in "${@:2}"; do head+=" | $1 / $am" rule+=" | ---"; done
+    printf '\n| %s |\n%s |\n' "$head" "$rule"
+    cut -f 1-3 "$titles" | while IFS=$'\t' read -r name title scale; do
+        figures() { awk -v name="$name" -v am="$1" -v scale="$scale" '$1 == name && $2 == am { print $3 * scale }' "$samples" | sort -g; }
+        line="| ${title%, *}"
+        for am in "$@"; do line+=" | $(figures "$am" | awk '{ v[NR] = $1 } END { printf "%.3g (%.3g)", v[1], v[int((NR + 1) / 2)] }')"; done
+        for am in "${@:2}"; do line+=" | $(paste <(figures "$1" | head -n 1) <(figures "$am" | head -n 1) | awk '{ printf "%.2f", $1 / $2 }')"; done
+        echo "$line |"
+    done
+}
+
+# transactions NAME TITLE CLIENTS DATABASE SCRIPT: elapsed time of a transaction, of all clients together, by turns for each method,
+# for which @ stands in both.
+transactions() {
+    local am
+    for am in nitro btree nitro btree nitro btree; do
+        echo "${5//@/$am}" > "$NITRO_TMP/script"
+        record "$1" "$2" "us" $am "$3" elapsed "$(pgbench -n -M prepared -p "$(port)" -c "$3" -j 2 -T "${SECONDS_EACH:-3}" -f "$NITRO_TMP/script" "${4//@/$am}" |
+            awk '/^tps = / { printf "%.3f", 1e6 / $3 }')" -
+    done
+    step "$2, $3 clients: $(tail -n 6 "$NITRO_TMP/results" | cut -f 4,7 | xargs) us"
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# bench/server/aggregates.sh: aggregates beside each other; run.sh starts it.
+. "$(dirname "$0")/../../tests/lib.sh"
+. "$(dirname "$0")/sample.sh"
+new_server -c "nitro.backup = off"
+step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
+[ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
+# What is committed without waiting for the disk is marked as visible only once it is there: hence the checkpoint.
+for size in wide narrow; do
+    # 160 bytes more, on pages that are filled to the half: more than 255 MB for the default.
+    pad=$([ $size = wide ] && echo "repeat('x', 160)" || echo "''")
+    for am in btree nitro; do
+        sql "CREATE TABLE ${size}_$am (a int8, v int8, ten int, small int, pad text) WITH (fillfactor = $([ $size = wide ] && echo 50 || echo 100));
+             INSERT INTO ${size}_$am SELECT h & 9223372036854775807, h & 1023, ((h >> 20) & 1073741823) % 10, ((h >> 20) & 1073741823) % ($ROWS / 20), $pad
+                 FROM (SELECT hashint8extended(i, 7) AS h FROM generate_series(1, $ROWS::bigint) i) s;
+             CREATE INDEX ON ${size}_$am USING $am (a) INCLUDE (v); CREATE INDEX ON ${size}_$am USING $am (ten, v);
+             CREATE INDEX ON ${size}_$am USING $am (small, v); CHECKPOINT; VACUUM ANALYZE ${size}_$am"
+    done
+    step "$size: $(sql "SELECT pg_relation_size('${size}_nitro') / 8192") blocks"
+done
+plan=(-c "SET enable_seqscan = off; SET enable_bitmapscan = off")
+one() { # NAME TITLE ROWS QUERY
+    measure "$1" -t "$2" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $3 }")" -a "btree nitro" -w "$4"
+}
+all() { # PREFIX TITLE: of the wide table
+    one "$1_count" "$2, count of all" "$ROWS" "SELECT count(*) FROM wide_@ WHERE a >= 0"
+    one "$1_group" "$2, count and sum, 20 rows a group" "$ROWS" "SELECT count(*), sum(n), sum(s) FROM (SELECT small, count(*) n, sum(v) s FROM wide_@ GROUP BY small) x"
+}
+for size in wide narrow; do
+    one ${size}_count "$size, count of all" "$ROWS" "SELECT count(*) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_range "$size, count of a tenth" $((ROWS / 10)) "SELECT count(*) FROM ${size}_@ WHERE a BETWEEN 1000000000000000000 AND 1922337203685477580"
+    one ${size}_value "$size, count of one of ten values" $((ROWS / 10)) "SELECT count(*) FROM ${size}_@ WHERE ten = 3"
+    one ${size}_sum "$size, sum" "$ROWS" "SELECT sum(a) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_avg "$size, avg" "$ROWS" "SELECT avg(a) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_least "$size, min and max" "$ROWS" "SELECT min(a), max(a), count(*) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_include "$size, sum of an INCLUDE column" "$ROWS" "SELECT sum(v) FROM ${size}_@ WHERE a >= 0"
+    one ${size}_small "$size, count, 20 rows a group" "$ROWS" "SELECT count(*), sum(n) FROM (SELECT small, count(*) n FROM ${size}_@ GROUP BY small) x"
+    one ${size}_small_sum "$size, count and sum, 20 rows a group" "$ROWS" "SELECT count(*), sum(n), sum(s) FROM (SELECT small, count(*) n, sum(v) s FROM ${size}_@ GROUP BY small) x"
+    one ${size}_ten "$size, count, a tenth a group" "$ROWS" "SELECT ten, count(*) FROM ${size}_@ GROUP BY ten"
+    one ${size}_ten_sum "$size, count and sum, a tenth a group" "$ROWS" "SELECT ten, count(*), sum(v) FROM ${size}_@ GROUP BY ten"
+done
+# One row of each twelfth page, or of each, is deleted and is back: the page is not all-visible until VACUUM has seen it.
+touch_pages() { # EVERY
+    for am in btree nitro; do
+        sql "BEGIN; DELETE FROM wide_$am WHERE ctid = ANY (ARRAY(SELECT format('(%s,1)', b)::tid
+             FROM generate_series(0, pg_relation_size('wide_$am') / 8192 - 1, $1) b)); ROLLBACK"
+    done
+}
+touch_pages 12
+all twelfth "a twelfth of the pages not all-visible"
+touch_pages 1
+all none "no page all-visible"
+sql "ANALYZE wide_btree, wide_nitro"
+plan=(-c "SELECT")
+all free "no page all-visible and the planner knows and is free"
+relations "ns a row" btree nitro
