@@ -27,6 +27,7 @@ rows        how costs grow with the rows of a table
 indexes     with the indexes of a table
 keys        with the length of keys
 clients     with the clients
+wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 S
 }
 engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
@@ -46,6 +47,7 @@ rows() { growth rows; }
 indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
+wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)
 for name in "$@"; do
