@@ -50,11 +50,12 @@ impl Leaf<'_> {
             return 0;
         }
         let k = self.key_at(rank);
-        if self.is_short() {
-            let (template, column, unused) = self.short();
-            let mut key = [0; 24];
-            key[..16].copy_from_slice(template.as_flattened());
-            key[column..column + 8].copy_from_slice(&self.short_head(k, unused));
+        const MOST: usize = 40;
+        if self.layout.keylen <= MOST
+            && let Some(even) = self.even()
+        {
+            let mut key = [0; MOST + Even::BEHIND];
+            even.write(self, k, &mut key);
             out.extend_from_slice(&key[..self.layout.keylen]);
             return self.tid_at(rank);
         }
@@ -80,20 +81,32 @@ impl Leaf<'_> {
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 1024 };
         let mut i = 0;
-        if self.is_short() {
-            writer.reserve(ranks.len() * l.keylen + 24);
-            let (template, column, unused) = self.short();
+        if let Some(even) = self.even() {
+            writer.reserve(ranks.len() * l.keylen + Even::BEHIND);
+            // Most have none: a loop of their own.
+            i = match even.tail {
+                0 => self.even_keys(&Even { tail: 0, ..even }, ranks, &mut writer, ends),
+                _ => self.even_keys(&even, ranks, &mut writer, ends),
+            };
+        } else if l.form == Form::Wide && self.alphabet.is_none() && l.tlen <= 16 {
+            // Their lengths vary, and tails have all of them.
+            let template = self.template();
+            let (most, mut from) = (self.most_in_tails(), self.tail(first).start);
             for k in first..last {
-                let head = self.short_head(k, unused);
-                let mut copies = self.copies(k, ranks.start + i, ranks.end);
-                while copies > 0 {
-                    let at = writer.at;
-                    writer.out[at..at + 16].copy_from_slice(template.as_flattened());
-                    writer.out[at + column..at + column + 8].copy_from_slice(&head);
-                    writer.at += l.keylen;
+                let end = (l.tail_ends.get(self.words, k) as usize).clamp(from, most);
+                for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
+                    writer.reserve(l.tlen + (end - from) + 16);
+                    let to = &mut writer.out[writer.at..];
+                    to[..16].copy_from_slice(template.as_flattened());
+                    for (j, to) in (from..end).step_by(8).zip(to[l.tlen..].chunks_exact_mut(8)) {
+                        let eight = self.words.bits(8 * (l.tails.offset + j));
+                        to.copy_from_slice(&eight.to_le_bytes());
+                    }
+                    writer.at += l.tlen + (end - from);
                     ends[i] = writer.at as u32;
-                    (i, copies) = (i + 1, copies - 1);
+                    i += 1;
                 }
+                from = end;
                 if ranks.start + i >= ranks.end {
                     break;
                 }
@@ -127,26 +140,53 @@ impl Leaf<'_> {
         i
     }
 
-    /// As most keys are: a template of sixteen bytes, eight over it.
-    #[inline]
-    fn is_short(&self) -> bool {
+    /// [`Leaf::keys`] of keys that are even, into memory that is there.
+    #[inline(always)]
+    fn even_keys(
+        &self,
+        even: &Even,
+        ranks: Range<usize>,
+        writer: &mut Writer<'_>,
+        ends: &mut [u32; PART],
+    ) -> usize {
         let l = &self.layout;
-        l.form == Form::Adjacent && l.keylen <= 16 && l.column(0) + l.ncolumns == l.keylen
+        let last = if l.ends.width == 0 { ranks.end } else { l.d };
+        let mut i = 0;
+        for k in self.key_at(ranks.start)..last {
+            for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
+                even.write(self, k, &mut writer.out[writer.at..]);
+                writer.at += l.keylen;
+                ends[i] = writer.at as u32;
+                i += 1;
+            }
+            if ranks.start + i >= ranks.end {
+                break;
+            }
+        }
+        i
     }
 
-    /// Of such keys the template, where the head is in it, and by how much that goes up.
+    /// The first sixteen bytes of the template, of which not all need be of it.
     #[inline]
-    fn short(&self) -> ([[u8; 8]; 2], usize, u32) {
-        let l = &self.layout;
-        let template = [0, 8].map(|at| self.words.bits(8 * (l.template() + at)).to_le_bytes());
-        (template, l.column(0), 8 * (8 - l.ncolumns) as u32)
+    fn template(&self) -> [[u8; 8]; 2] {
+        let at = self.layout.template();
+        [0, 8].map(|i| self.words.bits(8 * (at + i)).to_le_bytes())
     }
 
-    /// What is over the template in key `k`.
+    /// How keys of one length are put together, if that is simple, as it mostly is.
     #[inline]
-    fn short_head(&self, k: usize, unused: u32) -> [u8; 8] {
-        let head = self.layout.kbase.wrapping_add(self.layout.heads.get(self.words, k));
-        head.checked_shl(unused).unwrap_or(0).to_be_bytes()
+    fn even(&self) -> Option<Even> {
+        let l = &self.layout;
+        let (column, unused) = match l.form {
+            Form::Adjacent if l.keylen <= 16 && l.column(0) + l.ncolumns == l.keylen => {
+                (l.column(0), 8 * (8 - l.ncolumns) as u32)
+            }
+            Form::Wide if self.alphabet.is_none() && l.keylen > 0 && l.tlen <= 16 => (l.tlen, 0),
+            _ => return None,
+        };
+        let template = self.template();
+        let tail = if l.form == Form::Wide { l.tail_len() } else { 0 };
+        Some(Even { template, column, unused, tail })
     }
 
     /// The ranks that there are, at most a part.
@@ -164,7 +204,7 @@ impl Leaf<'_> {
         self.start(k + 1).min(end).saturating_sub(rank)
     }
 
-    /// Writes key `k`, which is not short.
+    /// Writes key `k`, which is not even.
     fn write_key(&self, k: usize, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
         let l = &self.layout;
         let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
@@ -211,6 +251,37 @@ impl Leaf<'_> {
             to.eight(u64::from_le_bytes(spelt_out(table, eight, l.sbits)), (tail.end - j).min(8));
         }
         to.eight(0, 1);
+    }
+}
+
+/// Keys of one length: a template of sixteen bytes, eight over it, and a tail of bytes.
+struct Even {
+    template: [[u8; 8]; 2],
+    /// Where the head is, and by how much it goes up.
+    column: usize,
+    unused: u32,
+    tail: usize,
+}
+
+impl Even {
+    /// So many bytes behind a key may be written, too.
+    const BEHIND: usize = 24;
+
+    /// Writes key `k`.
+    #[inline(always)]
+    fn write(&self, leaf: &Leaf<'_>, k: usize, to: &mut [u8]) {
+        let l = &leaf.layout;
+        let head = l.kbase.wrapping_add(l.heads.get(leaf.words, k));
+        let head = head.checked_shl(self.unused).unwrap_or(0).to_be_bytes();
+        to[..16].copy_from_slice(self.template.as_flattened());
+        to[self.column..self.column + 8].copy_from_slice(&head);
+        if self.tail > 0 {
+            let from = l.tails.offset + k * self.tail;
+            for j in (0..self.tail).step_by(8) {
+                let eight = leaf.words.bits(8 * (from + j)).to_le_bytes();
+                to[self.column + 8 + j..][..8].copy_from_slice(&eight);
+            }
+        }
     }
 }
 

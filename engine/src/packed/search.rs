@@ -360,10 +360,16 @@ impl Leaf<'_> {
             let len = l.tail_len();
             return k * len..(k + 1) * len;
         }
-        let most = 8 * (l.size - l.tails.offset) / l.tails.width;
+        let most = self.most_in_tails();
         let start = if k == 0 { 0 } else { l.tail_ends.get(self.words, k - 1) as usize };
         let start = start.min(most);
         start..(l.tail_ends.get(self.words, k) as usize).clamp(start, most)
+    }
+
+    /// As many symbols as there is room for.
+    #[inline]
+    pub(super) fn most_in_tails(&self) -> usize {
+        8 * (self.layout.size - self.layout.tails.offset) / self.layout.tails.width
     }
 
     /// A key against key `k`, which has the same head.
