@@ -34,6 +34,7 @@ of macaddr macaddr "00:00:00:00:00:00|ff:ff:ff:ff:ff:ff|80:00:00:00:00:00|7f:ff:
 of macaddr8 macaddr8 "00:00:00:00:00:00:00:00|ff:ff:ff:ff:ff:ff:ff:ff|80:00:00:00:00:00:00:00" "substr(md5(random()::text), 1, 16)::macaddr8"
 of pg_lsn pg_lsn "0/0|0/3F|0/40|FFFFFFFF/FFFFFFFF|80000000/0|7FFFFFFF/FFFFFFFF" "('0/0'::pg_lsn + abs($int)::numeric)"
 of xid8 xid8 "0|63|64|18446744073709551615|9223372036854775808|9223372036854775807" "abs($int)::int8::text::xid8"
+of tid tid "(0,0)|(0,1)|(0,63)|(0,64)|(0,65535)|(1,0)|(2147483648,1)|(4294967295,65535)" "format('(%s,%s)', (abs($int)::numeric % 4294967295)::int8, (random() * 300)::int)::tid"
 of inet inet "0.0.0.0/0|10.0.0.0/8|10.0.0.0/9|10.1.0.0/8|10.0.0.0|10.0.0.0/31|255.255.255.255|255.255.255.255/1|::/0|::|::1|ffff::/16|ffff::1/16|10.255.255.255/8|9.255.255.255/8" \
     "(floor(random() * 12)::text || '.' || floor(random() * 4)::text || '.0.' || floor(random() * 256)::text || '/' || floor(random() * 33)::text)::inet"
 of cidr cidr "0.0.0.0/0|10.0.0.0/8|10.0.0.0/9|10.0.0.0/32|10.128.0.0/9|::/0|::/128|ffff::/16" "network(('10.' || floor(random() * 4)::text || '.0.0/' || floor(random() * 33)::text)::inet)"

@@ -82,6 +82,8 @@ pub enum Codec {
     Fixed(u16),
     /// Unsigned by value: `pg_lsn`, `xid8`
     Unsigned,
+    /// `tid`: the block and the line pointer in it, as one number.
+    Tid,
     /// `inet`, `cidr`
     Inet,
     /// `bit`, `varbit`: their bytes, then how many bits there are.
@@ -433,7 +435,9 @@ pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
         return 1;
     }
     match codec {
-        Codec::Int(_) | Codec::Interval | Codec::Unsigned => 1 + int_tail(first ^ flip),
+        Codec::Int(_) | Codec::Interval | Codec::Unsigned | Codec::Tid => {
+            1 + int_tail(first ^ flip)
+        }
         Codec::TimeTz => {
             let n = 1 + int_tail(first ^ flip);
             n + 1 + int_tail(key[n] ^ flip)

@@ -3,7 +3,7 @@
 use super::codec::{self, Codec, Int, Layout, Reader};
 use super::datetime::{Interval, timetz_instant};
 use super::{inet, numeric};
-use crate::pg::memory;
+use crate::pg::{compat, memory};
 use pgrx::pg_sys::Datum;
 use pgrx::{pg_sys, varlena};
 use std::borrow::Cow;
@@ -160,6 +160,11 @@ pub unsafe fn put(codec: Codec, d: Datum, out: &mut Vec<u8>, mut extra: impl FnM
             with_bytes(Layout::Fixed(n), d, |bytes| codec::put_fixed(out, bytes))
         },
         Codec::Unsigned => codec::put_wide(out, d.value() as i128),
+        Codec::Tid => {
+            // SAFETY: a tid, by contract.
+            let tid = unsafe { &*d.cast_mut_ptr::<pg_sys::ItemPointerData>() };
+            codec::put_int(out, compat::tid_to_u64(tid) as i64);
+        }
         // SAFETY: an inet is a varlena.
         Codec::Inet => unsafe { with_bytes(Layout::Varlena, d, |image| inet::put(out, image)) },
         // SAFETY: a bit string is a varlena.
@@ -235,6 +240,13 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
         // SAFETY: a value of so many bytes.
         Codec::Fixed(n) => unsafe { from_bytes(Layout::Fixed(n), &codec::get_fixed(r, n.into())) },
         Codec::Unsigned => Datum::from(codec::get_wide(r) as usize),
+        Codec::Tid => {
+            let tid = compat::u64_to_tid(codec::get_int(r) as u64);
+            let image =
+                [tid.ip_blkid.bi_hi, tid.ip_blkid.bi_lo, tid.ip_posid].map(u16::to_ne_bytes);
+            // SAFETY: the 6 bytes of a tid.
+            unsafe { from_bytes(Layout::Fixed(6), image.as_flattened()) }
+        }
         // SAFETY: any length will do for a varlena.
         Codec::Inet => unsafe { from_bytes(Layout::Varlena, &inet::get(r)) },
         // SAFETY: as above.

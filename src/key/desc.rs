@@ -389,6 +389,7 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_MACADDR_CMP => Codec::Fixed(6),
         pg_sys::F_MACADDR8_CMP => Codec::Fixed(8),
         pg_sys::F_PG_LSN_CMP | pg_sys::F_XID8CMP => Codec::Unsigned,
+        pg_sys::F_BTTIDCMP => Codec::Tid,
         pg_sys::F_NETWORK_CMP => Codec::Inet,
         pg_sys::F_BITCMP | pg_sys::F_VARBITCMP => Codec::Bits,
         pg_sys::F_BYTEACMP | pg_sys::F_BTTEXT_PATTERN_CMP => Codec::Bytes(layout),
