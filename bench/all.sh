@@ -16,6 +16,7 @@ server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
 index_only  index-only scans and aggregates
 aggregates  aggregates, with GROUP BY and where pages are not all-visible
 ahead       rows that are fetched in another order than the table's
+joins       nested loops
 filters     conditions behind a range
 unique      unique indexes
 collated    text under collations
@@ -35,6 +36,7 @@ server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 1) REPETITIONS=5
 index_only() { ROWS=$(million 2) bench/index_only.sh; }
 aggregates() { ROWS=$(million 2) bench/aggregates.sh; }
 ahead() { ROWS=$(million 2) bench/ahead.sh; }
+joins() { ROWS=$(million 2) PROBES=$(($(million 2) / 10)) bench/joins.sh; }
 filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }
 collated() { ROWS=$(million 1) REPETITIONS=3 bench/collated.sh; }
