@@ -29,8 +29,6 @@ pub(crate) struct Root {
     pub(crate) node: AtomicU32,
     /// The flat top, 0 = none yet.
     pub(crate) top: AtomicU32,
-    /// A hint: the last leaf, when the latest insert appended there.
-    pub(crate) last: AtomicU32,
     /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
     order: AtomicU8,
     pub(crate) fillfactor: AtomicU8,
@@ -42,6 +40,10 @@ pub(crate) struct Root {
     /// Of an index that was given up; see `later`.
     pub(crate) later: Later,
     _to_line: [u8; 16],
+    /// A hint: the last leaf, when the latest insert appended there. Not on the line above: where some inserts
+    /// append and others do not, it changes all the time.
+    pub(crate) last: AtomicU32,
+    _pad: u32,
     pub(crate) top_state: crate::top::TopState,
     /// Blocks with dead entries since the latest snapshot.
     pub(crate) dirty: BlockList,

@@ -9,7 +9,7 @@ const STRIPES: usize = 16;
 
 /// What inserts and removals count, on a line that few processes share.
 #[repr(C, align(64))]
-struct Stripe {
+pub(crate) struct Stripe {
     inserted: AtomicU64,
     removed: AtomicU64,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Counters {
     pub(crate) dead: AtomicU32,
     /// Entries that `adopt` brought.
     pub(crate) built: AtomicI64,
-    stripes: [Stripe; STRIPES],
+    pub(crate) stripes: [Stripe; STRIPES],
 }
 
 impl Counters {
