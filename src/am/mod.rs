@@ -16,6 +16,7 @@ pub mod intervals;
 pub mod quals;
 mod rows;
 mod scan;
+mod spans;
 mod token;
 mod tuple;
 mod unique;

@@ -11,11 +11,12 @@
 
 use std::rc::Rc;
 
-use nitro_engine::Beyond;
+use nitro_engine::{Beyond, Cursor};
 use pgrx::pg_sys;
 
 use super::intervals::{append_edge, ends_before, intersect, is_point, starts_at_or_before, union};
 use super::rows::RowEnd;
+use super::spans::Spans;
 use crate::elements::quals as elements;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
@@ -31,6 +32,8 @@ pub struct Plan {
     groups: Vec<Vec<Interval>>,
     enumerated: usize,
     filters: Vec<usize>,
+    /// The filters as numbers, if all can be.
+    numbers: Option<Vec<Spans>>,
     /// What row comparisons say of the columns behind their first one, where that has the value of the
     /// lower or upper end of its interval.
     rows: Vec<RowEnd>,
@@ -147,6 +150,12 @@ pub unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
     }
 }
 
+/// A bit for each entry of a batch.
+#[inline]
+fn bits(batch: &Cursor, passes: impl Fn(&[u8]) -> bool) -> u64 {
+    (0..batch.len()).fold(0, |bits, i| bits | u64::from(passes(batch.key(i))) << i)
+}
+
 impl Plan {
     /// Digests the scan keys of an index scan. May raise an ERROR (comparators, detoasting).
     ///
@@ -199,6 +208,11 @@ impl Plan {
         }
         self.filters.clear();
         self.filters.extend((self.enumerated..desc.nkeys).filter(|&c| self.columns[c].is_some()));
+        let number = |&c: &usize| match desc.columns[c].comparator {
+            None => Spans::of(c, self.intervals(c)),
+            Some(_) => None,
+        };
+        self.numbers = self.filters.iter().map(number).collect();
     }
 
     /// A plan for each group of elements, at least one; the groups go over to them.
@@ -368,6 +382,30 @@ impl Plan {
 
     fn row_end(&self, column: usize, upper: bool) -> Option<&RowEnd> {
         self.rows.iter().find(|row| row.column == column && row.upper == upper)
+    }
+
+    /// Which entries of a batch pass the filters, a bit each. May raise an ERROR (comparators).
+    pub fn passing(&self, desc: &KeyDesc, batch: &Cursor) -> u64 {
+        let n = batch.len();
+        match &self.numbers {
+            _ if n == 0 => 0,
+            _ if self.filters.is_empty() => u64::MAX >> (64 - n),
+            Some(numbers) => bits(batch, |key| self.has_numbers(desc, numbers, key)),
+            None => bits(batch, |key| self.passes(desc, key)),
+        }
+    }
+
+    /// Whether an entry's key passes the filters, by their numbers.
+    #[inline]
+    fn has_numbers(&self, desc: &KeyDesc, numbers: &[Spans], key: &[u8]) -> bool {
+        let (mut at, mut rest) = (0, key);
+        numbers.iter().all(|spans| {
+            for column in &desc.columns[at..spans.column] {
+                rest = &rest[column.segment_len(rest)..];
+            }
+            at = spans.column;
+            spans.contain(rest)
+        })
     }
 
     /// Whether an entry's key passes the filters.

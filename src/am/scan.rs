@@ -144,7 +144,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             sn: 0,
             at: Vec::new(),
             range: Range::default(),
-            place: Place { cursor, pos: -1, target: Vec::new(), has_target: false, passed: false },
+            place: Place { cursor, pos: -1, passing: 0, target: Vec::new() },
             leaps: false,
             starts: 0,
             searches: 0,

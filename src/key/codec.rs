@@ -429,6 +429,7 @@ fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
 }
 
 /// Length of the segment that `key` starts with. `flip` is 0xFF if the column's bytes are inverted.
+#[inline]
 pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
     let first = key[0];
     if is_marker(first) {

@@ -50,6 +50,7 @@ impl Column {
         )
     }
 
+    #[inline]
     pub fn segment_len(&self, key: &[u8]) -> usize {
         codec::segment_len(self.codec, self.flip(), key)
     }

@@ -15,40 +15,38 @@ pub(super) struct Place {
     pub(super) cursor: Cursor,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.
     pub(super) pos: isize,
-    /// Where to go on, if the last entry of the batch failed a filter.
+    /// Which entries of the batch pass the filters, a bit each.
+    pub(super) passing: u64,
+    /// Where the scan went on behind the last batch of which none did.
     pub(super) target: Vec<u8>,
-    pub(super) has_target: bool,
-    /// Some entry of the batch has passed the filters.
-    pub(super) passed: bool,
+}
+
+impl Place {
+    /// The next entry of the batch that passes the filters.
+    #[inline]
+    fn following(&self, forward: bool) -> Option<isize> {
+        let (pos, len) = (self.pos, self.cursor.len() as isize);
+        if forward {
+            let from = pos + 1;
+            let rest = if from < len { self.passing >> from } else { 0 };
+            (rest != 0).then(|| from + rest.trailing_zeros() as isize)
+        } else {
+            let to = pos.min(len);
+            let rest = if to > 0 { self.passing << (64 - to) } else { 0 };
+            (rest != 0).then(|| to - 1 - rest.leading_zeros() as isize)
+        }
+    }
 }
 
 impl Scan {
     /// Moves to the next matching entry of the current batch, if that is all there is to do; otherwise to where
-    /// `advance` has to go on. Filters that may ask a comparison function are not for this. Nothing that refers
-    /// to the current entry may be left to do (`kill_prior_tuple`).
+    /// `advance` has to go on. Nothing that refers to the current entry may be left to do (`kill_prior_tuple`).
     #[inline]
     pub(super) fn step_in_batch(&mut self, forward: bool) -> bool {
-        let step = if forward { 1 } else { -1 };
-        let batch = 0..self.place.cursor.len() as isize;
-        let mut next = self.place.pos + step;
-        if !self.started || !batch.contains(&self.place.pos) || !batch.contains(&next) {
+        if !self.started || !(0..self.place.cursor.len() as isize).contains(&self.place.pos) {
             return false;
         }
-        if self.plan.has_filters() {
-            let desc = &self.handle.desc;
-            if !desc.is_memcmp() {
-                return false;
-            }
-            while !self.plan.passes(desc, self.place.cursor.key(next as usize)) {
-                if !batch.contains(&(next + step)) {
-                    // The last one says where to go on: it is asked again.
-                    self.place.pos = next - step;
-                    return false;
-                }
-                next += step;
-            }
-            self.place.passed = true;
-        }
+        let Some(next) = self.place.following(forward) else { return false };
         self.place.pos = next;
         true
     }
@@ -58,7 +56,6 @@ impl Scan {
         self.plan.range(&self.at, &mut self.range);
         self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
         self.place.pos = if forward { -1 } else { 0 };
-        self.place.has_target = false;
         self.searches += 1;
     }
 
@@ -68,13 +65,9 @@ impl Scan {
             return false;
         }
         loop {
-            let len = self.place.cursor.len() as isize;
-            self.place.pos += if forward { 1 } else { -1 };
-            while (0..len).contains(&self.place.pos) {
-                if self.matches(forward) {
-                    return true;
-                }
-                self.place.pos += if forward { 1 } else { -1 };
+            if let Some(next) = self.place.following(forward) {
+                self.place.pos = next;
+                return true;
             }
             if self.next_batch(forward) {
                 continue;
@@ -103,8 +96,13 @@ impl Scan {
         self.flush_kills();
         self.ahead.turn_page();
         let Some(engine) = self.engine else { return false };
-        let place = &mut self.place;
-        let jumps = std::mem::take(&mut place.has_target);
+        let (place, desc) = (&mut self.place, &self.handle.desc);
+        // Where some pass the next batch will have some, too: to read it is less than to search.
+        let len = place.cursor.len();
+        let jumps = len > 0 && place.passing == 0 && {
+            let last = place.cursor.key(if forward { len - 1 } else { 0 });
+            self.plan.target(desc, last, forward, &mut place.target)
+        };
         if jumps {
             place.cursor.jump(&place.target);
             self.searches += 1;
@@ -127,29 +125,9 @@ impl Scan {
         };
         self.work.add(n);
         place.pos = if forward { -1 } else { n as isize };
-        place.passed = false;
+        place.passing = self.plan.passing(&self.handle.desc, &place.cursor);
         self.leaps = jumps && n == 0;
         n > 0
-    }
-
-    fn matches(&mut self, forward: bool) -> bool {
-        if !self.plan.has_filters() {
-            return true;
-        }
-        let (place, desc) = (&mut self.place, &self.handle.desc);
-        let key = place.cursor.key(place.pos as usize);
-        if self.plan.passes(desc, key) {
-            place.has_target = false;
-            place.passed = true;
-            return true;
-        }
-        // What comes in the same batch is asked in any case, and where some pass the next one will have some, too:
-        // to read it is less than to search.
-        let last = if forward { place.cursor.len() as isize - 1 } else { 0 };
-        place.has_target = place.pos == last
-            && !place.passed
-            && self.plan.target(desc, key, forward, &mut place.target);
-        false
     }
 
     /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.

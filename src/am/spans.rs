@@ -1,0 +1,64 @@
+//! Intervals of a column as numbers, for filters that are asked of many entries.
+//!
+//! The number of a value is what the eight bytes are from where it begins in a key on, the first one the highest. If it is
+//! shorter, what follows in the key, or zeros, is part of it; that decides nothing: no value of a column stored in the order of
+//! its bytes is the beginning of another one, so it differs from an edge before either ends, or begins with all of that.
+
+use crate::key::{Edge, Interval};
+
+/// Which numbers lie in the intervals of a column.
+pub struct Spans {
+    pub column: usize,
+    /// First and last one of each, ascending.
+    spans: Vec<(u64, u64)>,
+}
+
+/// The least and the greatest number that begins with an edge, if all of it is in a number.
+fn numbers(edge: &[u8]) -> Option<(u64, u64)> {
+    let fill = |byte| {
+        let mut bytes = [byte; 8];
+        bytes.get_mut(..edge.len())?.copy_from_slice(edge);
+        Some(u64::from_be_bytes(bytes))
+    };
+    Some((fill(0)?, fill(0xff)?))
+}
+
+/// The number of the value that a key goes on with.
+#[inline]
+fn number(key: &[u8]) -> u64 {
+    if let Some(&eight) = key.first_chunk() {
+        return u64::from_be_bytes(eight);
+    }
+    key.iter().enumerate().fold(0, |n, (i, &byte)| n | u64::from(byte) << (56 - 8 * i))
+}
+
+impl Spans {
+    /// None if some edge is longer than a number.
+    pub fn of(column: usize, intervals: &[Interval]) -> Option<Spans> {
+        let span = |i: &Interval| {
+            let low = match &i.lower {
+                Edge::Open => 0,
+                Edge::Before(edge) => numbers(edge)?.0,
+                Edge::After(edge) => numbers(edge)?.1.checked_add(1)?,
+            };
+            let high = match &i.upper {
+                Edge::Open => u64::MAX,
+                Edge::Before(edge) => numbers(edge)?.0.checked_sub(1)?,
+                Edge::After(edge) => numbers(edge)?.1,
+            };
+            Some((low, high))
+        };
+        Some(Spans { column, spans: intervals.iter().map(span).collect::<Option<_>>()? })
+    }
+
+    /// Whether the value with which a key goes on is in one of them.
+    #[inline]
+    pub fn contain(&self, key: &[u8]) -> bool {
+        let n = number(key);
+        let within = |&(low, high): &(u64, u64)| low <= n && n <= high;
+        match &self.spans[..] {
+            [one] => within(one),
+            many => many.get(many.partition_point(|&(_, high)| high < n)).is_some_and(within),
+        }
+    }
+}
