@@ -223,7 +223,7 @@ fn run(p: &Process, name: &str, mut all: Vec<Entry>) {
         let block = packed.block(packed.find(key, *tid));
         let leaf = Leaf::new(block).unwrap();
         let found = leaf.search(key, *tid);
-        if leaf.insert(&found, key, *tid, &mut image) {
+        if leaf.insert(&found, key, 0, *tid, &mut image) {
             image.store(block);
             done += 1;
         }

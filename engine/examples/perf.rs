@@ -96,7 +96,7 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     density();
     time("sweep", n, || {
         let mut sweep = Sweep::default();
-        while ix.sweep(p, &mut sweep, 1000) {}
+        while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
         while ix.collect(p, 1000) > 0 {}
     });
     density();

@@ -108,7 +108,7 @@ impl Index {
     ) -> Result<(usize, Option<Tid>, More), Retry> {
         let b = v.b;
         if let Some(leaf) = v.packed()? {
-            let (end, next) = (leaf.upper_bound_from(probe.key, from), b.next());
+            let (end, next) = (probe.bound_packed(v, &leaf, from, true)?, b.next());
             let n = leaf.tids(from..end, tids);
             let last = n.checked_sub(1).map(|i| tids[i]);
             let more = match end {

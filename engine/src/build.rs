@@ -13,7 +13,7 @@ use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class, skip_of};
+use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class};
 use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, leaf_class};
@@ -161,7 +161,7 @@ impl Builder {
         Builder {
             index,
             fill: (CAPACITY * fillfactor / 100).max(1),
-            entries: Entries::new(index.area),
+            entries: Entries::new(index),
             heap: 0,
             packs: index.packs(),
             packing: false,
@@ -233,7 +233,7 @@ impl Builder {
     }
 
     fn packable(&self, entry: &Entry<'_>) -> bool {
-        self.packs && self.index.memcmp() && entry.chunk == 0 && entry.key.len() <= MAX_RECORD
+        self.packs && entry.chunk == 0 && entry.key.len() <= MAX_RECORD
     }
 
     /// Begins a leaf.
@@ -296,7 +296,7 @@ impl Builder {
         let (low, high) = (low.low(), high.low());
         let high = (!end).then_some(&high);
         let class = packed_class(low.size(MAX_SKIP));
-        let skip = skip_of(&low, high);
+        let skip = index.skip_of(&low, high);
         if !arrange_shaped(image, &Of(entries, 0..n), shape, &low, high, skip, class) {
             return Ok(false);
         }
@@ -307,7 +307,7 @@ impl Builder {
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }
-        Right::new(true, low.key, b.skip(), high).store(b, 0);
+        Right::new(index.memcmp(), low.key, b.skip(), high).store(b, 0);
         let (r, latch) = leaf.latch();
         if let Some(&prev) = leaves.last() {
             b.set_prev(prev);
@@ -476,6 +476,9 @@ impl Index {
     /// Under a comparator, the number of a built leaf's low key, which is its first entry's.
     fn number_of(&self, leaf: Ref) -> u64 {
         let v = self.block(leaf).view();
-        if v.b.has(PACKED) { 0 } else { v.b.prefix(v.slot(0)) }
+        match v.packed() {
+            Ok(Some(leaf)) => leaf.number(0),
+            _ => v.b.prefix(v.slot(0)),
+        }
     }
 }

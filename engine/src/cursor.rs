@@ -117,7 +117,7 @@ pub struct Cursor {
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
-    /// By which number its leaf has each key, unless the leaf is packed.
+    /// By which number its leaf has each key under a comparator.
     abbrevs: [u64; SLOTS],
     /// Where a jump goes.
     goal: Vec<u8>,

@@ -23,7 +23,7 @@ fn leaves(p: &Process, index: Index) -> Vec<Vec<u64>> {
     while leaf != 0 {
         let v = index.block(leaf).view();
         if v.b.has(PACKED) {
-            let mut entries = Entries::new(index.area);
+            let mut entries = Entries::new(index);
             entries.load(&v).unwrap_or_else(|Retry| panic!("nobody changes it"));
             all.push((0..entries.len()).map(|i| entries.tid(i)).collect());
         }

@@ -24,7 +24,6 @@ use crate::merge::{Workspace, undisturbed};
 use crate::mutants::mutant;
 use crate::pack::{
     MOST, Of, arrange, arrange_shaped, extend, init_packed, packable, packed_class, shape_of,
-    skip_of,
 };
 use crate::packed::Grows;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, common};
@@ -78,11 +77,11 @@ impl Index {
         if !old.copy(&rv) {
             return Err(Retry);
         }
-        let (next, low, old) = (r.next(), low.low(), old.low());
+        let (next, number, low, old) = (r.next(), r.high(), low.low(), old.low());
         if next == 0 || rv.dead() || !rv.valid() {
             return Err(Retry);
         }
-        let high = high.load(next).ok_or(Retry)?;
+        let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
         let n = entries.len();
         if !packable(entries) {
             return Ok(false);
@@ -97,9 +96,9 @@ impl Index {
         if cut <= own + own / WORTH || cut == n {
             return Ok(false);
         }
-        let (last, first) = (entries.get(cut - 1), entries.get(cut));
-        let sep = Low::between((last.key, last.tid), (first.key, first.tid));
-        let skip = skip_of(&sep, Some(&high));
+        let memcmp = self.memcmp();
+        let sep = Low::between(memcmp, &entries.get(cut - 1), &entries.get(cut));
+        let skip = self.skip_of(&sep, Some(&high));
         // As large as R, and for its low key.
         let class = [r.class(), packed_class(sep.size(0))].into_iter().max_by_key(|c| c.size());
         let class = class.expect("one of two");
@@ -109,13 +108,13 @@ impl Index {
         let Ok(fresh) = self.fresh(class) else { return Ok(false) };
         let f = fresh.block();
         init_packed(f, image, class, 0, &sep, skip);
-        Right::new(true, sep.key, skip, Some(&high)).store(f, next);
+        Right::new(memcmp, sep.key, skip, Some(&high)).store(f, next);
         f.set_prev(leaf);
-        let skip = skip_of(&low, Some(&sep));
+        let skip = self.skip_of(&low, Some(&sep));
         if !arrange_shaped(image, &Of(entries, 0..cut), &shape, &low, Some(&sep), skip, b.class()) {
             return Ok(false);
         }
-        let range_end = Right::new(true, low.key, skip, Some(&sep));
+        let range_end = Right::new(memcmp, low.key, skip, Some(&sep));
         let shared = common(old.key, sep.key);
 
         stop!("fill: built");
@@ -154,7 +153,7 @@ impl Index {
         f.set_parent(r.parent());
         let (new, new_latch) = fresh.latch();
         let slot = node_latch.v.slot(rank);
-        let (number, exact) = sep.number(true, m.skip());
+        let (number, exact) = sep.number(memcmp, m.skip());
         node_latch.exclude();
         m.set_perm(node_latch.other(), &m.perm(node_latch.v.side()));
         m.set_mask(node_latch.other(), node_latch.v.mask());

@@ -234,11 +234,16 @@ impl Index {
             return None;
         }
         if let Some(leaf) = v.packed().ok()? {
-            let (n, found) = (leaf.len(), leaf.search(probe.key, probe.tid));
+            let n = leaf.len();
+            if n == 0 || !O::MEMCMP && probe.bound_packed(&v, &leaf, n - 1, true).ok()? < n {
+                // Found out by one comparison, where each is a call.
+                return None;
+            }
+            let found = probe.search_packed(&v, &leaf).ok()?;
             let same = found.same.then_some(found.key);
             let place = Place { rank: n, n, hit: None, same, keys: found.key };
             let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at, node: 0 };
-            return (n > 0 && found.rank == n && v.valid()).then_some(spot);
+            return (found.rank == n && v.valid()).then_some(spot);
         }
         if n == 0 {
             return None;

@@ -9,6 +9,8 @@ use crate::area::{Area, Ref};
 use crate::block::{Block, CHUNK_HEADER, LEFTMOST, LOWBIG, SLOTS, Tail, View, WHOLE, tid_of};
 use crate::heap::Class;
 use crate::memory;
+use crate::mutants::mutant;
+use crate::packed::{Found, Leaf};
 use crate::racy;
 use crate::sync::atomic::{AtomicU32, Ordering::*};
 use crate::{KeyOrder, Tid};
@@ -76,6 +78,44 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         let ordering = crate::compare(self.order, self.key, &other);
         self.scratch.replace(other);
         Ok(ordering)
+    }
+
+    /// Where the probe is in a packed leaf. To be validated by the caller.
+    #[inline]
+    pub(crate) fn search_packed(&self, v: &View, leaf: &Leaf<'_>) -> Result<Found, Retry> {
+        if O::MEMCMP {
+            return Ok(leaf.search(self.key, self.tid));
+        }
+        leaf.search_by(self.abbrev, self.tid, self.with_keys(v, leaf))
+    }
+
+    /// How many entries of a packed leaf have a key below the probe's (`upper`: or the same), at least `from` of
+    /// interest. To be validated by the caller.
+    #[inline]
+    pub(crate) fn bound_packed(
+        &self,
+        v: &View,
+        leaf: &Leaf<'_>,
+        from: usize,
+        upper: bool,
+    ) -> Result<usize, Retry> {
+        match upper {
+            _ if !O::MEMCMP => leaf.bound_by(self.abbrev, from, upper, self.with_keys(v, leaf)),
+            true => Ok(leaf.upper_bound_from(self.key, from)),
+            false => Ok(leaf.lower_bound_from(self.key, from)),
+        }
+    }
+
+    /// This key against the keys of a packed leaf, each a private copy that is of this state of it.
+    fn with_keys(&self, v: &View, leaf: &Leaf<'_>) -> impl FnMut(usize) -> Result<Ordering, Retry> {
+        let spelling = leaf.spelling();
+        move |k| {
+            self.compare_copy(|out| {
+                leaf.key(k, spelling.as_ref(), out);
+                let valid = v.valid() || mutant!("a comparator gets what was validated");
+                if valid { Ok(()) } else { Err(Retry) }
+            })
+        }
     }
 
     /// This key against the key at `slot` of a leaf, given that the prefixes are equal (and, in byte
@@ -309,7 +349,7 @@ pub(crate) fn locate<O: KeyOrder>(
     upper: bool,
 ) -> Result<Place, Retry> {
     if let Some(leaf) = v.packed()? {
-        let found = leaf.search(probe.key, probe.tid);
+        let found = probe.search_packed(v, &leaf)?;
         let equal = if upper { found.equal } else { 0 };
         return Ok(Place {
             rank: found.rank + equal,

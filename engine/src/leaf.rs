@@ -2,7 +2,7 @@
 //! into private memory that then replaces a leaf's content. All of this happens before a latch is taken.
 
 use crate::Tid;
-use crate::area::{Area, Ref};
+use crate::area::Ref;
 use crate::block::{
     Block, LEAF_HEAP, LOWBIG, LOWTID, Latch, SLOTS, Tail, View, WHOLE, full_mask, tid_of,
 };
@@ -10,7 +10,7 @@ use crate::heap::Class;
 use crate::key::{Retry, append_key, chunk_key, prefix_at};
 use crate::packed::{Leaf, PART};
 use crate::range::{Low, Right};
-use crate::root::init_block;
+use crate::root::{Index, init_block};
 use crate::stop::stop;
 
 /// An entry, its key whole.
@@ -154,7 +154,7 @@ pub(crate) struct Entries {
     list: Vec<Stored>,
     /// How many dead entries the leaves said they have, before these were copied.
     ndead: usize,
-    area: Area,
+    index: Index,
 }
 
 #[derive(Clone, Copy)]
@@ -169,9 +169,9 @@ struct Stored {
 }
 
 impl Entries {
-    pub(crate) fn new(area: Area) -> Entries {
+    pub(crate) fn new(index: Index) -> Entries {
         let (keys, list) = (Vec::with_capacity(4096), Vec::with_capacity(2 * SLOTS));
-        Entries { keys, list, ndead: 0, area }
+        Entries { keys, list, ndead: 0, index }
     }
 
     /// Adds the entries of this state of a leaf, in order. A removal marks an entry dead without making
@@ -188,7 +188,7 @@ impl Entries {
             let chunk = match v.b.tail(word) {
                 Tail::Chunk(chunk) => chunk,
                 _ => {
-                    append_key(self.area, v, slot, word, &mut self.keys)?;
+                    append_key(self.index.area, v, slot, word, &mut self.keys)?;
                     0
                 }
             };
@@ -206,13 +206,17 @@ impl Entries {
     }
 
     fn load_packed(&mut self, v: &View, leaf: &Leaf<'_>) -> Result<(), Retry> {
-        let (mut tids, mut ends) = ([0; PART], [0; PART]);
+        let (mut tids, mut ends, mut numbers) = ([0; PART], [0; PART], [0; PART]);
+        let compared = !self.index.memcmp();
         for rank in (0..leaf.len()).step_by(PART) {
             let mut start = self.keys.len() as u32;
             let n = leaf.keys(rank..rank + PART, &mut self.keys, &mut ends);
             leaf.tids(rank..rank + PART, &mut tids);
-            for (&end, &tid) in ends.iter().zip(&tids).take(n) {
-                let (chunk, abbrev, born, dead) = (0, 0, 0, 0);
+            if compared {
+                leaf.numbers(rank..rank + PART, &mut numbers);
+            }
+            for ((&end, &tid), &abbrev) in ends.iter().zip(&tids).zip(&numbers).take(n) {
+                let (chunk, born, dead) = (0, 0, 0);
                 self.list.push(Stored { start, len: end - start, chunk, abbrev, tid, born, dead });
                 start = end;
             }
@@ -269,7 +273,7 @@ impl Entries {
         let e = &self.list[i];
         let key = match e.chunk {
             0 => &self.keys[e.start as usize..][..e.len as usize],
-            chunk => chunk_key(self.area, chunk),
+            chunk => chunk_key(self.index.area, chunk),
         };
         Entry { key, chunk: e.chunk, abbrev: e.abbrev, tid: e.tid, born: e.born, dead: e.dead }
     }
@@ -286,11 +290,17 @@ impl Entries {
         &self.keys[e.start as usize..][..e.len as usize]
     }
 
+    /// The number of a key, if there is a comparator.
+    #[inline]
+    pub(crate) fn number(&self, i: usize) -> Option<u64> {
+        (!self.index.memcmp()).then(|| self.list[i].abbrev)
+    }
+
     /// Adds an entry at `rank`; it has no chunk, and nobody has seen it yet.
-    pub(crate) fn insert(&mut self, rank: usize, key: &[u8], tid: Tid) {
+    pub(crate) fn insert(&mut self, rank: usize, key: &[u8], abbrev: u64, tid: Tid) {
         let (start, len) = (self.keys.len() as u32, key.len() as u32);
         self.keys.extend_from_slice(key);
-        self.list.insert(rank, Stored { start, len, chunk: 0, abbrev: 0, tid, born: 0, dead: 0 });
+        self.list.insert(rank, Stored { start, len, chunk: 0, abbrev, tid, born: 0, dead: 0 });
     }
 
     pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {

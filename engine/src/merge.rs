@@ -23,7 +23,7 @@ use crate::key::Retry;
 use crate::leaf::{Entries, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange_shaped, packable, shape_of, skip_of};
+use crate::pack::{MOST, Of, arrange_shaped, packable, shape_of};
 use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
@@ -47,7 +47,7 @@ pub(crate) struct Workspace(Box<(Entries, Page)>, Box<Image>);
 
 impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
-        Workspace(Page::with(Entries::new(index.area)), Box::default())
+        Workspace(Page::with(Entries::new(*index)), Box::default())
     }
 
     pub(crate) fn entries(&mut self) -> &mut Entries {
@@ -149,7 +149,7 @@ impl Index {
         }
         let both = entries.len();
         let skip = if packed {
-            skip_of(&low, high.as_ref())
+            self.skip_of(&low, high.as_ref())
         } else if !memcmp || low.is_first() {
             0
         } else {

@@ -35,6 +35,10 @@ impl Sorted for Of<'_> {
     fn tid(&self, i: usize) -> Tid {
         self.0.tid(self.1.start + i)
     }
+    #[inline]
+    fn number(&self, i: usize) -> Option<u64> {
+        self.0.number(self.1.start + i)
+    }
 }
 
 /// What is stored of a low key: bytes, TID, chunk.
@@ -48,15 +52,6 @@ fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
         bytes.extend_from_slice(&low.chunk.to_le_bytes());
     }
     bytes
-}
-
-/// How many leading bytes all keys share that a packed leaf of this range can have.
-pub(crate) fn skip_of(low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
-    if low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8) {
-        // Their first eight bytes say it all, without another look at what is shared.
-        return 0;
-    }
-    high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
 }
 
 /// Packed leaves of keys that do not fit the smallest ones have 4 kB.
@@ -173,6 +168,17 @@ pub(crate) fn init_packed(
 }
 
 impl Index {
+    /// How many leading bytes all keys share that a packed leaf of this range can have.
+    pub(crate) fn skip_of(&self, low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
+        let short = low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8);
+        if short || !self.memcmp() {
+            // Their first eight bytes say it all, without another look at what is shared; under a comparator a
+            // range says nothing of bytes.
+            return 0;
+        }
+        high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)
+    }
+
     /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
     ///
     /// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
@@ -185,16 +191,16 @@ impl Index {
         image: &mut Image,
     ) -> Result<Option<Step>, Retry> {
         let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
-        let able = O::MEMCMP && self.packs_full() && probe.key.len() <= MAX_RECORD;
+        let able = self.packs_full() && probe.key.len() <= MAX_RECORD;
         if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries) {
             return Ok(None);
         }
-        let (high, skip) = (leaf.high.as_ref(), skip_of(&leaf.low, leaf.high.as_ref()));
+        let (high, skip) = (leaf.high.as_ref(), self.skip_of(&leaf.low, leaf.high.as_ref()));
         let all = Of(entries, 0..entries.len());
         if !arrange(image, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
             return Ok(None);
         }
-        let right = Right::new(true, leaf.low.key, skip, high);
+        let right = Right::new(O::MEMCMP, leaf.low.key, skip, high);
         stop!("pack: built");
         let latch = leaf.latch()?;
         stop!("pack: latched");

@@ -8,6 +8,7 @@ use crate::Tid;
 use crate::area::{Area, Ref};
 use crate::block::{Block, HIGHEXACT, LEFTMOST, LOWBIG, LOWTID, View};
 use crate::key::{chunk_key, first_child, prefix_at};
+use crate::leaf::Entry;
 use crate::mutants::mutant;
 use crate::racy;
 
@@ -33,14 +34,14 @@ impl<'a> Low<'a> {
     /// The low key of the first node of a level, below every key.
     pub(crate) const FIRST: Low<'static> = Low { key: &[], tid: None, chunk: 0, abbrev: 0 };
 
-    /// The shortest one that tells these neighbours in byte order apart.
-    pub(crate) fn between(left: (&[u8], Tid), right: (&'a [u8], Tid)) -> Low<'a> {
-        let (key, tid) = right;
-        let (key, tid) = match left.0 == key {
-            true => (key, Some(tid)),
-            false => (&key[..common(left.0, key) + 1], None),
+    /// One that tells these neighbours apart, which have no chunks: in byte order the shortest.
+    pub(crate) fn between(memcmp: bool, left: &Entry<'_>, right: &Entry<'a>) -> Low<'a> {
+        let Entry { key, abbrev, tid, .. } = *right;
+        let (key, tid) = match memcmp && left.key != key {
+            true => (&key[..common(left.key, key) + 1], None),
+            false => (key, Some(tid)),
         };
-        Low { key, tid, chunk: 0, abbrev: 0 }
+        Low { key, tid, chunk: 0, abbrev }
     }
 
     pub(crate) fn is_first(&self) -> bool {

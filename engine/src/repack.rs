@@ -5,15 +5,15 @@
 //! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
 //! that place becomes a leaf of slots, which has them.
 
-use crate::block::{CAPACITY, LEFTMOST, PACKED};
+use crate::block::{CAPACITY, LEFTMOST, PACKED, WHOLE};
 use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::pack::{MOST, Of, WIDE, arrange, init_packed, packed_class, skip_of};
+use crate::pack::{MOST, Of, WIDE, arrange, init_packed, packed_class};
 use crate::packed::{Found, Grows, Image};
-use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right, common};
+use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
 use crate::run;
@@ -61,7 +61,7 @@ impl Index {
         let place = &spot.place;
         let found =
             Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
-        if !leaf.insert(&found, probe.key, probe.tid, reserve.image()) {
+        if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.image()) {
             if leaf.is_full(!found.same) {
                 return Step::Cut;
             }
@@ -118,7 +118,7 @@ impl Index {
             0 => None,
             next => Some(high.load(next).ok_or(Retry)?),
         };
-        entries.insert(spot.place.rank, probe.key, probe.tid);
+        entries.insert(spot.place.rank, probe.key, probe.abbrev, probe.tid);
         let (all, grows) = (Of(entries, 0..entries.len()), grows(spot));
         Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
     }
@@ -196,20 +196,19 @@ impl Index {
             false => self.where_to_cut(entries, rank, probe.tid, high.is_none()),
         };
         let last = last || cut == n;
-        let left = entries.get(cut - 1);
-        let (key, tid) = match cut < n {
-            true => (entries.get(cut).key, entries.tid(cut)),
-            false => (probe.key, probe.tid),
+        let first = match cut < n {
+            true => entries.get(cut),
+            false => {
+                let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
+                Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 }
+            }
         };
-        let mut sep = Low { key, tid: Some(tid), chunk: 0, abbrev: 0 };
-        if left.key != key {
-            sep = Low { key: &key[..common(left.key, key) + 1], tid: None, ..sep };
-        }
+        let sep = Low::between(O::MEMCMP, &entries.get(cut - 1), &first);
         debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
-        let skip = skip_of(&sep, high.as_ref());
+        let skip = self.skip_of(&sep, high.as_ref());
         let grows = grows(spot);
         let class = if last {
-            let heap = heap_size(entries.range(cut..n), skip, false);
+            let heap = heap_size(entries.range(cut..n), skip, !O::MEMCMP);
             leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
         } else {
             // At most as large as this leaf, which may be one of those that had slots for long keys.
@@ -231,19 +230,19 @@ impl Index {
         };
         let new = fresh.block();
         if last {
-            let side = new.first_side();
-            entries.write(LeafWriter::new(new, class, 0, sep, skip), cut..n, side);
+            let (side, flags) = (new.first_side(), if O::MEMCMP { 0 } else { WHOLE });
+            entries.write(LeafWriter::new(new, class, flags, sep, skip), cut..n, side);
         } else {
             init_packed(new, image, class, 0, &sep, skip);
         }
-        Right::new(true, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
+        Right::new(O::MEMCMP, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
         new.set_prev(spot.leaf);
-        let skip = skip_of(&low, Some(&sep));
+        let skip = self.skip_of(&low, Some(&sep));
         let all = Of(entries, 0..cut);
         if !arrange(image, &all, &low, Some(&sep), skip, b.class(), grows) {
             return Ok(Step::Crowded);
         }
-        let end = Right::new(true, low.key, skip, Some(&sep));
+        let end = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
         stop!("split: built");
         let latch = leaf.latch()?;
         stop!("split: left latched");
@@ -293,14 +292,15 @@ impl Index {
         page: &mut Page,
     ) -> Result<Option<Step>, Retry> {
         let (b, n, low) = (leaf.v.b, leaf.entries.len(), leaf.low);
-        let skip = skip_of(&low, leaf.high.as_ref());
+        let skip = self.skip_of(&low, leaf.high.as_ref());
+        let whole = !self.memcmp();
         let room = b.heap_size() - MIN_FREE - low.size(skip);
-        let heap = heap_size(leaf.entries.range(0..n), skip, false);
+        let heap = heap_size(leaf.entries.range(0..n), skip, whole);
         if heap > room && !chunks {
             return Ok(None);
         }
         let to = page.block();
-        let flags = b.flags() & LEFTMOST;
+        let flags = b.flags() & LEFTMOST | if whole { WHOLE } else { 0 };
         let mut writer = LeafWriter::new(to, b.class(), flags, low, skip);
         let mut chunk = 0;
         if heap > room {
@@ -314,7 +314,7 @@ impl Index {
         } else {
             leaf.entries.write(writer, 0..n, 0);
         }
-        let right = Right::new(true, low.key, skip, leaf.high.as_ref());
+        let right = Right::new(self.memcmp(), low.key, skip, leaf.high.as_ref());
         let Ok(latch) = leaf.latch() else {
             if chunk != 0 {
                 self.unref_chunk(chunk);
@@ -323,6 +323,7 @@ impl Index {
         };
         latch.exclude();
         b.set_flag(PACKED, false);
+        b.set_flag(WHOLE, whole);
         b.copy_from(to, latch.other());
         right.store(b, leaf.next);
         latch.finish();

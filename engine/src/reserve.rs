@@ -56,8 +56,8 @@ impl<'a> Reserve<'a> {
 
     /// Private memory to rearrange a leaf in, and for what is to be stored into a packed one.
     pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Image) {
-        let area = self.index.area;
-        let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(area)));
+        let index = *self.index;
+        let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(index)));
         (scratch, self.image.get_or_insert_with(Spare::take).image())
     }
 

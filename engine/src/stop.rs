@@ -93,6 +93,7 @@ pub(crate) const POINTS: &[&str] = &[
     "merge: left finished",
     "merge: right dead",
     "merge: append forgotten",
+    "sweep: leaf found",
     "fill: built",
     "fill: left latched",
     "fill: right latched",

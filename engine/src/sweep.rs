@@ -13,8 +13,9 @@ use crate::merge::Workspace;
 use crate::mutants::mutant;
 use crate::range::LowBuf;
 use crate::root::Index;
-use crate::{Memcmp, Tid};
-use core::sync::atomic::Ordering::Relaxed;
+use crate::stop::stop;
+use crate::{KeyOrder, Tid};
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// How far a sweep over an index has come. A new one begins at the first leaf.
 #[derive(Clone, Debug, Default)]
@@ -28,26 +29,47 @@ impl Index {
     /// Visits up to `leaves` leaves; false at the end, and if somebody else is collecting.
     ///
     /// The last leaf stays as it is: there inserts append.
-    pub fn sweep(&self, p: &Process, sweep: &mut Sweep, leaves: usize) -> bool {
+    pub fn sweep<O: KeyOrder>(
+        &self,
+        p: &Process,
+        order: &O,
+        sweep: &mut Sweep,
+        leaves: usize,
+    ) -> bool {
         self.check_area(p);
+        self.check_order::<O>();
         let root = self.shared();
-        if !self.memcmp() || !self.packs() {
+        if !self.packs() {
             return false;
         }
-        let Some(_collecting) = root.collecting.try_lock() else { return false };
-        // Leaves on lists cannot be merged with their neighbours.
-        let listed = self.clean_listed(p, leaves);
-        self.free_all();
-        if listed == leaves {
-            return true;
+        {
+            let Some(_collecting) = root.collecting.try_lock() else { return false };
+            // Leaves on lists cannot be merged with their neighbours.
+            let listed = self.clean_listed(p, leaves);
+            self.free_all();
+            if listed == leaves {
+                return true;
+            }
         }
         let mut leaf;
+        let _collecting;
         {
             let _section = self.enter(p);
+            // A comparator is asked while nobody can wait for what it does.
+            leaf = match sweep.key.is_empty() {
+                true => root.leaf.load(Acquire),
+                false => self.seek(&Probe::new(order, &sweep.key, sweep.tid), false).leaf,
+            };
+            stop!("sweep: leaf found");
+            let Some(collecting) = root.collecting.try_lock() else { return false };
+            _collecting = collecting;
+            // From now on only who holds this merges and moves leaves.
+            while self.block(leaf).view().dead() {
+                leaf = self.block(leaf).prev();
+            }
             let full = usize::from(root.fillfactor.load(Relaxed));
             let mut workspace = Workspace::new(self);
             let waiting = self.garbage() >= WAITING;
-            leaf = self.seek(&Probe::new(&Memcmp, &sweep.key, sweep.tid), false).leaf;
             for _ in 0..leaves {
                 while self.absorb_right(leaf, Some(full), &mut workspace) {}
                 self.fill(leaf, full, &mut workspace);
@@ -55,7 +77,6 @@ impl Index {
                 if !waiting && self.garbage() >= WAITING {
                     break;
                 }
-                // Alive: only who holds `collecting` merges and moves leaves.
                 leaf = self.block(leaf).next();
                 if leaf == 0 {
                     break;

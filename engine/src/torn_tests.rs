@@ -5,7 +5,8 @@
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
 use crate::block::PACKED;
-use crate::{Builder, Cursor, Index, IndexOptions, Memcmp, Remove, Tid};
+use crate::{Builder, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Remove, Tid};
+use core::cmp::Ordering;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A few leaves, so that readers and who tears meet.
@@ -34,6 +35,23 @@ const KINDS: [fn(u64) -> Vec<u8>; 6] = [
     |i| [mix(i), mix(!i)].map(u64::to_be_bytes).concat(),
     |i| mix(i).to_be_bytes().repeat(1 + (i % 4) as usize),
 ];
+
+/// Byte order, by a function that knows which keys there are: it must not be given anything else.
+struct Known<'a> {
+    all: &'a [(Vec<u8>, Tid)],
+    abbreviate: bool,
+}
+
+impl KeyOrder for Known<'_> {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, key: &[u8]) -> u64 {
+        if self.abbreviate { crate::key::prefix_at(key, 0) } else { 0 }
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        assert!(self.all.binary_search_by(|e| e.0[..].cmp(b)).is_ok(), "a torn key {b:?}");
+        a.cmp(b)
+    }
+}
 
 fn packed_leaves(p: &Process, index: Index) -> Vec<u32> {
     let _section = index.enter(p);
@@ -101,9 +119,16 @@ fn tear(p: &Process, index: Index, reads: &AtomicU64, done: &AtomicBool) {
 }
 
 /// Everything that reads, against what is there.
-fn read(p: &Process, index: Index, all: &[(Vec<u8>, Tid)], round: u64, reads: &AtomicU64) {
+fn read<O: KeyOrder>(
+    p: &Process,
+    index: Index,
+    order: &O,
+    all: &[(Vec<u8>, Tid)],
+    round: u64,
+    reads: &AtomicU64,
+) {
     let term = index.term();
-    let (n, order) = (all.len(), &Memcmp);
+    let n = all.len();
     let mut cursor = Cursor::new(true);
     let some = |i: u64| mix(round << 32 | i) as usize % n;
     for (upper, forward) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -153,51 +178,68 @@ fn read(p: &Process, index: Index, all: &[(Vec<u8>, Tid)], round: u64, reads: &A
     }
 }
 
+fn entries(key: fn(u64) -> Vec<u8>) -> Vec<(Vec<u8>, Tid)> {
+    let mut all: Vec<_> = (0..ROWS).map(|i| (key(i), (i / 100) << 16 | (i % 100 + 1))).collect();
+    all.sort();
+    all
+}
+
 #[test]
 fn readers_of_torn_leaves() {
     for key in KINDS {
-        let area = Mapping::new(64 << 20, 4);
-        // SAFETY: each slot is used by one thread at a time.
-        let p = unsafe { Process::attach(*area, 0) };
-        let index = Index::create(&p, &IndexOptions::default()).unwrap();
-        let mut all: Vec<_> =
-            (0..ROWS).map(|i| (key(i), (i / 100) << 16 | (i % 100 + 1))).collect();
-        all.sort();
-        let mut builder = Builder::new(&p, index);
-        all.iter().for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
-        index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
-        assert!(!packed_leaves(&p, index).is_empty());
-        let (reads, done) = (AtomicU64::new(0), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let readers: Vec<_> = (1..3)
-                .map(|slot| {
-                    let (area, all, reads) = (*area, &all, &reads);
-                    scope.spawn(move || {
-                        // SAFETY: as above.
-                        let p = unsafe { Process::attach(area, slot) };
-                        (0..ROUNDS).for_each(|round| {
-                            read(&p, index, all, round << 8 | slot as u64, reads)
-                        });
-                    })
-                })
-                .collect();
-            let (area, reads, done) = (*area, &reads, &done);
-            scope.spawn(move || {
-                // SAFETY: as above.
-                let p = unsafe { Process::attach(area, 3) };
-                tear(&p, index, reads, done);
-            });
-            let ends: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
-            done.store(true, Relaxed);
-            ends.into_iter().for_each(|end| end.unwrap());
-        });
-        index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
-        // Nothing was changed by those who only read.
-        let mut cursor = Cursor::new(false);
-        cursor.set_range(&[], None, index.term());
-        while cursor.next(&p, index, &Memcmp) > 0 {
-            let which: Vec<u16> = (0..cursor.len() as u16).collect();
-            assert_eq!(cursor.remove(&p, index, &Memcmp, &which, Remove::Always), which.len());
+        readers(&Memcmp, &entries(key));
+    }
+}
+
+#[test]
+fn readers_of_torn_leaves_under_a_comparator() {
+    for key in KINDS {
+        let all = entries(key);
+        for abbreviate in [false, true] {
+            readers(&Known { all: &all, abbreviate }, &all);
         }
+    }
+}
+
+fn readers<O: KeyOrder + Sync>(order: &O, all: &[(Vec<u8>, Tid)]) {
+    let area = Mapping::new(64 << 20, 4);
+    // SAFETY: each slot is used by one thread at a time.
+    let p = unsafe { Process::attach(*area, 0) };
+    let index = Index::create(&p, &IndexOptions::default()).unwrap();
+    let mut builder = Builder::new(&p, index);
+    all.iter().for_each(|(key, tid)| builder.push(order, key, *tid).unwrap());
+    index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    assert!(!packed_leaves(&p, index).is_empty());
+    let (reads, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (1..3)
+            .map(|slot| {
+                let (area, all, reads) = (*area, all, &reads);
+                scope.spawn(move || {
+                    // SAFETY: as above.
+                    let p = unsafe { Process::attach(area, slot) };
+                    (0..ROUNDS).for_each(|round| {
+                        read(&p, index, order, all, round << 8 | slot as u64, reads)
+                    });
+                })
+            })
+            .collect();
+        let (area, reads, done) = (*area, &reads, &done);
+        scope.spawn(move || {
+            // SAFETY: as above.
+            let p = unsafe { Process::attach(area, 3) };
+            tear(&p, index, reads, done);
+        });
+        let ends: Vec<_> = readers.into_iter().map(|reader| reader.join()).collect();
+        done.store(true, Relaxed);
+        ends.into_iter().for_each(|end| end.unwrap());
+    });
+    index.verify(&p, order, true, &mut |_, _| ()).unwrap();
+    // Nothing was changed by those who only read.
+    let mut cursor = Cursor::new(false);
+    cursor.set_range(&[], None, index.term());
+    while cursor.next(&p, index, order) > 0 {
+        let which: Vec<u16> = (0..cursor.len() as u16).collect();
+        assert_eq!(cursor.remove(&p, index, order, &which, Remove::Always), which.len());
     }
 }

@@ -237,10 +237,9 @@ impl Index {
         report: &mut VerifyReport,
     ) -> Result<(), Violation> {
         let b = v.b;
-        check!(at, O::MEMCMP && !b.has(WHOLE), "packed under a comparator");
         check!(at, b.skip() <= low.key.len(), "skip {} of {:?}", b.skip(), low.key);
         check!(at, b.ndead() == 0, "{} dead entries in a packed leaf", b.ndead());
-        let mut entries = Entries::new(self.area);
+        let mut entries = Entries::new(*self);
         let loaded = entries.load(v);
         check!(at, loaded.is_ok(), "no packed leaf, or changed during a strict check");
         for (rank, entry) in entries.range(0..entries.len()).enumerate() {
@@ -248,11 +247,19 @@ impl Index {
             let spot = self.seek(&Probe::new(order, key, tid), true);
             check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
             check!(at, spot.place.hit == Some(rank), "{key:?} {tid} is not found at {rank}");
-            let above = (key, tid) >= (low.key, low.tid.unwrap_or(0));
-            check!(at, low.is_first() || above, "{key:?} {tid} below the low key {:?}", low.key);
+            if !O::MEMCMP {
+                check!(at, entry.abbrev == order.abbrev(key), "number of {key:?}");
+            }
+            let ordering = compare(order, low.key, key).then(low.tid.unwrap_or(0).cmp(&tid));
+            check!(
+                at,
+                low.is_first() || ordering.is_le(),
+                "{key:?} {tid} below the low key {:?}",
+                low.key
+            );
             if let Some((last_key, last_tid, _)) = &last {
-                let above = (key, tid) > (&last_key[..], *last_tid);
-                check!(at, above, "{key:?} {tid} behind {last_key:?} {last_tid}");
+                let ordering = compare(order, last_key, key).then(last_tid.cmp(&tid));
+                check!(at, ordering.is_lt(), "{key:?} {tid} behind {last_key:?} {last_tid}");
             }
             *last = Some((key.to_vec(), tid, 0));
         }

@@ -127,7 +127,7 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
             let mut sweep = Sweep::default();
             while !stop.load(Relaxed) {
                 ix.collect(&p, 200);
-                if !ix.sweep(&p, &mut sweep, 20) {
+                if !ix.sweep(&p, order, &mut sweep, 20) {
                     sweep = Sweep::default();
                 }
                 thread::sleep(Duration::from_micros(300));

@@ -128,7 +128,7 @@ impl<O: KeyOrder> Run<'_, O> {
             }
             Op::Collect => {
                 let mut sweep = Sweep::default();
-                while ix.sweep(p, &mut sweep, 3) {}
+                while ix.sweep(p, &self.order, &mut sweep, 3) {}
                 ix.collect(p, 1000);
             }
             Op::Scan(lower, upper) => self.scan(lower, Some(upper)),
@@ -219,7 +219,7 @@ fn run<O: KeyOrder>(order: O, forms: Forms, fold: Fold, unfold: Fold, built: &Mo
     assert!(mapping.area.usage().used - before <= 16 << 10);
     let model = built.iter().map(|(key, tid)| (fold(key), *tid)).collect();
     let mut run = Run { p: &p, ix, order, fold, unfold, model, snapshots: Vec::new() };
-    // Packed, but under a comparator.
+    // Packed, if that is not forbidden.
     let mut builder = Builder::new(&p, ix);
     for (key, tid) in &run.model {
         builder.push(&run.order, &unfold(key), *tid).unwrap();
@@ -256,12 +256,12 @@ proptest! {
     }
 
     #[test]
-    fn comparator(ops in prop::collection::vec(op(), 1..200)) {
-        run(IgnoreCase { abbreviate: false }, Forms::Best, fold_case, unfold_case, &Model::new(), &ops);
+    fn comparator(forms in prop::sample::select(&FORMS[..]), built in built(), ops in prop::collection::vec(op(), 1..300)) {
+        run(IgnoreCase { abbreviate: false }, forms, fold_case, unfold_case, &built, &ops);
     }
 
     #[test]
-    fn comparator_with_abbreviation(ops in prop::collection::vec(op(), 1..200)) {
-        run(IgnoreCase { abbreviate: true }, Forms::Best, fold_case, unfold_case, &Model::new(), &ops);
+    fn comparator_with_abbreviation(forms in prop::sample::select(&FORMS[..]), built in built(), ops in prop::collection::vec(op(), 1..300)) {
+        run(IgnoreCase { abbreviate: true }, forms, fold_case, unfold_case, &built, &ops);
     }
 }

@@ -21,7 +21,7 @@ fn key(i: u64, len: usize, text: bool) -> Vec<u8> {
 
 fn sweep(p: &Process, ix: Index) {
     let mut sweep = Sweep::default();
-    while ix.sweep(p, &mut sweep, 10) {}
+    while ix.sweep(p, &Memcmp, &mut sweep, 10) {}
     while ix.collect(p, 1000) > 0 {}
 }
 
@@ -91,7 +91,7 @@ fn a_sweep_goes_on_behind_equal_keys() {
     }
     let before = ix.stats().blocks[0];
     let (mut sweep, mut calls) = (Sweep::default(), 0);
-    while ix.sweep(&p, &mut sweep, 1) {
+    while ix.sweep(&p, &Memcmp, &mut sweep, 1) {
         calls += 1;
         assert!(calls <= before, "{before} leaves, and no end");
     }

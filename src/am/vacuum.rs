@@ -185,7 +185,7 @@ pub unsafe extern "C-unwind" fn cleanup(
         if handle.entry.state() == State::Ready
             && let Some(engine) = handle.index()
         {
-            resync::pack(engine, || compat::vacuum_delay_point());
+            resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
             while engine.collect(shmem::process(), COLLECT_BLOCKS) == COLLECT_BLOCKS {
                 compat::vacuum_delay_point();
             }

@@ -36,6 +36,7 @@ use crate::feed::shared::{self, Keep};
 use crate::feed::{self, Feed, Touched};
 use crate::image;
 use crate::image::load::Refusal;
+use crate::key::KeyDesc;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
@@ -43,7 +44,7 @@ use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
-use crate::state::handle::Handle;
+use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
 use crate::state::{given_up, options, shmem};
 
@@ -349,7 +350,7 @@ impl Bringing<'_> {
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.
         unsafe { self.walk(engine, None) };
-        pack(engine, || {
+        pack(engine, &self.handle.desc, || {
             wait::interrupts();
             // An insert may have given it up.
             self.claim.check(engine);
@@ -364,9 +365,11 @@ impl Bringing<'_> {
 }
 
 /// What inserts have left takes less from now on. Cancelled, some of it does.
-pub fn pack(engine: Index, pause: impl Fn()) {
+pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
     let mut sweep = Sweep::default();
-    while engine.sweep(shmem::process(), &mut sweep, LEAVES) {
+    let mut step =
+        || with_order!(desc, order => engine.sweep(shmem::process(), order, &mut sweep, LEAVES));
+    while step() {
         stop::at(Point::Packed);
         pause();
     }

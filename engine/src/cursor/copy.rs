@@ -86,6 +86,9 @@ impl Cursor {
             self.new_first.key.clear();
             self.new_last.key.clear();
             if self.want_keys && self.n > 0 {
+                if !index.memcmp() {
+                    leaf.numbers(from..to, &mut self.abbrevs);
+                }
                 // Less than there are TIDs only of what is torn.
                 let n = leaf.keys(from..to, &mut self.keys, &mut self.ends).max(1);
                 let start = if n == 1 { 0 } else { self.ends[n - 2] as usize };

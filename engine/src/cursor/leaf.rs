@@ -30,8 +30,8 @@ pub(super) fn rank_of_end<O: KeyOrder>(
     }
     if let Some(leaf) = packed {
         return Ok(match end.tid {
-            0 => leaf.lower_bound_from(end.key, from),
-            tid => leaf.search(end.key, tid).rank,
+            0 => end.bound_packed(v, leaf, from, false)?,
+            _ => end.search_packed(v, leaf)?.rank,
         });
     }
     let prefix = match shared(v, end) {
@@ -72,8 +72,8 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
     }
     if let Some(leaf) = packed {
         return Ok(match begin.tid {
-            0 => leaf.lower_bound(begin.key),
-            tid => leaf.search(begin.key, tid).rank,
+            0 if O::MEMCMP => leaf.lower_bound(begin.key),
+            _ => begin.search_packed(v, leaf)?.rank,
         });
     }
     let prefix = match shared(v, begin) {

@@ -12,9 +12,16 @@ use crate::Tid;
 use core::ops::Range;
 
 impl Leaf<'_> {
-    /// Arranges this leaf with (key, TID), which was found to belong at `found`, behind equal ones. False:
+    /// Arranges this leaf with (key, TID), the key having this number under a comparator, which was found to belong at `found`, behind equal ones. False:
     /// it does not fit as the leaf is; what `image` then has means nothing.
-    pub fn insert(&self, found: &Found, key: &[u8], tid: Tid, image: &mut Image) -> bool {
+    pub fn insert(
+        &self,
+        found: &Found,
+        key: &[u8],
+        number: u64,
+        tid: Tid,
+        image: &mut Image,
+    ) -> bool {
         let (words, l) = (self.words, &self.layout);
         let (n, d) = (l.n, l.d);
         let k = found.key.min(d);
@@ -23,8 +30,8 @@ impl Leaf<'_> {
         if !l.is_inside() {
             return false;
         }
-        let (Some(number), true) = self.tid_number(tid) else { return false };
-        let Some(number) = fits(number, 0, l.tids.width) else { return false };
+        let (Some(narrow), true) = self.tid_number(tid) else { return false };
+        let Some(narrow) = fits(narrow, 0, l.tids.width) else { return false };
         let full = n == MAX_ENTRIES || l.tids.bit(n + 1) > 8 * l.ends.offset;
         if full || !new_key && l.ends.width == 0 {
             return false;
@@ -33,7 +40,7 @@ impl Leaf<'_> {
         image.add(3, 4);
         image.set_word(3, Layout { n: n + 1, d: d + usize::from(new_key), ..*l }.counts());
         if new_key {
-            let Some(head) = self.head_of(key) else { return false };
+            let Some(head) = self.head_of(key, number) else { return false };
             let tail = tail_bytes(l, key);
             let (at, end) = (self.tail_start(k), self.tail_start(d));
             let room = l.heads.bit(d + 1) <= 8 * l.tids.offset
@@ -65,7 +72,7 @@ impl Leaf<'_> {
             image.shift_each(l.ends, k, d, 1, false);
         }
         image.open(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
-        image.set(l.tids, rank, number);
+        image.set(l.tids, rank, narrow);
         true
     }
 
@@ -155,8 +162,17 @@ impl Leaf<'_> {
     }
 
     /// The head of a key, relative to the base, if the key can be in this leaf as it is.
-    fn head_of(&self, key: &[u8]) -> Option<u64> {
+    fn head_of(&self, key: &[u8], number: u64) -> Option<u64> {
         let l = &self.layout;
+        if l.form == Form::Compared {
+            let tail = key.get(l.tlen..)?;
+            let known =
+                |&byte: &u8| self.alphabet.is_none_or(|a| matches!(a.symbol(byte), Symbol::Is(_)));
+            let fit = (l.keylen == 0 || key.len() == l.keylen)
+                && self.compare_start(key, l.template(), l.tlen).is_eq()
+                && tail.iter().all(known);
+            return fit.then_some(number).and_then(|head| fits(head, l.kbase, l.heads.width));
+        }
         let target = self.target(key).ok()?;
         let fit = match (l.form, &self.alphabet) {
             (Form::Wide, None) => l.keylen == 0 || key.len() == l.keylen,

@@ -110,7 +110,8 @@ fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layou
 fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: &Layout) {
     let table = shape.alphabet(l).map(|alphabet| {
         let (bytes, mut table) = (alphabet.table(), [0; 256]);
-        for symbol in l.first_symbol() as usize..l.first_symbol() as usize + l.symbols {
+        let first = l.first_symbol() as usize;
+        for symbol in first..first + l.symbols {
             table[usize::from(bytes[symbol])] = symbol as u8;
         }
         table
@@ -134,6 +135,12 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
                 write_tail(image, &mut tails, l.sbits, table.as_ref(), tail);
                 symbols += tail.len();
                 head
+            }
+            Form::Compared => {
+                let tail = tail_bytes(l, key);
+                write_tail(image, &mut tails, l.sbits, table.as_ref(), tail);
+                symbols += tail.len();
+                entries.number(i).unwrap_or(0)
             }
             _ => columns_of(l, key),
         };
@@ -162,6 +169,7 @@ fn wide_key<'k>(l: &Layout, table: Option<&[u8; 256]>, key: &'k [u8]) -> (u64, &
 /// The bytes of a key that are in its tail.
 pub(super) fn tail_bytes<'k>(l: &Layout, key: &'k [u8]) -> &'k [u8] {
     match (l.zterm, l.keylen) {
+        _ if l.form == Form::Compared => &key[l.tlen..],
         _ if l.form != Form::Wide => &[],
         (true, _) => key[..key.len() - 1].get(l.tlen + 8..).unwrap_or_default(),
         (false, 0) => &key[l.tlen..],

@@ -25,6 +25,8 @@ pub(super) enum Form {
     Wide,
     /// As `Adjacent`, but here and there.
     Scattered,
+    /// In the order of a comparator: the numbers that it gives keys. All that they do not share is in the tail.
+    Compared,
 }
 
 /// Keys end with their only zero behind what they share, which is not stored.
@@ -78,7 +80,7 @@ impl Layout {
         let l = Layout {
             n: half(counts, 0),
             d: half(counts, 1),
-            form: [Form::Adjacent, Form::Wide, Form::Scattered, Form::Scattered][form % 4],
+            form: [Form::Adjacent, Form::Wide, Form::Scattered, Form::Compared][form % 4],
             zterm: form & ZTERM != 0,
             keylen: byte(widths, 0),
             sbits,
@@ -116,7 +118,8 @@ impl Layout {
     /// Enough for readers: what they calculate with has a meaning, and what they do an end.
     #[inline(always)]
     pub(super) fn is_sound(&self) -> bool {
-        let narrow = self.form != Form::Wide;
+        let narrow = matches!(self.form, Form::Adjacent | Form::Scattered);
+        let terminated = self.form != Form::Compared && self.symbols > 0;
         let alphabet = usize::from(self.symbols > 0) * ALPHABET;
         self.n <= MAX_ENTRIES
             && self.d <= self.n
@@ -139,7 +142,7 @@ impl Layout {
                     }
             } else {
                 (4..=8).contains(&self.sbits)
-                    && self.zterm == (self.symbols > 0)
+                    && self.zterm == terminated
                     && self.symbols < 128
                     && (self.keylen == 0 || self.tlen + usize::from(self.zterm) <= self.keylen)
                     && (self.keylen == 0) == (self.tail_ends.width > 0)
@@ -180,6 +183,7 @@ impl Layout {
             Form::Adjacent => 0,
             Form::Wide => 1,
             Form::Scattered => 2,
+            Form::Compared => 3,
         } | if self.zterm { ZTERM } else { 0 };
         let bytes = [self.heads.width, self.tids.width, self.obits, form];
         let bytes = bytes.iter().rev().fold(0, |word, &byte| word << 8 | byte as u64);
@@ -218,13 +222,14 @@ impl Layout {
     pub(super) fn tail_len(&self) -> usize {
         match self.form {
             Form::Wide => self.body().saturating_sub(8),
+            Form::Compared => self.body(),
             _ => 0,
         }
     }
 
-    /// The symbol of the first byte of the alphabet: where lengths vary, 0 says that the key has ended.
+    /// The symbol of the first byte of the alphabet: where lengths vary, 0 says in a head that the key has ended.
     #[inline]
     pub(super) fn first_symbol(&self) -> u64 {
-        u64::from(self.keylen == 0)
+        u64::from(self.keylen == 0 && self.form == Form::Wide)
     }
 }

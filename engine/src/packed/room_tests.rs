@@ -86,7 +86,7 @@ fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
         let (key, tid) = next(came);
         let found = leaf.search(&key, tid);
         assert_eq!(found.equal, 0);
-        if !leaf.insert(&found, &key, tid, &mut image) {
+        if !leaf.insert(&found, &key, 0, tid, &mut image) {
             assert_eq!(read(&leaf), model);
             return (came as usize, leaf.is_full(!found.same));
         }

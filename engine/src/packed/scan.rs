@@ -59,13 +59,48 @@ impl Leaf<'_> {
             out.extend_from_slice(&key[..self.layout.keylen]);
             return self.tid_at(rank);
         }
+        self.key(k, self.spelling().as_ref(), out);
+        self.tid_at(rank)
+    }
+
+    /// What the symbols of keys stand for, if they have an alphabet.
+    pub fn spelling(&self) -> Option<[u8; 128]> {
+        self.alphabet.as_ref().map(Alphabet::table)
+    }
+
+    /// Appends key number `k`. To be validated by the caller.
+    pub fn key(&self, k: usize, spelling: Option<&[u8; 128]>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
-        let table = self.alphabet.as_ref().map(Alphabet::table);
-        self.write_key(k, table.as_ref(), &mut writer);
+        self.write_key(k, spelling, &mut writer);
         let end = writer.at;
         out.truncate(end);
-        self.tid_at(rank)
+    }
+
+    /// The number of the key of an entry under a comparator; 0 in byte order. To be validated by the caller.
+    pub fn number(&self, rank: usize) -> u64 {
+        let l = &self.layout;
+        if l.form != Form::Compared {
+            return 0;
+        }
+        l.kbase.wrapping_add(l.heads.get(self.words, self.key_at(rank)))
+    }
+
+    /// The same of at most [`PART`] ranks.
+    pub fn numbers(&self, ranks: Range<usize>, out: &mut [u64; PART]) {
+        let ranks = self.part(ranks);
+        let (first, last) = (self.key_at(ranks.start), self.layout.d);
+        let mut i = 0;
+        for k in first..last {
+            let number = self.layout.kbase.wrapping_add(self.layout.heads.get(self.words, k));
+            for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
+                out[i] = number;
+                i += 1;
+            }
+            if ranks.start + i >= ranks.end {
+                break;
+            }
+        }
     }
 
     /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
@@ -112,7 +147,7 @@ impl Leaf<'_> {
                 }
             }
         } else {
-            let table = self.alphabet.as_ref().map(Alphabet::table);
+            let table = self.spelling();
             for k in first..last {
                 let begin = writer.at;
                 let copies = self.copies(k, ranks.start + i, ranks.end);
@@ -220,6 +255,10 @@ impl Leaf<'_> {
             to.out[at..at + 8].copy_from_slice(&head);
             return;
         }
+        if l.form == Form::Compared {
+            self.write_tail(tail, table, to);
+            return;
+        }
         if l.form != Form::Wide {
             let key = &mut to.out[to.at - l.tlen..to.at];
             for i in 0..l.ncolumns {
@@ -231,10 +270,7 @@ impl Leaf<'_> {
             if l.keylen != 0 {
                 to.eight(head.swap_bytes(), l.body().min(8));
             }
-            let at = l.tails.offset + tail.start;
-            for i in (0..tail.len()).step_by(8) {
-                to.eight(self.words.bits(8 * (at + i)), (tail.len() - i).min(8));
-            }
+            self.write_tail(tail, None, to);
             return;
         };
         let symbols = |eight: u64, shift: usize| {
@@ -246,11 +282,21 @@ impl Leaf<'_> {
             _ => l.body().min(8),
         };
         to.eight(u64::from_le_bytes(bytes), count);
-        for j in tail.clone().step_by(8) {
-            let eight = self.words.bits(l.tails.bit(j));
-            to.eight(u64::from_le_bytes(spelt_out(table, eight, l.sbits)), (tail.end - j).min(8));
-        }
+        self.write_tail(tail, Some(table), to);
         to.eight(0, 1);
+    }
+
+    /// Writes what these symbols stand for.
+    fn write_tail(&self, tail: Range<usize>, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
+        let l = &self.layout;
+        for at in tail.clone().step_by(8) {
+            let eight = self.words.bits(l.tails.bit(at));
+            let bytes = match table {
+                Some(table) => u64::from_le_bytes(spelt_out(table, eight, l.sbits)),
+                None => eight,
+            };
+            to.eight(bytes, (tail.end - at).min(8));
+        }
     }
 }
 

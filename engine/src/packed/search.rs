@@ -7,6 +7,7 @@ use super::layout::{Form, Layout};
 use super::tids::expand;
 use crate::Tid;
 use core::cmp::Ordering;
+use core::convert::Infallible;
 use core::ops::Range;
 
 /// A leaf is arranged anew for one in so many more.
@@ -93,6 +94,25 @@ pub(super) fn wide_head(l: &Layout, alphabet: Option<&Alphabet>, body: &[u8]) ->
     end(head, count, 0, Side::Tails)
 }
 
+/// The first of `range` for which `below` does not hold.
+#[inline(always)]
+fn try_partition<E>(
+    range: Range<usize>,
+    mut below: impl FnMut(usize) -> Result<bool, E>,
+) -> Result<usize, E> {
+    let (mut base, mut len) = (range.start, range.len());
+    if len == 0 {
+        return Ok(base);
+    }
+    while len > 1 {
+        let half = len / 2;
+        // Without a branch: which half it is nobody can foresee.
+        base += if below(base + half - 1)? { half } else { 0 };
+        len -= half;
+    }
+    Ok(base + usize::from(below(base)?))
+}
+
 impl Leaf<'_> {
     /// Where (key, TID) is. To be validated by the caller.
     #[inline]
@@ -141,23 +161,85 @@ impl Leaf<'_> {
             },
             unequal => unequal.is_lt(),
         };
+        let Ok(bound) = self.bound(from, |k| Ok::<_, Infallible>(below(k)));
+        bound
+    }
+
+    /// How many entries have a key that is `below`, at least `from` of interest: mostly these, a few more, or all.
+    #[inline(always)]
+    fn bound<E>(
+        &self,
+        from: usize,
+        mut below: impl FnMut(usize) -> Result<bool, E>,
+    ) -> Result<usize, E> {
+        let l = &self.layout;
         if from >= l.n || l.d == 0 {
-            return from;
+            return Ok(from);
         }
         let mut first = self.key_at(from).min(l.d - 1);
         for _ in 0..2 {
-            if !below(first) {
-                return self.start(first).max(from);
+            if !below(first)? {
+                return Ok(self.start(first).max(from));
             }
             first += 1;
-            if first >= l.d || first == l.d - 1 && below(first) {
-                return l.n;
+            if first >= l.d || first == l.d - 1 && below(first)? {
+                return Ok(l.n);
             }
         }
-        if below(l.d - 1) {
-            return l.n;
+        if below(l.d - 1)? {
+            return Ok(l.n);
         }
-        self.start(self.partition(first..l.d, below)).max(from)
+        Ok(self.start(try_partition(first..l.d, below)?).max(from))
+    }
+
+    /// As [`search`](Self::search), of a key with this number in the order of a comparator: `compare` says how it
+    /// is related to one of the keys of the leaf.
+    pub fn search_by<E>(
+        &self,
+        number: u64,
+        tid: Tid,
+        mut compare: impl FnMut(usize) -> Result<Ordering, E>,
+    ) -> Result<Found, E> {
+        let l = &self.layout;
+        let heads = |head| self.partition(0..l.d, |k| l.heads.get(self.words, k) < head);
+        let (mut key, mut to) = match number.checked_sub(l.kbase) {
+            Some(head) => (heads(head), head.checked_add(1).map_or(l.d, heads)),
+            None => (0, 0),
+        };
+        while key < to {
+            let middle = key.midpoint(to);
+            match compare(middle)? {
+                Ordering::Less => to = middle,
+                Ordering::Greater => key = middle + 1,
+                Ordering::Equal => {
+                    let (rank, equal) = self.find_tid(self.entries_of(middle), tid);
+                    return Ok(Found { key: middle, same: true, rank, equal });
+                }
+            }
+        }
+        Ok(Found { key, same: false, rank: self.start(key), equal: 0 })
+    }
+
+    /// As [`lower_bound_from`](Self::lower_bound_from), or for `upper` as
+    /// [`upper_bound_from`](Self::upper_bound_from), of a key with this number in the order of a comparator.
+    pub fn bound_by<E>(
+        &self,
+        number: u64,
+        from: usize,
+        upper: bool,
+        mut compare: impl FnMut(usize) -> Result<Ordering, E>,
+    ) -> Result<usize, E> {
+        let l = &self.layout;
+        let Some(head) = number.checked_sub(l.kbase) else { return Ok(from) };
+        self.bound(from, |k| {
+            Ok(match head.cmp(&l.heads.get(self.words, k)) {
+                Ordering::Equal => match compare(k)? {
+                    Ordering::Equal => upper,
+                    unequal => unequal.is_gt(),
+                },
+                unequal => unequal.is_gt(),
+            })
+        })
     }
 
     /// Three quarters of the block are unused.
@@ -217,17 +299,8 @@ impl Leaf<'_> {
     /// The first of `range` for which `below` does not hold.
     #[inline(always)]
     fn partition(&self, range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
-        let (mut base, mut len) = (range.start, range.len());
-        if len == 0 {
-            return base;
-        }
-        while len > 1 {
-            let half = len / 2;
-            // Without a branch: which half it is nobody can foresee.
-            base += if below(base + half - 1) { half } else { 0 };
-            len -= half;
-        }
-        base + usize::from(below(base))
+        let Ok(first) = try_partition(range, |i| Ok::<_, Infallible>(below(i)));
+        first
     }
 
     /// How many keys are below, and is it there?
@@ -299,6 +372,8 @@ impl Leaf<'_> {
                 Ok(Target { head, side })
             }
             Form::Scattered => Ok(self.scattered(key)),
+            // Of a torn leaf only: nobody asks for the place of bytes in another order.
+            Form::Compared => Err(Ordering::Less),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::range::common;
 /// The most that can be left out of keys in front.
 const MAX_TEMPLATE: usize = u8::MAX as usize;
 
-/// Entries in ascending order, by bytes.
+/// Entries in ascending order, by bytes or under a comparator.
 pub trait Sorted {
     /// How many there are.
     fn len(&self) -> usize;
@@ -25,6 +25,11 @@ pub trait Sorted {
     fn key(&self, i: usize) -> &[u8];
     /// Its TID.
     fn tid(&self, i: usize) -> Tid;
+    /// The number of its key under a comparator, in whose order they are then: equal keys are those with the same
+    /// bytes.
+    fn number(&self, _: usize) -> Option<u64> {
+        None
+    }
 }
 
 /// What entries have in common.
@@ -42,6 +47,8 @@ pub struct Shape {
     /// and where of 64 bytes they differ, if they have one length: more than eight are not looked for.
     differ: u64,
     scattered: bool,
+    /// They are in the order of a comparator.
+    compared: bool,
     /// All keys end with a zero,
     zterm: bool,
     /// and have none from here on but that.
@@ -67,6 +74,7 @@ impl Default for Shape {
             total: 0,
             differ: 0,
             scattered: false,
+            compared: false,
             zterm: false,
             zeros: 0,
             occurs: [0; 256],
@@ -89,8 +97,15 @@ impl Shape {
         let (key, tid) = (entries.key(i), entries.tid(i));
         if i == 0 {
             let shared = key.len().min(MAX_TEMPLATE);
-            let (shortest, zterm) = (key.len(), true);
-            *self = Shape { shared, shortest, zterm, lowest: tid, ..Shape::default() };
+            let (shortest, compared) = (key.len(), entries.number(0).is_some());
+            *self = Shape {
+                shared,
+                shortest,
+                compared,
+                zterm: !compared,
+                lowest: tid,
+                ..Shape::default()
+            };
         }
         self.lowest = self.lowest.min(tid);
         self.highest = self.highest.max(tid);
@@ -98,6 +113,15 @@ impl Shape {
         self.n = i + 1;
         if i > 0 && same(entries.key(i - 1), key) {
             return;
+        }
+        if self.compared {
+            let first = entries.key(0);
+            let shared = common(first, key).min(self.shared);
+            // What all keys had in common so far occurs in them.
+            self.occur(&first[shared..self.shared]);
+            self.occur(&key[shared..]);
+            self.shared = shared;
+            return self.count(key);
         }
         // Once a key has another end, alphabets are of no more interest.
         self.zterm &= key.last() == Some(&0);
@@ -128,10 +152,7 @@ impl Shape {
                 self.in_tails += entries.key(j).len().saturating_sub(shared + 9);
             }
         }
-        self.d += 1;
-        self.shortest = self.shortest.min(key.len());
-        self.longest = self.longest.max(key.len());
-        self.total += key.len();
+        self.count(key);
         if self.zterm {
             if body.contains(&0) {
                 let zeros = body.iter().rposition(|&byte| byte == 0).map_or(0, |at| at + 1);
@@ -140,6 +161,13 @@ impl Shape {
             self.in_tails += key.len().saturating_sub(shared + 9);
             self.occur(body.get(shared..).unwrap_or_default());
         }
+    }
+
+    fn count(&mut self, key: &[u8]) {
+        self.d += 1;
+        self.shortest = self.shortest.min(key.len());
+        self.longest = self.longest.max(key.len());
+        self.total += key.len();
     }
 
     /// Are all columns known to differ that can, in a key of the same length? Most that are added show nothing new.
@@ -175,7 +203,7 @@ impl Shape {
         let d = self.d;
         let symbols = match (l.form, l.keylen, l.zterm) {
             (Form::Wide, 0, true) => self.in_tails,
-            (Form::Wide, 0, false) => self.total - d * l.tlen,
+            (Form::Wide | Form::Compared, 0, false) => self.total - d * l.tlen,
             _ => d * l.tail_len(),
         };
         [
@@ -187,9 +215,9 @@ impl Shape {
         ]
     }
 
-    /// The alphabet of keys that end with their only zero, or none: all bytes.
+    /// The alphabet of keys that end with their only zero, or are compared by a function; or none: all bytes.
     pub(super) fn alphabet(&self, l: &Layout) -> Option<Alphabet> {
-        l.zterm.then(|| Alphabet::new(self.bitmap(), l.first_symbol()))
+        (l.symbols > 0).then(|| Alphabet::new(self.bitmap(), l.first_symbol()))
     }
 
     /// A bit for each byte that occurs.
@@ -209,6 +237,9 @@ impl Shape {
         l.tbase = narrow(self.lowest, l.obits);
         l.tids.width = width(narrow(self.highest, l.obits) - l.tbase);
         l.ends.width = if self.d == self.n { 0 } else { RANK_BITS };
+        if self.compared {
+            return self.with_heads(self.compared(l), entries);
+        }
         let Some(narrow) = self.narrow(l) else { return self.with_heads(self.wide(l), entries) };
         let narrow = self.with_heads(narrow, entries);
         let wide = self.wide(l);
@@ -257,11 +288,30 @@ impl Shape {
         l
     }
 
+    /// Any keys in the order of a comparator.
+    fn compared(&self, mut l: Layout) -> Layout {
+        let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
+        l.form = Form::Compared;
+        l.keylen = if fixed { self.longest } else { 0 };
+        l.tlen = self.shared;
+        let symbols = self.occurs.iter().map(|&one| usize::from(one)).sum();
+        (l.symbols, l.sbits) = match symbols {
+            1..128 => (symbols, width(symbols as u64 - 1).max(4)),
+            _ => (0, 8),
+        };
+        l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
+        l.tails.width = l.sbits;
+        l
+    }
+
     /// Heads of as many bits as the first and the last key say.
     fn with_heads(&self, mut l: Layout, entries: &(impl Sorted + ?Sized)) -> Layout {
         let alphabet = self.alphabet(&l);
-        let head = |key| head(&l, alphabet.as_ref(), key);
-        let (low, high) = (head(entries.key(0)), head(entries.key(self.n - 1)));
+        let head = |i| {
+            let by_bytes = || head(&l, alphabet.as_ref(), entries.key(i));
+            entries.number(i).unwrap_or_else(by_bytes)
+        };
+        let (low, high) = (head(0), head(self.n - 1));
         (l.kbase, l.heads.width) = (low, width(high - low));
         l
     }
@@ -281,6 +331,14 @@ impl Shape {
         } else {
             // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
             l.tids.width = (l.tids.width + 1).min(48);
+        }
+        if l.form == Form::Compared {
+            // The range of the leaf may be of any numbers: half of what there is may come on either side.
+            if (1..64).contains(&l.heads.width) {
+                l.kbase = l.kbase.saturating_sub(1 << (l.heads.width - 1));
+                l.heads.width += 1;
+            }
+            return l;
         }
         let Some(high) = high else { return l };
         let mut wide = l;

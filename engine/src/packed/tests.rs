@@ -276,7 +276,7 @@ proptest! {
                 let (key, tid) = (key(kind, x), tid(tids, mix(x)));
                 let found = leaf.search(&key, tid);
                 let rank = model.partition_point(|e| (&e.0, e.1) <= (&key, tid));
-                let fits = leaf.insert(&found, &key, tid, &mut image);
+                let fits = leaf.insert(&found, &key, 0, tid, &mut image);
                 model.insert(rank, (key, tid));
                 if fits {
                     image.store(&memory);
@@ -419,7 +419,7 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
             for tid in [mix(x), x, 0, Tid::MAX] {
                 let found = leaf.search(&key, tid);
                 assert!(found.rank + found.equal <= leaf.len());
-                leaf.insert(&found, &key, tid, &mut image);
+                leaf.insert(&found, &key, 0, tid, &mut image);
             }
         }
         let rank = x as usize % (leaf.len() + 1);

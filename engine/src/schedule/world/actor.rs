@@ -66,8 +66,8 @@ impl Actor<'_> {
 
     /// All neighbours that fit one packed leaf become one.
     pub(in crate::schedule) fn sweep(&self) {
-        let mut sweep = Sweep::default();
-        while self.ix.sweep(&self.p, &mut sweep, 2) {}
+        let (mut sweep, p) = (Sweep::default(), &self.p);
+        ordered!(self.world.comparator, order => while self.ix.sweep(p, order, &mut sweep, 2) {});
         progress();
     }
 
