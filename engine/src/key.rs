@@ -81,7 +81,7 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
     }
 
     /// Where the probe is in a packed leaf. To be validated by the caller.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn search_packed(&self, v: &View, leaf: &Leaf<'_>) -> Result<Found, Retry> {
         if O::MEMCMP {
             return Ok(leaf.search(self.key, self.tid));
@@ -91,7 +91,7 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
 
     /// How many entries of a packed leaf have a key below the probe's (`upper`: or the same), at least `from` of
     /// interest. To be validated by the caller.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bound_packed(
         &self,
         v: &View,
