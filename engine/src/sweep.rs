@@ -56,7 +56,8 @@ impl Index {
         {
             let _section = self.enter(p);
             // A comparator is asked while nobody can wait for what it does.
-            leaf = match sweep.key.is_empty() {
+            // Without a TID it has not begun: the empty key is one that entries can have.
+            leaf = match sweep.key.is_empty() && sweep.tid == 0 {
                 true => root.leaf.load(Acquire),
                 false => self.seek(&Probe::new(order, &sweep.key, sweep.tid), false).leaf,
             };

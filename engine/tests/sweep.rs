@@ -99,3 +99,18 @@ fn a_sweep_goes_on_behind_equal_keys() {
     assert!(ix.stats().blocks[0] < before * 2 / 3);
     check(&p, ix, &model);
 }
+
+/// A leaf that begins among the entries with the empty key is not where a sweep begins.
+#[test]
+fn sweeps_of_the_empty_key() {
+    let mapping = Mapping::new(1 << 27, 2);
+    let p = mapping.process(0);
+    let ix = create_with(&p, Forms::Best);
+    for i in 1..5000 {
+        assert!(ix.insert(&p, &Memcmp, &[], i * 7919 % 5003).unwrap());
+    }
+    let mut sweep = Sweep::default();
+    let rounds = (0..5000).take_while(|_| ix.sweep(&p, &Memcmp, &mut sweep, 1)).count();
+    assert!((1..5000).contains(&rounds), "{rounds} rounds");
+    ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+}
