@@ -40,10 +40,10 @@ impl Actor<'_> {
     pub(in crate::schedule) fn build(&self, ids: impl Iterator<Item = u64>) {
         let mut builder = Builder::new(&self.p, self.ix);
         for id in ids {
-            self.event(
-                || builder.push(&Memcmp, &self.key(id), id).unwrap(),
-                |_| What::Insert(id, true),
-            );
+            let key = self.key(id);
+            let mut push =
+                || ordered!(self.world.comparator, order => builder.push(order, &key, id));
+            self.event(|| push().unwrap(), |_| What::Insert(id, true));
         }
         self.ix.adopt(&self.p, vec![builder.finish().unwrap()]).unwrap();
     }
