@@ -5,6 +5,7 @@
 //! its bytes is the beginning of another one, so it differs from an edge before either ends, or begins with all of that.
 
 use crate::key::{Edge, Interval};
+use crate::pg::memory;
 
 /// Which numbers lie in the intervals of a column.
 pub struct Spans {
@@ -33,7 +34,7 @@ fn number(key: &[u8]) -> u64 {
 }
 
 impl Spans {
-    /// None if some edge is longer than a number.
+    /// None if some edge is longer than a number. Without memory it is an ERROR.
     pub fn of(column: usize, intervals: &[Interval]) -> Option<Spans> {
         let span = |i: &Interval| {
             let low = match &i.lower {
@@ -48,7 +49,13 @@ impl Spans {
             };
             Some((low, high))
         };
-        Some(Spans { column, spans: intervals.iter().map(span).collect::<Option<_>>()? })
+        // As long as a list of the query.
+        let mut spans = Vec::new();
+        memory::reserve(&mut spans, intervals.len());
+        for interval in intervals {
+            spans.push(span(interval)?);
+        }
+        Some(Spans { column, spans })
     }
 
     /// Whether the value with which a key goes on is in one of them.

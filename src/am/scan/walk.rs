@@ -125,6 +125,8 @@ impl Scan {
         };
         self.work.add(n);
         place.pos = if forward { -1 } else { n as isize };
+        // Until all have been asked, for a comparison function may raise an ERROR, none has passed.
+        place.passing = 0;
         place.passing = self.plan.passing(&self.handle.desc, &place.cursor);
         self.leaps = jumps && n == 0;
         n > 0
