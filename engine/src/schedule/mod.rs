@@ -58,6 +58,20 @@ mod splitting;
 
 #[cfg(not(shuttle))]
 #[test]
+fn packed_leaves_under_a_comparator() {
+    world::COMPARED.set(true);
+    packed::all(pairs::pairs);
+}
+
+#[cfg(not(shuttle))]
+#[test]
+fn filling_under_a_comparator() {
+    world::COMPARED.set(true);
+    filling::all(pairs::pairs);
+}
+
+#[cfg(not(shuttle))]
+#[test]
 fn every_stop_point_is_passed() {
     use crate::stop::POINTS;
     use std::sync::atomic::Ordering::Relaxed;

@@ -7,7 +7,7 @@ use crate::area::{PAGE, UNIT};
 use crate::{
     Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep,
 };
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -103,6 +103,11 @@ mod actor;
 
 pub(super) use actor::Actor;
 
+thread_local! {
+    /// Whether the worlds of packed leaves that this thread makes are under a comparator.
+    pub(super) static COMPARED: Cell<bool> = const { Cell::new(false) };
+}
+
 impl World {
     /// An index with what `fill` makes.
     pub(super) fn new(
@@ -114,14 +119,14 @@ impl World {
         World::ordered(name, fillfactor, key, false, fill)
     }
 
-    /// The same, with leaves that are packed where that is possible.
+    /// The same, with leaves that are packed where that is possible, in the order that [`COMPARED`] says.
     pub(super) fn packed(
         name: &'static str,
         fillfactor: u8,
         key: MakeKey,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        World::of(name, fillfactor, key, false, Forms::Packed, fill)
+        World::of(name, fillfactor, key, COMPARED.get(), Forms::Packed, fill)
     }
 
     /// Leaves have slots; under a comparator or not.
