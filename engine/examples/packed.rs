@@ -95,7 +95,7 @@ impl Leaves {
             loop {
                 let before = shape.clone();
                 if at + n < all.len() {
-                    shape.add(&window, n);
+                    shape.extend(&window, n + 1);
                 }
                 if at + n == all.len() || shape.size(&window, 8, SIZE) > SIZE * fill / 100 {
                     shape = before;
@@ -104,7 +104,7 @@ impl Leaves {
                 n += 1;
             }
             let high = all.get(at + n).map(|e| &e.0[..]);
-            let bounds = Bounds { low: &all[at].0, high, last: 1 << 30, grows: Grows::Keys };
+            let bounds = Bounds { low: &all[at].0, high, coming: Grows::Keys.into() };
             assert!(encode(&mut image, &window, &shape, &[0; 8], &bounds, SIZE));
             let start = leaves.words.len();
             leaves.words.extend((0..SIZE / 8).map(|_| AtomicU64::new(0)));

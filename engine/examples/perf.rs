@@ -2,7 +2,7 @@
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
 use nitro_engine::{
-    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Remove, Sweep,
+    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Remove, Sweep, Tid,
 };
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -207,6 +207,64 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     unsafe { ix.destroy(p) };
 }
 
+/// What VACUUM and CREATE INDEX do: a build, a new version of each row, its `again`-th key, the old versions removed, a sweep.
+fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
+    println!("--- upkeep, {name}");
+    let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+    // Two hundred rows a page.
+    let tid = |row: u64| (row / 200) << 16 | (row % 200 + 1);
+    let mut k = Vec::new();
+    let mut all: Vec<(Vec<u8>, Tid)> = (0..n)
+        .map(|i| {
+            key(i, &mut k);
+            (k.clone(), tid(i))
+        })
+        .collect();
+    all.sort();
+    let density = || {
+        let stats = ix.stats();
+        println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / stats.live as f64, stats.blocks);
+    };
+    time("build", n, || {
+        let mut builder = Builder::new(p, ix);
+        for (key, tid) in &all {
+            builder.push(&Memcmp, key, *tid).unwrap();
+        }
+        ix.adopt(p, vec![builder.finish().unwrap()]).unwrap();
+    });
+    density();
+    time("new versions", n, || {
+        for i in 0..n {
+            key(again + i, &mut k);
+            ix.insert(p, &Memcmp, &k, tid(n + i)).unwrap();
+        }
+    });
+    density();
+    time("bulk delete", n, || {
+        let mut cursor = Cursor::new(false);
+        cursor.set_range(&[], None, CURRENT);
+        loop {
+            let m = cursor.next(p, ix, &Memcmp);
+            if m == 0 {
+                break;
+            }
+            let which: Vec<u16> =
+                (0..m as u16).filter(|i| cursor.tid(*i as usize) < tid(n)).collect();
+            cursor.remove(p, ix, &Memcmp, &which, Remove::Always);
+        }
+    });
+    density();
+    time("sweep", n, || {
+        let mut sweep = Sweep::default();
+        while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
+        while ix.collect(p, 1000) > 0 {}
+    });
+    density();
+    assert_eq!(ix.stats().live, n);
+    // SAFETY: nobody else uses it.
+    unsafe { ix.destroy(p) };
+}
+
 fn main() {
     let n: u64 = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(10_000_000);
     let only = std::env::args().nth(2);
@@ -272,6 +330,13 @@ fn main() {
     for (name, n, key) in &cases {
         if only.as_ref().is_none_or(|only| only == name) {
             run(&p, name, *n, key);
+        }
+    }
+    for (name, n, key) in &cases {
+        if only.as_ref().is_none_or(|only| only == "upkeep") {
+            // What ascends is the number of a row, which stays.
+            let again = if name.starts_with("ascending") { 0 } else { *n };
+            upkeep(&p, name, *n, again, key);
         }
     }
     if only.is_none_or(|only| only == "build") {

@@ -87,17 +87,17 @@ const COLUMNS: &[Column] = &[
         [2.8, 3.2, 3.3],
     ),
     ("int, 40 values", |i| Key::default().int(mix(i) % 40), [3.1, 3.8, 3.7]),
-    ("int, 100k values", |i| Key::default().int(mix(i) % 100_000), [6.0, 7.0, 6.8]),
+    ("int, 100k values", |i| Key::default().int(mix(i) % 100_000), [6.0, 6.6, 6.8]),
     ("int, ascending", |i| Key::default().int(i), [3.8, 4.5, 4.4]),
     (
         "timestamptz, unique",
         |i| Key::default().int(NOW + mix(i) % 31_536_000_000_000),
-        [9.2, 10.7, 10.6],
+        [9.2, 10.0, 10.0],
     ),
     (
         "timestamptz, ascending",
         |i| Key::default().int(NOW + i * 1_000_000 + mix(i) % 1_000_000),
-        [6.7, 7.5, 7.6],
+        [6.7, 7.5, 6.9],
     ),
     (
         "timestamptz, descending",
@@ -114,12 +114,12 @@ const COLUMNS: &[Column] = &[
     (
         "40 descending streams",
         |i| Key::default().int(mix(i) % 40).int(NOW - i * 1_000_000),
-        [8.5, 10.3, 9.4],
+        [8.5, 9.7, 9.4],
     ),
     (
         "(tenant, order, line)",
         |i| Key::default().int(i / 8 % 100).int(i / 800).int(i % 8),
-        [5.5, 6.4, 6.6],
+        [5.5, 6.0, 6.0],
     ),
     ("(order, line)", |i| Key::default().int(i / 8).int(i % 8), [4.4, 5.2, 5.0]),
     ("uuid v4", |i| Key::default().uuid(mix(i), mix(!i)), [21.7, 22.6, 22.9]),

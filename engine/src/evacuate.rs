@@ -26,13 +26,13 @@ use crate::cursor::left_of;
 use crate::heap::Fresh;
 use crate::key::Retry;
 use crate::leaf::LeafWriter;
-use crate::merge::{Workspace, undisturbed};
 use crate::mutants::mutant;
 use crate::pack::{Of, arrange, init_packed};
-use crate::packed::{Grows, Image};
+use crate::packed::Grows;
 use crate::range::{Low, LowBuf, Right};
 use crate::root::Index;
 use crate::stop::stop;
+use crate::workspace::{Workspace, undisturbed};
 use core::sync::atomic::Ordering::*;
 
 impl Index {
@@ -77,8 +77,7 @@ impl Index {
             return Ok(false);
         }
         let Some((left, lv)) = left_of(*self, r) else { return Ok(false) };
-        let entries = workspace.entries();
-        entries.clear();
+        let (entries, image) = workspace.packing();
         entries.load(&rv)?;
         let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         if !low.copy(&rv) {
@@ -100,12 +99,11 @@ impl Index {
         let Some(fresh) = Fresh::among(self.heap(), self.area, class) else { return Ok(false) };
         let f = fresh.block();
         if packed {
-            let mut image = Box::<Image>::default();
             let all = Of(entries, 0..entries.len());
-            if !arrange(&mut image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
+            if !arrange(image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
                 return Ok(false);
             }
-            init_packed(f, &image, class, 0, &low, skip);
+            init_packed(f, image, class, 0, &low, skip);
         } else {
             let flags = if memcmp { 0 } else { WHOLE };
             let side = f.first_side();

@@ -18,17 +18,15 @@
 //! back. R stays if it could not be merged, or if its index node could not have F's separator.
 
 use crate::area::Ref;
-use crate::block::{DIRTY, EXACT, LOWBIG};
+use crate::block::{DIRTY, EXACT, LOWBIG, View};
 use crate::key::Retry;
-use crate::merge::{Workspace, undisturbed};
+use crate::merge::{Absorbed, Content};
 use crate::mutants::mutant;
-use crate::pack::{
-    MOST, Of, arrange, arrange_shaped, extend, init_packed, packable, packed_class, shape_of,
-};
-use crate::packed::Grows;
+use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class, shape_of};
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, common};
 use crate::root::Index;
 use crate::stop::stop;
+use crate::workspace::{Pair, Workspace, undisturbed};
 use core::sync::atomic::Ordering::*;
 
 /// A leaf of which so much of what may be used is used, in hundredths, is full.
@@ -39,8 +37,8 @@ const WORTH: usize = 16;
 pub(crate) const WAITING: u32 = 128;
 
 impl Index {
-    /// A leaf of which not enough is used takes entries from its right neighbour, up to `full` hundredths.
-    /// Collector only, inside the barrier.
+    /// A leaf of which not enough is used takes entries from its right neighbour, up to `full` hundredths; true if it has
+    /// taken all, and might take more. Collector only, inside the barrier.
     pub(crate) fn fill(&self, leaf: Ref, full: usize, workspace: &mut Workspace) -> bool {
         undisturbed(|| self.try_fill(leaf, full, workspace))
     }
@@ -59,22 +57,21 @@ impl Index {
         let rv = self.block(right).view();
         let r = rv.b;
         let room = b.size() * full / 100;
-        let enough = v.packed()?.is_some_and(|leaf| leaf.used() >= room * ENOUGH / 100);
+        // Full, and too full for all of the other one. What slots would take when they are packed is not known.
+        let used = |v: &View| Ok(v.packed()?.map_or(0, |leaf| leaf.used()));
+        let (mine, more) = (used(&v)?, used(&rv)?);
+        let enough = mine >= room * ENOUGH / 100 && mine + more > room && more > 0;
         let stays = || r.has(DIRTY) || b.ndead() > 0 || r.ndead() > 0;
         // The last leaf stays as it is.
-        if enough || r.next() == 0 || r.parent() == 0 || stays() || self.garbage() >= WAITING {
+        if enough || r.next() == 0 || r.parent() == 0 || stays() {
             return Ok(false);
         }
-        let (entries, image) = workspace.packing();
-        entries.clear();
-        entries.load(&v)?;
-        let own = entries.len();
-        let [low, old, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
-        if !low.copy(&v) {
-            return Err(Retry);
+        if v.entries()? + rv.entries()? == 0 {
+            return self.try_absorb_right(leaf, workspace);
         }
-        entries.load(&rv)?;
-        if !old.copy(&rv) {
+        let Pair { entries, image, shape, own, packable, .. } = workspace.load(leaf, &v, &rv)?;
+        let [low, old, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
+        if !low.copy(&v) || !old.copy(&rv) {
             return Err(Retry);
         }
         let (next, number, low, old) = (r.next(), r.high(), low.low(), old.low());
@@ -82,27 +79,45 @@ impl Index {
             return Err(Retry);
         }
         let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
-        let n = entries.len();
-        if !packable(entries) {
+        if !packable {
             return Ok(false);
         }
+        let (memcmp, n) = (self.memcmp(), entries.len());
         let all = Of(entries, 0..n);
-        let mut shape = shape_of(&Of(entries, 0..own));
-        extend(&mut shape, &all, |shape| {
-            shape.entries() <= MOST * full / 100
-                && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
+        shape.extend(&all, own);
+        extend(shape, &all, |shape| {
+            let most = if shape.entries() == n { MOST } else { MOST * full / 100 };
+            shape.entries() <= most && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
         });
         let cut = shape.entries();
-        if cut <= own + own / WORTH || cut == n {
+        if cut == n {
+            let (high, class) = (Some(&high), b.class());
+            let skip = self.skip_of(&low, high);
+            if !arrange_shaped(image, &all, shape, &low, high, skip, class) {
+                return Ok(false);
+            }
+            let range_end = Right::new(memcmp, low.key, skip, high);
+            let content = Content::Packed(image);
+            let absorbed = Absorbed { content, low, skip, range_end, next, ndead: 0 };
+            let ver = self.absorb((leaf, v), (right, rv), absorbed)?;
+            if let Some(ver) = ver {
+                let shape = shape.clone();
+                workspace.hold(0, shape, leaf, ver);
+            }
+            return Ok(ver.is_some());
+        }
+        // While somebody stays inside, what is given up is not free for what is new.
+        if cut <= own + own / WORTH || self.garbage() >= WAITING {
             return Ok(false);
         }
-        let memcmp = self.memcmp();
         let sep = Low::between(memcmp, &entries.get(cut - 1), &entries.get(cut));
         let skip = self.skip_of(&sep, Some(&high));
         // As large as R, and for its low key.
         let class = [r.class(), packed_class(sep.size(0))].into_iter().max_by_key(|c| c.size());
         let class = class.expect("one of two");
-        if !arrange(image, &Of(entries, cut..n), &sep, Some(&high), skip, class, Grows::Keys) {
+        let rest = Of(entries, cut..n);
+        let left = shape_of(&rest);
+        if !arrange_shaped(image, &rest, &left, &sep, Some(&high), skip, class) {
             return Ok(false);
         }
         let Ok(fresh) = self.fresh(class) else { return Ok(false) };
@@ -111,7 +126,7 @@ impl Index {
         Right::new(memcmp, sep.key, skip, Some(&high)).store(f, next);
         f.set_prev(leaf);
         let skip = self.skip_of(&low, Some(&sep));
-        if !arrange_shaped(image, &Of(entries, 0..cut), &shape, &low, Some(&sep), skip, b.class()) {
+        if !arrange_shaped(image, &Of(entries, 0..cut), shape, &low, Some(&sep), skip, b.class()) {
             return Ok(false);
         }
         let range_end = Right::new(memcmp, low.key, skip, Some(&sep));
@@ -175,6 +190,7 @@ impl Index {
         node_latch.finish();
         stop!("fill: node finished");
         let _ = self.shared().last.compare_exchange(right, 0, AcqRel, Relaxed);
+        let ver = new_latch.v.ver;
         new_latch.release();
         latch.release();
         stop!("fill: released");
@@ -182,6 +198,7 @@ impl Index {
             self.unref_chunk(r.low_chunk());
         }
         self.retire(right);
-        Ok(true)
+        workspace.hold(cut, left, new, ver);
+        Ok(false)
     }
 }

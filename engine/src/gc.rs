@@ -6,9 +6,9 @@
 use crate::area::Ref;
 use crate::barrier::Process;
 use crate::block::{DIRTY, PACKED};
-use crate::merge::Workspace;
 use crate::root::Index;
 use crate::stop::stop;
+use crate::workspace::Workspace;
 
 impl Index {
     /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is

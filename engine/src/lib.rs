@@ -59,6 +59,7 @@ mod visit;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(loom), not(shuttle)))]
 #[path = "words_tests.rs"]
 mod words;
+mod workspace;
 
 pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};

@@ -20,16 +20,16 @@ use crate::block::{
     keep_slots,
 };
 use crate::key::Retry;
-use crate::leaf::{Entries, LeafWriter, Page, heap_size};
+use crate::leaf::{LeafWriter, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange_shaped, packable, shape_of};
+use crate::pack::{MOST, Of, arrange_shaped};
 use crate::packed::Image;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
 use crate::split::MIN_FREE;
 use crate::stop::stop;
-use crate::sync::Backoff;
+use crate::workspace::{Workspace, undisturbed};
 use core::sync::atomic::Ordering::*;
 
 /// Nodes are merged if together they have at most so many entries: a quarter stays free.
@@ -38,37 +38,22 @@ const MERGED: usize = CAPACITY * 3 / 4;
 pub(crate) const SPARSE: usize = CAPACITY / 4;
 /// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
 const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
-/// How often a merge is prepared while others change the nodes. One that is given up is tried again when
-/// an entry is removed there.
-const ATTEMPTS: usize = 16;
-
-/// Private memory of the collector.
-pub(crate) struct Workspace(Box<(Entries, Page)>, Box<Image>);
-
-impl Workspace {
-    pub(crate) fn new(index: &Index) -> Workspace {
-        Workspace(Page::with(Entries::new(*index)), Box::default())
-    }
-
-    pub(crate) fn entries(&mut self) -> &mut Entries {
-        &mut self.0.0
-    }
-
-    pub(crate) fn packing(&mut self) -> (&mut Entries, &mut Image) {
-        (&mut self.0.0, &mut self.1)
-    }
+/// What a leaf becomes that absorbs its right neighbour.
+pub(crate) struct Absorbed<'a> {
+    pub(crate) content: Content<'a>,
+    pub(crate) low: Low<'a>,
+    pub(crate) skip: usize,
+    pub(crate) range_end: Right,
+    /// The leaf behind the neighbour.
+    pub(crate) next: Ref,
+    /// How many dead entries were copied.
+    pub(crate) ndead: usize,
 }
 
-/// Until it is not disturbed; false if it always is.
-pub(crate) fn undisturbed(mut attempt: impl FnMut() -> Result<bool, Retry>) -> bool {
-    let mut backoff = Backoff::default();
-    for _ in 0..ATTEMPTS {
-        match attempt() {
-            Ok(done) => return done,
-            Err(Retry) => backoff.wait(),
-        }
-    }
-    false
+pub(crate) enum Content<'a> {
+    Packed(&'a Image),
+    /// With these flags.
+    Slots(Block, u8),
 }
 
 impl Index {
@@ -80,29 +65,22 @@ impl Index {
             return;
         }
         // Neighbours that were visited while this one was still full.
-        while self.absorb_right(leaf, None, workspace) {}
+        while self.absorb_right(leaf, workspace) {}
         let prev = b.prev();
         if prev != 0 && self.block(prev).next() == leaf {
-            self.absorb_right(prev, None, workspace);
+            self.absorb_right(prev, workspace);
         }
     }
 
-    /// The leaf absorbs its right neighbour if it can. `full`: so that both are a packed leaf of which at most
-    /// this part, in hundredths, is used.
-    pub(crate) fn absorb_right(
-        &self,
-        leaf: Ref,
-        full: Option<usize>,
-        workspace: &mut Workspace,
-    ) -> bool {
-        undisturbed(|| self.try_absorb_right(leaf, full, workspace))
+    /// The leaf absorbs its right neighbour if it can.
+    fn absorb_right(&self, leaf: Ref, workspace: &mut Workspace) -> bool {
+        undisturbed(|| self.try_absorb_right(leaf, workspace))
     }
 
     /// Everything is prepared from copies; the latches are given only if nothing has changed since.
-    fn try_absorb_right(
+    pub(crate) fn try_absorb_right(
         &self,
         leaf: Ref,
-        full: Option<usize>,
         workspace: &mut Workspace,
     ) -> Result<bool, Retry> {
         let memcmp = self.memcmp();
@@ -119,26 +97,15 @@ impl Index {
         let r = rv.b;
         let both = v.entries()? + rv.entries()?;
         // A packed one takes part: then what comes of it is packed, unless it is nothing.
-        let packed = (b.has(PACKED) || r.has(PACKED) || full.is_some()) && both > 0;
-        // A sweep does not read what is packed already and has no room.
-        let used = |v: &View| v.packed().ok().flatten().map_or(0, |leaf| leaf.used());
-        if full.is_some_and(|most| r.next() == 0 || used(&v) + used(&rv) > b.size() * most / 100) {
+        let packed = (b.has(PACKED) || r.has(PACKED)) && both > 0;
+        if !packed && both > MERGED || self.stays(r) {
             return Ok(false);
         }
-        let listed = || r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
-        let lost = r.parent() == 0 && !mutant!("a leaf without separator is not merged");
-        if !packed && both > MERGED || listed() || lost {
-            return Ok(false);
-        }
-        let Workspace(scratch, image) = workspace;
-        let (entries, page) = &mut **scratch;
-        entries.clear();
-        entries.load(&v)?;
+        let pair = workspace.load(leaf, &v, &rv)?;
         let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         if !low.copy(&v) {
             return Err(Retry);
         }
-        entries.load(&rv)?;
         let (next, number, low) = (r.next(), r.high(), low.low());
         let high = match next {
             0 => None,
@@ -147,7 +114,7 @@ impl Index {
         if rv.dead() || !rv.valid() {
             return Err(Retry);
         }
-        let both = entries.len();
+        let (both, entries) = (pair.entries.len(), pair.entries);
         let skip = if packed {
             self.skip_of(&low, high.as_ref())
         } else if !memcmp || low.is_first() {
@@ -158,29 +125,51 @@ impl Index {
             let high = high.map(|high| high.key);
             Span { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
         };
-        let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
-        let content = page.block();
-        if packed {
-            let all = Of(entries, 0..both);
-            if entries.ndead() > 0 || !packable(entries) || both > MOST {
+        let content = if packed {
+            if !pair.packable || both > MOST {
                 return Ok(false);
             }
-            let shape = shape_of(&all);
+            let (all, shape, image) = (Of(entries, 0..both), pair.shape, pair.image);
+            shape.extend(&all, both);
             let size = shape.size(&all, low.size(skip), b.size());
-            if size > b.size() * full.unwrap_or(75) / 100
-                || !arrange_shaped(image, &all, &shape, &low, high.as_ref(), skip, b.class())
+            if size > b.size() * 75 / 100
+                || !arrange_shaped(image, &all, shape, &low, high.as_ref(), skip, b.class())
             {
                 return Ok(false);
             }
+            Content::Packed(image)
         } else {
             let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
             if size + MIN_FREE > b.heap_size() {
                 return Ok(false);
             }
+            let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
+            let content = pair.page.block();
             entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
-        }
+            Content::Slots(content, flags)
+        };
         let range_end = Right::new(memcmp, low.key, skip, high.as_ref());
+        let ndead = entries.ndead();
+        let absorbed = Absorbed { content, low, skip, range_end, next, ndead };
+        Ok(self.absorb((leaf, v), (right, rv), absorbed)?.is_some())
+    }
 
+    /// A leaf on a list would lead that astray, and one whose promotion is on its way has no separator.
+    fn stays(&self, r: Block) -> bool {
+        let listed = r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
+        listed || r.parent() == 0 && !mutant!("a leaf without separator is not merged")
+    }
+
+    /// The left leaf becomes what was prepared from these states; returns its version then. Nothing is done if it must
+    /// not be.
+    pub(crate) fn absorb(
+        &self,
+        (leaf, v): (Ref, View),
+        (right, rv): (Ref, View),
+        absorbed: Absorbed<'_>,
+    ) -> Result<Option<u64>, Retry> {
+        let Absorbed { content, low, skip, range_end, next, ndead } = absorbed;
+        let (b, r) = (v.b, rv.b);
         stop!("merge: built");
         // From left to right. R is not DEAD: that takes the latch of its left neighbour.
         let latch = v.latch().ok_or(Retry)?;
@@ -190,20 +179,19 @@ impl Index {
             return Err(Retry);
         };
         stop!("merge: right latched");
-        let marked = (b.ndead() + r.ndead()) as usize != entries.ndead()
+        let marked = (b.ndead() + r.ndead()) as usize != ndead
             && !mutant!("a merge looks again for what was marked");
         let first = usize::from(!mutant!("the first child is not merged"));
-        // A list would lead astray.
         // Only slots could tell them when entries were born.
-        let snapshots = packed
+        let snapshots = matches!(content, Content::Packed(_))
             && !self.shared().snapshots.quiet()
             && !mutant!("a merge into a packed leaf looks for snapshots");
-        let stays = marked || listed() || snapshots;
+        let stays = marked || self.stays(r) || snapshots;
         let separator = if stays { None } else { self.separator_latched(right, first) };
         let Some((node_latch, rank)) = separator else {
             right_latch.release();
             latch.release();
-            return if marked { Err(Retry) } else { Ok(false) };
+            return if marked { Err(Retry) } else { Ok(None) };
         };
         stop!("merge: separator latched");
         let separators = self.remove_separator(node_latch, rank);
@@ -215,17 +203,19 @@ impl Index {
             }
             stop!("merge: prev leads to left");
         }
-        let latch = if packed {
-            latch.pack(image, &low, skip, &range_end, next)
-        } else {
-            latch.exclude();
-            b.copy_from(content, latch.other());
-            b.set_flag(WHOLE, flags & WHOLE != 0);
-            b.set_flag(PACKED, false);
-            range_end.store(b, next);
-            stop!("merge: left excluded");
-            latch.finish_latched()
+        let latch = match content {
+            Content::Packed(image) => latch.pack(image, &low, skip, &range_end, next),
+            Content::Slots(content, flags) => {
+                latch.exclude();
+                b.copy_from(content, latch.other());
+                b.set_flag(WHOLE, flags & WHOLE != 0);
+                b.set_flag(PACKED, false);
+                range_end.store(b, next);
+                stop!("merge: left excluded");
+                latch.finish_latched()
+            }
         };
+        let ver = latch.v.ver;
         latch.release();
         stop!("merge: left finished");
         if mutant!("a leaf that was merged is dead") {
@@ -249,7 +239,7 @@ impl Index {
         if separators <= SPARSE_NODE {
             self.merge_node(node);
         }
-        Ok(true)
+        Ok(Some(ver))
     }
 
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,

@@ -8,7 +8,7 @@ use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry};
 use crate::leaf::Entries;
-use crate::packed::{Bounds, Grows, Image, MAX_ENTRIES, Shape, Sorted, encode};
+use crate::packed::{Bounds, Coming, Grows, Image, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::range::{Low, MAX_SKIP, Right, common};
 use crate::root::{Index, init_block};
 use crate::split::{Copied, MIN_FREE};
@@ -71,9 +71,10 @@ pub(crate) fn arrange(
     high: Option<&Low<'_>>,
     skip: usize,
     class: Class,
-    grows: Grows,
+    coming: impl Into<Coming>,
 ) -> bool {
-    let bounds = Bounds { low: low.key, high: high.map(|high| high.key), last: 0, grows };
+    let high = high.map(|high| high.key);
+    let bounds = Bounds { low: low.key, high, coming: coming.into() };
     let shape = shape_of(entries);
     encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
 }
@@ -89,13 +90,13 @@ pub(crate) fn arrange_shaped(
     class: Class,
 ) -> bool {
     let high = high.map(|high| high.key);
-    let bounds = Bounds { low: low.key, high, last: 0, grows: Grows::Keys };
+    let bounds = Bounds { low: low.key, high, coming: Grows::Keys.into() };
     encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
 }
 
 pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
     let mut shape = Shape::default();
-    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    shape.extend(entries, entries.len());
     shape
 }
 
@@ -110,7 +111,7 @@ pub(crate) fn extend(
     let mut at = entries.len();
     while shape.entries() < at {
         let mut longer = shape.clone();
-        (shape.entries()..at).for_each(|i| longer.add(entries, i));
+        longer.extend(entries, at);
         if fits(&longer) {
             *shape = longer;
         } else {
@@ -121,8 +122,8 @@ pub(crate) fn extend(
 }
 
 /// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
-pub(crate) fn packable(entries: &Entries) -> bool {
-    entries.range(0..entries.len()).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)
+pub(crate) fn packable(entries: &Entries, which: Range<usize>) -> bool {
+    entries.range(which).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)
 }
 
 impl Latch {
@@ -192,7 +193,11 @@ impl Index {
     ) -> Result<Option<Step>, Retry> {
         let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
         let able = self.packs_full() && probe.key.len() <= MAX_RECORD;
-        if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries) {
+        if !able
+            || entries.ndead() > 0
+            || !snapshots.quiet()
+            || !packable(entries, 0..entries.len())
+        {
             return Ok(None);
         }
         let (high, skip) = (leaf.high.as_ref(), self.skip_of(&leaf.low, leaf.high.as_ref()));

@@ -12,7 +12,7 @@ use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::pack::{MOST, Of, WIDE, arrange, init_packed, packed_class};
-use crate::packed::{Found, Grows, Image};
+use crate::packed::{Coming, Found, Grows, Image};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
@@ -62,7 +62,7 @@ impl Index {
         let found =
             Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
         if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.image()) {
-            if leaf.is_full(!found.same) {
+            if leaf.is_full(!found.same, probe.tid) {
                 return Step::Cut;
             }
             let (scratch, image) = reserve.packing();
@@ -215,7 +215,8 @@ impl Index {
             let fits = |&class: &Class| {
                 let right = Of(entries, cut..n);
                 let grows = if grows == Grows::Below { Grows::Keys } else { grows };
-                arrange(image, &right, &sep, high.as_ref(), skip, class, grows)
+                let coming = Coming { grows, tid: (rank >= cut).then_some(probe.tid) };
+                arrange(image, &right, &sep, high.as_ref(), skip, class, coming)
             };
             let classes = [packed_class(sep.size(0)), WIDE, b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
@@ -239,7 +240,8 @@ impl Index {
         new.set_prev(spot.leaf);
         let skip = self.skip_of(&low, Some(&sep));
         let all = Of(entries, 0..cut);
-        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), grows) {
+        let coming = Coming { grows, tid: (rank < cut).then_some(probe.tid) };
+        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), coming) {
             return Ok(Step::Crowded);
         }
         let end = Right::new(O::MEMCMP, low.key, skip, Some(&sep));

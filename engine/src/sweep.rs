@@ -3,17 +3,17 @@
 //!
 //! A leaf that takes inserts has slots: moving the bits of a packed one takes longer. Where nothing comes any
 //! more, slots are wasted. Somebody goes over the index from time to time, a few leaves per call; what is merged
-//! is merged as the collector does it (`merge.rs`, `fill.rs`).
+//! is merged as the collector does it (`fill.rs`, `merge.rs`).
 
 use crate::barrier::Process;
 use crate::fill::WAITING;
 use crate::key::Probe;
 use crate::memory;
-use crate::merge::Workspace;
 use crate::mutants::mutant;
 use crate::range::LowBuf;
 use crate::root::Index;
 use crate::stop::stop;
+use crate::workspace::Workspace;
 use crate::{KeyOrder, Tid};
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -72,8 +72,7 @@ impl Index {
             let mut workspace = Workspace::new(self);
             let waiting = self.garbage() >= WAITING;
             for _ in 0..leaves {
-                while self.absorb_right(leaf, Some(full), &mut workspace) {}
-                self.fill(leaf, full, &mut workspace);
+                while self.fill(leaf, full, &mut workspace) {}
                 // The next call goes on when what the barrier lets go is free.
                 if !waiting && self.garbage() >= WAITING {
                     break;

@@ -70,6 +70,21 @@ impl Array {
     }
 }
 
+/// The lowest bit of every place of an array of some width.
+const PLACES: [u128; 65] = {
+    let mut places = [1; 65];
+    let mut width = 1;
+    while width <= 64 {
+        let mut at = width;
+        while at < 128 {
+            places[width] |= 1 << at;
+            at += width;
+        }
+        width += 1;
+    }
+    places
+};
+
 /// Numbers of an array being written from its first on.
 pub(super) struct Writer {
     /// The word that comes next, and what is gathered for it.
@@ -218,6 +233,14 @@ impl Image {
         self.add(first, last);
     }
 
+    /// The same, but before bit `at` is what has been arranged, not what is in the block.
+    pub(super) fn close_up(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
+        let (below, Some(&arranged)) = (mask(at % 64), self.words.get(at / 64)) else { return };
+        self.close(old, at, end, by);
+        let word = &mut self.words[at / 64];
+        *word = arranged & below | *word & !below;
+    }
+
     /// What is up to bit `end` in the block, without some of it; `of` says from which bit to which. They ascend.
     pub(super) fn without(
         &mut self,
@@ -274,21 +297,30 @@ impl Image {
         }
         // `by` in every place of an array that begins with a word. A word of ours begins `phase` bits behind the
         // beginning of a place.
-        let by = u128::from(by & mask(array.width));
-        let every = (0..128).step_by(array.width).fold(0, |every, at| every | by << at);
-        let mut phase = (array.width - start % 64 % array.width) % array.width;
+        let every = u128::from(by & mask(array.width)).wrapping_mul(PLACES[array.width]);
+        let phase = start % 64 % array.width;
+        let phase = if phase == 0 { 0 } else { array.width - phase };
+        let Some(words) = self.words.get_mut(start / 64..end.div_ceil(64)) else { return };
+        // What is added to the next word: the same, with places that begin elsewhere in it.
+        let on = 64 % array.width;
+        let (mut each, next) =
+            ((every >> phase) as u64, |each| each >> on | each << ((array.width - on) % 64));
+        let (within, last) = (mask((end - 1) % 64 + 1), words.len() - 1);
         let mut carry = false;
-        for word in start / 64..end.div_ceil(64) {
-            let Some(number) = self.words.get_mut(word) else { return };
-            let before = mask(start.saturating_sub(64 * word));
-            let within = mask(end - 64 * word);
-            let by = (every >> phase) as u64 & within & !before;
+        for (i, number) in words.iter_mut().enumerate() {
+            let mut by = each;
+            if i == 0 {
+                by &= !mask(start % 64);
+            }
+            if i == last {
+                by &= within;
+            }
             let step = if down { u64::overflowing_sub } else { u64::overflowing_add };
             let (sum, one) = step(*number, by);
             let (sum, two) = step(sum, carry.into());
             *number = sum;
-            carry = one || two;
-            phase = (phase + 64) % array.width;
+            carry = one | two;
+            each = next(each);
         }
     }
 

@@ -1,15 +1,20 @@
 //! Inserting and removing an entry in place. What the leaf will be is arranged in private memory, and only
-//! the words that change; storing them is all that happens beside readers.
+//! the words that change; storing them is all that happens beside readers. And how much room there is.
 
 use super::alphabet::Symbol;
-use super::bits::{Array, Image};
+use super::bits::{Array, Image, width};
 use super::encode::tail_bytes;
-use super::layout::{Form, Layout, MAX_ENTRIES};
+use super::layout::{Form, Layout, MAX_ENTRIES, RANK_BITS};
 use super::search::Side;
 use super::shape::fits;
-use super::{Found, Leaf};
+use super::{Found, Leaf, PART};
 use crate::Tid;
 use core::ops::Range;
+
+/// A leaf is arranged anew for one in so many more.
+const WORTHWHILE: usize = 32;
+/// So many bits an entry may be won by that: widths had room for what might come.
+const SPARE_BITS: usize = 3;
 
 impl Leaf<'_> {
     /// Arranges this leaf with (key, TID), the key having this number under a comparator, which was found to belong at `found`, behind equal ones. False:
@@ -105,40 +110,47 @@ impl Leaf<'_> {
         true
     }
 
-    /// Arranges this leaf without the entries at these ranks, which ascend; false: they are not there.
+    /// Arranges this leaf without the entries at these ranks, at most [`PART`], which ascend; false: they are not
+    /// there.
     pub fn remove_all(&self, ranks: &[usize], image: &mut Image) -> bool {
         let (words, l) = (self.words, &self.layout);
         let &[first, .., last] = ranks else {
             // Moving all that is behind it takes less than going through it.
             return ranks.first().is_some_and(|&rank| self.remove(rank, image));
         };
-        let k = self.key_at(first);
-        if last >= l.n || k >= l.d || !l.is_inside() {
+        let mut k = self.key_at(first);
+        if ranks.len() > PART || last >= l.n || !l.is_inside() {
             return false;
         }
         image.clear();
         image.add(3, 4);
         image.load(words, l.ends, k, l.d);
         image.load(words, l.tail_ends, k, l.d);
-        // The keys that go with their last entries, and what the others end with.
-        let (mut keys, mut less) = ([0; MAX_ENTRIES], 0);
+        // The keys that go with their last entries, and their symbols; what the others between these ranks end with.
+        let (mut keys, mut less, mut gone) = ([0; PART], 0, 0);
         let (mut done, mut symbols) = (0, self.tail_start(k));
-        let ends = l.ends.width > 0 || l.tail_ends.width > 0;
-        for k in k..l.d {
-            if done == ranks.len() && !ends {
-                break;
+        while done < ranks.len() {
+            if k >= l.d {
+                return false;
             }
             let Range { start, end } = self.entries_of(k);
             let before = done;
             done += ranks[done..].iter().take_while(|&&rank| rank < end).count();
+            let tail = if l.tail_ends.width == 0 { 0 } else { self.tail(k).len() };
             if done - before == end.wrapping_sub(start) {
-                keys[less] = k;
-                less += 1;
-                continue;
+                let Some(key) = keys.get_mut(less) else { return false };
+                *key = k;
+                (less, gone) = (less + 1, gone + tail);
+            } else {
+                symbols += tail;
+                image.set(l.ends, k - less, end.wrapping_sub(done) as u64);
+                image.set(l.tail_ends, k - less, symbols as u64);
             }
-            symbols += self.tail(k).len();
-            image.set(l.ends, k - less, end.wrapping_sub(done) as u64);
-            image.set(l.tail_ends, k - less, symbols as u64);
+            k += 1;
+        }
+        for (array, by) in [(l.ends, done), (l.tail_ends, gone)] {
+            image.close_up(words, array.bit(k - less), array.bit(l.d), less * array.width);
+            image.shift_each(array, k - less, l.d - less, by as u64, true);
         }
         let keys = &keys[..less];
         image.set_word(3, Layout { n: l.n - ranks.len(), d: l.d - less, ..*l }.counts());
@@ -150,6 +162,37 @@ impl Leaf<'_> {
             (l.tails.bit(tail.start), l.tails.bit(tail.end))
         });
         true
+    }
+
+    /// Three quarters of the block are unused.
+    pub fn is_sparse(&self) -> bool {
+        self.used() <= self.layout.size / 4
+    }
+
+    /// How many bytes of the block are used.
+    pub fn used(&self) -> usize {
+        let l = &self.layout;
+        let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
+        let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
+        let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
+        l.heads.offset + (bits + tails) / 8
+    }
+
+    /// With the widths that an entry with this TID takes there is no room for another key, or another entry of one, however
+    /// the arrays share it; nor, for what it takes to arrange them anew, for a few more.
+    pub fn is_full(&self, key: bool, tid: Tid) -> bool {
+        let mut l = self.layout;
+        let number = self.tid_number(tid).0.unwrap_or(0);
+        let wider = width(number).saturating_sub(l.tids.width);
+        let ends = if key || l.ends.width > 0 { 0 } else { RANK_BITS };
+        l.tids.width += (wider + ends).saturating_sub(SPARE_BITS);
+        let more = 1 + l.n / WORTHWHILE;
+        let (n, d) = (l.n + more, l.d + if key { more } else { 0 });
+        let tails = if l.tail_ends.width == 0 { d * l.tail_len() } else { self.tail_start(l.d) };
+        let numbers = [(l.heads, d), (l.tids, n), (l.ends, d), (l.tail_ends, d), (l.tails, tails)];
+        let words: usize =
+            numbers.iter().map(|(array, count)| (array.width * count).div_ceil(64)).sum();
+        l.heads.offset + 8 * words > l.size
     }
 
     /// The symbol at which the tail of key `k` <= `d` begins.

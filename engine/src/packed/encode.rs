@@ -2,21 +2,34 @@
 
 use super::bits::{Image, Writer};
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
-use super::shape::{Shape, Sorted, columns_of, heads_offset, same};
+use super::shape::{Shape, Sorted, columns_of, heads_offset};
 use super::tids::narrow;
 use crate::Tid;
 
-/// What inserts to come will be: keys from `low` up to `high` (None: no end), TIDs up to `last`.
+/// What inserts to come will be: keys from `low` up to `high` (None: no end).
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     /// The first key of the range.
     pub low: &'a [u8],
     /// The first key behind it.
     pub high: Option<&'a [u8]>,
-    /// The last TID of the table.
-    pub last: Tid,
+    /// What is known besides.
+    pub coming: Coming,
+}
+
+/// What is known of inserts to come into a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming {
     /// Which of them are new.
     pub grows: Grows,
+    /// The TID of the next one.
+    pub tid: Option<Tid>,
+}
+
+impl From<Grows> for Coming {
+    fn from(grows: Grows) -> Coming {
+        Coming { grows, tid: None }
+    }
 }
 
 /// What is likely to come into a leaf.
@@ -44,12 +57,12 @@ pub fn encode(
         return false;
     }
     let content = shape.content(entries, size);
-    let mut wide = shape.widened(content, bounds.low, bounds.high, bounds.last);
-    if bounds.grows == Grows::Below {
+    let mut wide = shape.widened(content, bounds);
+    if bounds.coming.grows == Grows::Below {
         wide.reach_below();
     }
     let Some(l) =
-        [wide, content].into_iter().find_map(|l| place(l, shape, low.len(), bounds.grows))
+        [wide, content].into_iter().find_map(|l| place(l, shape, low.len(), bounds.coming.grows))
     else {
         return false;
     };
@@ -116,19 +129,19 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
         }
         table
     });
-    let [mut heads, mut tids, mut ends, mut tail_ends, mut tails] =
-        [l.heads, l.tids, l.ends, l.tail_ends, l.tails].map(Writer::new);
-    let mut symbols = 0;
+    let mut tids = Writer::new(l.tids);
     for i in 0..shape.n {
-        let number = narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase);
-        tids.push(image, l.tids.width, number);
+        tids.push(image, l.tids.width, narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase));
+    }
+    let [mut heads, mut ends, mut tail_ends, mut tails] =
+        [l.heads, l.ends, l.tail_ends, l.tails].map(Writer::new);
+    if l.ends.width > 0 {
+        let after = shape.begins().skip(1).chain([shape.n]);
+        after.for_each(|i| ends.push(image, l.ends.width, i as u64));
+    }
+    let mut symbols = 0;
+    for i in shape.begins() {
         let key = entries.key(i);
-        if i > 0 && same(entries.key(i - 1), key) {
-            continue;
-        }
-        if i > 0 {
-            ends.push(image, l.ends.width, i as u64);
-        }
         let head = match l.form {
             Form::Wide => {
                 let (head, tail) = wide_key(l, table.as_ref(), key);
@@ -145,9 +158,10 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
             _ => columns_of(l, key),
         };
         heads.push(image, l.heads.width, head.wrapping_sub(l.kbase));
-        tail_ends.push(image, l.tail_ends.width, symbols as u64);
+        if l.tail_ends.width > 0 {
+            tail_ends.push(image, l.tail_ends.width, symbols as u64);
+        }
     }
-    ends.push(image, l.ends.width, shape.n as u64);
     for array in [heads, tids, ends, tail_ends, tails] {
         array.finish(image);
     }

@@ -52,7 +52,7 @@ mod tests;
 mod tids;
 
 pub use bits::Image;
-pub use encode::{Bounds, Grows, encode};
+pub use encode::{Bounds, Coming, Grows, encode};
 pub use layout::MAX_ENTRIES;
 pub use search::Found;
 pub use shape::{Shape, Sorted};

@@ -10,7 +10,7 @@ fn density(entries: impl Iterator<Item = Entry>) -> f64 {
     let mut all: Vec<_> = entries.collect();
     all.sort();
     let (memory, mut leaves, mut done) = (block(1792), 0, 0);
-    let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
+    let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
     // The last leaf is not full.
     while done + 2 * MAX_ENTRIES < all.len() {
         done += fill(&all[done..done + MAX_ENTRIES], &bounds, &[0; 8], &memory);
@@ -78,7 +78,7 @@ fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
     model.push((last, row(1_000_000)));
     let (memory, mut image, mut came) = (block(1792), Image::default(), 0);
     let high = [255, 255, 255, 255, 0];
-    let bounds = Bounds { low: &[], high: Some(&high), last: 0, grows };
+    let bounds = Bounds { low: &[], high: Some(&high), coming: grows.into() };
     assert!(encode(&mut image, &model[..], &shape_of(&model), &[], &bounds, 1792));
     image.store(&memory);
     loop {
@@ -88,7 +88,7 @@ fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
         assert_eq!(found.equal, 0);
         if !leaf.insert(&found, &key, 0, tid, &mut image) {
             assert_eq!(read(&leaf), model);
-            return (came as usize, leaf.is_full(!found.same));
+            return (came as usize, leaf.is_full(!found.same, tid));
         }
         image.store(&memory);
         model.insert(found.rank, (key, tid));
@@ -120,4 +120,28 @@ fn there_is_room_below() {
     assert_eq!(grown(Grows::Keys, below).0, 0);
     let (keys, _) = grown(Grows::Below, below);
     assert!(keys >= 100, "{keys} keys");
+}
+
+/// Nor for a TID that is known to come; of one that is not, it is known how much room all would take with it.
+#[test]
+fn there_is_room_for_a_tid_that_is_known() {
+    let far = row(1 << 30);
+    let full_with = |n: u64, tid| {
+        let keys = (0..n).map(|i| (FIRST + 1000 * i as u32).to_be_bytes());
+        let model: Vec<Entry> = keys.zip(0..).map(|(key, i)| (key.into(), row(i))).collect();
+        let (memory, mut image, high) = (block(1792), Image::default(), [255; 5]);
+        let coming = Coming { grows: Grows::Keys, tid };
+        let bounds = Bounds { low: &[], high: Some(&high), coming };
+        assert!(encode(&mut image, &model[..], &shape_of(&model), &[], &bounds, 1792));
+        image.store(&memory);
+        let leaf = Leaf::new(&memory).unwrap();
+        let key = (FIRST + 1).to_be_bytes();
+        let takes = leaf.insert(&leaf.search(&key, far), &key, 0, far, &mut image);
+        assert_eq!(takes, tid.is_some());
+        assert!(!leaf.is_full(true, row(1)));
+        leaf.is_full(true, far)
+    };
+    assert!(!full_with(180, None));
+    assert!(!full_with(180, Some(far)));
+    assert!(full_with(300, None));
 }

@@ -10,9 +10,6 @@ use core::cmp::Ordering;
 use core::convert::Infallible;
 use core::ops::Range;
 
-/// A leaf is arranged anew for one in so many more.
-const WORTHWHILE: usize = 32;
-
 /// Where (key, TID) is in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
@@ -240,33 +237,6 @@ impl Leaf<'_> {
                 unequal => unequal.is_gt(),
             })
         })
-    }
-
-    /// Three quarters of the block are unused.
-    pub fn is_sparse(&self) -> bool {
-        self.used() <= self.layout.size / 4
-    }
-
-    /// How many bytes of the block are used.
-    pub fn used(&self) -> usize {
-        let l = &self.layout;
-        let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
-        let bits: usize = arrays.iter().map(|(array, n)| array.width * n).sum();
-        let tails = if l.d == 0 { 0 } else { self.tail(l.d - 1).end * l.tails.width };
-        l.heads.offset + (bits + tails) / 8
-    }
-
-    /// With these widths there is no room for another key, or another entry of one, however the arrays share it; nor,
-    /// for what it takes to arrange them anew, for a few more.
-    pub fn is_full(&self, key: bool) -> bool {
-        let l = &self.layout;
-        let more = 1 + l.n / WORTHWHILE;
-        let (n, d) = (l.n + more, l.d + if key { more } else { 0 });
-        let tails = if l.tail_ends.width == 0 { d * l.tail_len() } else { self.tail_start(l.d) };
-        let numbers = [(l.heads, d), (l.tids, n), (l.ends, d), (l.tail_ends, d), (l.tails, tails)];
-        let words: usize =
-            numbers.iter().map(|(array, count)| (array.width * count).div_ceil(64)).sum();
-        l.heads.offset + 8 * words > l.size
     }
 
     /// Entries below key `k`.

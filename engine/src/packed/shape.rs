@@ -3,6 +3,7 @@
 
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
+use super::encode::Bounds;
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
 use super::search::wide_head;
 use super::tids::{narrow, offset_bits};
@@ -36,8 +37,9 @@ pub trait Sorted {
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub(super) n: usize,
-    /// Different keys,
+    /// Different keys, and a bit for the first entry of each,
     pub(super) d: usize,
+    begins: [u64; MAX_ENTRIES / 64],
     /// their first bytes that are all the same,
     shared: usize,
     /// the shortest and the longest one, and all together,
@@ -68,6 +70,7 @@ impl Default for Shape {
         Shape {
             n: 0,
             d: 0,
+            begins: [0; MAX_ENTRIES / 64],
             shared: 0,
             shortest: 0,
             longest: 0,
@@ -92,28 +95,93 @@ impl Shape {
         self.n
     }
 
-    /// Adds entry `i`; those before it have been added.
-    pub fn add(&mut self, entries: &(impl Sorted + ?Sized), i: usize) {
-        let (key, tid) = (entries.key(i), entries.tid(i));
-        if i == 0 {
-            let shared = key.len().min(MAX_TEMPLATE);
-            let (shortest, compared) = (key.len(), entries.number(0).is_some());
-            *self = Shape {
-                shared,
-                shortest,
-                compared,
-                zterm: !compared,
-                lowest: tid,
-                ..Shape::default()
-            };
+    /// Adds the entries up to `to`.
+    pub fn extend(&mut self, entries: &(impl Sorted + ?Sized), to: usize) {
+        let from = self.n;
+        if from >= to {
+            return;
         }
-        self.lowest = self.lowest.min(tid);
-        self.highest = self.highest.max(tid);
-        self.offsets |= tid & 0xffff;
-        self.n = i + 1;
+        if from == 0 {
+            let (key, tid) = (entries.key(0), entries.tid(0));
+            let (shortest, compared) = (key.len(), entries.number(0).is_some());
+            let shared = shortest.min(MAX_TEMPLATE);
+            let zterm = !compared;
+            *self = Shape { shared, shortest, compared, zterm, lowest: tid, ..Shape::default() };
+        }
+        for i in from..to {
+            let tid = entries.tid(i);
+            self.lowest = self.lowest.min(tid);
+            self.highest = self.highest.max(tid);
+            self.offsets |= tid & 0xffff;
+        }
+        let mut i = from;
+        while i < to {
+            i = self.add_short(entries, i, to);
+            if i < to {
+                self.add_key(entries, i);
+                i += 1;
+            }
+        }
+        self.n = to;
+    }
+
+    /// The keys of entries from `i` on as long as they are short and of one length, most often numbers: in few
+    /// instructions each, what [`Shape::add_key`] does. Returns the first entry that is left.
+    fn add_short(&mut self, entries: &(impl Sorted + ?Sized), i: usize, to: usize) -> usize {
+        let len = self.shortest;
+        if i == 0 || self.compared || self.zterm || len != self.longest || len > 16 {
+            return i;
+        }
+        let (first, mut before) = (sixteen(entries.key(0)), sixteen(entries.key(i - 1)));
+        let (mut at, mut differ, d) = (i, 0, self.d);
+        while at < to {
+            let key = entries.key(at);
+            if key.len() != len {
+                break;
+            }
+            let key = sixteen(key);
+            if key != before {
+                differ |= key ^ first;
+                self.begin(at);
+                before = key;
+            }
+            at += 1;
+        }
+        self.total += (self.d - d) * len;
+        let [high, low] = [(differ >> 64) as u64, differ as u64].map(unequal);
+        self.differ |= high | low << 8;
+        self.scattered |= self.differ.count_ones() > 8;
+        self.shared = self.shared.min(self.differ.trailing_zeros() as usize);
+        at
+    }
+
+    /// Entry `i` has another key than the one before.
+    #[inline]
+    fn begin(&mut self, i: usize) {
+        self.d += 1;
+        // More than fit a leaf are added only to find that out.
+        if let Some(word) = self.begins.get_mut(i / 64) {
+            *word |= 1 << (i % 64);
+        }
+    }
+
+    /// Those of the first entries of a leaf that have another key than the one before, the first one included.
+    pub(super) fn begins(&self) -> impl Iterator<Item = usize> {
+        self.begins.iter().enumerate().flat_map(|(i, &word)| {
+            let rests = core::iter::successors(Some(word), |rest| Some(rest & (rest - 1)));
+            rests
+                .take_while(|&rest| rest != 0)
+                .map(move |rest| 64 * i + rest.trailing_zeros() as usize)
+        })
+    }
+
+    /// The key of entry `i`; those before it have been added.
+    fn add_key(&mut self, entries: &(impl Sorted + ?Sized), i: usize) {
+        let key = entries.key(i);
         if i > 0 && same(entries.key(i - 1), key) {
             return;
         }
+        self.begin(i);
         if self.compared {
             let first = entries.key(0);
             let shared = common(first, key).min(self.shared);
@@ -164,7 +232,6 @@ impl Shape {
     }
 
     fn count(&mut self, key: &[u8]) {
-        self.d += 1;
         self.shortest = self.shortest.min(key.len());
         self.longest = self.longest.max(key.len());
         self.total += key.len();
@@ -316,22 +383,17 @@ impl Shape {
         l
     }
 
-    /// The same with widths that whatever comes into the range [low, high) takes, if that costs little, and
-    /// for TIDs up to `last`.
-    pub(super) fn widened(
-        &self,
-        mut l: Layout,
-        low: &[u8],
-        high: Option<&[u8]>,
-        last: Tid,
-    ) -> Layout {
-        let whole = width(narrow(last, l.obits));
-        if last >= self.highest && whole < l.tids.width + 4 {
-            (l.tbase, l.tids.width) = (0, whole);
-        } else {
-            // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
-            l.tids.width = (l.tids.width + 1).min(48);
+    /// The same with widths that whatever comes into the range takes, if that costs little, and for the TID that is
+    /// known to come.
+    pub(super) fn widened(&self, mut l: Layout, bounds: &Bounds<'_>) -> Layout {
+        let Bounds { low, high, coming } = *bounds;
+        if let Some(tid) = coming.tid {
+            l.obits = offset_bits(self.offsets | tid);
+            l.tbase = narrow(self.lowest.min(tid), l.obits);
+            l.tids.width = width(narrow(self.highest.max(tid), l.obits) - l.tbase);
         }
+        // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
+        l.tids.width = (l.tids.width + 1).min(48);
         if l.form == Form::Compared {
             // The range of the leaf may be of any numbers: half of what there is may come on either side.
             if (1..64).contains(&l.heads.width) {
@@ -374,15 +436,22 @@ pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
 
 /// The positions in which keys of one length, at most 64, differ.
 fn differing(a: &[u8], b: &[u8]) -> u64 {
+    let eight = |at| unequal(prefix_at(a, at) ^ prefix_at(b, at)) << at;
+    (0..a.len()).step_by(8).map(eight).fold(0, |positions, eight| positions | eight)
+}
+
+/// The bytes of eight, the first one the highest, that are not zero.
+fn unequal(bytes: u64) -> u64 {
     const LOW: u64 = u64::MAX / 255;
-    let mut positions = 0;
-    for at in (0..a.len()).step_by(8) {
-        // Of each byte the highest bit, if it is not zero; then these bits side by side.
-        let bytes = (prefix_at(a, at) ^ prefix_at(b, at)).swap_bytes();
-        let unequal = (((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW;
-        positions |= side_by_side(unequal) << at;
-    }
-    positions
+    // Of each the highest bit; then these bits side by side.
+    let bytes = bytes.swap_bytes();
+    side_by_side((((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW)
+}
+
+/// A key of at most sixteen bytes as a number.
+#[inline]
+fn sixteen(key: &[u8]) -> u128 {
+    u128::from(prefix_at(key, 0)) << 64 | u128::from(prefix_at(key, 8))
 }
 
 /// The lowest bits of eight bytes, which have no others.

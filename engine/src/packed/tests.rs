@@ -106,7 +106,7 @@ pub(super) fn block(size: usize) -> Vec<AtomicU64> {
 
 pub(super) fn shape_of(entries: &[Entry]) -> Shape {
     let mut shape = Shape::default();
-    (0..entries.len()).for_each(|i| shape.add(entries, i));
+    shape.extend(entries, entries.len());
     shape
 }
 
@@ -117,7 +117,7 @@ pub(super) fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[Ato
     let mut n = 0;
     while n < entries.len() {
         let before = shape.clone();
-        shape.add(entries, n);
+        shape.extend(entries, n + 1);
         if shape.size(entries, low.len(), size) > size {
             shape = before;
             break;
@@ -220,10 +220,9 @@ proptest! {
         let all = entries(kind, tids, &numbers, twice);
         let high = [&all[all.len() - 1].0[..], &[0]].concat();
         let bounds = Bounds {
-            grows: Grows::Keys,
             low: if bounded { &all[0].0 } else { &[] },
             high: bounded.then_some(&high[..]),
-            last: if bounded { 13_000 << 16 } else { 0 },
+            coming: Coming { grows: Grows::Keys, tid: bounded.then_some(13_000 << 16) },
         };
         let memory = block(size);
         let n = fill(&all, &bounds, &vec![5; low], &memory);
@@ -263,7 +262,7 @@ proptest! {
         let near = |x: u64| if close { numbers[0].wrapping_add(x % 5000) } else { x };
         let start: Vec<u64> = numbers.iter().map(|&x| near(x)).collect();
         let mut model = entries(kind, tids, &start, false);
-        let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
+        let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
         let memory = block(size);
         let n = fill(&model, &bounds, &[], &memory);
         model.truncate(n - n / 4);
@@ -289,7 +288,8 @@ proptest! {
                     image.store(&memory);
                 }
             } else if x % 8 == 0 {
-                let gone: Vec<_> = (0..model.len()).filter(|&i| mix(x ^ i as u64).is_multiple_of(5)).collect();
+                let some = (0..model.len()).filter(|&i| mix(x ^ i as u64).is_multiple_of(5));
+                let gone: Vec<_> = some.skip(x as usize / 8 % 20).take(PART).collect();
                 prop_assert_eq!(leaf.remove_all(&gone, &mut image), !gone.is_empty());
                 if !gone.is_empty() {
                     image.store(&memory);
@@ -332,7 +332,7 @@ proptest! {
             .iter()
             .map(|&kind| {
                 let other = block(size);
-                let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
+                let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
                 fill(&entries(kind, tids, &numbers, false), &bounds, &[], &other);
                 other
             })
@@ -370,7 +370,7 @@ fn a_range_wider_than_its_content() {
     let key = |i: u64| (i * 5000).to_be_bytes().to_vec();
     let all: Vec<(Vec<u8>, Tid)> = (1..200).map(|i| (key(i), i << 16 | 1)).collect();
     let high = (1u64 << 20).to_be_bytes();
-    let bounds = Bounds { low: &[0; 3], high: Some(&high), last: 0, grows: Grows::Keys };
+    let bounds = Bounds { low: &[0; 3], high: Some(&high), coming: Grows::Keys.into() };
     let memory = block(1792);
     assert_eq!(fill(&all, &bounds, &[], &memory), all.len());
     let leaf = Leaf::new(&memory).unwrap();
@@ -384,7 +384,7 @@ fn a_range_wider_than_its_content() {
 #[test]
 fn no_header_leads_astray() {
     let numbers: Vec<u64> = (0..300).map(mix).collect();
-    let bounds = Bounds { low: &[], high: None, last: 0, grows: Grows::Keys };
+    let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
     let mut believed = 0;
     for kind in KINDS {
         let memory = block(1792);
@@ -424,7 +424,7 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         }
         let rank = x as usize % (leaf.len() + 1);
         leaf.entry(rank, &mut keys);
-        let _ = (leaf.used(), leaf.is_full(true), leaf.is_sparse());
+        let _ = (leaf.used(), leaf.is_full(true, 0), leaf.is_sparse());
         leaf.remove(rank, &mut image);
         let some: Vec<_> =
             (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3)).collect();
