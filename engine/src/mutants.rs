@@ -56,6 +56,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a separator that changes shares what its node leaves out", "held"),
     ("a leaf that fills up tells the leaf behind its neighbour", "schedule::filling"),
     ("a leaf that gave its entries is dead", "schedule::filling"),
+    ("what a sweep holds is of this version", "schedule::filling"),
     // Merge and the collector.
     ("a leaf that was merged is dead", "schedule::merging"),
     ("an index node that was merged is dead", "schedule::merging"),

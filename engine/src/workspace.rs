@@ -5,6 +5,7 @@ use crate::area::Ref;
 use crate::block::{PACKED, View};
 use crate::key::Retry;
 use crate::leaf::{Entries, Page};
+use crate::mutants::mutant;
 use crate::pack::packable;
 use crate::packed::{Image, Shape};
 use crate::root::Index;
@@ -57,7 +58,10 @@ impl Workspace {
     pub(crate) fn load(&mut self, leaf: Ref, v: &View, rv: &View) -> Result<Pair<'_>, Retry> {
         let Workspace { scratch, image, shape, held } = self;
         let (entries, page) = &mut **scratch;
-        if held.take() != Some((leaf, v.ver)) {
+        let same = |&(of, ver): &(Ref, u64)| {
+            of == leaf && (ver == v.ver || mutant!("what a sweep holds is of this version"))
+        };
+        if !held.take().is_some_and(|held| same(&held)) {
             entries.clear();
             *shape = Shape::default();
             entries.load(v)?;

@@ -168,7 +168,8 @@ impl Shape {
     /// Those of the first entries of a leaf that have another key than the one before, the first one included.
     pub(super) fn begins(&self) -> impl Iterator<Item = usize> {
         self.begins.iter().enumerate().flat_map(|(i, &word)| {
-            let rests = core::iter::successors(Some(word), |rest| Some(rest & (rest - 1)));
+            let rests =
+                core::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)));
             rests
                 .take_while(|&rest| rest != 0)
                 .map(move |rest| 64 * i + rest.trailing_zeros() as usize)
