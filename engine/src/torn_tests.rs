@@ -152,6 +152,8 @@ fn read<O: KeyOrder>(
             let at = if forward { rest.start } else { rest.end - len };
             for (i, (key, tid)) in all[at..at + len].iter().enumerate() {
                 assert_eq!((cursor.key(i), cursor.tid(i)), (&key[..], *tid));
+                let from = &cursor.keys()[cursor.start(i)..];
+                assert!(from.starts_with(key) && from.len() >= key.len() + 16);
             }
             rest = if forward { at + len..end } else { begin..at };
         }

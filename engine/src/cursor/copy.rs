@@ -1,6 +1,6 @@
 //! Copying a batch out of one state of a leaf.
 
-use super::Cursor;
+use super::{BEHIND, Cursor};
 use crate::block::{SLOTS, Tail, View, tid_of};
 use crate::insert::MAX_RECORD;
 use crate::key::{Retry, append_key, chunk_key};
@@ -96,6 +96,7 @@ impl Cursor {
                 self.new_first.key.extend_from_slice(self.keys.get(first).unwrap_or_default());
                 self.new_last.key.extend_from_slice(self.keys.get(last).unwrap_or_default());
                 (self.new_first.tid, self.new_last.tid) = (self.tids[0], self.tids[n - 1]);
+                memory::append(&mut self.keys, &[0; BEHIND]);
                 return Ok(true);
             }
             self.new_first.tid = leaf.entry(from, &mut self.new_first.key);
@@ -127,6 +128,7 @@ impl Cursor {
             n += 1;
         }
         self.n = n;
+        memory::append(&mut self.keys, &[0; BEHIND]);
         for (bound, rank) in [(&mut self.new_first, from), (&mut self.new_last, to - 1)] {
             let slot = v.slot(rank);
             let word = b.tid_word(slot);

@@ -1,6 +1,7 @@
 //! Numbers of any width in the words of a block, and private memory in which a block's next state is
 //! arranged.
 
+use super::PART;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words of the largest block.
@@ -28,8 +29,24 @@ impl Words<'_> {
     /// The 64 bits from bit `at` on.
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
-        let (low, high) = (self.word(at / 64), self.word(at / 64 + 1));
+        let (low, high) = match self.0.get(at / 64..).and_then(<[_]>::first_chunk) {
+            Some(two) => two.each_ref().map(|word| u64::from_le(word.load(Relaxed))).into(),
+            None => (self.word(at / 64), 0),
+        };
         low >> (at % 64) | high << 1 << (63 - at % 64)
+    }
+
+    /// Sixteen bytes from byte `at` on.
+    #[inline(always)]
+    pub(super) fn sixteen(self, at: usize) -> [u8; 16] {
+        let (word, shift) = (at / 8, 8 * (at % 8));
+        let [a, b, c] = match self.0.get(word..).and_then(<[_]>::first_chunk::<3>) {
+            Some(three) => three.each_ref().map(|word| u64::from_le(word.load(Relaxed))),
+            None => [0, 1, 2].map(|i| self.word(word + i)),
+        };
+        let low = a >> shift | b << 1 << (63 - shift);
+        let high = b >> shift | c << 1 << (63 - shift);
+        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 
     /// Eight bytes from byte `at` on, the first one the highest.
@@ -67,6 +84,33 @@ impl Array {
     #[inline]
     pub(super) fn get(self, words: Words<'_>, i: usize) -> u64 {
         words.bits(self.bit(i)) & mask(self.width)
+    }
+
+    /// Gives away `n` <= [`PART`] numbers from number `from` on. They have at most 64 bits, and at most the bits that
+    /// `NEAR` words have for a part of them; wider ones are in torn headers only. `NEAR` is a power of two.
+    #[inline(always)]
+    pub(super) fn each<const NEAR: usize>(
+        self,
+        words: Words<'_>,
+        from: usize,
+        n: usize,
+        mut take: impl FnMut(usize, u64),
+    ) {
+        let width = self.width.min((NEAR - 2) * 64 / PART).min(64);
+        let at = self.bit(from);
+        let words = words.0.get(at / 64..).unwrap_or_default();
+        // Words are read as they were written here: a load from two of them would wait for both.
+        let mut near = [0; NEAR];
+        let count = (at % 64 + n.min(PART) * width) / 64 + 1;
+        for (near, word) in near[..count].iter_mut().zip(words) {
+            *near = u64::from_le(word.load(Relaxed));
+        }
+        let (mask, mut at) = (mask(width), at % 64);
+        for i in 0..n {
+            let [low, high] = [0, 1].map(|i| near[(at / 64 + i) % NEAR]);
+            take(i, (low >> (at % 64) | high << 1 << (63 - at % 64)) & mask);
+            at += width;
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use super::tids::expand_with;
 use super::{Leaf, PART};
 use crate::Tid;
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
 
 impl Leaf<'_> {
     /// The TIDs of at most [`PART`] ranks; returns how many there are. To be validated by the caller.
@@ -19,26 +18,11 @@ impl Leaf<'_> {
             return 1;
         }
         let l = &self.layout;
-        // Wider in a torn header only.
-        const WIDEST: usize = 48;
-        // What a part takes, wherever in a word it begins.
-        const NEAR: usize = (PART * WIDEST / 64 + 2).next_power_of_two();
-        let width = l.tids.width.min(WIDEST);
-        let at = l.tids.bit(ranks.start);
-        let words = self.words.0.get(at / 64..).unwrap_or_default();
-        // Words are read as they were written here: a load from two of them would wait for both.
-        let mut near = [0; NEAR];
-        let count = (at % 64 + ranks.len() * width) / 64 + 1;
-        for (near, word) in near[..count].iter_mut().zip(words) {
-            *near = u64::from_le(word.load(Relaxed));
-        }
-        let (mask, offset, mut at) = (mask(width), mask(l.obits), at % 64);
-        for to in &mut out[..ranks.len()] {
-            let [low, high] = [0, 1].map(|i| near[(at / 64 + i) % NEAR]);
-            let number = (low >> (at % 64) | high << 1 << (63 - at % 64)) & mask;
-            *to = expand_with(l.tbase.wrapping_add(number), offset, 16 - l.obits as u32);
-            at += width;
-        }
+        let (offset, unused) = (mask(l.obits), 16 - l.obits as u32);
+        let out = &mut out[..ranks.len()];
+        l.tids.each::<64>(self.words, ranks.start, out.len(), |i, number| {
+            out[i] = expand_with(l.tbase.wrapping_add(number), offset, unused);
+        });
         ranks.len()
     }
 
@@ -55,7 +39,7 @@ impl Leaf<'_> {
             && let Some(even) = self.even()
         {
             let mut key = [0; MOST + Even::BEHIND];
-            even.write(self, k, &mut key);
+            even.write(self, k, self.layout.heads.get(self.words, k), &mut key);
             out.extend_from_slice(&key[..self.layout.keylen]);
             return self.tid_at(rank);
         }
@@ -89,18 +73,13 @@ impl Leaf<'_> {
     /// The same of at most [`PART`] ranks.
     pub fn numbers(&self, ranks: Range<usize>, out: &mut [u64; PART]) {
         let ranks = self.part(ranks);
-        let (first, last) = (self.key_at(ranks.start), self.layout.d);
-        let mut i = 0;
-        for k in first..last {
-            let number = self.layout.kbase.wrapping_add(self.layout.heads.get(self.words, k));
-            for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
-                out[i] = number;
-                i += 1;
-            }
-            if ranks.start + i >= ranks.end {
-                break;
-            }
-        }
+        let (l, mut i) = (&self.layout, 0);
+        let mut copies = [0; PART];
+        let (first, copies) = self.copies(&ranks, &mut copies);
+        l.heads.each::<128>(self.words, first, copies.len(), |k, head| {
+            out[i..i + copies[k]].fill(l.kbase.wrapping_add(head));
+            i += copies[k];
+        });
     }
 
     /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
@@ -110,49 +89,39 @@ impl Leaf<'_> {
         if ranks.is_empty() {
             return 0;
         }
+        if ranks.len() == 1 {
+            self.entry(ranks.start, out);
+            ends[0] = out.len() as u32;
+            return 1;
+        }
         let l = &self.layout;
-        let first = self.key_at(ranks.start);
-        let last = if l.ends.width == 0 { ranks.end } else { l.d };
+        let mut copies = [0; PART];
+        let (first, copies) = self.copies(&ranks, &mut copies);
         let start = out.len();
-        let mut writer = Writer { out, at: start, ahead: 1024 };
+        let mut writer = Writer { out, at: start, ahead: 0 };
         let mut i = 0;
         if let Some(even) = self.even() {
             writer.reserve(ranks.len() * l.keylen + Even::BEHIND);
-            // Most have none: a loop of their own.
+            let out = &mut writer.out[start..];
+            // Most have no tail: a loop of their own.
             i = match even.tail {
-                0 => self.even_keys(&Even { tail: 0, ..even }, ranks, &mut writer, ends),
-                _ => self.even_keys(&even, ranks, &mut writer, ends),
+                0 => self.even_keys(&Even { tail: 0, ..even }, first, copies, out),
+                _ => self.even_keys(&even, first, copies, out),
             };
+            writer.at += i * l.keylen;
+            for (i, end) in ends[..i].iter_mut().enumerate() {
+                *end = (start + (i + 1) * l.keylen) as u32;
+            }
         } else if l.form == Form::Wide && self.alphabet.is_none() && l.tlen <= 16 {
             // Their lengths vary, and tails have all of them.
-            let template = self.template();
-            let (most, mut from) = (self.most_in_tails(), self.tail(first).start);
-            for k in first..last {
-                let end = (l.tail_ends.get(self.words, k) as usize).clamp(from, most);
-                for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
-                    writer.reserve(l.tlen + (end - from) + 16);
-                    let to = &mut writer.out[writer.at..];
-                    to[..16].copy_from_slice(template.as_flattened());
-                    for (j, to) in (from..end).step_by(8).zip(to[l.tlen..].chunks_exact_mut(8)) {
-                        let eight = self.words.bits(8 * (l.tails.offset + j));
-                        to.copy_from_slice(&eight.to_le_bytes());
-                    }
-                    writer.at += l.tlen + (end - from);
-                    ends[i] = writer.at as u32;
-                    i += 1;
-                }
-                from = end;
-                if ranks.start + i >= ranks.end {
-                    break;
-                }
-            }
+            i = self.varying_keys(first, copies, &mut writer, ends);
         } else {
             let table = self.spelling();
-            for k in first..last {
+            writer.ahead = 1024;
+            for (k, &copies) in copies.iter().enumerate() {
                 let begin = writer.at;
-                let copies = self.copies(k, ranks.start + i, ranks.end);
                 if copies > 0 {
-                    self.write_key(k, table.as_ref(), &mut writer);
+                    self.write_key(first + k, table.as_ref(), &mut writer);
                 }
                 let len = writer.at - begin;
                 for copy in 0..copies {
@@ -164,9 +133,6 @@ impl Leaf<'_> {
                     ends[i] = writer.at as u32;
                     i += 1;
                 }
-                if ranks.start + i >= ranks.end {
-                    break;
-                }
             }
         }
         let end = writer.at;
@@ -175,30 +141,67 @@ impl Leaf<'_> {
         i
     }
 
-    /// [`Leaf::keys`] of keys that are even, into memory that is there.
+    /// [`Leaf::keys`] of keys that are even, into memory that is there; returns how many.
     #[inline(always)]
-    fn even_keys(
+    fn even_keys(&self, even: &Even, first: usize, copies: &[usize], out: &mut [u8]) -> usize {
+        let l = &self.layout;
+        let (mut heads, mut i) = ([0; PART], 0);
+        l.heads.each::<128>(self.words, first, copies.len(), |k, head| heads[k] = head);
+        for (k, (&copies, head)) in copies.iter().zip(heads).enumerate() {
+            for _ in 0..copies {
+                even.write(self, first + k, head, &mut out[i * l.keylen..]);
+                i += 1;
+            }
+        }
+        i
+    }
+
+    /// [`Leaf::keys`] of keys of any length, of bytes, with a short template.
+    fn varying_keys(
         &self,
-        even: &Even,
-        ranks: Range<usize>,
+        first: usize,
+        copies: &[usize],
         writer: &mut Writer<'_>,
         ends: &mut [u32; PART],
     ) -> usize {
         let l = &self.layout;
-        let last = if l.ends.width == 0 { ranks.end } else { l.d };
-        let mut i = 0;
-        for k in self.key_at(ranks.start)..last {
-            for _ in 0..self.copies(k, ranks.start + i, ranks.end) {
-                even.write(self, k, &mut writer.out[writer.at..]);
-                writer.at += l.keylen;
-                ends[i] = writer.at as u32;
+        let (most, begin) = (self.most_in_tails(), self.tail(first).start);
+        let mut tail_ends = [0; PART];
+        let tail_ends = &mut tail_ends[..copies.len()];
+        let (mut from, mut bytes) = (begin, 0);
+        l.tail_ends.each::<64>(self.words, first, copies.len(), |k, end| {
+            tail_ends[k] = (end as usize).clamp(from, most);
+            bytes += copies[k] * (l.tlen + (tail_ends[k] - from));
+            from = tail_ends[k];
+        });
+        // What is written of a key behind its end: the rest of sixteen bytes.
+        writer.reserve(bytes + 24);
+        let (start, template) = (writer.at, self.template());
+        let out = &mut writer.out[start..];
+        let (mut at, mut i, mut from) = (0, 0, begin);
+        for (&copies, &end) in copies.iter().zip(&*tail_ends) {
+            for _ in 0..copies {
+                out[at..][..16].copy_from_slice(template.as_flattened());
+                self.copy_tail(from..end, &mut out[at + l.tlen..]);
+                at += l.tlen + (end - from);
+                ends[i] = (start + at) as u32;
                 i += 1;
             }
-            if ranks.start + i >= ranks.end {
-                break;
-            }
+            from = end;
         }
+        writer.at += at;
         i
+    }
+
+    /// Copies these bytes of the tails, and up to fifteen behind them.
+    #[inline(always)]
+    fn copy_tail(&self, tail: Range<usize>, to: &mut [u8]) {
+        let mut at = 0;
+        while at < tail.len() {
+            let from = self.layout.tails.offset + tail.start + at;
+            to[at..][..16].copy_from_slice(&self.words.sixteen(from));
+            at += 16;
+        }
     }
 
     /// The first sixteen bytes of the template, of which not all need be of it.
@@ -230,13 +233,24 @@ impl Leaf<'_> {
         start..ranks.end.min(self.layout.n).clamp(start, start + PART)
     }
 
-    /// How many of the entries from `rank` up to `end` are of key `k`.
-    #[inline]
-    fn copies(&self, k: usize, rank: usize, end: usize) -> usize {
-        if self.layout.ends.width == 0 {
-            return 1;
+    /// Of which keys these ranks are, which are some and at most a part: the first key, and how many ranks are of each
+    /// from there on. In a torn leaf they may be less.
+    #[inline(always)]
+    fn copies<'c>(&self, ranks: &Range<usize>, of: &'c mut [usize; PART]) -> (usize, &'c [usize]) {
+        let l = &self.layout;
+        if l.ends.width == 0 {
+            of.fill(1);
+            return (ranks.start, &of[..ranks.len()]);
         }
-        self.start(k + 1).min(end).saturating_sub(rank)
+        let first = self.key_at(ranks.start);
+        let (mut rank, mut n) = (ranks.start, 0);
+        l.ends.each::<64>(self.words, first, ranks.len().min(l.d - first), |k, end| {
+            let end = (end as usize).clamp(rank, ranks.end);
+            of[k] = end - rank;
+            n = if end > rank { k + 1 } else { n };
+            rank = end;
+        });
+        (first, &of[..n])
     }
 
     /// Writes key `k`, which is not even.
@@ -313,20 +327,17 @@ impl Even {
     /// So many bytes behind a key may be written, too.
     const BEHIND: usize = 24;
 
-    /// Writes key `k`.
+    /// Writes key `k`, whose head is this.
     #[inline(always)]
-    fn write(&self, leaf: &Leaf<'_>, k: usize, to: &mut [u8]) {
+    fn write(&self, leaf: &Leaf<'_>, k: usize, head: u64, to: &mut [u8]) {
         let l = &leaf.layout;
-        let head = l.kbase.wrapping_add(l.heads.get(leaf.words, k));
+        let head = l.kbase.wrapping_add(head);
         let head = head.checked_shl(self.unused).unwrap_or(0).to_be_bytes();
         to[..16].copy_from_slice(self.template.as_flattened());
         to[self.column..self.column + 8].copy_from_slice(&head);
         if self.tail > 0 {
-            let from = l.tails.offset + k * self.tail;
-            for j in (0..self.tail).step_by(8) {
-                let eight = leaf.words.bits(8 * (from + j)).to_le_bytes();
-                to[self.column + 8 + j..][..8].copy_from_slice(&eight);
-            }
+            let from = k * self.tail;
+            leaf.copy_tail(from..from + self.tail, &mut to[self.column + 8..]);
         }
     }
 }
