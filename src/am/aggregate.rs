@@ -166,7 +166,9 @@ impl Run {
         while let Some(mut last) = self.groups.last() {
             let prefix = last.prefix;
             let n = match own.key() {
-                Some(_) => own.walk_group(prefix, forward, |desc, key| last.add_values(desc, key)),
+                Some(_) => own.walk_group(prefix, forward, |desc, batch, which| {
+                    last.add_values(desc, batch, which);
+                }),
                 None => own.count_plain(forward),
             };
             last.count(n);

@@ -16,8 +16,9 @@ use pgrx::pg_sys;
 
 use super::intervals::{append_edge, ends_before, intersect, is_point, starts_at_or_before, union};
 use super::rows::RowEnd;
-use super::spans::Spans;
+use super::spans::{Spans, bits};
 use crate::elements::quals as elements;
+use crate::key::columns::Columns;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
 use crate::pg::wait;
@@ -148,12 +149,6 @@ pub unsafe fn array_elements(array: pg_sys::Datum) -> Vec<pg_sys::Datum> {
         memory::expect(n as usize * 512);
         (0..n as usize).filter(|&i| !*nulls.add(i)).map(|i| *values.add(i)).collect()
     }
-}
-
-/// A bit for each entry of a batch.
-#[inline]
-fn bits(batch: &Cursor, passes: impl Fn(&[u8]) -> bool) -> u64 {
-    (0..batch.len()).fold(0, |bits, i| bits | u64::from(passes(batch.key(i))) << i)
 }
 
 impl Plan {
@@ -390,22 +385,17 @@ impl Plan {
         match &self.numbers {
             _ if n == 0 => 0,
             _ if self.filters.is_empty() => u64::MAX >> (64 - n),
-            Some(numbers) => bits(batch, |key| self.has_numbers(desc, numbers, key)),
-            None => bits(batch, |key| self.passes(desc, key)),
-        }
-    }
-
-    /// Whether an entry's key passes the filters, by their numbers.
-    #[inline]
-    fn has_numbers(&self, desc: &KeyDesc, numbers: &[Spans], key: &[u8]) -> bool {
-        let (mut at, mut rest) = (0, key);
-        numbers.iter().all(|spans| {
-            for column in &desc.columns[at..spans.column] {
-                rest = &rest[column.segment_len(rest)..];
+            Some(numbers) => {
+                let all = u64::MAX >> (64 - n);
+                let (mut columns, mut at) = (Columns::of(batch, all, 0), 0);
+                numbers.iter().fold(all, |passing, spans| {
+                    desc.columns[at..spans.column].iter().for_each(|c| columns.skip(c));
+                    at = spans.column;
+                    passing & spans.contain(columns.eights())
+                })
             }
-            at = spans.column;
-            spans.contain(rest)
-        })
+            None => bits((0..n).map(|i| self.passes(desc, batch.key(i)))),
+        }
     }
 
     /// Whether an entry's key passes the filters.

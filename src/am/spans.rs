@@ -1,7 +1,7 @@
 //! Intervals of a column as numbers, for filters that are asked of many entries.
 //!
 //! The number of a value is what the eight bytes are from where it begins in a key on, the first one the highest. If it is
-//! shorter, what follows in the key, or zeros, is part of it; that decides nothing: no value of a column stored in the order of
+//! shorter, what follows, in the key or behind it, is part of it; that decides nothing: no value of a column stored in the order of
 //! its bytes is the beginning of another one, so it differs from an edge before either ends, or begins with all of that.
 
 use crate::key::{Edge, Interval};
@@ -22,15 +22,6 @@ fn numbers(edge: &[u8]) -> Option<(u64, u64)> {
         Some(u64::from_be_bytes(bytes))
     };
     Some((fill(0)?, fill(0xff)?))
-}
-
-/// The number of the value that a key goes on with.
-#[inline]
-fn number(key: &[u8]) -> u64 {
-    if let Some(&eight) = key.first_chunk() {
-        return u64::from_be_bytes(eight);
-    }
-    key.iter().enumerate().fold(0, |n, (i, &byte)| n | u64::from(byte) << (56 - 8 * i))
 }
 
 impl Spans {
@@ -58,14 +49,22 @@ impl Spans {
         Some(Spans { column, spans })
     }
 
-    /// Whether the value with which a key goes on is in one of them.
+    /// Which of these numbers are in one of them, a bit each.
     #[inline]
-    pub fn contain(&self, key: &[u8]) -> bool {
-        let n = number(key);
-        let within = |&(low, high): &(u64, u64)| low <= n && n <= high;
+    pub fn contain(&self, numbers: impl Iterator<Item = u64>) -> u64 {
+        let within = |&(low, high): &(u64, u64), n| low <= n && n <= high;
         match &self.spans[..] {
-            [one] => within(one),
-            many => many.get(many.partition_point(|&(_, high)| high < n)).is_some_and(within),
+            [one] => bits(numbers.map(|n| within(one, n))),
+            many => bits(numbers.map(|n| {
+                let next = many.get(many.partition_point(|&(_, high)| high < n));
+                next.is_some_and(|span| within(span, n))
+            })),
         }
     }
+}
+
+/// A bit for each of at most 64.
+#[inline]
+pub fn bits(each: impl Iterator<Item = bool>) -> u64 {
+    each.enumerate().fold(0, |bits, (i, one)| bits | u64::from(one) << i)
 }

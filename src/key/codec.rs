@@ -22,7 +22,8 @@ pub const NULL_ELEMENT: u8 = 0xFC;
 pub const SENTINEL: u8 = 0xFF;
 
 /// Whether a segment that begins with this byte has no other, and no value.
-pub fn is_marker(first: u8) -> bool {
+#[inline(always)]
+pub const fn is_marker(first: u8) -> bool {
     first == NULL_FIRST || first >= NULL_ELEMENT
 }
 
@@ -177,12 +178,48 @@ pub fn put_wide(out: &mut Vec<u8>, v: i128) {
 }
 
 /// Bytes that follow the first byte of an integer.
-fn int_tail(marker: u8) -> usize {
+const fn int_tail(marker: u8) -> usize {
     match marker {
         0x40..=0xBF => 0,
-        0xC0.. => usize::from(marker - 0xC0),
-        _ => usize::from(0x3F - marker),
+        0xC0.. => (marker - 0xC0) as usize,
+        _ => (0x3F - marker) as usize,
     }
+}
+
+/// Length of the segment of an integer that begins with a byte, or of a byte that stands alone. Inverted it is as long.
+#[inline(always)]
+pub fn int_len(first: u8) -> usize {
+    static LENGTHS: [u8; 256] = {
+        let (mut lengths, mut first) = ([1; 256], 0);
+        while first < 256 {
+            if !is_marker(first as u8) {
+                lengths[first] += int_tail(first as u8) as u8;
+            }
+            first += 1;
+        }
+        lengths
+    };
+    LENGTHS[usize::from(first)].into()
+}
+
+/// The eight bytes that begin here as a number, the first one the highest, with zeros for those that are not there.
+#[inline(always)]
+pub fn eight(bytes: &[u8]) -> u64 {
+    if let Some(&eight) = bytes.first_chunk() {
+        return u64::from_be_bytes(eight);
+    }
+    bytes.iter().enumerate().fold(0, |n, (i, &byte)| n | u64::from(byte) << (56 - 8 * i))
+}
+
+/// The integer of at most 64 bits that begins with this byte and goes on with these eight, or fewer of them.
+#[inline(always)]
+pub fn int_of(first: u8, eight: u64, flip: u8) -> i64 {
+    let marker = first ^ flip;
+    let sign = if marker < PLAIN { u64::MAX } else { 0 };
+    let (n, flip) = (int_tail(marker) as u32, u64::from(flip & 1).wrapping_neg());
+    // A negative number is stored without the ones above, another one without the zeros.
+    let long = (eight ^ flip ^ sign).wrapping_shr((8 * n).wrapping_neg()) ^ sign;
+    if n == 0 { i64::from(marker) - i64::from(PLAIN) } else { long as i64 }
 }
 
 /// Reads an integer.
@@ -202,16 +239,10 @@ pub fn get_wide(r: &mut Reader) -> i128 {
 
 /// Reads an integer of a column whose values have at most 64 bits.
 pub fn get_int(r: &mut Reader) -> i64 {
-    let marker = r.byte();
-    match marker {
-        0x40..=0xBF => i64::from(marker) - 0x80,
-        _ => {
-            let (tail, rest) = r.rest.split_at(int_tail(marker));
-            r.rest = rest;
-            let sign = if marker < 0x40 { -1 } else { 0 };
-            tail.iter().fold(sign, |v, b| v << 8 | i64::from(b ^ r.flip))
-        }
-    }
+    let first = r.rest[0];
+    let number = int_of(first, eight(&r.rest[1..]), r.flip);
+    r.rest = &r.rest[1 + int_tail(first ^ r.flip)..];
+    number
 }
 
 // Floats: sign bit flipped for positive numbers, all bits for negative ones; -0 is 0, NaN is greatest.
@@ -436,12 +467,10 @@ pub fn segment_len(codec: Codec, flip: u8, key: &[u8]) -> usize {
         return 1;
     }
     match codec {
-        Codec::Int(_) | Codec::Interval | Codec::Unsigned | Codec::Tid => {
-            1 + int_tail(first ^ flip)
-        }
+        Codec::Int(_) | Codec::Interval | Codec::Unsigned | Codec::Tid => int_len(first),
         Codec::TimeTz => {
-            let n = 1 + int_tail(first ^ flip);
-            n + 1 + int_tail(key[n] ^ flip)
+            let n = int_len(first);
+            n + int_len(key[n])
         }
         Codec::Float4 => 5,
         Codec::Float8 => 9,

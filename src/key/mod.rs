@@ -19,6 +19,7 @@ pub mod bound;
 pub mod buckets;
 pub mod codec;
 pub mod collation;
+pub mod columns;
 pub mod compare;
 mod datetime;
 pub mod datum;

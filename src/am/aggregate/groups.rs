@@ -5,33 +5,51 @@
 
 use std::ops::Range;
 
+use nitro_engine::Cursor;
+
 use crate::key::KeyDesc;
 use crate::key::codec::{self, Codec, Reader};
+use crate::key::columns::{Columns, MOST};
 use crate::pg::memory;
 
 /// What is known of the values of a column, without NULLs.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Tally {
     pub count: i64,
     pub sum: i128,
+    /// Of none it is the greatest number that there is, and the other way round.
     pub least: i64,
     pub greatest: i64,
 }
 
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { count: 0, sum: 0, least: i64::MAX, greatest: i64::MIN }
+    }
+}
+
 impl Tally {
     /// Adds a number so many times.
-    #[inline]
+    #[inline(always)]
     pub fn add(&mut self, number: i64, times: i64) {
-        let (least, greatest) = match self.count {
-            0 => (number, number),
-            _ => (self.least.min(number), self.greatest.max(number)),
-        };
-        *self = Tally {
-            count: self.count + times,
-            sum: self.sum + i128::from(number) * i128::from(times),
-            least,
-            greatest,
-        };
+        self.count += times;
+        self.sum += i128::from(number) * i128::from(times);
+        self.least = self.least.min(number);
+        self.greatest = self.greatest.max(number);
+    }
+
+    /// Adds at most [`MOST`] numbers.
+    fn add_all(&mut self, numbers: &[i64]) {
+        // So few halves of numbers are a number of 64 bits.
+        let (mut high, mut low) = (0, 0);
+        for &number in numbers {
+            high += number >> 32;
+            low += number & 0xffff_ffff;
+            self.least = self.least.min(number);
+            self.greatest = self.greatest.max(number);
+        }
+        self.count += numbers.len() as i64;
+        self.sum += (i128::from(high) << 32) + i128::from(low);
     }
 }
 
@@ -114,9 +132,12 @@ impl Groups {
     /// Adds a row, to the last group or to a new one.
     pub fn add(&mut self, desc: &KeyDesc, key: &[u8]) {
         self.enter(desc, key);
-        if let Some(mut last) = self.last() {
-            last.add_values(desc, key);
-            last.count(1);
+        if let Some(Last { prefix, column, inputs, rows, tallies }) = self.last() {
+            let values = values(desc, inputs, prefix, column, key);
+            for (tally, value) in tallies.iter_mut().zip(values) {
+                value.into_iter().for_each(|number| tally.add(number, 1));
+            }
+            *rows += 1;
         }
     }
 
@@ -211,22 +232,41 @@ impl Last<'_> {
         *self.rows += rows as i64;
     }
 
-    /// Adds the values of a row whose key begins with the prefix.
-    #[inline]
-    pub fn add_values(&mut self, desc: &KeyDesc, key: &[u8]) {
-        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
+    /// Adds the values of rows whose keys begin with the prefix: of these entries of a batch, a bit each.
+    pub fn add_values(&mut self, desc: &KeyDesc, batch: &Cursor, which: u64) {
+        if self.only_counts() {
+            return;
+        }
+        let mut columns = Columns::of(batch, which, self.prefix.len());
+        let mut numbers = [0; MOST];
+        let mut next = self.column;
         for (&wanted, tally) in self.inputs.iter().zip(self.tallies.iter_mut()) {
-            if let Some(number) = value(desc, &mut rest, &mut column, wanted) {
-                tally.add(number, 1);
-            }
+            desc.columns[next..wanted].iter().for_each(|column| columns.skip(column));
+            next = wanted + 1;
+            tally.add_all(columns.numbers(&desc.columns[wanted], &mut numbers));
         }
     }
 
     /// The values of a row whose key begins with the prefix.
-    pub fn values(&self, desc: &KeyDesc, key: &[u8]) -> impl Iterator<Item = Option<i64>> {
-        let (mut rest, mut column) = (&key[self.prefix.len()..], self.column);
-        self.inputs.iter().map(move |&wanted| value(desc, &mut rest, &mut column, wanted))
+    pub fn values<'k>(
+        &'k self,
+        desc: &'k KeyDesc,
+        key: &'k [u8],
+    ) -> impl Iterator<Item = Option<i64>> {
+        values(desc, self.inputs, self.prefix, self.column, key)
     }
+}
+
+/// The values of columns, in order, from `column` on, of a row whose key begins with the prefix that the columns before have.
+fn values<'k>(
+    desc: &'k KeyDesc,
+    columns: &'k [usize],
+    prefix: &[u8],
+    mut column: usize,
+    key: &'k [u8],
+) -> impl Iterator<Item = Option<i64>> + use<'k> {
+    let mut rest = &key[prefix.len()..];
+    columns.iter().map(move |&wanted| value(desc, &mut rest, &mut column, wanted))
 }
 
 /// The value of the `wanted` column, where `rest` is a key from `column` on; moves behind it.

@@ -1,6 +1,6 @@
 //! The values of entries for who takes them without a tuple (`index_only`).
 
-use nitro_engine::Tid;
+use nitro_engine::{Cursor, Tid};
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
@@ -112,49 +112,36 @@ impl Scan {
     }
 
     /// Moves over entries as `step_visible` does while their keys begin with `prefix`, as the current one's, and
-    /// gives their keys away; says over how many.
+    /// gives them away, a bit each; says over how many.
     #[inline]
     pub(in crate::am) fn walk_group(
         &mut self,
         prefix: &[u8],
         forward: bool,
-        mut take: impl FnMut(&KeyDesc, &[u8]),
+        take: impl FnOnce(&KeyDesc, &Cursor, u64),
     ) -> u64 {
-        let len = self.place.cursor.len() as isize;
-        if !self.started || self.plan.lossy || !(0..len).contains(&self.place.pos) {
+        let (cursor, pos) = (&self.place.cursor, self.place.pos);
+        if !self.started || self.plan.lossy || !(0..cursor.len() as isize).contains(&pos) {
             return 0;
         }
-        let mut rest = self.rest_of_group(prefix, forward);
-        if self.plan.has_filters() {
-            let mut n = 0;
-            loop {
-                let before = self.place.pos;
-                if !self.step_visible(forward) {
-                    return n;
-                }
-                let passed = before.abs_diff(self.place.pos);
-                if passed > rest {
-                    self.place.pos = before;
-                    return n;
-                }
-                rest -= passed;
-                take(&self.handle.desc, self.place.cursor.key(self.place.pos as usize));
-                n += 1;
+        let n = self.rest_of_group(prefix, forward);
+        let from = if forward { pos as usize + 1 } else { pos as usize - n };
+        let group = (!(u64::MAX << n)).checked_shl(from as u32).unwrap_or(0);
+        let (mut rest, mut taken) = (self.place.passing & group, 0);
+        while rest != 0 {
+            let next = if forward { rest.trailing_zeros() } else { 63 - rest.leading_zeros() };
+            let block = (cursor.tid(next as usize) >> 16) as pg_sys::BlockNumber;
+            if self.visibility.known(block) != Some(true) {
+                break;
             }
+            taken |= 1 << next;
+            rest &= !(1 << next);
+            self.place.pos = next as isize;
         }
-        let step = if forward { 1 } else { -1 };
-        let mut next = self.place.pos;
-        for n in 0..rest {
-            next += step;
-            let tid = self.place.cursor.tid(next as usize);
-            if self.visibility.known((tid >> 16) as pg_sys::BlockNumber) != Some(true) {
-                self.place.pos = next - step;
-                return n as u64;
-            }
-            take(&self.handle.desc, self.place.cursor.key(next as usize));
+        if taken != 0 {
+            take(&self.handle.desc, cursor, taken);
         }
-        self.place.pos = next;
-        rest as u64
+        u64::from(taken.count_ones())
     }
 
     /// How many of the entries that follow in the batch have keys that begin with `prefix`, as the current one's.
