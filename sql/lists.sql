@@ -43,6 +43,13 @@ SELECT searches('SELECT count(*) FROM r WHERE a = ANY (ARRAY(SELECT i * 1000 FRO
 SELECT format('SELECT * FROM r WHERE a > 100 AND a < 300 AND b IN (%s) AND c IN (%s)', list(100, 0, 4), list(200, 0, 3)) AS q \gset
 SELECT same(:'q' || ' ORDER BY a, b, c');
 SELECT searches(:'q', 500);
+-- Behind a range whose values change within a leaf there is nothing to jump over.
+CREATE TABLE short (a int, b int);
+INSERT INTO short SELECT i, i % 1000 FROM generate_series(1, 20000) i;
+CREATE INDEX short_ab ON short USING nitro (a, b);
+VACUUM ANALYZE short;
+SELECT searches('SELECT count(*) FROM short WHERE a > 0 AND b = 7', 2);
+SELECT searches('SELECT a FROM short WHERE a > 0 AND b = 7 ORDER BY a DESC', 2);
 CREATE TABLE e (a int, b int, k int[]);
 INSERT INTO e SELECT i, i, ARRAY[i, i + 1] FROM generate_series(1, 5000) i;
 CREATE INDEX e_abk ON e USING nitro (a, b, k);

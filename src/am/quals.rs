@@ -404,9 +404,20 @@ impl Plan {
     }
 
     /// Makes `target` the position behind which (going backward: before which) the next entry that can pass
-    /// lies, after one that does not; false if it does.
-    pub fn target(&self, desc: &KeyDesc, key: &[u8], forward: bool, target: &mut Vec<u8>) -> bool {
+    /// lies, after one that does not; false if it does, or if the columns before that on which it fails have other values in
+    /// the first entry of its batch: then the entries to be passed over are fewer than a batch, and to read them is less than
+    /// to search.
+    pub fn target(
+        &self,
+        desc: &KeyDesc,
+        [first, key]: [&[u8]; 2],
+        forward: bool,
+        target: &mut Vec<u8>,
+    ) -> bool {
         let Some(Failure { column, start, next: i }) = self.fails(desc, key) else { return false };
+        if !first.starts_with(&key[..start]) {
+            return false;
+        }
         let intervals = self.intervals(column);
         target.clear();
         memory::append(target, &key[..start]);

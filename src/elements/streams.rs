@@ -117,8 +117,8 @@ impl Stream {
             }
             // As in a scan: where some pass the next ones are read.
             if self.tids.len() == before {
-                let (last, mut target) = (self.cursor.key(n - 1), Vec::new());
-                let jumps = self.plan.target(reader.desc, last, true, &mut target);
+                let (ends, mut target) = ([0, n - 1].map(|i| self.cursor.key(i)), Vec::new());
+                let jumps = self.plan.target(reader.desc, ends, true, &mut target);
                 self.target = jumps.then_some(target);
             }
             return true;

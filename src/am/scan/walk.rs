@@ -100,8 +100,9 @@ impl Scan {
         // Where some pass the next batch will have some, too: to read it is less than to search.
         let len = place.cursor.len();
         let jumps = len > 0 && place.passing == 0 && {
-            let last = place.cursor.key(if forward { len - 1 } else { 0 });
-            self.plan.target(desc, last, forward, &mut place.target)
+            let ends = if forward { [0, len - 1] } else { [len - 1, 0] };
+            let ends = ends.map(|i| place.cursor.key(i));
+            self.plan.target(desc, ends, forward, &mut place.target)
         };
         if jumps {
             place.cursor.jump(&place.target);
