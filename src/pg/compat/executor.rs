@@ -150,21 +150,31 @@ pub const KNOWS_LONG_SUMS: bool = cfg!(not(feature = "pg19"));
 /// Allocates in the current memory context.
 pub unsafe fn long_sum(count: i64, sum: i128) -> pg_sys::Datum {
     const SIGN_OF_NEGATIVES: i32 = 0x4000;
-    let (mut digits, mut rest) = (Vec::new(), sum.unsigned_abs());
+    // As many as a number of 128 bits has, from the last one on.
+    let (mut digits, mut n) = ([0; 10], 0);
+    let mut rest = sum.unsigned_abs();
+    while rest > u64::MAX.into() {
+        digits[n] = (rest % 10_000) as i16;
+        (rest, n) = (rest / 10_000, n + 1);
+    }
+    // Most are this short, and to divide them takes far less.
+    let mut rest = rest as u64;
     while rest != 0 {
-        digits.push((rest % 10_000) as i16);
-        rest /= 10_000;
+        digits[n] = (rest % 10_000) as i16;
+        (rest, n) = (rest / 10_000, n + 1);
     }
-    let n = digits.len() as i32;
-    let mut bytes = count.to_be_bytes().to_vec();
-    let weight = (n - 1).max(0);
+    let weight = (n as i32 - 1).max(0);
     let sign = if sum < 0 { SIGN_OF_NEGATIVES } else { 0 };
-    for number in [n, weight, sign, 0] {
-        bytes.extend(number.to_be_bytes());
-    }
-    digits.iter().rev().for_each(|digit| bytes.extend(digit.to_be_bytes()));
+    let (mut bytes, mut at) = ([0; 8 + 4 * 4 + 2 * 10], 0);
+    let mut put = |number: &[u8]| {
+        bytes[at..at + number.len()].copy_from_slice(number);
+        at += number.len();
+    };
+    put(&count.to_be_bytes());
+    [n as i32, weight, sign, 0].iter().for_each(|number| put(&number.to_be_bytes()));
+    digits[..n].iter().rev().for_each(|digit| put(&digit.to_be_bytes()));
     // SAFETY: copied into memory of the context.
-    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32).into() }
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), at as i32).into() }
 }
 
 /// An array of int8 with two elements.
