@@ -20,7 +20,6 @@ use pgrx::pg_sys::{
 use pgrx::prelude::*;
 
 use super::scan::{self, Found, Scan};
-use super::visibility;
 use crate::pg::compat;
 use crate::pg::guc;
 use crate::state::options;
@@ -101,22 +100,11 @@ unsafe extern "C-unwind" fn prepare(node: *mut PlanState, faster: *mut c_void) -
         compat::compare_rows(node);
         if *faster.cast::<bool>() && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
-            if !index.is_null() && options::is_nitro(index) && gains(node) && is_stock(node) {
+            if !index.is_null() && options::is_nitro(index) && is_stock(node) {
                 pg_sys::ExecSetExecProcNode(node, Some(next));
             }
         }
         compat::walk_plan_state(node, Some(prepare), faster)
-    }
-}
-
-/// Whether a node gains from it. A condition or an expression of its own takes it through the server's function at
-/// each row, which costs more than a map of one page.
-unsafe fn gains(node: *mut PlanState) -> bool {
-    // SAFETY: an initialized node, whose table is open.
-    unsafe {
-        let plain = (*node).qual.is_null() && (*node).ps_ProjInfo.is_null();
-        let table = (*node.cast::<pg_sys::ScanState>()).ss_currentRelation;
-        plain || (*(*table).rd_rel).relpages as i64 > i64::from(visibility::BLOCKS)
     }
 }
 
@@ -146,26 +134,41 @@ unsafe fn is_stock(node: *mut PlanState) -> bool {
 /// The next row of an index-only scan (`ExecProcNode`).
 ///
 /// Most rows are in the batch that is there, all-visible, and of values that are passed as they are: these call
-/// nothing of the server and cannot fail, and do without the guard that turns panics into ERRORs.
+/// nothing of the server and cannot fail, and do without the guard that turns panics into ERRORs. Nor is there one around the
+/// server's own function that asks conditions of the node: its ERRORs pass over a frame that has nothing to drop.
 unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
     // SAFETY: a node that `exchange` has seen.
     unsafe {
         let state = node.cast::<IndexOnlyScanState>();
-        let scan = (*state).ioss_ScanDesc;
-        if !scan.is_null() && (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
-            let slot = (*state).ss.ss_ScanTupleSlot;
-            let own = scan::state(scan);
-            let simple = !(*scan).kill_prior_tuple
-                && u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_SHOULDFREE == 0
-                && own.step_plain(slot, forward(state));
-            if simple {
-                (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
-                compat::count_index_tuples((*scan).indexRelation, 1);
-                filled(slot);
-                return slot;
-            }
+        let ready = (*state).ioss_NumRuntimeKeys == 0 || (*state).ioss_RuntimeKeysReady;
+        let descriptor = (*state).ioss_ScanDesc;
+        if descriptor.is_null() || !ready || !scan::state(descriptor).hands_up() {
+            return next_guarded(node);
         }
-        next_guarded(node)
+        if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
+            return access_quickly(node.cast());
+        }
+        compat::exec_scan(node.cast(), access_quickly, recheck)
+    }
+}
+
+/// `access`, without its guard where that does nothing that can fail.
+unsafe extern "C-unwind" fn access_quickly(node: *mut pg_sys::ScanState) -> *mut TupleTableSlot {
+    // SAFETY: the node that `next` passed.
+    unsafe {
+        let state = node.cast::<IndexOnlyScanState>();
+        let (scan, slot) = ((*state).ioss_ScanDesc, (*node).ss_ScanTupleSlot);
+        let own = scan::state(scan);
+        let simple = !(*scan).kill_prior_tuple
+            && u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_SHOULDFREE == 0
+            && own.step_plain(slot, forward(state));
+        if !simple {
+            return access_guarded(node);
+        }
+        (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
+        compat::count_index_tuples((*scan).indexRelation, 1);
+        filled(slot);
+        slot
     }
 }
 

@@ -16,7 +16,7 @@ const BITS: u32 = 2;
 const ALL_VISIBLE: u8 = 1;
 const HEADER: u32 = 24;
 /// Blocks of the table that a page of the map stands for.
-pub const BLOCKS: u32 = (pg_sys::BLCKSZ - HEADER) * 8 / BITS;
+const BLOCKS: u32 = (pg_sys::BLCKSZ - HEADER) * 8 / BITS;
 /// Pages that one scan keeps: 8 GB of a table.
 const MOST: usize = 32;
 

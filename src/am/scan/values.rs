@@ -198,6 +198,12 @@ impl Scan {
         }
     }
 
+    /// Whether `hand_up_values` was called.
+    #[inline]
+    pub(in crate::am) fn hands_up(&self) -> bool {
+        self.hands_up
+    }
+
     /// Prepares for `step_plain` and `write_values`, once.
     ///
     /// # Safety

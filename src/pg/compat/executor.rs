@@ -50,14 +50,35 @@ pub unsafe fn exec_proc_node(
     }
 }
 
-/// `ExecClearTuple`
+/// `ExecScan`, without what would turn its ERRORs into panics: at each row that costs more than all else here.
+///
+/// # Safety
+/// A started node. An ERROR jumps over the caller's frame and those up to the server, which must have nothing to drop.
+pub unsafe fn exec_scan(
+    node: *mut pg_sys::ScanState,
+    access: unsafe extern "C-unwind" fn(*mut pg_sys::ScanState) -> *mut TupleTableSlot,
+    recheck: unsafe extern "C-unwind" fn(*mut pg_sys::ScanState, *mut TupleTableSlot) -> bool,
+) -> *mut TupleTableSlot {
+    unsafe extern "C-unwind" {
+        fn ExecScan(
+            node: *mut pg_sys::ScanState,
+            access: pg_sys::ExecScanAccessMtd,
+            recheck: pg_sys::ExecScanRecheckMtd,
+        ) -> *mut TupleTableSlot;
+    }
+    // SAFETY: by contract.
+    unsafe { ExecScan(node, Some(access), Some(recheck)) }
+}
+
+/// `ExecClearTuple`, of a slot that has something.
 ///
 /// # Safety
 /// A live slot.
 pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
     // SAFETY: by contract; every kind of slot can be cleared.
     unsafe {
-        if let Some(clear) = (*(*slot).tts_ops).clear {
+        let empty = u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0;
+        if let (false, Some(clear)) = (empty, (*(*slot).tts_ops).clear) {
             pg_guard_ffi_boundary(|| clear(slot));
         }
     }
