@@ -89,8 +89,21 @@ mod x86 {
         } else {
             NONE
         };
+        #[cfg(feature = "simd-level")]
+        let level = level.min(most());
         LEVEL.store(level, Relaxed);
         level
+    }
+
+    /// What a measurement allows.
+    #[cfg(feature = "simd-level")]
+    fn most() -> u8 {
+        match std::env::var("NITRO_SIMD").as_deref() {
+            Err(_) => AVX512VL,
+            Ok("avx2") => AVX2,
+            Ok("none") => NONE,
+            Ok(other) => panic!("NITRO_SIMD is avx2 or none, not {other}"),
+        }
     }
 
     /// AVX-512 has unsigned comparisons and masks. They are used on vectors of 256 bits: several

@@ -1,23 +1,31 @@
 //! ferntree: a B+-tree with optimistic lock coupling.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Thread};
 use std::ops::Bound::{Included, Unbounded};
 
 pub struct Ferntree(ferntree::Tree<u64, u64>);
 
-impl Engine for Ferntree {
+impl Engine<u64> for Ferntree {
+    type Thread<'a> = &'a Self;
+
     fn new(_: u64) -> Self {
         Ferntree(ferntree::Tree::new())
     }
 
+    fn thread(&self, _: u32) -> &Self {
+        self
+    }
+}
+
+impl Thread<u64> for &Ferntree {
     #[inline]
     fn insert(&mut self, key: u64, tid: u64) {
         self.0.insert(key, tid);
     }
 
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        self.0.get_optimistic(&key)
+    fn get(&mut self, key: &u64) -> Option<u64> {
+        self.0.get_optimistic(key)
     }
 
     fn scan(&mut self) -> (u64, u64) {
@@ -52,8 +60,8 @@ impl Engine for Ferntree {
     }
 
     #[inline]
-    fn seek(&mut self, key: u64, n: usize) -> u64 {
-        let mut range = self.0.range(Included(&key), Unbounded);
+    fn seek(&mut self, key: &u64, n: usize) -> u64 {
+        let mut range = self.0.range(Included(key), Unbounded);
         let mut sum = 0u64;
         for _ in 0..n {
             let Some((_, tid)) = range.next() else { break };

@@ -1,4 +1,4 @@
-//! nitro-engine beside ferntree and crossbeam-skiplist: one process per engine and kind of load, in
+//! nitro-engine beside other ordered in-memory maps: one process per engine and kind of load, in
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
 //! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 2), HUGE=1 (huge pages
@@ -8,13 +8,22 @@ mod crossbeam;
 mod engine;
 mod ferntree;
 mod keys;
+mod locked;
+mod masstree;
 mod measure;
 mod nitro;
 mod report;
+mod scc;
 
+use engine::Engine;
+use keys::{Key, Marked, Text};
 use measure::Plan;
 use report::Samples;
 use std::process::Command;
+
+/// The columns of the table.
+const ENGINES: &[&str] =
+    &["nitro", "nitro-avx2", "nitro-9", "ferntree", "masstree", "scc", "rwlock", "crossbeam"];
 
 /// Is memory to be in huge pages?
 fn huge_pages() -> bool {
@@ -28,23 +37,43 @@ fn number(name: &str, default: u64) -> u64 {
     }
 }
 
+/// Does this engine have a place under this load, in this round?
+fn is_run(engine: &str, load: &str, round: u64) -> bool {
+    match load {
+        "random" | "ascending" => engine != "crossbeam" || round == 0,
+        // Of the others masstree alone is made for strings.
+        "text" => ["nitro", "nitro-avx2", "masstree"].contains(&engine),
+        "threads" => !["nitro-9", "crossbeam"].contains(&engine),
+        _ => engine.starts_with("nitro"),
+    }
+}
+
 /// The part of a process: one engine, one load.
 fn work(engine: &str, load: &str, rows: u64) {
     // crossbeam's skiplist takes ten times longer for everything.
     let (share, repetitions) = if engine == "crossbeam" { (40, 3) } else { (10, 5) };
     let plan = &Plan { rows, lookups: (rows / share).max(160), repetitions };
     match (engine, load) {
-        ("nitro", "random") => measure::random::<nitro::Nitro<false>>(plan),
-        ("nitro", "ascending") => measure::ascending::<nitro::Nitro<false>>(plan),
-        ("nitro", "bulk") => measure::bulk::<nitro::Nitro<false>>(plan),
-        ("nitro-9", "random") => measure::random::<nitro::Nitro<true>>(plan),
-        ("nitro-9", "ascending") => measure::ascending::<nitro::Nitro<true>>(plan),
-        ("nitro-9", "bulk") => measure::bulk::<nitro::Nitro<true>>(plan),
-        ("ferntree", "random") => measure::random::<ferntree::Ferntree>(plan),
-        ("ferntree", "ascending") => measure::ascending::<ferntree::Ferntree>(plan),
-        ("crossbeam", "random") => measure::random::<crossbeam::Crossbeam>(plan),
-        ("crossbeam", "ascending") => measure::ascending::<crossbeam::Crossbeam>(plan),
+        ("nitro" | "nitro-avx2", "text") => under::<Text<25>, nitro::Nitro>(load, plan),
+        ("masstree", "text") => under::<Text<25>, masstree::Masstree>(load, plan),
+        ("nitro" | "nitro-avx2", _) => under::<u64, nitro::Nitro>(load, plan),
+        ("nitro-9", _) => under::<Marked, nitro::Nitro>(load, plan),
+        ("ferntree", _) => under::<u64, ferntree::Ferntree>(load, plan),
+        ("masstree", _) => under::<u64, masstree::Masstree>(load, plan),
+        ("scc", _) => under::<u64, scc::Scc>(load, plan),
+        ("rwlock", _) => under::<u64, locked::Locked>(load, plan),
+        ("crossbeam", _) => under::<u64, crossbeam::Crossbeam>(load, plan),
         _ => panic!("no engine {engine} with load {load}"),
+    }
+}
+
+fn under<K: Key, E: Engine<K>>(load: &str, plan: &Plan) {
+    match load {
+        "random" | "text" => measure::random::<K, E>(plan),
+        "ascending" => measure::ascending::<K, E>(plan),
+        "threads" => measure::threads::<K, E>(plan),
+        "bulk" => measure::bulk::<K, E>(plan),
+        _ => panic!("no load {load}"),
     }
 }
 
@@ -54,14 +83,18 @@ fn run(samples: &mut Samples, engine: &str, load: &str) {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.args([engine, load]);
+    if engine == "nitro-avx2" {
+        command.env("NITRO_SIMD", "avx2");
+    }
     if huge_pages() {
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     }
     let output = command.stderr(std::process::Stdio::inherit()).output().expect("a process");
     assert!(output.status.success(), "{engine} failed at load {load}");
+    let kind = if load == "text" { "text-" } else { "" };
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         if let Some((measure, value)) = line.split_once(' ') {
-            samples.add(engine, measure, value.parse().expect("a number"));
+            samples.add(engine, &format!("{kind}{measure}"), value.parse().expect("a number"));
         }
     }
     eprintln!("  {engine}, {load}: {:.0} s", begin.elapsed().as_secs_f64());
@@ -76,20 +109,16 @@ fn main() {
     let rounds = number("ROUNDS", 2);
     let mut samples = Samples::default();
     for round in 0..rounds {
-        for load in ["random", "ascending", "bulk"] {
-            for engine in ["nitro", "ferntree", "nitro-9", "crossbeam"] {
-                let slow = engine == "crossbeam" && round > 0;
-                let no_such = load == "bulk" && !engine.starts_with("nitro");
-                if !slow && !no_such {
-                    run(&mut samples, engine, load);
-                }
+        for load in ["random", "text", "threads", "ascending", "bulk"] {
+            for engine in ENGINES.iter().filter(|engine| is_run(engine, load, round)) {
+                run(&mut samples, engine, load);
             }
         }
     }
     let pages = if huge_pages() { "huge pages" } else { "4 KB pages" };
     println!(
-        "engine, {rows} entries, random 8-byte keys, one thread, {pages}, {rounds} processes each \
-         (crossbeam 1)\nbest / median by processor time; ratios are of the best, above 1: nitro is better"
+        "engine, {rows} entries, random keys of 8 bytes, one thread, {pages}, {rounds} processes each \
+         (crossbeam 1)\nbest (median) by processor time\n"
     );
     samples.print();
     if let Ok(file) = std::env::var("RESULTS") {

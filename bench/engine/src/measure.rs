@@ -1,8 +1,10 @@
 //! One engine in one process: every sample is printed as a line `measure value`.
 
-use crate::engine::{Engine, GROUP};
-use crate::keys::{Rows, key, tid};
+use crate::engine::{Engine, GROUP, Thread};
+use crate::keys::{Key, Rows, random as random_key, tid};
 use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
 
 const SEEK: usize = 100;
 
@@ -22,7 +24,7 @@ fn sample(measure: &str, value: f64) {
 
 /// Seconds of processor time that `f` takes, in the kernel too. On a machine that does something else
 /// besides, elapsed time would say more about that.
-fn time(f: impl FnOnce()) -> f64 {
+pub fn time(f: impl FnOnce()) -> f64 {
     let begin = processor_time();
     f();
     processor_time() - begin
@@ -49,79 +51,172 @@ fn resident() -> u64 {
 }
 
 /// Random inserts into an empty structure, then everything that reads it.
-pub fn random<E: Engine>(plan: &Plan) {
+pub fn random<K: Key, E: Engine<K>>(plan: &Plan) {
     let n = plan.rows;
-    let mut e = E::new(n);
+    let e = E::new(n);
+    let mut thread = e.thread(0);
     let before = resident();
     millions("insert", n, || {
         for i in 0..n {
-            e.insert(key(i), tid(i));
+            thread.insert(random_key(i), tid(i));
         }
     });
     sample("bytes", (resident() - before) as f64 / n as f64);
 
     for repetition in 0..plan.repetitions {
         let rows = |seed, n| Rows::new(seed + 100 * repetition, n);
-        millions("hit", plan.lookups, || {
-            for i in rows(1, n).take(plan.lookups as usize) {
-                assert!(black_box(e.get(key(i))) == Some(tid(i)));
-            }
-        });
+        hits("hit", &mut thread, plan, rows(1, n));
         millions("miss", plan.lookups, || {
             for i in rows(2, n).take(plan.lookups as usize) {
-                assert!(black_box(e.get(key(n + i))).is_none());
+                assert!(black_box(thread.get(&random_key(n + i))).is_none());
             }
         });
         millions("batch", plan.lookups, || {
             let mut rows = rows(3, n);
             for _ in 0..plan.lookups / GROUP as u64 {
-                let keys = std::array::from_fn(|_| key(rows.next().unwrap_or(0)));
-                assert!(e.get_group(&keys) == GROUP);
+                let keys = std::array::from_fn(|_| random_key(rows.next().unwrap_or(0)));
+                assert!(thread.get_group(&keys) == GROUP);
             }
         });
         let seeks = plan.lookups / 8;
         millions("seek", seeks, || {
             for i in rows(5, n).take(seeks as usize) {
-                black_box(e.seek(key(i), SEEK));
+                black_box(thread.seek(&random_key(i), SEEK));
             }
         });
-        scans("scan", "back", &mut e, n);
+        scans("scan", "back", &mut thread, n);
+    }
+
+    if thread.pack() {
+        for repetition in 0..plan.repetitions {
+            hits("packed-hit", &mut thread, plan, Rows::new(4 + 100 * repetition, n));
+            scans("packed-scan", "packed-back", &mut thread, n);
+        }
     }
 }
 
-fn scans<E: Engine>(forward: &str, backward: &str, e: &mut E, n: u64) {
+/// Look-ups of what is there.
+fn hits<K: Key>(measure: &str, thread: &mut impl Thread<K>, plan: &Plan, rows: Rows) {
+    millions(measure, plan.lookups, || {
+        for i in rows.take(plan.lookups as usize) {
+            assert!(black_box(thread.get(&random_key(i))) == Some(tid(i)));
+        }
+    });
+}
+
+fn scans<K: Key>(forward: &str, backward: &str, thread: &mut impl Thread<K>, n: u64) {
     let want = (n, (0..n).fold(0u64, |sum, i| sum.wrapping_add(tid(i))));
     let entry = |measure, seconds: f64| sample(measure, seconds * 1e9 / n as f64);
-    entry(forward, time(|| assert!(e.scan() == want)));
-    entry(backward, time(|| assert!(e.scan_back() == want)));
+    entry(forward, time(|| assert!(thread.scan() == want)));
+    entry(backward, time(|| assert!(thread.scan_back() == want)));
 }
 
 /// Keys that come in ascending order.
-pub fn ascending<E: Engine>(plan: &Plan) {
+pub fn ascending<K: Key, E: Engine<K>>(plan: &Plan) {
     let n = plan.rows;
-    let mut e = E::new(n);
+    let e = E::new(n);
+    let mut thread = e.thread(0);
     let before = resident();
     millions("ascending", n, || {
         for i in 0..n {
-            e.insert(i << 20, tid(i));
+            thread.insert(K::of(i << 20), tid(i));
         }
     });
     sample("ascending-bytes", (resident() - before) as f64 / n as f64);
-    assert!(e.get((n - 1) << 20) == Some(tid(n - 1)));
+    assert!(thread.get(&K::of((n - 1) << 20)) == Some(tid(n - 1)));
 }
 
 /// Bottom up from sorted entries.
-pub fn bulk<E: Engine>(plan: &Plan) {
-    let mut sorted: Vec<_> = (0..plan.rows).map(|i| (key(i), tid(i))).collect();
+pub fn bulk<K: Key, E: Engine<K>>(plan: &Plan) {
+    let mut sorted: Vec<_> = (0..plan.rows).map(|i| (random_key(i), tid(i))).collect();
     sorted.sort_unstable();
     let before = resident();
     let mut built = None;
     let seconds = time(|| built = E::build(&sorted));
-    let Some(mut e) = built else { return };
+    let Some(e) = built else { return };
     sample("bulk", plan.rows as f64 / seconds / 1e6);
     sample("bulk-bytes", (resident() - before) as f64 / plan.rows as f64);
     drop(sorted);
+    let mut thread = e.thread(0);
     for _ in 0..plan.repetitions {
-        scans("bulk-scan", "bulk-back", &mut e, plan.rows);
+        scans("bulk-scan", "bulk-back", &mut thread, plan.rows);
     }
+}
+
+/// One thread and two: random inserts into one structure, then look-ups in it.
+pub fn threads<K: Key, E: Engine<K>>(plan: &Plan) {
+    let n = plan.rows;
+    let report = |measure: &str, threads: u64, rates: Rates| {
+        sample(&format!("{measure}-{threads}"), rates.processor);
+        sample(&format!("{measure}-{threads}-elapsed"), rates.elapsed);
+    };
+    report("insert", 1, insert_together(&E::new(n), 1, 0..n));
+    let e = E::new(n);
+    report("insert", 2, insert_together(&e, 2, 0..n));
+    for repetition in 0..plan.repetitions {
+        for threads in [1, 2] {
+            let rates = look_up_together(&e, threads, plan.lookups, n, repetition);
+            report("hit", threads, rates);
+        }
+    }
+}
+
+/// Millions a second of all threads together.
+pub struct Rates {
+    /// The sum of what each did in a second of its processor.
+    pub processor: f64,
+    /// By the clock.
+    pub elapsed: f64,
+}
+
+/// Each of the threads does `share` of something, by its number.
+pub fn together(threads: u64, share: u64, work: impl Fn(u64) + Sync) -> Rates {
+    let ready = Barrier::new(threads as usize);
+    let (work, ready) = (&work, &ready);
+    let runs: Vec<(f64, f64)> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|number| {
+                scope.spawn(move || {
+                    ready.wait();
+                    let begin = Instant::now();
+                    (time(|| work(number)), begin.elapsed().as_secs_f64())
+                })
+            })
+            .collect();
+        all.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+    });
+    let processor = runs.iter().map(|(cpu, _)| share as f64 / cpu / 1e6).sum();
+    let longest = runs.iter().fold(0f64, |longest, (_, elapsed)| longest.max(*elapsed));
+    Rates { processor, elapsed: (share * threads) as f64 / longest / 1e6 }
+}
+
+/// Threads insert these rows, each every so many.
+pub fn insert_together<K: Key, E: Engine<K>>(
+    e: &E,
+    threads: u64,
+    rows: std::ops::Range<u64>,
+) -> Rates {
+    together(threads, (rows.end - rows.start) / threads, |number| {
+        let mut thread = e.thread(number as u32);
+        for i in rows.clone().skip(number as usize).step_by(threads as usize) {
+            thread.insert(random_key(i), tid(i));
+        }
+    })
+}
+
+/// Threads look up `lookups` keys of `n`, each its share.
+pub fn look_up_together<K: Key, E: Engine<K>>(
+    e: &E,
+    threads: u64,
+    lookups: u64,
+    n: u64,
+    seed: u64,
+) -> Rates {
+    together(threads, lookups / threads, |number| {
+        let mut thread = e.thread(number as u32);
+        let rows = Rows::new(100 * seed + number, n);
+        for i in rows.take((lookups / threads) as usize) {
+            assert!(black_box(thread.get(&random_key::<K>(i))) == Some(tid(i)));
+        }
+    })
 }

@@ -1,19 +1,28 @@
 //! nitro-engine, in one anonymous shared mapping as in a server.
 
-use crate::engine::{Engine, GROUP};
-use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process};
+use crate::engine::{Engine, GROUP, Thread};
+use crate::keys::Key;
+use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Sweep};
 use std::ptr::NonNull;
 
 /// What readers of the present ask for.
 const CURRENT: u32 = u32::MAX - 1;
 
-/// Keys of 8 bytes, big endian; with `MARKER` 9 bytes: as the access method stores large integers.
-pub struct Nitro<const MARKER: bool> {
+/// Bytes of a key.
+const LONGEST: usize = 128;
+
+pub struct Nitro {
+    area: Area,
+    index: Index,
+    /// The last to be dropped: leaving a process slot still writes there.
+    _room: Room,
+}
+
+/// A process of the area.
+pub struct Attached {
     process: Process,
     index: Index,
     cursor: Cursor,
-    /// The last to be dropped: leaving the process slot still writes there.
-    _room: Room,
 }
 
 struct Room {
@@ -21,30 +30,14 @@ struct Room {
     len: usize,
 }
 
+// SAFETY: a shared one gives nothing away.
+unsafe impl Sync for Room {}
+
 impl Drop for Room {
     fn drop(&mut self) {
         // SAFETY: the mapping made by `new`, whose users have gone.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.len) };
     }
-}
-
-struct Bytes {
-    bytes: [u8; 9],
-    from: usize,
-}
-
-impl Bytes {
-    #[inline]
-    fn get(&self) -> &[u8] {
-        &self.bytes[self.from..]
-    }
-}
-
-#[inline]
-fn encode<const MARKER: bool>(key: u64) -> Bytes {
-    let mut bytes = [0xc8; 9];
-    bytes[1..].copy_from_slice(&key.to_be_bytes());
-    Bytes { bytes, from: usize::from(!MARKER) }
 }
 
 impl Room {
@@ -67,41 +60,77 @@ impl Room {
     }
 }
 
-impl<const MARKER: bool> Engine for Nitro<MARKER> {
+/// Threads that use one area.
+const THREADS: u32 = 8;
+
+impl<K: Key> Engine<K> for Nitro {
+    type Thread<'a> = Attached;
+
     fn new(n: u64) -> Self {
-        let len = (n as usize * 80 + (64 << 20)).next_multiple_of(2 << 20);
+        let key_len = K::of(0).bytes().as_ref().len();
+        let len = (n as usize * (80 + 2 * (key_len - 8)) + (64 << 20)).next_multiple_of(2 << 20);
         let room = Room::new(Area::mapped(len));
         // SAFETY: a zeroed, page-aligned mapping of the length that such an area needs.
-        let area = unsafe { Area::format(room.at, len, 8, &Backing::MAPPED) }.expect("an area");
+        let area =
+            unsafe { Area::format(room.at, len, THREADS, &Backing::MAPPED) }.expect("an area");
         // SAFETY: the only user of the area.
         let process = unsafe { Process::attach(area, 0) };
-        let options = IndexOptions { fillfactor: 100, key_len_hint: 8 + u32::from(MARKER) };
+        let options = IndexOptions { fillfactor: 100, key_len_hint: key_len as u32 };
         let index = Index::create(&process, &options).expect("room for the root");
-        Nitro { process, index, cursor: Cursor::new(false), _room: room }
+        Nitro { area, index, _room: room }
     }
 
+    fn thread(&self, number: u32) -> Attached {
+        assert!(number < THREADS);
+        // SAFETY: of the threads none has the number of another.
+        let process = unsafe { Process::attach(self.area, number) };
+        Attached { process, index: self.index, cursor: Cursor::new(false) }
+    }
+
+    fn build(sorted: &[(K, u64)]) -> Option<Self> {
+        let e = <Self as Engine<K>>::new(sorted.len() as u64);
+        let Attached { process, index, .. } = Engine::<K>::thread(&e, 0);
+        let mut builder = Builder::new(&process, index);
+        for (key, tid) in sorted {
+            builder.push(&Memcmp, key.bytes().as_ref(), *tid).expect("sorted entries");
+        }
+        let chain = builder.finish().expect("room for the last nodes");
+        index.adopt(&process, vec![chain]).expect("an empty index");
+        drop(process);
+        Some(e)
+    }
+}
+
+impl Attached {
+    /// Sum of what the cursor has.
+    fn sum(&self, n: usize) -> u64 {
+        (0..n).fold(0, |sum, i| sum.wrapping_add(self.cursor.tid(i)))
+    }
+}
+
+impl<K: Key> Thread<K> for Attached {
     #[inline]
-    fn insert(&mut self, key: u64, tid: u64) {
-        let key = encode::<MARKER>(key);
-        self.index.insert(&self.process, &Memcmp, key.get(), tid).expect("room for the entry");
+    fn insert(&mut self, key: K, tid: u64) {
+        let key = key.bytes();
+        self.index.insert(&self.process, &Memcmp, key.as_ref(), tid).expect("room for the entry");
     }
 
     /// By a cursor over the range of one key, as a scan of the access method does it.
     #[inline]
-    fn get(&mut self, key: u64) -> Option<u64> {
-        let key = encode::<MARKER>(key);
-        let mut above = [0; 10];
-        let above = &mut above[..=key.get().len()];
-        above[..key.get().len()].copy_from_slice(key.get());
-        self.cursor.set_range(key.get(), Some(above), CURRENT);
+    fn get(&mut self, key: &K) -> Option<u64> {
+        let key = key.bytes();
+        let key = key.as_ref();
+        let mut above = [0; LONGEST + 1];
+        above[..key.len()].copy_from_slice(key);
+        self.cursor.set_range(key, Some(&above[..=key.len()]), CURRENT);
         let n = self.cursor.next(&self.process, self.index, &Memcmp);
         (n > 0).then(|| self.cursor.tid(0))
     }
 
     #[inline]
-    fn get_group(&mut self, keys: &[u64; GROUP]) -> usize {
-        let keys = keys.map(encode::<MARKER>);
-        let keys: [&[u8]; GROUP] = std::array::from_fn(|i| keys[i].get());
+    fn get_group(&mut self, keys: &[K; GROUP]) -> usize {
+        let keys: [_; GROUP] = std::array::from_fn(|i| keys[i].bytes());
+        let keys: [&[u8]; GROUP] = std::array::from_fn(|i| keys[i].as_ref());
         let mut found = 0;
         self.index.lookup_batch(&self.process, &Memcmp, &keys, &mut |_, _| found += 1);
         found
@@ -116,7 +145,7 @@ impl<const MARKER: bool> Engine for Nitro<MARKER> {
                 return (n, sum);
             }
             n += batch as u64;
-            sum = (0..batch).fold(sum, |sum, i| sum.wrapping_add(self.cursor.tid(i)));
+            sum = sum.wrapping_add(self.sum(batch));
         }
     }
 
@@ -134,9 +163,8 @@ impl<const MARKER: bool> Engine for Nitro<MARKER> {
     }
 
     #[inline]
-    fn seek(&mut self, key: u64, n: usize) -> u64 {
-        let key = encode::<MARKER>(key);
-        self.cursor.set_range(key.get(), None, CURRENT);
+    fn seek(&mut self, key: &K, n: usize) -> u64 {
+        self.cursor.set_range(key.bytes().as_ref(), None, CURRENT);
         let (mut seen, mut sum) = (0, 0u64);
         while seen < n {
             let batch = self.cursor.next(&self.process, self.index, &Memcmp).min(n - seen);
@@ -144,19 +172,15 @@ impl<const MARKER: bool> Engine for Nitro<MARKER> {
                 break;
             }
             seen += batch;
-            sum = (0..batch).fold(sum, |sum, i| sum.wrapping_add(self.cursor.tid(i)));
+            sum = sum.wrapping_add(self.sum(batch));
         }
         sum
     }
 
-    fn build(sorted: &[(u64, u64)]) -> Option<Self> {
-        let e = Self::new(sorted.len() as u64);
-        let mut builder = Builder::new(&e.process, e.index);
-        for &(key, tid) in sorted {
-            builder.push(&Memcmp, encode::<MARKER>(key).get(), tid).expect("sorted entries");
-        }
-        let chain = builder.finish().expect("room for the last nodes");
-        e.index.adopt(&e.process, vec![chain]).expect("an empty index");
-        Some(e)
+    fn pack(&mut self) -> bool {
+        let mut sweep = Sweep::default();
+        while self.index.sweep(&self.process, &Memcmp, &mut sweep, 1000) {}
+        while self.index.collect(&self.process, 1000) > 0 {}
+        true
     }
 }

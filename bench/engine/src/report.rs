@@ -1,4 +1,4 @@
-//! The table.
+//! The tables.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -12,36 +12,70 @@ struct Row {
     title: &'static str,
     /// More is better (a rate), or less (a time, a size).
     more: bool,
-    /// What the best must reach: itself, against ferntree, against crossbeam.
-    floors: [Option<f64>; 3],
+    /// What nitro must be at most.
+    most: Option<f64>,
+    /// How many times as good as a peer, or as itself in another measure, nitro must be.
+    times: &'static [(&'static str, f64)],
 }
 
-const NONE: [Option<f64>; 3] = [None; 3];
+const LOOKUP: &[(&str, f64)] =
+    &[("ferntree", 1.5), ("masstree", 1.8), ("scc", 2.2), ("rwlock", 2.0), ("crossbeam", 6.0)];
+const INSERT: &[(&str, f64)] =
+    &[("ferntree", 1.25), ("masstree", 1.8), ("scc", 1.9), ("crossbeam", 5.0)];
 
 const ROWS: &[Row] = &[
-    row("insert", "insert, M/s", true, [None, Some(1.2), Some(4.5)]),
-    row("hit", "lookup, key present, M/s", true, [None, Some(1.4), Some(5.0)]),
-    row("miss", "lookup, key absent, M/s", true, [None, Some(1.4), Some(5.0)]),
-    row("batch", "16 lookups at once, M/s", true, NONE),
-    row("seek", "seek and 100 entries, M/s", true, NONE),
-    row("scan", "full scan, ns/entry", false, [Some(7.0), None, None]),
-    row("back", "full scan backward, ns/entry", false, [Some(7.0), None, None]),
-    row("bytes", "bytes/entry", false, [Some(41.0), None, None]),
-    row("ascending", "ascending insert, M/s", true, NONE),
-    row("ascending-bytes", "  its bytes/entry", false, NONE),
-    row("bulk", "bulk build, M/s", true, NONE),
-    row("bulk-bytes", "  its bytes/entry", false, NONE),
-    row("bulk-scan", "  its full scan, ns/entry", false, NONE),
-    row("bulk-back", "  backward, ns/entry", false, NONE),
+    rate("insert", "insert, M/s", INSERT),
+    rate("hit", "lookup, key present, M/s", LOOKUP),
+    rate("miss", "lookup, key absent, M/s", LOOKUP),
+    rate("batch", "16 lookups at once, M/s", &[]),
+    rate("seek", "seek and 100 entries, M/s", &[("ferntree", 1.5)]),
+    cost("scan", "full scan, ns/entry", Some(7.0)),
+    cost("back", "full scan backward, ns/entry", Some(7.0)),
+    cost("bytes", "bytes/entry", Some(41.0)),
+    rate("packed-hit", "packed by a sweep: lookup, M/s", &[]),
+    cost("packed-scan", "packed by a sweep: full scan, ns/entry", Some(5.0)),
+    cost("packed-back", "packed by a sweep: backward, ns/entry", Some(5.0)),
+    rate("ascending", "ascending insert, M/s", &[("ferntree", 1.1)]),
+    cost("ascending-bytes", "ascending insert, bytes/entry", None),
+    rate("insert-1", "1 thread beside none: insert, M/s", &[]),
+    rate("insert-2", "2 threads: insert, M/s", &[("insert-1", 1.85)]),
+    rate("insert-2-elapsed", "2 threads: insert by the clock, M/s", &[]),
+    rate("hit-1", "1 thread beside none: lookup, M/s", &[]),
+    rate("hit-2", "2 threads: lookup, M/s", &[("hit-1", 1.85)]),
+    rate("hit-2-elapsed", "2 threads: lookup by the clock, M/s", &[]),
+    rate("text-insert", "25-byte strings: insert, M/s", &[("masstree", 1.4)]),
+    rate("text-hit", "25-byte strings: lookup, present, M/s", &[("masstree", 1.6)]),
+    rate("text-miss", "25-byte strings: lookup, absent, M/s", &[("masstree", 1.6)]),
+    rate("text-seek", "25-byte strings: seek and 100, M/s", &[]),
+    cost("text-scan", "25-byte strings: full scan, ns/entry", None),
+    cost("text-back", "25-byte strings: backward, ns/entry", None),
+    cost("text-bytes", "25-byte strings: bytes/entry", None),
+    rate("bulk", "bulk build, M/s", &[]),
+    cost("bulk-bytes", "bulk build: bytes/entry", None),
+    cost("bulk-scan", "bulk build: full scan, ns/entry", Some(5.0)),
+    cost("bulk-back", "bulk build: backward, ns/entry", Some(5.0)),
 ];
 
-const fn row(
+const fn rate(
     measure: &'static str,
     title: &'static str,
-    more: bool,
-    floors: [Option<f64>; 3],
+    times: &'static [(&'static str, f64)],
 ) -> Row {
-    Row { measure, title, more, floors }
+    Row { measure, title, more: true, most: None, times }
+}
+
+const fn cost(measure: &'static str, title: &'static str, most: Option<f64>) -> Row {
+    Row { measure, title, more: false, most, times: &[] }
+}
+
+/// A line of a table.
+fn line(cells: impl IntoIterator<Item = String>) {
+    println!("| {} |", cells.into_iter().collect::<Vec<_>>().join(" | "));
+}
+
+fn head(first: &str, others: &[&str]) {
+    line(std::iter::once(first).chain(others.iter().copied()).map(String::from));
+    line(std::iter::repeat_n("---".into(), others.len() + 1));
 }
 
 impl Samples {
@@ -50,10 +84,10 @@ impl Samples {
     }
 
     /// Best and median.
-    fn get(&self, engine: &str, row: &Row) -> Option<(f64, f64)> {
-        let mut all = self.0.get(&(engine.into(), row.measure.into()))?.clone();
+    fn get(&self, engine: &str, measure: &str, more: bool) -> Option<(f64, f64)> {
+        let mut all = self.0.get(&(engine.into(), measure.into()))?.clone();
         all.sort_by(f64::total_cmp);
-        let best = if row.more { *all.last()? } else { *all.first()? };
+        let best = if more { *all.last()? } else { *all.first()? };
         Some((best, all[all.len() / 2]))
     }
 
@@ -61,9 +95,14 @@ impl Samples {
     pub fn add_to(&self, file: &str) -> std::io::Result<()> {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file)?;
         for row in ROWS {
-            let title = row.title.trim().replace(", M/s", ", ns");
-            let (title, unit) = title.rsplit_once(", ").unwrap_or((&title, "bytes"));
-            let basis = if unit == "bytes" { "size" } else { "cpu" };
+            let title =
+                row.title.replace(", M/s", ", ns").replace("bytes/entry", "an entry, bytes");
+            let (title, unit) = title.rsplit_once(", ").expect("a unit");
+            let basis = match unit {
+                "bytes" => "size",
+                _ if row.measure.ends_with("-elapsed") => "elapsed",
+                _ => "cpu",
+            };
             for ((engine, _), samples) in self.0.iter().filter(|((_, m), _)| m == row.measure) {
                 for sample in samples {
                     let value = if row.more { 1e3 / sample } else { *sample };
@@ -79,51 +118,69 @@ impl Samples {
     }
 
     pub fn print(&self) {
-        let engines = ["nitro", "nitro-9", "ferntree", "crossbeam"];
-        let titles = ["nitro", "nitro, 9 bytes", "ferntree", "crossbeam"];
-        print!("{:30}", "");
-        titles.iter().for_each(|title| print!("{title:>17}"));
-        println!("{:>16}{:>16}", "/ ferntree", "/ crossbeam");
+        head("", crate::ENGINES);
+        for row in ROWS {
+            let cell = |engine: &&str| match self.get(engine, row.measure, row.more) {
+                Some((best, median)) => format!("{best:.2} ({median:.2})"),
+                None => String::new(),
+            };
+            line(std::iter::once(row.title.into()).chain(crate::ENGINES.iter().map(cell)));
+        }
+        println!("\nTimes as good as the peers, by the best; with AVX-512, with AVX2 (the goal)\n");
+        let peers: Vec<&str> =
+            crate::ENGINES.iter().copied().filter(|e| !e.starts_with("nitro")).collect();
+        head("", &peers);
         let mut short = Vec::new();
         for row in ROWS {
-            print!("{:30}", row.title);
-            for engine in engines {
-                let cell = self.get(engine, row);
-                let text = cell.map_or("-".into(), |(b, m)| format!("{b:.2} / {m:.2}"));
-                print!("{text:>17}");
-            }
-            let Some((nitro, _)) = self.get("nitro", row) else {
-                println!();
-                continue;
-            };
-            for (engine, floor) in [("ferntree", row.floors[1]), ("crossbeam", row.floors[2])] {
-                let ratio = self
-                    .get(engine, row)
-                    .map(|(b, _)| if row.more { nitro / b } else { b / nitro });
-                let text = match (ratio, floor) {
-                    (Some(r), Some(f)) => format!("{r:.2} (>= {f})"),
-                    (Some(r), None) => format!("{r:.2}"),
-                    _ => "-".into(),
-                };
-                print!("{text:>16}");
-                if let (Some(r), Some(f)) = (ratio, floor)
-                    && r < f
-                {
-                    short.push(format!("{}: {r:.2} times {engine}, wanted {f}", row.title));
-                }
-            }
-            match row.floors[0] {
-                Some(most) if nitro > most => {
-                    println!("  (<= {most})");
-                    short.push(format!("{}: {nitro:.2}, wanted at most {most}", row.title));
-                }
-                Some(most) => println!("  (<= {most})"),
-                None => println!(),
+            let cells: Vec<String> =
+                peers.iter().map(|peer| self.relation(row, peer, &mut short)).collect();
+            if cells.iter().any(|cell| !cell.is_empty()) {
+                line(std::iter::once(row.title.into()).chain(cells));
             }
         }
+        println!();
+        for row in ROWS {
+            self.alone(row, &mut short);
+        }
         match &short[..] {
-            [] => println!("All goals reached."),
-            _ => println!("Short of the goal:\n  {}", short.join("\n  ")),
+            [] => println!("\nAll goals reached."),
+            _ => println!("\nShort of the goal:\n  {}", short.join("\n  ")),
+        }
+    }
+
+    /// Nitro beside a peer.
+    fn relation(&self, row: &Row, peer: &str, short: &mut Vec<String>) -> String {
+        let Some((theirs, _)) = self.get(peer, row.measure, row.more) else { return String::new() };
+        let goal = row.times.iter().find(|(name, _)| *name == peer).map(|(_, goal)| *goal);
+        let mut cell = Vec::new();
+        for (engine, wide) in [("nitro", "AVX-512"), ("nitro-avx2", "AVX2")] {
+            let Some((ours, _)) = self.get(engine, row.measure, row.more) else { continue };
+            let times = if row.more { ours / theirs } else { theirs / ours };
+            cell.push(format!("{times:.2}"));
+            if let Some(goal) = goal
+                && times < goal
+            {
+                short
+                    .push(format!("{}, {wide}: {times:.2} times {peer}, wanted {goal}", row.title));
+            }
+        }
+        let goal = goal.map_or(String::new(), |goal| format!(" ({goal})"));
+        format!("{}{goal}", cell.join(", "))
+    }
+
+    /// What nitro alone must reach.
+    fn alone(&self, row: &Row, short: &mut Vec<String>) {
+        let Some((ours, _)) = self.get("nitro", row.measure, row.more) else { return };
+        if let Some(most) = row.most.filter(|most| ours > *most) {
+            short.push(format!("{}: {ours:.2}, wanted at most {most}", row.title));
+        }
+        for (measure, goal) in row.times {
+            let Some((one, _)) = self.get("nitro", measure, row.more) else { continue };
+            let times = ours / one;
+            println!("{}: {times:.2} times one thread ({goal})", row.title);
+            if times < *goal {
+                short.push(format!("{}: {times:.2} times one thread, wanted {goal}", row.title));
+            }
         }
     }
 }
