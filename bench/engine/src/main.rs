@@ -1,6 +1,8 @@
 //! nitro-engine beside other ordered in-memory maps: one process per engine and kind of load, in
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
+//! `nitro-bench papers` runs the experiments of the Nitro paper instead.
+//!
 //! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 2), HUGE=1 (huge pages
 //! for all engines), RESULTS (a file to which the samples are added).
 
@@ -12,6 +14,7 @@ mod locked;
 mod masstree;
 mod measure;
 mod nitro;
+mod papers;
 mod report;
 mod scc;
 
@@ -101,11 +104,18 @@ fn run(samples: &mut Samples, engine: &str, load: &str) {
 }
 
 fn main() {
-    let rows = number("ENGINE_ROWS", 10_000_000);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [engine, load] = &arguments[..] {
-        return work(engine, load, rows);
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => peers(),
+        ["papers"] => papers::run(number("ENGINE_ROWS", 20_000_000), number("REPETITIONS", 3)),
+        [engine, load] => work(engine, load, number("ENGINE_ROWS", 10_000_000)),
+        _ => panic!("no such arguments: {arguments:?}"),
     }
+}
+
+/// All engines under all loads.
+fn peers() {
+    let rows = number("ENGINE_ROWS", 10_000_000);
     let rounds = number("ROUNDS", 2);
     let mut samples = Samples::default();
     for round in 0..rounds {

@@ -24,7 +24,7 @@ fn sample(measure: &str, value: f64) {
 
 /// Seconds of processor time that `f` takes, in the kernel too. On a machine that does something else
 /// besides, elapsed time would say more about that.
-pub fn time(f: impl FnOnce()) -> f64 {
+fn time(f: impl FnOnce()) -> f64 {
     let begin = processor_time();
     f();
     processor_time() - begin
@@ -56,16 +56,12 @@ pub fn random<K: Key, E: Engine<K>>(plan: &Plan) {
     let e = E::new(n);
     let mut thread = e.thread(0);
     let before = resident();
-    millions("insert", n, || {
-        for i in 0..n {
-            thread.insert(random_key(i), tid(i));
-        }
-    });
+    millions("insert", n, || insert(&mut thread, 1, 0, n));
     sample("bytes", (resident() - before) as f64 / n as f64);
 
     for repetition in 0..plan.repetitions {
         let rows = |seed, n| Rows::new(seed + 100 * repetition, n);
-        hits("hit", &mut thread, plan, rows(1, n));
+        millions("hit", plan.lookups, || look_up(&mut thread, plan.lookups, rows(1, n)));
         millions("miss", plan.lookups, || {
             for i in rows(2, n).take(plan.lookups as usize) {
                 assert!(black_box(thread.get(&random_key(n + i))).is_none());
@@ -89,19 +85,11 @@ pub fn random<K: Key, E: Engine<K>>(plan: &Plan) {
 
     if thread.pack() {
         for repetition in 0..plan.repetitions {
-            hits("packed-hit", &mut thread, plan, Rows::new(4 + 100 * repetition, n));
+            let rows = Rows::new(4 + 100 * repetition, n);
+            millions("packed-hit", plan.lookups, || look_up(&mut thread, plan.lookups, rows));
             scans("packed-scan", "packed-back", &mut thread, n);
         }
     }
-}
-
-/// Look-ups of what is there.
-fn hits<K: Key>(measure: &str, thread: &mut impl Thread<K>, plan: &Plan, rows: Rows) {
-    millions(measure, plan.lookups, || {
-        for i in rows.take(plan.lookups as usize) {
-            assert!(black_box(thread.get(&random_key(i))) == Some(tid(i)));
-        }
-    });
 }
 
 fn scans<K: Key>(forward: &str, backward: &str, thread: &mut impl Thread<K>, n: u64) {
@@ -150,9 +138,9 @@ pub fn threads<K: Key, E: Engine<K>>(plan: &Plan) {
         sample(&format!("{measure}-{threads}"), rates.processor);
         sample(&format!("{measure}-{threads}-elapsed"), rates.elapsed);
     };
-    report("insert", 1, insert_together(&E::new(n), 1, 0..n));
+    report("insert", 1, insert_together(&E::new(n), 1, n));
     let e = E::new(n);
-    report("insert", 2, insert_together(&e, 2, 0..n));
+    report("insert", 2, insert_together(&e, 2, n));
     for repetition in 0..plan.repetitions {
         for threads in [1, 2] {
             let rates = look_up_together(&e, threads, plan.lookups, n, repetition);
@@ -161,7 +149,14 @@ pub fn threads<K: Key, E: Engine<K>>(plan: &Plan) {
     }
 }
 
-/// Millions a second of all threads together.
+/// What one thread took.
+pub struct Took {
+    processor: f64,
+    elapsed: f64,
+}
+
+/// Millions a second of some threads together.
+#[derive(Clone, Copy)]
 pub struct Rates {
     /// The sum of what each did in a second of its processor.
     pub processor: f64,
@@ -169,54 +164,67 @@ pub struct Rates {
     pub elapsed: f64,
 }
 
-/// Each of the threads does `share` of something, by its number.
-pub fn together(threads: u64, share: u64, work: impl Fn(u64) + Sync) -> Rates {
-    let ready = Barrier::new(threads as usize);
-    let (work, ready) = (&work, &ready);
-    let runs: Vec<(f64, f64)> = std::thread::scope(|scope| {
-        let all: Vec<_> = (0..threads)
-            .map(|number| {
-                scope.spawn(move || {
-                    ready.wait();
-                    let begin = Instant::now();
-                    (time(|| work(number)), begin.elapsed().as_secs_f64())
-                })
-            })
-            .collect();
-        all.into_iter().map(|thread| thread.join().expect("a thread")).collect()
-    });
-    let processor = runs.iter().map(|(cpu, _)| share as f64 / cpu / 1e6).sum();
-    let longest = runs.iter().fold(0f64, |longest, (_, elapsed)| longest.max(*elapsed));
-    Rates { processor, elapsed: (share * threads) as f64 / longest / 1e6 }
+impl Rates {
+    /// Where each did `share` of something.
+    pub fn of(all: &[Took], share: u64) -> Rates {
+        let share = share as f64 / 1e6;
+        let longest = all.iter().fold(0f64, |longest, took| longest.max(took.elapsed));
+        Rates {
+            processor: all.iter().map(|took| share / took.processor).sum(),
+            elapsed: share * all.len() as f64 / longest,
+        }
+    }
 }
 
-/// Threads insert these rows, each every so many.
-pub fn insert_together<K: Key, E: Engine<K>>(
-    e: &E,
-    threads: u64,
-    rows: std::ops::Range<u64>,
-) -> Rates {
-    together(threads, (rows.end - rows.start) / threads, |number| {
-        let mut thread = e.thread(number as u32);
-        for i in rows.clone().skip(number as usize).step_by(threads as usize) {
-            thread.insert(random_key(i), tid(i));
-        }
+/// Threads that begin together and do what belongs to their number.
+pub fn together(threads: u64, work: impl Fn(u64) + Sync) -> Vec<Took> {
+    let ready = Barrier::new(threads as usize);
+    let (work, ready) = (&work, &ready);
+    std::thread::scope(|scope| {
+        let spawn = |number| {
+            scope.spawn(move || {
+                ready.wait();
+                let begin = Instant::now();
+                let processor = time(|| work(number));
+                Took { processor, elapsed: begin.elapsed().as_secs_f64() }
+            })
+        };
+        let all: Vec<_> = (0..threads).map(spawn).collect();
+        all.into_iter().map(|thread| thread.join().expect("a thread")).collect()
     })
 }
 
+/// Threads insert rows `0..n`, each every so many.
+fn insert_together<K: Key, E: Engine<K>>(e: &E, threads: u64, n: u64) -> Rates {
+    let all = together(threads, |number| insert(&mut e.thread(number as u32), threads, number, n));
+    Rates::of(&all, n / threads)
+}
+
+/// Inserts every so many rows of `0..n`.
+pub fn insert<K: Key>(thread: &mut impl Thread<K>, every: u64, from: u64, n: u64) {
+    for i in (from..n).step_by(every as usize) {
+        thread.insert(random_key(i), tid(i));
+    }
+}
+
 /// Threads look up `lookups` keys of `n`, each its share.
-pub fn look_up_together<K: Key, E: Engine<K>>(
+fn look_up_together<K: Key, E: Engine<K>>(
     e: &E,
     threads: u64,
     lookups: u64,
     n: u64,
     seed: u64,
 ) -> Rates {
-    together(threads, lookups / threads, |number| {
-        let mut thread = e.thread(number as u32);
-        let rows = Rows::new(100 * seed + number, n);
-        for i in rows.take((lookups / threads) as usize) {
-            assert!(black_box(thread.get(&random_key::<K>(i))) == Some(tid(i)));
-        }
-    })
+    let share = lookups / threads;
+    let all = together(threads, |number| {
+        look_up(&mut e.thread(number as u32), share, Rows::new(100 * seed + number, n));
+    });
+    Rates::of(&all, share)
+}
+
+/// Looks up rows that are there.
+pub fn look_up<K: Key>(thread: &mut impl Thread<K>, lookups: u64, rows: Rows) {
+    for i in rows.take(lookups as usize) {
+        assert!(black_box(thread.get(&random_key(i))) == Some(tid(i)));
+    }
 }

@@ -61,7 +61,7 @@ impl Room {
 }
 
 /// Threads that use one area.
-const THREADS: u32 = 8;
+const THREADS: u32 = 16;
 
 impl<K: Key> Engine<K> for Nitro {
     type Thread<'a> = Attached;
