@@ -28,6 +28,7 @@ rows        how costs grow with the rows of a table
 indexes     with the indexes of a table
 keys        with the length of keys
 clients     with the clients
+papers      the papers' experiments, with their figures
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 S
 }
@@ -49,6 +50,7 @@ rows() { growth rows; }
 indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
+papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 3) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)

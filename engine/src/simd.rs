@@ -89,14 +89,14 @@ mod x86 {
         } else {
             NONE
         };
-        #[cfg(feature = "simd-level")]
+        #[cfg(feature = "bench")]
         let level = level.min(most());
         LEVEL.store(level, Relaxed);
         level
     }
 
     /// What a measurement allows.
-    #[cfg(feature = "simd-level")]
+    #[cfg(feature = "bench")]
     fn most() -> u8 {
         match std::env::var("NITRO_SIMD").as_deref() {
             Err(_) => AVX512VL,

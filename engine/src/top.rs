@@ -17,6 +17,8 @@
 
 use crate::KeyOrder;
 use crate::area::Ref;
+#[cfg(feature = "bench")]
+use crate::barrier::Process;
 use crate::block::{EXACT, SLOTS};
 use crate::key::Probe;
 use crate::prefetch;
@@ -185,6 +187,13 @@ impl Index {
         if state.made.load(Relaxed) >= (state.nodes.load(Relaxed) / 64).max(4) {
             self.rebuild_top();
         }
+    }
+
+    /// [`rebuild_top`](Self::rebuild_top), to be measured.
+    #[cfg(feature = "bench")]
+    pub fn measured_rebuild(&self, p: &Process) -> bool {
+        let _section = self.enter(p);
+        self.rebuild_top()
     }
 
     /// Publishes a new array of all index nodes, unless another process is doing it, or there is no

@@ -1,7 +1,8 @@
 //! nitro-engine beside other ordered in-memory maps: one process per engine and kind of load, in
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
-//! `nitro-bench papers` runs the experiments of the Nitro paper instead.
+//! `nitro-bench papers` runs the experiments of the Nitro paper instead, `nitro-bench scaling` measures what
+//! docs/scaling.md counts with.
 //!
 //! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 2), HUGE=1 (huge pages
 //! for all engines), RESULTS (a file to which the samples are added).
@@ -16,6 +17,7 @@ mod measure;
 mod nitro;
 mod papers;
 mod report;
+mod scaling;
 mod scc;
 
 use engine::Engine;
@@ -108,6 +110,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => peers(),
         ["papers"] => papers::run(number("ENGINE_ROWS", 20_000_000), number("REPETITIONS", 3)),
+        ["scaling"] => scaling::run(number("ENGINE_ROWS", 10_000_000), number("REPETITIONS", 5)),
         [engine, load] => work(engine, load, number("ENGINE_ROWS", 10_000_000)),
         _ => panic!("no such arguments: {arguments:?}"),
     }

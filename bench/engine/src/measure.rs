@@ -24,7 +24,7 @@ fn sample(measure: &str, value: f64) {
 
 /// Seconds of processor time that `f` takes, in the kernel too. On a machine that does something else
 /// besides, elapsed time would say more about that.
-fn time(f: impl FnOnce()) -> f64 {
+pub fn time(f: impl FnOnce()) -> f64 {
     let begin = processor_time();
     f();
     processor_time() - begin

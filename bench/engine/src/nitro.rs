@@ -25,7 +25,8 @@ pub struct Attached {
     cursor: Cursor,
 }
 
-struct Room {
+/// The mapping of an area.
+pub struct Room {
     at: NonNull<u8>,
     len: usize,
 }
@@ -41,6 +42,14 @@ impl Drop for Room {
 }
 
 impl Room {
+    /// An area for so many processes, and where it is. It is used only as long as that lives.
+    pub fn with_area(len: usize, processes: u32) -> (Area, Room) {
+        let room = Room::new(Area::mapped(len));
+        // SAFETY: a zeroed, page-aligned mapping of the length that such an area needs.
+        let area = unsafe { Area::format(room.at, len, processes, &Backing::MAPPED) };
+        (area.expect("an area"), room)
+    }
+
     /// A zeroed mapping that takes memory when it is touched: shared, as in a server. With `HUGE=1`
     /// private and in huge pages, which the kernel seldom gives to shared memory.
     fn new(len: usize) -> Room {
@@ -69,10 +78,7 @@ impl<K: Key> Engine<K> for Nitro {
     fn new(n: u64) -> Self {
         let key_len = K::of(0).bytes().as_ref().len();
         let len = (n as usize * (80 + 2 * (key_len - 8)) + (64 << 20)).next_multiple_of(2 << 20);
-        let room = Room::new(Area::mapped(len));
-        // SAFETY: a zeroed, page-aligned mapping of the length that such an area needs.
-        let area =
-            unsafe { Area::format(room.at, len, THREADS, &Backing::MAPPED) }.expect("an area");
+        let (area, room) = Room::with_area(len, THREADS);
         // SAFETY: the only user of the area.
         let process = unsafe { Process::attach(area, 0) };
         let options = IndexOptions { fillfactor: 100, key_len_hint: key_len as u32 };
