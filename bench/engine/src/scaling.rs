@@ -7,13 +7,12 @@ use crate::nitro::Room;
 use nitro_engine::{Area, Builder, Index, IndexOptions, Memcmp, Process, Sweep};
 use std::hint::black_box;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Process slots of an area, as of a server with `max_connections = 4000`.
 const SLOTS: u32 = 4096;
 /// Slots whose lines another processor has.
 const FOREIGN: u32 = 1024;
-/// Processes whose counts are on one line, 1 and 1 + this.
-const STRIPES: u32 = 16;
 const OPTIONS: IndexOptions = IndexOptions { fillfactor: 100, key_len_hint: 8 };
 
 fn attach(area: Area, slot: u32) -> Process {
@@ -21,34 +20,41 @@ fn attach(area: Area, slot: u32) -> Process {
     unsafe { Process::attach(area, slot) }
 }
 
-/// The least of some samples.
-struct Least(u64);
+/// How many samples.
+struct Samples(u64);
 
-impl Least {
-    fn print(&self, what: &str, unit: &str, sample: impl FnMut() -> f64) {
+impl Samples {
+    /// The least of them: what disturbs only adds.
+    fn least(&self, what: &str, unit: &str, sample: impl FnMut() -> f64) {
         let least = std::iter::repeat_with(sample).take(self.0 as usize).fold(f64::MAX, f64::min);
         println!("| {what} | {least:.3} | {unit} |");
+    }
+
+    /// The largest of ten times as many: of two threads, which did not always run at the same time.
+    fn most(&self, what: &str, unit: &str, sample: impl FnMut() -> f64) {
+        let most = std::iter::repeat_with(sample).take(10 * self.0 as usize).fold(0.0, f64::max);
+        println!("| {what} | {most:.3} | {unit} |");
     }
 }
 
 pub fn run(rows: u64, repetitions: u64) {
     println!(
-        "{rows} entries; the least of {repetitions}\n\n| what | costs | |\n| --- | --- | --- |"
+        "{rows} entries; the least of {repetitions}; of two processors the most of ten times as many\n\n| what | costs | |\n| --- | --- | --- |"
     );
-    let least = &Least(repetitions);
-    barrier(least);
-    counts(least, rows / 10);
-    structure(least, rows);
+    let samples = &Samples(repetitions);
+    barrier(samples);
+    word(samples);
+    structure(samples, rows);
 }
 
 /// Sections, and who waits for them.
-fn barrier(least: &Least) {
+fn barrier(samples: &Samples) {
     let (area, _room) = Room::with_area(64 << 20, SLOTS);
     let processes: Vec<_> = (0..SLOTS).map(|slot| attach(area, slot)).collect();
     let index = Index::create(&processes[0], &OPTIONS).expect("room for the root");
     let root = index.root();
     let n = 10_000_000;
-    least.print("a section, entered and left", "ns", || {
+    samples.least("a section, entered and left", "ns", || {
         let seconds = time(|| {
             for _ in 0..n {
                 drop(black_box(processes[0].enter_index(root)));
@@ -60,14 +66,14 @@ fn barrier(least: &Least) {
         let fence = area.token_fence();
         time(|| assert!(area.tokens_passed(root, fence, |_| true))) * 1e9
     };
-    least.print("a scan of all slots that are in the cache", "ns a slot", || {
+    samples.least("a scan of all slots that are in the cache", "ns a slot", || {
         scan(area);
         scan(area) / f64::from(SLOTS)
     });
     drop(processes);
 
     let (area, _room) = Room::with_area(64 << 20, FOREIGN);
-    least.print("a scan of slots that another processor has written", "ns a slot", || {
+    samples.most("a scan of slots that another processor has written", "ns a slot", || {
         let written = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -82,29 +88,24 @@ fn barrier(least: &Least) {
     });
 }
 
-/// Two processes that insert, and count on two lines or on one.
-fn counts(least: &Least, n: u64) {
-    for (what, other) in [("two lines", 2), ("one line", 1 + STRIPES)] {
-        let (area, _room) = Room::with_area(n as usize * 80 + (64 << 20), 2 * STRIPES);
-        let title = format!("an insert beside one of another process, counted on {what}");
-        least.print(&title, "ns", || {
-            let creator = attach(area, 0);
-            let index = Index::create(&creator, &OPTIONS).expect("room for the root");
-            let all = together(2, |number| {
-                let p = attach(area, if number == 0 { 1 } else { other });
-                for i in (number..n).step_by(2) {
-                    index.insert(&p, &Memcmp, &key(i).to_be_bytes(), i).expect("room");
-                }
-            });
-            // SAFETY: the others have ended.
-            unsafe { index.destroy(&creator) };
-            2e3 / Rates::of(&all, n / 2).processor
-        });
-    }
+/// A word on which one processor counts, or two.
+fn word(samples: &Samples) {
+    let n = 1_000_000;
+    let count = |threads: u64| {
+        let word = AtomicU64::new(0);
+        let add = |_| {
+            for _ in 0..n {
+                black_box(word.fetch_add(1, Relaxed));
+            }
+        };
+        threads as f64 * 1e3 / Rates::of(&together(threads, add), n).processor
+    };
+    samples.least("counting on one word, alone", "ns", || count(1));
+    samples.most("counting on one word beside another processor", "ns", || count(2));
 }
 
 /// What takes as long as there are leaves or index nodes.
-fn structure(least: &Least, n: u64) {
+fn structure(samples: &Samples, n: u64) {
     let (area, _room) = Room::with_area(n as usize * 80 + (64 << 20), 4);
     let p = attach(area, 0);
     let insert = |index: Index, i: u64| {
@@ -117,7 +118,7 @@ fn structure(least: &Least, n: u64) {
     let [leaves, nodes, _] = index.stats().blocks.map(u64::from);
     println!("| entries of a leaf that grew by inserts | {:.1} | |", n as f64 / leaves as f64);
     println!("| leaves of an index node | {:.1} | |", leaves as f64 / nodes as f64);
-    least.print("a rebuild of the flat top", "ns an index node", || {
+    samples.least("a rebuild of the flat top", "ns an index node", || {
         let seconds = time(|| assert!(index.measured_rebuild(&p)));
         index.collect(&p, 1);
         each(seconds, nodes)
@@ -170,7 +171,7 @@ fn structure(least: &Least, n: u64) {
     println!("| packed leaves of an index node | {:.1} | |", leaves as f64 / nodes as f64);
 
     let lookups = 1_000_000;
-    least.print("a look-up in packed leaves (contains)", "ns", || {
+    samples.least("a look-up in packed leaves (contains)", "ns", || {
         let seconds = time(|| {
             for i in Rows::new(1, n).take(lookups) {
                 let rank = sorted[i as usize];
