@@ -3,7 +3,7 @@
 # own. docs/benchmarks.md says what is measured and how to read it. PART=engine or PART=server: only that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export ENGINE_ROWS=${ENGINE_ROWS:-10000000} ROWS=${ROWS:-10000000} INSERT_ROWS=${INSERT_ROWS:-2000000}
+export ENGINE_ROWS=${ENGINE_ROWS:-3000000} ROWS=${ROWS:-10000000} INSERT_ROWS=${INSERT_ROWS:-2000000}
 
 echo "building (release)"
 [ "${PART:-}" = server ] || cargo build -q --release --manifest-path bench/engine/Cargo.toml --target-dir target/bench

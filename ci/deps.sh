@@ -22,6 +22,7 @@ need setpriv util-linux
 need localedef libc-bin
 need ps procps
 need valgrind valgrind                  # bench/check.sh
+need gdb gdb                            # tests/steady.sh
 need psql postgresql-client
 [ -z "${LONG:-}" ] || need sqlsmith sqlsmith    # tests/sqlsmith.sh
 [ -f /usr/share/i18n/locales/en_US ] || want+=(locales)     # for tests under a linguistic collation
