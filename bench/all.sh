@@ -29,6 +29,7 @@ indexes     with the indexes of a table
 keys        with the length of keys
 clients     with the clients
 papers      the papers' experiments, with their figures
+scaling     what docs/scaling.md counts with
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 S
 }
@@ -51,6 +52,10 @@ indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
 papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 3) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
+scaling() {
+    cargo build -q --release --manifest-path bench/engine/Cargo.toml --target-dir "$target/bench"
+    ENGINE_ROWS=$(million 10) "$target/bench/release/nitro-bench" scaling
+}
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)
