@@ -51,7 +51,7 @@ rows() { growth rows; }
 indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
-papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 3) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
+papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 2) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
 scaling() {
     cargo build -q --release --manifest-path bench/engine/Cargo.toml --target-dir "$target/bench"
     ENGINE_ROWS=$(million 10) "$target/bench/release/nitro-bench" scaling
