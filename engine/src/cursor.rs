@@ -18,6 +18,7 @@ mod leaf;
 mod outside;
 mod part;
 mod remove;
+mod together;
 
 use crate::ahead::Ahead;
 use crate::area::Ref;
@@ -36,6 +37,7 @@ pub use outside::Beyond;
 use outside::Outside;
 pub use part::{MAX_SEPARATOR_LEN, Separator};
 pub use remove::Remove;
+pub use together::TOGETHER;
 
 /// An entry at which a batch begins or ends.
 #[derive(Clone, Debug, Default)]
@@ -305,8 +307,25 @@ impl Cursor {
         order: &O,
     ) -> Option<usize> {
         stop!("next: begins");
+        index.check_order::<O>();
+        if self.at_end(index) {
+            return Some(self.stop(State::Behind));
+        }
         let _section = index.enter(p);
         self.read_from::<O>(index);
+        self.next_inside(leaves, index, order, (0, 0))
+    }
+
+    /// The same inside the barrier. `hint`: a leaf (0: unknown) not to the right of where a cursor that has read nothing
+    /// begins, and an index node above it, both found in this section.
+    #[inline]
+    fn next_inside<O: KeyOrder>(
+        &mut self,
+        leaves: usize,
+        index: Index,
+        order: &O,
+        mut hint: (Ref, Ref),
+    ) -> Option<usize> {
         let mut way =
             match self.state {
                 State::Behind | State::Batch { last: true, .. } => {
@@ -358,7 +377,12 @@ impl Cursor {
                     };
                     let behind =
                         moved && !mutant!("a scan that searches goes on behind its last entry");
-                    let spot = index.seek(&Probe::new(order, &key, tid), behind);
+                    let probe = Probe::new(order, &key, tid);
+                    let spot = match core::mem::take(&mut hint) {
+                        (0, _) => None,
+                        (leaf, node) => index.settle(&probe, leaf, node, behind),
+                    };
+                    let spot = spot.unwrap_or_else(|| index.seek(&probe, behind));
                     self.sought = key;
                     (spot.leaf, spot.v, spot.place.rank, moved || jumped)
                 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Builder, Cursor, KeyOrder, Memcmp, Remove, Tid};
+use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, Remove, TOGETHER, Tid};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +40,49 @@ fn batch<O: KeyOrder>(
     for (key, found) in keys.iter().zip(found) {
         let expected: Vec<Tid> = model.get(&fold(key)).into_iter().flatten().copied().collect();
         assert_eq!(found, expected, "{key:?}");
+    }
+    together(order, fold, &p, ix, &keys, &model);
+}
+
+/// Ranges between neighbours among these keys, whatever their order, and of one key each, read together.
+fn together<O: KeyOrder>(
+    order: &O,
+    fold: fn(&[u8]) -> Vec<u8>,
+    p: &Process,
+    ix: Index,
+    keys: &[&[u8]],
+    model: &BTreeMap<Vec<u8>, BTreeSet<Tid>>,
+) {
+    let mut ranges: Vec<(&[u8], Option<Vec<u8>>)> = Vec::new();
+    for (i, key) in keys.iter().enumerate() {
+        ranges.push((key, keys.get(i + 1).map(|next| next.to_vec())));
+        ranges.push((key, Some([key, &[0xff][..]].concat())));
+    }
+    for group in ranges.chunks(TOGETHER) {
+        let mut cursors: Vec<Box<Cursor>> = Vec::new();
+        for (i, (lower, upper)) in group.iter().enumerate() {
+            let mut cursor = Box::new(Cursor::new(i % 3 == 0));
+            cursor.set_range(lower, upper.as_deref(), CURRENT);
+            cursors.push(cursor);
+        }
+        Cursor::first_of_each(&mut cursors, 1, p, ix, order);
+        for ((lower, upper), mut cursor) in group.iter().zip(cursors) {
+            let mut found = Vec::new();
+            found.extend_from_slice(cursor.tids());
+            while cursor.next(p, ix, order) > 0 {
+                found.extend_from_slice(cursor.tids());
+            }
+            let (lower, upper) = (fold(lower), upper.as_deref().map(fold));
+            let inside =
+                |key: &Vec<u8>| *key >= lower && upper.as_ref().is_none_or(|end| key < end);
+            let expected: Vec<Tid> = model
+                .iter()
+                .filter(|(key, _)| inside(key))
+                .flat_map(|(_, tids)| tids)
+                .copied()
+                .collect();
+            assert_eq!(found, expected, "{lower:?} {upper:?}");
+        }
     }
 }
 
