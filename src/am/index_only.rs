@@ -19,6 +19,7 @@ use pgrx::pg_sys::{
 };
 use pgrx::prelude::*;
 
+use super::joins;
 use super::scan::{self, Found, Scan};
 use crate::pg::compat;
 use crate::pg::guc;
@@ -48,18 +49,35 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             None => pg_sys::standard_ExecutorStart(query, flags),
         }
         if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
-            let mut faster = is_allowed((*query).snapshot);
-            prepare((*query).planstate, (&raw mut faster).cast());
+            let plain = is_plain((*query).snapshot);
+            let mut ways = Ways {
+                scans: plain && guc::ENABLE_FAST_SCAN.get(),
+                joins: plain && guc::ENABLE_BATCHED_JOINS.get(),
+            };
+            prepare((*query).planstate, (&raw mut ways).cast());
         }
     }
 }
 
+/// What nodes may get.
+struct Ways {
+    /// Of index-only scans, what is here.
+    scans: bool,
+    /// Of nested loops, see `joins`.
+    joins: bool,
+}
+
 /// Whether rows may be read by what is here, under this snapshot.
 unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
+    // SAFETY: as below.
+    guc::ENABLE_FAST_SCAN.get() && unsafe { is_plain(snapshot) }
+}
+
+/// Whether rows are only those that a snapshot sees, and the server does no more for each than to read it.
+unsafe fn is_plain(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: the snapshot of a query, or null.
     unsafe {
-        guc::ENABLE_FAST_SCAN.get()
-            && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
+        pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
             && !snapshot.is_null()
             && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
     }
@@ -87,10 +105,10 @@ pub(super) unsafe fn may_go_direct(node: *mut PlanState) -> bool {
     }
 }
 
-/// What a started node gets: conditions that the server does not make itself, and the function of an index-only scan
-/// of ours if the context, a `bool`, says so.
+/// What a started node gets: conditions that the server does not make itself, and a function of ours if the context,
+/// [`Ways`], says so.
 #[pg_guard]
-unsafe extern "C-unwind" fn prepare(node: *mut PlanState, faster: *mut c_void) -> bool {
+unsafe extern "C-unwind" fn prepare(node: *mut PlanState, ways: *mut c_void) -> bool {
     crate::pg::witness!();
     // SAFETY: live nodes of the types that their tags say.
     unsafe {
@@ -98,21 +116,34 @@ unsafe extern "C-unwind" fn prepare(node: *mut PlanState, faster: *mut c_void) -
             return false;
         }
         compat::compare_rows(node);
-        if *faster.cast::<bool>() && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
+        let Ways { scans, joins } = *ways.cast::<Ways>();
+        if joins {
+            joins::exchange(node);
+        }
+        if scans && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
             if !index.is_null() && options::is_nitro(index) && is_stock(node) {
                 pg_sys::ExecSetExecProcNode(node, Some(next));
             }
         }
-        compat::walk_plan_state(node, Some(prepare), faster)
+        compat::walk_plan_state(node, Some(prepare), ways)
     }
 }
 
 /// Whether a node still has the server's own function: another extension's is left alone.
 unsafe fn is_stock(node: *mut PlanState) -> bool {
     // SAFETY: an initialized node.
+    unsafe { is_servers(node, &STOCK) }
+}
+
+/// The same of a node of a type whose function is remembered in `known`.
+pub(super) unsafe fn is_servers(
+    node: *mut PlanState,
+    known: &OnceLock<pg_sys::ExecProcNodeMtd>,
+) -> bool {
+    // SAFETY: an initialized node.
     let function = unsafe { (*node).ExecProcNodeReal };
-    if let Some(stock) = STOCK.get() {
+    if let Some(stock) = known.get() {
         return stock.map(|f| f as usize) == function.map(|f| f as usize);
     }
     let file_of = |address: usize| {
@@ -126,7 +157,7 @@ unsafe fn is_stock(node: *mut PlanState) -> bool {
     let server = file_of(&raw const pg_sys::NBuffers as usize);
     let stock = server.is_some() && function.and_then(|f| file_of(f as usize)) == server;
     if stock {
-        STOCK.get_or_init(|| function);
+        known.get_or_init(|| function);
     }
     stock
 }

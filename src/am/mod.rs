@@ -13,6 +13,7 @@ mod cost;
 mod index_only;
 mod insert;
 pub mod intervals;
+mod joins;
 pub mod quals;
 mod rows;
 mod scan;

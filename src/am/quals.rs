@@ -191,6 +191,37 @@ impl Plan {
         self.arrange(desc);
     }
 
+    /// The range of conditions that are an equality on each of the first columns, in their order, as joins have them
+    /// mostly; false: it takes a plan to find it.
+    ///
+    /// # Safety
+    /// As `compile`.
+    pub unsafe fn range_of_points(
+        desc: &KeyDesc,
+        keys: &[pg_sys::ScanKeyData],
+        range: &mut Range,
+    ) -> bool {
+        range.lower.clear();
+        range.upper.clear();
+        range.unbounded = false;
+        for (c, key) in keys.iter().enumerate() {
+            let simple = key.sk_attno as usize == c + 1
+                && key.sk_flags == 0
+                && key.sk_strategy == pg_sys::BTEqualStrategyNumber as u16
+                && !desc.is_element(c);
+            let (of, collation, arg) = (key.sk_subtype, key.sk_collation, key.sk_argument);
+            // SAFETY: by contract; the argument of a condition that is no search for NULL, list or row is a value.
+            let mut append =
+                || unsafe { desc.append_point(c, of, collation, arg, &mut range.lower) };
+            if !simple || !append() {
+                return false;
+            }
+        }
+        memory::append(&mut range.upper, &range.lower);
+        range.upper.push(SENTINEL);
+        !keys.is_empty()
+    }
+
     /// Splits the constrained columns into enumerated ones and filters.
     fn arrange(&mut self, desc: &KeyDesc) {
         self.enumerated = 0;
@@ -256,6 +287,12 @@ impl Plan {
     /// Whether entries inside a range still have to be asked whether they pass ([`Plan::passes`]).
     pub fn has_filters(&self) -> bool {
         !self.filters.is_empty()
+    }
+
+    /// All that matches, and nothing else, lies in the range of one combination.
+    pub fn is_one_range(&self) -> bool {
+        let one = |c: usize| self.intervals(c).len() == 1;
+        !self.lossy && !self.impossible && self.filters.is_empty() && (0..self.enumerated).all(one)
     }
 
     fn intervals(&self, column: usize) -> &[Interval] {

@@ -24,6 +24,7 @@ use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
+use super::joins::Batch;
 use super::quals::{Plan, Range};
 use super::token::Token;
 use super::tuple::TupleFormer;
@@ -43,12 +44,15 @@ use crate::state::shmem;
 use crate::upkeep::resync;
 
 mod ahead;
+mod batched;
 pub mod marks;
 pub mod parallel;
 mod values;
 mod walk;
 
 use ahead::Ahead;
+pub(super) use ahead::ask_for_first_rows;
+use batched::LookedUp;
 use marks::Mark;
 use walk::Place;
 
@@ -80,6 +84,9 @@ pub(super) struct Scan {
     /// Entries of the current batch that the heap found dead to everybody.
     kills: Vec<u16>,
     ahead: Ahead,
+    looked_up: LookedUp,
+    /// Of the nested loop whose inner side this is, if that reads its outer rows ahead.
+    pub(super) batch: Batch,
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
@@ -132,7 +139,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
         let scan = pg_sys::RelationGetIndexScan(index, keys, order_bys);
         (*scan).xs_itupdesc = (*index).rd_att;
         (*scan).xs_hitupdesc = (*index).rd_att;
-        let cursor = Cursor::new(false);
+        let cursor = Box::new(Cursor::new(false));
         let state = Box::new(Scan {
             index,
             handle,
@@ -151,6 +158,8 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             work: Work::default(),
             kills: Vec::new(),
             ahead: Ahead::default(),
+            looked_up: LookedUp::default(),
+            batch: Batch::default(),
             token: Token::default(),
             mark: None,
             former: None,
@@ -210,6 +219,7 @@ pub unsafe extern "C-unwind" fn rescan(
         }
         let state = state(scan);
         state.flush_kills();
+        state.looked_up.forget();
         state.token.close(state.process);
         state.mark = None;
         state.started = false;

@@ -11,12 +11,14 @@ pub struct Token {
     /// The mark was set while `current` covered the current batch.
     marked_here: bool,
     marked: Option<TokenId>,
+    /// What `current` covers is more than the current batch: it stays.
+    held: bool,
 }
 
 impl Token {
     /// Call before reading a batch of the index.
     pub fn renew(&mut self, process: &Process, index: Index) {
-        if !self.needed {
+        if !self.needed || self.held {
             return;
         }
         if std::mem::take(&mut self.marked_here) {
@@ -30,12 +32,27 @@ impl Token {
 
     /// Gives the current token up at the end of a scan, which may still go back.
     pub fn rest(&mut self, process: &Process) {
+        if self.held {
+            return;
+        }
         let current = self.current.take();
         if std::mem::take(&mut self.marked_here) {
             self.marked = current;
         } else if let Some(id) = current {
             process.close_token(id);
         }
+    }
+
+    /// Covers what is read from now on until it is let go. (An older token keeps what is read later as well.)
+    pub fn hold(&mut self, process: &Process, index: Index) {
+        self.held = false;
+        self.renew(process, index);
+        self.held = self.current.is_some();
+    }
+
+    /// No more than the current batch is covered.
+    pub fn let_go(&mut self) {
+        self.held = false;
     }
 
     /// The scan remembers its place.
@@ -61,6 +78,6 @@ impl Token {
         for id in [self.current.take(), self.marked.take()].into_iter().flatten() {
             process.close_token(id);
         }
-        self.marked_here = false;
+        (self.marked_here, self.held) = (false, false);
     }
 }

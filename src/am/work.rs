@@ -8,6 +8,7 @@ pub struct Work {
     leaves: Cell<u64>,
     entries: Cell<u64>,
     asked: Cell<u64>,
+    looked_up: Cell<u64>,
 }
 
 impl Work {
@@ -32,6 +33,17 @@ impl Work {
     /// Rows that were asked for before they were fetched, if they were.
     pub fn ahead(&self) -> u64 {
         self.asked.get()
+    }
+
+    /// The scan was started once more for a range that was looked up before, together with others.
+    #[inline]
+    pub fn looked_up(&self) {
+        self.looked_up.set(self.looked_up.get() + 1);
+    }
+
+    /// How often it was.
+    pub fn batched(&self) -> u64 {
+        self.looked_up.get()
     }
 
     /// Entries that were read, also those that a filter then passed over.

@@ -55,6 +55,9 @@ unsafe fn explain(node: *mut PlanState, to: &Explanation) {
                 let work = am::work(scan);
                 to.number(c"Nitro Entries Read", None, work.entries() as i64);
                 to.number(c"Nitro Leaves Read", None, work.leaves() as i64);
+                if work.batched() > 0 {
+                    to.number(c"Nitro Batched Searches", None, work.batched() as i64);
+                }
                 if work.ahead() > 0 {
                     to.number(c"Nitro Rows Prefetched", None, work.ahead() as i64);
                 }

@@ -209,6 +209,33 @@ impl KeyDesc {
         Bound { interval: edges.map(|e| column.in_index_order(e)), lossy }
     }
 
+    /// Appends the segment that [`KeyDesc::bound`] has for `col = arg`, if it has one and is of the column's own type.
+    ///
+    /// # Safety
+    /// As `bound`.
+    #[inline]
+    pub unsafe fn append_point(
+        &self,
+        col: usize,
+        argtype: Oid,
+        collation: Oid,
+        arg: Datum,
+        key: &mut Vec<u8>,
+    ) -> bool {
+        let column = &self.columns[col];
+        let own = argtype == Oid::INVALID || argtype == column.typid;
+        if !own || column.collation != Oid::INVALID && collation != column.collation {
+            return false;
+        }
+        let start = key.len();
+        // SAFETY: a value of the column's type.
+        unsafe { datum::put(column.codec, arg, key, |_| ()) };
+        if column.flip() != 0 {
+            codec::invert(&mut key[start..]);
+        }
+        true
+    }
+
     /// The segment of NULL.
     pub fn null_segment(&self, col: usize) -> Vec<u8> {
         vec![self.columns[col].null_marker()]

@@ -30,6 +30,8 @@ pub static MAX_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static ENABLE_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether index-only scans go by `am::index_only`.
 pub static ENABLE_FAST_SCAN: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether nested loops go by `am::joins`.
+pub static ENABLE_BATCHED_JOINS: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Whether the planner may use `am::aggregate`.
 pub static ENABLE_AGGREGATE: GucSetting<bool> = GucSetting::<bool>::new(true);
 
@@ -214,6 +216,14 @@ pub fn register(preloading: bool) {
         c"Enables nitro's own way through the rows of an index-only scan.",
         c"Plans, answers and counters are the same without it; it is for finding out whether it is to blame.",
         &ENABLE_FAST_SCAN,
+        GucContext::Userset,
+        GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.enable_batched_joins",
+        c"Enables nested loops that look many outer rows up in a nitro index at once.",
+        c"Plans, answers and counters are the same without it; outer rows are read ahead.",
+        &ENABLE_BATCHED_JOINS,
         GucContext::Userset,
         GucFlags::EXPLAIN,
     );

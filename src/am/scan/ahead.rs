@@ -18,6 +18,8 @@ use crate::pg::compat::{self, Sought};
 
 /// Rows that are on their way, at most.
 const MOST: usize = 16;
+/// The same, of ranges that were looked up together.
+const MOST_RANGES: usize = 32;
 /// Rows that a scan hands up before it asks for others, when it does not know better: LIMIT 1 pays for nothing.
 const FIRST: usize = 4;
 /// Pages of a table that a processor's cache keeps: there is nothing to wait for in smaller ones.
@@ -144,6 +146,34 @@ pub(super) unsafe extern "C-unwind" fn ask(scan: IndexScanDesc) {
             ahead.sought[i % MOST] = row.1;
         }
         ahead.asked = wanted.start + n;
+        own.work.asked(n);
+    }
+}
+
+/// Asks for the first row of each range that was looked up, see `batched`.
+///
+/// # Safety
+/// A live scan of a nitro index, for which ranges were looked up.
+pub(in crate::am) unsafe fn ask_for_first_rows(scan: IndexScanDesc) {
+    // SAFETY: by contract; see `ask`.
+    unsafe {
+        if (*scan).xs_want_itup {
+            return;
+        }
+        let own = scan::state(scan);
+        let heap = (*scan).heapRelation;
+        let reads = *own.ahead.reads.get_or_insert_with(|| compat::reads_at_once(heap, SMALL));
+        if reads == 0 {
+            return;
+        }
+        let mut rows = [(0, Sought::Done); MOST_RANGES];
+        let mut n = 0;
+        for (row, tid) in rows.iter_mut().zip(own.first_entries()) {
+            row.0 = tid;
+            n += 1;
+        }
+        let n = compat::seek_rows(heap, &mut rows[..n], reads);
+        rows[..n].iter().for_each(|row| compat::approach_row(row.1));
         own.work.asked(n);
     }
 }

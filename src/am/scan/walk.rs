@@ -12,7 +12,7 @@ use crate::state::handle::with_order;
 /// Where a scan stands inside its range.
 #[derive(Clone)]
 pub(super) struct Place {
-    pub(super) cursor: Cursor,
+    pub(super) cursor: Box<Cursor>,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.
     pub(super) pos: isize,
     /// Which entries of the batch pass the filters, a bit each.
@@ -43,7 +43,7 @@ impl Scan {
     /// `advance` has to go on. Nothing that refers to the current entry may be left to do (`kill_prior_tuple`).
     #[inline]
     pub(super) fn step_in_batch(&mut self, forward: bool) -> bool {
-        if !self.started || !(0..self.place.cursor.len() as isize).contains(&self.place.pos) {
+        if !self.started || !(-1..self.place.cursor.len() as isize).contains(&self.place.pos) {
             return false;
         }
         let Some(next) = self.place.following(forward) else { return false };

@@ -75,10 +75,23 @@ pub unsafe fn exec_scan(
 /// # Safety
 /// A live slot.
 pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
-    // SAFETY: by contract; every kind of slot can be cleared.
+    // SAFETY: by contract; every kind of slot can be cleared. Most that are cleared here are virtual ones that own nothing:
+    // `tts_virtual_clear`, without a boundary.
     unsafe {
-        let empty = u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0;
-        if let (false, Some(clear)) = (empty, (*(*slot).tts_ops).clear) {
+        let flags = u32::from((*slot).tts_flags);
+        if flags & pg_sys::TTS_FLAG_EMPTY != 0 {
+            return;
+        }
+        if std::ptr::eq((*slot).tts_ops, &raw const pg_sys::TTSOpsVirtual)
+            && flags & pg_sys::TTS_FLAG_SHOULDFREE == 0
+        {
+            (*slot).tts_nvalid = 0;
+            (*slot).tts_flags |= pg_sys::TTS_FLAG_EMPTY as u16;
+            let nowhere = pg_sys::BlockIdData { bi_hi: u16::MAX, bi_lo: u16::MAX };
+            (*slot).tts_tid = pg_sys::ItemPointerData { ip_blkid: nowhere, ip_posid: 0 };
+            return;
+        }
+        if let Some(clear) = (*(*slot).tts_ops).clear {
             pg_guard_ffi_boundary(|| clear(slot));
         }
     }
@@ -89,9 +102,14 @@ pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
 /// # Safety
 /// An open scan.
 pub unsafe fn reset_fetch(scan: IndexScanDesc) {
-    // SAFETY: by contract; the fetch is null or of the table's own access method.
+    // SAFETY: by contract; the fetch is null or of the table's own access method, which is heap under indexes of ours. Up to 18
+    // it has nothing but this page.
     unsafe {
         let fetch = (*scan).xs_heapfetch;
+        #[cfg(not(feature = "pg19"))]
+        if !fetch.is_null() && (*fetch.cast::<pg_sys::IndexFetchHeapData>()).xs_cbuf == 0 {
+            return;
+        }
         if !fetch.is_null()
             && let Some(reset) = (*(*(*fetch).rel).rd_tableam).index_fetch_reset
         {
