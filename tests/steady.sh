@@ -2,7 +2,7 @@
 # In the steady state a look-up and an insert take no lock and make no system call of their own: a debugger counts both while
 # statements of few and of many rows run. What is beside them is the server's own, and the same without the index.
 . "$(dirname "$0")/lib.sh"
-few=400 many=1200
+few=100 many=300
 command -v gdb > /dev/null || { note "left out: no gdb here"; exit 0; }
 new_server -c "nitro.backup = off" -c "jit = off" -c "max_parallel_workers_per_gather = 0"
 session s
