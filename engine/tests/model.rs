@@ -153,7 +153,14 @@ impl<O: KeyOrder> Run<'_, O> {
             let mut cursor = Cursor::new(want_keys);
             cursor.set_range(lower, upper, sn);
             let read = |cursor: &Cursor| -> Vec<(Vec<u8>, Tid)> {
-                let key = |i| if want_keys { (self.fold)(cursor.key(i)) } else { Vec::new() };
+                let key = |i| {
+                    if !want_keys {
+                        return Vec::new();
+                    }
+                    let (key, from) = (cursor.key(i), &cursor.keys()[cursor.start(i)..]);
+                    assert!(from.starts_with(key) && from.len() >= key.len() + 16, "room behind");
+                    (self.fold)(key)
+                };
                 (0..cursor.len()).map(|i| (key(i), cursor.tid(i))).collect()
             };
             let hide = |entries: &[(Vec<u8>, Tid)]| -> Vec<(Vec<u8>, Tid)> {

@@ -29,10 +29,7 @@ impl Words<'_> {
     /// The 64 bits from bit `at` on.
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
-        let (low, high) = match self.0.get(at / 64..).and_then(<[_]>::first_chunk) {
-            Some(two) => two.each_ref().map(|word| u64::from_le(word.load(Relaxed))).into(),
-            None => (self.word(at / 64), 0),
-        };
+        let (low, high) = (self.word(at / 64), self.word(at / 64 + 1));
         low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
@@ -86,29 +83,30 @@ impl Array {
         words.bits(self.bit(i)) & mask(self.width)
     }
 
-    /// Gives away `n` <= [`PART`] numbers from number `from` on. They have at most 64 bits, and at most the bits that
-    /// `NEAR` words have for a part of them; wider ones are in torn headers only. `NEAR` is a power of two.
+    /// Makes something of each number from number `from` on, for as many as there is place for, at most [`PART`]. They
+    /// have at most 64 bits, and at most those that `NEAR` words have for each of a part; wider ones are in torn headers
+    /// only. `NEAR` is a power of two.
     #[inline(always)]
-    pub(super) fn each<const NEAR: usize>(
+    pub(super) fn unpack<const NEAR: usize, T>(
         self,
         words: Words<'_>,
         from: usize,
-        n: usize,
-        mut take: impl FnMut(usize, u64),
+        out: &mut [T],
+        mut make: impl FnMut(u64) -> T,
     ) {
         let width = self.width.min((NEAR - 2) * 64 / PART).min(64);
         let at = self.bit(from);
         let words = words.0.get(at / 64..).unwrap_or_default();
         // Words are read as they were written here: a load from two of them would wait for both.
         let mut near = [0; NEAR];
-        let count = (at % 64 + n.min(PART) * width) / 64 + 1;
+        let count = (at % 64 + out.len().min(PART) * width) / 64 + 1;
         for (near, word) in near[..count].iter_mut().zip(words) {
             *near = u64::from_le(word.load(Relaxed));
         }
         let (mask, mut at) = (mask(width), at % 64);
-        for i in 0..n {
+        for to in out {
             let [low, high] = [0, 1].map(|i| near[(at / 64 + i) % NEAR]);
-            take(i, (low >> (at % 64) | high << 1 << (63 - at % 64)) & mask);
+            *to = make((low >> (at % 64) | high << 1 << (63 - at % 64)) & mask);
             at += width;
         }
     }

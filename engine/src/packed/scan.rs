@@ -20,8 +20,8 @@ impl Leaf<'_> {
         let l = &self.layout;
         let (offset, unused) = (mask(l.obits), 16 - l.obits as u32);
         let out = &mut out[..ranks.len()];
-        l.tids.each::<64>(self.words, ranks.start, out.len(), |i, number| {
-            out[i] = expand_with(l.tbase.wrapping_add(number), offset, unused);
+        l.tids.unpack::<64, _>(self.words, ranks.start, out, |number| {
+            expand_with(l.tbase.wrapping_add(number), offset, unused)
         });
         ranks.len()
     }
@@ -76,10 +76,10 @@ impl Leaf<'_> {
         let (l, mut i) = (&self.layout, 0);
         let mut copies = [0; PART];
         let (first, copies) = self.copies(&ranks, &mut copies);
-        l.heads.each::<128>(self.words, first, copies.len(), |k, head| {
-            out[i..i + copies[k]].fill(l.kbase.wrapping_add(head));
-            i += copies[k];
-        });
+        for (&copies, head) in copies.iter().zip(self.heads(first, copies.len())) {
+            out[i..i + copies].fill(l.kbase.wrapping_add(head));
+            i += copies;
+        }
     }
 
     /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
@@ -141,12 +141,19 @@ impl Leaf<'_> {
         i
     }
 
+    /// The heads of so many keys, at most a part.
+    #[inline(always)]
+    fn heads(&self, first: usize, n: usize) -> [u64; PART] {
+        let mut heads = [0; PART];
+        self.layout.heads.unpack::<128, _>(self.words, first, &mut heads[..n], |head| head);
+        heads
+    }
+
     /// [`Leaf::keys`] of keys that are even, into memory that is there; returns how many.
     #[inline(always)]
     fn even_keys(&self, even: &Even, first: usize, copies: &[usize], out: &mut [u8]) -> usize {
         let l = &self.layout;
-        let (mut heads, mut i) = ([0; PART], 0);
-        l.heads.each::<128>(self.words, first, copies.len(), |k, head| heads[k] = head);
+        let (heads, mut i) = (self.heads(first, copies.len()), 0);
         for (k, (&copies, head)) in copies.iter().zip(heads).enumerate() {
             for _ in 0..copies {
                 even.write(self, first + k, head, &mut out[i * l.keylen..]);
@@ -169,11 +176,12 @@ impl Leaf<'_> {
         let mut tail_ends = [0; PART];
         let tail_ends = &mut tail_ends[..copies.len()];
         let (mut from, mut bytes) = (begin, 0);
-        l.tail_ends.each::<64>(self.words, first, copies.len(), |k, end| {
-            tail_ends[k] = (end as usize).clamp(from, most);
-            bytes += copies[k] * (l.tlen + (tail_ends[k] - from));
-            from = tail_ends[k];
-        });
+        l.tail_ends.unpack::<64, _>(self.words, first, tail_ends, |end| end as usize);
+        for (end, copies) in tail_ends.iter_mut().zip(copies) {
+            *end = (*end).clamp(from, most);
+            bytes += copies * (l.tlen + (*end - from));
+            from = *end;
+        }
         // What is written of a key behind its end: the rest of sixteen bytes.
         writer.reserve(bytes + 24);
         let (start, template) = (writer.at, self.template());
@@ -243,14 +251,14 @@ impl Leaf<'_> {
             return (ranks.start, &of[..ranks.len()]);
         }
         let first = self.key_at(ranks.start);
-        let (mut rank, mut n) = (ranks.start, 0);
-        l.ends.each::<64>(self.words, first, ranks.len().min(l.d - first), |k, end| {
-            let end = (end as usize).clamp(rank, ranks.end);
-            of[k] = end - rank;
-            n = if end > rank { k + 1 } else { n };
-            rank = end;
+        let mut rank = ranks.start;
+        let of = &mut of[..ranks.len().min(l.d - first)];
+        l.ends.unpack::<64, _>(self.words, first, of, |end| {
+            let before = rank;
+            rank = (end as usize).clamp(rank, ranks.end);
+            rank - before
         });
-        (first, &of[..n])
+        (first, &of[..of.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1)])
     }
 
     /// Writes key `k`, which is not even.
