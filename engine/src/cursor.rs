@@ -71,9 +71,6 @@ enum State {
     Behind,
 }
 
-/// Bytes that are there behind the keys of a batch.
-const BEHIND: usize = 16;
-
 /// The version of no node.
 const NONE: u64 = u64::MAX;
 
@@ -237,20 +234,6 @@ impl Cursor {
     pub fn key(&self, i: usize) -> &[u8] {
         debug_assert!(self.has_keys);
         &self.keys[self.start(i)..self.ends[..self.n][i] as usize]
-    }
-
-    /// The bytes of all keys of the batch, one behind the other, and sixteen more: what is read of a key may go
-    /// beyond its end.
-    #[inline]
-    pub fn keys(&self) -> &[u8] {
-        debug_assert!(self.has_keys);
-        &self.keys
-    }
-
-    /// Where in them an entry's key begins.
-    #[inline]
-    pub fn start(&self, i: usize) -> usize {
-        if i == 0 { 0 } else { self.ends[..self.n][i - 1] as usize }
     }
 
     /// [`KeyOrder::abbrev`] of an entry's key, if keys are wanted and their order is not that of their bytes.

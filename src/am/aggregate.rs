@@ -166,9 +166,7 @@ impl Run {
         while let Some(mut last) = self.groups.last() {
             let prefix = last.prefix;
             let n = match own.key() {
-                Some(_) => own.walk_group(prefix, forward, |desc, batch, which| {
-                    last.add_values(desc, batch, which);
-                }),
+                Some(_) => own.walk_group(prefix, forward, |d, b, w| last.add_values(d, b, w)),
                 None => own.count_plain(forward),
             };
             last.count(n);

@@ -1,6 +1,6 @@
 //! Copying a batch out of one state of a leaf.
 
-use super::{BEHIND, Cursor};
+use super::Cursor;
 use crate::block::{SLOTS, Tail, View, tid_of};
 use crate::insert::MAX_RECORD;
 use crate::key::{Retry, append_key, chunk_key};
@@ -14,6 +14,9 @@ use core::ops::Range;
 /// Bytes of keys behind which a batch ends: keys may be long, and a leaf has many.
 const MOST_KEYS: usize = 256 << 10;
 
+/// Bytes that are there behind the keys of a batch.
+const BEHIND: usize = 16;
+
 /// The slots of a batch of a packed leaf.
 const IN_ORDER: [u8; SLOTS] = {
     let mut slots = [0; SLOTS];
@@ -26,6 +29,20 @@ const IN_ORDER: [u8; SLOTS] = {
 };
 
 impl Cursor {
+    /// The bytes of all keys of the batch, one behind the other, and sixteen more: what is read of a key may go
+    /// beyond its end.
+    #[inline]
+    pub fn keys(&self) -> &[u8] {
+        debug_assert!(self.has_keys);
+        &self.keys
+    }
+
+    /// Where in them an entry's key begins.
+    #[inline]
+    pub fn start(&self, i: usize) -> usize {
+        if i == 0 { 0 } else { self.ends[..self.n][i - 1] as usize }
+    }
+
     /// About how many bytes a clone takes for its keys.
     pub fn key_bytes(&self) -> usize {
         let bounds = [&self.first, &self.last, &self.new_first, &self.new_last].map(|b| &b.key);
