@@ -88,7 +88,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.ambeginscan = Some(scan::begin);
     am.amrescan = Some(scan::rescan);
     am.amgettuple = Some(scan::get_tuple);
-    am.amgetbitmap = Some(scan::get_bitmap);
+    am.amgetbitmap = Some(scan::bitmap::get_bitmap);
     am.amendscan = Some(scan::end);
     am.amestimateparallelscan = Some(compat::parallel_memory_of::<{ scan::parallel::SIZE }>);
     am.aminitparallelscan = Some(scan::parallel::init);
