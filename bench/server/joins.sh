@@ -6,9 +6,10 @@ new_server -c "nitro.backup = off"
 step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS), $PROBES outer rows (PROBES)"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 for am in btree nitro; do
+    # The checkpoint: no page is all-visible before the commit of its rows is on disk.
     sql "CREATE TABLE t_$am (k int8, v int8, s text COLLATE \"C\", pad text) WITH (autovacuum_enabled = off);
          INSERT INTO t_$am SELECT i, i, left(md5(i::text), 25), repeat('x', 30) FROM generate_series(1, $ROWS) i ORDER BY hashint8(i);
-         CREATE INDEX ON t_$am USING $am (k); CREATE INDEX ON t_$am USING $am (s); VACUUM ANALYZE t_$am"
+         CREATE INDEX ON t_$am USING $am (k); CREATE INDEX ON t_$am USING $am (s); CHECKPOINT; VACUUM ANALYZE t_$am"
 done
 # Of the keys of p about every second one is there, of those of present each.
 sql "CREATE TABLE p AS SELECT k, left(md5(k::text), 25) COLLATE \"C\" AS s
