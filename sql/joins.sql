@@ -111,6 +111,12 @@ END $$;
 SELECT calls(q, 'on') = calls(q, 'off') AS same FROM unnest(ARRAY[
   'SELECT o.id, seen(i.v) FROM o JOIN i ON i.k = o.k LIMIT 7', 'SELECT o.id, i.v FROM o JOIN i ON i.k = o.k AND seen(i.v) > o.id % 3 LIMIT 30', 'SELECT o.id, i.v FROM (SELECT seen(id) AS id, k FROM o) o JOIN i ON i.k = o.k LIMIT 9',
   'SELECT o.id, i.v FROM o LEFT JOIN i ON i.k = o.k WHERE seen(coalesce(i.v, 1)) > 3 LIMIT 11']) q;
+-- So does a function of an aggregate: that of the aggregate itself says nothing of it.
+CREATE FUNCTION counting(n int, x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN PERFORM nextval('seq'); RETURN coalesce(n, 0) + x; END $$;
+CREATE AGGREGATE counted(int) (SFUNC = counting, STYPE = int);
+SET enable_hashagg = off;
+SELECT calls(q, 'on') = calls(q, 'off') AS same FROM (VALUES ('SELECT o.n, i.v FROM (SELECT k, counted(id) AS n FROM o GROUP BY k) o LEFT JOIN i ON i.k = o.k LIMIT 9')) q(q);
+RESET enable_hashagg;
 -- One that changes what is joined: the query goes by its snapshot.
 CREATE FUNCTION meddle(x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN DELETE FROM i WHERE i.k = (SELECT k FROM o WHERE id = x + 5) AND v > 0; INSERT INTO i (k, v) SELECT k, -x FROM o WHERE id BETWEEN x AND x + 9; UPDATE o SET k = 77 WHERE id = x + 1; RETURN x; END $$;
 BEGIN; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;

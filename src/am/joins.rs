@@ -211,9 +211,23 @@ unsafe extern "C-unwind" fn hinders(node: *mut PlanState, context: *mut c_void) 
             .chain(more)
             .any(|all| !all.is_null() && pg_sys::contain_volatile_functions(all.cast()));
         volatile
+            || (*node).type_ == NodeTag::T_AggState && has_volatile_steps(node.cast())
             || !(*node).initPlan.is_null()
             || !(*node).subPlan.is_null()
             || compat::walk_plan_state(node, Some(hinders), context)
+    }
+}
+
+/// Whether an aggregate's functions do more than to return a value: that of the aggregate itself is never called volatile.
+unsafe fn has_volatile_steps(node: *mut pg_sys::AggState) -> bool {
+    // SAFETY: a started node, with so many aggregates and transitions.
+    unsafe {
+        let volatile = |function| {
+            function != pg_sys::Oid::INVALID
+                && pg_sys::func_volatile(function) as u8 == pg_sys::PROVOLATILE_VOLATILE
+        };
+        (0..(*node).numtrans as usize).any(|i| volatile((*(*node).pertrans.add(i)).transfn_oid))
+            || (0..(*node).numaggs as usize).any(|i| volatile((*(*node).peragg.add(i)).finalfn_oid))
     }
 }
 
