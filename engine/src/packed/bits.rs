@@ -168,13 +168,13 @@ pub struct Image {
     /// Two more than a block has, for numbers of no bits behind its end.
     words: [u64; MAX_WORDS + 2],
     /// The words that are to be stored: from, to.
-    ranges: [(u16, u16); 8],
+    ranges: [(u16, u16); 12],
     count: usize,
 }
 
 impl Default for Image {
     fn default() -> Self {
-        Image { words: [0; MAX_WORDS + 2], ranges: [(0, 0); 8], count: 0 }
+        Image { words: [0; MAX_WORDS + 2], ranges: [(0, 0); 12], count: 0 }
     }
 }
 
@@ -283,7 +283,8 @@ impl Image {
         *word = arranged & below | *word & !below;
     }
 
-    /// What is up to bit `end` in the block, without some of it; `of` says from which bit to which. They ascend.
+    /// What is up to bit `end` in the block, without some of it; `of` says from which bit to which. They ascend. Behind
+    /// `end` in its word is nothing.
     pub(super) fn without(
         &mut self,
         old: Words<'_>,
@@ -291,26 +292,29 @@ impl Image {
         end: usize,
         of: impl Fn(usize) -> (usize, usize),
     ) {
-        let Some(&first) = gone.first() else { return };
-        let first = of(first).0;
-        let mut to = first;
-        for (i, &one) in gone.iter().enumerate() {
-            let from = of(one).1;
-            let next = gone.get(i + 1).map_or(end, |&next| of(next).0);
-            let mut at = from;
+        let (Some(&first), Some(&last)) = (gone.first(), gone.last()) else { return };
+        let start = of(first).0;
+        if start / 64 >= MAX_WORDS {
+            return;
+        }
+        let (word, filled) = (start / 64, start % 64);
+        let mut writer = Writer { word, bits: old.word(word) & mask(filled), filled };
+        let mut to = start;
+        for pair in gone.windows(2) {
+            let (mut at, next) = (of(pair[0]).1, of(pair[1]).0);
             // In a torn block they do not ascend.
-            while at < next && to / 64 < MAX_WORDS {
-                let room = (64 - to % 64).min(next - at);
-                match room {
-                    64 => self.words[to / 64] = old.bits(at),
-                    _ => self.put(to, room, old.bits(at)),
-                }
-                (at, to) = (at + room, to + room);
+            while at < next && writer.word < MAX_WORDS {
+                let n = (next - at).min(64);
+                writer.push(self, n, old.bits(at));
+                (at, to) = (at + n, to + n);
             }
         }
-        if to > first {
-            self.keep_below(old, first);
-            self.add(first / 64, to.div_ceil(64));
+        writer.finish(self);
+        // If all that goes is empty, nothing moves.
+        let rest = of(last).1;
+        if to < rest && to / 64 < MAX_WORDS {
+            self.add(word, to.div_ceil(64));
+            self.close_up(old, to, end.min(64 * MAX_WORDS), rest - to);
         }
     }
 

@@ -129,6 +129,11 @@ impl Leaf<'_> {
         // The keys that go with their last entries, and their symbols; what the others between these ranks end with.
         let (mut keys, mut less, mut gone) = ([0; PART], 0, 0);
         let (mut done, mut symbols) = (0, self.tail_start(k));
+        if l.ends.width == 0 && l.tail_ends.width == 0 {
+            // Each entry has a key of its own, and nothing is known of where it ends.
+            keys[..ranks.len()].copy_from_slice(ranks);
+            (less, done, k) = (ranks.len(), ranks.len(), l.d);
+        }
         while done < ranks.len() {
             if k >= l.d {
                 return false;
@@ -144,7 +149,9 @@ impl Leaf<'_> {
             } else {
                 symbols += tail;
                 image.set(l.ends, k - less, end.wrapping_sub(done) as u64);
-                image.set(l.tail_ends, k - less, symbols as u64);
+                if l.tail_ends.width > 0 {
+                    image.set(l.tail_ends, k - less, symbols as u64);
+                }
             }
             k += 1;
         }
@@ -157,10 +164,12 @@ impl Leaf<'_> {
         let width = |array: Array| move |i| (array.bit(i), array.bit(i + 1));
         image.without(words, ranks, l.tids.bit(l.n), width(l.tids));
         image.without(words, keys, l.heads.bit(l.d), width(l.heads));
-        image.without(words, keys, l.tails.bit(self.tail_start(l.d)), |k| {
-            let tail = self.tail(k);
-            (l.tails.bit(tail.start), l.tails.bit(tail.end))
-        });
+        if l.tail_ends.width > 0 || l.tail_len() > 0 {
+            image.without(words, keys, l.tails.bit(self.tail_start(l.d)), |k| {
+                let tail = self.tail(k);
+                (l.tails.bit(tail.start), l.tails.bit(tail.end))
+            });
+        }
         true
     }
 
