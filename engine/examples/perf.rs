@@ -76,6 +76,17 @@ fn chase(n: u64) {
     black_box(at);
 }
 
+fn print_density(ix: &Index) {
+    let stats = ix.stats();
+    println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / stats.live as f64, stats.blocks);
+}
+
+fn sweep(p: &Process, ix: &Index) {
+    let mut sweep = Sweep::default();
+    while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
+    while ix.collect(p, 1000) > 0 {}
+}
+
 fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     println!("--- {name}");
     let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
@@ -89,16 +100,9 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             ix.insert(p, &Memcmp, &k, i & 0xffff_ffff).unwrap();
         }
     });
-    let density = || {
-        let stats = ix.stats();
-        println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / stats.live as f64, stats.blocks);
-    };
+    let density = || print_density(&ix);
     density();
-    time("sweep", n, || {
-        let mut sweep = Sweep::default();
-        while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
-        while ix.collect(p, 1000) > 0 {}
-    });
+    time("sweep", n, || sweep(p, &ix));
     density();
     let lookups = n.min(3_000_000);
     time("contains", lookups, || {
@@ -221,10 +225,7 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
         })
         .collect();
     all.sort();
-    let density = || {
-        let stats = ix.stats();
-        println!("{:.1} bytes/entry, {:?}", stats.bytes as f64 / stats.live as f64, stats.blocks);
-    };
+    let density = || print_density(&ix);
     time("build", n, || {
         let mut builder = Builder::new(p, ix);
         for (key, tid) in &all {
@@ -254,11 +255,7 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
         }
     });
     density();
-    time("sweep", n, || {
-        let mut sweep = Sweep::default();
-        while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
-        while ix.collect(p, 1000) > 0 {}
-    });
+    time("sweep", n, || sweep(p, &ix));
     density();
     assert_eq!(ix.stats().live, n);
     // SAFETY: nobody else uses it.

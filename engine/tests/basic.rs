@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Index, Memcmp, Process, Remove};
+use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, Remove};
+use std::cell::Cell;
+use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CURRENT: u32 = u32::MAX - 1;
@@ -103,4 +105,45 @@ fn removing_what_the_batch_does_not_have() {
     assert!(catch_unwind(AssertUnwindSafe(remove)).is_err());
     assert!(ix.insert(&p, &Memcmp, b"the leaf can be changed", 1).unwrap());
     assert_eq!(ix.stats().live, 11);
+}
+
+/// An order that counts how often it is asked.
+#[derive(Default)]
+struct Counting(Cell<u64>);
+
+impl KeyOrder for Counting {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        0
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        self.0.set(self.0.get() + 1);
+        a.cmp(b)
+    }
+}
+
+/// A batch without keys whose leaf has changed is searched from its first entry on, not from the first one of its key.
+#[test]
+fn removing_from_a_leaf_that_has_changed() {
+    const ENTRIES: u64 = 20_000;
+    let mapping = Mapping::new(1 << 24, 1);
+    let p = mapping.process(0);
+    let (ix, order) = (create(&p), Counting::default());
+    for tid in 0..ENTRIES {
+        ix.insert(&p, &order, b"the key of all", 2 * tid).unwrap();
+    }
+    let mut cursor = Cursor::new(false);
+    cursor.set_range(&[], None, CURRENT);
+    let mut passed = 0;
+    while passed < ENTRIES * 9 / 10 {
+        passed += cursor.next(&p, ix, &order) as u64;
+    }
+    let (tid, n) = (cursor.tid(0), cursor.len() as u64);
+    assert!(ix.insert(&p, &order, b"the key of all", tid + 1).unwrap());
+    let before = order.0.get();
+    let all: Vec<u16> = (0..n as u16).collect();
+    assert_eq!(cursor.remove(&p, ix, &order, &all, Remove::Always) as u64, n);
+    let asked = order.0.get() - before;
+    assert!(asked < 100 * n, "{asked} comparisons for {n} entries");
+    assert_eq!(ix.stats().live, ENTRIES + 1 - n);
 }

@@ -6,8 +6,10 @@
 //! together (`scan::batched`): their waits for memory overlap, and they share what a look-up costs besides. The scan is then
 //! started for one after the other, without its run-time keys.
 //!
-//! Nobody may notice that rows were read ahead.
-//! - The outer side has only nodes that do nothing but return rows, whose expressions are not volatile, and no subplans.
+//! Nobody may notice that rows were read ahead, but for two things, as with parallel workers: below a LIMIT, or a cursor that
+//! is closed early, the ERROR of a row comes although it was not asked for, and EXPLAIN ANALYZE counts it.
+//! - The outer side has only nodes that do nothing but return rows, whose expressions and aggregates' functions are not volatile,
+//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server.)
 //!   It reads by the snapshot of the query, so what commands, functions and triggers do meanwhile is not in it, and
 //!   copies of its rows own what they point to.
 //! - The first row is not read ahead, and no more rows than were used so far: LIMIT 1 pays for nothing.

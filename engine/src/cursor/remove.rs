@@ -106,6 +106,8 @@ impl Cursor {
         victims.sort_unstable();
         let mut cursor = Cursor::new(true);
         cursor.set_range(&self.first.key, None, CURRENT);
+        // Of a key with many entries only those that the batch had.
+        cursor.lower_tid = self.first.tid;
         let mut removed = 0;
         while cursor.next(p, index, order) > 0 {
             for i in 0..cursor.len() {
