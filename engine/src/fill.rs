@@ -86,8 +86,8 @@ impl Index {
         let all = Of(entries, 0..n);
         shape.extend(&all, own);
         extend(shape, &all, |shape| {
-            let most = if shape.entries() == n { MOST } else { MOST * full / 100 };
-            shape.entries() <= most && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
+            shape.entries() <= MOST * full / 100
+                && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
         });
         let cut = shape.entries();
         if cut == n {

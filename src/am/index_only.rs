@@ -171,9 +171,9 @@ unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
     // SAFETY: a node that `exchange` has seen.
     unsafe {
         let state = node.cast::<IndexOnlyScanState>();
-        let ready = (*state).ioss_NumRuntimeKeys == 0 || (*state).ioss_RuntimeKeysReady;
         let descriptor = (*state).ioss_ScanDesc;
-        if descriptor.is_null() || !ready || !scan::state(descriptor).hands_up() {
+        // It hands rows up once it has been started for keys that were there; since then whoever changes them starts it again.
+        if descriptor.is_null() || !scan::state(descriptor).hands_up() {
             return next_guarded(node);
         }
         if (*node).qual.is_null() && (*node).ps_ProjInfo.is_null() {
