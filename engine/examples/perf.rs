@@ -2,7 +2,7 @@
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
 use nitro_engine::{
-    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Remove, Sweep, Tid,
+    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Prune, Sweep, Tid,
 };
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -196,7 +196,7 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
                 if m == 0 {
                     break;
                 }
-                cursor.remove(p, ix, &Memcmp, &which, Remove::Always);
+                cursor.remove(p, ix, &which);
             }
         });
     }
@@ -242,17 +242,11 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
     });
     density();
     time("bulk delete", n, || {
-        let mut cursor = Cursor::new(false);
-        cursor.set_range(&[], None, CURRENT);
-        loop {
-            let m = cursor.next(p, ix, &Memcmp);
-            if m == 0 {
-                break;
-            }
-            let which: Vec<u16> =
-                (0..m as u16).filter(|i| cursor.tid(*i as usize) < tid(n)).collect();
-            cursor.remove(p, ix, &Memcmp, &which, Remove::Always);
-        }
+        let mut pass = Prune::default();
+        let mut old = |tids: &[Tid], dead: &mut [bool]| {
+            tids.iter().zip(dead).for_each(|(&tid_of, dead)| *dead = tid_of < tid(n));
+        };
+        while ix.prune(p, &Memcmp, &mut pass, &mut old) {}
     });
     density();
     time("sweep", n, || sweep(p, &ix));

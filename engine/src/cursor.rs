@@ -37,7 +37,6 @@ use leaf::{part_of_leaf, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
 pub use part::{MAX_SEPARATOR_LEN, Separator};
-pub use remove::Remove;
 pub use together::TOGETHER;
 
 /// An entry at which a batch begins or ends.

@@ -17,12 +17,14 @@
 //! Nothing can fail from the first latch on but the looks at what a merge looks at; F, which nobody has seen, then goes
 //! back. R stays if it could not be merged, or if its index node could not have F's separator.
 
+use crate::absorb::end_of;
 use crate::area::Ref;
 use crate::block::{DIRTY, EXACT, LOWBIG, View};
 use crate::key::Retry;
-use crate::merge::{Absorbed, Content};
+use crate::merge::SPARSE;
 use crate::mutants::mutant;
 use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class, shape_of};
+use crate::packed::Shape;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, common};
 use crate::root::Index;
 use crate::stop::stop;
@@ -37,8 +39,8 @@ const WORTH: usize = 16;
 pub(crate) const WAITING: u32 = 128;
 
 impl Index {
-    /// A leaf of which not enough is used takes entries from its right neighbour, up to `full` hundredths; true if it has
-    /// taken all, and might take more. Collector only, inside the barrier.
+    /// A leaf of which not enough is used takes entries from its right neighbours, up to `full` hundredths; true if it has
+    /// taken all of some, and might take more. Collector only, inside the barrier.
     pub(crate) fn fill(&self, leaf: Ref, full: usize, workspace: &mut Workspace) -> bool {
         undisturbed(|| self.try_fill(leaf, full, workspace))
     }
@@ -62,50 +64,47 @@ impl Index {
         let (mine, more) = (used(&v)?, used(&rv)?);
         let enough = mine >= room * ENOUGH / 100 && mine + more > room && more > 0;
         let stays = || r.has(DIRTY) || b.ndead() > 0 || r.ndead() > 0;
-        // The last leaf stays as it is.
-        if enough || r.next() == 0 || r.parent() == 0 || stays() {
+        if enough || r.parent() == 0 || stays() {
             return Ok(false);
         }
         if v.entries()? + rv.entries()? == 0 {
             return self.try_absorb_right(leaf, workspace);
         }
-        let Pair { entries, image, shape, own, packable, .. } = workspace.load(leaf, &v, &rv)?;
+        if r.next() == 0 {
+            // The last leaf stays as it is, but for a sparse one before it.
+            return if v.is_sparse(SPARSE) {
+                self.try_absorb_right(leaf, workspace)
+            } else {
+                Ok(false)
+            };
+        }
+        let mut pair = workspace.load(leaf, &v, &rv)?;
         let [low, old, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         if !low.copy(&v) || !old.copy(&rv) {
             return Err(Retry);
         }
-        let (next, number, low, old) = (r.next(), r.high(), low.low(), old.low());
-        if next == 0 || rv.dead() || !rv.valid() {
-            return Err(Retry);
-        }
-        let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
-        if !packable {
+        let (low, old) = (low.low(), old.low());
+        if !pair.packable {
             return Ok(false);
         }
-        let (memcmp, n) = (self.memcmp(), entries.len());
-        let all = Of(entries, 0..n);
-        shape.extend(&all, own);
-        extend(shape, &all, |shape| {
+        let fits = |shape: &Shape, all: &Of<'_>| {
             shape.entries() <= MOST * full / 100
-                && shape.size(&all, low.size(MAX_SKIP), b.size()) <= room
-        });
-        let cut = shape.entries();
-        if cut == n {
-            let (high, class) = (Some(&high), b.class());
-            let skip = self.skip_of(&low, high);
-            if !arrange_shaped(image, &all, shape, &low, high, skip, class) {
-                return Ok(false);
-            }
-            let range_end = Right::new(memcmp, low.key, skip, high);
-            let content = Content::Packed(image);
-            let absorbed = Absorbed { content, low, skip, range_end, next, ndead: 0 };
-            let ver = self.absorb((leaf, v), (right, rv), absorbed)?;
+                && shape.size(all, low.size(MAX_SKIP), b.size()) <= room
+        };
+        let gathered = self.gather((right, rv), &mut pair, fits)?;
+        if !gathered.is_empty() {
+            let ver = self.absorb_gathered((leaf, v), &gathered, low, pair)?;
             if let Some(ver) = ver {
-                let shape = shape.clone();
-                workspace.hold(0, shape, leaf, ver);
+                workspace.keep(leaf, ver);
             }
             return Ok(ver.is_some());
         }
+        let Pair { entries, image, shape, own, .. } = pair;
+        let (next, number) = end_of(&rv)?;
+        let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
+        let all = Of(entries, 0..entries.len());
+        extend(shape, &all, |shape| fits(shape, &all));
+        let (memcmp, cut, n) = (self.memcmp(), shape.entries(), entries.len());
         // While somebody stays inside, what is given up is not free for what is new.
         if cut <= own + own / WORTH || self.garbage() >= WAITING {
             return Ok(false);

@@ -10,6 +10,9 @@ use crate::root::Index;
 use crate::stop::stop;
 use crate::workspace::Workspace;
 
+/// Leaves that are taken from a list together.
+const TOGETHER: usize = 64;
+
 impl Index {
     /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
     /// nothing (more) to do now.
@@ -17,7 +20,7 @@ impl Index {
         self.check_area(p);
         let root = self.shared();
         let Some(_collecting) = root.collecting.try_lock() else { return 0 };
-        let mut visited = self.clean_listed(p, budget_blocks);
+        let mut visited = self.clean_listed(p, budget_blocks, true);
         // Outside, so that this process does not hold up its own garbage.
         self.free_all();
         if visited < budget_blocks {
@@ -30,8 +33,9 @@ impl Index {
         visited.min(budget_blocks)
     }
 
-    /// Visits up to `budget` leaves that removals have put on lists, and returns how many. Collector only.
-    pub(crate) fn clean_listed(&self, p: &Process, budget: usize) -> usize {
+    /// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that are sparse are merged;
+    /// unless `merges`, who fills up leaves does that with packed ones. Collector only.
+    pub(crate) fn clean_listed(&self, p: &Process, budget: usize, merges: bool) -> usize {
         let root = self.shared();
         let mut visited = 0;
         {
@@ -44,15 +48,25 @@ impl Index {
             }
             let mut work = root.work.take();
             stop!("collect: list taken");
-            let mut workspace = (work.head != 0).then(|| Workspace::new(self));
-            while visited < budget
-                && let Some(leaf) = work.pop(self.area)
-            {
-                self.clean(leaf);
-                if let Some(workspace) = &mut workspace {
-                    self.merge(leaf, workspace);
+            let mut workspace = None;
+            // Some together: a leaf on a list is not merged, and neighbours often come one after the other, mostly the
+            // last one first.
+            let mut cleaned = [0 as Ref; TOGETHER];
+            while visited < budget && work.head != 0 {
+                let mut n = 0;
+                while n < TOGETHER.min(budget - visited)
+                    && let Some(leaf) = work.pop(self.area)
+                {
+                    self.clean(leaf);
+                    cleaned[n] = leaf;
+                    n += 1;
                 }
-                visited += 1;
+                for &leaf in cleaned[..n].iter().rev() {
+                    if merges || !self.block(leaf).has(PACKED) {
+                        self.merge(leaf, workspace.get_or_insert_with(|| Workspace::new(self)));
+                    }
+                }
+                visited += n;
             }
             root.work.splice(self.area, work);
             self.retire_nodes();

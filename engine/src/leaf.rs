@@ -259,6 +259,13 @@ impl Entries {
         }
     }
 
+    /// Keeps the first `n` entries, of leaves without long keys.
+    pub(crate) fn truncate(&mut self, n: usize) {
+        let Some(first) = self.list.get(n) else { return };
+        self.keys.truncate(first.start as usize);
+        self.list.truncate(n);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.list.clear();

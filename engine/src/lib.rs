@@ -5,6 +5,7 @@
 //! take no latch; a writer latches one block. Snapshots cost O(1) and may be taken beside writers.
 //! See README.md for the protocols.
 
+mod absorb;
 mod ahead;
 mod area;
 mod barrier;
@@ -32,6 +33,7 @@ mod pack;
 #[doc(hidden)]
 pub mod packed;
 mod prefetch;
+mod prune;
 mod racy;
 mod range;
 mod remove;
@@ -64,11 +66,12 @@ mod workspace;
 pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain, ChainName};
-pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, Remove, Separator, TOGETHER};
+pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, Separator, TOGETHER};
 pub use heap::{Account, Charge};
 pub use memory::on_no_memory;
 #[doc(hidden)]
 pub use prefetch::line as prefetch;
+pub use prune::Prune;
 pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};

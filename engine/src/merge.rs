@@ -13,18 +13,19 @@
 //! R is not absorbed if it is the first child of M (it holds M's low key), or has no separator yet (a
 //! promotion is on its way to it), or is on a dirty list. Index nodes are absorbed in the same way;
 //! the flat top is their upper level.
+//!
+//! Several neighbours R, S, ... with separators in one M are absorbed at once, each step for all of them: who
+//! goes right from B finds them in their order until 3, and each is DEAD and leads to B after 4.
 
+use crate::absorb::{Absorbed, Content, end_of};
 use crate::area::Ref;
-use crate::block::{
-    Block, CAPACITY, DIRTY, EXACT, LEFTMOST, LOWBIG, Latch, PACKED, View, WHOLE, full_mask,
-    keep_slots,
-};
+use crate::block::{Block, CAPACITY, DIRTY, EXACT, LEFTMOST, Latch, PACKED, WHOLE, full_mask};
 use crate::key::Retry;
 use crate::leaf::{LeafWriter, heap_size};
 use crate::mutants::mutant;
 use crate::node::Children;
-use crate::pack::{MOST, Of, arrange_shaped};
-use crate::packed::Image;
+use crate::pack::{MOST, Of};
+use crate::packed::Shape;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
 use crate::root::Index;
 use crate::split::MIN_FREE;
@@ -37,25 +38,7 @@ const MERGED: usize = CAPACITY * 3 / 4;
 /// A leaf with so few entries is put on the dirty list.
 pub(crate) const SPARSE: usize = CAPACITY / 4;
 /// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
-const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
-/// What a leaf becomes that absorbs its right neighbour.
-pub(crate) struct Absorbed<'a> {
-    pub(crate) content: Content<'a>,
-    pub(crate) low: Low<'a>,
-    pub(crate) skip: usize,
-    pub(crate) range_end: Right,
-    /// The leaf behind the neighbour.
-    pub(crate) next: Ref,
-    /// How many dead entries were copied.
-    pub(crate) ndead: usize,
-}
-
-pub(crate) enum Content<'a> {
-    Packed(&'a Image),
-    /// With these flags.
-    Slots(Block, u8),
-}
-
+pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
 impl Index {
     /// Merges a leaf with its neighbours, if it is sparse enough.
     pub(crate) fn merge(&self, leaf: Ref, workspace: &mut Workspace) {
@@ -64,12 +47,11 @@ impl Index {
         if v.dead() || !v.is_sparse(MERGED / 2) {
             return;
         }
-        // Neighbours that were visited while this one was still full.
-        while self.absorb_right(leaf, workspace) {}
         let prev = b.prev();
-        if prev != 0 && self.block(prev).next() == leaf {
-            self.absorb_right(prev, workspace);
-        }
+        let left = prev != 0 && self.block(prev).next() == leaf;
+        let absorbed = left && self.absorb_right(prev, workspace);
+        // Neighbours that were visited while this one was still full.
+        while self.absorb_right(if absorbed { prev } else { leaf }, workspace) {}
     }
 
     /// The leaf absorbs its right neighbour if it can.
@@ -101,23 +83,35 @@ impl Index {
         if !packed && both > MERGED || self.stays(r) {
             return Ok(false);
         }
-        let pair = workspace.load(leaf, &v, &rv)?;
+        let mut pair = workspace.load(leaf, &v, &rv)?;
         let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         if !low.copy(&v) {
             return Err(Retry);
         }
-        let (next, number, low) = (r.next(), r.high(), low.low());
+        let low = low.low();
+        let both = pair.entries.len();
+        if packed {
+            if !pair.packable {
+                return Ok(false);
+            }
+            let fits = |shape: &Shape, all: &Of<'_>| {
+                let size = shape.size(all, low.size(MAX_SKIP), b.size());
+                shape.entries() <= MOST && size <= b.size() * 75 / 100
+            };
+            let gathered = self.gather((right, rv), &mut pair, fits)?;
+            let ver = self.absorb_gathered((leaf, v), &gathered, low, pair)?;
+            if let Some(ver) = ver {
+                workspace.keep(leaf, ver);
+            }
+            return Ok(ver.is_some());
+        }
+        let entries = pair.entries;
+        let (next, number) = end_of(&rv)?;
         let high = match next {
             0 => None,
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
-        if rv.dead() || !rv.valid() {
-            return Err(Retry);
-        }
-        let (both, entries) = (pair.entries.len(), pair.entries);
-        let skip = if packed {
-            self.skip_of(&low, high.as_ref())
-        } else if !memcmp || low.is_first() {
+        let skip = if !memcmp || low.is_first() {
             0
         } else {
             // No more than now, unless the range allows it.
@@ -125,121 +119,24 @@ impl Index {
             let high = high.map(|high| high.key);
             Span { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
         };
-        let content = if packed {
-            if !pair.packable || both > MOST {
-                return Ok(false);
-            }
-            let (all, shape, image) = (Of(entries, 0..both), pair.shape, pair.image);
-            shape.extend(&all, both);
-            let size = shape.size(&all, low.size(skip), b.size());
-            if size > b.size() * 75 / 100
-                || !arrange_shaped(image, &all, shape, &low, high.as_ref(), skip, b.class())
-            {
-                return Ok(false);
-            }
-            Content::Packed(image)
-        } else {
-            let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
-            if size + MIN_FREE > b.heap_size() {
-                return Ok(false);
-            }
-            let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
-            let content = pair.page.block();
-            entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
-            Content::Slots(content, flags)
-        };
+        let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
+        if size + MIN_FREE > b.heap_size() {
+            return Ok(false);
+        }
+        let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
+        let content = pair.page.block();
+        entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
+        let content = Content::Slots(content, flags);
         let range_end = Right::new(memcmp, low.key, skip, high.as_ref());
         let ndead = entries.ndead();
         let absorbed = Absorbed { content, low, skip, range_end, next, ndead };
-        Ok(self.absorb((leaf, v), (right, rv), absorbed)?.is_some())
+        Ok(self.absorb((leaf, v), &[(right, rv)], absorbed)?.is_some())
     }
 
     /// A leaf on a list would lead that astray, and one whose promotion is on its way has no separator.
-    fn stays(&self, r: Block) -> bool {
+    pub(crate) fn stays(&self, r: Block) -> bool {
         let listed = r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
         listed || r.parent() == 0 && !mutant!("a leaf without separator is not merged")
-    }
-
-    /// The left leaf becomes what was prepared from these states; returns its version then. Nothing is done if it must
-    /// not be.
-    pub(crate) fn absorb(
-        &self,
-        (leaf, v): (Ref, View),
-        (right, rv): (Ref, View),
-        absorbed: Absorbed<'_>,
-    ) -> Result<Option<u64>, Retry> {
-        let Absorbed { content, low, skip, range_end, next, ndead } = absorbed;
-        let (b, r) = (v.b, rv.b);
-        stop!("merge: built");
-        // From left to right. R is not DEAD: that takes the latch of its left neighbour.
-        let latch = v.latch().ok_or(Retry)?;
-        stop!("merge: left latched");
-        let Some(right_latch) = rv.latch() else {
-            latch.release();
-            return Err(Retry);
-        };
-        stop!("merge: right latched");
-        let marked = (b.ndead() + r.ndead()) as usize != ndead
-            && !mutant!("a merge looks again for what was marked");
-        let first = usize::from(!mutant!("the first child is not merged"));
-        // Only slots could tell them when entries were born.
-        let snapshots = matches!(content, Content::Packed(_))
-            && !self.shared().snapshots.quiet()
-            && !mutant!("a merge into a packed leaf looks for snapshots");
-        let stays = marked || self.stays(r) || snapshots;
-        let separator = if stays { None } else { self.separator_latched(right, first) };
-        let Some((node_latch, rank)) = separator else {
-            right_latch.release();
-            latch.release();
-            return if marked { Err(Retry) } else { Ok(None) };
-        };
-        stop!("merge: separator latched");
-        let separators = self.remove_separator(node_latch, rank);
-        stop!("merge: separator removed");
-        let node = r.parent();
-        if next != 0 {
-            if !mutant!("a merge tells the right neighbour") {
-                self.block(next).set_prev(leaf);
-            }
-            stop!("merge: prev leads to left");
-        }
-        let latch = match content {
-            Content::Packed(image) => latch.pack(image, &low, skip, &range_end, next),
-            Content::Slots(content, flags) => {
-                latch.exclude();
-                b.copy_from(content, latch.other());
-                b.set_flag(WHOLE, flags & WHOLE != 0);
-                b.set_flag(PACKED, false);
-                range_end.store(b, next);
-                stop!("merge: left excluded");
-                latch.finish_latched()
-            }
-        };
-        let ver = latch.v.ver;
-        latch.release();
-        stop!("merge: left finished");
-        if mutant!("a leaf that was merged is dead") {
-            right_latch.release();
-        } else {
-            right_latch.kill(leaf);
-        }
-        stop!("merge: right dead");
-
-        let root = self.shared();
-        if !mutant!("a merge forgets where inserts append") {
-            let _ = root.last.compare_exchange(right, 0, AcqRel, Relaxed);
-        }
-        stop!("merge: append forgotten");
-        if r.has(LOWBIG) {
-            self.unref_chunk(r.low_chunk());
-        }
-        self.retire(right);
-        root.counters.leaves.fetch_sub(1, Relaxed);
-        root.counters.merges.fetch_add(1, Relaxed);
-        if separators <= SPARSE_NODE {
-            self.merge_node(node);
-        }
-        Ok(Some(ver))
     }
 
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,
@@ -266,25 +163,10 @@ impl Index {
         }
     }
 
-    /// Returns how many are left.
-    fn remove_separator(&self, latch: Latch, rank: usize) -> usize {
-        let b = latch.b();
-        let mask = latch.v.mask();
-        let n = mask.count_ones() as usize;
-        let keep = match mutant!("a merge removes the separator") {
-            true => mask,
-            false => mask & !(1 << latch.v.slot(rank)),
-        };
-        b.set_perm(latch.other(), &keep_slots(&b.perm(latch.v.side()), n, keep).0);
-        b.set_mask(latch.other(), keep);
-        latch.publish();
-        n - 1
-    }
-
     /// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:
     /// of neighbours that both become sparse, the first finds the second still full, so the second has
     /// to look back, from whatever side it came.
-    fn merge_node(&self, node: Ref) {
+    pub(crate) fn merge_node(&self, node: Ref) {
         let left = self.block(node).prev();
         let absorbed = left != 0 && undisturbed(|| self.try_absorb_node(left, Some(node)));
         if !absorbed {

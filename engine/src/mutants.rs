@@ -45,6 +45,8 @@ const MUTANTS: &[(&str, &str)] = &[
     // Packed leaves.
     ("an insert into a packed leaf looks for snapshots", "schedule::packed"),
     ("a removal from a packed leaf looks for snapshots", "schedule::packed"),
+    ("a batch that goes from a packed leaf looks for snapshots", "schedule::packed"),
+    ("a pass looks whether its leaf's memory has left", "schedule::leaving"),
     ("a cut of a packed leaf tells the right neighbour", "schedule::packed"),
     ("a merge into a packed leaf looks for snapshots", "schedule::packed"),
     ("a merge looks again for what was marked", "schedule::merging"),

@@ -193,7 +193,7 @@ impl Index {
         let cut = match slots {
             true if last => rank.saturating_sub(around).clamp(1, n - 1),
             true => rank + around,
-            false => self.where_to_cut(entries, rank, probe.tid, high.is_none()),
+            false => self.where_to_cut(spot, entries, probe.tid, high.is_none()),
         };
         let last = last || cut == n;
         let first = match cut < n {
@@ -270,10 +270,9 @@ impl Index {
         Ok(Step::Promote(r))
     }
 
-    /// How many of at least two entries stay on the left of a new one at `rank` that has no room. `end`: of the
-    /// index.
-    fn where_to_cut(&self, entries: &Entries, rank: usize, tid: Tid, end: bool) -> usize {
-        let n = entries.len();
+    /// How many of at least two entries stay on the left of a new one that has no room. `end`: of the index.
+    fn where_to_cut(&self, spot: &Spot, entries: &Entries, tid: Tid, end: bool) -> usize {
+        let (n, rank) = (entries.len(), spot.place.rank);
         let run = run::cut(n, rank, tid, |at| entries.tid(at));
         match run.or((end && rank == n).then_some(n)) {
             Some(cut) if end => {
@@ -281,6 +280,12 @@ impl Index {
                 cut.min(full).max(1)
             }
             Some(cut) => cut.max(1),
+            // New versions of rows come in the order of their keys, from the leaf before: each key gets another entry, and
+            // all that is behind the place moves each time. The left part will be full when they have all come.
+            None if rank <= 1 && spot.place.same.is_some() => {
+                let twice = spot.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
+                twice.clamp(1, n / 2)
+            }
             None => n / 2,
         }
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::{Cursor, Forms, IndexOptions, Memcmp, Remove, stop};
+use crate::{Cursor, Forms, IndexOptions, Memcmp, stop};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ fn a_new_leaf_is_latched_before_anything_leads_to_it() {
             }
             count.set(count.get() + 1);
             assert_eq!((cursor.prev(&other, index, &Memcmp), cursor.tid(0)), (32, 320));
-            let removed = cursor.remove(&other, index, &Memcmp, &[0], Remove::IfUnchanged);
+            let removed = cursor.remove(&other, index, &[0]);
             let there = index.contains(&other, &Memcmp, &key(320), 320);
             assert_eq!((removed, there), (0, true), "removed, and still there");
         },

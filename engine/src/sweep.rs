@@ -42,10 +42,12 @@ impl Index {
         if !self.packs() {
             return false;
         }
-        {
+        // Without a TID it has not begun: the empty key is one that entries can have.
+        let begins = sweep.key.is_empty() && sweep.tid == 0;
+        if begins {
             let Some(_collecting) = root.collecting.try_lock() else { return false };
-            // Leaves on lists cannot be merged with their neighbours.
-            let listed = self.clean_listed(p, leaves);
+            // Leaves on lists cannot be merged with their neighbours. What comes onto them meanwhile is the collector's.
+            let listed = self.clean_listed(p, leaves, false);
             self.free_all();
             if listed == leaves {
                 return true;
@@ -56,8 +58,7 @@ impl Index {
         {
             let _section = self.enter(p);
             // A comparator is asked while nobody can wait for what it does.
-            // Without a TID it has not begun: the empty key is one that entries can have.
-            leaf = match sweep.key.is_empty() && sweep.tid == 0 {
+            leaf = match begins {
                 true => root.leaf.load(Acquire),
                 false => self.seek(&Probe::new(order, &sweep.key, sweep.tid), false).leaf,
             };

@@ -5,7 +5,7 @@
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
 use crate::block::PACKED;
-use crate::{Builder, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Remove, Tid};
+use crate::{Builder, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Tid};
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -242,6 +242,6 @@ fn readers<O: KeyOrder + Sync>(order: &O, all: &[(Vec<u8>, Tid)]) {
     cursor.set_range(&[], None, index.term());
     while cursor.next(&p, index, order) > 0 {
         let which: Vec<u16> = (0..cursor.len() as u16).collect();
-        assert_eq!(cursor.remove(&p, index, order, &which, Remove::Always), which.len());
+        assert_eq!(cursor.remove(&p, index, &which), which.len());
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::{Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Remove, Tid};
+use crate::{Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Tid};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -310,7 +310,7 @@ fn a_removal_writes_its_leaf_and_one_count() {
         cursor.set_range(&key(100), Some(&key(400)), watch.index.term());
         while cursor.next(&watch.process, watch.index, &Memcmp) > 3 {
             watch.writes(INSERTED, |p, index| {
-                assert_eq!(cursor.remove(p, index, &Memcmp, &[1, 3], Remove::IfUnchanged), 2);
+                assert_eq!(cursor.remove(p, index, &[1, 3]), 2);
             });
         }
     });

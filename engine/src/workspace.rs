@@ -75,6 +75,12 @@ impl Workspace {
         Ok(Pair { entries, page, image, shape, own, packable })
     }
 
+    /// The entries whose shape is known are those of a packed leaf, which has the version `ver` now.
+    pub(crate) fn keep(&mut self, leaf: Ref, ver: u64) {
+        self.scratch.0.truncate(self.shape.entries());
+        self.held = Some((leaf, ver));
+    }
+
     /// The entries from the `n`th on are those of a packed leaf, which has the version `ver` now. `shape`: what they
     /// have in common.
     pub(crate) fn hold(&mut self, n: usize, shape: Shape, leaf: Ref, ver: u64) {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Remove, Sweep};
+use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Prune, Sweep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;
 
@@ -80,17 +80,14 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                             assert!(ix.remove(&p, order, &key((start + i / 5) % STABLE), tid(i)));
                         }
                     } else {
-                        // By cursor, everything of this writer.
-                        let mut cursor = Cursor::new(random.below(2) == 0);
-                        cursor.set_range(&[], None, CURRENT);
-                        let mut removed = 0;
-                        while cursor.next(&p, ix, order) > 0 {
-                            let which: Vec<u16> = (0..cursor.len() as u16)
-                                .filter(|&i| cursor.tid(i as usize) % 10 == u64::from(writer))
-                                .collect();
-                            removed += cursor.remove(&p, ix, order, &which, Remove::Always) as u64;
-                        }
-                        assert_eq!(removed, done);
+                        // In one pass, everything of this writer.
+                        let mut pass = Prune::default();
+                        while ix.prune(&p, order, &mut pass, &mut |tids, dead| {
+                            tids.iter()
+                                .zip(dead)
+                                .for_each(|(&tid, dead)| *dead = tid % 10 == u64::from(writer));
+                        }) {}
+                        assert_eq!(pass.counts().1, done);
                     }
                     if random.below(4) == 0 {
                         ix.collect(&p, 100);

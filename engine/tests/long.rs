@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    Builder, Cursor, Index, KeyOrder, MAX_KEY_LEN, MAX_SEPARATOR_LEN, Memcmp, Process, Remove,
+    Builder, Cursor, Index, KeyOrder, MAX_KEY_LEN, MAX_SEPARATOR_LEN, Memcmp, Process, Prune,
     Separator, Tid,
 };
 use proptest::prelude::*;
@@ -227,7 +227,7 @@ fn parts_of_long_keys() {
 enum Op {
     Insert(u8, usize, Tid),
     Remove(usize),
-    RemoveRange(usize, usize),
+    Prune(Tid),
     Snapshot,
     Collect,
     Check,
@@ -238,7 +238,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => (any::<u8>(), len, 0..4u64).prop_map(|(kind, len, tid)| Op::Insert(kind, len, tid)),
         6 => any::<usize>().prop_map(Op::Remove),
-        1 => (any::<usize>(), any::<usize>()).prop_map(|(a, b)| Op::RemoveRange(a, b)),
+        1 => (0..4u64).prop_map(Op::Prune),
         1 => Just(Op::Snapshot),
         1 => Just(Op::Collect),
         1 => Just(Op::Check),
@@ -266,17 +266,15 @@ proptest! {
                     prop_assert!(ix.remove(&p, &Memcmp, &key, tid));
                     model.remove(&(key, tid));
                 }
-                Op::RemoveRange(a, b) if !model.is_empty() => {
-                    let bound = |n: usize| model.iter().nth(n % model.len()).unwrap().0.clone();
-                    let (lower, upper) = (bound(a), bound(b));
-                    let mut cursor = Cursor::new(a % 2 == 0);
-                    cursor.set_range(&lower, Some(&upper), CURRENT);
-                    while cursor.next(&p, ix, &Memcmp) > 0 {
-                        let which: Vec<u16> = (0..cursor.len() as u16).collect();
-                        let n = cursor.remove(&p, ix, &Memcmp, &which, Remove::Always);
-                        prop_assert_eq!(n, which.len());
-                    }
-                    model.retain(|(key, _)| *key < lower || *key >= upper);
+                Op::Prune(dead) => {
+                    let mut pass = Prune::default();
+                    let mut mark = |tids: &[Tid], marks: &mut [bool]| {
+                        tids.iter().zip(marks).for_each(|(&tid, mark)| *mark = tid == dead);
+                    };
+                    while ix.prune(&p, &Memcmp, &mut pass, &mut mark) {}
+                    let before = model.len();
+                    model.retain(|&(_, tid)| tid != dead);
+                    prop_assert_eq!(pass.counts().1, (before - model.len()) as u64);
                 }
                 Op::Snapshot => {
                     if let Some((snapshot, _)) = snapshot.take() {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process, Remove};
+use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CURRENT: u32 = u32::MAX - 1;
@@ -33,8 +33,7 @@ fn a_cursor_of_another_index() {
     let mut cursor = Cursor::new(true);
     cursor.set_range(&[], None, CURRENT);
     assert!(cursor.next(&p, a, &Memcmp) > 0);
-    assert_eq!(cursor.remove(&p, b, &Memcmp, &[0], Remove::IfUnchanged), 0);
-    assert_eq!(cursor.remove(&p, b, &Memcmp, &[0], Remove::Always), 0);
+    assert_eq!(cursor.remove(&p, b, &[0]), 0);
     let mut n = 0;
     while cursor.next(&p, b, &Memcmp) > 0 {
         n += cursor.len();
@@ -46,7 +45,7 @@ fn a_cursor_of_another_index() {
     unsafe { b.destroy(&p) };
     let c = filled(&p, 100);
     assert_eq!(c.root(), b.root(), "in the same place");
-    assert_eq!(cursor.remove(&p, c, &Memcmp, &[0], Remove::IfUnchanged), 0);
+    assert_eq!(cursor.remove(&p, c, &[0]), 0);
     check(&p, a, 200);
     check(&p, c, 100);
 }

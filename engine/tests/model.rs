@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep, Tid,
+    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Tid,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -26,6 +26,8 @@ enum Op {
     RemoveNth(u16),
     /// Through a cursor: every third entry of a range.
     RemoveRange(Vec<u8>, Vec<u8>, bool),
+    /// By a pass over all leaves: what has one of these TIDs.
+    Prune(Tid, Tid),
     Snapshot,
     Release(u8),
     Collect,
@@ -38,9 +40,10 @@ fn op() -> impl Strategy<Value = Op> {
         12 => (hostile_key(), tid.clone()).prop_map(|(k, t)| Op::Insert(k, t)),
         2 => (0u64..1000, 1u16..200).prop_map(|(a, n)| Op::Run(a, n)),
         1 => (hostile_key(), 1u8..).prop_map(|(k, n)| Op::Duplicates(k, n)),
-        3 => (hostile_key(), tid).prop_map(|(k, t)| Op::Remove(k, t)),
+        3 => (hostile_key(), tid.clone()).prop_map(|(k, t)| Op::Remove(k, t)),
         6 => any::<u16>().prop_map(Op::RemoveNth),
         1 => (hostile_key(), hostile_key(), any::<bool>()).prop_map(|(a, b, k)| Op::RemoveRange(a, b, k)),
+        1 => (tid.clone(), tid).prop_map(|(a, b)| Op::Prune(a, b)),
         1 => Just(Op::Snapshot),
         1 => any::<u8>().prop_map(Op::Release),
         1 => Just(Op::Collect),
@@ -95,24 +98,42 @@ impl<O: KeyOrder> Run<'_, O> {
             Op::RemoveRange(lower, upper, keys) => {
                 let mut cursor = Cursor::new(*keys);
                 cursor.set_range(lower, Some(upper), CURRENT);
-                let mut seen = 0;
+                let (mut seen, mut stay) = (0, Vec::new());
                 while cursor.next(p, ix, &self.order) > 0 {
+                    let first = seen;
                     let which: Vec<u16> = (0..cursor.len() as u16)
                         .filter(|_| {
                             seen += 1;
                             seen % 3 == 0
                         })
                         .collect();
-                    let n = cursor.remove(p, ix, &self.order, &which, Remove::Always);
-                    assert_eq!(n, which.len());
+                    let n = cursor.remove(p, ix, &which);
+                    if n != which.len() {
+                        assert!(
+                            n == 0 && !self.snapshots.is_empty(),
+                            "only what a snapshot sees stays"
+                        );
+                        stay.push(first..seen);
+                    }
                 }
                 let (lower, upper) = ((self.fold)(lower), (self.fold)(upper));
                 let mut seen = 0;
                 self.model.retain(|(key, _)| {
                     let inside = lower <= *key && *key < upper;
                     seen += usize::from(inside);
-                    !inside || seen % 3 != 0
+                    !inside || seen % 3 != 0 || stay.iter().any(|stay| stay.contains(&(seen - 1)))
                 });
+            }
+            Op::Prune(a, b) => {
+                let mut pass = Prune::default();
+                let mut dead = |tids: &[Tid], dead: &mut [bool]| {
+                    tids.iter().zip(dead).for_each(|(tid, dead)| *dead = tid == a || tid == b);
+                };
+                while ix.prune(p, &self.order, &mut pass, &mut dead) {}
+                let before = self.model.len();
+                self.model.retain(|(_, tid)| tid != a && tid != b);
+                let left = self.model.len();
+                assert_eq!(pass.counts(), (left as u64, (before - left) as u64));
             }
             Op::Snapshot => {
                 if let Ok(snapshot) = ix.create_snapshot(p, 7, &mut || ()) {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Remove, Separator};
+use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Prune, Separator};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -107,7 +107,6 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
         scope.spawn(move || {
             let p = mapping.process(1);
             let mut random = Random(1);
-            let mut cursor = Cursor::new(false);
             while !stop.load(Relaxed) {
                 // Bursts of odd TIDs, and their removal: splits, then merges.
                 let start = random.below(STABLE);
@@ -115,13 +114,10 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
                     let (key, tid) = entry((start + i) % STABLE);
                     ix.insert(&p, order, &key, tid + 1).unwrap();
                 }
-                cursor.set_range(&[], None, CURRENT);
-                while cursor.next(&p, ix, order) > 0 {
-                    let odd: Vec<u16> = (0..cursor.len() as u16)
-                        .filter(|&i| cursor.tid(i as usize) % 2 == 1)
-                        .collect();
-                    cursor.remove(&p, ix, order, &odd, Remove::Always);
-                }
+                let mut pass = Prune::default();
+                while ix.prune(&p, order, &mut pass, &mut |tids, dead| {
+                    tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid % 2 == 1);
+                }) {}
                 ix.collect(&p, usize::MAX);
             }
         });

@@ -3,9 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{
-    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove,
-};
+use nitro_engine::{Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process};
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -137,7 +135,7 @@ fn positions_given_twice() {
     cursor.set_range(&[], None, u32::MAX - 1);
     assert_eq!(cursor.next(&p, ix, &Memcmp), 4);
     for (which, removed) in [([0, 0], 1), ([0, 2], 1), ([2, 0], 0), ([1, 1], 1)] {
-        assert_eq!(cursor.remove(&p, ix, &Memcmp, &which, Remove::IfUnchanged), removed);
+        assert_eq!(cursor.remove(&p, ix, &which), removed);
     }
     assert_eq!((ix.stats().live, ix.stats().garbage), (1, 1));
     verify(&p, ix);

@@ -22,7 +22,7 @@
 
 use std::cell::RefCell;
 
-use nitro_engine::{Cursor, Index, Process, Remove, TokenId};
+use nitro_engine::{Cursor, Index, Process, TokenId};
 use pgrx::pg_sys::{self, Datum, Relation, TransactionId};
 use pgrx::prelude::*;
 
@@ -283,8 +283,7 @@ impl Newcomer<'_> {
             }
             // As a scan does. The next one who inserts the key need not look at them.
             if !dead.is_empty() {
-                with_order!(self.handle.desc, order =>
-                    cursor.remove(process, engine, order, &dead, Remove::IfUnchanged));
+                cursor.remove(process, engine, &dead);
             }
         }
         // What only an unusual key needs goes back.

@@ -21,7 +21,7 @@ use std::sync::atomic::{
     fence,
 };
 
-use nitro_engine::{Cursor, Remove};
+use nitro_engine::{Prune, Tid};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo, Relation};
 use pgrx::prelude::*;
@@ -29,7 +29,7 @@ use pgrx::prelude::*;
 use crate::image;
 use crate::pg::compat;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, PATIENCE, Wait};
+use crate::pg::wait::{self, Wait};
 use crate::state::claim::BuildLock;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
@@ -64,28 +64,18 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         // tokens are for stays in memory as long as anybody has a lock on it.
         let engine = handle.index();
         if let Some(engine) = engine {
-            // Keys are not asked for: who is dead is known by its TID.
-            let mut cursor = Cursor::new(false);
-            cursor.set_range(&[], None, engine.term());
-            let mut victims = Vec::with_capacity(64);
-            loop {
+            let mut pass = Prune::default();
+            let mut dead =
+                |tids: &[Tid], dead: &mut [bool]| ask(tids, dead, callback, callback_state);
+            let mut more = true;
+            while more {
                 compat::vacuum_delay_point();
-                let n = with_order!(handle.desc, order =>
-                    cursor.next_within(PATIENCE, process, engine, order));
-                let Some(n) = n else { continue };
-                if n == 0 {
-                    break;
-                }
-                let dead = ask(&cursor, n, callback, callback_state);
-                (*stats).num_index_tuples += (n as u32 - dead.count_ones()) as f64;
-                if dead != 0 {
-                    victims.clear();
-                    victims.extend((0..n as u16).filter(|i| dead & 1 << i != 0));
-                    let removed = with_order!(handle.desc, order =>
-                        cursor.remove(process, engine, order, &victims, Remove::Always));
-                    (*stats).tuples_removed += removed as f64;
-                }
+                more = with_order!(handle.desc, order =>
+                    engine.prune(process, order, &mut pass, &mut dead));
             }
+            let (kept, removed) = pass.counts();
+            (*stats).num_index_tuples += kept as f64;
+            (*stats).tuples_removed += removed as f64;
         }
         stop::at(Point::DeleteRemoved);
         built.unlock();
@@ -136,26 +126,21 @@ unsafe fn open_or_forget(index: Relation) -> Option<Rc<Handle>> {
     }
 }
 
-/// Asks the callback about every entry of a batch: bit i is set when entry i is dead.
+/// Asks the callback which entries are dead.
 unsafe fn ask(
-    cursor: &Cursor,
-    n: usize,
+    tids: &[Tid],
+    dead: &mut [bool],
     callback: pg_sys::IndexBulkDeleteCallback,
     state: *mut core::ffi::c_void,
-) -> u64 {
+) {
     let callback = callback.expect("the server always passes a callback");
     // SAFETY: the callback is the server's and gets a TID of its own; nothing inside the boundary
     // needs dropping if it raises an ERROR.
     unsafe {
         pg_guard_ffi_boundary(|| {
-            let mut dead = 0u64;
-            for i in 0..n {
-                let mut tid = compat::u64_to_tid(cursor.tid(i));
-                if callback(&mut tid, state) {
-                    dead |= 1 << i;
-                }
+            for (&tid, dead) in tids.iter().zip(dead) {
+                *dead = callback(&mut compat::u64_to_tid(tid), state);
             }
-            dead
         })
     }
 }

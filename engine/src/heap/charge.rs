@@ -148,7 +148,7 @@ impl HeapState {
 mod tests {
     use super::*;
     use crate::area::tests::Mapping;
-    use crate::{Cursor, Index, IndexOptions, InsertError, Memcmp, Process, Remove};
+    use crate::{Cursor, Index, IndexOptions, InsertError, Memcmp, Process};
 
     fn account(limit: u64) -> &'static Account {
         Box::leak(Box::new(Account { used: AtomicU64::new(0), limit: AtomicU64::new(limit) }))
@@ -236,7 +236,7 @@ mod tests {
                 len => {
                     read += len as u64;
                     let all: Vec<u16> = (0..len as u16).collect();
-                    cursor.remove(&p, index, &Memcmp, &all, Remove::Always);
+                    cursor.remove(&p, index, &all);
                 }
             }
         }

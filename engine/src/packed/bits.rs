@@ -29,7 +29,11 @@ impl Words<'_> {
     /// The 64 bits from bit `at` on.
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
-        let (low, high) = (self.word(at / 64), self.word(at / 64 + 1));
+        let word = at / 64;
+        let [low, high] = match self.0.get(word..).and_then(<[_]>::first_chunk::<2>) {
+            Some(two) => two.each_ref().map(|word| u64::from_le(word.load(Relaxed))),
+            None => [0, 1].map(|i| self.word(word + i)),
+        };
         low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
@@ -288,10 +292,11 @@ impl Image {
     pub(super) fn without(
         &mut self,
         old: Words<'_>,
-        gone: &[usize],
+        gone: &[u16],
         end: usize,
         of: impl Fn(usize) -> (usize, usize),
     ) {
+        let of = |i: u16| of(i.into());
         let (Some(&first), Some(&last)) = (gone.first(), gone.last()) else { return };
         let start = of(first).0;
         if start / 64 >= MAX_WORDS {
@@ -328,8 +333,10 @@ impl Image {
     /// Begins to change numbers `from` to `to` of an array one by one.
     pub(super) fn load(&mut self, old: Words<'_>, array: Array, from: usize, to: usize) {
         let (first, last) = (array.bit(from) / 64, array.bit(to).div_ceil(64));
-        for word in first..last {
-            self.words[word] = old.word(word);
+        if let (Some(to), Some(from)) = (self.words.get_mut(first..last), old.0.get(first..last)) {
+            for (to, from) in to.iter_mut().zip(from) {
+                *to = u64::from_le(from.load(Relaxed));
+            }
         }
         self.add(first, last);
     }
@@ -337,6 +344,21 @@ impl Image {
     /// Adds `by` to, or takes it from, numbers `from` to `to` of an array, which stay within their width: all of them
     /// are one long number then, and there is one addition for each word.
     pub(super) fn shift_each(&mut self, array: Array, from: usize, to: usize, by: u64, down: bool) {
+        match down {
+            false => self.change_each(array, from, to, by, u64::overflowing_add),
+            true => self.change_each(array, from, to, by, u64::overflowing_sub),
+        }
+    }
+
+    #[inline(always)]
+    fn change_each(
+        &mut self,
+        array: Array,
+        from: usize,
+        to: usize,
+        by: u64,
+        step: impl Fn(u64, u64) -> (u64, bool),
+    ) {
         let (start, end) = (array.bit(from), array.bit(to));
         if array.width == 0 || by == 0 || start >= end {
             return;
@@ -349,24 +371,24 @@ impl Image {
         let Some(words) = self.words.get_mut(start / 64..end.div_ceil(64)) else { return };
         // What is added to the next word: the same, with places that begin elsewhere in it.
         let on = 64 % array.width;
-        let (mut each, next) =
-            ((every >> phase) as u64, |each| each >> on | each << ((array.width - on) % 64));
-        let (within, last) = (mask((end - 1) % 64 + 1), words.len() - 1);
+        let (back, mut each) = ((array.width - on) % 64, (every >> phase) as u64);
         let mut carry = false;
-        for (i, number) in words.iter_mut().enumerate() {
-            let mut by = each;
-            if i == 0 {
-                by &= !mask(start % 64);
-            }
-            if i == last {
-                by &= within;
-            }
-            let step = if down { u64::overflowing_sub } else { u64::overflowing_add };
-            let (sum, one) = step(*number, by);
+        let mut change = |number: &mut u64, within: u64| {
+            let (sum, one) = step(*number, each & within);
             let (sum, two) = step(sum, carry.into());
             *number = sum;
             carry = one | two;
-            each = next(each);
+            each = each >> on | each << back;
+        };
+        let (above, below) = (!mask(start % 64), mask((end - 1) % 64 + 1));
+        match words {
+            [] => (),
+            [word] => change(word, above & below),
+            [first, between @ .., last] => {
+                change(first, above);
+                between.iter_mut().for_each(|word| change(word, u64::MAX));
+                change(last, below);
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use super::encode::tail_bytes;
 use super::layout::{Form, Layout, MAX_ENTRIES, RANK_BITS};
 use super::search::Side;
 use super::shape::fits;
-use super::{Found, Leaf, PART};
+use super::{Found, Leaf};
 use crate::Tid;
 use core::ops::Range;
 
@@ -110,16 +110,15 @@ impl Leaf<'_> {
         true
     }
 
-    /// Arranges this leaf without the entries at these ranks, at most [`PART`], which ascend; false: they are not
-    /// there.
-    pub fn remove_all(&self, ranks: &[usize], image: &mut Image) -> bool {
+    /// Arranges this leaf without the entries at these ranks, which ascend; false: they are not there.
+    pub fn remove_all(&self, ranks: &[u16], image: &mut Image) -> bool {
         let (words, l) = (self.words, &self.layout);
         let &[first, .., last] = ranks else {
             // Moving all that is behind it takes less than going through it.
-            return ranks.first().is_some_and(|&rank| self.remove(rank, image));
+            return ranks.first().is_some_and(|&rank| self.remove(rank.into(), image));
         };
-        let mut k = self.key_at(first);
-        if ranks.len() > PART || last >= l.n || !l.is_inside() {
+        let mut k = self.key_at(first.into());
+        if ranks.len() > MAX_ENTRIES || usize::from(last) >= l.n || !l.is_inside() {
             return false;
         }
         image.clear();
@@ -127,7 +126,7 @@ impl Leaf<'_> {
         image.load(words, l.ends, k, l.d);
         image.load(words, l.tail_ends, k, l.d);
         // The keys that go with their last entries, and their symbols; what the others between these ranks end with.
-        let (mut keys, mut less, mut gone) = ([0; PART], 0, 0);
+        let (mut keys, mut less, mut gone) = ([0; MAX_ENTRIES], 0, 0);
         let (mut done, mut symbols) = (0, self.tail_start(k));
         if l.ends.width == 0 && l.tail_ends.width == 0 {
             // Each entry has a key of its own, and nothing is known of where it ends.
@@ -140,11 +139,11 @@ impl Leaf<'_> {
             }
             let Range { start, end } = self.entries_of(k);
             let before = done;
-            done += ranks[done..].iter().take_while(|&&rank| rank < end).count();
+            done += ranks[done..].iter().take_while(|&&rank| usize::from(rank) < end).count();
             let tail = if l.tail_ends.width == 0 { 0 } else { self.tail(k).len() };
             if done - before == end.wrapping_sub(start) {
                 let Some(key) = keys.get_mut(less) else { return false };
-                *key = k;
+                *key = k as u16;
                 (less, gone) = (less + 1, gone + tail);
             } else {
                 symbols += tail;
@@ -202,6 +201,18 @@ impl Leaf<'_> {
         let words: usize =
             numbers.iter().map(|(array, count)| (array.width * count).div_ceil(64)).sum();
         l.heads.offset + 8 * words > l.size
+    }
+
+    /// About how many of these entries fit one leaf with a second one of each, whose TIDs are near this one.
+    pub fn twice(&self, tid: Tid) -> usize {
+        let l = &self.layout;
+        let number = self.tid_number(tid).0.unwrap_or(0);
+        let key = l.heads.width + RANK_BITS + l.tail_ends.width;
+        let keys = l.d * key + self.tail_start(l.d) * l.tails.width;
+        // One bit is for the rows behind that one.
+        let tids = 2 * l.n * (width(number).max(l.tids.width) + 1);
+        let room = 8 * l.size.saturating_sub(l.heads.offset);
+        (room * l.n).checked_div(keys + tids).unwrap_or(l.n)
     }
 
     /// The symbol at which the tail of key `k` <= `d` begins.

@@ -3,7 +3,7 @@
 
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
-use super::encode::Bounds;
+use super::encode::{Bounds, Grows};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
 use super::search::wide_head;
 use super::tids::{narrow, offset_bits};
@@ -392,6 +392,9 @@ impl Shape {
             l.obits = offset_bits(self.offsets | tid);
             l.tbase = narrow(self.lowest.min(tid), l.obits);
             l.tids.width = width(narrow(self.highest.max(tid), l.obits) - l.tbase);
+            if coming.grows == Grows::Entries {
+                l.ends.width = RANK_BITS;
+            }
         }
         // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
         l.tids.width = (l.tids.width + 1).min(48);

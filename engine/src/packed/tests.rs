@@ -289,13 +289,13 @@ proptest! {
                 }
             } else if x % 8 == 0 {
                 let some = (0..model.len()).filter(|&i| mix(x ^ i as u64).is_multiple_of(5));
-                let gone: Vec<_> = some.skip(x as usize / 8 % 20).take(PART).collect();
+                let gone: Vec<u16> = some.skip(x as usize / 8 % 20).map(|rank| rank as u16).collect();
                 prop_assert_eq!(leaf.remove_all(&gone, &mut image), !gone.is_empty());
                 if !gone.is_empty() {
                     image.store(&memory);
                 }
                 for rank in gone.into_iter().rev() {
-                    model.remove(rank);
+                    model.remove(rank.into());
                 }
             } else {
                 let rank = x as usize % model.len();
@@ -426,8 +426,8 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
         leaf.entry(rank, &mut keys);
         let _ = (leaf.used(), leaf.is_full(true, 0), leaf.is_sparse());
         leaf.remove(rank, &mut image);
-        let some: Vec<_> =
-            (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3)).collect();
+        let some = (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3));
+        let some: Vec<_> = some.map(|rank| rank as u16).collect();
         leaf.remove_all(&some, &mut image);
         for to in [rank + 1, rank + PART, usize::MAX] {
             let n = leaf.tids(rank..to, &mut tids);

@@ -1,8 +1,7 @@
 //! README, "Cursors": an entry that lives through a whole scan is returned once.
 
 use super::quietly;
-use super::world::{HELD, World, record, short};
-use crate::Remove;
+use super::world::{Actor, HELD, World, record, short};
 
 /// Leaves that are full, sparse, and empty.
 fn mixed(name: &'static str) -> World {
@@ -17,13 +16,13 @@ families! {
     fn two_scans_that_remove_the_same(driver) {
         let world = mixed("two scans");
         let victim = |id: u64| id.is_multiple_of(640);
-        for (forward, kind) in [(false, Remove::IfUnchanged), (true, Remove::Always), (false, Remove::Always)] {
-            driver(
-                &world,
-                &|actor| actor.scan_and_remove(forward, true, kind, victim),
-                &|actor| actor.scan_and_remove(!forward, false, Remove::Always, victim),
-            );
+        let all: Vec<u64> = (0..6400).step_by(640).collect();
+        for forward in [true, false] {
+            let scan = |actor: &Actor| actor.scan_and_remove(forward, true, victim);
+            driver(&world, &scan, &|actor| actor.scan_and_remove(!forward, false, victim));
+            driver(&world, &scan, &|actor| actor.prune(&all[1..3]));
         }
+        driver(&world, &|actor| actor.prune(&all[..2]), &|actor| actor.prune(&all[1..3]));
     }
 
     /// A mark changes no version: the entry may be dead though the leaf is as it was copied.
@@ -35,8 +34,8 @@ families! {
         let victim = |id: u64| id == 40;
         driver(
             &world,
-            &|actor| actor.scan_and_remove(false, true, Remove::IfUnchanged, victim),
-            &|actor| actor.scan_and_remove(true, false, Remove::IfUnchanged, victim),
+            &|actor| actor.scan_and_remove(false, true, victim),
+            &|actor| actor.scan_and_remove(true, false, victim),
         );
     }
 
@@ -59,16 +58,12 @@ families! {
         let world = World::new("bulk delete", 100, record, |actor| {
             (0..120).for_each(|i| actor.insert(i * 10));
         });
-        for keys in [true, false] {
-            driver(
-                &world,
-                &|actor| actor.scan_and_remove(true, keys, Remove::Always, |id| id % 300 == 0),
-                &|actor| {
-                    quietly(|| (1..60).for_each(|i| actor.insert(i / 9 * 10 + i % 9 + 1)));
-                    actor.insert(605);
-                    actor.insert(300);
-                },
-            );
-        }
+        let inserts = |actor: &Actor| {
+            quietly(|| (1..60).for_each(|i| actor.insert(i / 9 * 10 + i % 9 + 1)));
+            actor.insert(605);
+            actor.insert(300);
+        };
+        driver(&world, &|actor| actor.scan_and_remove(true, true, |id| id % 300 == 0), &inserts);
+        driver(&world, &|actor| actor.prune(&[300, 600]), &inserts);
     }
 }

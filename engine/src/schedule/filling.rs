@@ -1,7 +1,7 @@
 //! Leaves that take entries from their right neighbours (`fill.rs`).
 
 use super::world::{HELD, World, long, short};
-use crate::{Forms, Remove};
+use crate::Forms;
 
 /// Packed leaves of which two thirds are left: no two fit one.
 fn thinned() -> World {
@@ -46,11 +46,10 @@ families! {
 
     fn filling_beside_scans_that_remove(driver) {
         let world = thinned();
-        for (forward, kind) in [(true, Remove::Always), (false, Remove::IfUnchanged)] {
-            driver(&world, &|actor| actor.sweep(), &|actor| {
-                actor.scan_and_remove(forward, true, kind, |id| id == 1250 || id == 1700);
-            });
-        }
+        driver(&world, &|actor| actor.sweep(), &|actor| {
+            actor.scan_and_remove(false, true, |id| id == 1250 || id == 1700);
+        });
+        driver(&world, &|actor| actor.sweep(), &|actor| actor.prune(&[1250, 1700]));
     }
 
     fn filling_beside_the_collector(driver) {

@@ -2,7 +2,6 @@
 
 use super::quietly;
 use super::world::{Actor, World, short};
-use crate::Remove;
 
 /// In the middle of what goes.
 const VICTIM: u64 = 6400;
@@ -26,11 +25,12 @@ families! {
             actor.collect();
             actor.pretend();
         });
-        for (forward, kind) in [(true, Remove::IfUnchanged), (false, Remove::IfUnchanged), (true, Remove::Always)] {
+        for forward in [true, false] {
             driver(&world, &leave, &|actor| {
-                actor.scan_and_remove(forward, true, kind, |id| id == VICTIM);
+                actor.scan_and_remove(forward, true, |id| id == VICTIM);
             });
         }
+        driver(&world, &leave, &|actor| actor.prune(&[VICTIM]));
     }
 
     /// It has gone to the free lists already; whoever remembers it reads the epoch, and then it leaves.
@@ -42,7 +42,7 @@ families! {
         };
         for forward in [true, false] {
             driver(&world, &leave, &|actor| {
-                actor.scan_and_remove(forward, true, Remove::IfUnchanged, |id| {
+                actor.scan_and_remove(forward, true, |id| {
                     if id == VICTIM {
                         quietly(|| {
                             remove_the_middle(actor);

@@ -2,7 +2,6 @@
 
 use super::quietly;
 use super::world::{Actor, HELD, MakeKey, World, record, short};
-use crate::Remove;
 
 /// In the leaf that takes its right neighbour's entries, in that neighbour, and in the leaf behind it.
 const TAKES: u64 = 650;
@@ -49,20 +48,21 @@ families! {
 
     fn a_merge_beside_a_forward_scan_that_removes(driver) {
         let world = sparse("merge, forward removal", short, false);
-        for kind in [Remove::IfUnchanged, Remove::Always] {
-            driver(&world, &|actor| actor.collect(), &|actor| {
-                actor.scan_and_remove(true, false, kind, |id| id == TAKES || id == ABSORBED || id == BEHIND);
-            });
-        }
+        driver(&world, &|actor| actor.collect(), &|actor| {
+            actor.scan_and_remove(true, false, |id| id == TAKES || id == ABSORBED || id == BEHIND);
+        });
+    }
+
+    fn a_merge_beside_a_pass(driver) {
+        let world = sparse("merge, pass", short, false);
+        driver(&world, &|actor| actor.collect(), &|actor| actor.prune(&[TAKES, ABSORBED, BEHIND]));
     }
 
     fn a_merge_beside_a_backward_scan_that_removes(driver) {
         let world = sparse("merge, backward removal", short, false);
-        for kind in [Remove::IfUnchanged, Remove::Always] {
-            driver(&world, &|actor| actor.collect(), &|actor| {
-                actor.scan_and_remove(false, true, kind, |id| id == TAKES || id == ABSORBED || id == BEHIND);
-            });
-        }
+        driver(&world, &|actor| actor.collect(), &|actor| {
+            actor.scan_and_remove(false, true, |id| id == TAKES || id == ABSORBED || id == BEHIND);
+        });
     }
 
     /// Splits of the neighbours on both sides, and of the one that absorbs.
@@ -134,7 +134,7 @@ families! {
             actor.insert(SECOND_NODE + 6001);
         });
         driver(&world, &merges, &|actor| {
-            actor.scan_and_remove(false, false, Remove::IfUnchanged, |id| id == SECOND_NODE);
+            actor.scan_and_remove(false, false, |id| id == SECOND_NODE);
         });
         // The memory of the node that went serves one at another place.
         driver(

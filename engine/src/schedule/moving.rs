@@ -2,7 +2,6 @@
 
 use super::quietly;
 use super::world::{MakeKey, World, record, short};
-use crate::Remove;
 
 /// Entries of leaves that are left, about 64 apart.
 const LEFT: [u64; 8] = [0, 1950, 3890, 5810, 7730, 11570, 19250, 24000];
@@ -33,11 +32,12 @@ families! {
 
     fn moves_beside_scans_that_remove(driver) {
         let world = sparse("moves, scans", short, false);
-        for (forward, kind) in [(true, Remove::IfUnchanged), (false, Remove::IfUnchanged), (false, Remove::Always)] {
+        for forward in [true, false] {
             driver(&world, &|actor| actor.collect_some(2), &|actor| {
-                actor.scan_and_remove(forward, true, kind, |id| id % 640 == 30);
+                actor.scan_and_remove(forward, true, |id| id % 640 == 30);
             });
         }
+        driver(&world, &|actor| actor.collect_some(2), &|actor| actor.prune(&[30, 670]));
     }
 
     fn moves_beside_splits_and_another_collector(driver) {

@@ -1,7 +1,7 @@
 //! README, "Packed leaves".
 
 use super::world::{Actor, HELD, MakeKey, World, long, short};
-use crate::{Forms, Remove};
+use crate::Forms;
 
 /// Packed leaves with entries at 0, 10, 20, ...
 fn leaves(name: &'static str, fillfactor: u8, key: MakeKey) -> World {
@@ -82,22 +82,22 @@ families! {
         }
     }
 
-    /// What it read is searched by key.
+    /// A pass asks anew about what has changed.
     fn a_change_beside_a_scan_that_removes(driver) {
-        for (keys, kind) in [(true, Remove::Always), (false, Remove::Always), (false, Remove::IfUnchanged)] {
-            driver(&roomy(), &changes, &|actor| {
-                actor.scan_and_remove(true, keys, kind, |id| id == 100 || id == 110);
-            });
-        }
+        driver(&roomy(), &changes, &|actor| {
+            actor.scan_and_remove(true, false, |id| id == 100 || id == 110);
+        });
+        driver(&roomy(), &changes, &|actor| actor.prune(&[100, 110]));
     }
 
     /// What a snapshot needs is not removed with its batch.
     fn a_scan_that_removes_beside_a_snapshot_in_the_making(driver) {
-        let remove = |actor: &Actor| {
-            actor.scan_and_remove(true, true, Remove::Always, |id| id == 100 || id == 110);
-        };
-        driver(&roomy(), &remove, &|actor| actor.snapshot(|| ()));
-        driver(&roomy(), &|actor| actor.snapshot(|| ()), &remove);
+        let remove = |actor: &Actor| actor.scan_and_remove(true, true, |id| id == 100 || id == 110);
+        let prune = |actor: &Actor| actor.prune(&[100, 110]);
+        for removes in [&remove as &(dyn Fn(&Actor) + Sync), &prune] {
+            driver(&roomy(), removes, &|actor| actor.snapshot(|| ()));
+            driver(&roomy(), &|actor| actor.snapshot(|| ()), removes);
+        }
     }
 
     /// With a snapshot in the making, or one that is, the leaf becomes one of slots.
@@ -164,7 +164,7 @@ families! {
             actor.insert(306);
         });
         driver(&world, &|actor| actor.insert(305), &|actor| {
-            actor.scan_and_remove(true, true, Remove::Always, |id| id == 300 || id == 310);
+            actor.prune(&[300, 310]);
         });
     }
 
@@ -195,7 +195,7 @@ families! {
             actor.insert(1005);
         });
         driver(&world, &|actor| actor.sweep(), &|actor| {
-            actor.scan_and_remove(true, true, Remove::Always, |id| id == 300 || id == 310);
+            actor.prune(&[300, 310]);
         });
     }
 

@@ -1,7 +1,6 @@
 //! Drawn schedules, under shuttle (`ci/sanitize.sh shuttle`).
 
 use super::world::{Actor, HELD, World, chunk, long, short};
-use crate::Remove;
 use crate::heap::{Class, Fresh};
 use crate::sync::stepping;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -85,11 +84,11 @@ fn collects(actor: &Actor) {
 }
 
 fn goes_back(actor: &Actor) {
-    actor.scan_and_remove(false, true, Remove::IfUnchanged, |id| id % 20 == 0);
+    actor.scan_and_remove(false, true, |id| id % 20 == 0);
 }
 
 fn goes_forward(actor: &Actor) {
-    actor.scan_and_remove(true, false, Remove::Always, |id| id % 30 == 0);
+    actor.scan_and_remove(true, false, |id| id % 30 == 0);
 }
 
 #[test]
@@ -245,7 +244,7 @@ fn leaves_that_move() {
                 actor.insert(1111);
                 actor.remove(1080);
             },
-            |actor| actor.scan_and_remove(false, true, Remove::IfUnchanged, |id| id % 240 == 0),
+            |actor| actor.scan_and_remove(false, true, |id| id % 240 == 0),
         ],
     );
 }

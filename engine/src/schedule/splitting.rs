@@ -2,7 +2,6 @@
 
 use super::quietly;
 use super::world::{Actor, MakeKey, World, chunk, record, short};
-use crate::Remove;
 
 /// Two leaves at least, at 0, 10, 20, ...; the next insert in front splits the first, whose right half
 /// begins near [`MIDDLE`].
@@ -49,27 +48,24 @@ families! {
     /// it until then.
     fn a_split_beside_a_backward_scan_that_removes(driver) {
         let world = about_to_split("split, backward removal", short, false);
-        for kind in [Remove::IfUnchanged, Remove::Always] {
-            driver(
-                &world,
-                &|actor| {
-                    actor.insert(SPLITS);
-                    actor.insert(MIDDLE + 1);
-                },
-                &|actor| actor.scan_and_remove(false, kind == Remove::Always, kind, |id| id == MIDDLE),
-            );
-        }
+        driver(
+            &world,
+            &|actor| {
+                actor.insert(SPLITS);
+                actor.insert(MIDDLE + 1);
+            },
+            &|actor| actor.scan_and_remove(false, false, |id| id == MIDDLE),
+        );
     }
 
     fn a_split_beside_a_forward_scan_that_removes(driver) {
         let world = about_to_split("split, forward removal", short, false);
-        for keys in [true, false] {
-            driver(
-                &world,
-                &|actor| actor.insert(SPLITS),
-                &|actor| actor.scan_and_remove(true, keys, Remove::Always, |id| id == 10 || id == MIDDLE),
-            );
-        }
+        driver(
+            &world,
+            &|actor| actor.insert(SPLITS),
+            &|actor| actor.scan_and_remove(true, false, |id| id == 10 || id == MIDDLE),
+        );
+        driver(&world, &|actor| actor.insert(SPLITS), &|actor| actor.prune(&[10, MIDDLE]));
     }
 
     /// Separators are entered in any order.
@@ -158,7 +154,7 @@ families! {
             &|actor| actor.insert(LEFT_LEAF + 5),
             &|actor| {
                 actor.look(RIGHT_LEAF);
-                actor.scan_and_remove(false, false, Remove::IfUnchanged, |id| id == RIGHT_LEAF);
+                actor.scan_and_remove(false, false, |id| id == RIGHT_LEAF);
             },
         );
         driver(

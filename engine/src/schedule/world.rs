@@ -5,7 +5,8 @@ use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
 use crate::{
-    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Remove, Snapshot, Sweep,
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep,
+    Tid,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;

@@ -2,7 +2,7 @@
 //!
 //! Entries that fail a filter let it jump ahead, ranges in which nothing is let it skip others.
 
-use nitro_engine::{Cursor, Remove};
+use nitro_engine::Cursor;
 use pgrx::pg_sys::IndexScanDesc;
 
 use super::{Scan, parallel};
@@ -141,10 +141,7 @@ impl Scan {
         if let Some(engine) = self.engine {
             self.kills.sort_unstable();
             self.kills.dedup();
-            let cursor = &mut self.place.cursor;
-            with_order!(self.handle.desc, order => {
-                cursor.remove(self.process, engine, order, &self.kills, Remove::IfUnchanged)
-            });
+            self.place.cursor.remove(self.process, engine, &self.kills);
         }
         self.kills.clear();
     }

@@ -125,7 +125,7 @@ impl Actor<'_> {
     }
 
     pub(in crate::schedule) fn scan(&self, forward: bool) {
-        self.scan_and_remove(forward, false, Remove::IfUnchanged, |_| false);
+        self.scan_and_remove(forward, false, |_| false);
     }
 
     /// A scan that removes the entries it is told to from the batch where it found them.
@@ -133,7 +133,6 @@ impl Actor<'_> {
         &self,
         forward: bool,
         keys: bool,
-        kind: Remove,
         victim: impl Fn(u64) -> bool,
     ) {
         let (p, ix) = (&self.p, self.ix);
@@ -144,13 +143,9 @@ impl Actor<'_> {
         while self.step(&mut cursor, forward) > 0 {
             let batch: Vec<u64> = (0..cursor.len()).map(|i| cursor.tid(i)).collect();
             for (i, &id) in batch.iter().enumerate().filter(|&(_, &id)| victim(id)) {
-                let remove = || {
-                    let which = [i as u16];
-                    ordered!(self.world.comparator, order => cursor.remove(p, ix, order, &which, kind))
-                        == 1
-                };
+                let remove = || cursor.remove(p, ix, &[i as u16]) == 1;
                 let gone = self.event(remove, |&gone| What::Remove(id, gone));
-                if !gone && kind == Remove::IfUnchanged {
+                if !gone {
                     // The leaf has changed: this says nothing about the entry.
                     self.log.borrow_mut().pop();
                 }
@@ -164,6 +159,26 @@ impl Actor<'_> {
         }
         let end = self.world.now();
         self.log.borrow_mut().push(Event { begin, end, what: What::Scan { forward, seen } });
+    }
+
+    /// A pass over all leaves for each of these entries, until it is gone.
+    pub(in crate::schedule) fn prune(&self, victims: &[u64]) {
+        let (p, ix) = (&self.p, self.ix);
+        for &id in victims {
+            let mut pass = Prune::default();
+            let mut dead = |tids: &[Tid], dead: &mut [bool]| {
+                progress();
+                tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid == id);
+            };
+            let remove = || {
+                let mut more = true;
+                while more && pass.counts().1 == 0 {
+                    more = ordered!(self.world.comparator, order => ix.prune(p, order, &mut pass, &mut dead));
+                }
+                pass.counts().1 == 1
+            };
+            self.event(remove, |&gone| What::Remove(id, gone));
+        }
     }
 
     fn create_snapshot(&self, holder: u64, meanwhile: &mut dyn FnMut()) -> Snapshot {
