@@ -29,7 +29,7 @@ const NODE_FILL: usize = 56;
 /// Heap bytes after which a leaf is closed even if it has few entries.
 const MAX_HEAP: usize = 12288;
 
-/// When it is first looked at whether entries fit a packed leaf.
+/// When it is first looked at whether entries fit the first packed leaf.
 const FIRST_LOOK: usize = 16;
 
 /// Why a bottom-up build failed. The index is as empty as before.
@@ -89,6 +89,8 @@ pub struct Builder {
     packing: bool,
     /// and whether they fit is looked at when there are so many.
     look: usize,
+    /// How many the packed leaf before had: as many are likely to fit.
+    before: usize,
     /// What the first ones have in common, which do.
     shape: Shape,
     image: Box<Image>,
@@ -166,6 +168,7 @@ impl Builder {
             packs: index.packs(),
             packing: false,
             look: 0,
+            before: 0,
             shape: Shape::default(),
             image: Box::default(),
             low: LowBuf::new(index.area),
@@ -197,7 +200,7 @@ impl Builder {
                 Ordering::Equal => return Ok(()),
                 Ordering::Greater => return Err(BuildError::OutOfOrder),
             }
-            if last.key == key && last.chunk != 0 {
+            if last.chunk != 0 && last.key == key {
                 chunk = last.chunk;
                 chunk_refs(self.index.area, chunk).fetch_add(1, Relaxed);
             }
@@ -238,8 +241,12 @@ impl Builder {
 
     /// Begins a leaf.
     fn begin(&mut self, packing: bool) {
-        (self.packing, self.look, self.heap) = (packing, FIRST_LOOK, 0);
+        (self.packing, self.look, self.heap) = (packing, self.first_look(), 0);
         self.shape = Shape::default();
+    }
+
+    fn first_look(&self) -> usize {
+        FIRST_LOOK.max(self.before * 7 / 8)
     }
 
     /// Makes packed leaves of the first `n` entries, until those that are left fit one.
@@ -261,9 +268,10 @@ impl Builder {
             if fit == n {
                 // Not far behind the end: what was added in vain is added again.
                 let more = (room.saturating_sub(used) * n * 7 / 8).checked_div(used).unwrap_or(1);
-                self.look = n + more.clamp(1, n);
+                self.look = self.first_look().max(n + more.clamp(1, n));
                 return Ok(());
             }
+            self.before = fit;
             self.close(fit)?;
             n -= fit;
         }

@@ -105,7 +105,15 @@ pub(crate) fn likely(left: &[u8], right: &[u8]) -> usize {
 
 /// How many leading bytes two keys share.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let (a8, b8) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    for (i, (x, y)) in a8.iter().zip(b8).enumerate() {
+        let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+        if differ != 0 {
+            return 8 * i + differ.trailing_zeros() as usize / 8;
+        }
+    }
+    let eights = 8 * a8.len().min(b8.len());
+    eights + a[eights..].iter().zip(&b[eights..]).take_while(|(x, y)| x == y).count()
 }
 
 /// What a node says of its right neighbour's low key.

@@ -5,6 +5,7 @@ use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
 use super::shape::{Shape, Sorted, columns_of, heads_offset};
 use super::tids::narrow;
 use crate::Tid;
+use crate::key::prefix_at;
 
 /// What inserts to come will be: keys from `low` up to `high` (None: no end).
 #[derive(Clone, Copy, Debug)]
@@ -171,13 +172,9 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
 fn wide_key<'k>(l: &Layout, table: Option<&[u8; 256]>, key: &'k [u8]) -> (u64, &'k [u8]) {
     let tail = tail_bytes(l, key);
     let body = &key[l.tlen..];
-    let Some(table) = table else { return (crate::key::prefix_at(body, 0), tail) };
-    let body = &body[..body.len() - 1];
-    let symbol = |&byte: &u8| u64::from(table[usize::from(byte)]);
-    let first = &body[..body.len().min(8)];
-    let head = first.iter().fold(0, |head, byte| head << l.sbits | symbol(byte));
-    // Where they end, zeros follow.
-    (head << (l.sbits * (8 - first.len())), tail)
+    let Some(table) = table else { return (prefix_at(body, 0), tail) };
+    let first = &body[..(body.len() - 1).min(8)];
+    (dense(symbols(Some(table), first).swap_bytes(), l.sbits), tail)
 }
 
 /// The bytes of a key that are in its tail.
@@ -199,10 +196,38 @@ fn write_tail(
     table: Option<&[u8; 256]>,
     tail: &[u8],
 ) {
-    for bytes in tail.chunks(8) {
-        let symbol = |byte: u8| table.map_or(byte, |table| table[usize::from(byte)]);
-        let several = bytes.iter().rev();
-        let number = several.fold(0, |number, &byte| number << sbits | u64::from(symbol(byte)));
-        to.push(image, sbits * bytes.len(), number);
+    let (eights, rest) = tail.as_chunks::<8>();
+    for eight in eights {
+        to.push(image, 8 * sbits, dense(symbols(table, eight), sbits));
     }
+    if !rest.is_empty() {
+        let last = match tail.last_chunk::<8>() {
+            // With those before it, which are there already: eight are faster than to count fewer.
+            Some(eight) => symbols(table, eight) >> (8 * (8 - rest.len())),
+            None => symbols(table, rest),
+        };
+        to.push(image, sbits * rest.len(), dense(last, sbits));
+    }
+}
+
+/// The symbols of at most eight bytes in a byte each, the first one the lowest, with zeros where there are fewer.
+#[inline]
+fn symbols(table: Option<&[u8; 256]>, bytes: &[u8]) -> u64 {
+    let Some(table) = table else { return prefix_at(bytes, 0).swap_bytes() };
+    let symbol = |byte: u8| u64::from(table[usize::from(byte)]);
+    if let Some(&[a, b, c, d, e, f, g, h]) = bytes.first_chunk() {
+        let two = |a, b| symbol(a) | symbol(b) << 8;
+        return two(a, b) | two(c, d) << 16 | (two(e, f) | two(g, h) << 16) << 32;
+    }
+    bytes.iter().rev().fold(0, |all, &byte| all << 8 | symbol(byte))
+}
+
+/// Eight symbols that have a byte each, now with `width` bits each. Which one is the lowest stays so.
+#[inline]
+fn dense(symbols: u64, width: usize) -> u64 {
+    const ODD: [u64; 3] = [u64::MAX / 0x101, u64::MAX / 0x1_0001, u64::MAX / 0x1_0000_0001];
+    [8, 16, 32]
+        .into_iter()
+        .zip(ODD)
+        .fold(symbols, |all, (bits, odd)| all & odd | (all >> bits & odd) << (bits / 8 * width))
 }

@@ -380,6 +380,17 @@ fn a_range_wider_than_its_content() {
     }
 }
 
+/// A key that goes on where the first one ends has a zero inside once a third key has shown that less is shared.
+#[test]
+fn a_zero_behind_the_end_of_the_first_key() {
+    let keys: [&[u8]; 4] = [b"ab\0", b"ab\0c\0", b"abd\0", b"abdd\0"];
+    let all: Vec<Entry> = (1..).zip(keys).map(|(tid, key)| (key.to_vec(), tid)).collect();
+    let bounds = Bounds { low: b"", high: None, coming: Grows::Keys.into() };
+    let memory = block(1792);
+    assert_eq!(fill(&all, &bounds, &[], &memory), all.len());
+    assert_eq!(read(&Leaf::new(&memory).unwrap()), all);
+}
+
 /// Each byte of the header has many wrong values, one after the other.
 #[test]
 fn no_header_leads_astray() {
