@@ -33,7 +33,7 @@ use extent::{Extents, extent};
 const MAX_EXTENT: usize = (MAX_EXTENT_PAGES - MORE_PAGES) * PAGE;
 const MORE_PAGES: usize = 3;
 /// An extent is this part of the class' memory, so at most about as much lies idle.
-const GROWTH: usize = 8;
+const GROWTH: usize = 16;
 /// Bytes in front of the blocks of an extent, or of a span.
 const EXTENT_HEADER: usize = UNIT;
 
@@ -377,10 +377,10 @@ fn extent_size(block: usize, held: usize) -> usize {
     let wanted = (held / GROWTH).clamp(PAGE, MAX_EXTENT);
     let blocks = (wanted.saturating_sub(EXTENT_HEADER) / block).max(1);
     let pages = (EXTENT_HEADER + blocks * block).div_ceil(PAGE);
-    // Small extents: up to three more pages when that makes the blocks fit better.
+    // Up to three more pages, as many as make the blocks fit best.
     let tail = |pages: usize| (pages * PAGE - EXTENT_HEADER) % block;
     let more = if held == 0 { 0 } else { MORE_PAGES };
-    let fits = (pages..=pages + more).find(|&p| tail(p) * 8 <= p * PAGE);
+    let fits = (pages..=pages + more).min_by_key(|&p| tail(p) * MAX_EXTENT / p);
     fits.unwrap_or(pages) * PAGE
 }
 
