@@ -6,10 +6,12 @@ use super::{Class, HeapState, SIZES};
 use crate::area::{Area, PAGE, Ref};
 use crate::sync::atomic::Ordering::*;
 
-/// So many extents are looked at to find a sparse one.
+/// Of so many sparse extents the sparsest is taken.
 const LOOK: usize = 32;
+/// So many are looked at to find them: those that were filled last, and are nearly full, are in front.
+const WALK: usize = 4096;
 /// No more than this is left free in a class: one block in so many,
-const SLACK: u32 = 8;
+const SLACK: u32 = 16;
 /// or so many bytes.
 const LEAST: usize = 4 * PAGE;
 
@@ -25,12 +27,16 @@ impl HeapState {
             }
             let share = |&at: &Ref| (extent(area, at).used() << 16) / extent(area, at).blocks();
             let tried = |at: Ref| extent(area, at).was_tried(self.round.load(Relaxed));
-            let untried = class.open.iter(area).filter(|&at| !tried(at));
-            let sparsest = untried.take(LOOK).min_by_key(share)?;
+            let sparse = |at: Ref| {
+                let extent = extent(area, at);
+                extent.unused() * SLACK >= extent.blocks()
+            };
+            let walk = class.open.iter(area).take(WALK);
+            let sparse = walk.filter(|&at| sparse(at) && !tried(at));
+            let sparsest = sparse.take(LOOK).min_by_key(share)?;
             let extent = extent(area, sparsest);
-            let (used, blocks) = (extent.used(), extent.blocks());
-            let room = free - (blocks - used) >= used;
-            (room && (blocks - used) * SLACK >= blocks).then(|| {
+            let room = free - extent.unused() >= extent.used();
+            room.then(|| {
                 self.shut(area, sparsest);
                 sparsest
             })
