@@ -39,6 +39,11 @@ const MERGED: usize = CAPACITY * 3 / 4;
 pub(crate) const SPARSE: usize = CAPACITY / 4;
 /// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
 pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
+/// A sweep joins index nodes that have at most so many separators together, of which it soon takes many away.
+const JOINED: usize = CAPACITY * 15 / 16;
+/// A sweep publishes a flat top without the DEAD index nodes when there is more than one to so many others.
+const WORTH_A_TOP: u32 = 16;
+
 impl Index {
     /// Merges a leaf with its neighbours, if it is sparse enough.
     pub(crate) fn merge(&self, leaf: Ref, workspace: &mut Workspace) {
@@ -168,15 +173,26 @@ impl Index {
     /// to look back, from whatever side it came.
     pub(crate) fn merge_node(&self, node: Ref) {
         let left = self.block(node).prev();
-        let absorbed = left != 0 && undisturbed(|| self.try_absorb_node(left, Some(node)));
+        let absorbed = left != 0 && undisturbed(|| self.try_absorb_node(left, Some(node), MERGED));
         if !absorbed {
-            while undisturbed(|| self.try_absorb_node(node, None)) {}
+            while undisturbed(|| self.try_absorb_node(node, None, MERGED)) {}
         }
     }
 
-    /// The index node `left` absorbs its right neighbour (which is to be `wanted`) if there is room. As
-    /// with leaves, prepared from copies.
-    fn try_absorb_node(&self, left: Ref, wanted: Option<Ref>) -> Result<bool, Retry> {
+    /// If the next leaf is the first child of another index node, the one of this leaf absorbs that if it can: a first child
+    /// gives no entries to the leaf before it. Collector only, inside the barrier.
+    pub(crate) fn join_nodes(&self, leaf: Ref) {
+        let b = self.block(leaf);
+        let (node, next) = (b.parent(), b.next());
+        let other = if next == 0 { 0 } else { self.block(next).parent() };
+        if node != 0 && other != 0 && node != other {
+            undisturbed(|| self.try_absorb_node(node, Some(other), JOINED));
+        }
+    }
+
+    /// The index node `left` absorbs its right neighbour (which is to be `wanted`) if together they have at most `most`
+    /// separators. As with leaves, prepared from copies.
+    fn try_absorb_node(&self, left: Ref, wanted: Option<Ref>, most: usize) -> Result<bool, Retry> {
         let v = self.block(left).view();
         let b = v.b;
         let node = b.next();
@@ -189,7 +205,7 @@ impl Index {
         let mv = self.block(node).view();
         let m = mv.b;
         let (kept, more) = (v.mask().count_ones() as usize, mv.mask().count_ones() as usize);
-        if kept + more > MERGED {
+        if kept + more > most {
             return Ok(false);
         }
         let mut children = Children::new();
@@ -254,6 +270,7 @@ impl Index {
             self.retire(node);
         } else {
             root.dead_nodes.push(self.area, node);
+            root.top_state.dead.fetch_add(1, Relaxed);
         }
         // No longer a first child: it can be absorbed now.
         let boundary = children.list()[kept].0;
@@ -264,6 +281,15 @@ impl Index {
             latch.release();
         }
         Ok(true)
+    }
+
+    /// Retires DEAD index nodes as soon as they are some part of all: to publish a flat top without them takes a look at
+    /// each of the others.
+    pub(crate) fn retire_many_nodes(&self) {
+        let state = &self.shared().top_state;
+        if state.dead.load(Relaxed) > state.nodes.load(Relaxed) / WORTH_A_TOP {
+            self.retire_nodes();
+        }
     }
 
     /// Retires DEAD index nodes after publishing a flat top without them.
@@ -277,6 +303,7 @@ impl Index {
             root.dead_nodes.splice(self.area, dead);
             return;
         }
+        root.top_state.dead.store(0, Relaxed);
         while let Some(node) = dead.pop(self.area) {
             self.retire(node);
         }

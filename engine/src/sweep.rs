@@ -73,7 +73,10 @@ impl Index {
             let mut workspace = Workspace::new(self);
             let waiting = self.garbage() >= WAITING;
             for _ in 0..leaves {
-                while self.fill(leaf, full, &mut workspace) {}
+                self.join_nodes(leaf);
+                while self.fill(leaf, full, &mut workspace) {
+                    self.join_nodes(leaf);
+                }
                 // The next call goes on when what the barrier lets go is free.
                 if !waiting && self.garbage() >= WAITING {
                     break;
@@ -90,7 +93,11 @@ impl Index {
                 let behind = !mutant!("a sweep goes on behind equal keys");
                 sweep.tid = low.tid.filter(|_| behind).unwrap_or(0);
             }
-            self.retire_nodes();
+            if leaf == 0 {
+                self.retire_nodes();
+            } else {
+                self.retire_many_nodes();
+            }
         }
         // Outside, so that this process does not hold up its own garbage.
         self.free_all();

@@ -46,7 +46,8 @@ pub(crate) struct TopState {
     pub(crate) nodes: AtomicU32,
     /// Index nodes made since the array was built.
     pub(crate) made: AtomicU32,
-    _pad: u32,
+    /// Those that are DEAD and wait for an array without them. Changed under `Root::collecting`.
+    pub(crate) dead: AtomicU32,
     /// Arrays in the barrier. Changed under `building`.
     retired: [Retired; RETIRED],
 }
