@@ -76,7 +76,7 @@ impl Index {
 
     /// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds
     /// something up, or somebody else is freeing.
-    pub(crate) fn relieve(&self) -> bool {
+    pub fn relieve(&self) -> bool {
         let Some(_collecting) = self.shared().collecting.try_lock() else { return true };
         self.free_all();
         let due = self.area.destroy_due();

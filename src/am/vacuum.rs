@@ -38,6 +38,8 @@ use crate::upkeep::resync;
 
 /// Blocks that the collector visits between two looks at interrupts.
 const COLLECT_BLOCKS: usize = 1024;
+/// Naps of a millisecond that VACUUM takes until what it gave up has left the index.
+const NAPS: usize = 100;
 
 /// Removes all entries whose TID the callback names (`ambulkdelete`).
 #[pg_guard]
@@ -172,8 +174,16 @@ pub unsafe extern "C-unwind" fn cleanup(
             && let Some(engine) = handle.index()
         {
             resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
-            while engine.collect(shmem::process(), COLLECT_BLOCKS) == COLLECT_BLOCKS {
-                compat::vacuum_delay_point();
+            for _ in 0..NAPS {
+                while engine.collect(shmem::process(), COLLECT_BLOCKS) == COLLECT_BLOCKS {
+                    compat::vacuum_delay_point();
+                }
+                // It leaves, and makes room for what else can move, when those who were inside have left. Later nobody
+                // would look until the next VACUUM.
+                if !engine.relieve() {
+                    break;
+                }
+                wait::nap(Wait::Barrier, 1);
             }
             let now = engine.stats();
             (*stats).num_pages = (now.bytes / pg_sys::BLCKSZ as usize) as u32;
