@@ -299,3 +299,27 @@ fn among_others_or_nowhere() {
     assert_eq!(heap.alloc_among(&area, class), None);
     assert!(heap.is_leaving() && heap.bytes() > bytes);
 }
+
+/// Extents that were filled last are in front, however many there are: what is sparse is behind them.
+#[test]
+fn a_sparse_extent_is_found_behind_full_ones() {
+    let area = Mapping::new(64 << 20, 1);
+    let heap = new_heap(&area);
+    let class = Class::LEAF[0];
+    let mut extents: Vec<Vec<Ref>> = Vec::new();
+    for _ in 0..20_000 {
+        let r = heap.alloc(&area, class).unwrap();
+        match extents.last_mut() {
+            Some(blocks) if area.extent_of(blocks[0]) == area.extent_of(r) => blocks.push(r),
+            _ => extents.push(vec![r]),
+        }
+    }
+    let sparse = extents.split_off(extents.len() - 10);
+    sparse.iter().flatten().step_by(2).for_each(|&r| heap.free(&area, r));
+    let full = extents.iter().filter(|blocks| blocks.len() > 32);
+    assert!(full.clone().count() > 40);
+    full.for_each(|blocks| heap.free(&area, blocks[0]));
+    heap.begin_round(&area);
+    let closed = heap.close_sparse(&area).unwrap();
+    assert!(sparse.iter().any(|blocks| area.extent_of(blocks[0]) == closed));
+}
