@@ -10,9 +10,6 @@ use crate::root::Index;
 use crate::stop::stop;
 use crate::workspace::Workspace;
 
-/// Leaves that are taken from a list together.
-const TOGETHER: usize = 64;
-
 impl Index {
     /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
     /// nothing (more) to do now.
@@ -49,24 +46,14 @@ impl Index {
             let mut work = root.work.take();
             stop!("collect: list taken");
             let mut workspace = None;
-            // Some together: a leaf on a list is not merged, and neighbours often come one after the other, mostly the
-            // last one first.
-            let mut cleaned = [0 as Ref; TOGETHER];
-            while visited < budget && work.head != 0 {
-                let mut n = 0;
-                while n < TOGETHER.min(budget - visited)
-                    && let Some(leaf) = work.pop(self.area)
-                {
-                    self.clean(leaf);
-                    cleaned[n] = leaf;
-                    n += 1;
+            while visited < budget
+                && let Some(leaf) = work.pop(self.area)
+            {
+                self.clean(leaf);
+                if merges || !self.block(leaf).has(PACKED) {
+                    self.merge(leaf, workspace.get_or_insert_with(|| Workspace::new(self)));
                 }
-                for &leaf in cleaned[..n].iter().rev() {
-                    if merges || !self.block(leaf).has(PACKED) {
-                        self.merge(leaf, workspace.get_or_insert_with(|| Workspace::new(self)));
-                    }
-                }
-                visited += n;
+                visited += 1;
             }
             root.work.splice(self.area, work);
             self.retire_nodes();

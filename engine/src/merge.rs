@@ -52,11 +52,12 @@ impl Index {
         if v.dead() || !v.is_sparse(MERGED / 2) {
             return;
         }
-        let prev = b.prev();
-        let left = prev != 0 && self.block(prev).next() == leaf;
-        let absorbed = left && self.absorb_right(prev, workspace);
         // Neighbours that were visited while this one was still full.
-        while self.absorb_right(if absorbed { prev } else { leaf }, workspace) {}
+        while self.absorb_right(leaf, workspace) {}
+        let prev = b.prev();
+        if prev != 0 && self.block(prev).next() == leaf {
+            self.absorb_right(prev, workspace);
+        }
     }
 
     /// The leaf absorbs its right neighbour if it can.
