@@ -312,7 +312,10 @@ pub const LONGEST_FIXED: usize = 64;
 
 /// Appends a byte string.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    let escapes = bytes.iter().filter(|&&b| b <= 1).count();
+    let escapes = match has_escapes(bytes) {
+        false => 0,
+        true => bytes.iter().filter(|&&b| b <= 1).count(),
+    };
     memory::reserve(out, bytes.len() + escapes + 3);
     out.push(PLAIN);
     if escapes == 0 {
@@ -326,6 +329,18 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
         }
     }
     out.push(0);
+}
+
+/// Whether one of them is 0 or 1: eight at a time.
+fn has_escapes(bytes: &[u8]) -> bool {
+    const ONE: u64 = u64::MAX / 255;
+    let (eights, rest) = bytes.as_chunks();
+    // The highest bit of a byte that is 0 but for its lowest bit, and perhaps of others above it.
+    let found = eights.iter().fold(0, |found, &eight| {
+        let others = u64::from_le_bytes(eight) & !ONE;
+        found | others.wrapping_sub(ONE) & !others
+    });
+    found & (0x80 * ONE) != 0 || rest.iter().any(|&b| b <= 1)
 }
 
 /// The byte string of a segment; borrowed if it is stored as it is.

@@ -24,6 +24,7 @@ pub mod compare;
 mod datetime;
 pub mod datum;
 pub mod desc;
+mod distribute;
 mod inet;
 pub mod numeric;
 pub mod plain;

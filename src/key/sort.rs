@@ -2,17 +2,19 @@
 //!
 //! Entries are collected in one arena with an array of (8-byte abbreviation, offset). When the arena
 //! outgrows its budget (`maintenance_work_mem`, in which all is counted that is allocated) it is sorted and written as a
-//! run to a temporary file (`BufFile`, which transaction abort removes); at the end the runs are merged. Sorting on the
-//! abbreviation first keeps nearly all comparisons inside the array. Where keys have no abbreviation that
-//! can be trusted, the C library guesses one: then the neighbours are compared when all are sorted, and if one
-//! guess was wrong all are sorted again without them.
+//! run to a temporary file (`BufFile`, which transaction abort removes); at the end the runs are merged. They are sorted by
+//! abbreviation alone, and then those that have the same one: among keys in the order of their bytes by the next eight,
+//! others by comparison. Where keys have no abbreviation that can be trusted, the C library guesses one: then the
+//! neighbours are compared when all are sorted, and if one guess was wrong all are sorted again without them.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use super::codec::eight;
 use super::desc::KeyDesc;
+use super::distribute::sort_by_number;
 use crate::pg::memory;
 use crate::pg::wait;
 use nitro_engine::{KeyOrder, Tid};
@@ -30,8 +32,13 @@ const LEAST: usize = 16;
 /// The least memory to sort in.
 const MIN_BUDGET: usize = 1 << 20;
 
-/// Comparisons between two looks at interrupts.
+/// Steps of a loop between two looks at interrupts.
 const COMPARED: usize = 4096;
+
+/// So few entries are compared at once rather than by one word after the other,
+const FEW: usize = 16;
+/// and those whose keys have so many bytes in common.
+const DEEP: usize = 256;
 
 /// How many entries ahead of its use an entry is fetched.
 const AHEAD: usize = 16;
@@ -48,8 +55,16 @@ pub fn has_order(sort: impl FnOnce()) -> bool {
     resume_unwind(payload)
 }
 
-#[cold]
-#[inline(never)]
+/// A look at interrupts, now and then in a loop.
+#[inline]
+#[track_caller]
+fn look(i: usize) {
+    if i.is_multiple_of(COMPARED) {
+        wait::interrupts();
+    }
+}
+
+/// A check for interrupts that is known by its place here.
 fn pause() {
     wait::interrupts();
 }
@@ -59,6 +74,10 @@ fn pause() {
 struct Item {
     abbrev: u64,
     at: usize,
+}
+
+fn sort_by_abbreviation(items: &mut [Item]) {
+    sort_by_number(items, |item| item.abbrev, pause);
 }
 
 /// Collects entries and gives them back in order.
@@ -249,9 +268,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     fn is_sorted(&self) -> bool {
         let mut last: Option<&Item> = None;
         self.sorted().enumerate().all(|(i, item)| {
-            if i.is_multiple_of(COMPARED) {
-                wait::interrupts();
-            }
+            look(i);
             let right = last.is_none_or(|last| {
                 let of = |item| Self::entry(&self.arena, item);
                 last.abbrev == item.abbrev || compare(self.order, of(last), of(item)).is_lt()
@@ -262,37 +279,56 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     }
 
     fn sort_items(&mut self) {
-        let (arena, order, items) = (&self.arena, self.order, &mut self.items);
-        let mut compared = 0usize;
-        // What happens seldom is kept out, so that the rest is compiled into the sort.
-        let sort = || {
-            items.sort_unstable_by(|a, b| {
-                compared += 1;
-                if compared.is_multiple_of(COMPARED) {
-                    pause();
-                }
-                match a.abbrev.cmp(&b.abbrev) {
-                    Ordering::Equal => Self::untie(arena, order, a, b),
-                    unequal => unequal,
-                }
-            });
-        };
-        if !has_order(sort) {
+        let (arena, order) = (&self.arena[..], self.order);
+        sort_by_abbreviation(&mut self.items);
+        if !has_order(|| Self::sort_ties(arena, order, &mut self.items, 8)) {
             self.desc.inconsistent();
         }
     }
 
-    #[inline(never)]
-    fn untie(arena: &[u8], order: &O, a: &Item, b: &Item) -> Ordering {
-        compare(order, Self::entry(arena, a), Self::entry(arena, b))
+    /// Puts entries that follow each other with the same abbreviation in order. Where that is of the bytes of keys, theirs
+    /// are the same up to `depth`, with zeros behind the end of one.
+    fn sort_ties(arena: &[u8], order: &O, items: &mut [Item], depth: usize) {
+        for (i, ties) in items.chunk_by_mut(|a, b| a.abbrev == b.abbrev).enumerate() {
+            look(i);
+            if ties.len() == 1 {
+                continue;
+            }
+            let mut longer = false;
+            if O::MEMCMP && ties.len() > FEW && depth < DEEP {
+                for (i, item) in ties.iter_mut().enumerate() {
+                    look(i);
+                    let (key, _) = Self::entry(arena, item);
+                    longer |= key.len() > depth;
+                    item.abbrev = eight(key.get(depth..).unwrap_or_default());
+                }
+            }
+            if longer {
+                sort_by_abbreviation(ties);
+                Self::sort_ties(arena, order, ties, depth + 8);
+            } else {
+                // In the order in which they came, which is that of their TIDs: those with the same key are sorted then.
+                sort_by_number(ties, |item| item.at as u64, pause);
+                let mut compared = 0usize;
+                ties.sort_unstable_by(|a, b| {
+                    compared += 1;
+                    look(compared);
+                    compare(order, Self::entry(arena, a), Self::entry(arena, b))
+                });
+            }
+        }
     }
 
     /// The items in order. Where their entries are has nothing to do with that order: each would be a
     /// wait for memory if it were not asked for some entries ahead.
     fn sorted(&self) -> impl Iterator<Item = &Item> {
-        self.items.iter().enumerate().map(|(i, item)| {
+        let most = HEADER + self.average_key_length() as usize;
+        self.items.iter().enumerate().map(move |(i, item)| {
             if let Some(coming) = self.items.get(i + AHEAD) {
-                prefetch(&self.arena[coming.at..]);
+                let entry = &self.arena[coming.at..];
+                // An entry that is not short ends in another line than it begins in, more often than not.
+                prefetch(entry);
+                prefetch(&entry[most.min(entry.len())..]);
             }
             item
         })

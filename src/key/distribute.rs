@@ -1,0 +1,93 @@
+//! Sorting by a number: what there is is distributed into parts of its range, and so is each part, until it is small.
+//!
+//! A sort that may be interrupted, that is unwind, between any two comparisons takes twice as long as one of the standard
+//! library that may not. Here the looks at interrupts are between the parts.
+
+/// Parts of a range, at most.
+const PARTS: usize = 1 << BITS;
+const BITS: u32 = 10;
+
+/// So few are sorted at once.
+const FEW: usize = 1024;
+
+/// Sorts by number, those with the same one in no order. `pause` is called often, and may unwind.
+pub(super) fn sort_by_number<T>(
+    items: &mut [T],
+    number: impl Fn(&T) -> u64 + Copy,
+    pause: impl Fn() + Copy,
+) {
+    pause();
+    if items.len() <= FEW {
+        return items.sort_unstable_by_key(number);
+    }
+    let least = items.iter().map(number).fold(u64::MAX, u64::min);
+    let most = items.iter().map(number).fold(0, u64::max);
+    if least == most {
+        return;
+    }
+    let shift = (most - least).checked_ilog2().map_or(0, |log| (log + 1).saturating_sub(BITS));
+    let part = |item: &T| ((number(item) - least) >> shift) as usize % PARTS;
+    let ends = distribute(items, part, pause);
+    let mut start = 0;
+    for end in ends {
+        if end > start + 1 {
+            sort_by_number(&mut items[start..end], number, pause);
+        }
+        start = end;
+    }
+}
+
+/// Puts the items of the first part first, and so on; gives where each part ends.
+fn distribute<T>(items: &mut [T], part: impl Fn(&T) -> usize, pause: impl Fn()) -> [usize; PARTS] {
+    let mut next = [0; PARTS];
+    for item in &*items {
+        next[part(item)] += 1;
+    }
+    let (mut ends, mut end) = ([0; PARTS], 0);
+    for (next, part_end) in next.iter_mut().zip(&mut ends) {
+        end += core::mem::replace(next, end);
+        *part_end = end;
+    }
+    // Each step puts an item where it belongs, and another one in its place: one that nobody waits for, as what is looked at
+    // next is the item behind it.
+    let mut left = items.len();
+    while left > 0 {
+        for this in 0..PARTS {
+            pause();
+            for at in next[this]..ends[this] {
+                let to = part(&items[at]);
+                items.swap(at, next[to]);
+                next[to] += 1;
+                left -= 1;
+            }
+        }
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Many alike, few far from the others, any, and in runs.
+        #[test]
+        fn numbers_are_sorted(
+            seed in any::<u64>(),
+            n in 0usize..20_000,
+            bits in 0u32..64,
+            outliers in prop::collection::vec(any::<u64>(), 0..4),
+        ) {
+            let random = |i: u64| (i ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(seed | 1);
+            let mut items: Vec<(u64, usize)> = (0..n).map(|i| (random(i as u64) >> bits, i)).collect();
+            items.extend(outliers.iter().enumerate().map(|(i, &number)| (number, n + i)));
+            let mut expected = items.clone();
+            expected.sort_unstable();
+            sort_by_number(&mut items, |item| item.0, || ());
+            prop_assert!(items.is_sorted_by_key(|item| item.0));
+            items.sort_unstable();
+            prop_assert_eq!(items, expected);
+        }
+    }
+}
