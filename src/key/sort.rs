@@ -29,6 +29,9 @@ const LONG: usize = u16::MAX as usize;
 /// The fewest entries of a run: a merge has one key of each run in memory.
 const LEAST: usize = 16;
 
+/// So many entries tell how long those to come will be.
+const SAMPLE: usize = 1024;
+
 /// The least memory to sort in.
 const MIN_BUDGET: usize = 1 << 20;
 
@@ -85,6 +88,8 @@ pub struct Sorter<'o, O: KeyOrder> {
     desc: &'o KeyDesc,
     order: &'o O,
     budget: usize,
+    /// So many entries are likely to come.
+    expected: usize,
     arena: Vec<u8>,
     items: Vec<Item>,
     /// Abbreviations are guesses, where there are guesses.
@@ -162,6 +167,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             desc,
             order,
             budget: budget.max(MIN_BUDGET),
+            expected: 0,
             arena: Vec::new(),
             items: Vec::new(),
             guesses: !O::MEMCMP,
@@ -169,6 +175,11 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             entries: 0,
             key_bytes: 0,
         }
+    }
+
+    /// About so many entries will come: once their length is known, there will be room for all of them.
+    pub fn expect(&mut self, entries: usize) {
+        self.expected = entries;
     }
 
     /// Adds an entry. May raise an ERROR (temporary file, comparator).
@@ -197,14 +208,16 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         memory::check();
     }
 
-    /// Twice as much room, or as much as the budget allows for entries like those that there are, shared out between
-    /// the two vectors as these need it. False if a run should end first.
+    /// Twice as much room, or that for all that is expected, or as much as the budget allows for entries like those that
+    /// there are, shared out between the two vectors as these need it. False if a run should end first.
     fn grow(&mut self, bytes: usize) -> bool {
         const ITEM: usize = size_of::<Item>();
         let n = self.items.len();
         let length = (self.arena.len() + bytes).div_ceil(n + 1);
         let most = self.budget / (ITEM + length);
-        let wanted = (2 * n).max(LEAST).min(most).max(n + 1);
+        let expected =
+            if n < SAMPLE { 0 } else { self.expected.saturating_add(self.expected / 16) };
+        let wanted = (2 * n).max(LEAST).max(expected).min(most).max(n + 1);
         let items = wanted.max(self.items.capacity());
         let arena = (wanted * length).max(self.arena.capacity()).max(self.arena.len() + bytes);
         if n >= LEAST && (wanted <= n + n / 16 || items * ITEM + arena > self.budget) {
@@ -214,7 +227,13 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         if self.items.try_reserve_exact(items - n).is_ok()
             && self.arena.try_reserve_exact(more).is_ok()
         {
+            memory::in_large_pages(&self.items);
+            memory::in_large_pages(&self.arena);
             return true;
+        }
+        if std::mem::take(&mut self.expected) > 0 {
+            // All of them may be too many: some are sorted at a time, if the system gives no more.
+            return self.grow(bytes);
         }
         if self.budget == usize::MAX || self.memory() < MIN_BUDGET {
             memory::out_of_memory(self.memory() + bytes);

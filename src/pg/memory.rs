@@ -186,6 +186,20 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, length: usize, value: T) {
     vec.resize(length, value);
 }
 
+/// What a vector has room for may be in large pages, if the system has such for who asks: what is filled once from its beginning
+/// to its end takes a fault for each page.
+pub fn in_large_pages<T>(vec: &Vec<T>) {
+    const PAGE: usize = 2 << 20;
+    let start = vec.as_ptr().addr().next_multiple_of(PAGE);
+    let end = (vec.as_ptr().addr() + vec.capacity() * size_of::<T>()) / PAGE * PAGE;
+    if start < end {
+        // SAFETY: of whole pages inside the vector's memory; their content stays.
+        unsafe {
+            libc::madvise(std::ptr::without_provenance_mut(start), end - start, libc::MADV_HUGEPAGE)
+        };
+    }
+}
+
 /// An ERROR unless there are so many bytes: for code that takes them piece by piece and cannot fail.
 #[track_caller]
 pub fn expect(bytes: usize) {
