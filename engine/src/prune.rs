@@ -124,12 +124,18 @@ impl Index {
                 let _section = self.enter(p);
                 to.epoch = self.heap().epoch();
                 // A comparator is asked while nobody can wait for what it does.
-                let leaf = match at {
-                    None => self.shared().leaf.load(Acquire),
-                    Some(at) => self.seek(&Probe::new(order, &at.key, at.tid), false).leaf,
+                let (leaf, v, rank) = match at {
+                    None => {
+                        let leaf = self.shared().leaf.load(Acquire);
+                        (leaf, self.block(leaf).view(), 0)
+                    }
+                    Some(at) => {
+                        let spot = self.seek(&Probe::new(order, &at.key, at.tid), false);
+                        (spot.leaf, spot.v, spot.place.rank)
+                    }
                 };
                 stop!("prune: leaf found");
-                if self.try_copy_tids(leaf, to).is_ok() {
+                if self.try_copy_tids(leaf, &v, rank, to).is_ok() {
                     return;
                 }
             }
@@ -137,8 +143,14 @@ impl Index {
         }
     }
 
-    fn try_copy_tids(&self, leaf: Ref, to: &mut Copied) -> Result<(), Retry> {
-        let v = self.block(leaf).view();
+    /// What is before `rank` came from another leaf, and somebody has been asked about it there.
+    fn try_copy_tids(
+        &self,
+        leaf: Ref,
+        v: &View,
+        rank: usize,
+        to: &mut Copied,
+    ) -> Result<(), Retry> {
         (to.leaf, to.ver) = (leaf, v.ver);
         to.tids.clear();
         to.places.clear();
@@ -146,14 +158,14 @@ impl Index {
         to.packed = packed.is_some();
         if let Some(packed) = packed {
             let (mut part, n) = ([0; PART], packed.len());
-            for rank in (0..n).step_by(PART) {
+            for rank in (rank..n).step_by(PART) {
                 let n = packed.tids(rank..rank + PART, &mut part);
                 to.tids.extend_from_slice(&part[..n]);
             }
-            to.places.extend(0..n as u16);
+            to.places.extend(rank.min(n) as u16..n as u16);
         } else {
             let n = v.mask().count_ones() as usize;
-            for slot in v.slots(0..n).filter(|&slot| v.b.dead(slot) == 0) {
+            for slot in v.slots(rank.min(n)..n).filter(|&slot| v.b.dead(slot) == 0) {
                 to.tids.push(tid_of(v.b.tid_word(slot)));
                 to.places.push(slot as u16);
             }

@@ -30,6 +30,17 @@ const MORE: usize = CAPACITY / 8;
 /// Heap bytes that they may take there.
 const MAX_HEAP: usize = 12288;
 
+/// How a leaf is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// In two packed ones, where rows that come in order say, or in the middle.
+    Packed,
+    /// In the middle, whoever comes.
+    Halves,
+    /// The place comes into a leaf of slots.
+    Slots,
+}
+
 /// Who comes now says who will come.
 fn grows(spot: &Spot) -> Grows {
     match spot.place.same {
@@ -159,7 +170,13 @@ impl Index {
         slots: bool,
         reserve: &mut Reserve<'_>,
     ) -> Step {
-        let step = self.try_cut_packed(probe, spot, slots, reserve).unwrap_or(Step::Again);
+        let cut = if slots { Cut::Slots } else { Cut::Packed };
+        let mut step = self.try_cut_packed(probe, spot, cut, reserve).unwrap_or(Step::Again);
+        if matches!(step, Step::Crowded) {
+            // Keys that share more can have longer heads, so that nearly all of a leaf may take more than all of it. Halves
+            // never do.
+            step = self.try_cut_packed(probe, spot, Cut::Halves, reserve).unwrap_or(Step::Again);
+        }
         if let Step::Promote(leaf) = step {
             self.promote(probe.order, leaf, spot.node);
         }
@@ -170,7 +187,7 @@ impl Index {
         &self,
         probe: &Probe<'_, O>,
         spot: &Spot,
-        slots: bool,
+        how: Cut,
         reserve: &mut Reserve<'_>,
     ) -> Result<Step, Retry> {
         let (scratch, image) = reserve.packing();
@@ -180,7 +197,8 @@ impl Index {
         let n = entries.len();
         let (low, high) = (leaf.low, leaf.high);
         let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
-        let around = (MAX_HEAP / (longest + 2) / 2).clamp(1, AROUND);
+        let around = ((MAX_HEAP / (longest + 2)).saturating_sub(MORE) / 2).clamp(1, AROUND);
+        let slots = how == Cut::Slots;
         if n < 2 || slots && n <= 2 * around + MORE {
             match self.slots_in_place(&leaf, n < 2, &mut scratch.1) {
                 Ok(Some(step)) => return Ok(step),
@@ -193,6 +211,7 @@ impl Index {
         let cut = match slots {
             true if last => rank.saturating_sub(around).clamp(1, n - 1),
             true => rank + around,
+            false if how == Cut::Halves => n / 2,
             false => self.where_to_cut(spot, entries, probe.tid, high.is_none()),
         };
         let last = last || cut == n;

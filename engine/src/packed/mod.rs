@@ -43,6 +43,8 @@ mod edit;
 mod encode;
 mod layout;
 #[cfg(all(test, not(loom), not(shuttle)))]
+mod odd_tests;
+#[cfg(all(test, not(loom), not(shuttle)))]
 mod room_tests;
 mod scan;
 mod search;

@@ -170,7 +170,12 @@ fn around(key: &[u8]) -> Vec<Vec<u8>> {
     keys
 }
 
-fn check(leaf: &Leaf<'_>, model: &[Entry], probe: &[u8], tid: Tid) -> Result<(), TestCaseError> {
+pub(super) fn check(
+    leaf: &Leaf<'_>,
+    model: &[Entry],
+    probe: &[u8],
+    tid: Tid,
+) -> Result<(), TestCaseError> {
     let below = model.partition_point(|e| &e.0[..] < probe);
     prop_assert_eq!(leaf.lower_bound(probe), below, "below {:?}", probe);
     let found = leaf.search(probe, tid);
@@ -196,7 +201,7 @@ fn entries(kind: Kind, tids: u8, numbers: &[u64], twice: bool) -> Vec<Entry> {
     all
 }
 
-fn sizes() -> impl Strategy<Value = usize> {
+pub(super) fn sizes() -> impl Strategy<Value = usize> {
     prop::sample::select(vec![1792usize, 2304, 4096, 16384])
 }
 

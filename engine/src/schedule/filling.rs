@@ -24,7 +24,62 @@ fn of_slots(snapshot: bool) -> World {
     })
 }
 
+/// Packed leaves of which an eighth is left: several are absorbed at once.
+fn many_sparse() -> World {
+    World::packed("gathering", 100, long, |actor| {
+        actor.build((0..700).map(|i| i * 10));
+        (0..700).filter(|i| i % 8 != 0).for_each(|i| actor.remove(i * 10));
+    })
+}
+
 families! {
+    fn gathering_beside_searches_and_changes(driver) {
+        for id in [1200, 2400, 4000] {
+            driver(&many_sparse(), &|actor| actor.sweep(), &|actor| {
+                actor.look(id);
+                actor.insert(id + 1);
+                actor.remove(id);
+                actor.look(id + 1);
+            });
+        }
+    }
+
+    fn gathering_beside_scans(driver) {
+        let world = many_sparse();
+        for forward in [true, false] {
+            driver(&world, &|actor| actor.sweep(), &|actor| actor.scan(forward));
+        }
+    }
+
+    fn gathering_beside_passes(driver) {
+        let world = many_sparse();
+        driver(&world, &|actor| actor.sweep(), &|actor| actor.prune(&[1200, 2400, 4000]));
+        driver(&world, &|actor| actor.prune(&[1200, 2400, 4000]), &|actor| actor.sweep());
+        driver(&world, &|actor| actor.prune(&[1200, 2400, 4000]), &|actor| {
+            actor.collect();
+            actor.scan(false);
+        });
+        driver(&world, &|actor| actor.sweep(), &|actor| {
+            actor.scan_and_remove(false, true, |id| id == 1200 || id == 2400);
+        });
+    }
+
+    /// One of them is cut while they are gathered.
+    fn gathering_beside_splits(driver) {
+        driver(&many_sparse(), &|actor| actor.sweep(), &|actor| {
+            super::quietly(|| (0..120).for_each(|i| actor.insert(2400 + 1 + i / 9 * 10 + i % 9)));
+            actor.insert(2400 + 301);
+        });
+    }
+
+    fn gathering_beside_snapshots(driver) {
+        driver(&many_sparse(), &|actor| actor.sweep(), &|actor| {
+            actor.snapshot(|| ());
+            actor.insert(2405);
+            actor.prune(&[1200]);
+        });
+    }
+
     /// Who has the right one already finds it DEAD and goes left; who changes it has no latch.
     fn filling_beside_searches_and_changes(driver) {
         for id in [1250, 1700] {
