@@ -250,6 +250,27 @@ fn bytes_per_entry() {
     assert!(table.is_empty(), "\n{table}");
 }
 
+/// New versions of all rows come in the order of their keys: the leaves that were cut for them are full, before any VACUUM.
+#[test]
+fn new_versions_in_the_order_of_keys() {
+    let area = Mapping::new(1 << 30, 1);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(*area, 0) };
+    let key = |row| Key::default().int(row).0;
+    // So many rows were written in between.
+    for between in [3 * ROWS, 12 * ROWS, 50 * ROWS] {
+        let index = create(&p, 90, Forms::Best);
+        let mut builder = Builder::new(&p, index);
+        (0..ROWS).for_each(|row| builder.push(&Memcmp, &key(row), tid(row)).unwrap());
+        index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+        let new = |row| tid(row + between);
+        (0..ROWS).for_each(|row| assert!(index.insert(&p, &Memcmp, &key(row), new(row)).unwrap()));
+        let (now, expected) = (density(&p, index), 4.9);
+        let close = (expected * 0.95..expected * 1.05).contains(&now);
+        assert!(close, "{between} between: {now:.2} bytes per entry");
+    }
+}
+
 /// Leaves whose keys a function orders.
 #[test]
 fn bytes_under_a_comparator() {

@@ -10,6 +10,9 @@ const BITS: u32 = 10;
 /// So few are sorted at once.
 const FEW: usize = 1024;
 
+/// So many are looked at between two looks at interrupts.
+const MANY: usize = 1 << 16;
+
 /// Sorts by number, those with the same one in no order. `pause` is called often, and may unwind.
 pub(super) fn sort_by_number<T>(
     items: &mut [T],
@@ -20,8 +23,12 @@ pub(super) fn sort_by_number<T>(
     if items.len() <= FEW {
         return items.sort_unstable_by_key(number);
     }
-    let least = items.iter().map(number).fold(u64::MAX, u64::min);
-    let most = items.iter().map(number).fold(0, u64::max);
+    let (mut least, mut most) = (u64::MAX, 0);
+    for some in items.chunks(MANY) {
+        pause();
+        least = some.iter().map(number).fold(least, u64::min);
+        most = some.iter().map(number).fold(most, u64::max);
+    }
     if least == most {
         return;
     }
@@ -40,8 +47,9 @@ pub(super) fn sort_by_number<T>(
 /// Puts the items of the first part first, and so on; gives where each part ends.
 fn distribute<T>(items: &mut [T], part: impl Fn(&T) -> usize, pause: impl Fn()) -> [usize; PARTS] {
     let mut next = [0; PARTS];
-    for item in &*items {
-        next[part(item)] += 1;
+    for some in items.chunks(MANY) {
+        pause();
+        some.iter().for_each(|item| next[part(item)] += 1);
     }
     let (mut ends, mut end) = ([0; PARTS], 0);
     for (next, part_end) in next.iter_mut().zip(&mut ends) {
