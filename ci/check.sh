@@ -8,6 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
 only=("$@")
+for name in "${only[@]}"; do
+    [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || { echo "there is no test $name" >&2; exit 2; }
+done
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
 
 t=$(mktemp -d /tmp/nitro-check.XXXXXX); chmod 755 "$t"

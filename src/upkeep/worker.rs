@@ -30,7 +30,7 @@ use crate::pg::background::{self, transaction};
 use crate::pg::error::Failure;
 use crate::pg::{compat, guc};
 use crate::state::directory::{Entry, Incarnation, State};
-use crate::state::{lifecycle, shmem};
+use crate::state::{given_up, lifecycle, shmem};
 use crate::state::{open, options};
 use crate::upkeep::resync;
 
@@ -401,8 +401,12 @@ unsafe fn make_image(entry: &'static Entry) -> bool {
                 Ok(outcome) => {
                     pgrx::debug1!("image of nitro index \"{}\": {outcome:?}", compat::name(index))
                 }
+                // Given up meanwhile, and its images have gone with it.
+                Err(_) if entry.state() == State::GivenUp => (),
                 Err(why) => image::sql::warn(index, &why),
             }
+            // Who gave it up could not while this process had a lock.
+            given_up::reclaim(index, entry);
         })
     }
 }
