@@ -2,7 +2,8 @@
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
 use nitro_engine::{
-    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Prune, Sweep, Tid,
+    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Prune, Sweep,
+    Swept, Tid,
 };
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -83,7 +84,7 @@ fn print_density(ix: &Index) {
 
 fn sweep(p: &Process, ix: &Index) {
     let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 1000) {}
+    while ix.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
     while ix.collect(p, 1000) > 0 {}
 }
 

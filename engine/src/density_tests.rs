@@ -3,7 +3,7 @@
 
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::{Builder, Forms, Index, IndexOptions, KeyOrder, Memcmp, Sweep, Tid};
+use crate::{Builder, Forms, Index, IndexOptions, KeyOrder, Memcmp, Sweep, Swept, Tid};
 use std::cmp::Ordering;
 use std::fmt::Write;
 
@@ -197,7 +197,7 @@ fn inserted<O: KeyOrder>(
     let index = create(p, fillfactor, forms);
     entries.for_each(|(key, tid)| assert!(index.insert(p, order, &key, tid).unwrap()));
     let mut sweep = Sweep::default();
-    while index.sweep(p, order, &mut sweep, 100) {}
+    while index.sweep(p, order, &mut sweep, 100) == Swept::More {}
     index.verify(p, order, true, &mut |_, _| ()).unwrap();
     density(p, index)
 }
@@ -269,6 +269,33 @@ fn new_versions_in_the_order_of_keys() {
         let close = (expected * 0.95..expected * 1.05).contains(&now);
         assert!(close, "{between} between: {now:.2} bytes per entry");
     }
+}
+
+/// A sweep that finds somebody collecting says so, and goes on where it was.
+#[test]
+fn a_sweep_beside_a_collector() {
+    let area = Mapping::new(1 << 30, 1);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(*area, 0) };
+    let index = create(&p, 90, Forms::Best);
+    let key = |i| Key::default().int(mix(i)).0;
+    (0..ROWS).for_each(|i| assert!(index.insert(&p, &Memcmp, &key(i), tid(i)).unwrap()));
+    let before = index.stats().blocks[0];
+    let (mut sweep, mut visited) = (Sweep::default(), 0);
+    loop {
+        {
+            let _collecting = index.shared().collecting.try_lock().expect("nobody else is there");
+            assert_eq!(index.sweep(&p, &Memcmp, &mut sweep, 1), Swept::Busy);
+        }
+        if index.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::End {
+            break;
+        }
+        visited += 1;
+        assert!(visited <= before, "{before} leaves, and no end");
+    }
+    while index.collect(&p, 1000) > 0 {}
+    let after = index.stats().blocks[0];
+    assert!(after < before * 9 / 10, "{before} to {after} leaves");
 }
 
 /// Leaves whose keys a function orders.

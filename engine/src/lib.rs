@@ -76,7 +76,7 @@ pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;
-pub use sweep::Sweep;
+pub use sweep::{Sweep, Swept};
 pub use verify::{VerifyReport, Violation};
 
 use std::cmp::Ordering;

@@ -25,8 +25,20 @@ pub struct Sweep {
     tid: Tid,
 }
 
+/// What a call of [`Index::sweep`] has come to.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Swept {
+    /// There are leaves that were not visited yet.
+    More,
+    /// Somebody else is collecting, inserts among them, and nothing was visited: it goes on where it was.
+    Busy,
+    /// That was the last leaf.
+    End,
+}
+
 impl Index {
-    /// Visits up to `leaves` leaves; false at the end, and if somebody else is collecting.
+    /// Visits up to `leaves` leaves.
     ///
     /// The last leaf stays as it is: there inserts append.
     pub fn sweep<O: KeyOrder>(
@@ -35,22 +47,22 @@ impl Index {
         order: &O,
         sweep: &mut Sweep,
         leaves: usize,
-    ) -> bool {
+    ) -> Swept {
         self.check_area(p);
         self.check_order::<O>();
         let root = self.shared();
         if !self.packs() {
-            return false;
+            return Swept::End;
         }
         // Without a TID it has not begun: the empty key is one that entries can have.
         let begins = sweep.key.is_empty() && sweep.tid == 0;
         if begins {
-            let Some(_collecting) = root.collecting.try_lock() else { return false };
+            let Some(_collecting) = root.collecting.try_lock() else { return Swept::Busy };
             // Leaves on lists cannot be merged with their neighbours. What comes onto them meanwhile is the collector's.
             let listed = self.clean_listed(p, leaves, false);
             self.free_all();
             if listed == leaves {
-                return true;
+                return Swept::More;
             }
         }
         let mut leaf;
@@ -63,7 +75,7 @@ impl Index {
                 false => self.seek(&Probe::new(order, &sweep.key, sweep.tid), false).leaf,
             };
             stop!("sweep: leaf found");
-            let Some(collecting) = root.collecting.try_lock() else { return false };
+            let Some(collecting) = root.collecting.try_lock() else { return Swept::Busy };
             _collecting = collecting;
             // From now on only who holds this merges and moves leaves.
             while self.block(leaf).view().dead() {
@@ -101,6 +113,6 @@ impl Index {
         }
         // Outside, so that this process does not hold up its own garbage.
         self.free_all();
-        leaf != 0
+        if leaf == 0 { Swept::End } else { Swept::More }
     }
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep};
+use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep, Swept};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -127,7 +127,7 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
             let mut sweep = Sweep::default();
             while !stop.load(Relaxed) {
                 ix.collect(&p, 200);
-                if !ix.sweep(&p, order, &mut sweep, 20) {
+                if ix.sweep(&p, order, &mut sweep, 20) == Swept::End {
                     sweep = Sweep::default();
                 }
                 thread::sleep(Duration::from_micros(300));

@@ -91,7 +91,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                     }
                     if random.below(4) == 0 {
                         ix.collect(&p, 100);
-                        ix.sweep(&p, order, &mut Sweep::default(), 1000);
+                        let _ = ix.sweep(&p, order, &mut Sweep::default(), 1000);
                     }
                     changes.fetch_add(done, Relaxed);
                 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Mapping, Random, create};
-use nitro_engine::{Builder, Index, Memcmp, Process, Sweep, Tid};
+use nitro_engine::{Builder, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 
 type Entries = BTreeSet<(Vec<u8>, Tid)>;
@@ -30,7 +30,7 @@ fn draw(i: u64, below: u64) -> u64 {
 /// What VACUUM does.
 fn vacuum(p: &Process, ix: Index) {
     let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 1024) {}
+    while ix.sweep(p, &Memcmp, &mut sweep, 1024) == Swept::More {}
     while ix.collect(p, 1024) == 1024 {}
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use nitro_engine::{
-    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Tid,
+    Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
 };
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -149,7 +149,7 @@ impl<O: KeyOrder> Run<'_, O> {
             }
             Op::Collect => {
                 let mut sweep = Sweep::default();
-                while ix.sweep(p, &self.order, &mut sweep, 3) {}
+                while ix.sweep(p, &self.order, &mut sweep, 3) == Swept::More {}
                 ix.collect(p, 1000);
             }
             Op::Scan(lower, upper) => self.scan(lower, Some(upper)),

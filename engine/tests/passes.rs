@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Tid};
+use nitro_engine::{
+    Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
+};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,8 +112,8 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
             }
         };
         let step_sweep = |n: usize| {
-            let more = ix.sweep(&p, o, &mut partial.borrow_mut(), n);
-            if !more {
+            let swept = ix.sweep(&p, o, &mut partial.borrow_mut(), n);
+            if swept == Swept::End {
                 *partial.borrow_mut() = Sweep::default();
             }
         };
@@ -209,7 +211,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
                 6 => step_sweep(1 + r.below(60) as usize),
                 7 => {
                     let mut s = Sweep::default();
-                    while ix.sweep(&p, o, &mut s, 20) {}
+                    while ix.sweep(&p, o, &mut s, 20) == Swept::More {}
                     *partial.borrow_mut() = Sweep::default();
                     if r.below(2) == 0 {
                         ix.collect(&p, 1000);
@@ -276,7 +278,7 @@ fn a_pass_counts_each_entry_once() {
         // As another process would, between two leaves.
         if calls % 8 == 0 {
             let mut s = Sweep::default();
-            while ix.sweep(&p, &Memcmp, &mut s, 10) {}
+            while ix.sweep(&p, &Memcmp, &mut s, 10) == Swept::More {}
         }
     }) {}
     assert_eq!(pass.counts(), (3000, 0));
@@ -329,7 +331,7 @@ fn threads<O: KeyOrder + Sync>(order: O, key: fn(u64) -> Vec<u8>, forms: Forms, 
                 let mut r = Random(u64::from(w) + 1);
                 let mut s = Sweep::default();
                 while !stop.load(Relaxed) {
-                    if !ix.sweep(&p, order, &mut s, 1 + r.below(20) as usize) {
+                    if ix.sweep(&p, order, &mut s, 1 + r.below(20) as usize) == Swept::End {
                         s = Sweep::default();
                         sweeps.fetch_add(1, Relaxed);
                     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Mapping, Random, create_with};
-use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Tid};
+use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 
 type Entries = BTreeSet<(Vec<u8>, Tid)>;
@@ -21,7 +21,7 @@ fn key(i: u64, len: usize, text: bool) -> Vec<u8> {
 
 fn sweep(p: &Process, ix: Index) {
     let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 10) {}
+    while ix.sweep(p, &Memcmp, &mut sweep, 10) == Swept::More {}
     while ix.collect(p, 1000) > 0 {}
 }
 
@@ -91,7 +91,7 @@ fn a_sweep_goes_on_behind_equal_keys() {
     }
     let before = ix.stats().blocks[0];
     let (mut sweep, mut calls) = (Sweep::default(), 0);
-    while ix.sweep(&p, &Memcmp, &mut sweep, 1) {
+    while ix.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::More {
         calls += 1;
         assert!(calls <= before, "{before} leaves, and no end");
     }
@@ -110,7 +110,8 @@ fn sweeps_of_the_empty_key() {
         assert!(ix.insert(&p, &Memcmp, &[], i * 7919 % 5003).unwrap());
     }
     let mut sweep = Sweep::default();
-    let rounds = (0..5000).take_while(|_| ix.sweep(&p, &Memcmp, &mut sweep, 1)).count();
+    let rounds =
+        (0..5000).take_while(|_| ix.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::More).count();
     assert!((1..5000).contains(&rounds), "{rounds} rounds");
     ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
 }

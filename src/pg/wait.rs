@@ -17,7 +17,8 @@ pub const PATIENCE: usize = 64;
 pub enum Wait {
     /// VACUUM waits until scans that may hold a collected TID have moved on.
     TidTokens,
-    /// An insert that finds no memory waits for what others, who may be inside the engine, leave behind.
+    /// An insert that finds no memory waits for what others, who may be inside the engine, leave behind, and who
+    /// packs for who collects.
     Barrier,
     /// A build waits for the end of a transaction whose row it cannot evaluate.
     Ready,

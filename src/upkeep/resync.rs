@@ -27,7 +27,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use nitro_engine::{Index, IndexOptions, Sweep};
+use nitro_engine::{Index, IndexOptions, Sweep, Swept};
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -56,6 +56,8 @@ pub use evaluate::Evaluator;
 
 /// Leaves that are packed between two looks at interrupts. Tests stop there.
 const LEAVES: usize = if cfg!(debug_assertions) { 1 } else { 1024 };
+/// How often in a row, a millisecond apart, somebody else may be collecting before the rest stays as it is.
+const TRIES: usize = 100;
 
 /// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
 /// ERROR when it cannot be built.
@@ -369,7 +371,18 @@ pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
     let mut sweep = Sweep::default();
     let mut step =
         || with_order!(desc, order => engine.sweep(shmem::process(), order, &mut sweep, LEAVES));
-    while step() {
+    let mut tries = 0;
+    loop {
+        match step() {
+            Swept::End => return,
+            Swept::More => tries = 0,
+            // Inserts collect as well, each a little. Who finds one there every time leaves the rest to the next VACUUM.
+            Swept::Busy if tries == TRIES => return,
+            Swept::Busy => {
+                tries += 1;
+                wait::nap(Wait::Barrier, 1);
+            }
+        }
         stop::at(Point::Packed);
         pause();
     }

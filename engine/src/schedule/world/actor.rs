@@ -67,7 +67,7 @@ impl Actor<'_> {
     /// All neighbours that fit one packed leaf become one.
     pub(in crate::schedule) fn sweep(&self) {
         let (mut sweep, p) = (Sweep::default(), &self.p);
-        ordered!(self.world.comparator, order => while self.ix.sweep(p, order, &mut sweep, 2) {});
+        ordered!(self.world.comparator, order => while self.ix.sweep(p, order, &mut sweep, 2) == Swept::More {});
         progress();
     }
 
