@@ -2,7 +2,9 @@
 
 use crate::engine::{Engine, GROUP, Thread};
 use crate::keys::Key;
-use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Sweep};
+use nitro_engine::{
+    Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Sweep, Swept,
+};
 use std::ptr::NonNull;
 
 /// What readers of the present ask for.
@@ -185,7 +187,7 @@ impl<K: Key> Thread<K> for Attached {
 
     fn pack(&mut self) -> bool {
         let mut sweep = Sweep::default();
-        while self.index.sweep(&self.process, &Memcmp, &mut sweep, 1000) {}
+        while self.index.sweep(&self.process, &Memcmp, &mut sweep, 1000) == Swept::More {}
         while self.index.collect(&self.process, 1000) > 0 {}
         true
     }

@@ -4,7 +4,7 @@
 use crate::keys::{Rows, key};
 use crate::measure::{Rates, time, together};
 use crate::nitro::Room;
-use nitro_engine::{Area, Builder, Index, IndexOptions, Memcmp, Process, Sweep};
+use nitro_engine::{Area, Builder, Index, IndexOptions, Memcmp, Process, Sweep, Swept};
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -147,7 +147,7 @@ fn structure(samples: &Samples, n: u64) {
     }
     let left = index.stats().live;
     let mut sweep = Sweep::default();
-    let seconds = time(|| while index.sweep(&p, &Memcmp, &mut sweep, 1000) {});
+    let seconds = time(|| while index.sweep(&p, &Memcmp, &mut sweep, 1000) == Swept::More {});
     println!("| the sweep of VACUUM | {:.3} | ns an entry |", each(seconds, left));
     // SAFETY: nobody else uses it.
     unsafe { index.destroy(&p) };
