@@ -115,8 +115,14 @@ fi
 note "an image of it is under way: who makes it frees what is left of it, without a query"
 setting nitro.backup_rate 1MB
 begin
-wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE index_relid = 't_s_nitro'::regclass"
-saver=$(sql "SELECT pid FROM pg_stat_progress_nitro WHERE index_relid = 't_s_nitro'::regclass")
+# It is stopped where it waits for its threads, which wait for their pace: it holds nothing that inserts need.
+saver=
+for _ in $(seq 600); do
+    saver=$(sql "SELECT pid FROM pg_stat_progress_nitro JOIN pg_stat_activity USING (pid) WHERE index_relid = 't_s_nitro'::regclass AND wait_event_type = 'Extension'")
+    [ -z "$saver" ] || break
+    sleep 0.05
+done
+[ -n "$saver" ] || fail "no image is made"
 kill -STOP "$saver"
 from=$(log_end)
 [[ $(said "$(rows 6001 16000)") == *WARNING*t_s_nitro* ]] || fail "no WARNING"

@@ -31,7 +31,8 @@ pub struct Sweep {
 pub enum Swept {
     /// There are leaves that were not visited yet.
     More,
-    /// Somebody else is collecting, inserts among them, and nothing was visited: it goes on where it was.
+    /// Somebody else is collecting, and no leaf was visited: it goes on where it was. Who ends a snapshot does that,
+    /// and an insert or a removal that finds no memory.
     Busy,
     /// That was the last leaf.
     End,

@@ -16,7 +16,7 @@
 //! - Plans that use the index are made anew: the others hear of it at once, not when somebody commits.
 //!
 //! A cancel or a crash between the steps: the state is the first step; the memory is freed by the next who
-//! wants it.
+//! wants it, or by a builder whose image was under way, when that has ended.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;

@@ -366,7 +366,8 @@ impl Bringing<'_> {
     }
 }
 
-/// What inserts have left takes less from now on. Cancelled, some of it does.
+/// What inserts have left takes less from now on. Cancelled, some of it does. Nobody waits for who waits here but
+/// by heavyweight locks, and `pause` looks again at what may have changed meanwhile.
 pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
     let mut sweep = Sweep::default();
     let mut step =
@@ -376,7 +377,8 @@ pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
         match step() {
             Swept::End => return,
             Swept::More => tries = 0,
-            // Inserts collect as well, each a little. Who finds one there every time leaves the rest to the next VACUUM.
+            // Who ends an image, or has found no memory: for a moment. Who finds one there every time leaves the rest
+            // to the next VACUUM.
             Swept::Busy if tries == TRIES => return,
             Swept::Busy => {
                 tries += 1;
