@@ -111,12 +111,14 @@ impl Trial {
             }
             group = group.part(value);
         }
-        // The rows with one key are in order, about as far from one another as they are many.
+        // The rows with one key are in order, about as far from one another as they are many. Where that is no whole
+        // number, what would come behind the last one is before the first.
         let count = (group.len * n).max(1.0);
         let from_row_to_row = rows.len * self.table.rows / count;
         let free = (from_row_to_row - 1.0).max(0.0) * scatter(number);
         let row = (group.place_of(place) * count).floor() * from_row_to_row + free;
-        (key, self.table.tid((rows.begin + row / self.table.rows.max(1.0)).min(1.0)))
+        let within = row / self.table.rows.max(1.0) % rows.len;
+        (key, self.table.tid(rows.begin + within))
     }
 }
 
