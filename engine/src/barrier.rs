@@ -20,6 +20,12 @@
 //! before the session is announced; a nested section of another index makes it 0, under a fence of its
 //! own, before that index is looked at, until the outermost section ends.
 //!
+//! **Fingers** (a node that is remembered from one section to the next, and that nothing leads to then). Act:
+//! unlink, then close session k. Announce: a session, then look whether the one that was announced when the
+//! node was still linked is open. If it is, the close of k comes behind that look, so its fence behind this
+//! announcement's, and the collector waits for a session that is not above k. If it is not, the node is not
+//! used. (Whoever announced it before the node was linked, or unlinked, only forgets it sooner.)
+//!
 //! **Writer terms** (snapshots). Act: term s -> s + 1. Announce: the term; then read it again and use
 //! what was read. A writer that the snapshot's creator does not see with a term <= s therefore uses
 //! a term > s. One that it saw leave (Release/Acquire) has published. (A writer whose term moved in
@@ -52,6 +58,7 @@ pub use tokens::TokenId;
 use tokens::Tokens;
 
 use crate::area::{Area, Ref};
+use crate::finger::Fingers;
 use crate::mutants::mutant;
 use crate::stop::stop;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -108,6 +115,12 @@ impl Globals {
     pub(crate) fn init(&self) {
         self.session.store(1, Relaxed);
         self.epoch.store(1, Relaxed);
+    }
+
+    /// See "Fingers".
+    #[inline]
+    fn is_open(&self, session: u64) -> bool {
+        self.session.load(Acquire) == session || mutant!("a finger's session is open")
     }
 }
 
@@ -286,6 +299,7 @@ pub struct Process {
     /// Counts `abandon`: a guard from before one must not leave a section from after it.
     life: Cell<u32>,
     tokens: RefCell<Tokens>,
+    fingers: Fingers,
 }
 
 impl Process {
@@ -306,6 +320,7 @@ impl Process {
             writing: Cell::new(false),
             life: Cell::new(0),
             tokens: RefCell::default(),
+            fingers: Fingers::default(),
         };
         process.leave_all();
         process.close_all_tokens();
@@ -426,6 +441,26 @@ impl Process {
     pub fn close_all_tokens(&self) {
         self.tokens.borrow_mut().clear();
         self.slot().show_token(0, 0);
+    }
+
+    /// What it remembers of its inserts.
+    #[inline]
+    pub(crate) fn fingers(&self) -> &Fingers {
+        &self.fingers
+    }
+
+    /// The session that this process has announced: that of its outermost section.
+    #[inline]
+    pub(crate) fn session(&self) -> u64 {
+        self.slot().session.load(Relaxed)
+    }
+
+    /// Whether nothing has been freed since a moment in this session, nor will be until the section ends in which
+    /// this process is.
+    #[inline]
+    pub(crate) fn is_open(&self, session: u64) -> bool {
+        debug_assert!(self.is_inside());
+        self.area.barrier().globals.is_open(session)
     }
 
     #[inline]

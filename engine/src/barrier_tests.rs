@@ -314,6 +314,33 @@ mod model {
         });
     }
 
+    /// Found in one section, used in the next.
+    #[test]
+    fn nothing_under_a_finger_is_reused() {
+        loom::model(|| {
+            let world = World::new();
+            let reader = thread::spawn({
+                let world = world.clone();
+                move || {
+                    let slot = &world.slots[0];
+                    slot.enter(&world.globals, 0);
+                    let found = world.find();
+                    let session = slot.session.load(Relaxed);
+                    slot.leave();
+                    slot.enter(&world.globals, 0);
+                    world.use_if(found && world.globals.is_open(session));
+                    slot.leave();
+                }
+            });
+            world.linked.store(0, Relaxed);
+            let k = world.barrier().close_session();
+            if world.barrier().oldest_session(0) > k {
+                world.reuse();
+            }
+            reader.join().unwrap();
+        });
+    }
+
     #[test]
     fn a_snapshot_sees_all_of_its_terms() {
         loom::model(|| {

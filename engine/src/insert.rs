@@ -154,10 +154,8 @@ impl Index {
         } else {
             (Some(self.enter(p)), None)
         };
-        let spot = match self.append_spot(probe) {
-            Some(spot) => spot,
-            None => self.seek_to_write(probe),
-        };
+        let spot = self.append_spot(probe).or_else(|| self.finger_spot(p, probe));
+        let spot = spot.unwrap_or_else(|| self.seek_to_write(probe));
         stop!("insert: searched");
         if spot.v.b.parent() == 0 && reserve.promoted != spot.leaf {
             // Just split, or an unwinding comparator left it without its separator. Tried once: without
@@ -177,7 +175,7 @@ impl Index {
             return Step::Late;
         }
         let step = match spot.v.b.has(PACKED) {
-            true => self.insert_packed(probe, &spot, reserve),
+            true => self.insert_packed(p, probe, &spot, reserve),
             false => self.try_insert(writer.term(), probe, &spot, same, reserve),
         };
         match step {

@@ -338,6 +338,21 @@ pub(crate) struct Place {
     pub(crate) keys: usize,
 }
 
+impl Place {
+    /// What was found in a packed leaf of `n` entries.
+    #[inline]
+    pub(crate) fn packed(found: &Found, n: usize, upper: bool) -> Place {
+        let equal = if upper { found.equal } else { 0 };
+        Place {
+            rank: found.rank + equal,
+            n,
+            hit: (equal > 0).then(|| found.rank + equal - 1),
+            same: found.same.then_some(found.key),
+            keys: found.key,
+        }
+    }
+}
+
 /// Finds the probe in a leaf whose prefixes are to be searched for `p`. `upper`: entries equal to
 /// the probe count as below it. To be validated by the caller.
 #[inline]
@@ -349,15 +364,7 @@ pub(crate) fn locate<O: KeyOrder>(
     upper: bool,
 ) -> Result<Place, Retry> {
     if let Some(leaf) = v.packed()? {
-        let found = probe.search_packed(v, &leaf)?;
-        let equal = if upper { found.equal } else { 0 };
-        return Ok(Place {
-            rank: found.rank + equal,
-            n: leaf.len(),
-            hit: (equal > 0).then(|| found.rank + equal - 1),
-            same: found.same.then_some(found.key),
-            keys: found.key,
-        });
+        return Ok(Place::packed(&probe.search_packed(v, &leaf)?, leaf.len(), upper));
     }
     let (below, mut high) = equal_prefixes(v, p);
     let n = v.mask().count_ones() as usize;

@@ -19,6 +19,7 @@ mod density;
 mod dirty;
 mod evacuate;
 mod fill;
+mod finger;
 mod gc;
 mod heap;
 mod insert;

@@ -31,6 +31,10 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a cursor removes from the leaf that it copied", "schedule::splitting::a_split_beside"),
     ("the count of the dead falls in an exclusive phase", "schedule::snapshots"),
     ("a chunk goes with its last reference", "schedule::snapshots"),
+    ("a finger is of one index", "finger"),
+    ("a finger's leaf is alive", "finger"),
+    ("a finger's session is open", "nothing_under_a_finger"),
+    ("entries of a key under a finger are in one leaf", "finger"),
     // Split and promotion.
     ("lives of one entry stay together", "bytes"),
     ("a split tells the right neighbour", "schedule::splitting"),

@@ -5,6 +5,7 @@
 //! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
 //! that place becomes a leaf of slots, which has them.
 
+use crate::barrier::Process;
 use crate::block::{CAPACITY, LEFTMOST, PACKED, WHOLE};
 use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
@@ -54,6 +55,7 @@ impl Index {
     /// Inserts into a packed leaf, under a term.
     pub(crate) fn insert_packed<O: KeyOrder>(
         &self,
+        p: &Process,
         probe: &Probe<'_, O>,
         spot: &Spot,
         reserve: &mut Reserve<'_>,
@@ -106,6 +108,7 @@ impl Index {
         stop!("packed insert: excluded");
         latch.finish();
         stop!("packed insert: finished");
+        self.put_finger(p, spot.leaf, found.key);
         Step::Done(true)
     }
 

@@ -251,7 +251,13 @@ impl Index {
     /// the same root: who remembers something of an index remembers this with it.
     #[inline]
     pub(crate) fn identity(&self) -> Identity {
-        Identity { area: self.area, id: self.shared().id.load(Relaxed) }
+        Identity { area: self.area, id: self.id() }
+    }
+
+    /// Its number, among all that there have been in this area.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.shared().id.load(Relaxed)
     }
 
     /// Remembers how this index orders its keys, for those who visit it without an order.

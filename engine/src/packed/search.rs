@@ -6,6 +6,7 @@ use super::bits::mask;
 use super::layout::{Form, Layout};
 use super::tids::expand;
 use crate::Tid;
+use crate::mutants::mutant;
 use core::cmp::Ordering;
 use core::convert::Infallible;
 use core::ops::Range;
@@ -120,6 +121,48 @@ impl Leaf<'_> {
         Found { key, same, rank, equal }
     }
 
+    /// As [`search`](Self::search), if that is near key number `at`: between it and the one before, which may be this
+    /// key, as it may be itself. Only where the leaf has a key on either side.
+    #[inline]
+    pub fn search_between(&self, key: &[u8], tid: Tid, at: usize) -> Option<Found> {
+        let l = &self.layout;
+        if at == 0 || at >= l.d {
+            return None;
+        }
+        let target = self.target(key).ok()?;
+        let head = target.head.checked_sub(l.kbase)?;
+        let same = match self.against(key, &target, head, at) {
+            Ordering::Greater => return None,
+            Ordering::Equal => Some(at),
+            Ordering::Less => match self.against(key, &target, head, at - 1) {
+                Ordering::Greater => None,
+                Ordering::Equal => Some(at - 1),
+                Ordering::Less => return None,
+            },
+        };
+        let Some(k) = same else {
+            return Some(Found { key: at, same: false, rank: self.start(at), equal: 0 });
+        };
+        let neighbours = k > 0 && k + 1 < l.d;
+        if !neighbours && !mutant!("entries of a key under a finger are in one leaf") {
+            return None;
+        }
+        let (rank, equal) = self.find_tid(self.entries_of(k), tid);
+        Some(Found { key: k, same: true, rank, equal })
+    }
+
+    /// A key, whose head is this, against key `k`.
+    #[inline(always)]
+    fn against(&self, key: &[u8], target: &Target, head: u64, k: usize) -> Ordering {
+        let by_head = head.cmp(&self.layout.heads.get(self.words, k));
+        by_head.then_with(|| match target.side {
+            Side::Below => Ordering::Less,
+            Side::Above => Ordering::Greater,
+            Side::Here => Ordering::Equal,
+            Side::Tails => self.compare_tail(key, k),
+        })
+    }
+
     /// How many entries have a key below this one. To be validated by the caller.
     #[inline]
     pub fn lower_bound(&self, key: &[u8]) -> usize {
@@ -146,17 +189,9 @@ impl Leaf<'_> {
             Err(_) => return l.n,
         };
         let Some(head) = target.head.checked_sub(l.kbase) else { return from };
-        let below = |k: usize| match l.heads.get(self.words, k).cmp(&head) {
-            Ordering::Equal => match target.side {
-                Side::Below => false,
-                Side::Above => true,
-                Side::Here => upper,
-                Side::Tails => match self.compare_tail(key, k) {
-                    Ordering::Equal => upper,
-                    unequal => unequal.is_gt(),
-                },
-            },
-            unequal => unequal.is_lt(),
+        let below = |k: usize| match self.against(key, &target, head, k) {
+            Ordering::Equal => upper,
+            unequal => unequal.is_gt(),
         };
         let Ok(bound) = self.bound(from, |k| Ok::<_, Infallible>(below(k)));
         bound

@@ -1,0 +1,90 @@
+//! Where a process inserted last: keys that come in order need no search from the top.
+//!
+//! A finger is a leaf and a place in it, which nothing keeps there. It is used if all of this holds:
+//! 1. The leaf is of the index that is asked for ([`Index::identity`]: not of one whose memory this had
+//!    been).
+//! 2. The session in which it was alive is still open, looked at inside a section. Then its memory is
+//!    what it was, and stays so until that section ends: see "Fingers" in [`crate::barrier`].
+//! 3. It is not DEAD. Who inserted there otherwise would insert where nobody looks.
+//! 4. The key belongs between two keys that it has, in the state that the latch is then asked for. So
+//!    the leaf's range has the key, whatever that is by now, and nobody needs to be asked for it. Of a
+//!    key that is there already other entries may be in neighbours, unless it has a neighbour on either
+//!    side in this leaf.
+//!
+//! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look at
+//! the leaf before would cost what it never wins.
+
+use crate::KeyOrder;
+use crate::area::Ref;
+use crate::barrier::Process;
+use crate::key::{Place, Probe};
+use crate::mutants::mutant;
+use crate::root::Index;
+use crate::seek::Spot;
+use core::cell::Cell;
+
+/// How many a process has: one for each of the indexes of a table. A power of two.
+const FINGERS: usize = 16;
+
+#[derive(Clone, Copy, Default)]
+struct Finger {
+    /// The number of the index, or 0.
+    id: u64,
+    /// In this session the leaf was alive.
+    session: u64,
+    leaf: Ref,
+    /// How many keys it had up to the one that was inserted.
+    keys: u32,
+    /// The insert before was there, too.
+    twice: bool,
+}
+
+/// Those of a process.
+#[derive(Default)]
+pub(crate) struct Fingers([Cell<Finger>; FINGERS]);
+
+impl Fingers {
+    fn of(&self, id: u64) -> &Cell<Finger> {
+        &self.0[id as usize % FINGERS]
+    }
+}
+
+impl Index {
+    /// The place of a probe that goes on where this process inserted last. Inside the barrier.
+    #[inline]
+    pub(crate) fn finger_spot<O: KeyOrder>(
+        &self,
+        p: &Process,
+        probe: &Probe<'_, O>,
+    ) -> Option<Spot> {
+        let id = self.id();
+        let finger = p.fingers().of(id).get();
+        let same = finger.id == id || mutant!("a finger is of one index");
+        if !O::MEMCMP || !finger.twice || !same || !p.is_open(finger.session) {
+            return None;
+        }
+        let v = self.block(finger.leaf).view();
+        if v.dead() && !mutant!("a finger's leaf is alive") {
+            return None;
+        }
+        let leaf = v.packed().ok()??;
+        let found = leaf.search_between(probe.key, probe.tid, finger.keys as usize)?;
+        let place = Place::packed(&found, leaf.len(), true);
+        v.valid().then_some(Spot { v, place, prefix: 0, beyond: false, leaf: finger.leaf, node: 0 })
+    }
+
+    /// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in which the leaf was
+    /// latched.
+    #[inline]
+    pub(crate) fn put_finger(&self, p: &Process, leaf: Ref, key: usize) {
+        let id = self.id();
+        let cell = p.fingers().of(id);
+        let before = cell.get();
+        let twice = before.id == id && before.leaf == leaf;
+        cell.set(Finger { id, session: p.session(), leaf, keys: key as u32 + 1, twice });
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "finger_tests.rs"]
+mod tests;
