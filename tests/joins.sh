@@ -76,8 +76,24 @@ left_behind() {
     sql "SELECT nitro_verify('i_k_idx', true); DROP TABLE o, i" > /dev/null
 }
 
+# The server frees nothing of a cursor that fails in a savepoint, until the transaction ends.
+failed_in_a_savepoint() { # QUERY
+    note "a FETCH fails in a savepoint: $1"
+    tables; session reader
+    ask reader "$plans; SET statement_timeout = 0; BEGIN; DECLARE c CURSOR FOR $1; FETCH 3 FROM c; SAVEPOINT a" > /dev/null
+    [[ $(ask reader "FETCH ALL FROM c" 2>&1) == *"division by zero"* ]] || fail "it did not fail"
+    ask reader "ROLLBACK TO a" > /dev/null
+    sql "SET statement_timeout = '60s'; VACUUM (INDEX_CLEANUP on) i"
+    assert_eq "the transaction goes on" "$(ask reader "SELECT count(*) FROM i")" 289
+    ask reader "ROLLBACK" > /dev/null; end reader
+    sql "SELECT nitro_verify('i_k_idx', true); DROP TABLE o, i" > /dev/null
+}
+
 run index_only on
 run index_only off
 run rows_of_the_table
 run at_its_end
 run left_behind
+run failed_in_a_savepoint "SELECT 1 / (k - 50) FROM i"
+run failed_in_a_savepoint "SELECT 1 / (i.k - 50) FROM o JOIN i ON i.k = o.k"
+run failed_in_a_savepoint "SELECT sum(1 / (k - 50)) OVER (ORDER BY k) FROM i GROUP BY k"

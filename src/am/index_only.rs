@@ -53,6 +53,7 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             let mut ways = Ways {
                 scans: plain && guc::ENABLE_FAST_SCAN.get(),
                 joins: plain && guc::ENABLE_BATCHED_JOINS.get(),
+                query: (*query).planstate,
             };
             prepare((*query).planstate, (&raw mut ways).cast());
         }
@@ -65,6 +66,8 @@ struct Ways {
     scans: bool,
     /// Of nested loops, see `joins`.
     joins: bool,
+    /// All of it.
+    query: *mut PlanState,
 }
 
 /// Whether rows may be read by what is here, under this snapshot.
@@ -116,9 +119,9 @@ unsafe extern "C-unwind" fn prepare(node: *mut PlanState, ways: *mut c_void) -> 
             return false;
         }
         compat::compare_rows(node);
-        let Ways { scans, joins } = *ways.cast::<Ways>();
+        let Ways { scans, joins, query } = *ways.cast::<Ways>();
         if joins {
-            joins::exchange(node);
+            joins::exchange(node, query);
         }
         if scans && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;

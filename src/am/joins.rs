@@ -9,7 +9,9 @@
 //! Nobody may notice that rows were read ahead, but for two things, as with parallel workers: below a LIMIT, or a cursor that
 //! is closed early, the ERROR of a row comes although it was not asked for, and EXPLAIN ANALYZE counts it.
 //! - The outer side has only nodes that do nothing but return rows, whose expressions and aggregates' functions are not volatile,
-//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server.)
+//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server.) They are not stable either
+//!   if something in the query could change what they tell, as `set_config` does for `current_setting`. (What is done
+//!   between two rows that are fetched from a cursor may come too late for a stable one.)
 //!   It reads by the snapshot of the query, so what commands, functions and triggers do meanwhile is not in it, and
 //!   copies of its rows own what they point to.
 //! - The first row is not read ahead, and no more rows than were used so far: LIMIT 1 pays for nothing.
@@ -22,7 +24,8 @@
 //! [`Batch::between`] stands for it. What is held lives with the inner scan, which is begun by the first row; an ERROR ends
 //! the query, and with it both.
 
-use std::ffi::c_void;
+mod outer;
+
 use std::sync::OnceLock;
 
 use pgrx::pg_sys::{
@@ -113,12 +116,13 @@ impl Inner {
 }
 
 /// Exchanges the function of a started node, if it is such a nested loop.
-pub(super) unsafe fn exchange(node: *mut PlanState) {
+/// `query`: what it is part of.
+pub(super) unsafe fn exchange(node: *mut PlanState, query: *mut PlanState) {
     // SAFETY: a live node of the type that its tag says.
     unsafe {
         if (*node).type_ == NodeTag::T_NestLoopState
             && is_ours(node.cast())
-            && !hinders((*node).lefttree, std::ptr::null_mut())
+            && outer::may_be_read_ahead((*node).lefttree, query)
             && is_servers(node, &STOCK)
         {
             pg_sys::ExecSetExecProcNode(node, Some(next));
@@ -158,78 +162,6 @@ unsafe fn is_ours(node: *mut NestLoopState) -> bool {
             && !(*(*inner).plan).parallel_aware
             && n_keys > 0
             && (0..n_keys).all(is_parameter)
-    }
-}
-
-/// Whether some node of an outer side keeps it from being read ahead.
-#[pg_guard]
-unsafe extern "C-unwind" fn hinders(node: *mut PlanState, context: *mut c_void) -> bool {
-    crate::pg::witness!();
-    // SAFETY: live nodes and plans of the types that their tags say.
-    unsafe {
-        if node.is_null() {
-            return false;
-        }
-        let plan = (*node).plan;
-        let more: [*mut c_void; 2] = match (*node).type_ {
-            NodeTag::T_SeqScanState
-            | NodeTag::T_IndexScanState
-            | NodeTag::T_IndexOnlyScanState
-            | NodeTag::T_BitmapHeapScanState
-            | NodeTag::T_BitmapIndexScanState
-            | NodeTag::T_BitmapAndState
-            | NodeTag::T_BitmapOrState
-            | NodeTag::T_SubqueryScanState
-            | NodeTag::T_MaterialState
-            | NodeTag::T_SortState
-            | NodeTag::T_IncrementalSortState
-            | NodeTag::T_HashState
-            | NodeTag::T_AggState
-            | NodeTag::T_GroupState
-            | NodeTag::T_UniqueState
-            | NodeTag::T_AppendState
-            | NodeTag::T_MergeAppendState => Default::default(),
-            NodeTag::T_NestLoopState | NodeTag::T_MergeJoinState | NodeTag::T_HashJoinState => {
-                [(*plan.cast::<pg_sys::Join>()).joinqual.cast(), std::ptr::null_mut()]
-            }
-            NodeTag::T_ValuesScanState => {
-                [(*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast(), std::ptr::null_mut()]
-            }
-            NodeTag::T_FunctionScanState => {
-                [(*plan.cast::<pg_sys::FunctionScan>()).functions.cast(), std::ptr::null_mut()]
-            }
-            NodeTag::T_ResultState => {
-                [(*plan.cast::<pg_sys::Result>()).resconstantqual.cast(), std::ptr::null_mut()]
-            }
-            NodeTag::T_LimitState => {
-                let plan = plan.cast::<pg_sys::Limit>();
-                [(*plan).limitOffset.cast(), (*plan).limitCount.cast()]
-            }
-            _ => return true,
-        };
-        let lists: [*mut c_void; 2] = [(*plan).targetlist.cast(), (*plan).qual.cast()];
-        let volatile = lists
-            .into_iter()
-            .chain(more)
-            .any(|all| !all.is_null() && pg_sys::contain_volatile_functions(all.cast()));
-        volatile
-            || (*node).type_ == NodeTag::T_AggState && has_volatile_steps(node.cast())
-            || !(*node).initPlan.is_null()
-            || !(*node).subPlan.is_null()
-            || compat::walk_plan_state(node, Some(hinders), context)
-    }
-}
-
-/// Whether an aggregate's functions do more than to return a value: that of the aggregate itself is never called volatile.
-unsafe fn has_volatile_steps(node: *mut pg_sys::AggState) -> bool {
-    // SAFETY: a started node, with so many aggregates and transitions.
-    unsafe {
-        let volatile = |function| {
-            function != pg_sys::Oid::INVALID
-                && pg_sys::func_volatile(function) as u8 == pg_sys::PROVOLATILE_VOLATILE
-        };
-        (0..(*node).numtrans as usize).any(|i| volatile((*(*node).pertrans.add(i)).transfn_oid))
-            || (0..(*node).numaggs as usize).any(|i| volatile((*(*node).peragg.add(i)).finalfn_oid))
     }
 }
 

@@ -34,6 +34,7 @@ pub use work::Work;
 /// Makes known what runs in plans.
 pub fn install_hooks() {
     index_only::install_hooks();
+    token::install_hooks();
     aggregate::register();
 }
 

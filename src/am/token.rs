@@ -1,6 +1,68 @@
 //! The tokens by which a scan keeps TIDs from being used again (invariant D2b, see `scan`).
 
+//!
+//! A token belongs to the resource owner under which it was taken, as a pin of a buffer does: if a savepoint is rolled
+//! back in which a FETCH failed, the server releases what the portal had and frees nothing of its scan. VACUUM would
+//! wait for the end of the transaction.
+
+use std::cell::RefCell;
+
 use nitro_engine::{Index, Process, TokenId};
+use pgrx::pg_sys::{self, ResourceOwner, ResourceReleasePhase};
+use pgrx::prelude::*;
+
+use crate::pg::memory;
+use crate::state::shmem;
+
+thread_local! {
+    /// Those that are open.
+    static OWNED: RefCell<Vec<(ResourceOwner, TokenId)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Registers the callback; once, in the postmaster.
+pub fn install_hooks() {
+    // SAFETY: runs once, in the single-threaded postmaster; children inherit the registration.
+    unsafe { pg_sys::RegisterResourceReleaseCallback(Some(at_release), std::ptr::null_mut()) };
+}
+
+/// What is still open of an owner has been left behind.
+#[pg_guard]
+unsafe extern "C-unwind" fn at_release(
+    phase: ResourceReleasePhase::Type,
+    _commits: bool,
+    _top: bool,
+    _arg: *mut core::ffi::c_void,
+) {
+    if phase != ResourceReleasePhase::RESOURCE_RELEASE_BEFORE_LOCKS {
+        return;
+    }
+    let Some(process) = shmem::process_if_registered() else { return };
+    // SAFETY: the owner that is being released.
+    let owner = unsafe { pg_sys::CurrentResourceOwner };
+    OWNED.with_borrow_mut(|all| {
+        all.retain(|&(its, id)| {
+            if its == owner {
+                process.close_token(id);
+            }
+            its != owner
+        });
+    });
+}
+
+fn open(process: &Process, index: Index) -> TokenId {
+    OWNED.with_borrow_mut(|all| {
+        memory::reserve(all, 1);
+        let id = process.open_token(index.root());
+        // SAFETY: a scan reads under some owner.
+        all.push((unsafe { pg_sys::CurrentResourceOwner }, id));
+        id
+    })
+}
+
+fn close(process: &Process, id: TokenId) {
+    process.close_token(id);
+    OWNED.with_borrow_mut(|all| all.retain(|&(_, open)| open != id));
+}
 
 /// TID-recycle tokens of one scan: one for the current batch, one for a marked older batch.
 #[derive(Default)]
@@ -26,7 +88,7 @@ impl Token {
         }
         match self.current {
             Some(id) => process.renew_token(id),
-            None => self.current = Some(process.open_token(index.root())),
+            None => self.current = Some(open(process, index)),
         }
     }
 
@@ -39,7 +101,7 @@ impl Token {
         if std::mem::take(&mut self.marked_here) {
             self.marked = current;
         } else if let Some(id) = current {
-            process.close_token(id);
+            close(process, id);
         }
     }
 
@@ -58,7 +120,7 @@ impl Token {
     /// The scan remembers its place.
     pub fn mark(&mut self, process: &Process) {
         if let Some(old) = self.marked.take() {
-            process.close_token(old);
+            close(process, old);
         }
         self.marked_here = self.current.is_some();
     }
@@ -67,7 +129,7 @@ impl Token {
     pub fn restore(&mut self, process: &Process) {
         if let Some(older) = self.marked.take() {
             if let Some(id) = self.current.replace(older) {
-                process.close_token(id);
+                close(process, id);
             }
             self.marked_here = true;
         }
@@ -76,7 +138,7 @@ impl Token {
     /// Gives everything up.
     pub fn close(&mut self, process: &Process) {
         for id in [self.current.take(), self.marked.take()].into_iter().flatten() {
-            process.close_token(id);
+            close(process, id);
         }
         (self.marked_here, self.held) = (false, false);
     }
