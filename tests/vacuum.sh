@@ -195,6 +195,36 @@ waits_where_it_is_seen() {
     stop; settings "max_worker_processes = 1"; start
 }
 
+# A session with a cursor, for whose end VACUUM waits, waits itself for a lock of VACUUM, or for somebody who does.
+waits_for_who_waits_for_it() { # BETWEEN: there or not
+    note "a session that VACUUM waits for waits for VACUUM, another one between them $1"
+    sql "CREATE TABLE d (i int) WITH (autovacuum_enabled = off); INSERT INTO d SELECT generate_series(1, 1000); CREATE INDEX ON d USING nitro (i); CREATE TABLE e (i int)"
+    sql "VACUUM d"; sql "SET nitro.enable_scan = off; DELETE FROM d WHERE i BETWEEN 20 AND 900"
+    local reader between vacuum told
+    session reader; session vacuum; session between
+    ask reader "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT i FROM d; FETCH 3 FROM c" > /dev/null
+    vacuum=$(pid vacuum)
+    tell vacuum "VACUUM (INDEX_CLEANUP on) d"
+    wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum"
+    if [ "$1" = there ]; then
+        between=$(pid between); ask between "BEGIN; LOCK e" > /dev/null; tell between "LOCK d IN SHARE MODE"
+        wait_until "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $between"
+        # Somebody waits for it, but nobody for whom it waits.
+        sleep 2.5
+        assert_eq "VACUUM waits" "$(sql "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum")" t
+        tell reader "LOCK e"
+    else
+        tell reader "LOCK d IN SHARE MODE"
+    fi
+    told=$(answer vacuum)
+    [[ $told == *"deadlock detected"* ]] || fail "VACUUM said: $told"
+    if [ "$1" = there ]; then answer between > /dev/null; ask between "ROLLBACK" > /dev/null; fi
+    answer reader > /dev/null
+    assert_eq "the rest" "$(ask reader "FETCH ALL FROM c" | wc -l)" 116
+    ask reader "COMMIT" > /dev/null; end reader; end vacuum; end between
+    sql "VACUUM (INDEX_CLEANUP on) d"; verified d; sql "DROP TABLE d, e"
+}
+
 # Where VACUUM has indexes for workers it is a parallel operation from its beginning, without subtransactions before 17.
 loads_in_a_parallel_operation() { # WAL: there or gone
     note "VACUUM with parallel workers of an index whose image is not loaded, its WAL $1"
@@ -217,4 +247,5 @@ for off in none walks; do run waits_for_a_walk $off; done
 run evaluates_a_row_without_toast
 run waits_for_its_own_tokens
 run waits_where_it_is_seen
+for between in gone there; do run waits_for_who_waits_for_it $between; done
 for wal in there gone; do run loads_in_a_parallel_operation $wal; done

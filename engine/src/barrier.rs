@@ -33,7 +33,7 @@
 //!
 //! **Tokens** (TID recycling). Act: take the TIDs out of the index (the walk), then bump the epoch to
 //! f. Announce: the epoch read from the counter, then read entries. If the token is not seen by
-//! `tokens_passed(f)`, its fence came after the walk's and its entries are those after the walk. If
+//! `older_tokens(f)`, its fence came after the walk's and its entries are those after the walk. If
 //! it shows an epoch >= f, the bump (Release) was read (Acquire) before its entries were, which are
 //! again those after the walk. Otherwise it shows less than f and is waited for. A slot shows the
 //! oldest of its process' tokens and goes from none to some under a fence; while it shows some, a
@@ -241,33 +241,44 @@ impl Barrier<'_> {
         self.globals.epoch.fetch_add(1, AcqRel) + 1
     }
 
-    fn tokens_passed(&self, root: Ref, epoch: u64, mut may_hold: impl FnMut(u32) -> bool) -> bool {
+    fn older_tokens(
+        self,
+        root: Ref,
+        epoch: u64,
+        mut may_hold: impl FnMut(u32) -> bool,
+    ) -> impl Iterator<Item = u32> {
         fence(SeqCst);
-        self.slots.iter().enumerate().all(|(number, slot)| {
+        self.slots.iter().zip(0..).filter_map(move |(slot, number)| {
             let token = slot.token.load(Acquire);
-            token == 0
-                || token >= epoch
-                || match slot.scope.load(Acquire) {
-                    scope if root != 0 && scope != 0 => scope != u64::from(root),
-                    _ => !may_hold(number as u32),
-                }
+            let older = token != 0
+                && token < epoch
+                && match slot.scope.load(Acquire) {
+                    scope if root != 0 && scope != 0 => scope == u64::from(root),
+                    _ => may_hold(number),
+                };
+            older.then_some(number)
         })
     }
 }
 
 impl Area {
     /// Begins a new token epoch. Called after TIDs have been taken out of an index; when
-    /// [`tokens_passed`](Self::tokens_passed) says so, nobody holds one of them any more.
+    /// [`older_tokens`](Self::older_tokens) has none, nobody holds one of them any more.
     pub fn token_fence(&self) -> u64 {
         self.barrier().token_fence()
     }
 
-    /// Every TID token for the index at `root` (0: any index) that was taken before `fence` began is gone or renewed.
-    /// Of a process with tokens for several indexes the area does not know which: `may_hold` says of
-    /// the owner of a slot whether this index can be among them, and must not say no of who has had a
-    /// token since before `fence` and still uses it.
-    pub fn tokens_passed(&self, root: u32, fence: u64, may_hold: impl FnMut(u32) -> bool) -> bool {
-        self.barrier().tokens_passed(root, fence, may_hold)
+    /// The slots of those who have a TID token for the index at `root` (0: any index) that was taken before `fence` began,
+    /// and neither given up nor renewed. Of a process with tokens for several indexes the area does not know which:
+    /// `may_hold` says of the owner of a slot whether this index can be among them, and must not say no of who has had
+    /// a token since before `fence` and still uses it.
+    pub fn older_tokens(
+        &self,
+        root: u32,
+        fence: u64,
+        may_hold: impl FnMut(u32) -> bool,
+    ) -> impl Iterator<Item = u32> {
+        self.barrier().older_tokens(root, fence, may_hold)
     }
 
     /// Closes the open session k; what was unlinked before may be reused when

@@ -20,6 +20,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
     fence,
 };
+use std::time::{Duration, Instant};
 
 use nitro_engine::{Prune, Tid};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -28,6 +29,7 @@ use pgrx::prelude::*;
 
 use crate::image;
 use crate::pg::compat;
+use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::claim::BuildLock;
@@ -96,17 +98,49 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 
 /// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process with tokens for several
 /// indexes is waited for only while it has a lock on this one: every scan has.
+///
+/// The server's deadlock detector does not know this wait. If one that is waited for waits itself for what only the end of
+/// this command gives, this command ends with the ERROR that the detector would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
     let area = shmem::area();
     let walked = area.token_fence();
+    // SAFETY: a setting of the server.
+    let timeout = Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.max(1) as u64);
+    let mut looked = Instant::now();
     wait::until(Wait::TidTokens, || {
         let mut holders = None;
         let may_hold = |slot| {
             // SAFETY: open relation.
             holders.get_or_insert_with(|| unsafe { compat::lock_holders(index) }).contains(&slot)
         };
-        area.tokens_passed(root, walked, may_hold)
+        let mut older = area.older_tokens(root, walked, may_hold).peekable();
+        if older.peek().is_some() && looked.elapsed() >= timeout {
+            looked = Instant::now();
+            // SAFETY: inside the transaction of VACUUM.
+            if let Some(pid) = older.find_map(|slot| unsafe { compat::waits_for_this(slot) }) {
+                // SAFETY: open relation.
+                unsafe { deadlock(index, pid) };
+            }
+            return false;
+        }
+        older.peek().is_none()
     });
+}
+
+/// ERROR: this process waits for `pid`, which waits for it.
+unsafe fn deadlock(index: Relation, pid: i32) -> ! {
+    // SAFETY: open relation.
+    unsafe {
+        let (name, own) = (compat::name(index), pg_sys::MyProcPid);
+        Failure::new(PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED, "deadlock detected")
+            .detail(format!(
+                "Process {own} waits until process {pid} has done with what it read of nitro index \"{name}\"; \
+                 that waits for a lock that this process holds."
+            ))
+            .hint("A cursor is open there, or a statement is running, that reads the index.")
+            .about(index)
+            .raise()
+    }
 }
 
 /// The handle of an index. `None`: it is not in memory, there is no place for it in the directory, and an

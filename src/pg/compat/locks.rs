@@ -116,6 +116,44 @@ pub unsafe fn lock_holders(rel: pg_sys::Relation) -> Vec<u32> {
     }
 }
 
+/// The process with this [`proc_number`](super::proc_number), if it waits for a heavyweight lock of this process, or for one
+/// of another that does. A look at the locks of the server for each of them, so not one for every moment.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn waits_for_this(number: u32) -> Option<i32> {
+    /// More are not looked at.
+    const MOST: usize = 100;
+    // SAFETY: entries of the process array are never freed; a process of this number has been seen. What the
+    // function returns is freed with the context.
+    unsafe {
+        let leader = (*pg_sys::MyProc).lockGroupLeader;
+        let own = if leader.is_null() { pg_sys::MyProcPid } else { (*leader).pid };
+        let first = (*(*pg_sys::ProcGlobal).allProcs.add(number as usize)).pid;
+        pgrx::PgMemoryContexts::new("nitro lock waits").switch_to(|_| {
+            let mut waiting = vec![first];
+            let mut done = 0;
+            while let Some(&pid) = waiting.get(done) {
+                let blockers = pgrx::direct_function_call::<Vec<Option<i32>>>(
+                    pg_sys::pg_blocking_pids,
+                    &[pgrx::IntoDatum::into_datum(pid)],
+                );
+                for blocker in blockers.unwrap_or_default().into_iter().flatten() {
+                    if blocker == own {
+                        return Some(first);
+                    }
+                    // 0: a prepared transaction, which waits for nobody.
+                    if blocker != 0 && waiting.len() < MOST && !waiting.contains(&blocker) {
+                        waiting.push(blocker);
+                    }
+                }
+                done += 1;
+            }
+            None
+        })
+    }
+}
+
 /// The tag of a relation lock, as SET_LOCKTAG_RELATION fills it.
 fn relation_tag(database: u32, relation: u32) -> pg_sys::LOCKTAG {
     pg_sys::LOCKTAG {
