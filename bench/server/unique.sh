@@ -5,6 +5,7 @@
 rows=${ROWS:-1000000} repetitions=${REPETITIONS:-3}
 
 new_server
+[ "$(major)" -ge 18 ] || { note "left out: unique nitro indexes are of PostgreSQL 18 and later"; exit 0; }
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 keys() { # TYPE FIRST: rows in random order, each key once
     case $1 in
