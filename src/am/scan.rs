@@ -18,7 +18,6 @@
 
 use std::ffi::c_void;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{Cursor, Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
@@ -108,7 +107,7 @@ impl Drop for Scan {
     fn drop(&mut self) {
         self.token.close(self.process);
         if self.starts != 0 {
-            self.handle.entry.counters.scans.fetch_add(self.starts, Relaxed);
+            self.handle.entry.counters.scans.add(compat::proc_number(), self.starts);
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::state::tenants::{self, Kind, Tenant};
 fn counted(counters: &Counters) -> [rows::Named; 8] {
     let count = |counter: &AtomicU64| Some(Value::count(counter.load(Relaxed)));
     [
-        ("scans", count(&counters.scans)),
+        ("scans", Some(Value::count(counters.scans.sum()))),
         ("builds", count(&counters.builds)),
         ("loads", count(&counters.loads)),
         ("given_up", count(&counters.given_up)),

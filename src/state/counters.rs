@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 #[derive(Default)]
 pub struct Counters {
     /// Index scans started, counted when they are over.
-    pub scans: AtomicU64,
+    pub scans: Spread,
     /// Walks over the table that made it ready, that of CREATE INDEX among them.
     pub builds: AtomicU64,
     /// Images that made it ready.
@@ -26,9 +26,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn words(&self) -> [&AtomicU64; 7] {
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
         let Counters { scans, builds, loads, given_up, refused, images, images_failed, .. } = self;
-        [scans, builds, loads, given_up, refused, images, images_failed]
+        [builds, loads, given_up, refused, images, images_failed].into_iter().chain(scans.words())
     }
 
     /// Takes all counts back at `now`; 0 for an index that is new. What is counted meanwhile may be lost.
@@ -37,6 +37,31 @@ impl Counters {
             word.store(0, Relaxed);
         }
         self.reset_at.store(now, Relaxed);
+    }
+}
+
+/// What every process counts: on several lines of memory, so that few of them write to the same one.
+#[derive(Default)]
+pub struct Spread([Line; 8]);
+
+#[repr(C, align(64))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+impl Spread {
+    /// So many more, counted by the process with this number.
+    #[inline]
+    pub fn add(&self, process: u32, n: u64) {
+        self.0[process as usize % self.0.len()].0.fetch_add(n, Relaxed);
+    }
+
+    /// All together.
+    pub fn sum(&self) -> u64 {
+        self.words().map(|word| word.load(Relaxed)).sum()
+    }
+
+    fn words(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.0.iter().map(|line| &line.0)
     }
 }
 
