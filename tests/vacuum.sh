@@ -126,7 +126,7 @@ waits_for_its_own_tokens() {
     (export PGDATABASE=d PGUSER=mallory; sql "$make; VACUUM m1, m2, m3")
     sql "$make; CREATE TABLE u (k int); INSERT INTO u SELECT k FROM m1; CREATE INDEX u_nitro ON u USING nitro (k); VACUUM m1, m2, m3, u"
     # Before the cursors, whose snapshots would keep the rows.
-    sql "SET nitro.enable_scan = off; DELETE FROM u WHERE k < 100; DELETE FROM m1 WHERE k > 900"
+    sql "SET nitro.enable_scan = off; DELETE FROM u WHERE k < 100; DELETE FROM m1 WHERE k > 900; DELETE FROM m3 WHERE k > 900"
     local i n p
     PGDATABASE=d PGUSER=mallory session far; session near; session vacuum
     for i in far near; do
@@ -138,6 +138,8 @@ waits_for_its_own_tokens() {
     done
     tell vacuum "VACUUM (VERBOSE, INDEX_CLEANUP on) u"
     [[ $(answer vacuum) == *"index scan needed"* ]] || fail "VACUUM had nothing to do"
+    # One that the transaction has a lock on, of a statement that is over.
+    [[ $(sql "SET statement_timeout = '60s'; VACUUM (VERBOSE, INDEX_CLEANUP on) m3" 2>&1) == *"index scan needed"* ]] || fail "VACUUM had nothing to do"
     # Several tokens, and this index among them.
     p=$(pid vacuum)
     tell vacuum "VACUUM (INDEX_CLEANUP on) m1"

@@ -42,12 +42,13 @@
 //! reads too. Replacing a value is a Release store: the old token's use of its TIDs is over.
 //!
 //! A token is for one index, and only who takes TIDs out of that index waits for it. Beside the epoch
-//! the slot shows the index of its tokens, or 0 when they are for several. The index is stored before
-//! the epoch is announced; while tokens are open it only changes to 0, under a fence of its own, before
-//! the other index' entries are read. A waiting side that reads another index there reads it of an
-//! older token, whose use is over (Release/Acquire), or from before that fence: the entries read after
-//! it are those after the walk. Who shows 0 is waited for as long as he may have a token for the index,
-//! which the waiting side finds out by other means (the server's locks).
+//! the slot has places, each for one index for which there are tokens, and one that says that there are some
+//! for further ones. A place gets its index before the epoch is announced if there were no tokens, otherwise
+//! under a fence of its own, in either case before that index' entries are read; it is taken back when the use
+//! of all tokens for it is over. A waiting side that does not read its index there reads a place from before
+//! that fence: the entries read after it are those after the walk; or from after a use that is over
+//! (Release/Acquire). Who has tokens for further indexes is waited for as long as he may have one for this
+//! one, which the waiting side finds out by other means (the server's locks).
 
 mod sections;
 mod tokens;
@@ -55,7 +56,7 @@ mod tokens;
 pub use sections::BarrierGuard;
 pub(crate) use sections::WriterGuard;
 pub use tokens::TokenId;
-use tokens::Tokens;
+use tokens::{OTHERS, PLACES, Tokens};
 
 use crate::area::{Area, Ref};
 use crate::finger::Fingers;
@@ -86,8 +87,8 @@ pub(crate) struct Slot {
     writer: AtomicU64,
     /// Epoch of its oldest token; 0 = none.
     token: AtomicU64,
-    /// Index root that its tokens are for; 0 = several.
-    scope: AtomicU64,
+    /// Index roots that its tokens are for; the last one: whether there are some for others.
+    scopes: [AtomicU64; PLACES + 1],
 }
 
 #[cfg(not(loom))]
@@ -171,23 +172,31 @@ impl Slot {
         self.session.store(0, Release);
     }
 
-    /// Shows `oldest`, the oldest epoch of the process' tokens (0 when it has none), and the index that
-    /// they are for.
-    fn show_token(&self, oldest: u64, scope: Ref) {
+    /// Shows the oldest of the process' tokens, and what has changed in a place.
+    fn show_tokens(&self, tokens: &Tokens, place: Option<usize>) {
         // Only the owner writes the slot.
-        let shown = self.token.load(Relaxed);
-        let scope = u64::from(scope);
-        if shown == 0 && oldest != 0 {
-            self.scope.store(scope, Release);
+        let (shown, oldest) = (self.token.load(Relaxed), tokens.oldest());
+        let begins = shown == 0 && oldest != 0;
+        if let Some(place) = place {
+            let (word, seen) = (&self.scopes[place], tokens.seen(place));
+            if word.load(Relaxed) != seen {
+                if begins || seen == 0 || mutant!("a token for a further index is announced") {
+                    word.store(seen, Release);
+                } else {
+                    announce(word, seen);
+                }
+            }
+        }
+        if begins {
             announce(&self.token, oldest);
-            return;
-        }
-        if oldest != 0 && self.scope.load(Relaxed) != scope {
-            announce(&self.scope, scope);
-        }
-        if shown != oldest {
+        } else if shown != oldest {
             self.token.store(oldest, Release);
         }
+    }
+
+    fn hide_tokens(&self) {
+        self.token.store(0, Release);
+        self.scopes.iter().for_each(|word| word.store(0, Release));
     }
 }
 
@@ -250,12 +259,16 @@ impl Barrier<'_> {
         fence(SeqCst);
         self.slots.iter().zip(0..).filter_map(move |(slot, number)| {
             let token = slot.token.load(Acquire);
-            let older = token != 0
-                && token < epoch
-                && match slot.scope.load(Acquire) {
-                    scope if root != 0 && scope != 0 => scope == u64::from(root),
-                    _ => may_hold(number),
-                };
+            let has = |place: &AtomicU64| place.load(Acquire);
+            let (own, others) = (&slot.scopes[..PLACES], &slot.scopes[OTHERS]);
+            let mut concerned = || match root {
+                0 => may_hold(number),
+                root => {
+                    own.iter().any(|place| has(place) == u64::from(root))
+                        || has(others) != 0 && may_hold(number)
+                }
+            };
+            let older = token != 0 && token < epoch && concerned();
             older.then_some(number)
         })
     }
@@ -429,8 +442,8 @@ impl Process {
     /// token is closed or renewed.
     pub fn open_token(&self, root: u32) -> TokenId {
         let mut tokens = self.tokens.borrow_mut();
-        let id = tokens.open(root, self.epoch());
-        self.slot().show_token(tokens.oldest(), tokens.scope);
+        let (id, place) = tokens.open(root, self.epoch());
+        self.slot().show_tokens(&tokens, Some(place));
         id
     }
 
@@ -438,20 +451,20 @@ impl Process {
     pub fn renew_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
         tokens.renew(token, self.epoch());
-        self.slot().show_token(tokens.oldest(), tokens.scope);
+        self.slot().show_tokens(&tokens, None);
     }
 
     /// Gives the token up. One that is closed already is ignored.
     pub fn close_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
-        tokens.close(token);
-        self.slot().show_token(tokens.oldest(), tokens.scope);
+        let place = tokens.close(token);
+        self.slot().show_tokens(&tokens, place);
     }
 
     /// Gives all tokens of this process up.
     pub fn close_all_tokens(&self) {
         self.tokens.borrow_mut().clear();
-        self.slot().show_token(0, 0);
+        self.slot().hide_tokens();
     }
 
     /// What it remembers of its inserts.

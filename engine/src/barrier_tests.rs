@@ -176,13 +176,22 @@ mod units {
         assert!(!passed(area.barrier(), 0, fence, |_| true), "whichever");
         assert!(passed(area.barrier(), 0, fence, |_| false), "has nothing to do with it");
         let own = p.open_token(7);
+        assert!(passed(area.barrier(), 9, fence, |_| true), "each has a place");
+        assert!(!passed(area.barrier(), 7, fence, |_| true), "as old as the oldest of all");
+        let more: Vec<TokenId> = (100..107).map(|root| p.open_token(root)).collect();
         assert!(!passed(area.barrier(), 9, fence, |_| true), "nobody knows which");
         assert!(!passed(area.barrier(), 9, fence, |slot| slot == 0), "may be this one");
         assert!(passed(area.barrier(), 9, fence, |slot| slot != 0), "cannot be this one");
+        more.into_iter().for_each(|token| p.close_token(token));
+        assert!(passed(area.barrier(), 9, fence, |_| true), "none for further ones any more");
         p.close_token(other);
-        assert!(passed(area.barrier(), 8, fence, |_| true), "the one that is open is newer");
+        assert!(passed(area.barrier(), 8, area.token_fence(), |_| true));
+        assert!(passed(area.barrier(), 7, fence, |_| true), "the one that is open is newer");
         assert!(!passed(area.barrier(), 7, area.token_fence(), |_| true));
+        let again = p.open_token(7);
         p.close_token(own);
+        assert!(!passed(area.barrier(), 7, area.token_fence(), |_| true), "one of two");
+        p.close_token(again);
         p.open_token(8);
         assert!(passed(area.barrier(), 7, area.token_fence(), |_| true));
     }
@@ -259,7 +268,7 @@ mod model {
                     within: AtomicU64::new(0),
                     writer: AtomicU64::new(0),
                     token: AtomicU64::new(0),
-                    scope: AtomicU64::new(0),
+                    scopes: [0; PLACES + 1].map(AtomicU64::new),
                 }],
                 linked: AtomicU32::new(1),
                 node: UnsafeCell::new(true),
@@ -385,20 +394,20 @@ mod model {
                     let slot = &world.slots[0];
                     let epoch = || world.globals.epoch.load(Acquire);
                     let mut tokens = Tokens::default();
-                    let first = tokens.open(7, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let (first, place) = tokens.open(7, epoch());
+                    slot.show_tokens(&tokens, Some(place));
                     let found_by_first = world.find();
-                    let second = tokens.open(7, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let (second, place) = tokens.open(7, epoch());
+                    slot.show_tokens(&tokens, Some(place));
                     world.use_if(found_by_first);
-                    tokens.close(first);
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let place = tokens.close(first);
+                    slot.show_tokens(&tokens, place);
                     world.use_if(world.find());
                     tokens.renew(second, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    slot.show_tokens(&tokens, None);
                     world.use_if(world.find());
-                    tokens.close(second);
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let place = tokens.close(second);
+                    slot.show_tokens(&tokens, place);
                 }
             });
             world.linked.store(0, Relaxed);
@@ -423,20 +432,20 @@ mod model {
                     let slot = &world.slots[0];
                     let epoch = || world.globals.epoch.load(Acquire);
                     let mut tokens = Tokens::default();
-                    let other = tokens.open(8, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
-                    let own = tokens.open(7, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let (other, place) = tokens.open(8, epoch());
+                    slot.show_tokens(&tokens, Some(place));
+                    let (own, place) = tokens.open(7, epoch());
+                    slot.show_tokens(&tokens, Some(place));
                     world.use_if(world.find());
                     for token in [own, other] {
-                        tokens.close(token);
-                        slot.show_token(tokens.oldest(), tokens.scope);
+                        let place = tokens.close(token);
+                        slot.show_tokens(&tokens, place);
                     }
-                    let own = tokens.open(7, epoch());
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let (own, place) = tokens.open(7, epoch());
+                    slot.show_tokens(&tokens, Some(place));
                     world.use_if(world.find());
-                    tokens.close(own);
-                    slot.show_token(tokens.oldest(), tokens.scope);
+                    let place = tokens.close(own);
+                    slot.show_tokens(&tokens, place);
                 }
             });
             world.linked.store(0, Relaxed);

@@ -31,6 +31,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a cursor removes from the leaf that it copied", "schedule::splitting::a_split_beside"),
     ("the count of the dead falls in an exclusive phase", "schedule::snapshots"),
     ("a chunk goes with its last reference", "schedule::snapshots"),
+    ("a token for a further index is announced", "no_tid_is_reused"),
     ("a finger is of one index", "finger"),
     ("a finger's leaf is alive", "finger"),
     ("a finger's session is open", "nothing_under_a_finger"),
