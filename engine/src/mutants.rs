@@ -56,6 +56,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a merge into a packed leaf looks for snapshots", "schedule::packed"),
     ("a merge looks again for what was marked", "schedule::merging"),
     ("a sweep goes on behind equal keys", "sweep"),
+    ("a sweep goes on at a leaf that is alive", "sweep::tests"),
     ("a comparator gets what was validated", "torn"),
     ("a leaf that fills up looks for snapshots", "schedule::filling"),
     ("a leaf that fills up looks again for what was marked", "schedule::filling"),
