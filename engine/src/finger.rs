@@ -10,6 +10,12 @@
 //!    the leaf's range has the key, whatever that is by now, and nobody needs to be asked for it. Of a
 //!    key that is there already other entries may be in neighbours, unless it has a neighbour on either
 //!    side in this leaf.
+//! 5. The entry itself is not there. A leaf that is absorbed is latched, and still has its entries, until
+//!    after the one that took them has been given up: there an entry may go, and come again, meanwhile.
+//!    Who wants the latch does not get it; who would say that the entry is there needs none.
+//!
+//! Only the first attempt of an insert goes by a finger: who holds the latch there may be descheduled,
+//! and a search would lead elsewhere.
 //!
 //! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look at
 //! the leaf before would cost what it never wins.
@@ -69,6 +75,9 @@ impl Index {
         }
         let leaf = v.packed().ok()??;
         let found = leaf.search_between(probe.key, probe.tid, finger.keys as usize)?;
+        if found.equal > 0 && !mutant!("an entry that a finger finds is searched") {
+            return None;
+        }
         let place = Place::packed(&found, leaf.len(), true);
         v.valid().then_some(Spot { v, place, prefix: 0, beyond: false, leaf: finger.leaf, node: 0 })
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::area::tests::Mapping;
+use crate::stop::doing;
 use crate::workspace::Workspace;
 use crate::{Builder, IndexOptions, Memcmp, Sweep, Swept, Tid};
 use proptest::prelude::*;
@@ -81,8 +82,7 @@ fn after(runs: &[Run], key: fn(u64) -> Vec<u8>, copies: u64) -> (u64, u64) {
             (came, next) = (came + 1, next + 1);
             fingers += u64::from(finger(&p, index, &key, next).is_some());
             assert!(index.insert(&p, &Memcmp, &key, next).unwrap());
-            // Once more, behind itself.
-            finger(&p, index, &key, next);
+            assert!(finger(&p, index, &key, next).is_none(), "it is there");
             model.insert((key, next));
         }
         if run.goes {
@@ -178,16 +178,48 @@ fn a_finger_is_of_its_index() {
     check(&p, other, &BTreeSet::from([(key(7_003), 5000)]));
 }
 
+/// Who absorbs the leaf is stopped: its entries are in the leaf before it already, where one goes and comes again.
+#[test]
+fn a_leaf_that_is_being_absorbed() {
+    let area = Mapping::new(4 << 20, 3);
+    // SAFETY: as above.
+    let [p, q, other] = [0, 1, 2].map(|slot| unsafe { Process::attach(*area, slot) });
+    let mut entries = BTreeSet::new();
+    let (index, leaf) = with_finger(&p, &mut entries);
+    let again = key(7_002);
+    let mut meanwhile = Some(move || {
+        assert!(index.remove(&other, &Memcmp, &again, 5000));
+        assert!(index.insert(&p, &Memcmp, &again, 5000).unwrap(), "it was gone");
+        p
+    });
+    let absorb = || {
+        let _section = index.enter(&q);
+        let prev = index.block(leaf).prev();
+        index.try_absorb_right(prev, &mut Workspace::new(&index))
+    };
+    let at = move |point| {
+        if point == "merge: left finished"
+            && let Some(meanwhile) = meanwhile.take()
+        {
+            meanwhile();
+        }
+    };
+    assert!(matches!(doing(at, absorb), Ok(true)));
+    check(&q, index, &entries);
+}
+
 /// The entries of one key are in several leaves; its TIDs say in which.
 #[test]
 fn a_key_in_several_leaves() {
     let area = Mapping::new(4 << 20, 1);
     // SAFETY: as above.
     let p = unsafe { Process::attach(*area, 0) };
-    let many = (1..=5000).map(|tid| (key(1000), tid));
-    let mut entries: BTreeSet<Entry> = (0..100).map(|i| (key(10 * i), 1)).chain(many).collect();
+    let many = (1..=5000).map(|i| (key(1000), 2 * i));
+    let mut entries: BTreeSet<Entry> = (0..200).map(|i| (key(10 * i), 1)).chain(many).collect();
     let index = built(&p, &entries, 90);
-    for entry in [(key(985), 1), (key(986), 1), (key(1000), 6000)] {
+    let after = [(key(985), 1), (key(986), 1), (key(1000), 9001)];
+    let before = [(key(1000), 10_001), (key(1000), 10_003), (key(1000), 3)];
+    for entry in after.into_iter().chain(before) {
         assert!(index.insert(&p, &Memcmp, &entry.0, entry.1).unwrap());
         entries.insert(entry);
     }

@@ -114,12 +114,14 @@ impl Index {
         // Outside every section: the holder of a latch may have been descheduled.
         let mut backoff = Backoff::default();
         let mut reliefs = 0;
+        let mut finger = true;
         loop {
             if !O::MEMCMP {
                 // The process may end inside the comparator: it holds nothing there.
                 reserve.drop_chunk();
             }
-            let step = self.attempt(p, &probe, term, &mut reserve);
+            let step = self.attempt(p, &probe, term, finger, &mut reserve);
+            finger = false;
             stop!("insert: begins again");
             match step {
                 Step::Done(inserted) => return Ok(Some(inserted)),
@@ -146,6 +148,7 @@ impl Index {
         p: &Process,
         probe: &Probe<'_, O>,
         term: Option<u32>,
+        finger: bool,
         reserve: &mut Reserve<'_>,
     ) -> Step {
         // A comparator runs outside the writer section, for which snapshots wait.
@@ -154,7 +157,8 @@ impl Index {
         } else {
             (Some(self.enter(p)), None)
         };
-        let spot = self.append_spot(probe).or_else(|| self.finger_spot(p, probe));
+        let fingered = || finger.then(|| self.finger_spot(p, probe)).flatten();
+        let spot = self.append_spot(probe).or_else(fingered);
         let spot = spot.unwrap_or_else(|| self.seek_to_write(probe));
         stop!("insert: searched");
         if spot.v.b.parent() == 0 && reserve.promoted != spot.leaf {

@@ -35,7 +35,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a finger is of one index", "finger"),
     ("a finger's leaf is alive", "finger"),
     ("a finger's session is open", "nothing_under_a_finger"),
-    ("entries of a key under a finger are in one leaf", "finger"),
+    ("entries of a key under a finger begin in its leaf", "finger"),
+    ("entries of a key under a finger end in its leaf", "finger"),
+    ("an entry that a finger finds is searched", "finger"),
     // Split and promotion.
     ("lives of one entry stay together", "bytes"),
     ("a split tells the right neighbour", "schedule::splitting"),

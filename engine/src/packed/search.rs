@@ -143,8 +143,9 @@ impl Leaf<'_> {
         let Some(k) = same else {
             return Some(Found { key: at, same: false, rank: self.start(at), equal: 0 });
         };
-        let neighbours = k > 0 && k + 1 < l.d;
-        if !neighbours && !mutant!("entries of a key under a finger are in one leaf") {
+        let begins = k > 0 || mutant!("entries of a key under a finger begin in its leaf");
+        let ends = k + 1 < l.d || mutant!("entries of a key under a finger end in its leaf");
+        if !(begins && ends) {
             return None;
         }
         let (rank, equal) = self.find_tid(self.entries_of(k), tid);
