@@ -121,6 +121,13 @@ RESET enable_hashagg;
 SELECT set_config('my.next', '50', false);
 SELECT q, outer_rows('SELECT ' || q || ' LIMIT 5') FROM unnest(ARRAY['1 FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= current_setting(''my.next'')::int',
   'set_config(''my.next'', ''50'', false) FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= current_setting(''my.next'')::int']) q;
+-- Wherever the stable one stands: in the condition of an inner index, in that of a hash.
+CREATE FUNCTION setting() RETURNS int STABLE LANGUAGE plpgsql AS $$ BEGIN RETURN current_setting('my.next')::int; END $$;
+SET enable_hashjoin = on; SET enable_seqscan = on;
+SELECT q, outer_rows('SELECT 1 FROM ' || q || ' LIMIT 5') AS ahead, outer_rows('SELECT set_config(''my.next'', ''50'', false) FROM ' || q || ' LIMIT 5') FROM unnest(ARRAY[
+  '(SELECT x.id, y.v AS k FROM o x JOIN i y ON y.k = x.k AND y.v > x.k - setting()) o LEFT JOIN i ON i.k = o.k',
+  '(SELECT x.id, x.k FROM o x JOIN (SELECT id FROM o OFFSET 0) y ON y.id = x.id + setting() - 50) o LEFT JOIN i ON i.k = o.k AND i.v = o.id']) q;
+SET enable_hashjoin = off; SET enable_seqscan = off;
 -- One that changes what is joined: the query goes by its snapshot.
 CREATE FUNCTION meddle(x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN DELETE FROM i WHERE i.k = (SELECT k FROM o WHERE id = x + 5) AND v > 0; INSERT INTO i (k, v) SELECT k, -x FROM o WHERE id BETWEEN x AND x + 9; UPDATE o SET k = 77 WHERE id = x + 1; RETURN x; END $$;
 BEGIN; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;

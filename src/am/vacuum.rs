@@ -100,13 +100,14 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// indexes is waited for only while it has a lock on this one: every scan has.
 ///
 /// The server's deadlock detector does not know this wait. If one that is waited for waits itself for what only the end of
-/// this command gives, this command ends with the ERROR that the detector would raise.
+/// this command gives, and still does after another `deadlock_timeout`, this command ends with the ERROR that the detector
+/// would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
     let area = shmem::area();
     let walked = area.token_fence();
     // SAFETY: a setting of the server.
     let timeout = Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.max(1) as u64);
-    let mut looked = Instant::now();
+    let (mut looked, mut suspect) = (Instant::now(), None);
     wait::until(Wait::TidTokens, || {
         let mut holders = None;
         let may_hold = |slot| {
@@ -115,12 +116,13 @@ unsafe fn await_tokens(index: Relation, root: u32) {
         };
         let mut older = area.older_tokens(root, walked, may_hold).peekable();
         if older.peek().is_some() && looked.elapsed() >= timeout {
-            looked = Instant::now();
             // SAFETY: inside the transaction of VACUUM.
-            if let Some(pid) = older.find_map(|slot| unsafe { compat::waits_for_this(slot) }) {
+            let waits = older.find_map(|slot| unsafe { compat::waits_for_this(slot) });
+            if let Some(pid) = waits.filter(|_| waits == suspect) {
                 // SAFETY: open relation.
                 unsafe { deadlock(index, pid) };
             }
+            (looked, suspect) = (Instant::now(), waits);
             return false;
         }
         older.peek().is_none()

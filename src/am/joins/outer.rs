@@ -25,10 +25,7 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
         let plan = (*node).plan;
         let more: [*mut c_void; 2] = match (*node).type_ {
             NodeTag::T_SeqScanState
-            | NodeTag::T_IndexScanState
-            | NodeTag::T_IndexOnlyScanState
             | NodeTag::T_BitmapHeapScanState
-            | NodeTag::T_BitmapIndexScanState
             | NodeTag::T_BitmapAndState
             | NodeTag::T_BitmapOrState
             | NodeTag::T_SubqueryScanState
@@ -41,8 +38,27 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
             | NodeTag::T_UniqueState
             | NodeTag::T_AppendState
             | NodeTag::T_MergeAppendState => Default::default(),
-            NodeTag::T_NestLoopState | NodeTag::T_MergeJoinState | NodeTag::T_HashJoinState => {
+            NodeTag::T_IndexScanState => {
+                let plan = plan.cast::<pg_sys::IndexScan>();
+                [(*plan).indexqual.cast(), (*plan).indexorderby.cast()]
+            }
+            NodeTag::T_IndexOnlyScanState => {
+                let plan = plan.cast::<pg_sys::IndexOnlyScan>();
+                [(*plan).indexqual.cast(), (*plan).indexorderby.cast()]
+            }
+            NodeTag::T_BitmapIndexScanState => {
+                [(*plan.cast::<pg_sys::BitmapIndexScan>()).indexqual.cast(), std::ptr::null_mut()]
+            }
+            NodeTag::T_NestLoopState => {
                 [(*plan.cast::<pg_sys::Join>()).joinqual.cast(), std::ptr::null_mut()]
+            }
+            NodeTag::T_MergeJoinState => {
+                let plan = plan.cast::<pg_sys::MergeJoin>();
+                [(*plan).join.joinqual.cast(), (*plan).mergeclauses.cast()]
+            }
+            NodeTag::T_HashJoinState => {
+                let plan = plan.cast::<pg_sys::HashJoin>();
+                [(*plan).join.joinqual.cast(), (*plan).hashclauses.cast()]
             }
             NodeTag::T_ValuesScanState => {
                 [(*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast(), std::ptr::null_mut()]
@@ -80,6 +96,17 @@ unsafe extern "C-unwind" fn hinders(node: *mut PlanState, stable: *mut c_void) -
         }
         let steps = match (*node).type_ {
             NodeTag::T_AggState => least_of_steps(node.cast()),
+            // Which of them are read is asked again and again.
+            NodeTag::T_AppendState
+                if !(*node.cast::<pg_sys::AppendState>()).as_prune_state.is_null() =>
+            {
+                pg_sys::PROVOLATILE_STABLE
+            }
+            NodeTag::T_MergeAppendState
+                if !(*node.cast::<pg_sys::MergeAppendState>()).ms_prune_state.is_null() =>
+            {
+                pg_sys::PROVOLATILE_STABLE
+            }
             _ => pg_sys::PROVOLATILE_IMMUTABLE,
         };
         if steps != pg_sys::PROVOLATILE_IMMUTABLE
@@ -110,7 +137,6 @@ unsafe extern "C-unwind" fn changes(node: *mut PlanState, context: *mut c_void) 
             | NodeTag::T_MemoizeState
             | NodeTag::T_LockRowsState
             | NodeTag::T_ProjectSetState
-            | NodeTag::T_WindowAggState
             | NodeTag::T_SetOpState
             | NodeTag::T_CteScanState => {
                 let none = std::ptr::null_mut();
