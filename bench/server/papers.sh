@@ -42,7 +42,11 @@ table() {
 : > "$NITRO_TMP/where"; : > "$NITRO_TMP/figures"
 
 # bench OPTIONS...: pgbench, in the database $am, the script on standard input.
-bench() { cat > "$NITRO_TMP/script"; pgbench -n -M prepared -p "$(port)" -j 1 -T "$seconds" -f "$NITRO_TMP/script" "$@" $am 2>&1 || fail "pgbench"; }
+bench() {
+    cat > "$NITRO_TMP/script"
+    pgbench -n -M prepared -p "$(port)" -j 1 -T "$seconds" -f "$NITRO_TMP/script" "$@" $am > "$NITRO_TMP/said" 2>&1 || { cat "$NITRO_TMP/said" >&2; fail "pgbench"; }
+    cat "$NITRO_TMP/said"
+}
 per_second() { awk -v times="${1:-1}" '/^tps = / { printf "%.2f", $3 * times }'; }
 # rates NAME TITLE AT CLIENTS TIMES SCRIPT: transactions a second, TIMES as many of what is counted; @ is the access method.
 rates() {
