@@ -476,6 +476,9 @@ impl Process {
     /// The session that this process has announced: that of its outermost section.
     #[inline]
     pub(crate) fn session(&self) -> u64 {
+        if mutant!("a finger is of the session that was announced") {
+            return self.area.barrier().current_session();
+        }
         self.slot().session.load(Relaxed)
     }
 

@@ -160,6 +160,14 @@ fn memory_that_may_have_left() {
     let _section = index.enter(&q);
     q.area().close_session();
     assert!(finger(&p, index, &key(7_003), 5000).is_none());
+    // Nor where one was closed while the section went on in which the leaf was alive: it may have died before that.
+    let outer = index.enter(&p);
+    q.area().close_session();
+    for i in 3..5 {
+        assert!(index.insert(&p, &Memcmp, &key(7_000 + i), 5000).unwrap());
+    }
+    drop(outer);
+    assert!(finger(&p, index, &key(7_005), 5000).is_none());
 }
 
 /// Two indexes whose fingers are in one place.

@@ -34,6 +34,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a token for a further index is announced", "no_tid_is_reused"),
     ("a finger is of one index", "finger"),
     ("a finger's leaf is alive", "finger"),
+    ("a finger is of the session that was announced", "finger"),
     ("a finger's session is open", "nothing_under_a_finger"),
     ("entries of a key under a finger begin in its leaf", "finger"),
     ("entries of a key under a finger end in its leaf", "finger"),
