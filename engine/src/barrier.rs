@@ -282,7 +282,7 @@ impl Area {
     }
 
     /// The slots of those who have a TID token for the index at `root` (0: any index) that was taken before `fence` began,
-    /// and neither given up nor renewed. Of a process with tokens for several indexes the area does not know which:
+    /// and neither given up nor renewed. Of a process with tokens for more indexes than it shows the area does not know which:
     /// `may_hold` says of the owner of a slot whether this index can be among them, and must not say no of who has had
     /// a token since before `fence` and still uses it.
     pub fn older_tokens(

@@ -96,8 +96,8 @@ pub unsafe extern "C-unwind" fn bulk_delete(
     }
 }
 
-/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process with tokens for several
-/// indexes is waited for only while it has a lock on this one: every scan has.
+/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process with tokens for more
+/// indexes than it shows is waited for only while it has a lock on this one: every scan has.
 ///
 /// The server's deadlock detector does not know this wait. If one that is waited for waits itself for what only the end of
 /// this command gives, and still does after another `deadlock_timeout`, this command ends with the ERROR that the detector
