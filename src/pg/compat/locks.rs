@@ -124,9 +124,12 @@ pub unsafe fn lock_holders(rel: pg_sys::Relation) -> Vec<u32> {
 pub unsafe fn waits_for_this(number: u32) -> Option<i32> {
     /// More are not looked at.
     const MOST: usize = 100;
-    // SAFETY: entries of the process array are never freed; a process of this number has been seen. What the
-    // function returns is freed with the context.
+    // SAFETY: entries of the process array are never freed. What the function returns is freed with the context.
     unsafe {
+        // A thread of ours has a number behind those.
+        if number >= (*pg_sys::ProcGlobal).allProcCount {
+            return None;
+        }
         let leader = (*pg_sys::MyProc).lockGroupLeader;
         let own = if leader.is_null() { pg_sys::MyProcPid } else { (*leader).pid };
         let first = (*(*pg_sys::ProcGlobal).allProcs.add(number as usize)).pid;
