@@ -32,6 +32,7 @@ unsafe extern "C-unwind" fn at_release(
     _top: bool,
     _arg: *mut core::ffi::c_void,
 ) {
+    crate::pg::witness!();
     if phase != ResourceReleasePhase::RESOURCE_RELEASE_BEFORE_LOCKS {
         return;
     }
