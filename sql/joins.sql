@@ -128,6 +128,10 @@ SELECT q, outer_rows('SELECT 1 FROM ' || q || ' LIMIT 5') AS ahead, outer_rows('
   '(SELECT x.id, y.v AS k FROM o x JOIN i y ON y.k = x.k AND y.v > x.k - setting()) o LEFT JOIN i ON i.k = o.k',
   '(SELECT x.id, x.k FROM o x JOIN (SELECT id FROM o OFFSET 0) y ON y.id = x.id + setting() - 50) o LEFT JOIN i ON i.k = o.k AND i.v = o.id']) q;
 SET enable_hashjoin = off; SET enable_seqscan = off;
+-- Whatever it is that may change it: a command, an aggregate above, one over a window. Without, and beside what is evaluated once.
+SELECT q, outer_rows(replace(q, '@', 'SELECT o.id AS x FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= setting() LIMIT 5')) FROM unnest(ARRAY[
+  '@', 'INSERT INTO ob (k) @', 'SELECT counted(x) FROM (@) q', 'SELECT counted(x) OVER () FROM (@) q', 'SELECT sum(x) FROM (@) q',
+  'SELECT o.id FROM (SELECT id, k FROM o WHERE id > (SELECT min(v) FROM i WHERE v > 0) OFFSET 0) o LEFT JOIN i ON i.k = o.k AND i.v = o.id LIMIT 5']) q;
 -- One that changes what is joined: the query goes by its snapshot.
 CREATE FUNCTION meddle(x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN DELETE FROM i WHERE i.k = (SELECT k FROM o WHERE id = x + 5) AND v > 0; INSERT INTO i (k, v) SELECT k, -x FROM o WHERE id BETWEEN x AND x + 9; UPDATE o SET k = 77 WHERE id = x + 1; RETURN x; END $$;
 BEGIN; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;

@@ -208,6 +208,13 @@ waits_for_who_waits_for_it() { # BETWEEN: there or not
     vacuum=$(pid vacuum)
     tell vacuum "VACUUM (INDEX_CLEANUP on) d"
     wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum"
+    # Who gives up before long is seen waiting once at most.
+    local i
+    for i in 1 2 3; do
+        [[ $(ask reader "SAVEPOINT a; SET LOCAL lock_timeout = 900; LOCK d IN SHARE MODE; ROLLBACK TO a" 2>&1) == *"lock timeout"* ]] || fail "it got the lock"
+        ask reader "ROLLBACK TO a" > /dev/null
+    done
+    assert_eq "VACUUM waits" "$(sql "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum")" t
     if [ "$1" = there ]; then
         between=$(pid between); ask between "BEGIN; LOCK e" > /dev/null; tell between "LOCK d IN SHARE MODE"
         wait_until "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $between"

@@ -447,11 +447,14 @@ impl Process {
         id
     }
 
-    /// As closing the token and opening it again: TIDs read before are given up.
-    pub fn renew_token(&self, token: TokenId) {
+    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing is kept, if it has
+    /// been closed.
+    #[must_use]
+    pub fn renew_token(&self, token: TokenId) -> bool {
         let mut tokens = self.tokens.borrow_mut();
-        tokens.renew(token, self.epoch());
+        let open = tokens.renew(token, self.epoch());
         self.slot().show_tokens(&tokens, None);
+        open
     }
 
     /// Gives the token up. One that is closed already is ignored.

@@ -154,7 +154,7 @@ mod units {
         p.close_all_tokens();
         let new = p.open_token(7);
         p.close_token(old);
-        p.renew_token(old);
+        assert!(!p.renew_token(old), "it is not open");
         let fence = area.token_fence();
         assert!(
             !passed(area.barrier(), 7, fence, |_| true),
@@ -220,7 +220,7 @@ mod units {
                     Step::Open => model.push((p.open_token(7), epoch)),
                     Step::Renew(i) if !model.is_empty() => {
                         let i = i % model.len();
-                        p.renew_token(model[i].0);
+                        prop_assert!(p.renew_token(model[i].0));
                         model[i].1 = epoch;
                     }
                     Step::Close(i) if !model.is_empty() => {
@@ -293,6 +293,16 @@ mod model {
             }
         }
 
+        /// The collector: unlinks the node, and reuses it if nobody can look at it any more. The session that was closed.
+        fn collect(&self) -> u64 {
+            self.linked.store(0, Relaxed);
+            let k = self.barrier().close_session();
+            if self.barrier().oldest_session(0) > k {
+                self.reuse();
+            }
+            k
+        }
+
         fn reuse(&self) {
             // SAFETY: loom checks that nobody reads meanwhile.
             self.node.with_mut(|node| unsafe { *node = false });
@@ -318,11 +328,7 @@ mod model {
                     }
                 }
             });
-            world.linked.store(0, Relaxed);
-            let k = world.barrier().close_session();
-            if world.barrier().oldest_session(0) > k {
-                world.reuse();
-            }
+            let k = world.collect();
             reader.join().unwrap();
             assert!(world.barrier().oldest_session(0) > k, "everybody has left");
         });
@@ -346,11 +352,7 @@ mod model {
                     slot.leave();
                 }
             });
-            world.linked.store(0, Relaxed);
-            let k = world.barrier().close_session();
-            if world.barrier().oldest_session(0) > k {
-                world.reuse();
-            }
+            world.collect();
             reader.join().unwrap();
         });
     }
@@ -403,7 +405,7 @@ mod model {
                     let place = tokens.close(first);
                     slot.show_tokens(&tokens, place);
                     world.use_if(world.find());
-                    tokens.renew(second, epoch());
+                    assert!(tokens.renew(second, epoch()));
                     slot.show_tokens(&tokens, None);
                     world.use_if(world.find());
                     let place = tokens.close(second);

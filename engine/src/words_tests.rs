@@ -253,7 +253,7 @@ fn a_scan_and_its_rescans_write_only_what_their_process_announces() {
                 while cursor.prev(p, index, &Memcmp) > 0 {}
             }
             let token = p.open_token(index.root());
-            p.renew_token(token);
+            assert!(p.renew_token(token));
             p.close_token(token);
         });
     });

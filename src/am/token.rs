@@ -86,9 +86,9 @@ impl Token {
         if std::mem::take(&mut self.marked_here) {
             self.marked = self.current.take();
         }
-        match self.current {
-            Some(id) => process.renew_token(id),
-            None => self.current = Some(open(process, index)),
+        // One that went with its owner is taken anew.
+        if !self.current.is_some_and(|id| process.renew_token(id)) {
+            self.current = Some(open(process, index));
         }
     }
 

@@ -258,9 +258,10 @@ impl Newcomer<'_> {
         let mut verdict = Verdict::Free;
         while matches!(verdict, Verdict::Free) {
             wait::interrupts();
-            process.renew_token(token.id);
             if guc::BREAK.get() == Mechanism::KeyTokens {
                 process.close_token(token.id);
+            } else {
+                assert!(process.renew_token(token.id), "open as long as this runs");
             }
             let n = with_order!(self.handle.desc, order =>
                 cursor.next_within(PATIENCE, process, engine, order));

@@ -203,7 +203,7 @@ unsafe fn check_entries<O: KeyOrder>(
     let mut entries = 0;
     loop {
         crate::pg::wait::interrupts();
-        process.renew_token(token.1);
+        assert!(process.renew_token(token.1), "open as long as this runs");
         let Some(n) = cursor.next_within(PATIENCE, process, engine, order) else { continue };
         if n == 0 {
             return entries;

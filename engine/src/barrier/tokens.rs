@@ -70,14 +70,15 @@ impl Tokens {
         (TokenId { index, serial }, place)
     }
 
-    pub(super) fn renew(&mut self, token: TokenId, epoch: u64) {
-        if let Some(entry) = self.entry(token)
-            && entry.epoch != epoch
-        {
+    /// False: it is not open.
+    pub(super) fn renew(&mut self, token: TokenId, epoch: u64) -> bool {
+        let Some(entry) = self.entry(token) else { return false };
+        if entry.epoch != epoch {
             self.uncount(entry.epoch);
             self.count(epoch);
             self.table[token.index as usize].epoch = epoch;
         }
+        true
     }
 
     /// The place of its index, if it was open.

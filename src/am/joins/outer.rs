@@ -23,6 +23,7 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
     // SAFETY: a live node and its plan, of the types that their tags say.
     unsafe {
         let plan = (*node).plan;
+        let none = std::ptr::null_mut();
         let more: [*mut c_void; 2] = match (*node).type_ {
             NodeTag::T_SeqScanState
             | NodeTag::T_BitmapHeapScanState
@@ -37,7 +38,7 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
             | NodeTag::T_GroupState
             | NodeTag::T_UniqueState
             | NodeTag::T_AppendState
-            | NodeTag::T_MergeAppendState => Default::default(),
+            | NodeTag::T_MergeAppendState => [none, none],
             NodeTag::T_IndexScanState => {
                 let plan = plan.cast::<pg_sys::IndexScan>();
                 [(*plan).indexqual.cast(), (*plan).indexorderby.cast()]
@@ -47,11 +48,9 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
                 [(*plan).indexqual.cast(), (*plan).indexorderby.cast()]
             }
             NodeTag::T_BitmapIndexScanState => {
-                [(*plan.cast::<pg_sys::BitmapIndexScan>()).indexqual.cast(), std::ptr::null_mut()]
+                [(*plan.cast::<pg_sys::BitmapIndexScan>()).indexqual.cast(), none]
             }
-            NodeTag::T_NestLoopState => {
-                [(*plan.cast::<pg_sys::Join>()).joinqual.cast(), std::ptr::null_mut()]
-            }
+            NodeTag::T_NestLoopState => [(*plan.cast::<pg_sys::Join>()).joinqual.cast(), none],
             NodeTag::T_MergeJoinState => {
                 let plan = plan.cast::<pg_sys::MergeJoin>();
                 [(*plan).join.joinqual.cast(), (*plan).mergeclauses.cast()]
@@ -61,13 +60,13 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
                 [(*plan).join.joinqual.cast(), (*plan).hashclauses.cast()]
             }
             NodeTag::T_ValuesScanState => {
-                [(*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast(), std::ptr::null_mut()]
+                [(*plan.cast::<pg_sys::ValuesScan>()).values_lists.cast(), none]
             }
             NodeTag::T_FunctionScanState => {
-                [(*plan.cast::<pg_sys::FunctionScan>()).functions.cast(), std::ptr::null_mut()]
+                [(*plan.cast::<pg_sys::FunctionScan>()).functions.cast(), none]
             }
             NodeTag::T_ResultState => {
-                [(*plan.cast::<pg_sys::Result>()).resconstantqual.cast(), std::ptr::null_mut()]
+                [(*plan.cast::<pg_sys::Result>()).resconstantqual.cast(), none]
             }
             NodeTag::T_LimitState => {
                 let plan = plan.cast::<pg_sys::Limit>();
@@ -94,27 +93,13 @@ unsafe extern "C-unwind" fn hinders(node: *mut PlanState, stable: *mut c_void) -
         if all.clone().any(|all| pg_sys::contain_volatile_functions(all)) {
             return true;
         }
-        let steps = match (*node).type_ {
-            NodeTag::T_AggState => least_of_steps(node.cast()),
-            // Which of them are read is asked again and again.
-            NodeTag::T_AppendState
-                if !(*node.cast::<pg_sys::AppendState>()).as_prune_state.is_null() =>
-            {
-                pg_sys::PROVOLATILE_STABLE
-            }
-            NodeTag::T_MergeAppendState
-                if !(*node.cast::<pg_sys::MergeAppendState>()).ms_prune_state.is_null() =>
-            {
-                pg_sys::PROVOLATILE_STABLE
-            }
-            _ => pg_sys::PROVOLATILE_IMMUTABLE,
-        };
-        if steps != pg_sys::PROVOLATILE_IMMUTABLE
+        let least = least_of_functions(node);
+        if least != pg_sys::PROVOLATILE_IMMUTABLE
             || all.any(|all| pg_sys::contain_mutable_functions(all))
         {
             *stable.cast::<bool>() = true;
         }
-        steps == pg_sys::PROVOLATILE_VOLATILE
+        least == pg_sys::PROVOLATILE_VOLATILE
             || !(*node).initPlan.is_null()
             || !(*node).subPlan.is_null()
             || compat::walk_plan_state(node, Some(hinders), stable)
@@ -149,13 +134,31 @@ unsafe extern "C-unwind" fn changes(node: *mut PlanState, context: *mut c_void) 
         };
         let volatile = |all: *mut pg_sys::Node| pg_sys::contain_volatile_functions(all);
         expressions.into_iter().any(|all| !all.is_null() && volatile(all))
-            || (*node).type_ == NodeTag::T_AggState
-                && least_of_steps(node.cast()) == pg_sys::PROVOLATILE_VOLATILE
+            || least_of_functions(node) == pg_sys::PROVOLATILE_VOLATILE
             || compat::walk_plan_state(node, Some(changes), context)
     }
 }
 
-/// What the least of an aggregate's functions promises: the aggregate itself is always called immutable.
+/// What the least of the functions promises that a node calls besides its expressions.
+unsafe fn least_of_functions(node: *mut PlanState) -> u8 {
+    // SAFETY: a started node of the type that its tag says.
+    unsafe {
+        let pruned = match (*node).type_ {
+            // The aggregate itself is always called immutable.
+            NodeTag::T_AggState => return least_of_steps(node.cast()),
+            // Which of its parts are read is asked again and again, by expressions that are not volatile.
+            NodeTag::T_AppendState => {
+                !(*node.cast::<pg_sys::AppendState>()).as_prune_state.is_null()
+            }
+            NodeTag::T_MergeAppendState => {
+                !(*node.cast::<pg_sys::MergeAppendState>()).ms_prune_state.is_null()
+            }
+            _ => false,
+        };
+        if pruned { pg_sys::PROVOLATILE_STABLE } else { pg_sys::PROVOLATILE_IMMUTABLE }
+    }
+}
+
 unsafe fn least_of_steps(node: *mut pg_sys::AggState) -> u8 {
     // SAFETY: a started node, with so many aggregates and transitions.
     unsafe {
