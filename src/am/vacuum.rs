@@ -100,7 +100,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// indexes than it shows is waited for only while it has a lock on this one: every scan has.
 ///
 /// The server's deadlock detector does not know this wait. If one that is waited for waits itself for what only the end of
-/// this command gives, and still does after another `deadlock_timeout`, this command ends with the ERROR that the detector
+/// this command gives, and that wait goes on for another `deadlock_timeout`, this command ends with the ERROR that the detector
 /// would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
     let area = shmem::area();
@@ -118,9 +118,9 @@ unsafe fn await_tokens(index: Relation, root: u32) {
         if older.peek().is_some() && looked.elapsed() >= timeout {
             // SAFETY: inside the transaction of VACUUM.
             let waits = older.find_map(|slot| unsafe { compat::waits_for_this(slot) });
-            if let Some(pid) = waits.filter(|_| waits == suspect) {
+            if let Some(wait) = waits.filter(|_| waits == suspect) {
                 // SAFETY: open relation.
-                unsafe { deadlock(index, pid) };
+                unsafe { deadlock(index, wait.pid) };
             }
             (looked, suspect) = (Instant::now(), waits);
             return false;

@@ -1,5 +1,7 @@
 //! Heavyweight and predicate locks.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use pgrx::pg_sys;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 
@@ -116,12 +118,19 @@ pub unsafe fn lock_holders(rel: pg_sys::Relation) -> Vec<u32> {
     }
 }
 
+/// A process that waits for a heavyweight lock, since a moment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LockWait {
+    pub pid: i32,
+    since: u64,
+}
+
 /// The process with this [`proc_number`](super::proc_number), if it waits for a heavyweight lock of this process, or for one
 /// of another that does. A look at the locks of the server for each of them, so not one for every moment.
 ///
 /// # Safety
 /// Inside a transaction.
-pub unsafe fn waits_for_this(number: u32) -> Option<i32> {
+pub unsafe fn waits_for_this(number: u32) -> Option<LockWait> {
     /// More are not looked at.
     const MOST: usize = 100;
     // SAFETY: entries of the process array are never freed. What the function returns is freed with the context.
@@ -132,7 +141,9 @@ pub unsafe fn waits_for_this(number: u32) -> Option<i32> {
         }
         let leader = (*pg_sys::MyProc).lockGroupLeader;
         let own = if leader.is_null() { pg_sys::MyProcPid } else { (*leader).pid };
-        let first = (*(*pg_sys::ProcGlobal).allProcs.add(number as usize)).pid;
+        let process = (*pg_sys::ProcGlobal).allProcs.add(number as usize);
+        let first = (*process).pid;
+        let since = AtomicU64::from_ptr(&raw mut (*process).waitStart.value).load(Relaxed);
         pgrx::PgMemoryContexts::new("nitro lock waits").switch_to(|_| {
             let mut waiting = vec![first];
             let mut done = 0;
@@ -143,7 +154,7 @@ pub unsafe fn waits_for_this(number: u32) -> Option<i32> {
                 );
                 for blocker in blockers.unwrap_or_default().into_iter().flatten() {
                     if blocker == own {
-                        return Some(first);
+                        return Some(LockWait { pid: first, since });
                     }
                     // 0: a prepared transaction, which waits for nobody.
                     if blocker != 0 && waiting.len() < MOST && !waiting.contains(&blocker) {
