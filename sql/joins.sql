@@ -132,6 +132,10 @@ SET enable_hashjoin = off; SET enable_seqscan = off;
 SELECT q, outer_rows(replace(q, '@', 'SELECT o.id AS x FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= setting() LIMIT 5')) FROM unnest(ARRAY[
   '@', 'INSERT INTO ob (k) @', 'SELECT counted(x) FROM (@) q', 'SELECT counted(x) OVER () FROM (@) q', 'SELECT sum(x) FROM (@) q',
   'SELECT o.id FROM (SELECT id, k FROM o WHERE id > (SELECT min(v) FROM i WHERE v > 0) OFFSET 0) o LEFT JOIN i ON i.k = o.k AND i.v = o.id LIMIT 5']) q;
+-- And a query around that of a function whose rows are asked for one by one.
+CREATE FUNCTION one_by_one() RETURNS SETOF int STABLE LANGUAGE sql AS $$ SELECT o.id FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= setting() $$;
+SELECT set_config('my.next', '2', false);
+SELECT count(x), count(set_config('my.next', (x + 2)::text, false)) FROM (SELECT one_by_one() AS x LIMIT 100) q;
 -- One that changes what is joined: the query goes by its snapshot.
 CREATE FUNCTION meddle(x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN DELETE FROM i WHERE i.k = (SELECT k FROM o WHERE id = x + 5) AND v > 0; INSERT INTO i (k, v) SELECT k, -x FROM o WHERE id BETWEEN x AND x + 9; UPDATE o SET k = 77 WHERE id = x + 1; RETURN x; END $$;
 BEGIN; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;

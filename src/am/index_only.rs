@@ -53,7 +53,7 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             let mut ways = Ways {
                 scans: plain && guc::ENABLE_FAST_SCAN.get(),
                 joins: plain && guc::ENABLE_BATCHED_JOINS.get(),
-                query: (*query).planstate,
+                query: if is_in_another(query) { std::ptr::null_mut() } else { (*query).planstate },
             };
             prepare((*query).planstate, (&raw mut ways).cast());
         }
@@ -66,8 +66,17 @@ struct Ways {
     scans: bool,
     /// Of nested loops, see `joins`.
     joins: bool,
-    /// All of it.
+    /// All that may run between two of its rows; null: that is not known.
     query: *mut PlanState,
+}
+
+/// Whether a query is that of an SQL function, whose rows may be asked for one by one while the one that calls it runs.
+unsafe fn is_in_another(query: *mut pg_sys::QueryDesc) -> bool {
+    // SAFETY: what the server passes.
+    unsafe {
+        let to = (*query).dest;
+        !to.is_null() && (*to).mydest == pg_sys::CommandDest::DestSQLFunction
+    }
 }
 
 /// Whether rows may be read by what is here, under this snapshot.

@@ -7,13 +7,13 @@ use pgrx::prelude::*;
 
 use crate::pg::compat;
 
-/// Whether nothing tells when the rows of a started node are read, which is part of a query.
+/// Whether nothing tells when the rows of a started node are read, which is part of a query (null: it is not known of what).
 pub(super) unsafe fn may_be_read_ahead(node: *mut PlanState, query: *mut PlanState) -> bool {
     let mut stable = false;
     // SAFETY: live nodes.
     unsafe {
         let told = hinders(node, (&raw mut stable).cast())
-            || stable && changes(query, std::ptr::null_mut());
+            || stable && (query.is_null() || changes(query, std::ptr::null_mut()));
         !told
     }
 }
