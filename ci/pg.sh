@@ -2,6 +2,7 @@
 # ci/pg.sh VERSION: print the pg_config of a PostgreSQL, building or fetching it when absent.
 #   19        as 18; there is only what Debian has in experimental
 #   18, 17    Debian's source package, built with assertions
+#   18-release  the same source, built as Debian builds it, for measuring; 17-release, 19-release
 #   16        a whole installation shipped as a Python wheel (no Debian suite has 16)
 #   15        this Debian's package, where it is that version
 #   debian    the newest server package of this Debian
@@ -10,7 +11,7 @@
 # Status 3: that version cannot be had here, which is no failure of a test.
 # A PostgreSQL of one's own serves as well: put a link to its prefix there, named by its version.
 set -euo pipefail
-v=${1:?usage: ci/pg.sh 19|18|17|16|15|debian|system}
+v=${1:?usage: ci/pg.sh 19|18|17|18-release|16|15|debian|system}
 
 debian_pg_config() {
     local p
@@ -24,7 +25,7 @@ case $v in
         then command -v pg_config; else debian_pg_config; fi
         exit ;;
     debian) debian_pg_config; exit ;;
-    15|16|17|18|19) ;;
+    15|16|17|18|19|1[789]-release) ;;
     *) echo "ci/pg.sh: unknown version $v" >&2; exit 2 ;;
 esac
 
@@ -51,23 +52,25 @@ if [ "$v" = 16 ]; then
     chmod a+x 16/pgserver/pginstall/{bin/*,lib/postgresql/pgxs/src/test/*/*}
     mv 16 "$cache/16"
 else
-    echo "ci/pg.sh: building PostgreSQL $v with assertions in $cache (about four minutes)" >&2
-    archive=$("$here/source.sh" "$v") || {
-        [ "$v" = 19 ] || exit 1
+    major=${v%-release} options=(--enable-cassert --enable-injection-points --without-icu) flags="-O1 -g1 -fno-omit-frame-pointer"
+    [ "$v" = "$major" ] || options=() flags="-O2 -g1 -fno-omit-frame-pointer"
+    echo "ci/pg.sh: building PostgreSQL $v in $cache (about four minutes)" >&2
+    archive=$("$here/source.sh" "$major") || {
+        [ "$major" = 19 ] || exit 1
         echo "ci/pg.sh: PostgreSQL 19 is left out: Debian's source of it cannot be had now; one of your own at $p serves" >&2
         exit 3
     }
     mkdir "$work/src" "$work/build"
     tar xjf "$archive" -C "$work/src" --strip-components=1
     cd "$work/build"
-    "$work/src/configure" -q --prefix="$p" --without-icu --without-readline --without-zlib --enable-cassert \
-        --enable-debug --enable-injection-points \
-        CFLAGS="-O1 -g1 -fno-omit-frame-pointer" >&2
+    "$work/src/configure" -q --prefix="$p" --without-readline --without-zlib --enable-debug "${options[@]}" CFLAGS="$flags" >&2
     # Silent but for errors: thousands of lines otherwise. MAKEFLAGS of a calling make must not leak in.
     unset MAKEFLAGS MAKELEVEL
     make -s -j"$(nproc)" > make.log 2>&1 && make -s -j"$(nproc)" -C contrib >> make.log 2>&1 ||
         { tail -50 make.log >&2; exit 1; }
-    for d in . contrib src/test/modules/injection_points; do
+    parts=(. contrib)
+    [ "$v" != "$major" ] || parts+=(src/test/modules/injection_points)
+    for d in "${parts[@]}"; do
         make -s -C $d install DESTDIR="$work/stage" >> make.log 2>&1 || { tail -50 make.log >&2; exit 1; }
     done
     mv "$work/stage$p" "$p"                 # appears whole or not at all

@@ -19,6 +19,7 @@ mod leaf;
 mod outside;
 mod part;
 mod remove;
+mod rest;
 mod together;
 
 use crate::ahead::Ahead;
@@ -37,6 +38,7 @@ use leaf::{part_of_leaf, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
 pub use part::{MAX_SEPARATOR_LEN, Separator};
+pub use rest::MOST_OF_LEAF;
 pub use together::TOGETHER;
 
 /// An entry at which a batch begins or ends.

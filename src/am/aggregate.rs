@@ -11,14 +11,12 @@
 use std::ffi::{CStr, c_void};
 
 use pgrx::pg_sys::{
-    self, CustomScan, CustomScanState, Datum, IndexOnlyScanState, NodeTag, Oid, PlanState,
-    TupleTableSlot,
+    self, CustomScan, CustomScanState, IndexOnlyScanState, NodeTag, PlanState, TupleTableSlot,
 };
 use pgrx::prelude::*;
 
 use super::index_only;
 use super::scan::{self, Scan};
-use crate::key::KeyDesc;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
@@ -26,196 +24,10 @@ use crate::pg::stop::{self, Point};
 mod functions;
 mod groups;
 mod queue;
+mod run;
 
 pub use functions::Function;
-use groups::{Groups, Tally};
-use queue::Queue;
-
-/// Rows of a group behind which it may go on for leaves, whose keys then say nothing new.
-const MANY: i64 = 256;
-
-/// A column of the node's rows.
-struct Output {
-    /// What is computed of the column of the index; None for the column itself, of the group's first row.
-    function: Option<&'static Function>,
-    column: usize,
-    /// Which of the groups' inputs the column is, if the function takes one.
-    input: usize,
-}
-
-/// What a node computes, and how far it has come.
-struct Run {
-    outputs: Vec<Output>,
-    groups: Groups,
-    queue: Queue,
-    /// Columns of the index that make a group.
-    columns: usize,
-    /// There is no GROUP BY: a group also of no rows.
-    plain: bool,
-    /// Groups that were given up already.
-    given: usize,
-    /// No row comes any more.
-    ended: bool,
-    /// The first columns of a row, as far as they are wanted.
-    values: Vec<Datum>,
-    isnull: Vec<bool>,
-}
-
-impl Run {
-    /// By the numbers of a plan, see [`methods`].
-    fn new(numbers: &[i32]) -> Run {
-        let (columns, rest) = numbers.split_first().unwrap_or((&-1, &[]));
-        let mut outputs = Vec::new();
-        let (mut inputs, mut wanted) = (Vec::new(), 0);
-        for pair in rest.chunks_exact(2) {
-            let (oid, column) = (Oid::from(pair[0] as u32), pair[1] as usize);
-            let function = (oid != Oid::INVALID).then(|| {
-                Function::of(oid).unwrap_or_else(|| {
-                    broken(format!("unknown aggregate function {} in a plan", oid.to_u32()))
-                })
-            });
-            match function {
-                None => wanted = wanted.max(column + 1),
-                Some(function) if !function.counts_rows() => inputs.push(column),
-                Some(_) => (),
-            }
-            outputs.push(Output { function, column, input: 0 });
-        }
-        inputs.sort_unstable();
-        inputs.dedup();
-        for output in &mut outputs {
-            output.input = inputs.iter().position(|&c| c == output.column).unwrap_or(0);
-        }
-        let plain = *columns < 0;
-        let columns = usize::try_from(*columns).unwrap_or(0);
-        Run {
-            outputs,
-            groups: Groups::new(columns, inputs),
-            queue: Queue::new(),
-            columns,
-            plain,
-            given: 0,
-            ended: false,
-            values: vec![Datum::from(0); wanted],
-            isnull: vec![false; wanted],
-        }
-    }
-
-    fn restart(&mut self) {
-        self.groups.clear();
-        self.queue.clear();
-        (self.given, self.ended) = (0, false);
-    }
-
-    /// Whether a group is complete that was not given up yet.
-    fn has_complete(&self) -> bool {
-        self.queue.is_empty() && self.given + usize::from(!self.ended) < self.groups.len()
-    }
-
-    /// Passes over groups of which no row was visible.
-    fn pass_empty(&mut self) {
-        while !self.plain && self.has_complete() && self.groups.group(self.given).1 == 0 {
-            self.given += 1;
-        }
-    }
-
-    fn end(&mut self) {
-        self.ended = true;
-        if self.plain {
-            self.groups.count(0);
-        }
-    }
-
-    /// Adds the row at whose entry the scan stands.
-    fn add(&mut self, own: &Scan) {
-        match own.key() {
-            Some(key) => self.groups.add(own.desc(), key),
-            None => self.groups.count(1),
-        }
-    }
-
-    /// Puts the row at whose entry the scan stands into the queue, of which it is not known whether it is visible. False: it
-    /// has to be known, for it may be the first row of its group from which columns are given.
-    fn wait(&mut self, own: &Scan) -> bool {
-        let desc = own.desc();
-        if let Some(key) = own.key() {
-            let from_key = |output: &Output| {
-                output.function.is_some()
-                    || output.column < self.columns && desc.columns[output.column].codec.is_exact()
-            };
-            let begins = !self.groups.has(key) || self.groups.last().is_some_and(|l| l.rows() == 0);
-            if begins && !self.outputs.iter().all(from_key) {
-                return false;
-            }
-            self.groups.enter(desc, key);
-        }
-        let group = self.groups.len() - 1;
-        if let Some(last) = self.groups.last() {
-            let key = own.key().unwrap_or_default();
-            match last.only_counts() {
-                true => self.queue.push(own.tid(), group, std::iter::empty()),
-                false => self.queue.push(own.tid(), group, last.values(desc, key)),
-            }
-        }
-        true
-    }
-
-    /// Adds rows that are known to be visible, up to the first one of another group; says how many.
-    fn walk(&mut self, own: &mut Scan, forward: bool) -> u64 {
-        let mut rows = 0;
-        while let Some(mut last) = self.groups.last() {
-            let prefix = last.prefix;
-            let n = match own.key() {
-                Some(_) => own.walk_group(prefix, forward, |d, b, w| last.add_values(d, b, w)),
-                None => own.count_plain(forward),
-            };
-            last.count(n);
-            rows += n;
-            if last.only_counts() && last.rows() >= MANY && own.skip_keys(prefix, forward) {
-                continue;
-            }
-            if own.key().is_none() || !own.step_visible(forward) {
-                break;
-            }
-            self.add(own);
-            rows += 1;
-            if self.has_complete() {
-                break;
-            }
-        }
-        rows
-    }
-
-    /// Writes the next complete group into a slot that is clear.
-    unsafe fn give(&mut self, desc: &KeyDesc, slot: *mut TupleTableSlot) {
-        let i = self.given;
-        self.given += 1;
-        let (key, rows) = self.groups.group(i);
-        // SAFETY: the key of a row, unless nothing of it is wanted. The slot has a column for each output: the planner gives a
-        // node of ours no projection.
-        unsafe {
-            if !self.values.is_empty() {
-                desc.decode(key, &mut self.values, &mut self.isnull);
-            }
-            for (at, output) in self.outputs.iter().enumerate() {
-                let column = output.column;
-                let value = match output.function {
-                    None => (!self.isnull[column]).then_some(self.values[column]),
-                    Some(function) => {
-                        let tally = match function.counts_rows() {
-                            true => Tally { count: rows, ..Tally::default() },
-                            false => self.groups.tally(desc, i, output.input),
-                        };
-                        function.state(&tally, desc.columns[column].codec)
-                    }
-                };
-                *(*slot).tts_isnull.add(at) = value.is_none();
-                *(*slot).tts_values.add(at) = value.unwrap_or(Datum::from(0));
-            }
-            index_only::filled(slot);
-        }
-    }
-}
+use run::Run;
 
 fn broken(message: impl Into<String>) -> ! {
     Failure::new(PgSqlErrorCode::ERRCODE_INTERNAL_ERROR, message).raise()
@@ -442,12 +254,13 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
         let forward = index_only::forward(child);
-        let waits = !own.is_lossy() && compat::is_heap((*descriptor).heapRelation);
+        let heap = Some((*descriptor).heapRelation)
+            .filter(|&heap| !own.is_lossy() && compat::is_heap(heap));
         let mut rows = 0;
         compat::clear_slot((*child).ss.ss_ScanTupleSlot);
         loop {
-            let seen = run.walk(own, forward);
-            compat::count_index_tuples((*descriptor).indexRelation, seen as i64);
+            let (seen, entries) = run.walk(own, heap, forward);
+            compat::count_index_tuples((*descriptor).indexRelation, entries as i64);
             rows += seen;
             if run.queue.is_full(&run.groups) {
                 rows += flush(child, run);
@@ -455,9 +268,9 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
             if run.has_complete() {
                 return rows;
             }
-            let found = match waits {
-                true => index_only::step(child),
-                false => (!index_only::is_empty(index_only::access(child))).then_some(true),
+            let found = match heap {
+                Some(_) => index_only::step(child),
+                None => (!index_only::is_empty(index_only::access(child))).then_some(true),
             };
             match found {
                 None => {

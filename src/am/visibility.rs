@@ -9,7 +9,10 @@
 //! leaf was copied, and the copy ends with an acquire fence. A page that stays pinned stays where it is, and its bits
 //! change in place.
 
+use nitro_engine::Tid;
 use pgrx::pg_sys::{self, BlockNumber, Buffer, Relation};
+
+use super::spans::bits;
 
 /// Bits of a block: all-visible, all-frozen.
 const BITS: u32 = 2;
@@ -21,17 +24,26 @@ const BLOCKS: u32 = (pg_sys::BLCKSZ - HEADER) * 8 / BITS;
 const MOST: usize = 32;
 
 struct Page {
-    /// Which page of the map this is.
+    /// Which page of the map this is, or `NONE`.
     number: u32,
     buffer: Buffer,
     bits: *const u8,
+}
+
+/// The number of no page.
+const NONE: u32 = u32::MAX;
+
+impl Page {
+    const fn none() -> Page {
+        Page { number: NONE, buffer: 0, bits: std::ptr::null() }
+    }
 }
 
 /// The pinned pages of one scan.
 #[derive(Default)]
 pub struct VisibilityMap {
     /// A page is in the place that its number says, or not here.
-    pages: Vec<Option<Page>>,
+    pages: Vec<Page>,
 }
 
 impl VisibilityMap {
@@ -40,11 +52,17 @@ impl VisibilityMap {
     pub fn known(&self, block: BlockNumber) -> Option<bool> {
         let (number, at) = (block / BLOCKS, block % BLOCKS);
         let place = self.place(number);
-        let page = self.pages.get(place)?.as_ref().filter(|page| page.number == number)?;
+        let page = self.pages.get(place).filter(|page| page.number == number)?;
         // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the server's own
         // `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { page.bits.add((at / (8 / BITS)) as usize).read_volatile() };
         Some(byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0)
+    }
+
+    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each.
+    #[inline]
+    pub fn known_of(&self, tids: &[Tid]) -> u64 {
+        bits(tids.iter().map(|tid| self.known((tid >> 16) as BlockNumber) == Some(true)))
     }
 
     /// Where a page is kept, if anywhere: their number is a power of two, or 0.
@@ -65,16 +83,16 @@ impl VisibilityMap {
         // SAFETY: by contract. The page lives as long as its pin.
         unsafe {
             if self.pages.is_empty() {
-                self.pages.resize_with(share(heap), || None);
+                self.pages.resize_with(share(heap), Page::none);
             }
             let number = block / BLOCKS;
             let place = self.place(number);
             // Out of here before the pin is given back: an ERROR must not leave a page that nobody pins.
-            let mut buffer = self.pages[place].take().map_or(0, |page| page.buffer);
+            let mut buffer = std::mem::replace(&mut self.pages[place], Page::none()).buffer;
             let status = pg_sys::visibilitymap_get_status(heap, block, &mut buffer);
             if buffer != 0 {
                 let page = pg_sys::BufferGetPage(buffer).cast::<u8>();
-                self.pages[place] = Some(Page { number, buffer, bits: page.add(HEADER as usize) });
+                self.pages[place] = Page { number, buffer, bits: page.add(HEADER as usize) };
             }
             status & ALL_VISIBLE != 0
         }
@@ -85,7 +103,7 @@ impl VisibilityMap {
     /// # Safety
     /// In an orderly end of the scan: after an ERROR the resource owner has done so.
     pub unsafe fn release(&mut self) {
-        for page in std::mem::take(&mut self.pages).into_iter().flatten() {
+        for page in std::mem::take(&mut self.pages).into_iter().filter(|page| page.number != NONE) {
             // SAFETY: by contract.
             unsafe { pg_sys::ReleaseBuffer(page.buffer) };
         }

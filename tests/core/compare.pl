@@ -86,7 +86,7 @@ sub kind {
     my ($old, $new, $before) = @_;
     my @tables = map { [ split /\n/, $_, -1 ] } @$old, @$new;
     return 'plan' if $what eq 'plans';
-    return 'plan' if !grep { !($_->[0] eq "\ttable" && $_->[1] =~ /QUERY PLAN|explain/i) } @tables;
+    return 'plan' if !grep { !(($_->[0] // '') eq "\ttable" && $_->[1] =~ /QUERY PLAN|explain/i) } @tables;
     return 'name' if join("\n", @$old) eq join("\n", @$new) =~ s/\bnitro\b/btree/gr;
     return 'text' if @$old != 1 || @$new != 1 || grep { $_->[0] ne "\ttable" } @tables;
     return 'text' if join("\n", sort @{ $tables[0] }) ne join("\n", sort @{ $tables[1] });
@@ -153,7 +153,7 @@ for my $test (sort keys %found) {
     for (@{ $found{$test} }) {
         my ($kind, $hash, $old, $new, $before) = @$_;
         my ($known, $times) = @{ $kept{$test}{$hash} // [] };
-        my $why = $known // ($reason{$kind} && $pair =~ /^(nitro|isolation)$/ ? $kind : '?');
+        my $why = $known // ($reason{$kind} && $pair =~ /^(nitro|off|isolation)$/ ? $kind : '?');
         push @{ $by{$why} }, $hash;
         $count{$why}++;
         my $explained = $times && ($reason{$known} // '') eq $kind;

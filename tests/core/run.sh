@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # PostgreSQL's own tests; ci/core.sh runs this. The regression tests run on a bare server, on one with the
 # extension installed, and on one where nitro is substituted wherever CREATE INDEX would make a plain btree
-# (substitute.c); the isolation tests with and without the substitution. Then neighbours are compared:
+# (substitute.c), and on that one without what reads an index above the access method; the isolation tests with and
+# without the substitution. Then neighbours are compared:
 #   installed, plans      bare / installed: the same output, the same plans to the last digit of their costs.
 #                         Installing the extension changes nothing for tables without a nitro index.
 #   nitro, isolation      installed / substituted: the same rows
+#   off                   substituted / that without fast scans, aggregates in the index and batched joins: the same rows
 # And once more the isolation tests of serializable transactions, with unique indexes in the place of keys, read by index: as
 # the server expects.
 # explained.txt holds every difference there may be; compare.pl finds the others.
@@ -46,6 +48,7 @@ suite() { # KIND MODE: one run of all tests
         bare) conf off ;;
         installed) conf off nitro ;;
         nitro) conf on nitro ;;
+        off) conf on nitro; printf 'nitro.enable_%s = off\n' fast_scan aggregate batched_joins ;;
     esac > "$out.conf"
     [ "$kind" = regress ] || echo "nitro.backup = off" >> "$out.conf"
     [ "$2" = bare ] || options+=(--load-extension=nitro)
@@ -79,7 +82,7 @@ serializable() {
     note "serializable: $(grep -c 'substituted nitro for an index' "$out/log/postmaster.log") indexes were nitro, $name scans of indexes"
 }
 # Two at a time.
-(suite regress nitro; suite isolation nitro) & pid=$!
+(suite regress nitro; suite isolation nitro; suite regress off) & pid=$!
 suite regress bare; suite regress installed; suite isolation installed
 [ "$major" -lt 18 ] || serializable
 wait $pid
@@ -91,6 +94,7 @@ compare() { # WHAT PAIR LEFT RIGHT
 compare outputs installed regress.bare/results regress.installed/results
 compare plans plans regress.bare/log/postmaster.log regress.installed/log/postmaster.log
 compare outputs nitro regress.installed/results regress.nitro/results
+compare outputs off regress.nitro/results regress.off/results
 compare outputs isolation isolation.installed/results isolation.nitro/results
 for kind in regress isolation; do
     n=$(grep -c 'substituted nitro for an index' "$NITRO_TMP/$kind.nitro/log/postmaster.log") || fail "nothing was substituted"

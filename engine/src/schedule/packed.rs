@@ -72,6 +72,15 @@ families! {
         }
     }
 
+    /// The rest of a leaf is of the state of which the batch was; otherwise the scan goes on as ever.
+    fn a_change_beside_the_rest_of_a_leaf(driver) {
+        for forward in [true, false] {
+            let world = leaves("packed, rest", 60, short);
+            driver(&world, &changes, &|actor| actor.count(forward));
+            driver(&world, &|actor| actor.insert(if forward { 1195 } else { 5 }), &|actor| actor.count(forward));
+        }
+    }
+
     fn changes_of_the_same_leaf(driver) {
         for world in [roomy(), full()] {
             driver(&world, &changes, &|actor| {

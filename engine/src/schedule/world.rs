@@ -5,8 +5,8 @@ use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
 use crate::{
-    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep,
-    Swept, Tid,
+    Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Prune,
+    Snapshot, Sweep, Swept, Tid,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;

@@ -1,11 +1,12 @@
 //! The values of entries for who takes them without a tuple (`index_only`).
 
-use nitro_engine::{Cursor, Tid};
+use nitro_engine::{Cursor, MOST_OF_LEAF, Tid};
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
 use crate::key::KeyDesc;
 use crate::key::plain::{Passed, Plain};
+use crate::state::handle::with_order;
 
 /// How the columns of an index are passed.
 unsafe fn passed(index: Relation) -> Vec<Passed> {
@@ -66,14 +67,10 @@ impl Scan {
         if !self.started || rest.start < 0 || rest.end > len || rest.is_empty() {
             return 0;
         }
-        let seen =
-            |tid: &Tid| self.visibility.known((tid >> 16) as pg_sys::BlockNumber) == Some(true);
         let tids = &cursor.tids()[rest.start as usize..rest.end as usize];
-        let n = if forward {
-            tids.iter().take_while(|tid| seen(tid)).count()
-        } else {
-            tids.iter().rev().take_while(|tid| seen(tid)).count()
-        };
+        let seen = self.visibility.known_of(tids);
+        let n =
+            if forward { seen.trailing_ones() } else { (seen << (64 - tids.len())).leading_ones() };
         self.place.pos += if forward { n as isize } else { -(n as isize) };
         n as u64
     }
@@ -81,8 +78,7 @@ impl Scan {
     /// At the end of a batch, reads the next one without keys, if all entries of it have keys that begin with `prefix`:
     /// says whether. Such keys lie together, so the first and the last one tell. Otherwise the next batch is still to be read.
     pub(in crate::am) fn skip_keys(&mut self, prefix: &[u8], forward: bool) -> bool {
-        let last = if forward { self.place.cursor.len() as isize - 1 } else { 0 };
-        if !self.started || self.place.pos != last || self.plan.lossy || self.plan.has_filters() {
+        if !self.stands_at_end(forward) {
             return false;
         }
         self.place.cursor.want_keys(false);
@@ -96,6 +92,40 @@ impl Scan {
             self.place.pos = if forward { -1 } else { 0 };
         }
         false
+    }
+
+    /// At the end of a batch, moves over all entries that follow in its leaf, if there are no filters and all of their keys
+    /// begin with `prefix`, as those of the batch; how many there are, and their TIDs. Otherwise 0, and the next batch is still
+    /// to be read.
+    pub(in crate::am) fn rest_of_leaf(
+        &mut self,
+        prefix: &[u8],
+        forward: bool,
+        tids: &mut [Tid; MOST_OF_LEAF],
+    ) -> usize {
+        let Some(engine) = self.engine.filter(|_| self.stands_at_end(forward)) else { return 0 };
+        crate::pg::wait::interrupts();
+        // Nothing may be left to do that speaks of places in the batch.
+        self.flush_kills();
+        self.ahead.turn_page();
+        self.token.renew(self.process, engine);
+        self.check_given_up();
+        let (place, process) = (&mut self.place, self.process);
+        let n = with_order!(self.handle.desc, order => {
+            place.cursor.rest_of_leaf(forward, prefix, process, engine, order, tids)
+        });
+        if n > 0 {
+            self.work.add(n);
+            (place.pos, place.passing) = (if forward { -1 } else { 0 }, 0);
+        }
+        n
+    }
+
+    /// Whether the scan stands at the last entry of a batch of one that has no filters.
+    fn stands_at_end(&self, forward: bool) -> bool {
+        let last = if forward { self.place.cursor.len() as isize - 1 } else { 0 };
+        let stands = self.started && self.place.pos == last;
+        stands && !self.plan.lossy && !self.plan.has_filters()
     }
 
     /// Moves to the next entry if it is in the batch and its block is known to be all-visible.
@@ -127,19 +157,19 @@ impl Scan {
         let n = self.rest_of_group(prefix, forward);
         let from = if forward { pos as usize + 1 } else { pos as usize - n };
         let group = (!(u64::MAX << n)).checked_shl(from as u32).unwrap_or(0);
-        let (mut rest, mut taken) = (self.place.passing & group, 0);
-        while rest != 0 {
-            let next = if forward { rest.trailing_zeros() } else { 63 - rest.leading_zeros() };
-            let block = (cursor.tid(next as usize) >> 16) as pg_sys::BlockNumber;
-            if self.visibility.known(block) != Some(true) {
-                break;
-            }
-            taken |= 1 << next;
-            rest &= !(1 << next);
-            self.place.pos = next as isize;
-        }
+        let (wanted, tids) = (self.place.passing & group, &cursor.tids()[from..from + n]);
+        let seen = self.visibility.known_of(tids).checked_shl(from as u32).unwrap_or(0);
+        // Up to the first one of which it is not known.
+        let unknown = wanted & !seen;
+        let taken = wanted
+            & match forward {
+                true => (unknown & unknown.wrapping_neg()).wrapping_sub(1),
+                false => u64::MAX.checked_shl(64 - unknown.leading_zeros()).unwrap_or(0),
+            };
         if taken != 0 {
-            take(&self.handle.desc, cursor, taken);
+            let next = if forward { 63 - taken.leading_zeros() } else { taken.trailing_zeros() };
+            self.place.pos = next as isize;
+            take(&self.handle.desc, &self.place.cursor, taken);
         }
         u64::from(taken.count_ones())
     }

@@ -128,6 +128,30 @@ impl Actor<'_> {
         self.scan_and_remove(forward, false, |_| false);
     }
 
+    /// A scan that wants TIDs alone, and takes the rest of a leaf at once.
+    pub(in crate::schedule) fn count(&self, forward: bool) {
+        let (p, ix) = (&self.p, self.ix);
+        let (mut seen, mut cursor) = (Vec::new(), Cursor::new(false));
+        cursor.set_range(&[], None, CURRENT);
+        let mut rest = [0; MOST_OF_LEAF];
+        let mut add = |tids: &[Tid]| match forward {
+            true => seen.extend(tids),
+            false => seen.extend(tids.iter().rev()),
+        };
+        let begin = self.world.now();
+        while self.step(&mut cursor, forward) > 0 {
+            add(cursor.tids());
+            progress();
+            let n = ordered!(self.world.comparator, order => {
+                cursor.rest_of_leaf(forward, &[], p, ix, order, &mut rest)
+            });
+            add(&rest[..n]);
+            progress();
+        }
+        let end = self.world.now();
+        self.log.borrow_mut().push(Event { begin, end, what: What::Scan { forward, seen } });
+    }
+
     /// A scan that removes the entries it is told to from the batch where it found them.
     pub(in crate::schedule) fn scan_and_remove(
         &self,
