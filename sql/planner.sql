@@ -181,5 +181,14 @@ DROP INDEX middle_a;
 CREATE INDEX middle_j ON middle USING nitro (j, id);
 EXPLAIN (COSTS OFF) SELECT j FROM middle WHERE id = 5;
 
+-- Of two indexes that would do, the one of less memory is read, whichever was made first.
+CREATE INDEX narrow_fat ON narrow USING nitro (b) INCLUDE (a, id);
+CREATE INDEX narrow_slim ON narrow USING nitro (b);
+VACUUM ANALYZE narrow;
+EXPLAIN (COSTS OFF) SELECT b FROM narrow WHERE b > 0 ORDER BY b;
+DROP INDEX narrow_fat;
+CREATE INDEX narrow_fat ON narrow USING nitro (b) INCLUDE (a, id);
+EXPLAIN (COSTS OFF) SELECT b FROM narrow WHERE b > 0 ORDER BY b;
+
 DROP TABLE p, q, r, plain4, plain8, narrow, wide, middle;
 DROP FUNCTION cost(text), cheaper(text), plan_has(text, text);

@@ -32,6 +32,9 @@ const FILTER_FACTOR: f64 = 3.0;
 /// And where keys are compared by functions, each search calls some twenty of them: 1.5 to 3.4 times (text under
 /// a linguistic collation).
 const COMPARED_FILTER_FACTOR: f64 = 7.0;
+/// Operators that a page of an index counts for, beside its entries: of two indexes that would do, the planner takes the one of
+/// less memory.
+const OPERATORS_PER_PAGE: f64 = 15.0;
 /// Levels of a large index: leaf blocks, inner nodes, flat top.
 const LEVELS: f64 = 3.0;
 /// The server's default estimate for an inequality (selfuncs.h).
@@ -103,16 +106,18 @@ pub unsafe extern "C-unwind" fn estimate(
         let descent = levels * DESCENT_OPERATORS_PER_LEVEL * pg_sys::cpu_operator_cost;
         let arguments = pg_sys::index_other_operands_eval_cost(root, quals);
 
-        *startup_cost = arguments + descent;
-        *total_cost = arguments + descents * descent + entries * per_entry;
-        *selectivity = fraction;
-        *correlation = bounds.correlation.unwrap_or_else(|| first_column(root, index).correlation);
         // Consistent with the virtual size that the planner hook reports.
         *pages = if index.pages > 1 && index.tuples > 1.0 {
             (entries * f64::from(index.pages) / index.tuples).ceil()
         } else {
             1.0
         };
+        let per_page = OPERATORS_PER_PAGE * pg_sys::cpu_operator_cost;
+
+        *startup_cost = arguments + descent;
+        *total_cost = arguments + descents * descent + entries * per_entry + *pages * per_page;
+        *selectivity = fraction;
+        *correlation = bounds.correlation.unwrap_or_else(|| first_column(root, index).correlation);
     }
 }
 
