@@ -85,7 +85,7 @@ fn print_density(ix: &Index) {
 fn sweep(p: &Process, ix: &Index) {
     let mut sweep = Sweep::default();
     while ix.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
-    while ix.collect(p, 1000) > 0 {}
+    while ix.collect(p, 1000) > Some(0) {}
 }
 
 fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {

@@ -1,7 +1,7 @@
 //! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves leaves
 //! out of sparse extents, and lets unlinked blocks go.
 //!
-//! One process at a time collects an index; another one that tries has nothing to do.
+//! One process at a time collects an index; another one that tries is told so.
 
 use crate::area::Ref;
 use crate::barrier::Process;
@@ -12,11 +12,11 @@ use crate::workspace::Workspace;
 
 impl Index {
     /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
-    /// nothing (more) to do now.
-    pub fn collect(&self, p: &Process, budget_blocks: usize) -> usize {
+    /// nothing (more) to do now. None: somebody else is collecting, and may leave some of it.
+    pub fn collect(&self, p: &Process, budget_blocks: usize) -> Option<usize> {
         self.check_area(p);
         let root = self.shared();
-        let Some(_collecting) = root.collecting.try_lock() else { return 0 };
+        let _collecting = root.collecting.try_lock()?;
         let mut visited = self.clean_listed(p, budget_blocks, true);
         // Outside, so that this process does not hold up its own garbage.
         self.free_all();
@@ -27,7 +27,7 @@ impl Index {
             }
             self.free_all();
         }
-        visited.min(budget_blocks)
+        Some(visited.min(budget_blocks))
     }
 
     /// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that are sparse are merged;

@@ -361,6 +361,6 @@ fn the_collector_with_nothing_to_do_writes_what_is_its_own() {
             "top",
             "work list",
         ];
-        watch.writes(&own, |p, index| assert_eq!(index.collect(p, 100), 0));
+        watch.writes(&own, |p, index| assert_eq!(index.collect(p, 100), Some(0)));
     });
 }

@@ -14,7 +14,7 @@ fn load(p: &Process, n: u64) -> Index {
 }
 
 fn collect(p: &Process, ix: Index) {
-    while ix.collect(p, 1000) > 0 {}
+    while ix.collect(p, 1000) > Some(0) {}
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
 }
 

@@ -211,12 +211,15 @@ pub unsafe extern "C-unwind" fn cleanup(
         {
             resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
             for _ in 0..NAPS {
-                while engine.collect(shmem::process(), COLLECT_BLOCKS) == COLLECT_BLOCKS {
-                    compat::vacuum_delay_point();
-                }
-                // It leaves, and makes room for what else can move, when those who were inside have left. Later nobody
-                // would look until the next VACUUM.
-                if !engine.relieve() {
+                let collected = loop {
+                    match engine.collect(shmem::process(), COLLECT_BLOCKS) {
+                        Some(COLLECT_BLOCKS) => compat::vacuum_delay_point(),
+                        less => break less,
+                    }
+                };
+                // It leaves, and makes room for what else can move, when those who were inside have left; and who ends a
+                // snapshot collects a little. Later nobody would look until the next VACUUM.
+                if !engine.relieve() && collected.is_some() {
                     break;
                 }
                 wait::nap(Wait::Barrier, 1);

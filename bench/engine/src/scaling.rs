@@ -139,7 +139,7 @@ fn structure(samples: &Samples, n: u64) {
             if let Some(snapshot) = snapshot {
                 index.release(&p, snapshot);
             }
-            while let more @ 1.. = index.collect(&p, 1000) {
+            while let Some(more @ 1..) = index.collect(&p, 1000) {
                 visited += more as u64;
             }
         });

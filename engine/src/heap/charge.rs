@@ -241,7 +241,7 @@ mod tests {
             }
         }
         assert_eq!(read, n);
-        while index.collect(&p, 1000) == 1000 {}
+        while index.collect(&p, 1000) == Some(1000) {}
         for _ in 0..4 {
             index.collect(&p, 1000);
         }

@@ -317,8 +317,8 @@ impl World {
         let now: Vec<u64> = now.into_iter().collect();
         self.check_now(&actor, &now, changed.keys())?;
         actor.end_snapshots(HELD);
-        if actor.ix.collect(&actor.p, 1000) > 0 {
-            while actor.ix.collect(&actor.p, 1000) > 0 {}
+        if actor.ix.collect(&actor.p, 1000) > Some(0) {
+            while actor.ix.collect(&actor.p, 1000) > Some(0) {}
             self.check_now(&actor, &now, changed.keys())?;
         }
         actor.ix.collect(&actor.p, 1);
