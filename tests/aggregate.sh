@@ -11,8 +11,8 @@ groups="SELECT count(*), sum(n), sum(s) FROM (SELECT g, count(*) AS n, sum(k) AS
 heap="SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off"
 
 table() { # twenty rows a page, all-visible, with room on the first
-    sql "DROP TABLE IF EXISTS f; CREATE TABLE f (k int, pad text, g int) WITH (autovacuum_enabled = off);
-         INSERT INTO f SELECT i, repeat('x', 356), i / 100 FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k); CREATE INDEX f_g ON f USING nitro (g, k)"
+    sql "DROP TABLE IF EXISTS f; CREATE TABLE f (k int, pad text, g int, e int[]) WITH (autovacuum_enabled = off);
+         INSERT INTO f SELECT i, repeat('x', 312), i / 100, ARRAY[7, i % 4, 9] FROM generate_series(1, 4000) i; DELETE FROM f WHERE k = 5; VACUUM f; CREATE INDEX f_k ON f USING nitro (k); CREATE INDEX f_g ON f USING nitro (g, k); CREATE INDEX f_e ON f USING nitro (e)"
     sql "VACUUM ANALYZE f"
 }
 stopped() { # QUERY [POINT]: session q stands in the first leaf
@@ -28,7 +28,7 @@ row_behind() { # QUERY WANTED
     note "a row that comes into an all-visible page while an aggregate is before it: $1"
     table
     stopped "$1"
-    sql "INSERT INTO f VALUES (3990, 'new', 39)"
+    sql "INSERT INTO f VALUES (3990, 'new', 39, '{7,8,9}')"
     assert_eq "its page" "$(sql "SELECT ctid::text LIKE '(0,%' FROM f WHERE pad = 'new'")" t
     end control
     assert_eq "$1" "$(answer q)" "$2"
@@ -46,7 +46,7 @@ vacuum_beside() { # QUERY WANTED
     end control
     assert_eq "$1" "$(answer q)" "$2"
     answer vacuum > /dev/null; end vacuum; end q
-    sql "SELECT nitro_verify('f_k', true), nitro_verify('f_g', true)" > /dev/null
+    sql "SELECT nitro_verify('f_k', true), nitro_verify('f_g', true), nitro_verify('f_e', true)" > /dev/null
 }
 place_used_again() { # QUERY WANTED
     note "the place of a dead row is used again before an aggregate asks the table for it: $1"
@@ -57,7 +57,7 @@ place_used_again() { # QUERY WANTED
     place=$(sql "SELECT format('(%s,%s)', x[1], x[2] + 1) FROM (SELECT string_to_array(btrim(ctid::text, '()'), ',')::int[] AS x FROM f WHERE k = 29) y")
     stopped "$1" AggregateLooks
     sql "VACUUM (INDEX_CLEANUP on) f"
-    sql "INSERT INTO f SELECT 50, 'new', 0 FROM generate_series(1, 40)"
+    sql "INSERT INTO f SELECT 50, 'new', 0, '{7,8,9}' FROM generate_series(1, 40)"
     assert_eq "its place" "$(sql "SELECT count(*) FROM f WHERE ctid = '$place' AND k = 50")" 1
     end control
     assert_eq "$1" "$(answer q)" "$2"
@@ -201,6 +201,13 @@ if [ "$stops" = 1 ]; then
     run vacuum_beside "SELECT count(*) FROM f WHERE k > 3" 3995
     run vacuum_beside "SELECT max(k), count(k) FROM f WHERE k > 3" "4000|3995"
     run vacuum_beside "$groups" "41|3998|8001965"
+    # By elements: a list that is complete, and one that is read piece by piece; it is looked at after each of them.
+    run vacuum_beside "SELECT count(*) FROM f WHERE e @> '{7}'" 3998
+    run vacuum_beside "SELECT count(*) FROM f WHERE e @> '{7,9}'" 3998
+    run vacuum_beside "SELECT count(*) FROM f WHERE e && '{2,7}'" 3998
+    run cancelled "SELECT count(*) FROM f WHERE e @> '{7}'" 3998
+    run cancelled "SELECT count(*) FROM f WHERE e @> '{7,9}'" 3998 AggregateLooks
+    run place_used_again "SELECT count(*) FROM f WHERE e @> '{7,2}'" 999
     run cancelled "SELECT count(*) FROM f WHERE k > 3" 3995
     run cancelled "$groups" "41|3998|8001965"
     run cancelled "$groups" "41|3998|8001965" AggregateLooks

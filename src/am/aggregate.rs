@@ -7,6 +7,8 @@
 //! in a queue until the table is asked (`queue`). And where that may not be (serializable isolation, EvalPlanQual, a snapshot
 //! that is not MVCC, a condition of the child's own), the child is run row by row, as any node would do.
 //! However a row was found, the scan stands at its entry, whose key says what is wanted of it.
+//!
+//! An index with an element column is read by another child, see `elements`.
 
 use std::ffi::{CStr, c_void};
 
@@ -21,6 +23,7 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
 
+mod elements;
 mod functions;
 mod groups;
 mod queue;
@@ -208,9 +211,12 @@ unsafe extern "C-unwind" fn exec(custom: *mut CustomScanState) -> *mut TupleTabl
 
 /// The scan of a child that was asked for a row.
 unsafe fn entry_of<'a>(child: *mut PlanState) -> &'a mut Scan {
-    // SAFETY: the plan is of an Index Only Scan over an index of ours.
+    // SAFETY: the plan is of an Index Only Scan over an index of ours, or of a Bitmap Heap Scan over one.
     unsafe {
-        let descriptor = (*child.cast::<IndexOnlyScanState>()).ioss_ScanDesc;
+        let descriptor = match elements::is_of(child) {
+            true => elements::descriptor(child),
+            false => (*child.cast::<IndexOnlyScanState>()).ioss_ScanDesc,
+        };
         if descriptor.is_null() {
             broken("an index-only scan has not begun");
         }
@@ -222,6 +228,9 @@ unsafe fn entry_of<'a>(child: *mut PlanState) -> &'a mut Scan {
 unsafe fn read(child: *mut PlanState, run: &mut Run) {
     // SAFETY: a started node.
     unsafe {
+        if elements::is_of(child) {
+            return elements::count(child, run);
+        }
         // Where the server does so for a node that it asks for a row.
         if !(*child).chgParam.is_null() {
             pg_sys::ExecReScan(child);

@@ -80,7 +80,7 @@ unsafe fn is_in_another(query: *mut pg_sys::QueryDesc) -> bool {
 }
 
 /// Whether rows may be read by what is here, under this snapshot.
-unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
+pub(super) unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: as below.
     guc::ENABLE_FAST_SCAN.get() && unsafe { is_plain(snapshot) }
 }

@@ -11,7 +11,7 @@
 //! with a dirty snapshot, begins after its own row's last entry is there: of two writers, one sees all
 //! entries of the other.
 
-use nitro_engine::{Cursor, Index, Process, Tid};
+use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Tid};
 
 use pgrx::pg_sys;
 
@@ -49,6 +49,8 @@ struct Stream {
     target: Option<Vec<u8>>,
     /// What was read and not taken yet.
     tids: Vec<Tid>,
+    /// What is left of a leaf, on its way there.
+    rest: Box<[Tid; MOST_OF_LEAF]>,
 }
 
 impl Stream {
@@ -71,6 +73,7 @@ impl Stream {
             cursor: Cursor::new(plan.has_filters()),
             target: None,
             tids: Vec::new(),
+            rest: Box::new([0; MOST_OF_LEAF]),
             plan,
         };
         stream.plan.first(&mut stream.at, true);
@@ -106,7 +109,13 @@ impl Stream {
             }
             memory::reserve(&mut self.tids, n);
             if !self.plan.has_filters() {
-                self.tids.extend((0..n).map(|i| self.cursor.tid(i)));
+                self.tids.extend_from_slice(self.cursor.tids());
+                let rest = &mut *self.rest;
+                let n = with_order!(reader.desc, order =>
+                    self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, rest));
+                reader.work.add(n);
+                memory::reserve(&mut self.tids, n);
+                self.tids.extend_from_slice(&rest[..n]);
                 return true;
             }
             let before = self.tids.len();
@@ -209,6 +218,32 @@ pub fn rows(reader: &Reader, plan: &mut Plan) -> Vec<Tid> {
     });
     tids::sort(&mut rows);
     rows
+}
+
+/// Gives the rows of a plan away, each once, some at a time. False, and none was: more than `limit` would have to be held.
+/// Takes the plan's groups.
+pub fn each(reader: &Reader, plan: &mut Plan, limit: usize, mut f: impl FnMut(&[Tid])) -> bool {
+    let mut streams = Stream::all(reader, plan);
+    let [only] = &mut streams[..] else {
+        let rows = intersection(reader, streams, limit);
+        return rows.map(|rows| f(&rows)).is_ok();
+    };
+    // The entries of one key are of as many rows, in order.
+    let one_key = !only.plan.has_filters()
+        && reader.desc.is_memcmp()
+        && only.plan.keys(reader.desc, 1).is_some();
+    if one_key {
+        only.drain(reader, f);
+        return true;
+    }
+    while only.more(reader) {
+        if only.tids.len() > limit {
+            return false;
+        }
+    }
+    tids::sort(&mut only.tids);
+    f(&only.tids);
+    true
 }
 
 /// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added. Takes the

@@ -12,10 +12,14 @@ use pgrx::pg_sys::{
 };
 use pgrx::prelude::*;
 
+use children::Child;
+
 use crate::am::{self, aggregate::Function};
 use crate::pg::{compat, guc};
 use crate::state::handle::Handle;
 use crate::state::shmem;
+
+mod children;
 
 static mut PREVIOUS: pg_sys::create_upper_paths_hook_type = None;
 
@@ -109,21 +113,10 @@ unsafe fn offer(
         };
         let mut costs = pg_sys::AggClauseCosts::default();
         pg_sys::get_agg_clause_costs(root, pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL, &mut costs);
-        for child in scans(root, input) {
-            let grouping = match groups {
-                true => prefix_of(root, &*child).map(Some),
-                false => Some(None),
-            };
-            let Some(grouping) = grouping else { continue };
-            let columns = grouping.map_or(0, |(columns, _)| columns);
-            let Some(places) = places_of(&*(*child).indexinfo, columns, &wanted) else { continue };
-            let rows = match groups {
-                true => number_of_groups(root, clause, target, (*child).path.rows),
-                false => 1.0,
-            };
-            let path = path_over(child, grouped, partial, rows, grouping, &wanted, places);
+        let finish = |path: *mut CustomPath, clause: Option<*mut List>| {
+            let rows = (*path).path.rows;
             let finalize: *mut Path = if query.hasAggs {
-                let strategy = match groups {
+                let strategy = match clause.is_some() {
                     true => pg_sys::AggStrategy::AGG_SORTED,
                     false => pg_sys::AggStrategy::AGG_PLAIN,
                 };
@@ -134,17 +127,44 @@ unsafe fn offer(
                     (*grouped).reltarget,
                     strategy,
                     pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL,
-                    clause,
+                    clause.unwrap_or(std::ptr::null_mut()),
                     extra.havingQual.cast(),
                     &costs,
                     rows,
                 )
                 .cast()
             } else {
-                let having = extra.havingQual.cast();
+                let (having, clause) =
+                    (extra.havingQual.cast(), clause.unwrap_or(std::ptr::null_mut()));
                 pg_sys::create_group_path(root, grouped, path.cast(), clause, having, rows).cast()
             };
             pg_sys::add_path(grouped, finalize);
+        };
+        for child in children::scans(root, input) {
+            let grouping = match groups {
+                true => prefix_of(root, &*child.path).map(Some),
+                false => Some(None),
+            };
+            let Some(grouping) = grouping else { continue };
+            let columns = grouping.map_or(0, |(columns, _)| columns);
+            let Some(places) = places_of(&*(*child.path).indexinfo, columns, &wanted) else {
+                continue;
+            };
+            let rows = match groups {
+                true => number_of_groups(root, clause, target, (*child.scan).rows),
+                false => 1.0,
+            };
+            let path = path_over(&child, grouped, partial, rows, grouping, &wanted, places);
+            finish(path, grouping.map(|_| clause));
+        }
+        if !groups
+            && wanted.iter().all(|w| Function::of(w.function).is_some_and(|f| f.counts_rows()))
+        {
+            for child in children::bitmap_scans(root, input) {
+                let places = vec![0; wanted.len()];
+                let path = path_over(&child, grouped, partial, 1.0, None, &wanted, places);
+                finish(path, None);
+            }
         }
     }
 }
@@ -280,50 +300,6 @@ unsafe fn wanted_by(input: &RelOptInfo, aggregate: &Aggref) -> Option<Wanted> {
     }
 }
 
-/// Index Only Scans of the table by indexes of ours that have no condition of their own. Each index is asked for alone: what is
-/// dearer than a path by another one may be the only one with these groups.
-unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<*mut IndexPath> {
-    let mut all = Vec::new();
-    // SAFETY: the planner's own live structures; what it adds goes to the copy.
-    unsafe {
-        for info in PgList::<IndexOptInfo>::from_pg((*input).indexlist).iter_ptr() {
-            if !am::describes_nitro(&*info) || !(*info).amhasgettuple {
-                continue;
-            }
-            let mut copy = *input;
-            copy.indexlist = pg_sys::lappend(std::ptr::null_mut(), info.cast());
-            copy.pathlist = std::ptr::null_mut();
-            copy.partial_pathlist = std::ptr::null_mut();
-            copy.joininfo = std::ptr::null_mut();
-            copy.has_eclass_joins = false;
-            pg_sys::create_index_paths(root, &mut copy);
-            let paths = PgList::<Path>::from_pg(copy.pathlist);
-            let fits = paths.iter_ptr().filter(|&path| {
-                (*path).type_ == NodeTag::T_IndexPath
-                    && (*path).pathtype == NodeTag::T_IndexOnlyScan
-                    && (*path).param_info.is_null()
-                    && decides_all(&*path.cast::<IndexPath>())
-            });
-            all.extend(fits.map(<*mut Path>::cast::<IndexPath>));
-        }
-    }
-    all
-}
-
-/// Whether the index decides every condition (as `is_redundant_with_indexclauses`); those that its predicate implies are
-/// not in the list.
-unsafe fn decides_all(path: &IndexPath) -> bool {
-    // SAFETY: lists of the planner of these types.
-    unsafe {
-        let clauses = PgList::<pg_sys::IndexClause>::from_pg(path.indexclauses);
-        PgList::<pg_sys::RestrictInfo>::from_pg((*path.indexinfo).indrestrictinfo).iter_ptr().all(
-            |condition| {
-                clauses.iter_ptr().any(|clause| !(*clause).lossy && (*clause).rinfo == condition)
-            },
-        )
-    }
-}
-
 /// How many of the first columns of an index make the groups of the query, if some do, and the order of the groups. Columns
 /// of which the query knows one value are passed over, as the planner does it.
 unsafe fn prefix_of(root: *mut PlannerInfo, path: &IndexPath) -> Option<(usize, *mut List)> {
@@ -389,7 +365,7 @@ const ASKING: f64 = 10.0;
 /// The path of the groups of the rows of a scan, or of one row over all. What it costs is the scan without the handing up of
 /// its rows, an operator for each value, the look at rows of pages that are not all-visible, and the groups.
 unsafe fn path_over(
-    child: *mut IndexPath,
+    child: &Child,
     grouped: *mut RelOptInfo,
     target: *mut PathTarget,
     groups: f64,
@@ -399,18 +375,16 @@ unsafe fn path_over(
 ) -> *mut CustomPath {
     // SAFETY: the planner's own live structures; nodes in its memory.
     unsafe {
-        let scan = &(*child).path;
+        let scan = &*child.scan;
         let rows = scan.rows;
-        let reading =
-            (scan.total_cost - rows * pg_sys::cpu_tuple_cost).max((*child).indextotalcost);
         let takes = |w: &&Wanted| w.function != pg_sys::InvalidOid && w.column != 0;
         let values = wanted.iter().filter(takes).count() as f64;
-        let asked = 1.0 - (*(*child).indexinfo).rel.as_ref().map_or(0.0, |rel| rel.allvisfrac);
+        let asked = 1.0 - (*(*child.path).indexinfo).rel.as_ref().map_or(0.0, |rel| rel.allvisfrac);
         let adding = rows
             * (0.5 * pg_sys::cpu_index_tuple_cost
                 + values * pg_sys::cpu_operator_cost
                 + asked * ASKING * pg_sys::cpu_tuple_cost);
-        let total = reading + adding;
+        let total = child.reading + adding;
 
         let node: *mut CustomPath = pg_sys::palloc0(size_of::<CustomPath>()).cast();
         let path = &mut (*node).path;
@@ -428,7 +402,7 @@ unsafe fn path_over(
         let outputs = wanted.iter().zip(places);
         let outputs = outputs.flat_map(|(w, place)| [w.function.to_u32() as i32, place]);
         (*node).custom_private = list_of(std::iter::once(columns).chain(outputs));
-        (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.cast());
+        (*node).custom_paths = pg_sys::lappend(std::ptr::null_mut(), child.scan.cast());
         (*node).methods = METHODS;
         node
     }

@@ -8,9 +8,11 @@
 //!
 //! An ERROR between two pages leaves nothing behind: pins are the resource owner's, and the memory goes with the node.
 
+use nitro_engine::Tid;
 use pgrx::pg_sys::{self, BlockNumber};
 
 use super::groups::Groups;
+use crate::am::visibility::VisibilityMap;
 use crate::pg::{compat, memory, wait};
 
 /// Rows after which the first look at the table comes; each further one comes after twice as many, so that who wants but few
@@ -59,6 +61,37 @@ impl Queue {
             memory::reserve(&mut self.values, 1);
             self.values.push(value);
         }
+    }
+
+    /// Adds those of these rows of a group whose blocks are not all-visible; says how many others there are. Nothing is wanted
+    /// of them but how many they are.
+    ///
+    /// # Safety
+    /// `heap` is the open table of the map.
+    pub unsafe fn sift(
+        &mut self,
+        map: &mut VisibilityMap,
+        heap: pg_sys::Relation,
+        group: usize,
+        tids: &[Tid],
+    ) -> u64 {
+        let mut visible = 0;
+        for some in tids.chunks(64) {
+            let seen = map.known_of(some);
+            visible += u64::from(seen.count_ones());
+            let mut rest = !seen & u64::MAX >> (64 - some.len());
+            while rest != 0 {
+                let tid = some[rest.trailing_zeros() as usize];
+                rest &= rest - 1;
+                // SAFETY: by contract. Its page of the map may not be here yet.
+                if unsafe { map.ask(heap, (tid >> 16) as BlockNumber) } {
+                    visible += 1;
+                } else {
+                    self.push(tid, group, std::iter::empty());
+                }
+            }
+        }
+        visible
     }
 
     /// Whether it is time to look, with these groups waiting for it. Vectors grow by doubling, so half of `work_mem` may be in

@@ -1,7 +1,7 @@
 //! What a node computes, row by row or by the leaf.
 
 use nitro_engine::{MOST_OF_LEAF, Tid};
-use pgrx::pg_sys::{BlockNumber, Datum, Oid, Relation, TupleTableSlot};
+use pgrx::pg_sys::{Datum, Oid, Relation, TupleTableSlot};
 
 use super::functions::Function;
 use super::groups::{Groups, Tally};
@@ -154,7 +154,9 @@ impl Run {
         forward: bool,
     ) -> (u64, u64) {
         let (mut rows, mut entries) = (0, 0);
-        while let Some(mut last) = self.groups.last() {
+        loop {
+            let group = self.groups.len().wrapping_sub(1);
+            let Some(mut last) = self.groups.last() else { break };
             let prefix = last.prefix;
             let n = match own.key() {
                 Some(_) => own.walk_group(prefix, forward, |d, b, w| last.add_values(d, b, w)),
@@ -166,8 +168,10 @@ impl Run {
                 if let Some(heap) = heap {
                     let all = own.rest_of_leaf(prefix, forward, &mut self.rest);
                     if all > 0 {
+                        let (map, tids) = (&mut own.visibility, &self.rest[..all]);
                         // SAFETY: by contract.
-                        let n = unsafe { self.count_all(own, heap, all) };
+                        let n = unsafe { self.queue.sift(map, heap, group, tids) };
+                        last.count(n);
                         (rows, entries) = (rows + n, entries + all as u64);
                         if self.queue.is_full(&self.groups) {
                             break;
@@ -189,33 +193,6 @@ impl Run {
             }
         }
         (rows, entries)
-    }
-
-    /// Adds the first `n` rows of `rest` to the last group, of which nothing is wanted but how many they are. Those of blocks
-    /// that are not all-visible wait in the queue; says how many others there are.
-    ///
-    /// # Safety
-    /// As `walk`.
-    unsafe fn count_all(&mut self, own: &mut Scan, heap: Relation, n: usize) -> u64 {
-        let group = self.groups.len() - 1;
-        let mut visible = 0;
-        for some in self.rest[..n].chunks(64) {
-            let seen = own.visibility.known_of(some);
-            visible += u64::from(seen.count_ones());
-            let mut rest = !seen & u64::MAX >> (64 - some.len());
-            while rest != 0 {
-                let tid = some[rest.trailing_zeros() as usize];
-                rest &= rest - 1;
-                // SAFETY: by contract. Its page of the map may not be here yet.
-                if unsafe { own.visibility.ask(heap, (tid >> 16) as BlockNumber) } {
-                    visible += 1;
-                } else {
-                    self.queue.push(tid, group, std::iter::empty());
-                }
-            }
-        }
-        self.groups.count(visible);
-        visible
     }
 
     /// Writes the next complete group into a slot that is clear.

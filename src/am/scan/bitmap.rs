@@ -1,9 +1,11 @@
-//! Bitmap scans.
+//! Bitmap scans, and what counts their rows instead.
 
 use pgrx::pg_sys::IndexScanDesc;
 use pgrx::prelude::*;
 
-use super::state;
+use nitro_engine::Tid;
+
+use super::{Scan, state};
 use crate::elements::streams;
 use crate::pg::compat;
 
@@ -35,5 +37,27 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
         compat::count_searches(scan, std::mem::take(&mut state.searches));
         total + n as i64
+    }
+}
+
+impl Scan {
+    /// Starts the scan of an index with an element column and gives its rows away, each once, some at a time, under a token
+    /// that is held meanwhile. False, and none was: they have to be looked at, or more than `limit` would have to be held.
+    ///
+    /// # Safety
+    /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a snapshot of MVCC.
+    pub(in crate::am) unsafe fn each_row(
+        &mut self,
+        scan: IndexScanDesc,
+        limit: usize,
+        f: impl FnMut(&[Tid]),
+    ) -> bool {
+        // SAFETY: by contract.
+        unsafe { self.start(scan, true, true) };
+        let exact = self.whole.is_none() && !self.plan.lossy;
+        let given = exact
+            && self.reader().is_none_or(|(reader, plan)| streams::each(&reader, plan, limit, f));
+        self.token.rest(self.process);
+        given
     }
 }
