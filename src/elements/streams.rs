@@ -19,6 +19,7 @@ use super::tids;
 use crate::am::Work;
 use crate::am::quals::{Plan, Range};
 use crate::key::KeyDesc;
+use crate::key::columns::MOST;
 use crate::pg::compat;
 use crate::pg::memory;
 use crate::pg::wait::PATIENCE;
@@ -49,8 +50,8 @@ struct Stream {
     target: Option<Vec<u8>>,
     /// What was read and not taken yet.
     tids: Vec<Tid>,
-    /// What is left of a leaf, on its way there.
-    rest: Box<[Tid; MOST_OF_LEAF]>,
+    /// What is left of a leaf, on its way there, once a leaf has had so many entries.
+    rest: Option<Box<[Tid; MOST_OF_LEAF]>>,
 }
 
 impl Stream {
@@ -73,7 +74,7 @@ impl Stream {
             cursor: Cursor::new(plan.has_filters()),
             target: None,
             tids: Vec::new(),
-            rest: Box::new([0; MOST_OF_LEAF]),
+            rest: None,
             plan,
         };
         stream.plan.first(&mut stream.at, true);
@@ -110,12 +111,9 @@ impl Stream {
             memory::reserve(&mut self.tids, n);
             if !self.plan.has_filters() {
                 self.tids.extend_from_slice(self.cursor.tids());
-                let rest = &mut *self.rest;
-                let n = with_order!(reader.desc, order =>
-                    self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, rest));
-                reader.work.add(n);
-                memory::reserve(&mut self.tids, n);
-                self.tids.extend_from_slice(&rest[..n]);
+                if n == MOST {
+                    self.rest_of_leaf(reader);
+                }
                 return true;
             }
             let before = self.tids.len();
@@ -132,6 +130,16 @@ impl Stream {
             }
             return true;
         }
+    }
+
+    /// Reads what follows the batch in its leaf.
+    fn rest_of_leaf(&mut self, reader: &Reader) {
+        let rest = self.rest.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
+        let n = with_order!(reader.desc, order =>
+            self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, rest));
+        reader.work.add(n);
+        memory::reserve(&mut self.tids, n);
+        self.tids.extend_from_slice(&rest[..n]);
     }
 
     /// Reads to the end. The same TID may come more than once.
