@@ -78,19 +78,19 @@ check-core:       ## PostgreSQL's own tests with nitro substituted for btree (PG
 	@ci/core.sh
 
 bench:            ## everything that is measured, as a page, JSON and plots (SECTIONS="server keys", SIZE=small)
-	@ci/deps.sh
+	@MEASURE=1 ci/deps.sh
 	@bench/all.sh $(SECTIONS)
 
 bench-quick:      ## first figures, engine against its peers and nitro against btree
-	@ci/deps.sh
+	@MEASURE=1 ci/deps.sh
 	@bench/quick.sh
 
 bench-images:     ## images: size, speed of writing and loading, what they cost and save
-	@ci/deps.sh
+	@MEASURE=1 ci/deps.sh
 	@bench/images.sh
 
 bench-memory:     ## bytes per entry of usual columns, beside btree and GIN (ROWS=3000000)
-	@ci/deps.sh
+	@MEASURE=1 ci/deps.sh
 	@bench/memory.sh
 
 bench-check:      ## instructions that the engine's operations take, beside those on record (UPDATE=1)

@@ -76,11 +76,12 @@ for SECTION in "$@"; do
     # A section that fails leaves what it has measured, and is named.
     if "$SECTION"; then took+="$SECTION $((SECONDS - begin)) s, "; else took+="$SECTION FAILED, "; fi
 done
+server=$("$(cat "$target/bench/server/bindir")/postgres" --version 2> /dev/null || echo none)
 processor=$(lscpu | sed -n 's/^Model name: *//p')
-name=$(date -u +%Y-%m-%d)-$(tr -cs 'A-Za-z0-9\n' '-' <<< "$processor" | sed 's/-*$//')$(small && echo -small || true)
+name=$(date -u +%Y-%m-%d)-$(tr -cs 'A-Za-z0-9\n' '-' <<< "$processor" | sed 's/-*$//')$(sed -n -E 's/^[^0-9]*([0-9]+).*/-pg\1/p' <<< "$server")$(small && echo -small || true)
 "$target/bench/release/nitro-bench-report" "$RESULTS" bench/results "$name" \
     "date=$(date -u '+%Y-%m-%d %H:%M UTC')" "processor=$processor, $(nproc) of them" \
-    "server=$("$(cat "$target/bench/server/bindir")/postgres" --version)" "nitro=$(git describe --always --dirty 2> /dev/null || echo unknown)" \
+    "server=$server" "nitro=$(git describe --always --dirty 2> /dev/null || echo unknown)" \
     "load of the machine before the start=$load" "sections=${took%, }"
 echo "bench/results/$name.md, .json: $((SECONDS - began)) s"
 [[ $took != *FAILED* ]]
