@@ -2,7 +2,7 @@
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
 //! `nitro-bench papers` runs the experiments of the Nitro paper instead, `nitro-bench scaling` measures what
-//! docs/scaling.md counts with.
+//! docs/scaling.md counts with, `nitro-bench hot` how long the slowest operations on one leaf take.
 //!
 //! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 1), HUGE=1 (huge pages
 //! for all engines), RESULTS (a file to which the samples are added).
@@ -10,6 +10,7 @@
 mod crossbeam;
 mod engine;
 mod ferntree;
+mod hot;
 mod keys;
 mod locked;
 mod masstree;
@@ -114,6 +115,7 @@ fn main() {
         [] => peers(),
         ["papers"] => papers::run(number("ENGINE_ROWS", 20_000_000), number("REPETITIONS", 3)),
         ["scaling"] => scaling::run(number("ENGINE_ROWS", 10_000_000), number("REPETITIONS", 5)),
+        ["hot"] => hot::run(number("SECONDS_EACH", 5), number("REPETITIONS", 1)),
         [engine, load] => work(engine, load, number("ENGINE_ROWS", 10_000_000)),
         _ => panic!("no such arguments: {arguments:?}"),
     }
