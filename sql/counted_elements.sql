@@ -90,5 +90,15 @@ EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE a @> ARRAY[5] AND id > 100;
 EXPLAIN (COSTS OFF) SELECT count(id) FROM t WHERE a @> ARRAY[5];
 EXPLAIN (COSTS OFF) SELECT g, count(*) FROM t WHERE a @> ARRAY[5] GROUP BY g;
 
+-- Nor where it would be a bitmap scan that is switched off; nor where more rows of several elements would have to be held than
+-- work_mem has room for, but of one element.
+RESET enable_seqscan; SET enable_bitmapscan = off; EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE a @> ARRAY[5]; RESET enable_bitmapscan; SET enable_seqscan = off;
+SET work_mem = '64kB'; SET enable_indexscan = off; VACUUM ANALYZE t;
+CREATE TABLE many (a int[]); INSERT INTO many SELECT ARRAY[i % 3, 10 + i % 3] FROM generate_series(1, 20000) i; CREATE INDEX ON many USING nitro (a); VACUUM ANALYZE many;
+EXPLAIN (COSTS OFF) SELECT count(*) FROM many WHERE a && ARRAY[1, 12];
+EXPLAIN (COSTS OFF) SELECT count(*) FROM many WHERE a @> ARRAY[1];
+EXPLAIN (COSTS OFF) SELECT count(*) FROM many WHERE a @> ARRAY[1, 11];
+SELECT count(*) FROM many WHERE a @> ARRAY[1];
+DROP TABLE many;
 DROP TABLE t, queries;
 DROP FUNCTION counted(text), wrong(), fill(int, int), nodes(text);

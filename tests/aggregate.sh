@@ -17,7 +17,10 @@ table() { # twenty rows a page, all-visible, with room on the first
 }
 stopped() { # QUERY [POINT]: session q stands in the first leaf
     session control; session q
-    process=$(ask q "$plans; SET nitro.debug_stop = '${2:-AggregateAdds}'; SELECT pg_backend_pid()")
+    # By elements there are bitmaps only.
+    local bitmaps=off
+    [[ $1 != *" e "* ]] || bitmaps=on
+    process=$(ask q "$plans; SET enable_bitmapscan = $bitmaps; SET nitro.debug_stop = '${2:-AggregateAdds}'; SELECT pg_backend_pid()")
     [[ $(ask q "EXPLAIN $1") == *NitroAggregate* ]] || fail "another plan"
     ask control "SELECT pg_advisory_lock($class, $process)" > /dev/null
     tell q "$1"

@@ -29,6 +29,7 @@ mod groups;
 mod queue;
 mod run;
 
+pub use elements::most_rows;
 pub use functions::Function;
 use run::Run;
 

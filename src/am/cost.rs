@@ -121,6 +121,22 @@ pub unsafe extern "C-unwind" fn estimate(
     }
 }
 
+/// Whether the conditions of a path on an index with an element column are for one element, and one value of each column beside
+/// it, so that the rows come one after the other.
+///
+/// # Safety
+/// The planner's own path, of an index of ours.
+pub unsafe fn reads_one_key(root: *mut PlannerInfo, path: &IndexPath) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        let index = &*path.indexinfo;
+        let bounds = Bounds::of(root, index, path.indexclauses);
+        let columns = PgList::<pg_sys::IndexClause>::from_pg(path.indexclauses);
+        let last = columns.iter_ptr().map(|clause| i32::from((*clause).indexcol) + 1).max();
+        bounds.points && !bounds.any_element && last == Some(index.nkeycolumns)
+    }
+}
+
 /// Whether keys of an index are compared without functions of operator classes.
 ///
 /// # Safety
@@ -167,6 +183,8 @@ struct Bounds {
     elements: f64,
     /// Rows have many entries, and no condition names their elements.
     any_element: bool,
+    /// Every condition is for one value, and no column is skipped over.
+    points: bool,
     /// Correlation of the first column, if its statistics had to be read.
     correlation: Option<f64>,
 }
@@ -186,6 +204,7 @@ impl Bounds {
             lists: 0,
             elements: 1.0,
             any_element: !index.amhasgettuple,
+            points: true,
             correlation: None,
         };
         // SAFETY: by contract.
@@ -203,6 +222,7 @@ impl Bounds {
                     }
                     equality = false;
                     let before = (bounds.descents, bounds.lists);
+                    bounds.points &= column == target;
                     while column < target {
                         if !bounds.skip(root, index, column, range) {
                             (bounds.descents, bounds.lists) = before;
@@ -218,6 +238,7 @@ impl Bounds {
                     bounds.list(root, index, kind.descents);
                     bounds.elements *= kind.elements;
                     bounds.any_element &= !kind.on_elements;
+                    bounds.points &= kind.equality && kind.descents <= 1.0;
                     bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
                     equality |= kind.equality;
                     range = pg_sys::lappend(range, qual.cast());

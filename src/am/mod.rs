@@ -27,7 +27,7 @@ mod visibility;
 mod whole;
 mod work;
 
-pub use cost::describes_nitro;
+pub use cost::{describes_nitro, reads_one_key};
 pub use scan::work;
 pub use work::Work;
 

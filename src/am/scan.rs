@@ -16,6 +16,7 @@
 //! termSn is captured at the first fetch after each rescan, never at snapshot time: an index that
 //! was built after the snapshot would lose rows.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::rc::Rc;
 
@@ -476,7 +477,14 @@ impl Scan {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
         let desc = &self.handle.desc;
         Some((
-            Reader { desc, process: self.process, engine, sn: self.sn, work: &self.work },
+            Reader {
+                desc,
+                process: self.process,
+                engine,
+                sn: self.sn,
+                work: &self.work,
+                rest: RefCell::default(),
+            },
             &mut self.plan,
         ))
     }

@@ -11,6 +11,8 @@
 //! with a dirty snapshot, begins after its own row's last entry is there: of two writers, one sees all
 //! entries of the other.
 
+use std::cell::RefCell;
+
 use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Tid};
 
 use pgrx::pg_sys;
@@ -38,6 +40,8 @@ pub struct Reader<'a> {
     /// The scan's term.
     pub sn: u32,
     pub work: &'a Work,
+    /// What is left of a leaf, on its way to a stream, once a leaf has had so many entries.
+    pub rest: RefCell<Option<Box<[Tid; MOST_OF_LEAF]>>>,
 }
 
 /// The entries of one group, in index order.
@@ -50,8 +54,6 @@ struct Stream {
     target: Option<Vec<u8>>,
     /// What was read and not taken yet.
     tids: Vec<Tid>,
-    /// What is left of a leaf, on its way there, once a leaf has had so many entries.
-    rest: Option<Box<[Tid; MOST_OF_LEAF]>>,
 }
 
 impl Stream {
@@ -74,7 +76,6 @@ impl Stream {
             cursor: Cursor::new(plan.has_filters()),
             target: None,
             tids: Vec::new(),
-            rest: None,
             plan,
         };
         stream.plan.first(&mut stream.at, true);
@@ -134,7 +135,8 @@ impl Stream {
 
     /// Reads what follows the batch in its leaf.
     fn rest_of_leaf(&mut self, reader: &Reader) {
-        let rest = self.rest.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
+        let mut rest = reader.rest.borrow_mut();
+        let rest = rest.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
         let n = with_order!(reader.desc, order =>
             self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, rest));
         reader.work.add(n);

@@ -84,12 +84,10 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
         instruments.into_iter().for_each(start);
         let scan = (*index).biss_ScanDesc;
         let own = scan::state(scan);
-        // A list may grow to twice of what it has.
-        let limit = pg_sys::work_mem as usize * 1024 / 2 / size_of::<u64>();
         // An ERROR leaves it behind; its pins are the resource owner's.
         let mut map: VisibilityMap = std::mem::take(&mut own.visibility);
         let (mut entries, mut rows) = (0, 0);
-        let counted = own.each_row(scan, limit, |tids| {
+        let counted = own.each_row(scan, most_rows(), |tids| {
             stop::at(Point::AggregateAdds);
             for tids in tids.chunks(PART) {
                 crate::pg::wait::interrupts();
@@ -114,6 +112,12 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
         instruments.into_iter().zip([rows as f64, entries as f64]).for_each(stop);
         counted
     }
+}
+
+/// How many rows of more than one key are held, to be counted once: in `work_mem`, and a list may grow to twice of what it has.
+pub fn most_rows() -> usize {
+    // SAFETY: a plain global.
+    unsafe { pg_sys::work_mem as usize * 1024 / 2 / size_of::<u64>() }
 }
 
 /// Rows between two looks at interrupts.

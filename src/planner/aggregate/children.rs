@@ -4,7 +4,7 @@
 use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, NodeTag, Path, PlannerInfo, RelOptInfo};
 
-use crate::am;
+use crate::am::{self, aggregate};
 
 /// A scan whose rows are not handed up.
 pub struct Child {
@@ -53,14 +53,22 @@ pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child
     }
 }
 
-/// Bitmap Heap Scans by an index of ours that has an element column, whose rows need not be looked at.
+/// Bitmap Heap Scans by an index of ours that has an element column, whose rows need not be looked at, and are not too many to
+/// be held where they have to be.
 pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
+    // SAFETY: a plain global. What this would cost is not seen in the costs of the path.
+    if unsafe { !pg_sys::enable_bitmapscan } {
+        return Vec::new();
+    }
+    let most = aggregate::most_rows() as f64;
     let fits = |path: &Path| {
         // SAFETY: a path of the type that its tag says, and what bitmaps of one index are made by.
         path.type_ == NodeTag::T_BitmapHeapPath
             && unsafe {
                 let below = (*std::ptr::from_ref(path).cast::<pg_sys::BitmapHeapPath>()).bitmapqual;
-                (*below).type_ == NodeTag::T_IndexPath && decides_all(&*below.cast::<IndexPath>())
+                (*below).type_ == NodeTag::T_IndexPath
+                    && decides_all(&*below.cast::<IndexPath>())
+                    && (path.rows <= most || am::reads_one_key(root, &*below.cast()))
             }
     };
     // SAFETY: by contract; see `fits`.
