@@ -112,9 +112,6 @@ impl Stream {
             memory::reserve(&mut self.tids, n);
             if !self.plan.has_filters() {
                 self.tids.extend_from_slice(self.cursor.tids());
-                if n == MOST {
-                    self.rest_of_leaf(reader);
-                }
                 return true;
             }
             let before = self.tids.len();
@@ -133,8 +130,14 @@ impl Stream {
         }
     }
 
-    /// Reads what follows the batch in its leaf.
-    fn rest_of_leaf(&mut self, reader: &Reader) {
+    /// The same, and what follows in the leaf of the last ones: who reads one stream alone does not read it in vain.
+    fn more_of_leaf(&mut self, reader: &Reader) -> bool {
+        if !self.more(reader) {
+            return false;
+        }
+        if self.plan.has_filters() || self.cursor.len() < MOST {
+            return true;
+        }
         let mut rest = reader.rest.borrow_mut();
         let rest = rest.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
         let n = with_order!(reader.desc, order =>
@@ -142,6 +145,7 @@ impl Stream {
         reader.work.add(n);
         memory::reserve(&mut self.tids, n);
         self.tids.extend_from_slice(&rest[..n]);
+        true
     }
 
     /// Reads to the end. The same TID may come more than once.
@@ -149,7 +153,7 @@ impl Stream {
         loop {
             f(&self.tids);
             self.tids.clear();
-            if !self.more(reader) {
+            if !self.more_of_leaf(reader) {
                 return;
             }
         }
@@ -246,7 +250,7 @@ pub fn each(reader: &Reader, plan: &mut Plan, limit: usize, mut f: impl FnMut(&[
         only.drain(reader, f);
         return true;
     }
-    while only.more(reader) {
+    while only.more_of_leaf(reader) {
         if only.tids.len() > limit {
             return false;
         }
