@@ -59,18 +59,11 @@ impl VisibilityMap {
         Some(byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0)
     }
 
-    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each. They were all copied before.
+    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each. (That rows of one block often come together is not made use
+    /// of: a branch that is taken here and there costs more than to ask again.)
     #[inline]
     pub fn known_of(&self, tids: &[Tid]) -> u64 {
-        // Rows of one key are in the order of the table.
-        let (mut last, mut seen) = (pg_sys::InvalidBlockNumber, false);
-        bits(tids.iter().map(|tid| {
-            let block = (tid >> 16) as BlockNumber;
-            if block != last {
-                (last, seen) = (block, self.known(block) == Some(true));
-            }
-            seen
-        }))
+        bits(tids.iter().map(|tid| self.known((tid >> 16) as BlockNumber) == Some(true)))
     }
 
     /// Where a page is kept, if anywhere: their number is a power of two, or 0.
