@@ -59,8 +59,8 @@ impl VisibilityMap {
         Some(byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0)
     }
 
-    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each. (That rows of one block often come together is not made use
-    /// of: a branch that is taken here and there costs more than to ask again.)
+    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each. (That rows of one block often
+    /// come together is not made use of: a branch that is taken here and there costs more than to ask again.)
     #[inline]
     pub fn known_of(&self, tids: &[Tid]) -> u64 {
         bits(tids.iter().map(|tid| self.known((tid >> 16) as BlockNumber) == Some(true)))
