@@ -8,10 +8,15 @@
 //! whole again when all of it has been freed.
 //!
 //! An allocator must neither unwind nor call the server, so the error cannot be raised where it happens.
+//!
+//! The server's own ERROR for want of memory needs some, too, where it passes through Rust: the bindings copy it into the
+//! memory context of whoever called the server, and if that context is full and gets no block, they are called for that ERROR
+//! as well, and again, until the server's stack of errors overflows (PANIC). So a process has a [`SPARE`] block, which is
+//! free before the ERROR leaves the place where it was raised (`witness::observe`).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
 /// The allocator of this library.
 struct Allocator;
@@ -134,11 +139,31 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
+/// What the C library gets back when the server has found no memory: the largest block that a context insists on, and small
+/// ones. Never touched, so it is addresses and a promise of the system.
+static SPARE: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+const SPARED: usize = (1 << 20) + (256 << 10);
+
+/// Has the spare block again, if there is memory for it. At the end of transactions.
+pub fn keep_spare() {
+    if SPARE.load(Relaxed).is_null() {
+        // SAFETY: asks for memory that this process alone uses; children of the postmaster have copies.
+        SPARE.store(unsafe { libc::malloc(SPARED) }, Relaxed);
+    }
+}
+
+/// Gives the spare block back.
+pub fn use_spare() {
+    // SAFETY: null, or from `malloc`, and not there any more.
+    unsafe { libc::free(SPARE.swap(std::ptr::null_mut(), Relaxed)) };
+}
+
 /// Panics once, when there is plenty. The first ERROR of a thread registers a destructor for where it was
 /// raised; the C library takes memory of its own for that, and aborts the process if there is none. Children
 /// inherit what their parent has registered.
 pub fn install() {
     nitro_engine::on_no_memory(no_memory);
+    keep_spare();
     drop(std::panic::catch_unwind(|| std::panic::panic_any(())));
 }
 

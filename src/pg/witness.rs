@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use pgrx::pg_sys::panic::ErrorReportWithLevel;
 use pgrx::pg_sys::{self, ErrorContextCallback, ErrorData};
 
-use crate::pg::{error, text};
+use crate::pg::{error, memory, text};
 
 // Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the server's.
 unsafe extern "C-unwind" {
@@ -155,6 +155,9 @@ unsafe extern "C-unwind" fn observe(node: *mut c_void) {
     // SAFETY: called by the server while it reports something, on its own thread.
     unsafe {
         let copy = copy();
+        if (*copy).sqlerrcode == pgrx::PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY as c_int {
+            memory::use_spare();
+        }
         if (*copy).elevel >= pg_sys::PGERROR as c_int {
             SEEN.store(copy, Relaxed);
             SCRATCH.store(MEMORY.swap(SCRATCH.load(Relaxed), Relaxed), Relaxed);

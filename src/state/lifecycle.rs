@@ -16,8 +16,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pgrx::prelude::*;
 
-use crate::pg::compat;
 use crate::pg::stop::{self, Point};
+use crate::pg::{compat, memory};
 use crate::state::directory::Entry;
 use crate::state::file::File;
 use crate::state::handle::Unfinished;
@@ -65,6 +65,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
 ) {
     crate::pg::witness!();
     use pg_sys::XactEvent::*;
+    memory::keep_spare();
     SWEPT.set(false);
     match event {
         XACT_EVENT_COMMIT => {

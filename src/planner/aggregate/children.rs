@@ -56,12 +56,8 @@ pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child
 /// Bitmap Heap Scans by an index of ours that has an element column, whose rows need not be looked at, and are not too many to
 /// be held where they have to be.
 pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
-    // SAFETY: a plain global, and the planner's own structure.
-    let (off, asks) = unsafe { (!pg_sys::enable_bitmapscan, !(*root).init_plans.is_null()) };
-    // What is switched off is not seen in the costs of the path. And what an InitPlan computes for a condition, which may be
-    // large, is computed inside of this node then: an ERROR for want of memory is copied on its way through, and where there is
-    // none at all the server's stack of errors overflows (tests/allocation.sh).
-    if off || asks {
+    // SAFETY: a plain global. What is switched off is not seen in the costs of the path.
+    if unsafe { !pg_sys::enable_bitmapscan } {
         return Vec::new();
     }
     let most = aggregate::most_rows() as f64;
