@@ -37,7 +37,7 @@ BEGIN
   RETURN CASE WHEN own = rows THEN how ELSE format('WRONG %s for %s', own, rows) END;
 END $$;
 SELECT counted(q), q FROM queries ORDER BY n;
--- Not where the condition is computed by a query of its own.
+-- The condition may be computed by a query of its own.
 SELECT counted('a @> (SELECT ARRAY[5])');
 -- Where some blocks are not all-visible, and none; with rows that are gone, new, and moved.
 CREATE FUNCTION wrong() RETURNS text LANGUAGE sql AS $$ SELECT string_agg(c || ': ' || q, '; ') FROM (SELECT counted(q) c, q FROM queries) x WHERE c ~ 'WRONG' $$;

@@ -40,7 +40,10 @@ array() { limited "$1" "INSERT INTO big (a) SELECT array_agg(i) FROM generate_se
 declare -A seen
 for work in build scan elements many some documents keys product verify image text array; do
     result=
-    for mb in 2 12 25 30 35 40 150; do
+    limits="2 12 25 30 35 40 150"
+    # The server's own ERROR may find a full memory context anywhere.
+    case $work in many | keys | product) limits="1 2 3 4 5 6 7 8 9 $limits" ;; esac
+    for mb in $limits; do
         got=$($work "$mb")
         case $got in
             ok | 53200 | 54000) ;;
