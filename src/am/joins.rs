@@ -9,7 +9,8 @@
 //! Nobody may notice that rows were read ahead, but for two things, as with parallel workers: below a LIMIT, or a cursor that
 //! is closed early, the ERROR of a row comes although it was not asked for, and EXPLAIN ANALYZE counts it.
 //! - The outer side has only nodes that do nothing but return rows, whose expressions and aggregates' functions are not volatile,
-//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server, and so do the functions of operator classes.) They are not stable either
+//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server, and so do the functions of
+//!   operator classes.) They are not stable either
 //!   if something in the query could change what they tell, as `set_config` does for `current_setting`. (What is done
 //!   between two rows that are fetched from a cursor may come too late for a stable one.)
 //!   It reads by the snapshot of the query, so what commands, functions and triggers do meanwhile is not in it, and

@@ -15,20 +15,29 @@ use crate::pg::stop::{self, Point};
 use crate::state::options;
 
 /// Whether a child is of the kind that is counted here.
+///
+/// # Safety
+/// A live node.
 pub unsafe fn is_of(child: *mut PlanState) -> bool {
-    // SAFETY: a live node.
+    // SAFETY: by contract.
     unsafe { (*child).type_ == NodeTag::T_BitmapHeapScanState }
 }
 
 /// The descriptor of its index.
+///
+/// # Safety
+/// A live node that `is_of` the kind.
 pub unsafe fn descriptor(child: *mut PlanState) -> pg_sys::IndexScanDesc {
-    // SAFETY: a Bitmap Heap Scan over a Bitmap Index Scan, as the planner offers it.
+    // SAFETY: by contract; the planner offers it over one Bitmap Index Scan.
     unsafe { (*(*child).lefttree.cast::<BitmapIndexScanState>()).biss_ScanDesc }
 }
 
 /// Counts all rows of the child.
+///
+/// # Safety
+/// A started node that `is_of` the kind.
 pub unsafe fn count(child: *mut PlanState, run: &mut Run) {
-    // SAFETY: a started node.
+    // SAFETY: by contract.
     unsafe {
         if !(*child).chgParam.is_null() {
             pg_sys::ExecReScan(child);

@@ -146,7 +146,7 @@ impl Run {
     /// it went for them. `heap`: its rows can wait in the queue.
     ///
     /// # Safety
-    /// The table of the scan, open.
+    /// `heap` is the open table of the scan.
     pub(super) unsafe fn walk(
         &mut self,
         own: &mut Scan,
@@ -196,6 +196,9 @@ impl Run {
     }
 
     /// Writes the next complete group into a slot that is clear.
+    ///
+    /// # Safety
+    /// A live slot with a column for each output; what its values point to is of the current memory context.
     pub(super) unsafe fn give(&mut self, desc: &KeyDesc, slot: *mut TupleTableSlot) {
         let i = self.given;
         self.given += 1;

@@ -39,6 +39,9 @@ impl Child {
 }
 
 /// Index Only Scans of the table by indexes of ours that have no condition of their own.
+///
+/// # Safety
+/// The planner's own live structures: a query that is being planned, and a table of it.
 pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
     let fits = |path: &Path| {
         // SAFETY: a path of the type that its tag says.
@@ -55,6 +58,9 @@ pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child
 
 /// Bitmap Heap Scans by an index of ours that has an element column, whose rows need not be looked at, and are not too many to
 /// be held where they have to be.
+///
+/// # Safety
+/// As `scans`.
 pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
     // SAFETY: a plain global. What is switched off is not seen in the costs of the path.
     if unsafe { !pg_sys::enable_bitmapscan } {
