@@ -16,10 +16,13 @@ started=$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHER
 base=$(sql "CREATE FUNCTION mapped() RETURNS int LANGUAGE sql AS \$\$
     SELECT substring(pg_read_file('/proc/self/status') FROM 'VmSize:\s*(\d+)')::int \$\$; SELECT mapped()")
 # MB: runs a statement in a session that may map so much more; prints its SQLSTATE or ok.
-limited() {
-    local mb=$1 out; shift
+limited() { local mb=$1; shift; starved $((mb * 1024)) "$@"; }
+starved() { # KB
+    local kb=$1 out; shift
     session limited
-    prlimit --pid "$(ask limited 'SELECT pg_backend_pid()')" --as=$(((base + mb * 1024) * 1024)): 2> /dev/null
+    # A library that is loaded needs addresses.
+    ask limited "LOAD 'plpgsql'" > /dev/null
+    prlimit --pid "$(ask limited 'SELECT pg_backend_pid()')" --as=$(((base + kb) * 1024)): 2> /dev/null
     out=$(ask limited "\\set VERBOSITY sqlstate"$'\n'"$*") || { echo "no answer"; return; }
     end limited
     case $out in *ERROR*) sed -n 's/.*ERROR: *//p' <<< "$out" | head -n 1 ;; *) echo ok ;; esac
@@ -50,6 +53,25 @@ for work in build scan elements many some documents keys product verify image te
             *) fail "$work with $mb MB: $got" ;;
         esac
         result+=" $mb:$got" seen[$got]=1
+    done
+    note "$work$result"
+done
+# The server's own ERROR passes through Rust where hardly anything is left, more than once in a session, and with a long message.
+sql "CREATE TABLE long (s text); INSERT INTO long SELECT repeat('x', 60000)"
+many="SELECT count(*) FROM t WHERE a @> (SELECT array_agg(g) FROM generate_series(1, 30000) g);"
+again() { starved "$1" "SET enable_seqscan = off; BEGIN; SAVEPOINT a; $many ROLLBACK TO a; $many ROLLBACK TO a; $many ROLLBACK TO a; COMMIT;"; }
+twice() { starved "$1" "SET enable_seqscan = off; $many $many $many"; }
+caught() { starved "$1" "SET enable_seqscan = off; DO \$\$ BEGIN FOR i IN 1..20 LOOP BEGIN PERFORM ($(sed 's/;$//' <<< "$many")); EXCEPTION WHEN out_of_memory THEN NULL; END; END LOOP; END \$\$;"; }
+message() { starved "$1" "CREATE INDEX ON long USING nitro ((s::int));"; }
+for work in again twice caught message; do
+    result="" last=
+    for ((kb = 0; kb <= 2048; kb += 64)); do
+        got=$($work $kb)
+        case $got in
+            ok | 53200 | 22P02) ;;
+            *) fail "$work with $kb kB: $got" ;;
+        esac
+        [ "$got" = "$last" ] || result+=" $kb:$got" last=$got
     done
     note "$work$result"
 done

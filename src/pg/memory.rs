@@ -9,10 +9,8 @@
 //!
 //! An allocator must neither unwind nor call the server, so the error cannot be raised where it happens.
 //!
-//! The server's own ERROR for want of memory needs some, too, where it passes through Rust: the bindings copy it into the
-//! memory context of whoever called the server, and if that context is full and gets no block, they are called for that ERROR
-//! as well, and again, until the server's stack of errors overflows (PANIC). So a process has a [`SPARE`] block, which is
-//! free before the ERROR leaves the place where it was raised (`witness::observe`).
+//! An ERROR of the server needs memory, too, where it passes through Rust: it is copied (`witness`). What is copied is as long
+//! as the message and its CONTEXT are, so a process keeps [`SPARE`] addresses, which are given back first.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
@@ -139,23 +137,42 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// What the C library gets back when the server has found no memory: the largest block that a context insists on, and small
-/// ones. Never touched, so it is addresses and a promise of the system.
+/// Addresses that this process can do without, or null. Never touched: a part of what the system has promised, which others
+/// get when there is nothing else. The largest block that a memory context insists on is 1 MB.
 static SPARE: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
 const SPARED: usize = (1 << 20) + (256 << 10);
 
-/// Has the spare block again, if there is memory for it. At the end of transactions.
-pub fn keep_spare() {
-    if SPARE.load(Relaxed).is_null() {
-        // SAFETY: asks for memory that this process alone uses; children of the postmaster have copies.
-        SPARE.store(unsafe { libc::malloc(SPARED) }, Relaxed);
+/// New addresses, or null.
+fn spare() -> *mut libc::c_void {
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping.
+    match unsafe { libc::mmap(std::ptr::null_mut(), SPARED, access, kind, -1, 0) } {
+        libc::MAP_FAILED => std::ptr::null_mut(),
+        new => new,
     }
 }
 
-/// Gives the spare block back.
-pub fn use_spare() {
-    // SAFETY: null, or from `malloc`, and not there any more.
-    unsafe { libc::free(SPARE.swap(std::ptr::null_mut(), Relaxed)) };
+fn unmap(spare: *mut libc::c_void) {
+    if !spare.is_null() {
+        // SAFETY: a mapping of `spare`, which its callers have taken from where it was kept.
+        unsafe { libc::munmap(spare, SPARED) };
+    }
+}
+
+/// Has spare addresses again, if there are any. At the end of transactions.
+pub fn keep_spare() {
+    if SPARE.load(Relaxed).is_null() {
+        SPARE.store(spare(), Relaxed);
+    }
+}
+
+/// Sees to it that there is some memory: if the system has no more, what was spared. It calls nothing of the server.
+pub fn make_room() {
+    match spare() {
+        none if none.is_null() => unmap(SPARE.swap(std::ptr::null_mut(), Relaxed)),
+        some => unmap(some),
+    }
 }
 
 /// Panics once, when there is plenty. The first ERROR of a thread registers a destructor for where it was

@@ -25,6 +25,7 @@ use crate::pg::{error, memory, text};
 
 // Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the server's.
 unsafe extern "C-unwind" {
+    #[cfg_attr(not(test), link_name = "__real_CopyErrorData")]
     fn CopyErrorData() -> *mut ErrorData;
     fn MemoryContextReset(context: pg_sys::MemoryContext);
     fn errposition(position: c_int) -> c_int;
@@ -42,6 +43,9 @@ static MEMORY: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut())
 /// The same for a copy that is only looked at. A copy goes with its context: the server's `FreeErrorData`
 /// leaves the names of file and function behind.
 static SCRATCH: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
+
+/// The same for copies of the bindings, which are gone before the next one is made.
+static PASSING: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
 
 /// The entry that an unwinding function leaves behind.
 static mut RETURNING: ErrorContextCallback =
@@ -115,7 +119,7 @@ impl Drop for Witness<'_> {
 
 /// Makes the memory for errors, once, when there is plenty.
 pub fn install() {
-    for memory in [&SCRATCH, &MEMORY] {
+    for memory in [&SCRATCH, &MEMORY, &PASSING] {
         // SAFETY: a context that lives as long as the process; its children inherit it.
         let context = unsafe {
             pg_sys::AllocSetContextCreateInternal(
@@ -130,20 +134,42 @@ pub fn install() {
     }
 }
 
-/// A copy of what the server is reporting, until the next one.
+/// A copy of what the server is reporting, until the next one in this context.
 ///
 /// # Safety
-/// In a callback of the server's stack of error contexts, after [`install`].
-unsafe fn copy() -> *mut ErrorData {
-    // SAFETY: by contract; nothing else is in the context, and the last copy is used no more.
+/// Where the server reports something, after [`install`]; nothing else is in the context, and the last copy is used no more.
+unsafe fn copy_into(context: &AtomicPtr<pg_sys::MemoryContextData>) -> *mut ErrorData {
+    memory::make_room();
+    // SAFETY: by contract.
     unsafe {
-        let scratch = SCRATCH.load(Relaxed);
-        MemoryContextReset(scratch);
+        let context = context.load(Relaxed);
+        MemoryContextReset(context);
         let before = pg_sys::CurrentMemoryContext;
-        pg_sys::CurrentMemoryContext = scratch;
+        pg_sys::CurrentMemoryContext = context;
         let copy = CopyErrorData();
         pg_sys::CurrentMemoryContext = before;
         copy
+    }
+}
+
+/// A copy to look at.
+///
+/// # Safety
+/// As `copy_into`.
+unsafe fn copy() -> *mut ErrorData {
+    // SAFETY: by contract.
+    unsafe { copy_into(&SCRATCH) }
+}
+
+/// What the bindings call instead of `CopyErrorData`. They free it before they do anything else.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn __wrap_CopyErrorData() -> *mut ErrorData {
+    match PASSING.load(Relaxed).is_null() {
+        // SAFETY: the server reports something. Nothing is kept yet.
+        true => unsafe { CopyErrorData() },
+        // SAFETY: as above.
+        false => unsafe { copy_into(&PASSING) },
     }
 }
 
@@ -155,9 +181,6 @@ unsafe extern "C-unwind" fn observe(node: *mut c_void) {
     // SAFETY: called by the server while it reports something, on its own thread.
     unsafe {
         let copy = copy();
-        if (*copy).sqlerrcode == pgrx::PgSqlErrorCode::ERRCODE_OUT_OF_MEMORY as c_int {
-            memory::use_spare();
-        }
         if (*copy).elevel >= pg_sys::PGERROR as c_int {
             SEEN.store(copy, Relaxed);
             SCRATCH.store(MEMORY.swap(SCRATCH.load(Relaxed), Relaxed), Relaxed);

@@ -107,6 +107,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     _arg: *mut core::ffi::c_void,
 ) {
     crate::pg::witness!();
+    memory::keep_spare();
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         shmem::leave_if_exiting();
         abandon_left();
