@@ -38,7 +38,7 @@ use leaf::{part_of_leaf, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
 pub use part::{MAX_SEPARATOR_LEN, Separator};
-pub use rest::MOST_OF_LEAF;
+pub use rest::{MOST_OF_LEAF, Rest};
 pub use together::TOGETHER;
 
 /// An entry at which a batch begins or ends.

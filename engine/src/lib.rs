@@ -67,7 +67,7 @@ mod workspace;
 pub use area::{Area, AreaError, AreaUsage, Backing, Lack, OutOfMemory, Refused};
 pub use barrier::{BarrierGuard, Process, TokenId};
 pub use build::{BuildError, Builder, Chain, ChainName};
-pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Separator, TOGETHER};
+pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Rest, Separator, TOGETHER};
 pub use heap::{Account, Charge};
 pub use memory::on_no_memory;
 #[doc(hidden)]

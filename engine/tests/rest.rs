@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Tid};
+use nitro_engine::{Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Rest, Tid};
 use proptest::prelude::*;
 
 const CURRENT: u32 = u32::MAX - 1;
@@ -39,7 +39,8 @@ fn count<O: KeyOrder>(
         }
         add(cursor.tids());
         between(&cursor);
-        let n = cursor.rest_of_leaf(forward, prefix, p, ix, order, &mut tids);
+        let mut wanted = Rest { tids: &mut tids, eights: None };
+        let n = cursor.rest_of_leaf(forward, prefix, p, ix, order, &mut wanted);
         assert!(n == 0 || cursor.is_empty() && cursor.begins_with(prefix) || !prefix.is_empty());
         add(&tids[..n]);
         rest += n;
@@ -116,7 +117,8 @@ fn of_one_group() {
         while read(&mut cursor) > 0 {
             let first = key(cursor.tids()[if forward { cursor.len() - 1 } else { 0 }]);
             let (batch, group) = (cursor.tids().to_vec(), &first[..8]);
-            let n = cursor.rest_of_leaf(forward, group, &p, ix, &Memcmp, &mut tids);
+            let mut wanted = Rest { tids: &mut tids, eights: None };
+            let n = cursor.rest_of_leaf(forward, group, &p, ix, &Memcmp, &mut wanted);
             assert!(tids[..n].iter().all(|&tid| key(tid).starts_with(group)));
             rest += n;
             if n == 0 {
@@ -153,5 +155,114 @@ proptest! {
             count(&p, ix, &Memcmp, forward, range, &[], |_| ())
         };
         prop_assert_eq!(read.0, expected);
+    }
+}
+
+/// Keys whose eight bytes from `at` on are asked for, with the TIDs 1, 2, 3 ..., in order.
+fn eights_of(keys: &[Vec<u8>], at: usize, forward: bool) -> Result<usize, TestCaseError> {
+    let mapping = Mapping::new(64 << 20, 2);
+    let p = mapping.process(0);
+    let ix = create_with(&p, Forms::Packed);
+    for (key, tid) in keys.iter().zip(1..) {
+        ix.insert(&p, &Memcmp, key, tid).unwrap();
+    }
+    let (mut cursor, mut given) = (Cursor::new(false), 0);
+    let (mut tids, mut eights) = ([0; MOST_OF_LEAF], Box::new([0; MOST_OF_LEAF]));
+    cursor.set_range(&[], None, CURRENT);
+    loop {
+        let read = match forward {
+            true => cursor.next(&p, ix, &Memcmp),
+            false => cursor.prev(&p, ix, &Memcmp),
+        };
+        if read == 0 {
+            return Ok(given);
+        }
+        let near = keys[cursor.tids()[if forward { read - 1 } else { 0 }] as usize - 1].clone();
+        let mut wanted = Rest { tids: &mut tids, eights: Some((at, &mut eights)) };
+        let n = cursor.rest_of_leaf(forward, &[], &p, ix, &Memcmp, &mut wanted);
+        given += n;
+        for (&tid, eight) in tids[..n].iter().zip(&eights[..n]) {
+            let key = &keys[tid as usize - 1];
+            prop_assert_eq!(key.get(..at), near.get(..at));
+            for (&byte, i) in key.iter().skip(at).zip(0..8) {
+                prop_assert_eq!(
+                    byte,
+                    eight.to_be_bytes()[i],
+                    "byte {} of {:x?}: {:x}",
+                    i,
+                    key,
+                    eight
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    /// Of keys of all forms, shared bytes before, behind and between those that differ, several entries of a key or one.
+    #[test]
+    fn eights_are_those_of_the_keys(
+        shared in prop::collection::vec(any::<u8>(), 0..12),
+        differ in 0usize..12,
+        narrow: bool,
+        behind in prop::collection::vec(any::<u8>(), 0..12),
+        varying: bool,
+        copies in 1u64..5,
+        seed: u64,
+        at in 0usize..12,
+        forward: bool,
+    ) {
+        let mut random = seed;
+        let mut keys: Vec<Vec<u8>> = (0..1500).map(|i: u64| {
+            if i % copies == 0 {
+                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            }
+            let number = (random >> 20) % if narrow { 3000 } else { 1 << 43 };
+            let middle = &u128::from(number).to_be_bytes()[16 - differ..];
+            let more = if varying { (number % 7) as usize } else { 0 };
+            [&shared[..], middle, &behind, &vec![number as u8 | 1; more]].concat()
+        }).collect();
+        keys.sort();
+        eights_of(&keys, at, forward)?;
+    }
+}
+
+/// Where they can be had they are: of numbers, alone and behind what all share.
+#[test]
+fn eights_are_given() {
+    let number = |i: u64| 0x4000_0000_0000 + i * 3001;
+    for (keys, at) in [
+        (
+            (0..3000)
+                .map(|i| [&[0xc6], &number(i).to_be_bytes()[2..]].concat())
+                .collect::<Vec<_>>(),
+            1,
+        ),
+        (
+            (0..3000)
+                .map(|i| [&[7, 0xc8], &(number(i) << 16).to_be_bytes()[..], &[9]].concat())
+                .collect(),
+            2,
+        ),
+        // Two numbers; and so much behind it that keys are not narrow any more.
+        (
+            (0..3000)
+                .map(|i| [&[0xc6], &number(i).to_be_bytes()[2..], &[3, i as u8]].concat())
+                .collect(),
+            1,
+        ),
+        (
+            (0..3000)
+                .map(|i| [&[1][..], &(number(i) << 20).to_be_bytes(), &[i as u8; 9]].concat())
+                .collect(),
+            1,
+        ),
+        ((0..3000).map(|i| [&[0xc6], &number(i / 100).to_be_bytes()[2..]].concat()).collect(), 1),
+    ] {
+        for forward in [true, false] {
+            let given = eights_of(&keys, at, forward).unwrap();
+            assert!(given > 1000, "{given} of {:x?}", keys[0]);
+        }
     }
 }

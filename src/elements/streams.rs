@@ -13,7 +13,7 @@
 
 use std::cell::RefCell;
 
-use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Tid};
+use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Rest, Tid};
 
 use pgrx::pg_sys;
 
@@ -138,13 +138,14 @@ impl Stream {
         if self.plan.has_filters() || self.cursor.len() < MOST {
             return true;
         }
-        let mut rest = reader.rest.borrow_mut();
-        let rest = rest.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
+        let mut tids = reader.rest.borrow_mut();
+        let tids = tids.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
+        let mut rest = Rest { tids, eights: None };
         let n = with_order!(reader.desc, order =>
-            self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, rest));
+            self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, &mut rest));
         reader.work.add(n);
         memory::reserve(&mut self.tids, n);
-        self.tids.extend_from_slice(&rest[..n]);
+        self.tids.extend_from_slice(&tids[..n]);
         true
     }
 

@@ -19,11 +19,21 @@ use core::ops::Range;
 /// Most TIDs of one leaf.
 pub const MOST_OF_LEAF: usize = MAX_ENTRIES;
 
+/// What is wanted of the entries of a leaf.
+pub struct Rest<'r> {
+    /// Their TIDs.
+    pub tids: &'r mut [Tid; MOST_OF_LEAF],
+    /// If anything, the eight bytes from byte so and so of each key on, the first one the highest; behind the end of a key there
+    /// is anything.
+    pub eights: Option<(usize, &'r mut [u64; MOST_OF_LEAF])>,
+}
+
 impl Cursor {
     /// The TIDs of the entries of the range that follow the batch (going backward: come before it) in its leaf, in order of
-    /// their keys; how many there are. The cursor then stands on an empty batch that covers them. 0, and it stands
-    /// where it was: the leaf is not packed, or has changed since, or its part of the range ends with the batch, or not all
-    /// of their keys begin with `prefix`.
+    /// their keys, and what else is wanted; how many there are. The cursor then stands on an empty batch that covers them. 0, and
+    /// it stands where it was: the leaf is not packed, or has changed since, or its part of the range ends with the batch, or
+    /// not all of their keys begin with `prefix`; or eight bytes are wanted, and the bytes before them are not the same in all
+    /// keys of the leaf, or what differs behind is not in one place.
     pub fn rest_of_leaf<O: KeyOrder>(
         &mut self,
         forward: bool,
@@ -31,7 +41,7 @@ impl Cursor {
         p: &Process,
         index: Index,
         order: &O,
-        tids: &mut [Tid; MOST_OF_LEAF],
+        wanted: &mut Rest<'_>,
     ) -> usize {
         stop!("rest: begins");
         let _section = index.enter(p);
@@ -49,7 +59,7 @@ impl Cursor {
             return 0;
         }
         let leftmost = v.b.has(LEFTMOST);
-        let read = self.copy_rest(forward, prefix, index, order, &v, (from, to), tids);
+        let read = self.copy_rest(forward, prefix, index, order, &v, (from, to), wanted);
         let Some(rest) = read.ok().filter(|rest| !rest.is_empty()) else { return 0 };
         if forward {
             core::mem::swap(&mut self.last, &mut self.new_last);
@@ -74,7 +84,7 @@ impl Cursor {
         order: &O,
         v: &View,
         (from, to): (usize, usize),
-        tids: &mut [Tid; MOST_OF_LEAF],
+        wanted: &mut Rest<'_>,
     ) -> Result<Range<usize>, Retry> {
         let Some(leaf) = v.packed()? else { return Ok(0..0) };
         let n = leaf.len();
@@ -96,7 +106,14 @@ impl Cursor {
         if !far.key.starts_with(prefix) && !mutant!("the rest of a leaf is of one group") {
             return Ok(0..0);
         }
-        let read = tids_of(&leaf, rest.clone(), tids);
+        if let Some((at, eights)) = &mut wanted.eights {
+            let Some(how) = leaf.eights_at(*at) else { return Ok(0..0) };
+            for (part, from) in eights.as_chunks_mut().0.iter_mut().zip(rest.clone().step_by(PART))
+            {
+                leaf.eights(how, from..rest.end, part);
+            }
+        }
+        let read = tids_of(&leaf, rest.clone(), wanted.tids);
         stop!("rest: copied");
         let torn = read < rest.len();
         if torn || !v.valid() && !mutant!("the rest of a leaf is validated") {

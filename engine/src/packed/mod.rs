@@ -40,6 +40,7 @@
 mod alphabet;
 mod bits;
 mod edit;
+mod eights;
 mod encode;
 mod layout;
 #[cfg(all(test, not(loom), not(shuttle)))]

@@ -72,12 +72,26 @@ impl Leaf<'_> {
 
     /// The same of at most [`PART`] ranks.
     pub fn numbers(&self, ranks: Range<usize>, out: &mut [u64; PART]) {
-        let ranks = self.part(ranks);
-        let (l, mut i) = (&self.layout, 0);
-        let mut copies = [0; PART];
+        self.spread(ranks, out, |head| self.layout.kbase.wrapping_add(head));
+    }
+
+    /// What is made of the heads of at most [`PART`] ranks.
+    #[inline(always)]
+    pub(super) fn spread(
+        &self,
+        ranks: Range<usize>,
+        out: &mut [u64; PART],
+        make: impl Fn(u64) -> u64,
+    ) {
+        let (ranks, l) = (self.part(ranks), &self.layout);
+        if l.ends.width == 0 {
+            let out = &mut out[..ranks.len()];
+            return l.heads.unpack::<128, _>(self.words, ranks.start, out, make);
+        }
+        let (mut i, mut copies) = (0, [0; PART]);
         let (first, copies) = self.copies(&ranks, &mut copies);
         for (&copies, head) in copies.iter().zip(self.heads(first, copies.len())) {
-            out[i..i + copies].fill(l.kbase.wrapping_add(head));
+            out[i..i + copies].fill(make(head));
             i += copies;
         }
     }

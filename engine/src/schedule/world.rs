@@ -6,7 +6,7 @@ use crate::area::tests::Mapping;
 use crate::area::{PAGE, UNIT};
 use crate::{
     Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Prune,
-    Snapshot, Sweep, Swept, Tid,
+    Rest, Snapshot, Sweep, Swept, Tid,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;

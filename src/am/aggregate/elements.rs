@@ -100,7 +100,9 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
             stop::at(Point::AggregateAdds);
             for tids in tids.chunks(PART) {
                 crate::pg::wait::interrupts();
-                let seen = run.queue.sift(&mut map, heap, 0, tids);
+                let mut seen = 0;
+                let visible = |_, some: u64| seen += u64::from(some.count_ones());
+                run.queue.sift(&mut map, heap, 0, tids, |_| None, visible);
                 run.groups.count(seen);
                 (entries, rows) = (entries + tids.len(), rows + seen);
                 if run.queue.is_full(&run.groups) {

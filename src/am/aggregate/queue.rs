@@ -63,8 +63,8 @@ impl Queue {
         }
     }
 
-    /// Adds those of these rows of a group whose blocks are not all-visible; says how many others there are. Nothing is wanted
-    /// of them but how many they are.
+    /// Adds those of these rows of a group whose blocks are not all-visible, each with the value that `value` has for it, if one
+    /// is wanted; gives the others away, 64 at a time: from where on, and a bit each.
     ///
     /// # Safety
     /// `heap` is the open table of the map.
@@ -74,24 +74,24 @@ impl Queue {
         heap: pg_sys::Relation,
         group: usize,
         tids: &[Tid],
-    ) -> u64 {
-        let mut visible = 0;
-        for some in tids.chunks(64) {
-            let seen = map.known_of(some);
-            visible += u64::from(seen.count_ones());
+        value: impl Fn(usize) -> Option<i64>,
+        mut visible: impl FnMut(usize, u64),
+    ) {
+        for (from, some) in (0..).step_by(64).zip(tids.chunks(64)) {
+            let mut seen = map.known_of(some);
             let mut rest = !seen & u64::MAX >> (64 - some.len());
             while rest != 0 {
-                let tid = some[rest.trailing_zeros() as usize];
-                rest &= rest - 1;
+                let (i, one) = (rest.trailing_zeros() as usize, rest & rest.wrapping_neg());
+                rest ^= one;
                 // SAFETY: by contract. Its page of the map may not be here yet.
-                if unsafe { map.ask(heap, (tid >> 16) as BlockNumber) } {
-                    visible += 1;
+                if unsafe { map.ask(heap, (some[i] >> 16) as BlockNumber) } {
+                    seen |= one;
                 } else {
-                    self.push(tid, group, std::iter::empty());
+                    self.push(some[i], group, value(from + i).map(Some).into_iter());
                 }
             }
+            visible(from, seen);
         }
-        visible
     }
 
     /// Whether it is time to look, with these groups waiting for it. Vectors grow by doubling, so half of `work_mem` may be in

@@ -27,8 +27,9 @@ pub(super) struct Run {
     outputs: Vec<Output>,
     pub(super) groups: Groups,
     pub(super) queue: Queue,
-    /// TIDs of one leaf.
-    rest: Box<[Tid; MOST_OF_LEAF]>,
+    /// Of one leaf.
+    tids: Box<[Tid; MOST_OF_LEAF]>,
+    eights: Box<[u64; MOST_OF_LEAF]>,
     /// Columns of the index that make a group.
     columns: usize,
     /// There is no GROUP BY: a group also of no rows.
@@ -73,7 +74,8 @@ impl Run {
             outputs,
             groups: Groups::new(columns, inputs),
             queue: Queue::new(),
-            rest: Box::new([0; MOST_OF_LEAF]),
+            tids: Box::new([0; MOST_OF_LEAF]),
+            eights: Box::new([0; MOST_OF_LEAF]),
             columns,
             plain,
             given: 0,
@@ -164,22 +166,31 @@ impl Run {
             };
             last.count(n);
             (rows, entries) = (rows + n, entries + n);
-            if last.only_counts() && last.rows() >= MANY {
+            if last.rows() >= MANY
+                && let Some(wanted) = last.wants(own.desc(), own.key())
+            {
                 if let Some(heap) = heap {
-                    let all = own.rest_of_leaf(prefix, forward, &mut self.rest);
+                    let mut rest = wanted.rest(&mut self.tids, &mut self.eights);
+                    let all = own.rest_of_leaf(prefix, forward, &mut rest);
                     if all > 0 {
-                        let (map, tids) = (&mut own.visibility, &self.rest[..all]);
+                        let (map, tids, before) =
+                            (&mut own.visibility, &self.tids[..all], last.rows());
+                        let number = |i: usize| wanted.number(self.eights[i]);
                         // SAFETY: by contract.
-                        let n = unsafe { self.queue.sift(map, heap, group, tids) };
-                        last.count(n);
-                        (rows, entries) = (rows + n, entries + all as u64);
+                        unsafe {
+                            self.queue.sift(map, heap, group, tids, number, |from, seen| {
+                                last.add_wanted(wanted, seen, &self.eights[from..])
+                            });
+                        }
+                        rows += (last.rows() - before) as u64;
+                        entries += all as u64;
                         if self.queue.is_full(&self.groups) {
                             break;
                         }
                         continue;
                     }
                 }
-                if own.skip_keys(prefix, forward) {
+                if last.only_counts() && own.skip_keys(prefix, forward) {
                     continue;
                 }
             }

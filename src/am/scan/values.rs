@@ -1,6 +1,6 @@
 //! The values of entries for who takes them without a tuple (`index_only`).
 
-use nitro_engine::{Cursor, MOST_OF_LEAF, Tid};
+use nitro_engine::{Cursor, Rest};
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
@@ -95,13 +95,13 @@ impl Scan {
     }
 
     /// At the end of a batch, moves over all entries that follow in its leaf, if there are no filters and all of their keys
-    /// begin with `prefix`, as those of the batch; how many there are, and their TIDs. Otherwise 0, and the next batch is still
-    /// to be read.
+    /// begin with `prefix`, as those of the batch; how many there are, and what is wanted of them. Otherwise 0, and the next
+    /// batch is still to be read.
     pub(in crate::am) fn rest_of_leaf(
         &mut self,
         prefix: &[u8],
         forward: bool,
-        tids: &mut [Tid; MOST_OF_LEAF],
+        rest: &mut Rest<'_>,
     ) -> usize {
         let Some(engine) = self.engine.filter(|_| self.stands_at_end(forward)) else { return 0 };
         crate::pg::wait::interrupts();
@@ -112,7 +112,7 @@ impl Scan {
         self.check_given_up();
         let (place, process) = (&mut self.place, self.process);
         let n = with_order!(self.handle.desc, order => {
-            place.cursor.rest_of_leaf(forward, prefix, process, engine, order, tids)
+            place.cursor.rest_of_leaf(forward, prefix, process, engine, order, rest)
         });
         if n > 0 {
             self.work.add(n);

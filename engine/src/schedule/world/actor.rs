@@ -133,7 +133,7 @@ impl Actor<'_> {
         let (p, ix) = (&self.p, self.ix);
         let (mut seen, mut cursor) = (Vec::new(), Cursor::new(false));
         cursor.set_range(&[], None, CURRENT);
-        let mut rest = [0; MOST_OF_LEAF];
+        let mut tids = [0; MOST_OF_LEAF];
         let mut add = |tids: &[Tid]| match forward {
             true => seen.extend(tids),
             false => seen.extend(tids.iter().rev()),
@@ -143,9 +143,10 @@ impl Actor<'_> {
             add(cursor.tids());
             progress();
             let n = ordered!(self.world.comparator, order => {
+                let mut rest = Rest { tids: &mut tids, eights: None };
                 cursor.rest_of_leaf(forward, &[], p, ix, order, &mut rest)
             });
-            add(&rest[..n]);
+            add(&tids[..n]);
             progress();
         }
         let end = self.world.now();
