@@ -14,12 +14,13 @@ CREATE FUNCTION fill(a int, z int) RETURNS void LANGUAGE sql AS $$
   FROM (SELECT x, hashint4(x)::int8 AS h FROM generate_series(a, z) x) y $$;
 -- Each column alone and behind others, in both directions.
 CREATE TABLE columns AS SELECT unnest('{s,i,l,few,dup,d,tz,ti,o,nn}'::text[]) AS c;
-SELECT format('CREATE INDEX ON t USING nitro (%s); CREATE INDEX ON t USING nitro (g, %1$s DESC); CREATE INDEX ON t USING nitro (t DESC, g DESC, %1$s) WHERE id > 0', c) FROM columns \gexec
+SELECT format('CREATE INDEX ON t USING nitro (%s); CREATE INDEX ON t USING nitro (g, %1$s DESC); CREATE INDEX ON t USING nitro (t DESC, g DESC, %1$s) WHERE id > 0; CREATE INDEX ON t USING nitro (i DESC) INCLUDE (%1$s); CREATE INDEX ON t USING nitro (id, few DESC, s, %1$s DESC)', c) FROM columns \gexec
 CREATE TABLE queries (n serial, q text);
 INSERT INTO queries (q) SELECT format(f, c, CASE WHEN c IN ('d', 'tz', 'ti', 'o') THEN '' ELSE format(', sum(%s), avg(%1$s)', c) END) FROM columns,
   unnest('{SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE %1$s IS NOT NULL,SELECT g\, count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t GROUP BY g ORDER BY g,
     SELECT g\, max(%1$s)\, count(*)%2$s FROM t GROUP BY g ORDER BY g DESC,SELECT t\, g\, max(%1$s)\, min(%1$s)\, count(%1$s)%2$s FROM t WHERE id > 0 GROUP BY t\, g ORDER BY t\, g,
-    SELECT t\, g\, max(%1$s)\, min(%1$s)%2$s FROM t WHERE t > ''t0'' AND id > 0 GROUP BY t\, g ORDER BY t DESC\, g DESC}'::text[]) f;
+    SELECT t\, g\, max(%1$s)\, min(%1$s)%2$s FROM t WHERE t > ''t0'' AND id > 0 GROUP BY t\, g ORDER BY t DESC\, g DESC,
+    SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE i > -1900000000,SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE id > 70}'::text[]) f;
 CREATE FUNCTION answer(query text, way text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r text;
 BEGIN

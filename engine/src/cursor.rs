@@ -73,6 +73,9 @@ enum State {
     Behind,
 }
 
+/// Entries of a batch before the rest of a leaf.
+const FEW: usize = 8;
+
 /// The version of no node.
 const NONE: u64 = u64::MAX;
 
@@ -113,6 +116,8 @@ pub struct Cursor {
     new_last: Bound,
     /// The key that is searched.
     sought: Vec<u8>,
+    /// Most entries of a batch.
+    most: usize,
     n: usize,
     tids: [Tid; SLOTS],
     /// Of each entry; in a packed leaf, the rank behind the first one.
@@ -137,6 +142,11 @@ impl Cursor {
         self.want_keys = want;
     }
 
+    /// Whether batches have few entries, from the next one on: of use to who takes the rest of a leaf at once.
+    pub fn read_few(&mut self, few: bool) {
+        self.most = if few { FEW } else { SLOTS };
+    }
+
     /// A cursor over nothing. `want_keys`: batches have keys.
     pub fn new(want_keys: bool) -> Cursor {
         Cursor {
@@ -156,6 +166,7 @@ impl Cursor {
             new_first: Bound::default(),
             new_last: Bound::default(),
             sought: Vec::new(),
+            most: SLOTS,
             n: 0,
             tids: [0; SLOTS],
             slots: [0; SLOTS],
@@ -372,7 +383,7 @@ impl Cursor {
             let read = v.packed().and_then(|packed| {
                 let n = v.count(packed.as_ref());
                 let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
-                let to = end.min(from + part_of_leaf(tries));
+                let to = end.min(from + part_of_leaf(tries).min(self.most));
                 let batch = self.copy(index, &v, packed.as_ref(), from..to.max(from), true)?;
                 let to = if batch.is_empty() { to } else { batch.end };
                 Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))

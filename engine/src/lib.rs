@@ -71,6 +71,7 @@ pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Rest, Separato
 pub use heap::{Account, Charge};
 pub use memory::on_no_memory;
 #[doc(hidden)]
+pub use packed::Segments;
 pub use prefetch::line as prefetch;
 pub use prune::Prune;
 pub use root::Forms;

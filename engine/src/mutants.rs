@@ -31,7 +31,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("the rest of a leaf is of the batch's version", "rest"),
     ("the rest of a leaf is of one group", "rest"),
     ("the rest of a leaf is validated", "schedule::packed"),
-    ("eights begin behind what keys share", "rest"),
+    ("what is before a number has one length", "rest"),
     ("a cursor removes from the leaf that it copied", "schedule::splitting::a_split_beside"),
     ("the count of the dead falls in an exclusive phase", "schedule::snapshots"),
     ("a chunk goes with its last reference", "schedule::snapshots"),

@@ -3,7 +3,9 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Rest, Tid};
+use nitro_engine::{
+    Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Rest, Segments, Tid,
+};
 use proptest::prelude::*;
 
 const CURRENT: u32 = u32::MAX - 1;
@@ -39,7 +41,7 @@ fn count<O: KeyOrder>(
         }
         add(cursor.tids());
         between(&cursor);
-        let mut wanted = Rest { tids: &mut tids, eights: None };
+        let mut wanted = Rest { tids: &mut tids, segments: None };
         let n = cursor.rest_of_leaf(forward, prefix, p, ix, order, &mut wanted);
         assert!(n == 0 || cursor.is_empty() && cursor.begins_with(prefix) || !prefix.is_empty());
         add(&tids[..n]);
@@ -117,7 +119,7 @@ fn of_one_group() {
         while read(&mut cursor) > 0 {
             let first = key(cursor.tids()[if forward { cursor.len() - 1 } else { 0 }]);
             let (batch, group) = (cursor.tids().to_vec(), &first[..8]);
-            let mut wanted = Rest { tids: &mut tids, eights: None };
+            let mut wanted = Rest { tids: &mut tids, segments: None };
             let n = cursor.rest_of_leaf(forward, group, &p, ix, &Memcmp, &mut wanted);
             assert!(tids[..n].iter().all(|&tid| key(tid).starts_with(group)));
             rest += n;
@@ -158,8 +160,14 @@ proptest! {
     }
 }
 
-/// Keys whose eight bytes from `at` on are asked for, with the TIDs 1, 2, 3 ..., in order.
-fn eights_of(keys: &[Vec<u8>], at: usize, forward: bool) -> Result<usize, TestCaseError> {
+/// Reads what is at `at` in keys, which have the TIDs 1, 2, 3 ... in order; of how many it was given.
+fn segments_of(
+    keys: &[Vec<u8>],
+    fixed: &[usize],
+    at: usize,
+    len: fn(u8) -> usize,
+    forward: bool,
+) -> Result<usize, TestCaseError> {
     let mapping = Mapping::new(64 << 20, 2);
     let p = mapping.process(0);
     let ix = create_with(&p, Forms::Packed);
@@ -168,8 +176,10 @@ fn eights_of(keys: &[Vec<u8>], at: usize, forward: bool) -> Result<usize, TestCa
     }
     let (mut cursor, mut given) = (Cursor::new(false), 0);
     let (mut tids, mut eights) = ([0; MOST_OF_LEAF], Box::new([0; MOST_OF_LEAF]));
+    let mut firsts = [0; MOST_OF_LEAF];
     cursor.set_range(&[], None, CURRENT);
     loop {
+        cursor.read_few(given % 2 == 1);
         let read = match forward {
             true => cursor.next(&p, ix, &Memcmp),
             false => cursor.prev(&p, ix, &Memcmp),
@@ -178,21 +188,25 @@ fn eights_of(keys: &[Vec<u8>], at: usize, forward: bool) -> Result<usize, TestCa
             return Ok(given);
         }
         let near = keys[cursor.tids()[if forward { read - 1 } else { 0 }] as usize - 1].clone();
-        let mut wanted = Rest { tids: &mut tids, eights: Some((at, &mut eights)) };
+        let (firsts, eights) = (&mut firsts[..], &mut eights[..]);
+        let segments = Segments { fixed, at, len, firsts, eights, alike: None };
+        let mut wanted = Rest { tids: &mut tids, segments: Some(segments) };
         let n = cursor.rest_of_leaf(forward, &[], &p, ix, &Memcmp, &mut wanted);
+        let Rest { tids, segments: Some(Segments { alike, firsts, eights, .. }) } = wanted else {
+            unreachable!()
+        };
         given += n;
-        for (&tid, eight) in tids[..n].iter().zip(&eights[..n]) {
+        for (i, &tid) in tids[..n].iter().enumerate() {
             let key = &keys[tid as usize - 1];
-            prop_assert_eq!(key.get(..at), near.get(..at));
-            for (&byte, i) in key.iter().skip(at).zip(0..8) {
-                prop_assert_eq!(
-                    byte,
-                    eight.to_be_bytes()[i],
-                    "byte {} of {:x?}: {:x}",
-                    i,
-                    key,
-                    eight
-                );
+            for &fixed in fixed {
+                prop_assert_eq!(key.get(fixed), near.get(fixed));
+            }
+            let (first, eight) = (alike.unwrap_or(firsts[i]), eights[i].to_be_bytes());
+            let len = alike.map_or(8, len);
+            for (byte, read) in
+                key.iter().skip(at).zip(std::iter::once(&first).chain(&eight[..len]))
+            {
+                prop_assert_eq!(byte, read, "{:x?} at {}: {:x} {:x?}", key, at, first, eight);
             }
         }
     }
@@ -202,7 +216,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
     /// Of keys of all forms, shared bytes before, behind and between those that differ, several entries of a key or one.
     #[test]
-    fn eights_are_those_of_the_keys(
+    fn segments_are_those_of_the_keys(
         shared in prop::collection::vec(any::<u8>(), 0..12),
         differ in 0usize..12,
         narrow: bool,
@@ -210,7 +224,9 @@ proptest! {
         varying: bool,
         copies in 1u64..5,
         seed: u64,
-        at in 0usize..12,
+        fixed in prop::collection::vec(0usize..12, 0..2),
+        at in 0usize..24,
+        long: bool,
         forward: bool,
     ) {
         let mut random = seed;
@@ -224,45 +240,41 @@ proptest! {
             [&shared[..], middle, &behind, &vec![number as u8 | 1; more]].concat()
         }).collect();
         keys.sort();
-        eights_of(&keys, at, forward)?;
+        segments_of(&keys, &fixed, at, if long { |_| 8 } else { |first| (first % 8).into() }, forward)?;
     }
 }
 
-/// Where they can be had they are: of numbers, alone and behind what all share.
+/// Where they can be had they are: of numbers, alone, behind what all share and behind what has one length.
 #[test]
-fn eights_are_given() {
+fn segments_are_given() {
     let number = |i: u64| 0x4000_0000_0000 + i * 3001;
-    for (keys, at) in [
-        (
-            (0..3000)
-                .map(|i| [&[0xc6], &number(i).to_be_bytes()[2..]].concat())
-                .collect::<Vec<_>>(),
-            1,
-        ),
-        (
-            (0..3000)
-                .map(|i| [&[7, 0xc8], &(number(i) << 16).to_be_bytes()[..], &[9]].concat())
-                .collect(),
-            2,
-        ),
+    let six = |i: u64| [&[0xc6], &number(i).to_be_bytes()[2..]].concat();
+    let len = |first: u8| (first - 0xc0).into();
+    let any = |_| 8;
+    type Case = (Vec<Vec<u8>>, &'static [usize], usize, fn(u8) -> usize);
+    let of = |key: &dyn Fn(u64) -> Vec<u8>| (0..3000).map(key).collect::<Vec<_>>();
+    let cases: [Case; 8] = [
+        (of(&six), &[], 0, len),
+        (of(&|i| [&[7, 0xc8], &(number(i) << 16).to_be_bytes()[..], &[9]].concat()), &[], 1, len),
         // Two numbers; and so much behind it that keys are not narrow any more.
+        (of(&|i| [&six(i)[..], &[3, i as u8]].concat()), &[], 0, len),
         (
-            (0..3000)
-                .map(|i| [&[0xc6], &number(i).to_be_bytes()[2..], &[3, i as u8]].concat())
-                .collect(),
-            1,
+            of(&|i| [&[0xc6], &(number(i) << 20).to_be_bytes()[..], &[i as u8; 9]].concat()),
+            &[],
+            0,
+            any,
         ),
-        (
-            (0..3000)
-                .map(|i| [&[1][..], &(number(i) << 20).to_be_bytes(), &[i as u8; 9]].concat())
-                .collect(),
-            1,
-        ),
-        ((0..3000).map(|i| [&[0xc6], &number(i / 100).to_be_bytes()[2..]].concat()).collect(), 1),
-    ] {
+        // Several entries of a key, and a number of one byte.
+        (of(&|i| six(i / 100)), &[], 0, len),
+        (of(&|i| vec![0x50, 0x40 + (i / 100) as u8]), &[], 1, any),
+        // The second number, of one length and of several.
+        (of(&|i| [&six(i)[..], &number(i * 7).to_be_bytes()].concat()), &[0], 7, any),
+        (of(&|i| [&six(i)[..], &[0xc2, 7, 9][..(i % 3) as usize + 1]].concat()), &[0], 7, any),
+    ];
+    for (i, (keys, fixed, at, len)) in cases.into_iter().enumerate() {
         for forward in [true, false] {
-            let given = eights_of(&keys, at, forward).unwrap();
-            assert!(given > 1000, "{given} of {:x?}", keys[0]);
+            let given = segments_of(&keys, fixed, at, len, forward).unwrap();
+            assert!(given > 1000, "{given} in case {i}");
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::pg::stop::{self, Point};
 mod elements;
 mod functions;
 mod groups;
+mod leaf;
 mod queue;
 mod run;
 

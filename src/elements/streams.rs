@@ -140,7 +140,7 @@ impl Stream {
         }
         let mut tids = reader.rest.borrow_mut();
         let tids = tids.get_or_insert_with(|| Box::new([0; MOST_OF_LEAF]));
-        let mut rest = Rest { tids, eights: None };
+        let mut rest = Rest { tids, segments: None };
         let n = with_order!(reader.desc, order =>
             self.cursor.rest_of_leaf(true, &[], reader.process, reader.engine, order, &mut rest));
         reader.work.add(n);

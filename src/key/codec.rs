@@ -222,6 +222,27 @@ pub fn int_of(first: u8, eight: u64, flip: u8) -> i64 {
     if n == 0 { i64::from(marker) - i64::from(PLAIN) } else { long as i64 }
 }
 
+/// The sum of at most 2^32 such integers that begin with the same byte.
+#[inline]
+pub fn sum_of(first: u8, eights: &[u64], flip: u8) -> i128 {
+    let marker = first ^ flip;
+    let n = int_tail(marker) as u32;
+    if n == 0 {
+        return i128::from(int_of(first, 0, flip)) * eights.len() as i128;
+    }
+    // As `int_of` has it, with the last step, which makes -1 - x of x, once for all of them.
+    let sign = if marker < PLAIN { u64::MAX } else { 0 };
+    let (change, down) = (sign ^ u64::from(flip & 1).wrapping_neg(), 64 - 8 * n);
+    let (mut high, mut low) = (0, 0);
+    for &eight in eights {
+        let number = (eight ^ change) >> down;
+        high += number >> 32;
+        low += number & 0xffff_ffff;
+    }
+    let sum = (i128::from(high) << 32) + i128::from(low);
+    if sign == 0 { sum } else { -sum - eights.len() as i128 }
+}
+
 /// Reads an integer.
 pub fn get_wide(r: &mut Reader) -> i128 {
     let marker = r.byte();

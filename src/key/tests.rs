@@ -213,6 +213,22 @@ proptest! {
         prop_assert!(x.len() <= most);
     }
 
+    /// Of numbers that begin with the same byte.
+    #[test]
+    fn sums(least in ints(), more in prop::collection::vec(any::<u32>(), 0..70)) {
+        let alike = |a: i64| seg(|o| put_int(o, a))[0];
+        let numbers = more.iter().map(|&more| least.saturating_add(more.into()));
+        let numbers: Vec<i64> = numbers.filter(|&a| alike(a) == alike(least)).collect();
+        for flip in [0, 0xFF] {
+            let eights = numbers.iter().map(|&a| {
+                let segment = seg(|o| put_int(o, a));
+                eight(&segment[1..]) ^ u64::from(flip).wrapping_mul(u64::MAX / 255)
+            });
+            let sum = numbers.iter().map(|&a| i128::from(a)).sum::<i128>();
+            prop_assert_eq!(sum_of(alike(least) ^ flip, &eights.collect::<Vec<_>>(), flip), sum);
+        }
+    }
+
     #[test]
     fn wide_integers(a in any::<i128>(), b in any::<i128>(), shift in 0u32..128, c in ints()) {
         let (a, b) = (a >> shift, if shift % 2 == 0 { i128::from(c) } else { b >> shift });

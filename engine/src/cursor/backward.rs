@@ -90,7 +90,7 @@ impl Cursor {
                 let n = v.count(packed.as_ref());
                 let begin = rank_of_begin(index, &v, packed.as_ref(), n, begin.as_ref())?;
                 let to = to.min(n);
-                let from = begin.max(to.saturating_sub(part_of_leaf(tries)));
+                let from = begin.max(to.saturating_sub(part_of_leaf(tries).min(self.most)));
                 let batch = self.copy(index, &v, packed.as_ref(), from.min(to)..to, false)?;
                 let from = if batch.is_empty() { from } else { batch.start };
                 let outside = self.look_outside(index, &v, from.checked_sub(1))?;

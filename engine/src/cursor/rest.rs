@@ -10,7 +10,7 @@ use crate::barrier::Process;
 use crate::block::{LEFTMOST, View};
 use crate::key::{Probe, Retry};
 use crate::mutants::mutant;
-use crate::packed::{Leaf, MAX_ENTRIES, PART};
+use crate::packed::{Leaf, MAX_ENTRIES, PART, Segments};
 use crate::root::Index;
 use crate::stop::stop;
 use crate::{KeyOrder, Tid};
@@ -23,17 +23,15 @@ pub const MOST_OF_LEAF: usize = MAX_ENTRIES;
 pub struct Rest<'r> {
     /// Their TIDs.
     pub tids: &'r mut [Tid; MOST_OF_LEAF],
-    /// If anything, the eight bytes from byte so and so of each key on, the first one the highest; behind the end of a key there
-    /// is anything.
-    pub eights: Option<(usize, &'r mut [u64; MOST_OF_LEAF])>,
+    /// If anything, what is in a place of their keys.
+    pub segments: Option<Segments<'r>>,
 }
 
 impl Cursor {
     /// The TIDs of the entries of the range that follow the batch (going backward: come before it) in its leaf, in order of
     /// their keys, and what else is wanted; how many there are. The cursor then stands on an empty batch that covers them. 0, and
     /// it stands where it was: the leaf is not packed, or has changed since, or its part of the range ends with the batch, or
-    /// not all of their keys begin with `prefix`; or eight bytes are wanted, and the bytes before them are not the same in all
-    /// keys of the leaf, or what differs behind is not in one place.
+    /// not all of their keys begin with `prefix`; or what is wanted of their keys is not to be had simply.
     pub fn rest_of_leaf<O: KeyOrder>(
         &mut self,
         forward: bool,
@@ -106,11 +104,12 @@ impl Cursor {
         if !far.key.starts_with(prefix) && !mutant!("the rest of a leaf is of one group") {
             return Ok(0..0);
         }
-        if let Some((at, eights)) = &mut wanted.eights {
-            let Some(how) = leaf.eights_at(*at) else { return Ok(0..0) };
-            for (part, from) in eights.as_chunks_mut().0.iter_mut().zip(rest.clone().step_by(PART))
-            {
-                leaf.eights(how, from..rest.end, part);
+        if let Some(segments) = &mut wanted.segments {
+            let Some(place) = leaf.place_of(segments) else { return Ok(0..0) };
+            let parts = segments.firsts.as_chunks_mut().0.iter_mut();
+            let parts = parts.zip(segments.eights.as_chunks_mut().0);
+            for (from, (firsts, eights)) in rest.clone().step_by(PART).zip(parts) {
+                leaf.segments(place, from..rest.end, firsts, eights);
             }
         }
         let read = tids_of(&leaf, rest.clone(), wanted.tids);

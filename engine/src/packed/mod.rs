@@ -40,7 +40,6 @@
 mod alphabet;
 mod bits;
 mod edit;
-mod eights;
 mod encode;
 mod layout;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -49,6 +48,7 @@ mod odd_tests;
 mod room_tests;
 mod scan;
 mod search;
+mod segments;
 mod shape;
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod tests;
@@ -58,6 +58,7 @@ pub use bits::Image;
 pub use encode::{Bounds, Coming, Grows, encode};
 pub use layout::MAX_ENTRIES;
 pub use search::Found;
+pub use segments::Segments;
 pub use shape::{Shape, Sorted};
 
 use alphabet::Alphabet;

@@ -85,8 +85,7 @@ impl Leaf<'_> {
     ) {
         let (ranks, l) = (self.part(ranks), &self.layout);
         if l.ends.width == 0 {
-            let out = &mut out[..ranks.len()];
-            return l.heads.unpack::<128, _>(self.words, ranks.start, out, make);
+            return self.unpack_heads(ranks.start, &mut out[..ranks.len()], make);
         }
         let (mut i, mut copies) = (0, [0; PART]);
         let (first, copies) = self.copies(&ranks, &mut copies);
@@ -157,10 +156,20 @@ impl Leaf<'_> {
 
     /// The heads of so many keys, at most a part.
     #[inline(always)]
-    fn heads(&self, first: usize, n: usize) -> [u64; PART] {
+    pub(super) fn heads(&self, first: usize, n: usize) -> [u64; PART] {
         let mut heads = [0; PART];
-        self.layout.heads.unpack::<128, _>(self.words, first, &mut heads[..n], |head| head);
+        self.unpack_heads(first, &mut heads[..n], |head| head);
         heads
+    }
+
+    /// What is made of the heads from one on, for as many as there is place for.
+    #[inline(always)]
+    fn unpack_heads(&self, first: usize, out: &mut [u64], make: impl Fn(u64) -> u64) {
+        let heads = self.layout.heads;
+        match heads.width {
+            ..=62 => heads.unpack::<64, _>(self.words, first, out, make),
+            _ => heads.unpack::<128, _>(self.words, first, out, make),
+        }
     }
 
     /// [`Leaf::keys`] of keys that are even, into memory that is there; returns how many.
@@ -250,7 +259,7 @@ impl Leaf<'_> {
     }
 
     /// The ranks that there are, at most a part.
-    fn part(&self, ranks: Range<usize>) -> Range<usize> {
+    pub(super) fn part(&self, ranks: Range<usize>) -> Range<usize> {
         let start = ranks.start.min(self.layout.n);
         start..ranks.end.min(self.layout.n).clamp(start, start + PART)
     }
@@ -258,7 +267,11 @@ impl Leaf<'_> {
     /// Of which keys these ranks are, which are some and at most a part: the first key, and how many ranks are of each
     /// from there on. In a torn leaf they may be less.
     #[inline(always)]
-    fn copies<'c>(&self, ranks: &Range<usize>, of: &'c mut [usize; PART]) -> (usize, &'c [usize]) {
+    pub(super) fn copies<'c>(
+        &self,
+        ranks: &Range<usize>,
+        of: &'c mut [usize; PART],
+    ) -> (usize, &'c [usize]) {
         let l = &self.layout;
         if l.ends.width == 0 {
             of.fill(1);

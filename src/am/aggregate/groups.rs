@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-use nitro_engine::{Cursor, MOST_OF_LEAF, Rest, Tid};
+use nitro_engine::Cursor;
 
+use super::leaf::{Leaf, Numbers};
 use crate::key::KeyDesc;
 use crate::key::codec::{self, Codec, Reader};
 use crate::key::columns::{Columns, MOST};
@@ -38,8 +39,18 @@ impl Tally {
         self.greatest = self.greatest.max(number);
     }
 
+    /// Adds so many numbers, of which the least and the greatest one are at the ends.
+    pub fn add_sorted(&mut self, count: i64, sum: i128, ends: impl Iterator<Item = i64>) {
+        self.count += count;
+        self.sum += sum;
+        for end in ends {
+            self.least = self.least.min(end);
+            self.greatest = self.greatest.max(end);
+        }
+    }
+
     /// Adds at most [`MOST`] numbers.
-    fn add_all(&mut self, numbers: &[i64]) {
+    pub fn add_all(&mut self, numbers: &[i64]) {
         // So few halves of numbers are a number of 64 bits.
         let (mut high, mut low) = (0, 0);
         for &number in numbers {
@@ -206,38 +217,6 @@ impl Groups {
     }
 }
 
-/// What is wanted of rows without reading their keys.
-#[derive(Clone, Copy)]
-pub enum Wanted {
-    /// How many they are.
-    Nothing,
-    /// The only input, whose numbers all begin with byte `first`, and go on at byte `at` of a key.
-    Number { first: u8, flip: u8, at: usize },
-}
-
-impl Wanted {
-    /// What a leaf is asked for.
-    pub fn rest<'r>(
-        self,
-        tids: &'r mut [Tid; MOST_OF_LEAF],
-        eights: &'r mut [u64; MOST_OF_LEAF],
-    ) -> Rest<'r> {
-        let eights = match self {
-            Wanted::Nothing => None,
-            Wanted::Number { at, .. } => Some((at, eights)),
-        };
-        Rest { tids, eights }
-    }
-
-    /// The number of a row whose key goes on so.
-    pub fn number(self, eight: u64) -> Option<i64> {
-        match self {
-            Wanted::Nothing => None,
-            Wanted::Number { first, flip, .. } => Some(codec::int_of(first, eight, flip)),
-        }
-    }
-}
-
 /// The last group while rows are added.
 pub struct Last<'g> {
     /// What their keys begin with.
@@ -279,37 +258,18 @@ impl Last<'_> {
         }
     }
 
-    /// What is wanted of further rows like the one with this key, if their keys need not be read for it.
-    pub fn wants(&self, desc: &KeyDesc, key: Option<&[u8]>) -> Option<Wanted> {
-        match (self.inputs, key) {
-            ([], _) => Some(Wanted::Nothing),
-            (&[column], Some(key)) if column == self.column => {
-                let (column, at) = (&desc.columns[column], self.prefix.len());
-                let first = *key.get(at)?;
-                let is_number = matches!(column.codec, Codec::Int(_)) && !codec::is_marker(first);
-                is_number.then_some(Wanted::Number { first, flip: column.flip(), at: at + 1 })
-            }
-            _ => None,
-        }
+    /// Where the keys of a leaf, of which this is one, have what is wanted of their rows: of one column numbers.
+    pub fn numbers(&self, desc: &KeyDesc, key: Option<&[u8]>) -> Option<Numbers> {
+        let &[column] = self.inputs else { return None };
+        Numbers::of(desc, self.prefix.len(), self.column..column, key?)
     }
 
-    /// Adds those of some rows, a bit each, of which this is wanted; how their keys go on there.
-    pub fn add_wanted(&mut self, wanted: Wanted, which: u64, eights: &[u64]) {
+    /// Adds rows of what was read of a leaf, a bit each from row `from` on, with their numbers if these are wanted.
+    pub fn add_rows(&mut self, leaf: &Leaf, numbers: Option<&Numbers>, from: usize, which: u64) {
         self.count(which.count_ones().into());
-        let Wanted::Number { first, flip, .. } = wanted else { return };
-        let mut numbers = [0; MOST];
-        let (mut n, mut rest) = (which.trailing_ones() as usize, which);
-        // Mostly all of them, from the first one on.
-        for (number, &eight) in numbers.iter_mut().zip(&eights[..n]) {
-            *number = codec::int_of(first, eight, flip);
+        if let (Some(numbers), [tally]) = (numbers, &mut *self.tallies) {
+            leaf.add(numbers, from, which, tally);
         }
-        rest &= u64::MAX.checked_shl(n as u32).unwrap_or(0);
-        while rest != 0 {
-            numbers[n] = codec::int_of(first, eights[rest.trailing_zeros() as usize], flip);
-            n += 1;
-            rest &= rest - 1;
-        }
-        self.tallies.iter_mut().for_each(|tally| tally.add_all(&numbers[..n]));
     }
 
     /// The values of a row whose key begins with the prefix.

@@ -74,7 +74,7 @@ impl Queue {
         heap: pg_sys::Relation,
         group: usize,
         tids: &[Tid],
-        value: impl Fn(usize) -> Option<i64>,
+        value: impl Fn(usize) -> Option<Option<i64>>,
         mut visible: impl FnMut(usize, u64),
     ) {
         for (from, some) in (0..).step_by(64).zip(tids.chunks(64)) {
@@ -87,7 +87,7 @@ impl Queue {
                 if unsafe { map.ask(heap, (some[i] >> 16) as BlockNumber) } {
                     seen |= one;
                 } else {
-                    self.push(some[i], group, value(from + i).map(Some).into_iter());
+                    self.push(some[i], group, value(from + i).into_iter());
                 }
             }
             visible(from, seen);

@@ -1,10 +1,10 @@
 //! What a node computes, row by row or by the leaf.
 
-use nitro_engine::{MOST_OF_LEAF, Tid};
 use pgrx::pg_sys::{Datum, Oid, Relation, TupleTableSlot};
 
 use super::functions::Function;
 use super::groups::{Groups, Tally};
+use super::leaf::Leaf;
 use super::queue::Queue;
 use super::{broken, index_only};
 use crate::am::scan::Scan;
@@ -27,9 +27,7 @@ pub(super) struct Run {
     outputs: Vec<Output>,
     pub(super) groups: Groups,
     pub(super) queue: Queue,
-    /// Of one leaf.
-    tids: Box<[Tid; MOST_OF_LEAF]>,
-    eights: Box<[u64; MOST_OF_LEAF]>,
+    leaf: Leaf,
     /// Columns of the index that make a group.
     columns: usize,
     /// There is no GROUP BY: a group also of no rows.
@@ -74,8 +72,7 @@ impl Run {
             outputs,
             groups: Groups::new(columns, inputs),
             queue: Queue::new(),
-            tids: Box::new([0; MOST_OF_LEAF]),
-            eights: Box::new([0; MOST_OF_LEAF]),
+            leaf: Leaf::default(),
             columns,
             plain,
             given: 0,
@@ -166,33 +163,31 @@ impl Run {
             };
             last.count(n);
             (rows, entries) = (rows + n, entries + n);
-            if last.rows() >= MANY
-                && let Some(wanted) = last.wants(own.desc(), own.key())
-            {
-                if let Some(heap) = heap {
-                    let mut rest = wanted.rest(&mut self.tids, &mut self.eights);
-                    let all = own.rest_of_leaf(prefix, forward, &mut rest);
-                    if all > 0 {
-                        let (map, tids, before) =
-                            (&mut own.visibility, &self.tids[..all], last.rows());
-                        let number = |i: usize| wanted.number(self.eights[i]);
-                        // SAFETY: by contract.
-                        unsafe {
-                            self.queue.sift(map, heap, group, tids, number, |from, seen| {
-                                last.add_wanted(wanted, seen, &self.eights[from..])
-                            });
-                        }
-                        rows += (last.rows() - before) as u64;
-                        entries += all as u64;
-                        if self.queue.is_full(&self.groups) {
-                            break;
-                        }
-                        continue;
+            let many = last.rows() >= MANY;
+            let numbers = if many { last.numbers(own.desc(), own.key()) } else { None };
+            if many && (last.only_counts() || numbers.is_some()) {
+                let numbers = numbers.as_ref();
+                if let Some(heap) = heap
+                    && self.leaf.read(own, prefix, forward, numbers)
+                {
+                    let (leaf, before) = (&self.leaf, last.rows());
+                    let value = |i| numbers.map(|numbers| leaf.number(numbers, i));
+                    let visible = |from, some| last.add_rows(leaf, numbers, from, some);
+                    let map = &mut own.visibility;
+                    // SAFETY: by contract.
+                    unsafe { self.queue.sift(map, heap, group, leaf.tids(), value, visible) };
+                    rows += (last.rows() - before) as u64;
+                    entries += leaf.tids().len() as u64;
+                    if self.queue.is_full(&self.groups) {
+                        break;
                     }
+                    continue;
                 }
                 if last.only_counts() && own.skip_keys(prefix, forward) {
                     continue;
                 }
+            } else if own.key().is_some() {
+                own.read_many();
             }
             if own.key().is_none() || !own.step_visible(forward) {
                 break;

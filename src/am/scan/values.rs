@@ -104,6 +104,9 @@ impl Scan {
         rest: &mut Rest<'_>,
     ) -> usize {
         let Some(engine) = self.engine.filter(|_| self.stands_at_end(forward)) else { return 0 };
+        if self.place.cursor.is_empty() {
+            return 0;
+        }
         crate::pg::wait::interrupts();
         // Nothing may be left to do that speaks of places in the batch.
         self.flush_kills();
@@ -114,11 +117,18 @@ impl Scan {
         let n = with_order!(self.handle.desc, order => {
             place.cursor.rest_of_leaf(forward, prefix, process, engine, order, rest)
         });
+        // The next leaf will be like this one.
+        place.cursor.read_few(n > 0);
         if n > 0 {
             self.work.add(n);
             (place.pos, place.passing) = (if forward { -1 } else { 0 }, 0);
         }
         n
+    }
+
+    /// Batches are not read for the sake of `rest_of_leaf`.
+    pub(in crate::am) fn read_many(&mut self) {
+        self.place.cursor.read_few(false);
     }
 
     /// Whether the scan stands at the last entry of a batch of one that has no filters.

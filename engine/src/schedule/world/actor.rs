@@ -143,7 +143,7 @@ impl Actor<'_> {
             add(cursor.tids());
             progress();
             let n = ordered!(self.world.comparator, order => {
-                let mut rest = Rest { tids: &mut tids, eights: None };
+                let mut rest = Rest { tids: &mut tids, segments: None };
                 cursor.rest_of_leaf(forward, &[], p, ix, order, &mut rest)
             });
             add(&tids[..n]);
