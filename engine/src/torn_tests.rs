@@ -5,7 +5,9 @@
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
 use crate::block::PACKED;
-use crate::{Builder, Cursor, Index, IndexOptions, KeyOrder, Memcmp, Tid};
+use crate::{
+    Builder, Cursor, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Rest, Segments, Tid,
+};
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -156,6 +158,18 @@ fn read<O: KeyOrder>(
                 assert!(from.starts_with(key) && from.len() >= key.len() + 16);
             }
             rest = if forward { at + len..end } else { begin..at };
+            // Half of the time what follows in the leaf, with what is somewhere in its keys.
+            let place = mix(reads.load(Relaxed));
+            let of_leaf = if place % 2 == 0 {
+                rest_of_leaf(p, index, order, &mut cursor, forward, place, |n| {
+                    let at = if forward { rest.start } else { rest.end - n };
+                    &all[at..at + n]
+                })
+            } else {
+                0
+            };
+            reads.fetch_add(1, Relaxed);
+            rest = if forward { rest.start + of_leaf..end } else { begin..rest.end - of_leaf };
         }
         assert!(rest.is_empty(), "{rest:?} of {begin}..{end}");
     }
@@ -178,6 +192,37 @@ fn read<O: KeyOrder>(
         assert!(!index.contains(p, order, &beside, *tid));
         reads.fetch_add(1, Relaxed);
     }
+}
+
+/// The rest of a leaf, `there(n)` being the n entries that may come; says how many there are.
+fn rest_of_leaf<'a, O: KeyOrder>(
+    p: &Process,
+    index: Index,
+    order: &O,
+    cursor: &mut Cursor,
+    forward: bool,
+    place: u64,
+    there: impl Fn(usize) -> &'a [(Vec<u8>, Tid)],
+) -> usize {
+    let (mut tids, mut firsts) = ([0; MOST_OF_LEAF], [0; MOST_OF_LEAF]);
+    let mut eights = [0; MOST_OF_LEAF];
+    let [at, fixed] = [8, 24].map(|bits| (place >> bits) as usize % 50);
+    let fixed = if place & 2 == 0 { &[fixed][..] } else { &[] };
+    let (len, firsts, eights): (fn(u8) -> usize, _, _) = (|_| 8, &mut firsts[..], &mut eights[..]);
+    let segments = Segments { fixed, at, len, firsts, eights, alike: None };
+    let segments = (place & 4 == 0).then_some(segments);
+    let mut rest = Rest { tids: &mut tids, segments };
+    let n = cursor.rest_of_leaf(forward, &[], p, index, order, &mut rest);
+    let there = there(n);
+    for (i, (key, tid)) in there.iter().enumerate() {
+        assert_eq!(*tid, rest.tids[i]);
+        let Some(segments) = &rest.segments else { continue };
+        assert!(fixed.iter().all(|&byte| key[byte] == there[0].0[byte]));
+        let first = segments.alike.unwrap_or(segments.firsts[i]);
+        let read = core::iter::once(first).chain(segments.eights[i].to_be_bytes());
+        assert!(key.iter().skip(at).zip(read).all(|(&byte, read)| byte == read));
+    }
+    n
 }
 
 fn entries(key: fn(u64) -> Vec<u8>) -> Vec<(Vec<u8>, Tid)> {
