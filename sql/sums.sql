@@ -40,10 +40,24 @@ SELECT fill(1, 15000); VACUUM ANALYZE t;
 SELECT plan_of(q), count(*) FROM queries GROUP BY 1; SELECT wrong();
 -- Whole groups of which some rows are not visible, and some may be not.
 BEGIN; DELETE FROM t WHERE id % 7 = 1; SELECT wrong(); ROLLBACK; SELECT wrong();
-DELETE FROM t WHERE id BETWEEN 3000 AND 4000; UPDATE t SET l = l + 1, nn = nn * 2 WHERE id % 50 = 7; SELECT wrong();
+-- Pages that are all-visible beside others.
+VACUUM t; DELETE FROM t WHERE id BETWEEN 3000 AND 4000; SELECT wrong();
+UPDATE t SET l = l + 1, nn = nn * 2 WHERE id % 50 = 7; SELECT wrong();
 BEGIN; SELECT fill(15001, 18000); SELECT wrong(); SAVEPOINT a; DELETE FROM t WHERE s > 0; SELECT wrong(); ROLLBACK TO a; SELECT wrong(); COMMIT;
 VACUUM ANALYZE t; SELECT wrong();
 SET work_mem = '64kB'; UPDATE t SET id = id WHERE id % 3 = 1; SELECT wrong(); RESET work_mem;
 -- Leaves as they are built.
 SET client_min_messages = error; REINDEX TABLE t; VACUUM ANALYZE t; SELECT wrong();
-DROP SCHEMA sums CASCADE;
+RESET client_min_messages;
+-- Who counts a column without NULLs counts rows, if the constraint is valid, and as long as it is there.
+CREATE TABLE e (id int NOT NULL, n int, a int[]); INSERT INTO e SELECT x, nullif(x % 3, 0), ARRAY[x % 4, 9] FROM generate_series(1, 3000) x; CREATE INDEX ON e USING nitro (a); VACUUM ANALYZE e;
+RESET enable_bitmapscan;
+SELECT plan_of('SELECT count(id) FROM e WHERE a @> ''{9,1}''') AS never_null, plan_of('SELECT count(n) FROM e WHERE a @> ''{9,1}''') LIKE '%Bitmap Heap Scan%' AS nullable;
+ALTER TABLE t ALTER s SET NOT NULL; ALTER TABLE e ADD CHECK (n IS NOT NULL) NOT VALID;
+DO $$ BEGIN IF current_setting('server_version_num')::int >= 180000 THEN
+  ALTER TABLE t ADD CONSTRAINT later NOT NULL nn NOT VALID; ALTER TABLE e ADD CONSTRAINT later NOT NULL n NOT VALID; END IF; END $$;
+SELECT wrong(); SELECT count(n) FROM e WHERE a @> '{9,1}';
+SET plan_cache_mode = force_generic_plan; PREPARE counts AS SELECT count(id) FROM e WHERE a @> '{9,1}'; EXECUTE counts;
+ALTER TABLE e ALTER id DROP NOT NULL, DROP CONSTRAINT e_n_check; DO $$ BEGIN IF current_setting('server_version_num')::int >= 180000 THEN ALTER TABLE e DROP CONSTRAINT later; END IF; END $$;
+INSERT INTO e VALUES (NULL, 1, '{1,9}'); EXECUTE counts;
+SET client_min_messages = error; DROP SCHEMA sums CASCADE;

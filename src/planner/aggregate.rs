@@ -107,7 +107,8 @@ unsafe fn offer(
         }
         let clause = compat::group_clause(root);
         let target = &*(*grouped).reltarget;
-        let Some((partial, wanted)) = partial_target(&*input, target, extra.havingQual, clause)
+        let Some((partial, wanted)) =
+            partial_target(root, &*input, target, extra.havingQual, clause)
         else {
             return;
         };
@@ -215,6 +216,7 @@ unsafe fn group_of(
 /// The row of partial aggregates from which the target and HAVING are made (as `make_partial_grouping_target`), and
 /// what is in its columns; None if something else is needed than columns and aggregates that are computed here.
 unsafe fn partial_target(
+    root: *mut PlannerInfo,
     input: &RelOptInfo,
     target: &PathTarget,
     having: *mut pg_sys::Node,
@@ -249,7 +251,7 @@ unsafe fn partial_target(
                 continue;
             }
             let aggregate = part.cast::<Aggref>();
-            wanted.push(wanted_by(input, &*aggregate)?);
+            wanted.push(wanted_by(root, input, &*aggregate)?);
             let copy: *mut Aggref = pg_sys::palloc(size_of::<Aggref>()).cast();
             copy.copy_from_nonoverlapping(aggregate, 1);
             pg_sys::mark_partial_aggref(copy, pg_sys::AggSplit::AGGSPLIT_INITIAL_SERIAL);
@@ -277,7 +279,12 @@ unsafe fn column_of(input: &RelOptInfo, expression: *mut pg_sys::Node) -> Option
 }
 
 /// What an aggregate wants, if it is computed here: of a column as it is, of exactly the type of the function.
-unsafe fn wanted_by(input: &RelOptInfo, aggregate: &Aggref) -> Option<Wanted> {
+/// Who counts a column without NULLs counts rows.
+unsafe fn wanted_by(
+    root: *mut PlannerInfo,
+    input: &RelOptInfo,
+    aggregate: &Aggref,
+) -> Option<Wanted> {
     let plain = aggregate.aggfilter.is_null()
         && aggregate.aggorder.is_null()
         && aggregate.aggdistinct.is_null()
@@ -286,17 +293,24 @@ unsafe fn wanted_by(input: &RelOptInfo, aggregate: &Aggref) -> Option<Wanted> {
         && aggregate.agglevelsup == 0
         && aggregate.aggkind as u8 == pg_sys::AGGKIND_NORMAL;
     let function = Function::of(aggregate.aggfnoid).filter(|_| plain)?;
-    let wanted = |column| Some(Wanted { function: aggregate.aggfnoid, column });
+    let rows = Wanted { function: pg_sys::Oid::from(pg_sys::F_COUNT_), column: 0 };
     if function.counts_rows() {
-        return wanted(0);
+        return Some(rows);
     }
     // SAFETY: the arguments of an aggregate are target entries.
     unsafe {
         let arguments = PgList::<TargetEntry>::from_pg(aggregate.args);
         let argument = arguments.get_ptr(0).filter(|_| arguments.len() == 1)?;
         let column = column_of(input, (*argument).expr.cast())?;
-        let fits = !(*argument).resjunk && function.takes((*column).vartype);
-        if fits { wanted((*column).varattno) } else { None }
+        if (*argument).resjunk || !function.takes((*column).vartype) {
+            return None;
+        }
+        let (table, column) =
+            ((**(*root).simple_rte_array.add(input.relid as usize)).relid, (*column).varattno);
+        if function.counts_values() && compat::has_no_null(table, column) {
+            return Some(rows);
+        }
+        Some(Wanted { function: aggregate.aggfnoid, column })
     }
 }
 

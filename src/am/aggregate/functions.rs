@@ -76,6 +76,11 @@ impl Function {
         self.kind == Kind::Rows
     }
 
+    /// Whether it counts the rows in which its argument is not NULL.
+    pub fn counts_values(&self) -> bool {
+        self.kind == Kind::Values
+    }
+
     /// Whether it takes a column of this type.
     pub fn takes(&self, column: Oid) -> bool {
         self.argument == pg_sys::InvalidOid || self.argument == column

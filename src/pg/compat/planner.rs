@@ -117,3 +117,23 @@ pub unsafe fn group_pathkeys(root: *mut PlannerInfo) -> Vec<*mut pg_sys::PathKey
         keys.iter_ptr().take(n).collect()
     }
 }
+
+/// Whether the server sees to it that a column of a table is never NULL. Since 18 there are constraints that rows of
+/// before need not fulfil.
+///
+/// # Safety
+/// A table that is locked, and one of its columns.
+pub unsafe fn has_no_null(table: pg_sys::Oid, column: i16) -> bool {
+    // SAFETY: by contract. The description is the cache's, which the open table keeps.
+    unsafe {
+        let relation = pg_sys::relation_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let (columns, i) = (&*(*relation).rd_att, column as usize - 1);
+        #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
+        let never = columns.attrs.as_slice(columns.natts as usize)[i].attnotnull;
+        #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
+        let never = columns.compact_attrs.as_slice(columns.natts as usize)[i].attnullability as u8
+            == pg_sys::ATTNULLABLE_VALID;
+        pg_sys::relation_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
+        never
+    }
+}
