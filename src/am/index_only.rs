@@ -301,9 +301,14 @@ pub(super) unsafe fn fetch(node: *mut IndexOnlyScanState) -> bool {
         if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
             instrument.ntuples2 += 1.0;
         }
-        let found = pg_sys::index_fetch_heap((*node).ioss_ScanDesc, (*node).ioss_TableSlot);
+        let scan = (*node).ioss_ScanDesc;
+        let found = pg_sys::index_fetch_heap(scan, (*node).ioss_TableSlot);
         if found {
             compat::clear_slot((*node).ioss_TableSlot);
+        }
+        // Here it is known of which entry this speaks. An aggregate goes over others before it asks for the next one.
+        if std::mem::take(&mut (*scan).kill_prior_tuple) {
+            scan::state(scan).kill();
         }
         found
     }

@@ -361,8 +361,8 @@ impl Scan {
                 }
             } else if self.handle.desc.element.is_some() {
                 self.row += if forward { 1 } else { -1 };
-            } else if (*scan).kill_prior_tuple && self.place.pos >= 0 {
-                self.kills.push(self.place.pos as u16);
+            } else if (*scan).kill_prior_tuple {
+                self.kill();
             }
             if let Some(rows) = &mut self.whole {
                 let Some(tid) = rows.next((*scan).heapRelation) else { return Found::Nothing };

@@ -133,7 +133,15 @@ impl Scan {
         n > 0
     }
 
-    /// Removes what `kill_prior_tuple` collected, if the block has not changed since it was copied.
+    /// The row of the entry at which the scan stands is dead to everybody. The server says so only when it asks for the next
+    /// one (`kill_prior_tuple`); who moves the scan by itself has to say so before it moves.
+    pub(in crate::am) fn kill(&mut self) {
+        if self.place.pos >= 0 {
+            self.kills.push(self.place.pos as u16);
+        }
+    }
+
+    /// Removes what `kill` collected, if the block has not changed since it was copied.
     pub(super) fn flush_kills(&mut self) {
         if self.kills.is_empty() {
             return;
