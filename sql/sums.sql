@@ -20,7 +20,7 @@ INSERT INTO queries (q) SELECT format(f, c, CASE WHEN c IN ('d', 'tz', 'ti', 'o'
   unnest('{SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE %1$s IS NOT NULL,SELECT g\, count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t GROUP BY g ORDER BY g,
     SELECT g\, max(%1$s)\, count(*)%2$s FROM t GROUP BY g ORDER BY g DESC,SELECT t\, g\, max(%1$s)\, min(%1$s)\, count(%1$s)%2$s FROM t WHERE id > 0 GROUP BY t\, g ORDER BY t\, g,
     SELECT t\, g\, max(%1$s)\, min(%1$s)%2$s FROM t WHERE t > ''t0'' AND id > 0 GROUP BY t\, g ORDER BY t DESC\, g DESC,
-    SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE i > -1900000000,SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE id > 70}'::text[]) f;
+    SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE i > -1900000000,SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE id > 70,SELECT count(*)\, count(%1$s)\, min(%1$s)\, max(%1$s)%2$s FROM t WHERE t > ''t'' AND id > 0}'::text[]) f;
 CREATE FUNCTION answer(query text, way text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r text;
 BEGIN
