@@ -48,6 +48,13 @@ VACUUM ANALYZE t; SELECT wrong();
 SET work_mem = '64kB'; UPDATE t SET id = id WHERE id % 3 = 1; SELECT wrong(); RESET work_mem;
 -- Leaves as they are built.
 SET client_min_messages = error; REINDEX TABLE t; VACUUM ANALYZE t; SELECT wrong();
+-- Started again with keys that the index decides, and with others that it does not.
+CREATE TABLE z (g int, ts timestamp NOT NULL, n int); INSERT INTO z SELECT x % 4, '2020-01-01'::timestamp + make_interval(hours => x), x FROM generate_series(1, 2000) x;
+CREATE INDEX ON z USING nitro (ts, n); CREATE INDEX ON z USING nitro (g, ts, n); VACUUM ANALYZE z; SET timezone = 'UTC';
+CREATE TABLE keys (i int, tz timestamptz); INSERT INTO keys VALUES (1, NULL), (2, '2020-01-03 00:00Z'), (3, '2020-01-04 00:00Z'), (4, 'infinity'), (5, '2020-01-05 00:00Z'), (6, '-infinity'), (7, '2020-01-05 00:00Z');
+CREATE TABLE again (n int, q text); INSERT INTO again VALUES (1, 'SELECT i, (SELECT sum(n) FROM z WHERE ts <= tz) FROM keys ORDER BY i'),
+  (2, 'SELECT i, x.* FROM keys, LATERAL (SELECT g, count(*), sum(n) FROM z WHERE ts <= tz GROUP BY g ORDER BY g OFFSET 0) x ORDER BY i, g');
+SELECT plan_of(q) FROM again; SELECT q FROM again WHERE answer(q, 'nitro') IS DISTINCT FROM answer(q, 'table');
 RESET client_min_messages;
 -- Who counts a column without NULLs counts rows, if the constraint is valid, and as long as it is there.
 CREATE TABLE e (id int NOT NULL, n int, a int[]); INSERT INTO e SELECT x, nullif(x % 3, 0), ARRAY[x % 4, 9] FROM generate_series(1, 3000) x; CREATE INDEX ON e USING nitro (a); VACUUM ANALYZE e;

@@ -265,8 +265,9 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
         let forward = index_only::forward(child);
-        let heap = Some((*descriptor).heapRelation)
-            .filter(|&heap| !own.is_lossy() && compat::is_heap(heap));
+        let asks_again = own.asks_again(descriptor, forward);
+        let heap =
+            Some((*descriptor).heapRelation).filter(|&heap| !asks_again && compat::is_heap(heap));
         let mut rows = 0;
         compat::clear_slot((*child).ss.ss_ScanTupleSlot);
         loop {

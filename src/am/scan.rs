@@ -339,6 +339,39 @@ pub(super) enum Found {
 }
 
 impl Scan {
+    /// Before the first entry: what the keys ask for is known from here on.
+    ///
+    /// # Safety
+    /// `scan` is the descriptor that this is the state of, which has not been started since it was given its keys.
+    unsafe fn begin(&mut self, scan: IndexScanDesc, forward: bool) {
+        // SAFETY: by contract.
+        unsafe {
+            let snapshot = (*scan).xs_snapshot;
+            let mvcc = !snapshot.is_null()
+                && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
+            self.start(scan, forward, (*scan).xs_want_itup || !mvcc);
+            if self.whole.is_none() && self.handle.desc.element.is_some() {
+                refuse_cluster(scan);
+                self.rows =
+                    self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
+                self.row = if forward { 0 } else { self.rows.len() as isize - 1 };
+            }
+        }
+    }
+
+    /// Whether rows have to be asked again whether they match, with their values. That is known of the keys of a scan that has
+    /// begun: those of the start before may have said otherwise. Not for scans of elements, which come to their first row so.
+    ///
+    /// # Safety
+    /// As `next`.
+    pub(super) unsafe fn asks_again(&mut self, scan: IndexScanDesc, forward: bool) -> bool {
+        if !self.started {
+            // SAFETY: by contract.
+            unsafe { self.begin(scan, forward) };
+        }
+        self.plan.lossy
+    }
+
     /// Moves to the next row and puts its TID into the descriptor.
     ///
     /// # Safety
@@ -347,18 +380,7 @@ impl Scan {
         // SAFETY: by contract.
         unsafe {
             if !self.started {
-                let snapshot = (*scan).xs_snapshot;
-                let mvcc = !snapshot.is_null()
-                    && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
-                self.start(scan, forward, (*scan).xs_want_itup || !mvcc);
-                if self.whole.is_some() {
-                    // Below.
-                } else if self.handle.desc.element.is_some() {
-                    refuse_cluster(scan);
-                    self.rows =
-                        self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
-                    self.row = if forward { 0 } else { self.rows.len() as isize - 1 };
-                }
+                self.begin(scan, forward);
             } else if self.handle.desc.element.is_some() {
                 self.row += if forward { 1 } else { -1 };
             } else if (*scan).kill_prior_tuple {

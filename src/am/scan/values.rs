@@ -220,11 +220,6 @@ impl Scan {
         &self.handle.desc
     }
 
-    /// Whether rows have to be asked again whether they match, with their values.
-    pub(in crate::am) fn is_lossy(&self) -> bool {
-        self.plan.lossy
-    }
-
     /// # Safety
     /// As `write_values`.
     #[inline]
