@@ -160,7 +160,7 @@ fn read<O: KeyOrder>(
             rest = if forward { at + len..end } else { begin..at };
             // Half of the time what follows in the leaf, with what is somewhere in its keys.
             let place = mix(reads.load(Relaxed));
-            let of_leaf = if place % 2 == 0 {
+            let of_leaf = if place.is_multiple_of(2) {
                 rest_of_leaf(p, index, order, &mut cursor, forward, place, |n| {
                     let at = if forward { rest.start } else { rest.end - n };
                     &all[at..at + n]

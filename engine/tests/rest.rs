@@ -231,7 +231,7 @@ proptest! {
     ) {
         let mut random = seed;
         let mut keys: Vec<Vec<u8>> = (0..1500).map(|i: u64| {
-            if i % copies == 0 {
+            if i.is_multiple_of(copies) {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             }
             let number = (random >> 20) % if narrow { 3000 } else { 1 << 43 };
