@@ -62,7 +62,7 @@ RESET enable_bitmapscan;
 SELECT plan_of('SELECT count(id) FROM e WHERE a @> ''{9,1}''') AS never_null, plan_of('SELECT count(n) FROM e WHERE a @> ''{9,1}''') LIKE '%Bitmap Heap Scan%' AS nullable;
 ALTER TABLE t ALTER s SET NOT NULL; ALTER TABLE e ADD CHECK (n IS NOT NULL) NOT VALID;
 DO $$ BEGIN IF current_setting('server_version_num')::int >= 180000 THEN
-  ALTER TABLE t ADD CONSTRAINT later NOT NULL nn NOT VALID; ALTER TABLE e ADD CONSTRAINT later NOT NULL n NOT VALID; END IF; END $$;
+  EXECUTE 'ALTER TABLE t ADD CONSTRAINT later NOT NULL nn NOT VALID'; EXECUTE 'ALTER TABLE e ADD CONSTRAINT later NOT NULL n NOT VALID'; END IF; END $$;
 SELECT wrong(); SELECT count(n) FROM e WHERE a @> '{9,1}';
 SET plan_cache_mode = force_generic_plan; PREPARE counts AS SELECT count(id) FROM e WHERE a @> '{9,1}'; EXECUTE counts;
 ALTER TABLE e ALTER id DROP NOT NULL, DROP CONSTRAINT e_n_check; DO $$ BEGIN IF current_setting('server_version_num')::int >= 180000 THEN ALTER TABLE e DROP CONSTRAINT later; END IF; END $$;
