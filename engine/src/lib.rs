@@ -70,8 +70,8 @@ pub use build::{BuildError, Builder, Chain, ChainName};
 pub use cursor::{Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Rest, Separator, TOGETHER};
 pub use heap::{Account, Charge};
 pub use memory::on_no_memory;
-#[doc(hidden)]
 pub use packed::Segments;
+#[doc(hidden)]
 pub use prefetch::line as prefetch;
 pub use prune::Prune;
 pub use root::Forms;

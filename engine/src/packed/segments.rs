@@ -10,7 +10,7 @@ use super::{Leaf, PART};
 use crate::mutants::mutant;
 use core::ops::Range;
 
-/// Where it is, and room for what is there.
+/// Where it is, and room for what is there: in both, for as many entries as a leaf has at most. Less is filled no further.
 pub struct Segments<'s> {
     /// Bytes of the keys that have to be the same in all of them.
     pub fixed: &'s [usize],
