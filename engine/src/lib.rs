@@ -48,6 +48,7 @@ mod schedule;
 mod seek;
 mod simd;
 mod snapshot;
+mod spelling;
 mod split;
 mod stats;
 mod stop;

@@ -44,6 +44,13 @@ pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
     unsafe { core::slice::from_raw_parts(numbers, len) }.iter().filter(|&&x| x < p).count()
 }
 
+/// Whether the processor has AVX2, and may be asked for it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn has_avx2() -> bool {
+    x86::level() >= x86::AVX2
+}
+
 /// Any processor: a loop without branches, which the compiler turns into what the target has.
 ///
 /// # Safety

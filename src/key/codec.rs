@@ -352,15 +352,27 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(0);
 }
 
+/// One in each of eight bytes.
+const ONE: u64 = u64::MAX / 255;
+
+/// The highest bit of the lowest of eight bytes that is 0 or 1, and perhaps of others above it; other bits have no meaning.
+#[inline(always)]
+fn zeros_or_ones(eight: u64) -> u64 {
+    let others = eight & !ONE;
+    others.wrapping_sub(ONE) & !others
+}
+
+/// Which of eight bytes, the lowest first, is the first one that is 0 or 1; 8 if none is.
+#[inline(always)]
+pub fn zeros_or_ones_from(eight: u64) -> usize {
+    (zeros_or_ones(eight) & (0x80 * ONE)).trailing_zeros() as usize / 8
+}
+
 /// Whether one of them is 0 or 1: eight at a time.
 fn has_escapes(bytes: &[u8]) -> bool {
-    const ONE: u64 = u64::MAX / 255;
     let (eights, rest) = bytes.as_chunks();
-    // The highest bit of a byte that is 0 but for its lowest bit, and perhaps of others above it.
-    let found = eights.iter().fold(0, |found, &eight| {
-        let others = u64::from_le_bytes(eight) & !ONE;
-        found | others.wrapping_sub(ONE) & !others
-    });
+    let found =
+        eights.iter().fold(0, |found, &eight| found | zeros_or_ones(u64::from_le_bytes(eight)));
     found & (0x80 * ONE) != 0 || rest.iter().any(|&b| b <= 1)
 }
 

@@ -9,12 +9,10 @@ use crate::pg::memory;
 
 /// Longest string that has a one-byte header, and the bytes that it takes with it.
 const LONGEST: usize = 126;
-const ROOM: usize = LONGEST + 1;
+/// They are written eight bytes at a time.
+const ROOM: usize = 1 + (LONGEST + 1).next_multiple_of(8);
 /// A `uuid`, which may lie anywhere.
 const UUID: u16 = 16;
-/// The byte that stands for itself and for 0 inside of a string, see `codec::put_bytes`.
-const ESCAPE: u8 = 1;
-
 /// How a column is passed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Passed {
@@ -57,19 +55,20 @@ impl Plain {
     }
 
     /// [`KeyDesc::decode`], or false for an entry that needs more: a long string, one with bytes that are stored
-    /// as two, or a value with a payload. What pointers point to lives until the next call.
+    /// as two, or a value with a payload. What pointers point to lives until the next call. The key has the first `len`
+    /// of these bytes; what is behind it has no meaning, but may be read.
     ///
     /// # Safety
-    /// `key` must have been made by `encode` for the index that this was made for.
+    /// The key must have been made by `encode` for the index that this was made for.
     #[inline]
     pub unsafe fn decode(
         &mut self,
         desc: &KeyDesc,
-        key: &[u8],
+        (bytes, len): (&[u8], usize),
         values: &mut [Datum],
         isnull: &mut [bool],
     ) -> bool {
-        let mut rest = key;
+        let mut rest = bytes;
         for (i, column) in desc.columns.iter().enumerate() {
             let null = rest[0] == NULL_FIRST || rest[0] == NULL_LAST;
             isnull[i] = null;
@@ -79,37 +78,90 @@ impl Plain {
                 rest = reader.rest();
                 continue;
             }
-            let (segment, behind) = rest.split_at(column.segment_len(rest));
-            rest = behind;
             if null {
                 values[i] = Datum::from(0);
+                rest = &rest[1..];
                 continue;
             }
+            let segment;
             if self.columns[i] == Passed::Value {
+                (segment, rest) = rest.split_at(column.segment_len(rest));
                 // SAFETY: a segment of this column, by contract; by value, so nothing is allocated.
                 values[i] = unsafe { datum::get(column.codec, segment, column.flip(), None) };
                 continue;
             }
             let place = &mut self.places[i * ROOM..][..ROOM];
             values[i] = Datum::from(place.as_mut_ptr());
-            let string = match column.codec {
-                Codec::Fixed(_) => {
-                    let flip = column.flip();
-                    place.iter_mut().zip(&segment[1..]).for_each(|(to, from)| *to = from ^ flip);
-                    continue;
-                }
-                Codec::Raw(_) => codec::get_raw(segment),
-                _ => &segment[1..segment.len() - 1],
-            };
-            let stored_as_is =
-                !matches!(column.codec, Codec::Bytes(_)) || !string.contains(&ESCAPE);
-            if string.len() > LONGEST || !stored_as_is {
+            if let Codec::Bytes(_) = column.codec {
+                let Some(n) = copy_string(&rest[1..], &mut place[1..]) else { return false };
+                place[0] = short(n);
+                rest = &rest[n + 2..];
+                continue;
+            }
+            (segment, rest) = rest.split_at(column.segment_len(rest));
+            if let Codec::Fixed(_) = column.codec {
+                let flip = column.flip();
+                place.iter_mut().zip(&segment[1..]).for_each(|(to, from)| *to = from ^ flip);
+                continue;
+            }
+            let string = codec::get_raw(segment);
+            if string.len() > LONGEST {
                 return false;
             }
-            place[0] = ((string.len() + 1) as u8) << 1 | 1;
+            place[0] = short(string.len());
             place[1..=string.len()].copy_from_slice(string);
         }
         // Nothing else, or the zero that closes it.
-        rest.first().is_none_or(|&b| b == 0)
+        let read = bytes.len() - rest.len();
+        read == len || rest[0] == 0
+    }
+}
+
+/// The one-byte header of so many bytes.
+fn short(len: usize) -> u8 {
+    ((len + 1) as u8) << 1 | 1
+}
+
+/// Copies a string up to its end, and some of what is behind it; returns how long it is. None if it has more than [`LONGEST`]
+/// bytes, or some that stand for others (`codec::put_bytes`).
+#[inline]
+fn copy_string(from: &[u8], to: &mut [u8]) -> Option<usize> {
+    let mut at = 0;
+    while at <= LONGEST {
+        let rest = &from[at..];
+        let eight = rest.first_chunk().copied().unwrap_or_else(|| codec::eight(rest).to_be_bytes());
+        to[at..][..8].copy_from_slice(&eight);
+        let n = at + codec::zeros_or_ones_from(u64::from_le_bytes(eight));
+        if n < at + 8 {
+            return (eight[n - at] == 0 && n <= LONGEST).then_some(n);
+        }
+        at += 8;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// As it was written, or not at all; whatever is behind it.
+        #[test]
+        fn strings_are_copied(
+            string in prop::collection::vec(prop_oneof![20 => 2u8.., 1 => 0u8..2], 0..140),
+            behind in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let mut key = Vec::new();
+            codec::put_bytes(&mut key, &string);
+            key.extend(&behind);
+            let mut place = [0x55; ROOM];
+            let n = copy_string(&key[1..], &mut place[1..]);
+            let simple = string.len() <= LONGEST && string.iter().all(|&b| b > 1);
+            prop_assert_eq!(n, simple.then_some(string.len()));
+            if simple {
+                prop_assert_eq!(&place[1..=string.len()], &string);
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Symbols of few bits in place of bytes, in the same order.
 
-use super::bits::{Words, mask};
+use super::bits::Words;
 use super::layout::Layout;
 
 /// A symbol that stands for a byte, or where it would be.
@@ -33,12 +33,6 @@ const ONES: [u8; 128] = {
 
 /// Symbols whose comparison takes as long as an empty table.
 const MANY: usize = 8;
-
-/// The bytes of the eight symbols that are in the lowest bits, the first one the lowest.
-#[inline]
-pub(super) fn spelt_out(table: &[u8; 128], symbols: u64, width: usize) -> [u8; 8] {
-    core::array::from_fn(|i| table[(symbols >> (i * width) & mask(width)) as usize % table.len()])
-}
 
 impl Alphabet {
     /// `first`: the symbol of the first byte.
@@ -74,6 +68,11 @@ impl Alphabet {
         } else {
             Symbol::Before((symbol < self.first + self.count).then_some(symbol))
         }
+    }
+
+    /// Symbols from this one on stand for nothing.
+    pub(super) fn end(&self) -> usize {
+        (self.first + self.count) as usize
     }
 
     /// To compare so many symbols with bytes takes longer than to make a table of what they stand for.

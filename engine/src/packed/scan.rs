@@ -1,11 +1,12 @@
 //! Reading entries in order.
 
-use super::alphabet::{Alphabet, spelt_out};
+use super::alphabet::Alphabet;
 use super::bits::mask;
 use super::layout::Form;
 use super::tids::expand_with;
 use super::{Leaf, PART};
 use crate::Tid;
+use crate::spelling::{self, Work};
 use core::ops::Range;
 
 impl Leaf<'_> {
@@ -56,7 +57,9 @@ impl Leaf<'_> {
     pub fn key(&self, k: usize, spelling: Option<&[u8; 128]>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
-        self.write_key(k, spelling, &mut writer);
+        let width = self.layout.sbits;
+        let spell = spelling.map(|table| move |symbols| spelling::portable(table, symbols, width));
+        self.write_key(k, spell, &mut writer);
         let end = writer.at;
         out.truncate(end);
     }
@@ -112,46 +115,36 @@ impl Leaf<'_> {
         let (first, copies) = self.copies(&ranks, &mut copies);
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
-        let mut i = 0;
-        if let Some(even) = self.even() {
+        let written = if let Some(even) = self.even() {
             writer.reserve(ranks.len() * l.keylen + Even::BEHIND);
             let out = &mut writer.out[start..];
             // Most have no tail: a loop of their own.
-            i = match even.tail {
+            let n = match even.tail {
                 0 => self.even_keys(&Even { tail: 0, ..even }, first, copies, out),
                 _ => self.even_keys(&even, first, copies, out),
             };
-            writer.at += i * l.keylen;
-            for (i, end) in ends[..i].iter_mut().enumerate() {
+            writer.at += n * l.keylen;
+            for (i, end) in ends[..n].iter_mut().enumerate() {
                 *end = (start + (i + 1) * l.keylen) as u32;
             }
+            n
         } else if l.form == Form::Wide && self.alphabet.is_none() && l.tlen <= 16 {
             // Their lengths vary, and tails have all of them.
-            i = self.varying_keys(first, copies, &mut writer, ends);
+            self.varying_keys(first, copies, &mut writer, ends)
         } else {
-            let table = self.spelling();
             writer.ahead = 1024;
-            for (k, &copies) in copies.iter().enumerate() {
-                let begin = writer.at;
-                if copies > 0 {
-                    self.write_key(first + k, table.as_ref(), &mut writer);
-                }
-                let len = writer.at - begin;
-                for copy in 0..copies {
-                    if copy > 0 {
-                        writer.reserve(len);
-                        writer.out.copy_within(begin..begin + len, writer.at);
-                        writer.at += len;
-                    }
-                    ends[i] = writer.at as u32;
-                    i += 1;
+            let odd = OddKeys { leaf: self, first, copies, writer: &mut writer, ends };
+            match &self.alphabet {
+                None => odd.write(None::<fn(u64) -> u64>),
+                Some(alphabet) => {
+                    spelling::with_table(&alphabet.table(), alphabet.end(), l.sbits, odd)
                 }
             }
-        }
+        };
         let end = writer.at;
         out.truncate(end);
         // Only in a torn leaf are there less.
-        i
+        written
     }
 
     /// The heads of so many keys, at most a part.
@@ -288,8 +281,9 @@ impl Leaf<'_> {
         (first, &of[..of.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1)])
     }
 
-    /// Writes key `k`, which is not even.
-    fn write_key(&self, k: usize, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
+    /// Writes key `k`, which is not even. `spell` says what symbols of an alphabet stand for.
+    #[inline(always)]
+    fn write_key(&self, k: usize, spell: Option<impl Fn(u64) -> u64>, to: &mut Writer<'_>) {
         let l = &self.layout;
         let head = l.kbase.wrapping_add(l.heads.get(self.words, k));
         let tail = self.tail(k);
@@ -305,8 +299,7 @@ impl Leaf<'_> {
             return;
         }
         if l.form == Form::Compared {
-            self.write_tail(tail, table, to);
-            return;
+            return self.write_tail(tail, spell, to);
         }
         if l.form != Form::Wide {
             let key = &mut to.out[to.at - l.tlen..to.at];
@@ -315,37 +308,88 @@ impl Leaf<'_> {
             }
             return;
         }
-        let Some(table) = table else {
+        let Some(spell) = spell else {
             if l.keylen != 0 {
                 to.eight(head.swap_bytes(), l.body().min(8));
             }
-            self.write_tail(tail, None, to);
-            return;
+            return self.write_tail(tail, None::<fn(u64) -> u64>, to);
         };
-        let symbols = |eight: u64, shift: usize| {
-            table[(eight >> shift & mask(l.sbits)) as usize % table.len()]
-        };
-        let bytes: [u8; 8] = core::array::from_fn(|i| symbols(head, l.sbits * (7 - i)));
+        // The first symbol is the highest.
+        let bytes = spell(head).swap_bytes();
         let count = match l.keylen {
-            0 => bytes.iter().position(|&byte| byte == 0).unwrap_or(8),
+            0 => zeros_from(bytes),
             _ => l.body().min(8),
         };
-        to.eight(u64::from_le_bytes(bytes), count);
-        self.write_tail(tail, Some(table), to);
+        to.eight(bytes, count);
+        self.write_tail(tail, Some(spell), to);
         to.eight(0, 1);
     }
 
-    /// Writes what these symbols stand for.
-    fn write_tail(&self, tail: Range<usize>, table: Option<&[u8; 128]>, to: &mut Writer<'_>) {
+    /// Writes these bytes, or what these symbols stand for.
+    #[inline(always)]
+    fn write_tail(
+        &self,
+        tail: Range<usize>,
+        spell: Option<impl Fn(u64) -> u64>,
+        to: &mut Writer<'_>,
+    ) {
         let l = &self.layout;
         for at in tail.clone().step_by(8) {
             let eight = self.words.bits(l.tails.bit(at));
-            let bytes = match table {
-                Some(table) => u64::from_le_bytes(spelt_out(table, eight, l.sbits)),
-                None => eight,
-            };
-            to.eight(bytes, (tail.end - at).min(8));
+            to.eight(spell.as_ref().map_or(eight, |spell| spell(eight)), (tail.end - at).min(8));
         }
+    }
+}
+
+/// Which of eight bytes, the lowest first, is the first zero; 8: none.
+#[inline]
+fn zeros_from(bytes: u64) -> usize {
+    const ONE: u64 = u64::MAX / 255;
+    (bytes.wrapping_sub(ONE) & !bytes & (0x80 * ONE)).trailing_zeros() as usize / 8
+}
+
+/// Keys, at most a part, that are written one by one.
+struct OddKeys<'k, 'w> {
+    leaf: &'k Leaf<'k>,
+    first: usize,
+    /// How many entries each has.
+    copies: &'k [usize],
+    writer: &'k mut Writer<'w>,
+    ends: &'k mut [u32; PART],
+}
+
+impl Work for OddKeys<'_, '_> {
+    type Done = usize;
+
+    #[inline(always)]
+    fn with(self, spell: impl Fn(u64) -> u64) -> usize {
+        self.write(Some(spell))
+    }
+}
+
+impl OddKeys<'_, '_> {
+    /// Returns how many entries they have.
+    #[inline(always)]
+    fn write(self, spell: Option<impl Fn(u64) -> u64>) -> usize {
+        let OddKeys { leaf, first, copies, writer, ends } = self;
+        let mut i = 0;
+        for (k, &copies) in copies.iter().enumerate() {
+            let begin = writer.at;
+            if copies > 0 {
+                leaf.write_key(first + k, spell.as_ref(), writer);
+            }
+            let len = writer.at - begin;
+            for copy in 0..copies {
+                if copy > 0 {
+                    writer.reserve(len);
+                    writer.out.copy_within(begin..begin + len, writer.at);
+                    writer.at += len;
+                }
+                ends[i] = writer.at as u32;
+                i += 1;
+            }
+        }
+        i
     }
 }
 

@@ -1,12 +1,13 @@
 //! Finding a key, and an entry.
 
 use super::Leaf;
-use super::alphabet::{Alphabet, Symbol, spelt_out};
+use super::alphabet::{Alphabet, Symbol};
 use super::bits::mask;
 use super::layout::{Form, Layout};
 use super::tids::expand;
 use crate::Tid;
 use crate::mutants::mutant;
+use crate::spelling;
 use core::cmp::Ordering;
 use core::convert::Infallible;
 use core::ops::Range;
@@ -471,7 +472,7 @@ impl Leaf<'_> {
             while at < tail.len() {
                 let eight = self.words.bits(l.tails.bit(tail.start + at));
                 let unused = 64 - 8 * (tail.len() - at).min(8);
-                let theirs = u64::from_be_bytes(spelt_out(&table, eight, l.sbits)) >> unused;
+                let theirs = spelling::portable(&table, eight, l.sbits).swap_bytes() >> unused;
                 let ours = crate::key::prefix_at(mine, at) >> unused;
                 if ours != theirs {
                     return ours.cmp(&theirs);

@@ -225,7 +225,8 @@ impl Scan {
     #[inline]
     unsafe fn write_plain(&mut self, slot: *mut pg_sys::TupleTableSlot) -> bool {
         let Some(plain) = &mut self.plain else { return false };
-        let key = self.place.cursor.key(self.place.pos as usize);
+        let (cursor, i) = (&self.place.cursor, self.place.pos as usize);
+        let key = (&cursor.keys()[cursor.start(i)..], cursor.key(i).len());
         // SAFETY: by contract.
         unsafe {
             let (values, nulls) = arrays(slot);
