@@ -30,11 +30,17 @@ whole() { # no duplicates, and what it must be
     sql "SELECT nitro_verify('u_k', true)" > /dev/null
 }
 said() { [[ $2 == *"$3"* ]] || fail "$1: $2"; }
+# A key that was there: its entry stays while somebody can still see the row, and so nobody takes the key for a new one.
+seen_before() { # KEY
+    sql "INSERT INTO u VALUES ($1, 'gone')"
+    session reader; ask reader "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u" > /dev/null
+    sql "DELETE FROM u WHERE k = $1"
+}
 told="duplicate key value violates unique constraint \"u_k\""
 
 one_at_a_time() { # [MECHANISM]: between the look at the key and its entry nobody else gets in
     note "an insert that has looked and not published, and another one ${1:+without $1}"
-    table
+    table; seen_before 500
     [ -z "${1:-}" ] || mechanism "$1"
     session b
     stopped a KeyChecked "INSERT INTO u VALUES (500, 'a')"
@@ -49,12 +55,45 @@ one_at_a_time() { # [MECHANISM]: between the look at the key and its entry nobod
         [ "$(duplicates)" = 1 ] || fail "no duplicate without $1: the schedule proves nothing"
         mechanism none
     fi
+    leave a b reader
+}
+
+overtaken() { # [MECHANISM]: the look takes away the entry that made the key none that is new
+    note "an insert that has looked and not published, and one with what is a new key by then ${1:+without $1}"
+    table; sql "INSERT INTO u VALUES (500, 'gone'); DELETE FROM u WHERE k = 500"
+    [ -z "${1:-}" ] || mechanism "$1"
+    session b
+    stopped a KeyChecked "INSERT INTO u VALUES (500, 'a')"
+    assert_eq "it is" "$(ask b "INSERT INTO u VALUES (500, 'b')")" ""
+    go a
+    if [ -z "${1:-}" ]; then
+        said "who looked" "$(answer a)" "$told"
+        whole "overtaken"
+        note "the same, and the other one goes back"
+        sql "DELETE FROM u WHERE k = 500"
+        stopped a KeyChecked "INSERT INTO u VALUES (500, 'a')"
+        assert_eq "it is" "$(ask b "BEGIN; INSERT INTO u VALUES (500, 'b')")" ""
+        go a; waits transactionid
+        assert_eq "locks on pages meanwhile" "$(sql "SELECT count(*) FROM pg_locks WHERE locktype = 'page'")" 0
+        session c; tell c "INSERT INTO u VALUES (500, 'c')"
+        wait_until "SELECT count(*) = 2 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        ask b "ROLLBACK" > /dev/null
+        assert_eq "who looked" "$(answer a)" ""
+        said "a third" "$(answer c)" "$told"
+        assert_eq "the row" "$(sql "SELECT v FROM u WHERE k = 500")" a
+        whole "overtaken, and back"
+        leave c
+    else
+        answer a > /dev/null
+        [ "$(duplicates)" = 1 ] || fail "no duplicate without $1: the schedule proves nothing"
+        mechanism none
+    fi
     leave a b
 }
 
 cancelled() {
     note "a wait for a key ends by cancel, statement timeout and the end of the first; savepoints keep no lock"
-    table
+    table; seen_before 500
     session b
     stopped a KeyChecked "INSERT INTO u VALUES (500, 'a')"
     said "timeout" "$(ask b "SET statement_timeout = 100; INSERT INTO u VALUES (500, 'b')")" "statement timeout"
@@ -71,7 +110,7 @@ cancelled() {
     assert_eq "locks on pages" "$(sql "SELECT count(*) FROM pg_locks WHERE locktype = 'page'")" 0
     assert_eq "the row" "$(sql "SELECT v FROM u WHERE k = 500")" b
     whole "cancelled"
-    leave a b
+    leave a b reader
 }
 
 recycled() { # [MECHANISM]: VACUUM and another row come between an entry and the look at its row
@@ -378,6 +417,8 @@ S
 if [ "$stops" = 1 ]; then
     run one_at_a_time
     run one_at_a_time key_locks
+    run overtaken
+    run overtaken key_again
     run cancelled
     run recycled
     run recycled key_tokens

@@ -44,6 +44,15 @@ pub(crate) enum Step {
     Crowded,
 }
 
+/// Under what an entry is inserted.
+#[derive(Clone, Copy, Default)]
+struct Asked {
+    /// This term.
+    term: Option<u32>,
+    /// That no entry has its key.
+    new: bool,
+}
+
 /// What the heap of the leaf has to hold for the new key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Form {
@@ -78,7 +87,7 @@ impl Index {
         key: &[u8],
         tid: Tid,
     ) -> Result<bool, InsertError> {
-        let outcome = self.insert_under(p, order, key, tid, None)?;
+        let outcome = self.insert_under(p, order, key, tid, Asked::default())?;
         Ok(outcome.expect("no term was asked for"))
     }
 
@@ -93,7 +102,21 @@ impl Index {
         tid: Tid,
         term: u32,
     ) -> Result<Option<bool>, InsertError> {
-        self.insert_under(p, order, key, tid, Some(term))
+        self.insert_under(p, order, key, tid, Asked { term: Some(term), new: false })
+    }
+
+    /// As [`insert_in_term`](Self::insert_in_term), but only if no entry has the key at that moment: `Some(false)`, and nothing
+    /// has changed, if one may have it. Of two that insert a key so, with no entry of it, at most one does. Of a key that would
+    /// be the first or the last in its leaf nobody looks at the neighbour, so it may have one.
+    pub fn insert_new_in_term<O: KeyOrder>(
+        &self,
+        p: &Process,
+        order: &O,
+        key: &[u8],
+        tid: Tid,
+        term: u32,
+    ) -> Result<Option<bool>, InsertError> {
+        self.insert_under(p, order, key, tid, Asked { term: Some(term), new: true })
     }
 
     fn insert_under<O: KeyOrder>(
@@ -102,7 +125,7 @@ impl Index {
         order: &O,
         key: &[u8],
         tid: Tid,
-        term: Option<u32>,
+        asked: Asked,
     ) -> Result<Option<bool>, InsertError> {
         if key.len() > MAX_KEY_LEN {
             return Err(InsertError::KeyTooLong(key.len()));
@@ -120,7 +143,7 @@ impl Index {
                 // The process may end inside the comparator: it holds nothing there.
                 reserve.drop_chunk();
             }
-            let step = self.attempt(p, &probe, term, finger, &mut reserve);
+            let step = self.attempt(p, &probe, asked, finger, &mut reserve);
             finger = false;
             stop!("insert: begins again");
             match step {
@@ -147,7 +170,7 @@ impl Index {
         &self,
         p: &Process,
         probe: &Probe<'_, O>,
-        term: Option<u32>,
+        asked: Asked,
         finger: bool,
         reserve: &mut Reserve<'_>,
     ) -> Step {
@@ -169,13 +192,17 @@ impl Index {
             self.promote(probe.order, spot.leaf, spot.node);
             return Step::Again;
         }
+        // The latch is given in the searched state only.
+        if asked.new && !spot.has_new_key() {
+            return Step::Done(false);
+        }
         // The tail of an entry with this key is shared.
         let same = match spot.v.b.has(PACKED) {
             true => None,
             false => spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize),
         };
         let writer = early.unwrap_or_else(|| self.enter_writer(p));
-        if term.is_some_and(|term| term != writer.term()) {
+        if asked.term.is_some_and(|term| term != writer.term()) {
             return Step::Late;
         }
         let step = match spot.v.b.has(PACKED) {

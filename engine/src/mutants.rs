@@ -25,6 +25,9 @@ const MUTANTS: &[(&str, &str)] = &[
     // Insert and removal.
     ("an entry that was found is validated", "schedule::snapshots"),
     ("an entry is born after its earlier life", "schedule::snapshots"),
+    ("a new key is not in its leaf", "new_keys"),
+    ("a new key has a neighbour on the left", "new_keys"),
+    ("a new key has a neighbour on the right", "new_keys"),
     ("a removal looks whether the entry is dead", "schedule::snapshots"),
     ("a cursor removes what is not dead", "schedule::cursors"),
     ("a separator lies behind the beginning of its range", "part"),

@@ -7,8 +7,9 @@
 
 use crate::KeyOrder;
 use crate::area::{Area, Ref};
-use crate::block::{EXACT, HIGHEXACT, View};
+use crate::block::{EXACT, HIGHEXACT, LEFTMOST, View};
 use crate::key::{Place, Probe, Retry, equal_prefixes, locate};
+use crate::mutants::mutant;
 use crate::prefetch;
 use crate::root::Index;
 use crate::stop::stop;
@@ -38,6 +39,17 @@ pub(crate) struct Spot {
     pub(crate) leaf: Ref,
     /// The index node through which the leaf was found.
     pub(crate) node: Ref,
+}
+
+impl Spot {
+    /// Whether no entry has the probe's key, as this leaf tells: the place is between two entries of it that do not, or where there
+    /// is nothing beyond. To be validated by the caller.
+    pub(crate) fn has_new_key(&self) -> bool {
+        let (b, Place { rank, n, same, .. }) = (self.v.b, self.place);
+        (same.is_none() || mutant!("a new key is not in its leaf"))
+            && (rank > 0 || b.has(LEFTMOST) || mutant!("a new key has a neighbour on the left"))
+            && (rank < n || b.next() == 0 || mutant!("a new key has a neighbour on the right"))
+    }
 }
 
 impl Index {

@@ -13,7 +13,8 @@
 //!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
 //!    reader that came in between.
 //!
-//! Into a unique index a row is admitted before 2, and nobody else with its key until 5: see `unique`.
+//! Into a unique index a row comes by 4 alone if nobody has its key; otherwise it is admitted before 2, and nobody else with its
+//! key until 5: see `unique`.
 //!
 //! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All keys of
 //! a row are made before the first is published.
@@ -30,7 +31,7 @@ use crate::elements::key::Keys;
 use crate::image::{self, straddler};
 use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::pg::guc::{self, WhenFull};
+use crate::pg::guc::{self, Mechanism, WhenFull};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
@@ -79,20 +80,27 @@ pub unsafe extern "C-unwind" fn insert(
         keys.set(&handle.desc, values, isnull);
         keys.check_length(index);
         let tid = compat::tid_to_u64(&*tid);
-        let mut admission = None;
+        // The page is known to have changed after this LSN.
+        let mut changed_after = 0;
+        let mut publish =
+            |key, only| publish(heap, index, &handle, key, tid, only, &mut changed_after);
+        let mut alone = checked;
         if may_conflict {
             let newcomer = Newcomer { heap, index, handle: &handle, values, isnull, tid };
             // An index with many keys per row is not unique.
             let key = keys.iter().next().unwrap_or_default();
-            admission = Some(newcomer.admit(key, check == UNIQUE_CHECK_PARTIAL));
-        }
-        // The page is known to have changed after this LSN.
-        let mut changed_after = 0;
-        for (i, key) in keys.iter().enumerate() {
-            if i % PUBLISHED == PUBLISHED - 1 {
-                crate::pg::wait::interrupts();
+            if !(newcomer.is_told_by_key() && publish(key, Only::New)) {
+                let admission = newcomer.admit(key, check == UNIQUE_CHECK_PARTIAL);
+                publish(key, Only::Absent);
+                alone = admission.end();
             }
-            publish(heap, index, &handle, key, tid, &mut changed_after);
+        } else {
+            for (i, key) in keys.iter().enumerate() {
+                if i % PUBLISHED == PUBLISHED - 1 {
+                    crate::pg::wait::interrupts();
+                }
+                publish(key, Only::Absent);
+            }
         }
         keys.trim();
         KEYS.set(keys);
@@ -100,11 +108,17 @@ pub unsafe extern "C-unwind" fn insert(
             fence(SeqCst);
             compat::check_serializable_conflict_in(index);
         }
-        match admission {
-            Some(admission) => admission.end(),
-            None => checked,
-        }
+        alone
     }
+}
+
+/// Under which condition an entry is published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Only {
+    /// It is not there.
+    Absent,
+    /// Nobody has its key, in an index that is READY and so has all that came before.
+    New,
 }
 
 /// How often an insert that finds no memory tries again.
@@ -122,16 +136,20 @@ enum Step {
     Unusable,
     /// There was no memory for it.
     GivenUp,
+    /// Somebody may have the key.
+    Refused,
 }
 
+/// Whether it was published under the condition that was asked for; if that was [`Only::Absent`], or if nobody publishes now.
 unsafe fn publish(
     heap: Relation,
     index: Relation,
     handle: &Handle,
     key: &[u8],
     tid: u64,
+    only: Only,
     changed_after: &mut u64,
-) {
+) -> bool {
     let process = shmem::process();
     let image = &handle.entry.image;
     let mut reliefs = 0;
@@ -139,34 +157,50 @@ unsafe fn publish(
         let step = {
             let _inside = handle.entry.enter(process);
             fence(SeqCst);
-            match handle.index() {
+            let engine = match only {
+                Only::New if guc::BREAK.get() != Mechanism::KeyReady => handle.ready_index(),
+                _ => handle.index(),
+            };
+            match engine {
+                None if only == Only::New => Step::Refused,
                 None => match handle.entry.state() {
                     State::Failed => Step::Unusable,
-                    State::Loading => return,
+                    State::Loading => return true,
                     _ if given_up::is_lacking(handle.entry) => Step::GivenUp,
-                    _ => return,
+                    _ => return true,
                 },
                 Some(engine) => {
                     let term = engine.term();
                     match straddler::question(image) {
                         Some(lsn) if lsn > *changed_after => Step::Look(lsn),
-                        _ => with_order!(handle.desc, order =>
-                        match engine.insert_in_term(process, order, key, tid, term) {
-                            Ok(Some(_)) => Step::Done,
-                            Ok(None) => Step::Again,
-                            Err(e) => Step::Failed(e),
+                        _ => with_order!(handle.desc, order => {
+                            let inserted = match only {
+                                Only::Absent => engine.insert_in_term(process, order, key, tid, term),
+                                Only::New => engine.insert_new_in_term(process, order, key, tid, term),
+                            };
+                            match inserted {
+                                Ok(Some(false)) if only == Only::New => Step::Refused,
+                                Ok(Some(_)) => Step::Done,
+                                Ok(None) => Step::Again,
+                                Err(e) => Step::Failed(e),
+                            }
                         }),
                     }
                 }
             }
         };
         match step {
-            Step::Unusable => return warn_once(index, handle),
+            Step::Refused => return false,
+            Step::Unusable => {
+                warn_once(index, handle);
+                return true;
+            }
             Step::GivenUp => {
                 // SAFETY: open relations.
-                return unsafe { without(heap, index, handle, tid, *changed_after) };
+                unsafe { without(heap, index, handle, tid, *changed_after) };
+                return true;
             }
-            Step::Done => return,
+            Step::Done => return true,
             Step::Again => {
                 wait::interrupts();
             }

@@ -1,14 +1,23 @@
 //! Unique indexes: whether a row may come in, and whether those of a build may stay together.
 //!
-//! *One inserter of a key at a time.* Who inserts takes a heavyweight lock on the key ([`KeyLock`]), looks for other rows
-//! with it, publishes, gives the lock back. So of two inserters the second one sees the entry of the first. The
+//! *A new key needs no more than its entry.* The engine inserts it only if no entry has the key at that moment
+//! ([`nitro_engine::Index::insert_new_in_term`]): of two that come so at most one does. The index is READY inside the section in
+//! which that happens, so all rows that came before have their entries. Who is refused so, which says no more than that somebody
+//! may have the key, is admitted:
+//!
+//! *One inserter of a key is admitted at a time.* Who inserts takes a heavyweight lock on the key ([`KeyLock`]), looks for other rows
+//! with it, publishes, looks again, gives the lock back. So of two inserters the second one sees the entry of the first. The
 //! deadlock detector knows the lock, a cancel ends the wait for it, and an ERROR releases it with the (sub)transaction.
+//!
+//! *The second look* is for who came with a new key after the first one: the entries that made it none may have gone meanwhile. Who
+//! comes so later finds the entry of who was admitted. If there is such a row, its transaction is waited for with an
+//! entry that is published; it has come to its end here, and waits for nobody because of this key.
 //!
 //! *No transaction is waited for under the lock.* Where another transaction has to end first, the lock is given back before
 //! the wait, and then all begins anew: the index may be in another state by then, too.
 //!
 //! *Nothing is overlooked.* The index is READY when it is read, so all rows whose inserters were admitted before have
-//! their entries. While the lock is held no entry with the key comes, but those that a walk over the table
+//! their entries. While the lock is held no entry with the key comes, but new keys, and those that a walk over the table
 //! makes for rows that are not admitted yet, whose inserters will look themselves. (Two of them may meet: each finds the other's
 //! row in progress and waits for it, and the deadlock detector ends one.) Entries go only when VACUUM or a scan finds that
 //! their rows are dead to everybody.
@@ -17,8 +26,8 @@
 //! another one at its TID, with another key. A token from before the entries are read until the last of them was looked
 //! at keeps the TIDs from being used again (D2b), as for scans. It is given back with the lock.
 //!
-//! If the index leaves READY after the look (it does not for lack of memory: see `insert`), the row is let in
-//! without an entry, and that is right: the table has it, whoever is next has to bring the index up first, and finds it.
+//! If the index leaves READY after the first look (it does not for lack of memory: see `insert`), the row may have no entry.
+//! The second one brings it up again, and the table has the row: whoever is next finds it.
 
 use std::cell::RefCell;
 
@@ -126,20 +135,6 @@ impl Drop for Token<'_> {
     }
 }
 
-/// Whether a row is admitted, which lasts until it is published.
-pub struct Admission {
-    lock: KeyLock,
-    alone: bool,
-}
-
-impl Admission {
-    /// The row is in. Returns whether no other one has the key.
-    pub fn end(self) -> bool {
-        self.lock.unlock();
-        self.alone
-    }
-}
-
 /// What is known of a key.
 enum Verdict {
     /// Nobody has it.
@@ -172,6 +167,7 @@ thread_local! {
 }
 
 /// A row that is in the heap and not in a unique index yet.
+#[derive(Clone, Copy)]
 pub struct Newcomer<'a> {
     pub heap: Relation,
     pub index: Relation,
@@ -181,51 +177,40 @@ pub struct Newcomer<'a> {
     pub tid: u64,
 }
 
-impl Newcomer<'_> {
+impl<'a> Newcomer<'a> {
+    /// Whether it is enough that no entry has this key: all rows that are equal have the same bytes, and nothing else. An ERROR
+    /// where nothing may be inserted now.
+    ///
+    /// # Safety
+    /// An open relation.
+    pub unsafe fn is_told_by_key(&self) -> bool {
+        if shmem::process().is_inside() {
+            // It could be about the very key that is being looked at.
+            // SAFETY: by contract.
+            unsafe { inside_comparison(self.index) };
+        }
+        self.handle.desc.keys_are_bytes()
+    }
+
     /// Returns when the row may be published. A duplicate is an ERROR; with `only_ask` there is none, and nobody is waited
     /// for, but those who insert the key at the moment.
     ///
     /// # Safety
     /// Open relations, inside a transaction with an active snapshot; `key` is that of the row.
-    pub unsafe fn admit(&self, key: &[u8], only_ask: bool) -> Admission {
+    pub unsafe fn admit(self, key: &'a [u8], only_ask: bool) -> Admission<'a> {
         let Handle { desc, .. } = self.handle;
-        if shmem::process().is_inside() {
-            // It could be about the very key that is being looked at.
-            // SAFETY: open relation.
-            unsafe { inside_comparison(self.index) };
-        }
         let length = desc.split(key, desc.nkeys).map(<[u8]>::len).sum();
         let equal = &key[..length];
         let mut end = Vec::new();
         memory::reserve(&mut end, length + 1);
         end.extend_from_slice(equal);
         end.push(SENTINEL);
-        loop {
-            // SAFETY: by contract.
-            unsafe {
-                let engine = self.ready();
-                let lock = KeyLock::take(self.index, desc, equal);
-                stop::at(Point::KeyLocked);
-                let _used = InUse::of(engine);
-                let alone = match self.look(engine, equal, &end, only_ask) {
-                    Verdict::Free => true,
-                    Verdict::Shared => false,
-                    Verdict::Taken => self.refuse(),
-                    Verdict::Unready => {
-                        lock.unlock();
-                        wait::interrupts();
-                        continue;
-                    }
-                    Verdict::Pending(transaction, attempt) => {
-                        lock.unlock();
-                        self.wait_for(transaction, attempt);
-                        continue;
-                    }
-                };
-                stop::at(Point::KeyChecked);
-                return Admission { lock, alone };
-            }
-        }
+        let mut admission =
+            Admission { newcomer: self, equal, end, only_ask, lock: None, alone: false };
+        // SAFETY: by contract.
+        unsafe { admission.settle() };
+        stop::at(Point::KeyChecked);
+        admission
     }
 
     /// The index, which this process brings up if nobody else does.
@@ -245,6 +230,7 @@ impl Newcomer<'_> {
 
     unsafe fn look(&self, engine: Index, first: &[u8], end: &[u8], only_ask: bool) -> Verdict {
         let (process, entry) = (shmem::process(), self.handle.entry);
+        let _used = InUse::of(engine);
         let token = Token { process, id: process.open_token(engine.root()) };
         // VACUUM waits for tokens of what was READY when they were taken.
         let same = self.handle.index().is_some_and(|now| now.root() == engine.root());
@@ -352,6 +338,90 @@ impl Newcomer<'_> {
             let message = format!("duplicate key value violates unique constraint \"{name}\"");
             let key = describe(self.index, self.values, self.isnull);
             violation(self.index, message, key.map(|key| format!("Key {key} already exists.")))
+        }
+    }
+}
+
+/// A row that is admitted, which lasts until it is published.
+pub struct Admission<'a> {
+    newcomer: Newcomer<'a>,
+    /// The bytes of the key columns, and the end of those that begin with them.
+    equal: &'a [u8],
+    end: Vec<u8>,
+    only_ask: bool,
+    /// Given back by an ERROR, too.
+    lock: Option<KeyLock>,
+    alone: bool,
+}
+
+impl Admission<'_> {
+    /// The row is in. Returns whether no other one has the key; a duplicate is an ERROR, as before.
+    ///
+    /// # Safety
+    /// As [`Newcomer::admit`].
+    pub unsafe fn end(mut self) -> bool {
+        let again = !matches!(guc::BREAK.get(), Mechanism::KeyLocks | Mechanism::KeyAgain);
+        if self.alone && again {
+            // SAFETY: by contract.
+            unsafe {
+                let verdict = match self.newcomer.handle.index() {
+                    Some(engine) => self.look(engine),
+                    None => Verdict::Unready,
+                };
+                if !self.is_decided_by(verdict) {
+                    self.settle();
+                }
+            }
+        }
+        self.unlock();
+        self.alone
+    }
+
+    /// Looks, with the lock, until nobody has to be waited for. Begins without the lock.
+    unsafe fn settle(&mut self) {
+        let Newcomer { index, handle, .. } = self.newcomer;
+        loop {
+            // SAFETY: by the caller's contract.
+            unsafe {
+                let engine = self.newcomer.ready();
+                self.lock = Some(KeyLock::take(index, &handle.desc, self.equal));
+                stop::at(Point::KeyLocked);
+                let verdict = self.look(engine);
+                if self.is_decided_by(verdict) {
+                    return;
+                }
+            }
+        }
+    }
+
+    unsafe fn look(&self, engine: Index) -> Verdict {
+        // SAFETY: by the caller's contract.
+        unsafe { self.newcomer.look(engine, self.equal, &self.end, self.only_ask) }
+    }
+
+    /// Otherwise the lock has been given back, and who had to end has ended.
+    unsafe fn is_decided_by(&mut self, verdict: Verdict) -> bool {
+        self.alone = matches!(verdict, Verdict::Free);
+        match verdict {
+            Verdict::Free | Verdict::Shared => return true,
+            // SAFETY: open relations, by the caller's contract.
+            Verdict::Taken => unsafe { self.newcomer.refuse() },
+            Verdict::Unready => {
+                self.unlock();
+                wait::interrupts();
+            }
+            Verdict::Pending(transaction, attempt) => {
+                self.unlock();
+                // SAFETY: as above.
+                unsafe { self.newcomer.wait_for(transaction, attempt) };
+            }
+        }
+        false
+    }
+
+    fn unlock(&mut self) {
+        if let Some(lock) = self.lock.take() {
+            lock.unlock();
         }
     }
 }

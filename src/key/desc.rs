@@ -226,6 +226,12 @@ impl KeyDesc {
         self.columns.iter().all(|c| c.comparator.is_none())
     }
 
+    /// Whether rows are equal exactly if their keys have the same bytes: all columns are key columns, and nothing else is stored.
+    pub fn keys_are_bytes(&self) -> bool {
+        let exact = |column: &Column| column.codec.is_exact();
+        !self.closed && self.columns.len() == self.nkeys && self.columns.iter().all(exact)
+    }
+
     /// Appends the key of a row.
     ///
     /// # Safety

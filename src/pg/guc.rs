@@ -154,6 +154,9 @@ pub enum Mechanism {
     /// Two can insert one key into a unique index at a time.
     #[name = c"key_locks"]
     KeyLocks,
+    /// Who inserts into a unique index does not look again for new keys that came meanwhile.
+    #[name = c"key_again"]
+    KeyAgain,
     /// Who inserts into a unique index does not wait for transactions that have the key.
     #[name = c"key_waits"]
     KeyWaits,

@@ -163,6 +163,12 @@ impl Handle {
     pub fn index(&self) -> Option<Index> {
         self.entry.index(shmem::process())
     }
+
+    /// The same, if it is READY, and so has every row whose insert came here before.
+    #[inline]
+    pub fn ready_index(&self) -> Option<Index> {
+        self.entry.ready_index(shmem::process())
+    }
 }
 
 /// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it, and so

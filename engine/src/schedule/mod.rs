@@ -50,6 +50,8 @@ mod merging;
 #[cfg(not(shuttle))]
 mod moving;
 #[cfg(not(shuttle))]
+mod new_keys;
+#[cfg(not(shuttle))]
 mod packed;
 #[cfg(not(shuttle))]
 mod snapshots;
@@ -83,6 +85,7 @@ fn every_stop_point_is_passed() {
         moving::all,
         snapshots::all,
         cursors::all,
+        new_keys::all,
         packed::all,
     ] {
         all(pairs::once);

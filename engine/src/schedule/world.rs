@@ -73,6 +73,8 @@ pub(super) struct World {
 #[derive(Debug)]
 pub(super) enum What {
     Insert(u64, bool),
+    /// Of an entry whose key nobody has.
+    New(u64, bool),
     Remove(u64, bool),
     Contains(u64, bool),
     Scan { forward: bool, seen: Vec<u64> },
@@ -208,7 +210,7 @@ impl World {
         let mut balance = i32::from(self.initial.contains(&id));
         for event in logs.iter().flatten() {
             let change = match event.what {
-                What::Insert(of, true) if of == id => 1,
+                What::Insert(of, true) | What::New(of, true) if of == id => 1,
                 What::Remove(of, true) if of == id => -1,
                 _ => continue,
             };
@@ -228,13 +230,31 @@ impl World {
         let mut all = self.initial.clone();
         for event in logs.iter().flatten() {
             match event.what {
-                What::Insert(id, _) | What::Remove(id, _) | What::Contains(id, _) => {
+                What::Insert(id, _)
+                | What::New(id, _)
+                | What::Remove(id, _)
+                | What::Contains(id, _) => {
                     all.insert(id);
                 }
                 _ => {}
             }
         }
         all
+    }
+
+    /// Whether another entry with the key of this one, which came as a new one, was there before, or came so, too.
+    fn has_twin(&self, logs: &[Vec<Event>], id: u64, event: &Event) -> bool {
+        let key = (self.key)(id);
+        let came = |other: u64| {
+            let new = |event: &Event| matches!(event.what, What::New(of, true) if of == other);
+            logs.iter().flatten().any(new)
+        };
+        self.all(logs).into_iter().filter(|&other| other != id && (self.key)(other) == key).any(
+            |other| {
+                came(other)
+                    || self.there(logs, other, (event.begin, event.end), None) == Some(true)
+            },
+        )
     }
 
     /// `seen`, in the order of a scan, is what is there at that moment.
@@ -274,6 +294,8 @@ impl World {
             let wrong = match &event.what {
                 What::Insert(id, new) => before(id) == Some(*new),
                 What::Remove(id, there) | What::Contains(id, there) => before(id) == Some(!there),
+                // Those that come meanwhile do so before it, or look themselves: of two that look none sees the other one.
+                What::New(id, new) => *new && self.has_twin(logs, *id, event),
                 What::Scan { forward, seen } => {
                     self.check_scan(logs, moment, *forward, seen)?;
                     false
@@ -300,9 +322,12 @@ impl World {
         let mut changed = BTreeMap::new();
         for event in logs.iter().flatten() {
             let (id, change) = match event.what {
-                What::Insert(id, true) => (id, 1),
+                What::Insert(id, true) | What::New(id, true) => (id, 1),
                 What::Remove(id, true) => (id, -1),
-                What::Insert(id, _) | What::Remove(id, _) | What::Contains(id, _) => (id, 0),
+                What::Insert(id, _)
+                | What::New(id, _)
+                | What::Remove(id, _)
+                | What::Contains(id, _) => (id, 0),
                 _ => continue,
             };
             *changed.entry(id).or_insert(i32::from(self.initial.contains(&id))) += change;

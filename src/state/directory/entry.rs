@@ -125,8 +125,20 @@ impl Entry {
     /// failure (by a relation lock and READY, by the build lock) asks inside a barrier section.
     #[inline]
     pub fn index(&self, process: &Process) -> Option<Index> {
+        self.index_if(process, State::publishes)
+    }
+
+    /// The same, if the state that goes with it is READY.
+    #[inline]
+    pub fn ready_index(&self, process: &Process) -> Option<Index> {
+        self.index_if(process, |state| state == State::Ready)
+    }
+
+    #[inline]
+    fn index_if(&self, process: &Process, wanted: impl Fn(State) -> bool) -> Option<Index> {
         let (state, root) = self.condition.read();
+        let publishes = state.publishes() && wanted(state);
         // SAFETY: a word that publishes has the root of a live index of our area.
-        state.publishes().then(|| unsafe { Index::open(process.area(), root) })
+        publishes.then(|| unsafe { Index::open(process.area(), root) })
     }
 }

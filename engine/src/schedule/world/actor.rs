@@ -36,6 +36,21 @@ impl Actor<'_> {
         self.event(insert, |&new| What::Insert(id, new));
     }
 
+    /// If nobody has the key.
+    pub(in crate::schedule) fn insert_new(&self, id: u64) {
+        let (p, ix, key) = (&self.p, self.ix, self.key(id));
+        let insert = || {
+            loop {
+                let term = ix.term();
+                let insert = ordered!(self.world.comparator, order => ix.insert_new_in_term(p, order, &key, id, term));
+                if let Some(new) = insert.unwrap() {
+                    return new;
+                }
+            }
+        };
+        self.event(insert, |&new| What::New(id, new));
+    }
+
     /// Makes packed leaves of these entries, which ascend.
     pub(in crate::schedule) fn build(&self, ids: impl Iterator<Item = u64>) {
         let mut builder = Builder::new(&self.p, self.ix);
