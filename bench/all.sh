@@ -47,7 +47,7 @@ images() { ROWS=$(million 5) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
 memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }
 partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/partitions.sh; }
 growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/growth.sh; }
-rows() { growth rows; }
+rows() { GROWS=rows ROWS=$(million 50) bench/growth.sh; }
 indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }

@@ -19,8 +19,9 @@ for c in "${collations[@]}"; do
          CREATE TABLE ${c}_more AS SELECT md5(('x' || i)::text) COLLATE $c AS s FROM generate_series(1, $ROWS / 5) i;
          VACUUM ANALYZE" > /dev/null
     measure "build_$c" -t "$c: CREATE INDEX" -u s -s 1 -a "btree nitro" -b "DROP INDEX IF EXISTS ${c}_@" "CREATE INDEX ${c}_@ ON $c USING @ (s)"
+    measure "parallel_$c" -t "$c: CREATE INDEX, two workers" -u s -s 1 -e -a "btree nitro" \
+        -b "SET max_parallel_maintenance_workers = 2; DROP INDEX IF EXISTS ${c}_@" "CREATE INDEX ${c}_@ ON $c USING @ (s)"
     for am in btree nitro; do
-
         sql "CREATE TABLE ${c}_of_$am (s text COLLATE $c); INSERT INTO ${c}_of_$am SELECT s FROM $c;
              CREATE INDEX ON ${c}_of_$am USING $am (s); VACUUM ANALYZE ${c}_of_$am" > /dev/null
     done

@@ -19,7 +19,8 @@ size() {
 
 rows() {
     local n probes
-    for n in 10000 100000 1000000 $([ "$ROWS" -le 1000000 ] || echo "$ROWS"); do
+    for n in 10000 100000 1000000 10000000 50000000; do
+        [ "$n" -le "$ROWS" ] || continue
         probes=$((n < 200000 ? n : 200000))
         sql "CREATE TABLE t AS SELECT noise(i) AS btree, noise(i) AS nitro FROM generate_series(1, $n::bigint) i;
              CREATE TABLE probe AS SELECT nitro AS k FROM t ORDER BY hashint8(nitro) LIMIT $probes"

@@ -28,6 +28,8 @@ one semirow "semi join, rows of the table" "$PROBES" "SELECT count(*) FROM p WHE
 one anti "anti join" "$PROBES" "SELECT count(*) FROM p WHERE NOT EXISTS (SELECT FROM t_@ t WHERE t.k = p.k)"
 one left "left join, rows of the table" "$PROBES" "SELECT count(t.v) FROM p LEFT JOIN t_@ t ON t.k = p.k"
 one limit10 "LATERAL ... LIMIT 10" $((PROBES / 4)) "SELECT count(v) FROM (SELECT * FROM present LIMIT $((PROBES / 4))) p, LATERAL (SELECT v FROM t_@ t WHERE t.k > p.k ORDER BY t.k LIMIT 10) x"
+# Of each list about half is there.
+one list "IN list of 1000, a key" "$PROBES" "SELECT sum(n) FROM (SELECT array_agg(k) AS a FROM p GROUP BY hashint8(k) % ($PROBES / 1000)) l, LATERAL (SELECT count(*) AS n FROM t_@ t WHERE t.k = ANY (l.a)) x"
 echo
 echo "| ns an outer row of processor time, best (median) of $repetitions | btree | nitro | btree / nitro |"
 echo "| --- | --- | --- | --- |"

@@ -14,7 +14,12 @@ pub(crate) trait Work {
 
 /// Does it with symbols of `width` <= 8 bits. Symbols from `used` on, which there are in torn leaves, stand for anything.
 #[inline]
-pub(crate) fn with_table<W: Work>(table: &[u8; 128], used: usize, width: usize, work: W) -> W::Done {
+pub(crate) fn with_table<W: Work>(
+    table: &[u8; 128],
+    used: usize,
+    width: usize,
+    work: W,
+) -> W::Done {
     #[cfg(target_arch = "x86_64")]
     if crate::simd::has_avx2() {
         // SAFETY: the processor has it.

@@ -77,7 +77,10 @@ pub(super) enum What {
     New(u64, bool),
     Remove(u64, bool),
     Contains(u64, bool),
-    Scan { forward: bool, seen: Vec<u64> },
+    Scan {
+        forward: bool,
+        seen: Vec<u64>,
+    },
     Snapshot(u32, Vec<u64>),
 }
 
@@ -251,8 +254,7 @@ impl World {
         };
         self.all(logs).into_iter().filter(|&other| other != id && (self.key)(other) == key).any(
             |other| {
-                came(other)
-                    || self.there(logs, other, (event.begin, event.end), None) == Some(true)
+                came(other) || self.there(logs, other, (event.begin, event.end), None) == Some(true)
             },
         )
     }
