@@ -57,7 +57,7 @@ for work in build scan elements many some documents keys product verify image te
     note "$work$result"
 done
 # The server's own ERROR passes through Rust where hardly anything is left, more than once in a session, and with a long message.
-sql "CREATE TABLE long (s text); INSERT INTO long SELECT repeat('x', 60000)"
+sql "CREATE TABLE long (s text); INSERT INTO long SELECT repeat('x', 150000)"
 many="SELECT count(*) FROM t WHERE a @> (SELECT array_agg(g) FROM generate_series(1, 30000) g);"
 again() { starved "$1" "SET enable_seqscan = off; BEGIN; SAVEPOINT a; $many ROLLBACK TO a; $many ROLLBACK TO a; $many ROLLBACK TO a; COMMIT;"; }
 twice() { starved "$1" "SET enable_seqscan = off; $many $many $many"; }
