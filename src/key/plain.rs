@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::Datum;
 
-use super::codec::{self, Codec, Layout, NULL_FIRST, NULL_LAST};
+use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
 use super::datum;
 use super::desc::{Column, KeyDesc};
 use crate::pg::memory;
@@ -24,31 +24,47 @@ pub enum Passed {
     Pointer,
 }
 
+/// How a column gets its value.
+#[derive(Clone, Copy)]
+enum How {
+    /// An integer, stored inverted with 0xFF.
+    Int(Int, u8),
+    /// Another value that is passed as such.
+    Value,
+    /// A string in byte order.
+    String,
+    /// Bytes without an order.
+    Raw,
+    /// With the byte that inverts it.
+    Uuid(u8),
+}
+
 /// What is needed for the rows of one index.
 pub struct Plain {
-    columns: Vec<Passed>,
+    columns: Vec<How>,
     /// What pointers point to, each in a place of its own.
     places: Vec<u8>,
 }
 
 impl Plain {
     /// For columns that are passed in these ways; None if the values of some cannot be had.
-    pub fn new(desc: &KeyDesc, columns: Vec<Passed>) -> Option<Plain> {
-        let simple = |(column, &passed): (&Column, &Passed)| match (passed, column.codec) {
-            (Passed::Value, _) => true,
-            (Passed::Short, Codec::Bytes(Layout::Varlena)) => column.flip() == 0,
-            (Passed::Short, Codec::Raw(Layout::Varlena)) => true,
-            (Passed::Pointer, Codec::Fixed(UUID)) => true,
-            _ => false,
+    pub fn new(desc: &KeyDesc, passed: Vec<Passed>) -> Option<Plain> {
+        let how = |(column, &passed): (&Column, &Passed)| match (passed, column.codec) {
+            (Passed::Value, Codec::Int(kind)) => Some(How::Int(kind, column.flip())),
+            (Passed::Value, _) => Some(How::Value),
+            (Passed::Short, Codec::Bytes(Layout::Varlena)) if column.flip() == 0 => {
+                Some(How::String)
+            }
+            (Passed::Short, Codec::Raw(Layout::Varlena)) => Some(How::Raw),
+            (Passed::Pointer, Codec::Fixed(UUID)) => Some(How::Uuid(column.flip())),
+            _ => None,
         };
-        if columns.len() != desc.columns.len()
-            || desc.element.is_some()
-            || !desc.columns.iter().zip(&columns).all(simple)
-        {
+        if passed.len() != desc.columns.len() || desc.element.is_some() {
             return None;
         }
+        let columns: Vec<How> = desc.columns.iter().zip(&passed).map(how).collect::<Option<_>>()?;
         let mut places = Vec::new();
-        if columns.iter().any(|&passed| passed != Passed::Value) {
+        if passed.iter().any(|&passed| passed != Passed::Value) {
             memory::resize(&mut places, columns.len() * ROOM, 0);
         }
         Some(Plain { columns, places })
@@ -68,52 +84,56 @@ impl Plain {
         values: &mut [Datum],
         isnull: &mut [bool],
     ) -> bool {
-        let mut rest = bytes;
-        for (i, column) in desc.columns.iter().enumerate() {
-            let null = rest[0] == NULL_FIRST || rest[0] == NULL_LAST;
-            isnull[i] = null;
-            if let (Codec::Int(kind), false) = (column.codec, null) {
-                let mut reader = codec::Reader::new(rest, column.flip());
-                values[i] = datum::from_int(kind, codec::get_int(&mut reader));
-                rest = reader.rest();
+        let mut at = 0;
+        let out = values.iter_mut().zip(isnull);
+        for ((i, &how), (value, isnull)) in self.columns.iter().enumerate().zip(out) {
+            let first = bytes[at];
+            *isnull = first == NULL_FIRST || first == NULL_LAST;
+            if *isnull {
+                *value = Datum::from(0);
+                at += 1;
                 continue;
             }
-            if null {
-                values[i] = Datum::from(0);
-                rest = &rest[1..];
-                continue;
-            }
-            let segment;
-            if self.columns[i] == Passed::Value {
-                (segment, rest) = rest.split_at(column.segment_len(rest));
-                // SAFETY: a segment of this column, by contract; by value, so nothing is allocated.
-                values[i] = unsafe { datum::get(column.codec, segment, column.flip(), None) };
-                continue;
+            match how {
+                How::Int(kind, flip) => {
+                    let number = codec::int_of(first, codec::eight(&bytes[at + 1..]), flip);
+                    *value = datum::from_int(kind, number);
+                    at += codec::int_len(first);
+                    continue;
+                }
+                How::Value => {
+                    let column = &desc.columns[i];
+                    let segment = &bytes[at..][..column.segment_len(&bytes[at..])];
+                    // SAFETY: a segment of this column, by contract; by value, so nothing is allocated.
+                    *value = unsafe { datum::get(column.codec, segment, column.flip(), None) };
+                    at += segment.len();
+                    continue;
+                }
+                _ => {}
             }
             let place = &mut self.places[i * ROOM..][..ROOM];
-            values[i] = Datum::from(place.as_mut_ptr());
-            if let Codec::Bytes(_) = column.codec {
-                let Some(n) = copy_string(&rest[1..], &mut place[1..]) else { return false };
+            *value = Datum::from(place.as_mut_ptr());
+            if let How::Uuid(flip) = how {
+                let uuid = &bytes[at + 1..][..UUID.into()];
+                place.iter_mut().zip(uuid).for_each(|(to, from)| *to = from ^ flip);
+                at += 1 + uuid.len();
+            } else if let How::String = how {
+                let Some(n) = copy_string(&bytes[at + 1..], &mut place[1..]) else { return false };
                 place[0] = short(n);
-                rest = &rest[n + 2..];
-                continue;
+                at += n + 2;
+            } else {
+                let segment = &bytes[at..][..desc.columns[i].segment_len(&bytes[at..])];
+                let string = codec::get_raw(segment);
+                if string.len() > LONGEST {
+                    return false;
+                }
+                place[0] = short(string.len());
+                place[1..=string.len()].copy_from_slice(string);
+                at += segment.len();
             }
-            (segment, rest) = rest.split_at(column.segment_len(rest));
-            if let Codec::Fixed(_) = column.codec {
-                let flip = column.flip();
-                place.iter_mut().zip(&segment[1..]).for_each(|(to, from)| *to = from ^ flip);
-                continue;
-            }
-            let string = codec::get_raw(segment);
-            if string.len() > LONGEST {
-                return false;
-            }
-            place[0] = short(string.len());
-            place[1..=string.len()].copy_from_slice(string);
         }
         // Nothing else, or the zero that closes it.
-        let read = bytes.len() - rest.len();
-        read == len || rest[0] == 0
+        at == len || bytes[at] == 0
     }
 }
 
