@@ -242,6 +242,12 @@ pub fn in_large_pages<T>(vec: &Vec<T>) {
     }
 }
 
+/// Whether there are so many bytes.
+#[cfg(not(test))]
+pub fn is_there(bytes: usize) -> bool {
+    std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(bytes).is_ok()
+}
+
 /// An ERROR unless there are so many bytes: for code that takes them piece by piece and cannot fail.
 #[track_caller]
 pub fn expect(bytes: usize) {

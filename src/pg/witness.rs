@@ -161,15 +161,46 @@ unsafe fn copy() -> *mut ErrorData {
     unsafe { copy_into(&SCRATCH) }
 }
 
+/// Bytes that are left of a text for which the bindings would find no memory.
+const CUT: usize = 32 << 10;
+
+/// Cuts the texts that the bindings copy if there is no memory for that, which would be the end of the process. The error itself stays
+/// as it is: where it is thrown on, or raised anew, nothing is missing.
+///
+/// # Safety
+/// A copy of an error.
+#[cfg(not(test))]
+unsafe fn cut_to_memory(copy: &ErrorData) {
+    let texts = [copy.message, copy.detail, copy.hint].map(|text| {
+        // SAFETY: null or nul-terminated.
+        let len = if text.is_null() { 0 } else { unsafe { CStr::from_ptr(text) }.count_bytes() };
+        (text, len)
+    });
+    // As they are; what is not UTF-8, twice, of which one copy is longer.
+    let bytes: usize = texts.iter().map(|(_, len)| 4 * len).sum();
+    if bytes > CUT && !memory::is_there(bytes) {
+        for (text, len) in texts {
+            if len > CUT {
+                // SAFETY: before the end of the text.
+                unsafe { *text.add(CUT) = 0 };
+            }
+        }
+    }
+}
+
 /// What the bindings call instead of `CopyErrorData`. They free it before they do anything else.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __wrap_CopyErrorData() -> *mut ErrorData {
-    match PASSING.load(Relaxed).is_null() {
-        // SAFETY: the server reports something. Nothing is kept yet.
-        true => unsafe { CopyErrorData() },
-        // SAFETY: as above.
-        false => unsafe { copy_into(&PASSING) },
+    // SAFETY: the server reports something; the copy is not null.
+    unsafe {
+        let copy = match PASSING.load(Relaxed).is_null() {
+            // Nothing is kept yet.
+            true => CopyErrorData(),
+            false => copy_into(&PASSING),
+        };
+        cut_to_memory(&*copy);
+        copy
     }
 }
 
@@ -193,10 +224,12 @@ fn seen(message: &str, line: c_int) -> Option<&'static ErrorData> {
     // SAFETY: null, or an error that stays until the next one is seen.
     unsafe {
         let seen = SEEN.load(Relaxed).as_ref()?;
-        let same = seen.lineno == line
-            && !seen.message.is_null()
-            && CStr::from_ptr(seen.message).to_string_lossy() == message;
-        same.then_some(seen)
+        if seen.lineno != line || seen.message.is_null() {
+            return None;
+        }
+        let all = CStr::from_ptr(seen.message).to_string_lossy();
+        let cut = || message.len() == CUT && all.starts_with(message);
+        (all == message || cut()).then_some(seen)
     }
 }
 
