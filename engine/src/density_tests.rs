@@ -110,7 +110,12 @@ const COLUMNS: &[Column] = &[
         |i| Key::default().int(mix(i) % 40).int(NOW + i * 1_000_000),
         [8.1, 8.9, 8.6],
     ),
-    ("40 ascending streams", |i| Key::default().int(i % 40).int(i / 40), [7.8, 8.7, 8.0]),
+    ("40 ascending streams", |i| Key::default().int(i % 40).int(i / 40), [5.3, 5.9, 5.7]),
+    (
+        "(int, int) of several lengths",
+        |i| Key::default().int(mix(i) % 20_000).int(mix(!i) % 5000),
+        [8.2, 9.0, 8.9],
+    ),
     (
         "40 descending streams",
         |i| Key::default().int(mix(i) % 40).int(NOW - i * 1_000_000),

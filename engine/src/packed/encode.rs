@@ -2,6 +2,7 @@
 
 use super::bits::{Image, Writer};
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
+use super::search::short_head;
 use super::shape::{Shape, Sorted, columns_of, heads_offset};
 use super::tids::narrow;
 use crate::Tid;
@@ -156,6 +157,7 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
                 symbols += tail.len();
                 entries.number(i).unwrap_or(0)
             }
+            Form::Short => short_head(l, &key[l.tlen..]).head,
             _ => columns_of(l, key),
         };
         heads.push(image, l.heads.width, head.wrapping_sub(l.kbase));

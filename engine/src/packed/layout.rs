@@ -12,6 +12,10 @@ pub(super) const RANK_BITS: usize = 11;
 pub const LOW: usize = 104;
 /// Longest key of the narrow form.
 pub(super) const MAX_NARROW: usize = 64;
+/// Most bytes of a key of the short form behind what all keys share.
+pub(super) const MAX_SHORT: usize = 7;
+/// The bits of a head that say how many these are.
+pub(super) const SHORT_BITS: usize = 3;
 /// Bytes of the bitmap of an alphabet.
 pub(super) const ALPHABET: usize = 32;
 
@@ -25,9 +29,14 @@ pub(super) enum Form {
     Wide,
     /// As `Adjacent`, but here and there.
     Scattered,
+    /// At most [`MAX_SHORT`] bytes behind what all keys share, and how many they are.
+    Short,
     /// In the order of a comparator: the numbers that it gives keys. All that they do not share is in the tail.
     Compared,
 }
+
+/// By their numbers in the header.
+const FORMS: [Form; 5] = [Form::Adjacent, Form::Wide, Form::Scattered, Form::Compared, Form::Short];
 
 /// Keys end with their only zero behind what they share, which is not stored.
 const ZTERM: usize = 1 << 4;
@@ -54,7 +63,7 @@ pub(super) struct Layout {
     /// Byte i: where the i-th column is in the key.
     pub(super) columns: u64,
     pub(super) ncolumns: usize,
-    /// Length of the template: the key (narrow), what all keys share (wide).
+    /// Length of the template: the key (narrow), what all keys share.
     pub(super) tlen: usize,
     pub(super) heads: Array,
     pub(super) tids: Array,
@@ -80,7 +89,7 @@ impl Layout {
         let l = Layout {
             n: half(counts, 0),
             d: half(counts, 1),
-            form: [Form::Adjacent, Form::Wide, Form::Scattered, Form::Compared][form % 4],
+            form: FORMS[(form % 8).min(FORMS.len() - 1)],
             zterm: form & ZTERM != 0,
             keylen: byte(widths, 0),
             sbits,
@@ -121,13 +130,17 @@ impl Layout {
         let narrow = matches!(self.form, Form::Adjacent | Form::Scattered);
         let terminated = self.form != Form::Compared && self.symbols > 0;
         let alphabet = usize::from(self.symbols > 0) * ALPHABET;
+        let varies = self.keylen == 0 && self.symbols == 0 && self.tail_ends.width == 0;
+        let short = varies && (1..=MAX_SHORT).contains(&self.ncolumns);
         self.n <= MAX_ENTRIES
             && self.d <= self.n
             && (self.d == self.n || self.ends.width > 0)
             && self.obits <= 16
             && LOW + self.tlen + alphabet <= self.heads.offset
             && self.tails.offset <= self.size
-            && if narrow {
+            && if self.form == Form::Short {
+                short && self.tlen <= MAX_NARROW
+            } else if narrow {
                 self.tlen == self.keylen
                     && self.keylen <= MAX_NARROW
                     && self.ncolumns <= 8
@@ -179,12 +192,8 @@ impl Layout {
 
     /// The word that changes with each entry.
     pub(super) fn counts(&self) -> u64 {
-        let form = match self.form {
-            Form::Adjacent => 0,
-            Form::Wide => 1,
-            Form::Scattered => 2,
-            Form::Compared => 3,
-        } | if self.zterm { ZTERM } else { 0 };
+        let form = FORMS.iter().position(|&form| form == self.form).unwrap_or(0)
+            | if self.zterm { ZTERM } else { 0 };
         let bytes = [self.heads.width, self.tids.width, self.obits, form];
         let bytes = bytes.iter().rev().fold(0, |word, &byte| word << 8 | byte as u64);
         self.n as u64 | (self.d as u64) << 16 | bytes << 32

@@ -8,7 +8,7 @@
 //! ```text
 //!  24 u16 n   entries, <= 1024          26 u16 d   different keys
 //!  28 u8  bits of a head                29 u8  bits of a TID   30 u8 of these the offset in the page
-//!  31 u8  form: 0 adjacent, 1 wide, 2 scattered, 3 compared; 16 zero-terminated
+//!  31 u8  form: 0 adjacent, 1 wide, 2 scattered, 3 compared, 4 short; 16 zero-terminated
 //!  32 u8  length of all keys, 0: varying            33 u8 bits of a symbol
 //!  34 u8  bits of `ends`, 0: one entry per key      35 u8 bits of `tail ends`
 //!  36 u16 where heads begin             38 u16 TIDs
@@ -28,6 +28,9 @@
 //!   the byte among those that occur: 4 to 7 bits. The zero is not stored; where lengths vary, symbol 0
 //!   is the end, otherwise ranks begin with 0. Keys of varying length without such an end have everything
 //!   behind the template in their tail.
+//! * *Short*: keys of at most 64 bytes whose lengths vary, of which at most seven are behind what all share. The head is these
+//!   bytes, with zeros in place of those that a key does not have, and how many it has: of two keys that differ in zeros at the end
+//!   alone the shorter one is the lower one.
 //! * *Compared*: keys are in the order of a comparator. The head is the number that it has for the key (none: no
 //!   bits), the tail all that is behind the template, in bytes or in an alphabet without an end.
 //! * *TIDs*: (page << bits of the offset | offset) minus the base, in order per key.

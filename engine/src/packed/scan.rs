@@ -2,7 +2,7 @@
 
 use super::alphabet::Alphabet;
 use super::bits::mask;
-use super::layout::Form;
+use super::layout::{Form, MAX_SHORT, SHORT_BITS};
 use super::tids::expand_with;
 use super::{Leaf, PART};
 use crate::Tid;
@@ -131,6 +131,8 @@ impl Leaf<'_> {
         } else if l.form == Form::Wide && self.alphabet.is_none() && l.tlen <= 16 {
             // Their lengths vary, and tails have all of them.
             self.varying_keys(first, copies, &mut writer, ends)
+        } else if l.form == Form::Short && l.tlen <= 16 {
+            self.short_keys(first, copies, &mut writer, ends)
         } else {
             writer.ahead = 1024;
             let odd = OddKeys { leaf: self, first, copies, writer: &mut writer, ends };
@@ -212,6 +214,42 @@ impl Leaf<'_> {
                 i += 1;
             }
             from = end;
+        }
+        writer.at += at;
+        i
+    }
+
+    /// What a head of the short form says: bytes behind what all keys share, and how many of them the key has.
+    #[inline(always)]
+    fn short(&self, head: u64) -> ([u8; 8], usize) {
+        let unused = 64 - 8 * self.layout.ncolumns.clamp(1, MAX_SHORT);
+        ((head >> SHORT_BITS << unused).to_be_bytes(), (head as usize) % (MAX_SHORT + 1))
+    }
+
+    /// [`Leaf::keys`] of the short form, with a short template.
+    fn short_keys(
+        &self,
+        first: usize,
+        copies: &[usize],
+        writer: &mut Writer<'_>,
+        ends: &mut [u32; PART],
+    ) -> usize {
+        let l = &self.layout;
+        let n: usize = copies.iter().sum();
+        // What is written of the last key behind its end.
+        writer.reserve(n * (l.tlen + MAX_SHORT) + 24);
+        let (start, template) = (writer.at, self.template());
+        let out = &mut writer.out[start..];
+        let (heads, mut at, mut i) = (self.heads(first, copies.len()), 0, 0);
+        for (&copies, head) in copies.iter().zip(heads) {
+            let (bytes, len) = self.short(l.kbase.wrapping_add(head));
+            for _ in 0..copies {
+                out[at..][..16].copy_from_slice(template.as_flattened());
+                out[at + l.tlen..][..8].copy_from_slice(&bytes);
+                at += l.tlen + len;
+                ends[i] = (start + at) as u32;
+                i += 1;
+            }
         }
         writer.at += at;
         i
@@ -300,6 +338,10 @@ impl Leaf<'_> {
         }
         if l.form == Form::Compared {
             return self.write_tail(tail, spell, to);
+        }
+        if l.form == Form::Short {
+            let (bytes, len) = self.short(head);
+            return to.eight(u64::from_le_bytes(bytes), len);
         }
         if l.form != Form::Wide {
             let key = &mut to.out[to.at - l.tlen..to.at];

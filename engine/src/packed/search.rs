@@ -3,7 +3,7 @@
 use super::Leaf;
 use super::alphabet::{Alphabet, Symbol};
 use super::bits::mask;
-use super::layout::{Form, Layout};
+use super::layout::{Form, Layout, MAX_SHORT, SHORT_BITS};
 use super::tids::expand;
 use crate::Tid;
 use crate::mutants::mutant;
@@ -91,6 +91,18 @@ pub(super) fn wide_head(l: &Layout, alphabet: Option<&Alphabet>, body: &[u8]) ->
         return end(head, count, 0, side);
     }
     end(head, count, 0, Side::Tails)
+}
+
+/// The head of a key in the short form, `body` being its bytes behind what all keys share.
+#[inline]
+pub(super) fn short_head(l: &Layout, body: &[u8]) -> Target {
+    let bytes = crate::key::prefix_at(body, 0) >> (64 - 8 * l.ncolumns.clamp(1, MAX_SHORT));
+    let (len, side) = match body.len() {
+        len if len <= l.ncolumns => (len, Side::Here),
+        // Behind all that have these bytes.
+        _ => (MAX_SHORT, Side::Above),
+    };
+    Target { head: bytes << SHORT_BITS | len as u64, side }
 }
 
 /// The first of `range` for which `below` does not hold.
@@ -378,6 +390,10 @@ impl Leaf<'_> {
                 };
                 Ok(Target { head, side })
             }
+            Form::Short => match self.compare_start(key, l.template(), l.tlen) {
+                Ordering::Equal => Ok(short_head(l, key.get(l.tlen..).unwrap_or_default())),
+                unequal => Err(unequal),
+            },
             Form::Scattered => Ok(self.scattered(key)),
             // Of a torn leaf only: nobody asks for the place of bytes in another order.
             Form::Compared => Err(Ordering::Less),

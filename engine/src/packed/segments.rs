@@ -5,7 +5,7 @@
 //! asked whether these are the same in all keys of the leaf.
 
 use super::bits::mask;
-use super::layout::Form;
+use super::layout::{Form, SHORT_BITS};
 use super::{Leaf, PART};
 use crate::mutants::mutant;
 use core::ops::Range;
@@ -58,7 +58,7 @@ impl Leaf<'_> {
     pub fn place_of(&self, wanted: &mut Segments<'_>) -> Option<Place> {
         let (l, at) = (&self.layout, wanted.at);
         let is_shared = |byte: usize| match l.form {
-            Form::Wide => byte < l.tlen,
+            Form::Wide | Form::Short => byte < l.tlen,
             _ => byte < l.keylen && (0..l.ncolumns).all(|i| l.column(i) != byte),
         };
         let fixed = wanted.fixed.iter().all(|&byte| is_shared(byte));
@@ -69,7 +69,7 @@ impl Leaf<'_> {
         wanted.alike = is_shared(at).then_some((first.shared >> 56) as u8);
         let len = wanted.alike.map_or(8, |first| (wanted.len)(first).min(8));
         match l.form {
-            Form::Adjacent | Form::Scattered => {
+            Form::Adjacent | Form::Scattered | Form::Short => {
                 let first = self.narrow(at, 1)?;
                 Some(Place::Heads(
                     wanted.alike.is_none().then_some(first),
@@ -99,7 +99,8 @@ impl Leaf<'_> {
             return Some(all);
         }
         let (from, to, n) = (l.column(before), l.column(end - 1) + 1, end - before);
-        let (down, head) = (8 * (l.ncolumns - end) as u32, mask(8 * n));
+        let len = if l.form == Form::Short { SHORT_BITS } else { 0 };
+        let (down, head) = ((8 * (l.ncolumns - end) + len) as u32, mask(8 * n));
         let up = 8 * (at + 8 - to) as u32;
         let shared = all.shared & !(head << up);
         (to - from == n).then_some(Window { shared, down, head, up })

@@ -4,8 +4,8 @@
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
 use super::encode::{Bounds, Grows};
-use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, RANK_BITS};
-use super::search::wide_head;
+use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, MAX_SHORT, RANK_BITS};
+use super::search::{short_head, wide_head};
 use super::tids::{narrow, offset_bits};
 use crate::Tid;
 use crate::key::prefix_at;
@@ -308,16 +308,29 @@ impl Shape {
         if self.compared {
             return self.with_heads(self.compared(l), entries);
         }
-        let Some(narrow) = self.narrow(l) else { return self.with_heads(self.wide(l), entries) };
-        let narrow = self.with_heads(narrow, entries);
         let wide = self.wide(l);
-        if !wide.zterm {
-            return narrow;
+        let Some(other) = self.narrow(l).or_else(|| self.short(l)) else {
+            return self.with_heads(wide, entries);
+        };
+        let other = self.with_heads(other, entries);
+        if other.form != Form::Short && !wide.zterm {
+            return other;
         }
         // The smaller one: part of what a leaf holds then never takes more than all of it.
         let wide = self.with_heads(wide, entries);
         let bits = |l: &Layout| 8 * heads_offset(l, 0) + self.needs(l).iter().sum::<usize>();
-        if bits(&wide) < bits(&narrow) { wide } else { narrow }
+        if bits(&wide) < bits(&other) { wide } else { other }
+    }
+
+    /// Short keys whose lengths vary.
+    fn short(&self, mut l: Layout) -> Option<Layout> {
+        let most = self.longest - self.shared;
+        let able = self.shortest < self.longest && self.longest <= MAX_NARROW && most <= MAX_SHORT;
+        able.then(|| {
+            (l.form, l.tlen, l.ncolumns, l.columns) =
+                (Form::Short, self.shared, most, self.shared as u64);
+            l
+        })
     }
 
     /// Keys that differ in few columns.
@@ -411,7 +424,7 @@ impl Shape {
         let ever = common(low, high);
         let alphabet = self.alphabet(&l);
         let number = |l: &Layout, key| head(l, alphabet.as_ref(), key);
-        let (from, to) = if l.form == Form::Wide {
+        let (from, to) = if matches!(l.form, Form::Wide | Form::Short) {
             if ever.min(MAX_TEMPLATE) < l.tlen {
                 return l;
             }
@@ -475,6 +488,7 @@ fn set_columns(l: &mut Layout, positions: u64) {
 fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
     match l.form {
         Form::Wide => wide_head(l, alphabet, key.get(l.tlen..).unwrap_or_default()).head,
+        Form::Short => short_head(l, key.get(l.tlen..).unwrap_or_default()).head,
         _ => columns_of(l, key),
     }
 }

@@ -46,12 +46,16 @@ enum Kind {
     FixedBytes,
     LongText,
     LongBytes,
+    /// Two numbers of several lengths,
+    Pair,
+    /// and what differs in zeros at the end alone.
+    Ended,
 }
 use Kind::*;
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 19] = [
     Few, Int, Long, Decimal, Hex, Letters, Email, Unicode, Uuid, Device, Scattered, Suffixed,
-    Zeros, Empty, FixedBytes, LongText, LongBytes,
+    Zeros, Empty, FixedBytes, LongText, LongBytes, Pair, Ended,
 ];
 
 fn key(kind: Kind, x: u64) -> Vec<u8> {
@@ -86,6 +90,13 @@ fn key(kind: Kind, x: u64) -> Vec<u8> {
         LongText => text(
             "common ".repeat(x as usize % 2 * 30) + &format!("{x:x}").repeat(1 + x as usize % 7),
         ),
+        Pair => [x % 40, x >> 40 & 0xfff]
+            .map(|n| {
+                let bytes = 8 - (n | 1).leading_zeros() as usize / 8;
+                [&[0xC0 + bytes as u8][..], &n.to_be_bytes()[8 - bytes..]].concat()
+            })
+            .concat(),
+        Ended => [&[5, 6][..], &vec![x as u8 % 2; x as usize % 7]].concat(),
         LongBytes => [&vec![0; 280 + x as usize % 2][..], &x.to_be_bytes()].concat(),
     }
 }
@@ -456,4 +467,18 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
             );
         }
     }
+}
+
+/// Two numbers of several lengths have no tails; of keys that are longer there have to be some.
+#[test]
+fn short_keys_are_in_heads() {
+    let form = |keys: &[Vec<u8>]| {
+        let mut entries: Vec<Entry> = keys.iter().map(|key| (key.clone(), 1 << 16 | 1)).collect();
+        entries.sort();
+        shape_of(&entries).content(&entries[..], 1792).form
+    };
+    let pairs: Vec<Vec<u8>> = (0..300).map(|i| key(Pair, mix(i))).collect();
+    assert_eq!(form(&pairs), layout::Form::Short);
+    assert_eq!(form(&[vec![1], vec![1, 2, 3, 4, 5, 6, 7, 8]]), layout::Form::Short);
+    assert_eq!(form(&[vec![1], vec![1, 2, 3, 4, 5, 6, 7, 8, 9]]), layout::Form::Wide);
 }
