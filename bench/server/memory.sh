@@ -59,6 +59,7 @@ column "timestamptz, descending" "at(-i * 1000 - noise(i) % 1000) a" a
 column "int8, random" "noise(i) a" a
 column "(int, timestamptz), 1000 devices" "(noise(i) % 1000)::int a, at(i * 1000) b" "a, b"
 column "1000 ascending streams" "(i % 1000)::int a, (i / 1000)::int b" "a, b"
+column "(int, int) of several lengths" "(noise(i) % 100000)::int a, (noise(i * 7) % 10000)::int b" "a, b"
 column "(tenant, order, line)" "(i / 8 % 100)::int a, (i / 800)::int b, (i % 8)::int c" "a, b, c"
 column "uuid v4" "md5(i::text)::uuid a" a
 column "uuid v7" "v7(i, 1) a" a

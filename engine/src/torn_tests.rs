@@ -25,7 +25,7 @@ fn mix(i: u64) -> u64 {
 }
 
 /// Keys of which leaves of each form are made.
-const KINDS: [fn(u64) -> Vec<u8>; 6] = [
+const KINDS: [fn(u64) -> Vec<u8>; 7] = [
     // Adjacent, of one key in many rows; short.
     |i| (i / 30).to_be_bytes().to_vec(),
     // Scattered.
@@ -36,6 +36,8 @@ const KINDS: [fn(u64) -> Vec<u8>; 6] = [
     // Wide: bytes, of one length, and not.
     |i| [mix(i), mix(!i)].map(u64::to_be_bytes).concat(),
     |i| mix(i).to_be_bytes().repeat(1 + (i % 4) as usize),
+    // Short.
+    |i| [&((i / 9) as u16).to_be_bytes()[..], &[9; 3][..(i % 3) as usize], &[i as u8]].concat(),
 ];
 
 /// Byte order, by a function that knows which keys there are: it must not be given anything else.
