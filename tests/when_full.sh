@@ -110,6 +110,22 @@ if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")"
     wait_until "SELECT used < 15000000 FROM nitro_memory"
     end control; end vacuum
     check
+
+    note "who reads it ends while the statement that gave it up goes on: that frees it"
+    begin
+    session control; session reader; session giver
+    ask control "SELECT pg_advisory_lock(7)" > /dev/null
+    ask reader "BEGIN; SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null
+    tell giver "DO \$\$ BEGIN $(rows 6001 16000); PERFORM pg_advisory_lock(7); INSERT INTO t VALUES (0, 'x');
+                IF (SELECT used > 15000000 FROM nitro_memory) THEN RAISE 'its memory stays'; END IF; END \$\$"
+    wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    [ "$(used)" -gt 15000000 ] || fail "its memory is gone: $(used)"
+    ask reader "COMMIT" > /dev/null
+    ask control "SELECT pg_advisory_unlock_all()" > /dev/null
+    out=$(answer giver)
+    [[ $out == *WARNING*t_s_nitro* && $out != *ERROR* ]] || fail "$out"
+    end control; end reader; end giver
+    check
 fi
 
 note "an image of it is under way: who makes it frees what is left of it, without a query"

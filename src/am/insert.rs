@@ -243,9 +243,13 @@ unsafe fn publish(
 }
 
 thread_local! {
-    /// The statement in which this process last tried to free the memory of an index that was given up.
+    /// When this process last tried to free the memory of an index that was given up.
     static TRIED: Cell<i64> = const { Cell::new(0) };
 }
+
+/// Between two tries, in microseconds. A builder whose image was under way could not free it when that had ended, as long as
+/// this statement goes on.
+const BETWEEN: u64 = 10_000;
 
 /// A row of a table whose index was given up. An image that is being made is as of before: if it goes on,
 /// the WAL must name the block. An image that begins later sees the state after it has said what its LSN is.
@@ -258,8 +262,9 @@ unsafe fn without(heap: Relation, index: Relation, handle: &Handle, tid: u64, ch
         {
             straddler::mark(heap, (tid >> 16) as u32, lsn);
         }
-        let statement = pg_sys::GetCurrentStatementStartTimestamp();
-        if TRIED.replace(statement) != statement {
+        let now = pg_sys::GetCurrentTimestamp();
+        if now.abs_diff(TRIED.get()) >= BETWEEN {
+            TRIED.set(now);
             given_up::reclaim(index, handle.entry);
         }
         if guc::WHEN_FULL.get() == WhenFull::Error {
