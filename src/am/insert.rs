@@ -89,7 +89,8 @@ pub unsafe extern "C-unwind" fn insert(
             let newcomer = Newcomer { heap, index, handle: &handle, values, isnull, tid };
             // An index with many keys per row is not unique.
             let key = keys.iter().next().unwrap_or_default();
-            if !(newcomer.is_told_by_key() && publish(key, Only::New)) {
+            newcomer.check_caller();
+            if !(handle.desc.keys_are_bytes() && publish(key, Only::New)) {
                 let admission = newcomer.admit(key, check == UNIQUE_CHECK_PARTIAL);
                 publish(key, Only::Absent);
                 alone = admission.end();

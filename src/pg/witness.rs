@@ -228,7 +228,9 @@ fn seen(message: &str, line: c_int) -> Option<&'static ErrorData> {
             return None;
         }
         let all = CStr::from_ptr(seen.message).to_string_lossy();
-        let cut = || message.len() == CUT && all.starts_with(message);
+        // Where it was cut there may have been the middle of a character.
+        let whole = || message.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let cut = || message.len() + 4 > CUT && all.starts_with(whole());
         (all == message || cut()).then_some(seen)
     }
 }

@@ -16,7 +16,8 @@
 //! - Plans that use the index are made anew: the others hear of it at once, not when somebody commits.
 //!
 //! A cancel or a crash between the steps: the state is the first step; the memory is freed by the next who
-//! wants it, or by a builder whose image was under way, when that has ended.
+//! wants it: a statement that writes to the table, a few times while it goes on, or who plans for it; or by a builder whose image was
+//! under way, when that has ended, unless such a statement has a lock then.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
