@@ -1,6 +1,6 @@
 //! Unique indexes: whether a row may come in. Whether those of a build may stay together: `neighbours`.
 //!
-//! *A new key needs no more than its entry.* The engine inserts it only if no entry has the key at that moment
+//! *A new key needs no more than its entry*, where rows are equal exactly if their keys have the same bytes. The engine inserts it only if no entry has the key at that moment
 //! ([`nitro_engine::Index::insert_new_in_term`]): of two that come so at most one does. The index is READY inside the section in
 //! which that happens, so all rows that came before have their entries. Who is refused so, which says no more than that somebody
 //! may have the key, is admitted:
@@ -9,7 +9,7 @@
 //! with it, publishes, looks again, gives the lock back. So of two inserters the second one sees the entry of the first. The
 //! deadlock detector knows the lock, a cancel ends the wait for it, and an ERROR releases it with the (sub)transaction.
 //!
-//! *The second look* is for who came with a new key after the first one: the entries that made it none may have gone meanwhile. Who
+//! *The second look*, in such indexes, is for who came with a new key after the first one: the entries that made it none may have gone meanwhile. Who
 //! comes so later finds the entry of who was admitted. If there is such a row, its transaction is waited for with an
 //! entry that is published; it has come to its end here, and waits for nobody because of this key.
 //!
@@ -27,7 +27,7 @@
 //! at keeps the TIDs from being used again (D2b), as for scans. It is given back with the lock.
 //!
 //! If the index leaves READY after the first look (it does not for lack of memory: see `insert`), the row may have no entry.
-//! The second one brings it up again, and the table has the row: whoever is next finds it.
+//! The second one brings it up again. Where there is none, the table has the row: whoever is next brings it up, and finds it.
 
 use std::cell::RefCell;
 
@@ -361,7 +361,9 @@ impl Admission<'_> {
     /// # Safety
     /// As [`Newcomer::admit`].
     pub unsafe fn end(mut self) -> bool {
-        let again = !matches!(guc::BREAK.get(), Mechanism::KeyLocks | Mechanism::KeyAgain);
+        // Nobody else comes without the lock.
+        let again = self.newcomer.handle.desc.keys_are_bytes()
+            && !matches!(guc::BREAK.get(), Mechanism::KeyLocks | Mechanism::KeyAgain);
         if self.alone && again {
             // SAFETY: by contract.
             unsafe {
