@@ -101,6 +101,7 @@ impl Index {
         if packed {
             let all = Of(entries, 0..entries.len());
             if !arrange(image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
+                // It was arranged with entries that are gone, and has hardly room for what is left (`Shape::content`).
                 return Ok(false);
             }
             init_packed(f, image, class, 0, &low, skip);

@@ -316,7 +316,8 @@ impl Shape {
         if other.form != Form::Short && !wide.zterm {
             return other;
         }
-        // The smaller one: part of what a leaf holds then never takes more than all of it.
+        // The smaller one. Part of what a leaf holds may take some bytes more than all of it, if there are few keys: without the
+        // shortest one the template is longer. Who arranges part of a leaf has to cope with that.
         let wide = self.with_heads(wide, entries);
         let bits = |l: &Layout| 8 * heads_offset(l, 0) + self.needs(l).iter().sum::<usize>();
         if bits(&wide) < bits(&other) { wide } else { other }

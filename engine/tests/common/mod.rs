@@ -144,7 +144,17 @@ pub fn unfold_case(folded: &[u8]) -> Vec<u8> {
 /// Keys that are short, share prefixes, extend each other with zeros, or are long.
 pub fn hostile_key() -> impl Strategy<Value = Vec<u8>> {
     let small = prop::sample::select(vec![0u8, 0, 1, b'a', b'A', b'b', 255]);
+    let tiny = prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..9);
+    // Two numbers, each with its length in front.
+    let number = |n: u64| {
+        let bytes = 8 - (n | 1).leading_zeros() as usize / 8;
+        [&[0xC0 + bytes as u8][..], &n.to_be_bytes()[8 - bytes..]].concat()
+    };
     prop_oneof![
+        4 => tiny.clone(),
+        2 => (prop::sample::select(vec![16usize, 17, 57, 62]), tiny)
+            .prop_map(|(n, last)| [vec![9; n], last].concat()),
+        4 => (0u64..40, 0u64..200_000).prop_map(move |(a, b)| [a, b].map(number).concat()),
         4 => prop::collection::vec(small.clone(), 0..4),
         4 => prop::collection::vec(small.clone(), 0..14),
         3 => (0u64..500).prop_map(|i| i.to_be_bytes().to_vec()),
