@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench/all.sh [SECTION...]: everything that is measured, or these sections, and what came of it as JSON, as a page and
 # as plots in bench/results. No section takes more than ten minutes on two processors. SIZE=small: a first look.
-# docs/benchmarks.md says what is measured and how to read it.
+# docs/benchmarks.md says what is measured and how to read it. RESULTS=FILE: samples are added to those that it has, for
+# a page of several runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
@@ -66,8 +67,11 @@ done
 
 echo "building (release)"
 cargo build -q --release --manifest-path bench/report/Cargo.toml --target-dir "$target/bench"
-RESULTS=$(mktemp /tmp/nitro-results.XXXXXX); export RESULTS
-trap 'rm -f "$RESULTS"' EXIT
+if [ -z "${RESULTS:-}" ]; then
+    RESULTS=$(mktemp /tmp/nitro-results.XXXXXX)
+    trap 'rm -f "$RESULTS"' EXIT
+fi
+export RESULTS
 load=$(cut -d' ' -f1 /proc/loadavg) began=$SECONDS took=
 for SECTION in "$@"; do
     export SECTION
