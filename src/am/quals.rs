@@ -14,7 +14,9 @@ use std::rc::Rc;
 use nitro_engine::{Beyond, Cursor};
 use pgrx::pg_sys;
 
-use super::intervals::{append_edge, ends_before, intersect, is_point, starts_at_or_before, union};
+use super::intervals::{
+    append_edge, ends_before, intersect, is_point, partition_near, starts_at_or_before, union,
+};
 use super::rows::RowEnd;
 use super::spans::{Spans, bits};
 use crate::elements::quals as elements;
@@ -321,7 +323,7 @@ impl Plan {
             Beyond::Nothing => false,
             Beyond::From(key) if self.movable(at, forward).is_some() => {
                 let mut next = Vec::with_capacity(at.len());
-                if !self.combination_at(desc, key, &mut next, forward) {
+                if !self.combination_at(desc, key, at, &mut next, forward) {
                     return false;
                 }
                 let further = if forward { next[..] > *at } else { next[..] < *at };
@@ -337,21 +339,23 @@ impl Plan {
     }
 
     /// The first combination whose range does not end before a key (going backward: the last one whose
-    /// range does not begin behind it); false if there is none.
+    /// range does not begin behind it), which is looked for from a combination on; false if there is none.
     fn combination_at(
         &self,
         desc: &KeyDesc,
         key: &[u8],
+        from: &[usize],
         at: &mut Vec<usize>,
         forward: bool,
     ) -> bool {
         for (c, segment) in desc.split(key, self.enumerated).enumerate() {
             let all = self.intervals(c);
-            let behind = |i: &Interval| !ends_before(desc, c, i, segment);
-            let before = |i: &Interval| starts_at_or_before(desc, c, i, segment);
+            let behind = |i: usize| !ends_before(desc, c, &all[i], segment);
+            let before = |i: usize| starts_at_or_before(desc, c, &all[i], segment);
             let nearest = match forward {
-                true => Some(all.partition_point(|i| !behind(i))).filter(|&i| i < all.len()),
-                false => all.partition_point(before).checked_sub(1),
+                true => Some(partition_near(all.len(), from[c], |i| !behind(i)))
+                    .filter(|&i| i < all.len()),
+                false => partition_near(all.len(), from[c], before).checked_sub(1),
             };
             let Some(i) = nearest else {
                 if !self.step(at, forward) {
@@ -360,7 +364,7 @@ impl Plan {
                 break;
             };
             at.push(i);
-            if !(before(&all[i]) && behind(&all[i])) {
+            if !(before(i) && behind(i)) {
                 break;
             }
         }

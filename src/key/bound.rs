@@ -67,7 +67,8 @@ pub fn ascending(strategy: u16, place: Place) -> (Option<(Edge, Edge)>, bool) {
 }
 
 fn encoded(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut segment = Vec::new();
+    // What most values take: a list of a query may have a million.
+    let mut segment = Vec::with_capacity(16);
     put(&mut segment);
     segment
 }
