@@ -16,14 +16,14 @@
 //!   55  u8  flags
 //!   56  u8  class      size class of this block, set once
 //!   57  u8  ndead      live slots with deadSn != 0
-//!   58  u8  skip       leading bytes that all keys in the block share with its low key
+//!   58  u16 skip       leading bytes that all keys in the block share with its low key
 //!   60  u32 parent     the index node with this leaf's separator, 0 = none yet
 //!   64  u8  perm[2][64]                slots in key order, side = c & 1
 //!  192  u64 prefix[64]                 key bytes [skip, skip + 8), zero padded; or the abbreviation
 //!  704  leaf:  u64 tid[64]             48 bits TID, 16 bits tail (below)
 //!       index: u32 child[64]           bit 31 EXACT: the separator is its prefix alone
 //! 1216  leaf:  {u32 born, u32 dead}[64]
-//! 1728  leaf:  heap (the low key first); index: heap at 960
+//! 1728  leaf:  heap (the low key first); index: heap at 960, of 64 bytes or more
 //! ```
 //! A *tail* <= 8 says that the key ends inside the prefix: it has `skip` + tail bytes. Otherwise it
 //! is the offset of a record in the heap: {u16 length, key bytes from skip + 8 on}, or, with bit 15
@@ -112,8 +112,7 @@ struct Header {
     flags: AtomicU8,
     class: AtomicU8,
     ndead: AtomicU8,
-    skip: AtomicU8,
-    _pad: u8,
+    skip: AtomicU16,
     parent: AtomicU32,
 }
 
@@ -211,7 +210,7 @@ impl Block {
         self.header().skip.load(Relaxed) as usize
     }
     pub(crate) fn set_skip(self, skip: usize) {
-        self.header().skip.store(skip as u8, Relaxed);
+        self.header().skip.store(skip as u16, Relaxed);
     }
     #[inline]
     pub(crate) fn has(self, flag: u8) -> bool {

@@ -8,15 +8,14 @@
 use crate::area::{OutOfMemory, Ref};
 use crate::barrier::Process;
 use crate::block::{CAPACITY, LEAF_HEAP, PACKED, WHOLE};
-use crate::heap::Class;
 use crate::insert::MAX_RECORD;
 use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
-use crate::node::Children;
+use crate::node::{Children, node_class};
 use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class};
 use crate::packed::{Image, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
-use crate::root::{Identity, Index, leaf_class};
+use crate::root::{Identity, Index, init_block, leaf_class};
 use crate::split::MIN_FREE;
 use crate::{KeyOrder, MAX_KEY_LEN, Tid};
 use core::cmp::Ordering;
@@ -411,18 +410,20 @@ impl Index {
         let mut nodes: Vec<Ref> = Vec::new();
         nodes.try_reserve_exact(leaves.len() / NODE_FILL + 1)?;
         for (i, group) in leaves.chunks(NODE_FILL).enumerate() {
-            let node = self.fresh(Class::INDEX)?;
+            let low = self.built_low(group[0], low);
+            let class = node_class(low.key.len());
+            let node = self.fresh(class)?;
             let b = node.block();
             let mut children = Children::new();
             for &leaf in group {
                 children.push(leaf, self.number_of(leaf));
             }
-            let low = self.built_low(group[0], low);
             let high = leaves.get((i + 1) * NODE_FILL).map(|&leaf| self.built_low(leaf, high));
             let likely = match i {
                 0 => low.key.len(),
                 _ => likely(self.built_low(leaves[i * NODE_FILL - 1], left).key, low.key),
             };
+            init_block(b, class, 1, 0);
             self.fill_node(b, &children, &low, likely, 0, high.as_ref())
                 .expect("nobody else knows these leaves");
             let (r, latch) = node.latch();

@@ -39,13 +39,14 @@ const EXTENT_HEADER: usize = UNIT;
 
 const LEAVES: usize = 12;
 const CHUNKS: usize = 22 + LARGE.len();
-const CLASSES: usize = LEAVES + 1 + CHUNKS;
+const NODES: usize = 3;
+const CLASSES: usize = LEAVES + NODES + CHUNKS;
 const SIZES: [usize; CLASSES] = {
     const SMALL: [usize; CLASSES - LARGE.len()] = [
         // Leaves: what many keys of one length need is at most a fifth less.
         1792, 2304, 2944, 3456, 4096, 4864, 5888, 6912, 8192, 10112, 12288, 16384,
-        1024, // index nodes
-        // Chunks of long keys: at most a quarter of a block lies idle.
+        // Index nodes: how much of a long low key they have room for.
+        1024, 1152, 1536, // Chunks of long keys: at most a quarter of a block lies idle.
         128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864,
         6016, 7424, 9216, 11520, 14080, 16384,
     ];
@@ -79,15 +80,24 @@ impl Class {
         }
         all
     };
-    /// Index nodes.
+    /// Index nodes, the smallest.
     pub(crate) const INDEX: Class = Class(LEAVES as u8);
+
+    /// The smallest index node of so many bytes, or the largest there is.
+    pub(crate) fn index(bytes: usize) -> Class {
+        let more = SIZES[LEAVES..LEAVES + NODES - 1].iter().take_while(|&&size| size < bytes);
+        Class((LEAVES + more.count()) as u8)
+    }
+
+    /// Index nodes, the largest.
+    pub(crate) const LONGEST_INDEX: Class = Class((LEAVES + NODES) as u8 - 1);
 
     /// The largest chunks.
     pub(crate) const LARGEST: Class = Class(CLASSES as u8 - 1);
 
     /// The smallest big-key chunk that holds `bytes`.
     pub(crate) fn chunk(bytes: usize) -> Option<Class> {
-        let first = LEAVES + 1;
+        let first = LEAVES + NODES;
         let i = SIZES[first..].iter().position(|&size| size >= bytes)?;
         Some(Class((first + i) as u8))
     }

@@ -20,6 +20,7 @@
 use crate::absorb::{Absorbed, Content, end_of};
 use crate::area::Ref;
 use crate::block::{Block, CAPACITY, DIRTY, EXACT, LEFTMOST, Latch, PACKED, WHOLE, full_mask};
+use crate::heap::Class;
 use crate::key::Retry;
 use crate::leaf::{LeafWriter, heap_size};
 use crate::mutants::mutant;
@@ -27,7 +28,7 @@ use crate::node::Children;
 use crate::pack::{MOST, Of};
 use crate::packed::Shape;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
-use crate::root::Index;
+use crate::root::{Index, init_block};
 use crate::split::MIN_FREE;
 use crate::stop::stop;
 use crate::workspace::{Workspace, undisturbed};
@@ -222,9 +223,10 @@ impl Index {
             0 => None,
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
-        let mut page = NodePage([0; 1024]);
-        // SAFETY: aligned, of the size of an index node, and alive until the end of this function.
+        let mut page = NodePage([0; Class::LONGEST_INDEX.size()]);
+        // SAFETY: aligned, of the size of the largest index node, and alive until the end of this function.
         let content = unsafe { Block::private(page.0.as_mut_ptr()) };
+        init_block(content, b.class(), 1, 0);
         self.fill_node(content, &children, &low, b.skip(), next, high.as_ref())?;
         let range_end = Right::new(self.memcmp(), low.key, content.skip(), high.as_ref());
 
@@ -312,4 +314,4 @@ impl Index {
 }
 
 #[repr(C, align(64))]
-struct NodePage([u8; 1024]);
+struct NodePage([u8; Class::LONGEST_INDEX.size()]);

@@ -7,11 +7,11 @@
 //! the node is found there when it is too long for the node.
 
 use crate::KeyOrder;
-use crate::area::Ref;
+use crate::area::{OutOfMemory, Ref};
 use crate::block::{
     Block, CAPACITY, EXACT, LOWBIG, LOWTID, NODE_HEAP, SLOTS, View, full_mask, insert_slot,
 };
-use crate::heap::{Class, Fresh};
+use crate::heap::Class;
 use crate::key::{Probe, Retry};
 use crate::memory;
 use crate::mutants::mutant;
@@ -22,9 +22,19 @@ use crate::stop::stop;
 use crate::sync::Backoff;
 use std::borrow::Cow;
 
-/// Room for the low key in an index node; of a longer one the first bytes, for `skip`.
-const LOW_ROOM: usize = 64;
-const LOW_PART: usize = 58;
+/// Bytes of the TID behind a low key.
+const LOW_TID: usize = 6;
+
+/// An index node with room for a low key of so many bytes. Of one that has more than the largest the first bytes are there,
+/// for `skip`.
+pub(crate) fn node_class(low: usize) -> Class {
+    Class::index(NODE_HEAP + low + LOW_TID)
+}
+
+/// So much of a low key can be in an index node of this class.
+fn low_room(class: Class) -> usize {
+    class.size() - NODE_HEAP - LOW_TID
+}
 
 /// Leaves with separators, in order, and their numbers under a comparator.
 #[derive(Clone, Copy)]
@@ -132,11 +142,11 @@ impl Index {
             let to = Entrance { node, rank, prefix };
             let done = match prefix {
                 Some(prefix) if n < CAPACITY => self.enter_separator(&v, &to, prefix, leaf, &new),
-                _ => match self.fresh(Class::INDEX) {
-                    Ok(fresh) => self.split_node(&v, &to, leaf, &new, fresh),
+                _ => match self.split_node(&v, &to, leaf, &new) {
                     // Without memory the leaf stays without separator: found by moving right, and
                     // promoted by a later insert.
-                    Err(_) => return,
+                    Ok(Err(OutOfMemory { .. })) => return,
+                    done => done.map(|_| ()),
                 },
             };
             if done.is_err() {
@@ -175,15 +185,14 @@ impl Index {
 
     /// Splits a full index node, if it is still as it was viewed. Where separators ascend, or `new`
     /// does not share the node's first bytes, nothing moves and the new node gets the new separator
-    /// alone. All of it is prepared before the latch is taken.
+    /// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a new one.
     fn split_node(
         &self,
         v: &View,
         to: &Entrance,
         leaf: Ref,
         new: &Low<'_>,
-        fresh: Fresh<'_>,
-    ) -> Result<(), Retry> {
+    ) -> Result<Result<(), OutOfMemory>, Retry> {
         let (b, memcmp) = (v.b, self.memcmp());
         let n = v.mask().count_ones() as usize;
         let (next, number) = (b.next(), b.high());
@@ -212,7 +221,13 @@ impl Index {
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
         let likely = likely(before.load(left).ok_or(Retry)?.key, low.key);
+        let class = node_class(low.key.len());
+        let fresh = match self.fresh(class) {
+            Ok(fresh) => fresh,
+            Err(e) => return Ok(Err(e)),
+        };
         let right = fresh.block();
+        init_block(right, class, 1, 0);
         self.fill_node(right, &moved, &low, likely, next, high.as_ref())?;
         right.set_prev(to.node);
         let range_end = Right::new(memcmp, own.key, skip, Some(&low));
@@ -247,10 +262,10 @@ impl Index {
         right_latch.release();
         stop!("node split: right released");
         self.node_made();
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Makes a private block the index node of these leaves, all with separators, up to but not
+    /// Makes a private index node, as it was initialised, that of these leaves, all with separators, up to but not
     /// including `high`, the low key of `next`. `likely`: how many bytes separators
     /// that come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is
     /// DEAD.
@@ -266,12 +281,11 @@ impl Index {
         let memcmp = self.memcmp();
         let mut separator = LowBuf::new(self.area);
         let list = children.list();
-        init_block(b, Class::INDEX, 1, 0);
         if memcmp && let Some(&(last, _)) = list.last() {
             let last = separator.load(last).ok_or(Retry)?.key;
             // No more than it takes to have the ends of the separators among the 8 bytes: comparing
             // the skipped bytes costs a line of memory.
-            let useful = low.key.len().max(last.len()).saturating_sub(8).min(LOW_PART);
+            let useful = low.key.len().max(last.len()).saturating_sub(8).min(low_room(b.class()));
             let high = high.map(|high| high.key);
             b.set_skip(Span { likely, low: low.key, last, high }.skip(useful));
         }
@@ -301,16 +315,17 @@ fn flag(exact: bool) -> u32 {
 /// Stores the low key of a private index node, if it fits; else its first bytes.
 fn set_node_low(b: Block, low: &Low<'_>) {
     let key = low.key;
-    if key.len() + 6 <= LOW_ROOM {
+    let room = low_room(b.class());
+    if key.len() <= room {
         b.write_bytes(NODE_HEAP, key);
         b.set_low_len(key.len() as u16);
         if let Some(tid) = low.tid {
-            b.write_bytes(NODE_HEAP + key.len(), &tid.to_le_bytes()[..6]);
+            b.write_bytes(NODE_HEAP + key.len(), &tid.to_le_bytes()[..LOW_TID]);
             b.set_flag(LOWTID, true);
         }
     } else {
-        b.write_bytes(NODE_HEAP, &key[..LOW_PART]);
-        b.set_low_len(LOW_PART as u16);
+        b.write_bytes(NODE_HEAP, &key[..room]);
+        b.set_low_len(room as u16);
         b.set_flag(LOWBIG, true);
     }
 }

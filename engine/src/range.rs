@@ -15,8 +15,8 @@ use crate::racy;
 /// Longest low key that is stored in a leaf itself. Keys longer than what a record holds have a
 /// chunk that the low key can share, so this is never exceeded by one without a chunk.
 pub(crate) const MAX_INLINE_LOW: usize = 1024;
-/// The most that `skip` can be.
-pub(crate) const MAX_SKIP: usize = u8::MAX as usize;
+/// The most that `skip` is in a leaf.
+pub(crate) const MAX_SKIP: usize = 512;
 
 /// A low key.
 #[derive(Clone, Copy)]

@@ -9,8 +9,8 @@
 //!
 //! ```text
 //!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[4] (in units of 64 bytes)
-//!  64  the first `skip` bytes of all low keys but the first, which is below everything
-//! 128  level 0: u64 prefix[n]; level k: every 64th of level k - 1; each padded with u64::MAX to 64,
+//!  64  the first `skip` bytes of all low keys but the first, which is below everything, padded to 64
+//!      level 0: u64 prefix[n]; level k: every 64th of level k - 1; each padded with u64::MAX to 64,
 //!      the last to 8
 //!      u32 node[n], bit 31 EXACT: the low key is its prefix alone
 //! ```
@@ -29,8 +29,8 @@ use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use core::cmp::Ordering;
 
-const HEADER: usize = 128;
-const MAX_SKIP: usize = 64;
+const HEADER: usize = 64;
+const MAX_SKIP: usize = 512;
 const MAX_LEVELS: usize = 4;
 /// A level of at most this many prefixes is searched as a whole.
 const WIDE: usize = 128;
@@ -68,7 +68,7 @@ struct Header {
     start: [u32; MAX_LEVELS + 1],
 }
 
-const _: () = assert!(size_of::<Header>() <= 64 && HEADER == 64 + MAX_SKIP);
+const _: () = assert!(size_of::<Header>() <= HEADER);
 
 /// An array that is published, or private to its builder.
 #[derive(Clone, Copy)]
@@ -82,8 +82,8 @@ impl Array {
     }
 
     fn shared_bytes<'a>(self) -> &'a [u8] {
-        // SAFETY: as above; `skip` <= MAX_SKIP.
-        unsafe { core::slice::from_raw_parts(self.0.add(64), self.header().skip as usize) }
+        // SAFETY: as above; level 0 begins behind them.
+        unsafe { core::slice::from_raw_parts(self.0.add(HEADER), self.header().skip as usize) }
     }
 
     fn prefixes(self, level: usize) -> *mut u64 {
@@ -242,7 +242,7 @@ impl Index {
     fn build_top(&self) -> Option<Ref> {
         let Separators { nodes, shared } = self.separators_of_nodes()?;
         let (n, skip) = (nodes.len(), shared.len());
-        let mut start = [(HEADER / 64) as u32; MAX_LEVELS + 1];
+        let mut start = [((HEADER + skip).div_ceil(64)) as u32; MAX_LEVELS + 1];
         let mut levels = 0;
         let mut len = n;
         loop {
@@ -268,7 +268,7 @@ impl Index {
         // SAFETY: the span is private and has `bytes` bytes, which the layout computed above fills.
         unsafe {
             array.0.cast::<Header>().write(header);
-            core::ptr::copy_nonoverlapping(shared.as_ptr(), array.0.add(64), skip);
+            core::ptr::copy_nonoverlapping(shared.as_ptr(), array.0.add(HEADER), skip);
             let children: *mut u32 = array.prefixes(levels).cast();
             for level in 0..levels {
                 let from = start[level] as usize * 8;
