@@ -261,7 +261,8 @@ impl Job<'_> {
             let mut collector = Collector::new(&handle.desc, index, &mut put);
             let tuples = collector.scan(heap, info, true, std::ptr::null_mut());
             progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
-            let neighbours = Neighbours::of(heap, index, &*info, &handle.desc);
+            let looks = (*info).ii_Unique;
+            let neighbours = looks.then(|| Neighbours::new(heap, index, &handle.desc));
             (tuples, self.load(sorter, order, neighbours))
         }
     }

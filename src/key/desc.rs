@@ -228,8 +228,18 @@ impl KeyDesc {
 
     /// Whether rows are equal exactly if their keys have the same bytes: all columns are key columns, and nothing else is stored.
     pub fn keys_are_bytes(&self) -> bool {
+        self.columns.len() == self.nkeys && self.keys_begin_with_bytes()
+    }
+
+    /// Whether rows are equal exactly if their keys have the same bytes up to the end of the key columns.
+    pub fn keys_begin_with_bytes(&self) -> bool {
         let exact = |column: &Column| column.codec.is_exact();
-        !self.closed && self.columns.len() == self.nkeys && self.columns.iter().all(exact)
+        !self.closed && self.columns[..self.nkeys].iter().all(exact)
+    }
+
+    /// A key up to the end of the key columns.
+    pub fn key_columns<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        &key[..self.split(key, self.nkeys).map(<[u8]>::len).sum()]
     }
 
     /// Appends the key of a row.

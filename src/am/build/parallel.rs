@@ -20,7 +20,6 @@ mod share;
 
 use self::share::{Part, Shard, Share, Shared, Usage, find};
 use super::{Collector, Job, Outcome, PHASE_SCAN, progress};
-use crate::am::unique;
 use crate::key::buckets::Splitters;
 use crate::key::sort::Sorter;
 use crate::pg::{compat, guc, memory, wait};
@@ -46,7 +45,10 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
             return None;
         }
         progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
-        let (splitters, length) = sample(job, order, ((workers + 1) * SHARDS).min(MOST_SHARDS));
+        // Equal keys are to be in one shard, where it is seen that they are.
+        let looks = (*job.info).ii_Unique;
+        let shards = ((workers + 1) * SHARDS).min(MOST_SHARDS);
+        let (splitters, length) = sample(job, order, shards, looks);
         let unfinished = job.create(length).ok()?;
         let begun = Begun::new(job, unfinished.index(), workers, &splitters)?;
         unfinished.set_workers(true);
@@ -90,8 +92,11 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
         drop(share);
         begun.end();
         unfinished.set_workers(false);
-        if let Some(e) = lack {
-            return Some((rows as f64, Err(job.fail(e.into()))));
+        match lack {
+            // Not all rows have been looked at: one process does, whether there is memory or not.
+            Some(_) if looks => return None,
+            Some(e) => return Some((rows as f64, Err(job.fail(e.into())))),
+            None => (),
         }
         // Not an assertion of tests: an index without some of its rows is the worst that can be.
         assert!(complete, "{entries} entries were collected and {loaded} loaded");
@@ -103,9 +108,9 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
     }
 }
 
-/// How many workers the server allows; 0 also for what is built by one process: unique indexes, whose neighbours are looked
-/// at in order, those of elements, and what calls functions that are not parallel safe, which the server asks only of
-/// expressions and predicates.
+/// How many workers the server allows; 0 also for what is built by one process: unique indexes of which equal keys can have
+/// different bytes, so that they would not be in one shard, and what calls functions that are not parallel safe, which the
+/// server asks only of expressions and predicates.
 unsafe fn workers(job: &Job<'_>) -> usize {
     let Job { heap, index, info, handle } = *job;
     // SAFETY: open relations; the support functions are those of its key columns.
@@ -115,8 +120,7 @@ unsafe fn workers(job: &Job<'_>) -> usize {
             function == pg_sys::InvalidOid
                 || pg_sys::func_parallel(function) == pg_sys::PROPARALLEL_SAFE as c_char
         };
-        let alone = unique::is_unique(index)
-            || handle.desc.element.is_some()
+        let alone = (*info).ii_Unique && !handle.desc.keys_begin_with_bytes()
             // Where there is nothing to read, 15 and 16 are not asked whether they want workers: for a TRUNCATE they do not.
             || super::is_empty(heap)
             || !(1..=handle.desc.nkeys)
@@ -126,8 +130,13 @@ unsafe fn workers(job: &Job<'_>) -> usize {
 }
 
 /// Splitters for about so many shards, and the average length of keys, by the rows of some blocks. They are read as the whole
-/// table is: code of the index runs for no other rows.
-unsafe fn sample<O: KeyOrder>(job: &Job<'_>, order: &O, shards: usize) -> (Splitters, u32) {
+/// table is: code of the index runs for no other rows. `together`: equal keys are in one shard.
+unsafe fn sample<O: KeyOrder>(
+    job: &Job<'_>,
+    order: &O,
+    shards: usize,
+    together: bool,
+) -> (Splitters, u32) {
     let Job { heap, index, info, handle } = *job;
     let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
     // SAFETY: open relations, and the description of the index; the collector outlives the scans.
@@ -160,7 +169,11 @@ unsafe fn sample<O: KeyOrder>(job: &Job<'_>, order: &O, shards: usize) -> (Split
     let (mut at, mut shard) = (0, 1);
     sorter.drain(|key, tid| {
         if at == entries * shard / shards as u64 {
-            splitters.add(key, tid);
+            match together {
+                // Below all that begin so.
+                true => splitters.add(handle.desc.key_columns(key), 0),
+                false => splitters.add(key, tid),
+            }
             // Few entries make few shards.
             while at == entries * shard / shards as u64 && shard < shards as u64 {
                 shard += 1;
@@ -256,6 +269,7 @@ impl Begun {
             (*shared).heap = (*job.heap).rd_id;
             (*shared).index = (*job.index).rd_id;
             (*shared).concurrent = concurrent;
+            (*shared).looks = (*job.info).ii_Unique;
             (*shared).root = engine.root();
             (*shared).workers = workers;
             (*shared).shards = shards;

@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::{self, Datum, Relation};
 
-use super::{describe, violation};
+use super::{describe, nulls_are_equal, violation};
 use crate::key::KeyDesc;
 use crate::key::codec::{NULL_FIRST, NULL_LAST};
 use crate::pg::{compat, memory};
@@ -21,26 +21,15 @@ pub struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// For a build that has to look, as `info` says: that of a unique index, but not where a table is written anew. Its
-    /// rows were looked at before, and if the index is an invalid one, there may be duplicates.
+    /// For a build that has to look, as its `ii_Unique` says: that of a unique index, but not where a table is written anew.
+    /// Its rows were looked at before, and if the index is an invalid one, there may be duplicates.
     ///
     /// # Safety
     /// Open relations, for as long as this lives.
-    pub unsafe fn of<'a>(
-        heap: Relation,
-        index: Relation,
-        info: &pg_sys::IndexInfo,
-        desc: &'a KeyDesc,
-    ) -> Option<Neighbours<'a>> {
-        info.ii_Unique.then(|| Neighbours {
-            heap,
-            index,
-            desc,
-            nulls_are_equal: info.ii_NullsNotDistinct,
-            key: Vec::new(),
-            tid: 0,
-            lives: None,
-        })
+    pub unsafe fn new(heap: Relation, index: Relation, desc: &KeyDesc) -> Neighbours<'_> {
+        // SAFETY: by contract.
+        let nulls_are_equal = unsafe { nulls_are_equal(index) };
+        Neighbours { heap, index, desc, nulls_are_equal, key: Vec::new(), tid: 0, lives: None }
     }
 
     /// The next one.

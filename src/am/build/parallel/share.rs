@@ -10,6 +10,7 @@ use pgrx::pg_sys::{Relation, shm_toc};
 use pgrx::prelude::*;
 
 use super::super::{Collector, PHASE_LOAD, lack, progress};
+use crate::am::unique::Neighbours;
 use crate::key::KeyDesc;
 use crate::key::buckets::{self, Splitting, Writer};
 use crate::key::sort::Sorter;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub(super) heap: pg_sys::Oid,
     pub(super) index: pg_sys::Oid,
     pub(super) concurrent: bool,
+    /// Whether keys are looked at that are equal.
+    pub(super) looks: bool,
     /// The engine index.
     pub(super) root: u32,
     /// Workers that were asked for. Each has its number; that of the leader comes after theirs.
@@ -248,7 +251,14 @@ impl<'a, O: KeyOrder> Share<'a, O> {
                 progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded as i64);
             }
         };
+        // SAFETY: open relations.
+        let neighbours = || unsafe { Neighbours::new(self.heap, self.index, self.desc) };
+        let mut neighbours = shared.looks.then(neighbours);
         sorter.try_drain::<BuildError>(|key, tid| {
+            if let Some(neighbours) = &mut neighbours {
+                // SAFETY: in the transaction of the build; the builder holds nothing between two calls.
+                unsafe { neighbours.add(key, tid) };
+            }
             builder.push(self.order, key, tid)?;
             memory::check();
             n += 1;
