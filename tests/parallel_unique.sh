@@ -29,9 +29,9 @@ for kind in "${kinds[@]}"; do
     together "REINDEX INDEX x"
     sql "SELECT nitro_verify('x', true); DROP INDEX x" > /dev/null
     for k in $(seq 0 3 39); do
-        sql "INSERT INTO t VALUES ($k, 'key $k', $k, 0)"
+        sql "INSERT INTO t VALUES ($k, 'key $k', $k, 30000)"
         refused "$kind" "CREATE UNIQUE INDEX x ON t USING nitro ($kind)" "$k) is duplicated."
-        sql "DELETE FROM t WHERE v = 0"
+        sql "DELETE FROM t WHERE v = 30000"
     done
 done
 # Equal keys of these have other bytes, and might be in two shards.
@@ -49,12 +49,14 @@ sql "SELECT nitro_verify('x', true); DROP INDEX x" > /dev/null
 
 # Without memory all rows are looked at nevertheless, by one process: an index that is made anew is left unbuilt, but not if there
 # are duplicates.
-sql "CREATE TABLE m WITH (parallel_workers = 2, autovacuum_enabled = off) AS SELECT md5(i::text) || md5((-i)::text) || repeat(md5((i * 3)::text), 3) COLLATE \"C\" AS s FROM generate_series(1, 100000) i"
+sql "CREATE TABLE m WITH (parallel_workers = 2, autovacuum_enabled = off) AS SELECT md5(i::text) || md5((-i)::text) || repeat(md5((i * 3)::text), 6) COLLATE \"C\" AS s FROM generate_series(1, 100000) i"
 together "CREATE UNIQUE INDEX m_s ON m USING nitro (s)"
-setting nitro.max_memory 20MB
-said=$(say "REINDEX INDEX m_s")
-[[ $said == *WARNING*"m_s"* ]] || fail "not left unbuilt: $said"
+setting nitro.max_memory 16MB
+for _ in 1 2; do
+    said=$(say "REINDEX INDEX m_s")
+    [[ $said == *WARNING*"m_s"* ]] || fail "not left unbuilt: $said"
+done
 sql "UPDATE pg_index SET indisready = false, indislive = false WHERE indexrelid = 'm_s'::regclass"
-sql "INSERT INTO m SELECT s FROM m LIMIT 1"
+sql "INSERT INTO m SELECT max(s) FROM m"
 sql "UPDATE pg_index SET indisready = true, indislive = true, indisvalid = false WHERE indexrelid = 'm_s'::regclass"
 refused "no memory" "REINDEX INDEX m_s" "is duplicated."
