@@ -24,7 +24,7 @@ pub mod shared;
 mod wal;
 
 use std::collections::HashMap;
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 
 use pgrx::pg_sys::{self, BlockNumber, XLogReaderState, XLogRecPtr};
 
@@ -203,15 +203,43 @@ impl Feed {
     }
 
     unsafe fn note(&mut self, state: *mut XLogReaderState) -> Result<(), Gap> {
-        // SAFETY: a decoded record by the caller's contract; main data has the length that its type
-        // says.
+        // SAFETY: a decoded record by the caller's contract.
         unsafe {
             let record = (*state).record;
             let lsn = (*state).ReadRecPtr;
-            let (rmid, info) = ((*record).header.xl_rmid, (*record).header.xl_info & 0xf0);
-            let data = (*record).main_data;
+            let header = &(*record).header;
+            self.note_content(lsn, header.xl_rmid, header.xl_info & 0xf0, (*record).main_data)?;
+            for id in 0..=(*record).max_block_id {
+                let Some((at, block)) = compat::wal_block(state, id as u8) else { continue };
+                if at.database == self.database {
+                    self.note_block(lsn, &at, block)?;
+                }
+            }
+        }
+        let limit = LEAST_MEMORY.max(guc::maintenance_work_mem());
+        if self.notes.saturating_mul(NOTE) > limit {
+            *self = Feed::new(self.database);
+            return Err(Gap::Incomplete(
+                "more has changed than \"maintenance_work_mem\" has room for",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What a record says that is not in its block references. Main data has the length that its type says.
+    unsafe fn note_content(
+        &mut self,
+        lsn: XLogRecPtr,
+        rmid: u8,
+        info: u8,
+        data: *const c_char,
+    ) -> Result<(), Gap> {
+        // SAFETY: by the caller's contract.
+        unsafe {
             match rmid {
-                RM_XLOG if info == XLOG_PARAMETER_CHANGE => {
+                RM_XLOG
+                    if info == XLOG_PARAMETER_CHANGE && guc::BREAK.get() != Mechanism::WalLevel =>
+                {
                     let parameters = data.cast::<pg_sys::xl_parameter_change>().read_unaligned();
                     if parameters.wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int {
                         self.note_gap(lsn, "\"wal_level\" was \"minimal\" in between");
@@ -236,19 +264,6 @@ impl Feed {
                 }
                 _ => (),
             }
-            for id in 0..=(*record).max_block_id {
-                let Some((at, block)) = compat::wal_block(state, id as u8) else { continue };
-                if at.database == self.database {
-                    self.note_block(lsn, &at, block)?;
-                }
-            }
-        }
-        let limit = LEAST_MEMORY.max(guc::maintenance_work_mem());
-        if self.notes.saturating_mul(NOTE) > limit {
-            *self = Feed::new(self.database);
-            return Err(Gap::Incomplete(
-                "more has changed than \"maintenance_work_mem\" has room for",
-            ));
         }
         Ok(())
     }
@@ -379,4 +394,28 @@ pub unsafe fn newer_pages(
         pg_sys::FreeAccessStrategy(strategy);
     }
     Ok(touched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In the server an entry behind a cut was removed by a VACUUM whose records name its block as well.
+    #[test]
+    fn what_was_cut_off_has_changed() {
+        let locator = compat::CoreLocator::default();
+        let at = compat::from_core(&locator);
+        let truncate = SmgrTruncate { block: 3, locator, flags: 0 };
+        let data = std::ptr::from_ref(&truncate).cast();
+        let mut feed = Feed::new(at.database);
+        // SAFETY: the data of such a record.
+        unsafe { feed.note_content(100, RM_SMGR, XLOG_SMGR_TRUNCATE, data) }
+            .expect("there is memory");
+        let changed = |since| {
+            let touched = feed.touched(&at, since, 6).expect("there is no gap");
+            (0..6).filter(|&block| touched.contains(block)).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(100), [3, 4, 5]);
+        assert!(changed(101).is_empty());
+    }
 }

@@ -30,6 +30,7 @@ use pgrx::prelude::*;
 use crate::image;
 use crate::pg::compat;
 use crate::pg::error::Failure;
+use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::claim::BuildLock;
@@ -103,6 +104,9 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// this command gives, and that wait goes on for another `deadlock_timeout`, this command ends with the ERROR that the detector
 /// would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
+    if guc::BREAK.get() == Mechanism::Tokens {
+        return;
+    }
     let area = shmem::area();
     let walked = area.token_fence();
     // SAFETY: a setting of the server.

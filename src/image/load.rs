@@ -203,7 +203,9 @@ unsafe fn check(
         if manifest.server / 10000 != pg_sys::PG_VERSION_NUM / 10000 {
             return Err("it was made by another major version of PostgreSQL".into());
         }
-        if (manifest.heap_tablespace, manifest.heap_file) != (at.tablespace, at.number) {
+        if (manifest.heap_tablespace, manifest.heap_file) != (at.tablespace, at.number)
+            && guc::BREAK.get() != Mechanism::TableFile
+        {
             return Err("the table was moved since".into());
         }
         let columns = super::columns(&handle.desc);
@@ -237,6 +239,7 @@ unsafe fn check(
 /// Whether the LSNs of pages may be asked where the WAL is missing. Not before the keeper has looked: the slot may promise it.
 fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
+        || guc::BREAK.get() == Mechanism::Pages
 }
 
 /// How the entries of a shard stand in the image. They come in order: nothing is compared but neighbours, for

@@ -166,6 +166,21 @@ pub enum Mechanism {
     /// VACUUM does not wait for who looks at the rows with a key (D2b).
     #[name = c"key_tokens"]
     KeyTokens,
+    /// VACUUM does not wait for scans that have TIDs in hand (D2b).
+    #[name = c"tokens"]
+    Tokens,
+    /// Images of indexes are made that are not valid yet.
+    #[name = c"invalid"]
+    Invalid,
+    /// A time with `wal_level = minimal` is like any other (D5).
+    #[name = c"wal_level"]
+    WalLevel,
+    /// An image is taken whatever file its table has now (D4).
+    #[name = c"table_file"]
+    TableFile,
+    /// Pages are asked wherever the WAL is missing (D5).
+    #[name = c"pages"]
+    Pages,
 }
 
 /// `maintenance_work_mem` in bytes.
