@@ -56,7 +56,7 @@ mod slots;
 mod version;
 
 pub(crate) use slots::{full_mask, insert_slot, keep_slots};
-pub(crate) use version::{Latch, View};
+pub(crate) use version::{Latch, View, held};
 
 /// Slots of a node.
 pub(crate) const SLOTS: usize = 64;

@@ -14,6 +14,7 @@
 //! Lock order: heap, then area. An extent begins with a 128-byte header; its blocks follow.
 
 use crate::area::{Area, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, UNIT};
+use crate::block::held;
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
@@ -192,6 +193,7 @@ impl HeapState {
     /// 64 bytes zeroed and anything behind them; a reused block has what it had when it was freed, except
     /// for bytes 8..12.
     fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
+        debug_assert!(held::none(), "a block under a latch");
         let _held = self.lock.lock();
         let at = match self.with_room(class) {
             Some(at) => at,

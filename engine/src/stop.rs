@@ -182,6 +182,7 @@ pub(crate) use on::{at, doing};
 #[cfg(all(test, not(loom), not(shuttle)))]
 mod on {
     use super::POINTS;
+    use crate::block::held;
     use std::cell::RefCell;
 
     type Action = Box<dyn FnMut(&'static str)>;
@@ -192,12 +193,14 @@ mod on {
 
     /// This thread is at a point.
     pub(crate) fn at(point: usize) {
-        crate::schedule::reach(point);
-        // Taken out: what is done there passes stop points of its own.
-        if let Some(mut action) = ACTION.take() {
-            action(POINTS[point]);
-            ACTION.set(Some(action));
-        }
+        held::aside(|| {
+            crate::schedule::reach(point);
+            // Taken out: what is done there passes stop points of its own.
+            if let Some(mut action) = ACTION.take() {
+                action(POINTS[point]);
+                ACTION.set(Some(action));
+            }
+        });
     }
 
     /// Runs `what`, with `action` called at every point that this thread passes.

@@ -4,7 +4,7 @@
 
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::block::PACKED;
+use crate::block::{PACKED, held};
 use crate::{
     Builder, Cursor, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Rest, Segments, Tid,
 };
@@ -92,7 +92,8 @@ fn tear(p: &Process, index: Index, reads: &AtomicU64, done: &AtomicBool) {
         let b = index.block(leaf);
         // What all leaves have is nobody's but who splits or merges them: neighbours, flags, classes.
         let content = |i: usize| i == 3 || i == 4 || i >= 8;
-        let before: Vec<u64> = words(leaf).iter().map(|word| word.load(Relaxed)).collect();
+        let before: Vec<u64> =
+            held::aside(|| words(leaf).iter().map(|word| word.load(Relaxed)).collect());
         latch.exclude();
         let slots = next() % 4 == 0;
         b.set_flag(PACKED, !slots);

@@ -32,6 +32,7 @@
 use super::{
     Area, Backing, Lack, MAX_EXTENT_PAGES, OutOfMemory, PAGE, Ref, Refused, UNITS_PER_PAGE,
 };
+use crate::block::held;
 use crate::mutants::mutant;
 use crate::sync::{Backoff, SpinLock};
 use core::ops::Range;
@@ -127,6 +128,7 @@ impl Area {
 
     /// A run of pages holding `bytes`, not zeroed.
     pub(crate) fn alloc_pages(&self, bytes: usize) -> Result<Ref, OutOfMemory> {
+        debug_assert!(held::none(), "memory under a latch");
         let full = OutOfMemory { requested: bytes, lack: Lack::Area };
         let count = u32::try_from(bytes.div_ceil(PAGE)).map_err(|_| full)?.max(1);
         let order = count.checked_next_power_of_two().ok_or(full)?.ilog2();

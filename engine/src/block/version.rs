@@ -24,6 +24,8 @@ use crate::mutants::mutant;
 use crate::packed::{Leaf, Torn};
 use crate::sync::Backoff;
 
+pub(crate) mod held;
+
 const LOCK: u64 = 1;
 const STEP: u64 = 2;
 const DEAD: u64 = 1 << 62;
@@ -179,7 +181,7 @@ impl View {
         if !mutant!("a fence behind the latch") {
             fence(Release);
         }
-        Some(Latch { v })
+        Some(Latch::held(v))
     }
 }
 
@@ -208,7 +210,13 @@ impl Latch {
         let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;
         let lock = if mutant!("a fresh node is latched") { 0 } else { LOCK };
         b.header().ver.store(ver | lock, Release);
-        Latch { v: View { b, ver } }
+        Latch::held(View { b, ver })
+    }
+
+    #[inline]
+    fn held(v: View) -> Latch {
+        held::more();
+        Latch { v }
     }
 
     #[inline]
@@ -228,6 +236,7 @@ impl Latch {
     #[inline]
     fn end(self, ver: u64) {
         self.store(ver);
+        held::less();
         core::mem::forget(self);
     }
     /// This version, and still latched.
@@ -237,7 +246,7 @@ impl Latch {
         if !mutant!("a fence behind a publication under the latch") {
             fence(Release);
         }
-        Latch { v: View { b, ver } }
+        Latch::held(View { b, ver })
     }
     /// c + 1: the other side becomes current.
     #[inline]
