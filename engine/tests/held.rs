@@ -183,3 +183,20 @@ fn somebody_who_stays_inside() {
     drop(inside);
     table.check("nobody is inside");
 }
+
+#[test]
+fn somebody_who_stays_inside_another_index() {
+    let mapping = Mapping::new(1 << 28, 2);
+    let (p, slow) = (mapping.process(0), mapping.process(1));
+    let mut table = Table::new(&p, hash, 60_000, true);
+    table.remove(|_, tid| draw(tid, 3) == 0);
+    let inside = slow.enter_index(create(&p).root());
+    table.check("beside somebody in another index");
+    assert_eq!(table.ix.stats().garbage, 0);
+    drop(inside);
+    table.remove(|_, tid| draw(tid, 2) == 0);
+    let inside = slow.enter_index(table.ix.root());
+    vacuum(&p, table.ix);
+    assert_ne!(table.ix.stats().garbage, 0, "in this one he is waited for");
+    drop(inside);
+}
