@@ -66,7 +66,8 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::cell::{Cell, RefCell};
 
-/// Counters all processes share: read by every section, written rarely, alone on their lines.
+/// Counters all processes share: read by every section, written rarely, alone on their lines. (Here and wherever memory
+/// is laid out by hand: how wide `CachePadded` is depends on the processor, and it pads one field, not several.)
 #[repr(C, align(128))]
 pub(crate) struct Globals {
     /// The open session, from 1.

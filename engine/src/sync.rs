@@ -22,7 +22,8 @@ pub(crate) mod atomic {
 pub(crate) mod stepping;
 
 /// Waiting for another process that is inside a short section: pause, then yield, then sleep,
-/// because that process may have been descheduled in the middle of it.
+/// because that process may have been descheduled in the middle of it. (crossbeam's `Backoff` never sleeps, and knows
+/// neither loom nor shuttle.)
 #[derive(Default)]
 #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "there is no time to wait for"))]
 pub(crate) struct Backoff(u32);

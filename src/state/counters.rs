@@ -44,6 +44,7 @@ impl Counters {
 #[derive(Default)]
 pub struct Spread([Line; 8]);
 
+/// One line: `CachePadded` takes two, and there are eight of these for each index.
 #[repr(C, align(64))]
 #[derive(Default)]
 struct Line(AtomicU64);
