@@ -2,7 +2,7 @@
 //! The packed ones have an array of separators above them, the others are a whole index; so trust what is
 //! inside of leaves (reading in order) more than look-ups.
 
-use nitro_engine::packed::{Bounds, Grows, Image, Leaf, PART, Shape, Sorted, encode};
+use nitro_engine::packed::{Bounds, Draft, Grows, Leaf, PART, Shape, Sorted, encode};
 use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -88,7 +88,7 @@ fn number(key: &[u8]) -> u128 {
 impl Leaves {
     fn build(all: &[Entry], fill: usize) -> Leaves {
         let mut leaves = Leaves { words: Vec::new(), first: Vec::new() };
-        let (mut image, mut at) = (Image::default(), 0);
+        let (mut draft, mut at) = (Draft::default(), 0);
         while at < all.len() {
             let window = Window(&all[at..]);
             let (mut shape, mut n) = (Shape::default(), 0);
@@ -105,10 +105,10 @@ impl Leaves {
             }
             let high = all.get(at + n).map(|e| &e.0[..]);
             let bounds = Bounds { low: &all[at].0, high, coming: Grows::Keys.into() };
-            assert!(encode(&mut image, &window, &shape, &[0; 8], &bounds, SIZE));
+            assert!(encode(&mut draft, &window, &shape, &[0; 8], &bounds, SIZE));
             let start = leaves.words.len();
             leaves.words.extend((0..SIZE / 8).map(|_| AtomicU64::new(0)));
-            image.store(&leaves.words[start..]);
+            draft.store(&leaves.words[start..]);
             leaves.first.push((number(&all[at].0), all[at].1));
             at += n;
         }
@@ -217,14 +217,14 @@ fn run(p: &Process, name: &str, mut all: Vec<Entry>) {
     later.sort_by_key(|e| mix(e.1));
     let packed = Leaves::build(&first, 85);
     let fat = index(&mut first.iter(), 85);
-    let (mut image, mut done) = (Image::default(), 0);
+    let (mut draft, mut done) = (Draft::default(), 0);
     let start = cpu();
     for (key, tid) in &later {
         let block = packed.block(packed.find(key, *tid));
         let leaf = Leaf::new(block).unwrap();
         let found = leaf.search(key, *tid);
-        if leaf.insert(&found, key, 0, *tid, &mut image) {
-            image.store(block);
+        if leaf.insert(&found, key, 0, *tid, &mut draft) {
+            draft.store(block);
             done += 1;
         }
     }

@@ -6,7 +6,7 @@ use crate::key::Retry;
 use crate::merge::SPARSE_NODE;
 use crate::mutants::mutant;
 use crate::pack::{Of, arrange_shaped};
-use crate::packed::{Image, Shape, Sorted};
+use crate::packed::{Draft, Shape, Sorted};
 use crate::range::{Low, LowBuf, Right};
 use crate::root::Index;
 use crate::stop::stop;
@@ -29,7 +29,7 @@ pub(crate) struct Absorbed<'a> {
 }
 
 pub(crate) enum Content<'a> {
-    Packed(&'a Image),
+    Packed(&'a Draft),
     /// With these flags.
     Slots(Block, u8),
 }
@@ -107,7 +107,7 @@ impl Index {
         low: Low<'_>,
         pair: Pair<'_>,
     ) -> Result<Option<u64>, Retry> {
-        let Pair { entries, shape, image, .. } = pair;
+        let Pair { entries, shape, draft, .. } = pair;
         let (next, high) = match gathered.rights().last() {
             Some((_, last)) => end_of(last)?,
             None => return Ok(None),
@@ -119,11 +119,11 @@ impl Index {
         };
         let skip = self.skip_of(&low, high.as_ref());
         let all = Of(entries, 0..shape.entries());
-        if !arrange_shaped(image, &all, shape, &low, high.as_ref(), skip, v.b.class()) {
+        if !arrange_shaped(draft, &all, shape, &low, high.as_ref(), skip, v.b.class()) {
             return Ok(None);
         }
         let range_end = Right::new(self.memcmp(), low.key, skip, high.as_ref());
-        let content = Content::Packed(image);
+        let content = Content::Packed(draft);
         let absorbed = Absorbed { content, low, skip, range_end, next, ndead: 0 };
         self.absorb((leaf, v), gathered.rights(), absorbed)
     }
@@ -173,7 +173,7 @@ impl Index {
             stop!("merge: prev leads to left");
         }
         let latch = match content {
-            Content::Packed(image) => latch.pack(image, &low, skip, &range_end, next),
+            Content::Packed(draft) => latch.pack(draft, &low, skip, &range_end, next),
             Content::Slots(content, flags) => {
                 latch.exclude();
                 b.copy_from(content, latch.other());

@@ -13,7 +13,7 @@ use crate::key::{chunk_class, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, heap_size};
 use crate::node::{Children, node_class};
 use crate::pack::{MOST, Of, arrange_shaped, extend, init_packed, packed_class};
-use crate::packed::{Image, Shape};
+use crate::packed::{Draft, Shape};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::root::{Identity, Index, init_block, leaf_class};
 use crate::split::MIN_FREE;
@@ -92,7 +92,7 @@ pub struct Builder {
     before: usize,
     /// What the first ones have in common, which do.
     shape: Shape,
-    image: Box<Image>,
+    draft: Box<Draft>,
     /// The low keys of the leaf of `entries`, and of the one behind it.
     low: LowBuf,
     high: LowBuf,
@@ -169,7 +169,7 @@ impl Builder {
             look: 0,
             before: 0,
             shape: Shape::default(),
-            image: Box::default(),
+            draft: Box::default(),
             low: LowBuf::new(index.area),
             high: LowBuf::new(index.area),
             likely: 0,
@@ -299,18 +299,18 @@ impl Builder {
 
     /// Makes a packed leaf of the first `n` entries; false if that cannot be.
     fn flush_packed(&mut self, n: usize, end: bool) -> Result<bool, BuildError> {
-        let Builder { index, entries, shape, low, high, leaves, image, .. } = self;
+        let Builder { index, entries, shape, low, high, leaves, draft, .. } = self;
         let (low, high) = (low.low(), high.low());
         let high = (!end).then_some(&high);
         let class = packed_class(low.size(MAX_SKIP));
         let skip = index.skip_of(&low, high);
-        if !arrange_shaped(image, &Of(entries, 0..n), shape, &low, high, skip, class) {
+        if !arrange_shaped(draft, &Of(entries, 0..n), shape, &low, high, skip, class) {
             return Ok(false);
         }
         leaves.try_reserve(1)?;
         let leaf = index.fresh(class)?;
         let b = leaf.block();
-        init_packed(b, image, class, 0, &low, skip);
+        init_packed(b, draft, class, 0, &low, skip);
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }

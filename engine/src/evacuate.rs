@@ -77,7 +77,7 @@ impl Index {
             return Ok(false);
         }
         let Some((left, lv)) = left_of(*self, r) else { return Ok(false) };
-        let (entries, image) = workspace.packing();
+        let (entries, draft) = workspace.packing();
         entries.load(&rv)?;
         let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         if !low.copy(&rv) {
@@ -100,11 +100,11 @@ impl Index {
         let f = fresh.block();
         if packed {
             let all = Of(entries, 0..entries.len());
-            if !arrange(image, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
+            if !arrange(draft, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
                 // It was arranged with entries that are gone, and has hardly room for what is left (`Shape::content`).
                 return Ok(false);
             }
-            init_packed(f, image, class, 0, &low, skip);
+            init_packed(f, draft, class, 0, &low, skip);
         } else {
             let flags = if memcmp { 0 } else { WHOLE };
             let side = f.first_side();

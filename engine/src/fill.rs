@@ -99,7 +99,7 @@ impl Index {
             }
             return Ok(ver.is_some());
         }
-        let Pair { entries, image, shape, own, .. } = pair;
+        let Pair { entries, draft, shape, own, .. } = pair;
         let (next, number) = end_of(&rv)?;
         let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
         let all = Of(entries, 0..entries.len());
@@ -116,16 +116,16 @@ impl Index {
         let class = class.expect("one of two");
         let rest = Of(entries, cut..n);
         let left = shape_of(&rest);
-        if !arrange_shaped(image, &rest, &left, &sep, Some(&high), skip, class) {
+        if !arrange_shaped(draft, &rest, &left, &sep, Some(&high), skip, class) {
             return Ok(false);
         }
         let Ok(fresh) = self.fresh(class) else { return Ok(false) };
         let f = fresh.block();
-        init_packed(f, image, class, 0, &sep, skip);
+        init_packed(f, draft, class, 0, &sep, skip);
         Right::new(memcmp, sep.key, skip, Some(&high)).store(f, next);
         f.set_prev(leaf);
         let skip = self.skip_of(&low, Some(&sep));
-        if !arrange_shaped(image, &Of(entries, 0..cut), shape, &low, Some(&sep), skip, b.class()) {
+        if !arrange_shaped(draft, &Of(entries, 0..cut), shape, &low, Some(&sep), skip, b.class()) {
             return Ok(false);
         }
         let range_end = Right::new(memcmp, low.key, skip, Some(&sep));
@@ -178,7 +178,7 @@ impl Index {
             self.block(next).set_prev(new);
         }
         stop!("fill: prev leads to new");
-        let latch = latch.pack(image, &low, skip, &range_end, new);
+        let latch = latch.pack(draft, &low, skip, &range_end, new);
         stop!("fill: left finished");
         if mutant!("a leaf that gave its entries is dead") {
             right_latch.release();

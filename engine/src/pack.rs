@@ -8,7 +8,7 @@ use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry};
 use crate::leaf::Entries;
-use crate::packed::{Bounds, Coming, Grows, Image, MAX_ENTRIES, Shape, Sorted, encode};
+use crate::packed::{Bounds, Coming, Draft, Grows, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::range::{Low, MAX_SKIP, Right, common};
 use crate::root::{Index, init_block};
 use crate::split::{Copied, MIN_FREE};
@@ -65,7 +65,7 @@ pub(crate) fn packed_class(low: usize) -> Class {
 
 /// Arranges these entries as a packed leaf of `class`; false if they do not fit.
 pub(crate) fn arrange(
-    image: &mut Image,
+    draft: &mut Draft,
     entries: &impl Sorted,
     low: &Low<'_>,
     high: Option<&Low<'_>>,
@@ -76,12 +76,12 @@ pub(crate) fn arrange(
     let high = high.map(|high| high.key);
     let bounds = Bounds { low: low.key, high, coming: coming.into() };
     let shape = shape_of(entries);
-    encode(image, entries, &shape, &stored(low, skip), &bounds, class.size())
+    encode(draft, entries, &shape, &stored(low, skip), &bounds, class.size())
 }
 
 /// The same, of entries whose shape is known.
 pub(crate) fn arrange_shaped(
-    image: &mut Image,
+    draft: &mut Draft,
     entries: &impl Sorted,
     shape: &Shape,
     low: &Low<'_>,
@@ -91,7 +91,7 @@ pub(crate) fn arrange_shaped(
 ) -> bool {
     let high = high.map(|high| high.key);
     let bounds = Bounds { low: low.key, high, coming: Grows::Keys.into() };
-    encode(image, entries, shape, &stored(low, skip), &bounds, class.size())
+    encode(draft, entries, shape, &stored(low, skip), &bounds, class.size())
 }
 
 pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
@@ -131,7 +131,7 @@ impl Latch {
     /// may have to be told when its entries were born.
     pub(crate) fn pack(
         self,
-        image: &Image,
+        draft: &Draft,
         low: &Low<'_>,
         skip: usize,
         right: &Right,
@@ -139,7 +139,7 @@ impl Latch {
     ) -> Latch {
         let b = self.b();
         self.exclude();
-        image.store(b.words());
+        draft.store(b.words());
         b.set_skip(skip);
         b.set_low_off(LOW as u16);
         b.set_low_len(low.inline(skip).len() as u16);
@@ -153,7 +153,7 @@ impl Latch {
 /// Makes a block that nobody else knows the leaf that was arranged.
 pub(crate) fn init_packed(
     b: Block,
-    image: &Image,
+    draft: &Draft,
     class: Class,
     flags: u8,
     low: &Low<'_>,
@@ -165,7 +165,7 @@ pub(crate) fn init_packed(
     b.set_low_len(low.inline(skip).len() as u16);
     b.set_flag(LOWTID, low.tid.is_some());
     b.set_flag(LOWBIG, low.chunk != 0);
-    image.store(b.words());
+    draft.store(b.words());
 }
 
 impl Index {
@@ -189,7 +189,7 @@ impl Index {
         &self,
         leaf: &Copied<'_>,
         probe: &Probe<'_, O>,
-        image: &mut Image,
+        draft: &mut Draft,
     ) -> Result<Option<Step>, Retry> {
         let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &self.shared().snapshots);
         let able = self.packs_full() && probe.key.len() <= MAX_RECORD;
@@ -202,7 +202,7 @@ impl Index {
         }
         let (high, skip) = (leaf.high.as_ref(), self.skip_of(&leaf.low, leaf.high.as_ref()));
         let all = Of(entries, 0..entries.len());
-        if !arrange(image, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
+        if !arrange(draft, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
             return Ok(None);
         }
         let right = Right::new(O::MEMCMP, leaf.low.key, skip, high);
@@ -213,7 +213,7 @@ impl Index {
             latch.release();
             return Ok(None);
         }
-        latch.pack(image, &leaf.low, skip, &right, leaf.next).release();
+        latch.pack(draft, &leaf.low, skip, &right, leaf.next).release();
         stop!("pack: finished");
         Ok(Some(Step::Again))
     }

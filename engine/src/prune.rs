@@ -16,7 +16,7 @@ use crate::cursor::{Cursor, Separator};
 use crate::key::{Probe, Retry};
 use crate::merge::SPARSE;
 use crate::mutants::mutant;
-use crate::packed::{Image, PART};
+use crate::packed::{Draft, PART};
 use crate::prefetch;
 use crate::range::LowBuf;
 use crate::reserve::Spare;
@@ -195,7 +195,7 @@ impl Index {
         let mut spare = Spare::take();
         // Before the latch: it may have to be allocated.
         let ranks: Vec<u16> = if copied.packed { gone().collect() } else { Vec::new() };
-        let image = spare.image();
+        let draft = spare.draft();
         let writer = self.enter_writer(p);
         let left = self.heap().epoch() != copied.epoch;
         if left && !mutant!("a pass looks whether its leaf's memory has left") {
@@ -204,7 +204,7 @@ impl Index {
         let v = View { b: self.block(copied.leaf), ver: copied.ver };
         stop!("prune: found again");
         let (latch, removed) = if copied.packed {
-            (self.remove_ranks(copied.leaf, v, &ranks, image)?, ranks.len())
+            (self.remove_ranks(copied.leaf, v, &ranks, draft)?, ranks.len())
         } else {
             let latch = v.latch()?;
             // Somebody may have marked one without making another state.
@@ -254,20 +254,20 @@ impl Index {
         leaf: Ref,
         v: View,
         ranks: &[u16],
-        image: &mut Image,
+        draft: &mut Draft,
     ) -> Option<Latch> {
         // The term was announced before: a snapshot that sees what goes is seen here. One that comes later closes this
         // term, and waits for its end.
         let quiet = self.shared().snapshots.quiet()
             || mutant!("a batch that goes from a packed leaf looks for snapshots");
         let packed = v.packed().ok()?.filter(|_| quiet)?;
-        if !packed.remove_all(ranks, image) {
+        if !packed.remove_all(ranks, draft) {
             return None;
         }
         let latch = v.latch()?;
         stop!("remove ranks: latched");
         latch.exclude();
-        image.store(v.b.words());
+        draft.store(v.b.words());
         let latch = latch.finish_latched();
         if latch.v.is_sparse(SPARSE) {
             self.sparse(&latch, leaf);

@@ -13,7 +13,7 @@ use crate::key::{Probe, Retry, chunk_class};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
 use crate::pack::{MOST, Of, WIDE, arrange, init_packed, packed_class};
-use crate::packed::{Coming, Found, Grows, Image};
+use crate::packed::{Coming, Draft, Found, Grows};
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, Right};
 use crate::reserve::{Reserve, Spare};
 use crate::root::{Index, leaf_class};
@@ -74,13 +74,13 @@ impl Index {
         let place = &spot.place;
         let found =
             Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
-        if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.image()) {
+        if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.draft()) {
             if leaf.is_full(!found.same, probe.tid) {
                 return Step::Cut;
             }
-            let (scratch, image) = reserve.packing();
+            let (scratch, draft) = reserve.packing();
             let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
-            let Ok(fits) = self.encode_with(probe, spot, &mut scratch.0, low, high, image) else {
+            let Ok(fits) = self.encode_with(probe, spot, &mut scratch.0, low, high, draft) else {
                 return Step::Again;
             };
             if !fits {
@@ -104,7 +104,7 @@ impl Index {
             }
         }
         latch.exclude();
-        reserve.image().store(v.b.words());
+        reserve.draft().store(v.b.words());
         stop!("packed insert: excluded");
         latch.finish();
         stop!("packed insert: finished");
@@ -120,7 +120,7 @@ impl Index {
         entries: &mut Entries,
         low: &mut LowBuf,
         high: &mut LowBuf,
-        image: &mut Image,
+        draft: &mut Draft,
     ) -> Result<bool, Retry> {
         let (v, next) = (spot.v, spot.v.b.next());
         entries.clear();
@@ -134,16 +134,16 @@ impl Index {
         };
         entries.insert(spot.place.rank, probe.key, probe.abbrev, probe.tid);
         let (all, grows) = (Of(entries, 0..entries.len()), grows(spot));
-        Ok(arrange(image, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
+        Ok(arrange(draft, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
     }
 
     /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
     pub(crate) fn remove_packed(&self, spot: &Spot) -> Step {
         let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
         let mut spare = Spare::take();
-        let image = spare.image();
+        let draft = spare.draft();
         let sparse = match v.packed() {
-            Ok(Some(leaf)) if leaf.remove(rank, image) => leaf.is_sparse(),
+            Ok(Some(leaf)) if leaf.remove(rank, draft) => leaf.is_sparse(),
             _ => return Step::Again,
         };
         let Some(latch) = v.latch() else { return Step::Again };
@@ -155,7 +155,7 @@ impl Index {
             return Step::Slots;
         }
         latch.exclude();
-        image.store(v.b.words());
+        draft.store(v.b.words());
         stop!("packed remove: excluded");
         let latch = latch.finish_latched();
         if sparse {
@@ -193,7 +193,7 @@ impl Index {
         how: Cut,
         reserve: &mut Reserve<'_>,
     ) -> Result<Step, Retry> {
-        let (scratch, image) = reserve.packing();
+        let (scratch, draft) = reserve.packing();
         let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
         let leaf = self.copy_leaf(spot.v, &mut scratch.0, low, high)?;
         let (b, entries, rank) = (spot.v.b, leaf.entries, spot.place.rank);
@@ -238,7 +238,7 @@ impl Index {
                 let right = Of(entries, cut..n);
                 let grows = if grows == Grows::Below { Grows::Keys } else { grows };
                 let coming = Coming { grows, tid: (rank >= cut).then_some(probe.tid) };
-                arrange(image, &right, &sep, high.as_ref(), skip, class, coming)
+                arrange(draft, &right, &sep, high.as_ref(), skip, class, coming)
             };
             let classes = [packed_class(sep.size(0)), WIDE, b.class()];
             let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
@@ -256,14 +256,14 @@ impl Index {
             let (side, flags) = (new.first_side(), if O::MEMCMP { 0 } else { WHOLE });
             entries.write(LeafWriter::new(new, class, flags, sep, skip), cut..n, side);
         } else {
-            init_packed(new, image, class, 0, &sep, skip);
+            init_packed(new, draft, class, 0, &sep, skip);
         }
         Right::new(O::MEMCMP, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
         new.set_prev(spot.leaf);
         let skip = self.skip_of(&low, Some(&sep));
         let all = Of(entries, 0..cut);
         let coming = Coming { grows, tid: (rank < cut).then_some(probe.tid) };
-        if !arrange(image, &all, &low, Some(&sep), skip, b.class(), coming) {
+        if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
             return Ok(Step::Crowded);
         }
         let end = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
@@ -279,7 +279,7 @@ impl Index {
             stop!("split: N.prev is R");
         }
         latch.exclude();
-        image.store(b.words());
+        draft.store(b.words());
         b.set_skip(skip);
         b.set_low_len(low.inline(skip).len() as u16);
         end.store(b, r);

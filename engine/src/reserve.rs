@@ -7,25 +7,25 @@
 use crate::area::{OutOfMemory, Ref};
 use crate::key::chunk_class;
 use crate::leaf::{Entries, Page};
-use crate::packed::Image;
+use crate::packed::Draft;
 use crate::root::Index;
 use core::cell::Cell;
 
 thread_local! {
     /// What the last change of a packed leaf was arranged in, for the next one: an insert takes less time than
     /// clearing it.
-    static SPARE: Cell<Option<Box<Image>>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<Draft>>> = const { Cell::new(None) };
 }
 
 /// Memory to arrange a packed leaf in.
-pub(crate) struct Spare(Option<Box<Image>>);
+pub(crate) struct Spare(Option<Box<Draft>>);
 
 impl Spare {
     pub(crate) fn take() -> Spare {
         Spare(SPARE.try_with(Cell::take).ok().flatten())
     }
 
-    pub(crate) fn image(&mut self) -> &mut Image {
+    pub(crate) fn draft(&mut self) -> &mut Draft {
         self.0.get_or_insert_default()
     }
 }
@@ -43,7 +43,7 @@ pub(crate) struct Reserve<'a> {
     /// A chunk with the key; one reference to it.
     chunk: Option<Ref>,
     scratch: Option<Box<(Entries, Page)>>,
-    image: Option<Spare>,
+    draft: Option<Spare>,
     /// The leaf whose promotion was tried last.
     pub(crate) promoted: Ref,
 }
@@ -51,19 +51,19 @@ pub(crate) struct Reserve<'a> {
 impl<'a> Reserve<'a> {
     #[inline]
     pub(crate) fn new(index: &'a Index) -> Self {
-        Reserve { index, chunk: None, scratch: None, image: None, promoted: 0 }
+        Reserve { index, chunk: None, scratch: None, draft: None, promoted: 0 }
     }
 
     /// Private memory to rearrange a leaf in, and for what is to be stored into a packed one.
-    pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Image) {
+    pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Draft) {
         let index = *self.index;
         let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(index)));
-        (scratch, self.image.get_or_insert_with(Spare::take).image())
+        (scratch, self.draft.get_or_insert_with(Spare::take).draft())
     }
 
     /// What is to be stored into a packed leaf.
-    pub(crate) fn image(&mut self) -> &mut Image {
-        self.image.get_or_insert_with(Spare::take).image()
+    pub(crate) fn draft(&mut self) -> &mut Draft {
+        self.draft.get_or_insert_with(Spare::take).draft()
     }
 
     /// A chunk with the key, now or from before.

@@ -16,7 +16,7 @@ use crate::insert::{Form, Step};
 use crate::key::{Probe, Retry, chunk_refs};
 use crate::leaf::{Entries, Entry, LeafWriter, Page, heap_size};
 use crate::mutants::mutant;
-use crate::packed::Image;
+use crate::packed::Draft;
 use crate::range::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, common, likely};
 use crate::reserve::Reserve;
 use crate::root::{Index, leaf_class};
@@ -128,7 +128,7 @@ impl Index {
         spot: &Spot,
         size: usize,
         chunk: Ref,
-        (scratch, image): (&mut (Entries, Page), &mut Image),
+        (scratch, draft): (&mut (Entries, Page), &mut Draft),
     ) -> Result<Step, No> {
         let (v, b) = (spot.v, spot.v.b);
         if b.ndead() > 0 && self.drop_unseen(&v)? {
@@ -137,7 +137,7 @@ impl Index {
         let (entries, page) = scratch;
         let (mut low, mut high) = (LowBuf::new(self.area), LowBuf::new(self.area));
         let leaf = self.copy_leaf(v, entries, &mut low, &mut high)?;
-        if let Some(step) = self.pack_leaf(&leaf, probe, image)? {
+        if let Some(step) = self.pack_leaf(&leaf, probe, draft)? {
             return Ok(step);
         }
         let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);

@@ -7,7 +7,7 @@ use crate::key::Retry;
 use crate::leaf::{Entries, Page};
 use crate::mutants::mutant;
 use crate::pack::packable;
-use crate::packed::{Image, Shape};
+use crate::packed::{Draft, Shape};
 use crate::root::Index;
 use crate::sync::Backoff;
 
@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 16;
 /// Private memory of the collector.
 pub(crate) struct Workspace {
     scratch: Box<(Entries, Page)>,
-    image: Box<Image>,
+    draft: Box<Draft>,
     /// What the first entries have in common.
     shape: Shape,
     /// The leaf whose entries they are, in a state that this section of the barrier has seen: in it no version comes
@@ -30,7 +30,7 @@ pub(crate) struct Workspace {
 pub(crate) struct Pair<'a> {
     pub(crate) entries: &'a mut Entries,
     pub(crate) page: &'a mut Page,
-    pub(crate) image: &'a mut Image,
+    pub(crate) draft: &'a mut Draft,
     /// What the first of them have in common: none, or those of the left one.
     pub(crate) shape: &'a mut Shape,
     /// How many are the left one's.
@@ -42,21 +42,21 @@ pub(crate) struct Pair<'a> {
 impl Workspace {
     pub(crate) fn new(index: &Index) -> Workspace {
         let scratch = Page::with(Entries::new(*index));
-        Workspace { scratch, image: Box::default(), shape: Shape::default(), held: None }
+        Workspace { scratch, draft: Box::default(), shape: Shape::default(), held: None }
     }
 
     /// For entries of which nothing is known, and for what is to be stored.
-    pub(crate) fn packing(&mut self) -> (&mut Entries, &mut Image) {
+    pub(crate) fn packing(&mut self) -> (&mut Entries, &mut Draft) {
         self.held = None;
         let entries = &mut self.scratch.0;
         entries.clear();
-        (entries, &mut self.image)
+        (entries, &mut self.draft)
     }
 
     /// Copies the entries of two neighbours, but for what is here already. To be validated by the caller: the latches
     /// of `v` and `rv` do.
     pub(crate) fn load(&mut self, leaf: Ref, v: &View, rv: &View) -> Result<Pair<'_>, Retry> {
-        let Workspace { scratch, image, shape, held } = self;
+        let Workspace { scratch, draft, shape, held } = self;
         let (entries, page) = &mut **scratch;
         let same = |&(of, ver): &(Ref, u64)| {
             of == leaf && (ver == v.ver || mutant!("what a sweep holds is of this version"))
@@ -72,7 +72,7 @@ impl Workspace {
             && [(v, 0..own), (rv, own..entries.len())]
                 .into_iter()
                 .all(|(v, range)| v.b.has(PACKED) || packable(entries, range));
-        Ok(Pair { entries, page, image, shape, own, packable })
+        Ok(Pair { entries, page, draft, shape, own, packable })
     }
 
     /// The entries whose shape is known are those of a packed leaf, which has the version `ver` now.

@@ -68,7 +68,7 @@ impl Cursor {
         let mine = |i: &usize| wanted >> i & 1 != 0 && ranks[*i] != GONE;
         // Before the latch: it may have to be allocated.
         let mut spare = Spare::take();
-        let image = spare.image();
+        let draft = spare.draft();
         let _writer = index.enter_writer(p);
         self.forget_what_left(&index);
         let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
@@ -83,7 +83,7 @@ impl Cursor {
             removed += 1;
         }
         let v = View { b: index.block(leaf), ver };
-        let latch = index.remove_ranks(leaf, v, &gone[..removed], image)?;
+        let latch = index.remove_ranks(leaf, v, &gone[..removed], draft)?;
         let mut less = 0;
         for (i, rank) in self.slots[..self.n].iter_mut().enumerate() {
             if mine(&i) {

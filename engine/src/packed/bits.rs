@@ -146,12 +146,12 @@ impl Writer {
 
     /// Adds a number of `width` bits, or some that are one behind the other.
     #[inline]
-    pub(super) fn push(&mut self, image: &mut Image, width: usize, number: u64) {
+    pub(super) fn push(&mut self, draft: &mut Draft, width: usize, number: u64) {
         let number = number & mask(width);
         self.bits |= number << self.filled;
         self.filled += width;
         if self.filled >= 64 {
-            image.words[self.word] = self.bits;
+            draft.words[self.word] = self.bits;
             self.word += 1;
             self.filled -= 64;
             // None of it, if it ended with the word.
@@ -160,15 +160,15 @@ impl Writer {
     }
 
     /// Nothing is held back.
-    pub(super) fn finish(self, image: &mut Image) {
+    pub(super) fn finish(self, draft: &mut Draft) {
         if self.filled > 0 {
-            image.words[self.word] = self.bits;
+            draft.words[self.word] = self.bits;
         }
     }
 }
 
 /// Private memory: what is to be stored into a block.
-pub struct Image {
+pub struct Draft {
     /// Two more than a block has, for numbers of no bits behind its end.
     words: [u64; MAX_WORDS + 2],
     /// The words that are to be stored: from, to.
@@ -176,13 +176,13 @@ pub struct Image {
     count: usize,
 }
 
-impl Default for Image {
+impl Default for Draft {
     fn default() -> Self {
-        Image { words: [0; MAX_WORDS + 2], ranges: [(0, 0); 12], count: 0 }
+        Draft { words: [0; MAX_WORDS + 2], ranges: [(0, 0); 12], count: 0 }
     }
 }
 
-impl Image {
+impl Draft {
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }
@@ -429,12 +429,12 @@ mod tests {
             let (by, most) = (by & mask(width / 2), mask(width / 2));
             let values: Vec<u64> = values.iter().map(|v| (v & most) + if down { by } else { 0 }).collect();
             let end = array.bit(values.len()) / 64 + 2;
-            let mut image = Image::default();
-            image.words[..end].fill(u64::MAX / 3);
-            let mut expected = Image::default();
+            let mut draft = Draft::default();
+            draft.words[..end].fill(u64::MAX / 3);
+            let mut expected = Draft::default();
             expected.words[..end].fill(u64::MAX / 3);
             for (i, &value) in values.iter().enumerate() {
-                image.set(array, i, value);
+                draft.set(array, i, value);
                 let shifted = match (down, (from..to).contains(&i)) {
                     (_, false) => value,
                     (true, true) => value - by,
@@ -442,8 +442,8 @@ mod tests {
                 };
                 expected.set(array, i, shifted);
             }
-            image.shift_each(array, from, to, by, down);
-            prop_assert_eq!(&image.words[..end], &expected.words[..end]);
+            draft.shift_each(array, from, to, by, down);
+            prop_assert_eq!(&draft.words[..end], &expected.words[..end]);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! the words that change; storing them is all that happens beside readers. And how much room there is.
 
 use super::alphabet::Symbol;
-use super::bits::{Array, Image, width};
+use super::bits::{Array, Draft, width};
 use super::encode::tail_bytes;
 use super::layout::{Form, Layout, MAX_ENTRIES, RANK_BITS};
 use super::search::Side;
@@ -18,14 +18,14 @@ const SPARE_BITS: usize = 3;
 
 impl Leaf<'_> {
     /// Arranges this leaf with (key, TID), the key having this number under a comparator, which was found to belong at `found`, behind equal ones. False:
-    /// it does not fit as the leaf is; what `image` then has means nothing.
+    /// it does not fit as the leaf is; what `draft` then has means nothing.
     pub fn insert(
         &self,
         found: &Found,
         key: &[u8],
         number: u64,
         tid: Tid,
-        image: &mut Image,
+        draft: &mut Draft,
     ) -> bool {
         let (words, l) = (self.words, &self.layout);
         let (n, d) = (l.n, l.d);
@@ -41,9 +41,9 @@ impl Leaf<'_> {
         if full || !new_key && l.ends.width == 0 {
             return false;
         }
-        image.clear();
-        image.add(3, 4);
-        image.set_word(3, Layout { n: n + 1, d: d + usize::from(new_key), ..*l }.counts());
+        draft.clear();
+        draft.add(3, 4);
+        draft.set_word(3, Layout { n: n + 1, d: d + usize::from(new_key), ..*l }.counts());
         if new_key {
             let Some(head) = self.head_of(key, number) else { return false };
             let tail = tail_bytes(l, key);
@@ -55,34 +55,34 @@ impl Leaf<'_> {
             if !room || at > end {
                 return false;
             }
-            image.open(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
-            image.set(l.heads, k, head);
-            image.open(words, l.tails.bit(at), l.tails.bit(end), tail.len() * l.tails.width);
+            draft.open(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
+            draft.set(l.heads, k, head);
+            draft.open(words, l.tails.bit(at), l.tails.bit(end), tail.len() * l.tails.width);
             for (i, &byte) in tail.iter().enumerate() {
                 let symbol = match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
                     Some(Symbol::Is(symbol)) => symbol,
                     _ => byte.into(),
                 };
-                image.set(l.tails, at + i, symbol);
+                draft.set(l.tails, at + i, symbol);
             }
             for (array, before, by) in
                 [(l.ends, rank as u64, 1), (l.tail_ends, at as u64, tail.len() as u64)]
             {
-                image.open(words, array.bit(k), array.bit(d), array.width);
-                image.set(array, k, before + by);
-                image.shift_each(array, k + 1, d + 1, by, false);
+                draft.open(words, array.bit(k), array.bit(d), array.width);
+                draft.set(array, k, before + by);
+                draft.shift_each(array, k + 1, d + 1, by, false);
             }
         } else {
-            image.load(words, l.ends, k, d);
-            image.shift_each(l.ends, k, d, 1, false);
+            draft.load(words, l.ends, k, d);
+            draft.shift_each(l.ends, k, d, 1, false);
         }
-        image.open(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
-        image.set(l.tids, rank, narrow);
+        draft.open(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
+        draft.set(l.tids, rank, narrow);
         true
     }
 
     /// Arranges this leaf without the entry at `rank`; false: there is none.
-    pub fn remove(&self, rank: usize, image: &mut Image) -> bool {
+    pub fn remove(&self, rank: usize, draft: &mut Draft) -> bool {
         let (words, l) = (self.words, &self.layout);
         let (n, d) = (l.n, l.d);
         let k = self.key_at(rank);
@@ -90,41 +90,41 @@ impl Leaf<'_> {
             return false;
         }
         let last = self.entries_of(k).len() <= 1;
-        image.clear();
-        image.add(3, 4);
-        image.set_word(3, Layout { n: n - 1, d: d - usize::from(last), ..*l }.counts());
+        draft.clear();
+        draft.add(3, 4);
+        draft.set_word(3, Layout { n: n - 1, d: d - usize::from(last), ..*l }.counts());
         if last {
             let (at, next, end) = (self.tail_start(k), self.tail_start(k + 1), self.tail_start(d));
             let len = next.saturating_sub(at);
-            image.close(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
-            image.close(words, l.tails.bit(at), l.tails.bit(end), len * l.tails.width);
+            draft.close(words, l.heads.bit(k), l.heads.bit(d), l.heads.width);
+            draft.close(words, l.tails.bit(at), l.tails.bit(end), len * l.tails.width);
             for (array, by) in [(l.ends, 1), (l.tail_ends, len as u64)] {
-                image.close(words, array.bit(k), array.bit(d), array.width);
-                image.shift_each(array, k, d - 1, by, true);
+                draft.close(words, array.bit(k), array.bit(d), array.width);
+                draft.shift_each(array, k, d - 1, by, true);
             }
         } else {
-            image.load(words, l.ends, k, d);
-            image.shift_each(l.ends, k, d, 1, true);
+            draft.load(words, l.ends, k, d);
+            draft.shift_each(l.ends, k, d, 1, true);
         }
-        image.close(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
+        draft.close(words, l.tids.bit(rank), l.tids.bit(n), l.tids.width);
         true
     }
 
     /// Arranges this leaf without the entries at these ranks, which ascend; false: they are not there.
-    pub fn remove_all(&self, ranks: &[u16], image: &mut Image) -> bool {
+    pub fn remove_all(&self, ranks: &[u16], draft: &mut Draft) -> bool {
         let (words, l) = (self.words, &self.layout);
         let &[first, .., last] = ranks else {
             // Moving all that is behind it takes less than going through it.
-            return ranks.first().is_some_and(|&rank| self.remove(rank.into(), image));
+            return ranks.first().is_some_and(|&rank| self.remove(rank.into(), draft));
         };
         let mut k = self.key_at(first.into());
         if ranks.len() > MAX_ENTRIES || usize::from(last) >= l.n || !l.is_inside() {
             return false;
         }
-        image.clear();
-        image.add(3, 4);
-        image.load(words, l.ends, k, l.d);
-        image.load(words, l.tail_ends, k, l.d);
+        draft.clear();
+        draft.add(3, 4);
+        draft.load(words, l.ends, k, l.d);
+        draft.load(words, l.tail_ends, k, l.d);
         // The keys that go with their last entries, and their symbols; what the others between these ranks end with.
         let (mut keys, mut less, mut gone) = ([0; MAX_ENTRIES], 0, 0);
         let (mut done, mut symbols) = (0, self.tail_start(k));
@@ -147,24 +147,24 @@ impl Leaf<'_> {
                 (less, gone) = (less + 1, gone + tail);
             } else {
                 symbols += tail;
-                image.set(l.ends, k - less, end.wrapping_sub(done) as u64);
+                draft.set(l.ends, k - less, end.wrapping_sub(done) as u64);
                 if l.tail_ends.width > 0 {
-                    image.set(l.tail_ends, k - less, symbols as u64);
+                    draft.set(l.tail_ends, k - less, symbols as u64);
                 }
             }
             k += 1;
         }
         for (array, by) in [(l.ends, done), (l.tail_ends, gone)] {
-            image.close_up(words, array.bit(k - less), array.bit(l.d), less * array.width);
-            image.shift_each(array, k - less, l.d - less, by as u64, true);
+            draft.close_up(words, array.bit(k - less), array.bit(l.d), less * array.width);
+            draft.shift_each(array, k - less, l.d - less, by as u64, true);
         }
         let keys = &keys[..less];
-        image.set_word(3, Layout { n: l.n - ranks.len(), d: l.d - less, ..*l }.counts());
+        draft.set_word(3, Layout { n: l.n - ranks.len(), d: l.d - less, ..*l }.counts());
         let width = |array: Array| move |i| (array.bit(i), array.bit(i + 1));
-        image.without(words, ranks, l.tids.bit(l.n), width(l.tids));
-        image.without(words, keys, l.heads.bit(l.d), width(l.heads));
+        draft.without(words, ranks, l.tids.bit(l.n), width(l.tids));
+        draft.without(words, keys, l.heads.bit(l.d), width(l.heads));
         if l.tail_ends.width > 0 || l.tail_len() > 0 {
-            image.without(words, keys, l.tails.bit(self.tail_start(l.d)), |k| {
+            draft.without(words, keys, l.tails.bit(self.tail_start(l.d)), |k| {
                 let tail = self.tail(k);
                 (l.tails.bit(tail.start), l.tails.bit(tail.end))
             });

@@ -1,6 +1,6 @@
 //! Writing sorted entries into a block.
 
-use super::bits::{Image, Writer};
+use super::bits::{Draft, Writer};
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
 use super::search::short_head;
 use super::shape::{Shape, Sorted, columns_of, heads_offset};
@@ -48,7 +48,7 @@ pub enum Grows {
 /// Arranges a leaf with these entries, of which `shape` knows all, in a block of `size` bytes. `low`: what is
 /// stored of the low key. False: they do not fit.
 pub fn encode(
-    image: &mut Image,
+    draft: &mut Draft,
     entries: &(impl Sorted + ?Sized),
     shape: &Shape,
     low: &[u8],
@@ -69,18 +69,18 @@ pub fn encode(
         return false;
     };
     debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
-    image.clear();
-    image.add(3, 5);
-    image.add_zeroed(8, size / 8);
-    l.store(image);
-    image.put_bytes(LOW, low);
-    image.put_bytes(l.template(), &entries.key(0)[..l.tlen]);
+    draft.clear();
+    draft.add(3, 5);
+    draft.add_zeroed(8, size / 8);
+    l.store(draft);
+    draft.put_bytes(LOW, low);
+    draft.put_bytes(l.template(), &entries.key(0)[..l.tlen]);
     if l.symbols > 0 {
         for (i, word) in shape.bitmap().into_iter().enumerate() {
-            image.put(8 * (l.alphabet() + 8 * i), 64, word);
+            draft.put(8 * (l.alphabet() + 8 * i), 64, word);
         }
     }
-    write(image, entries, shape, &l);
+    write(draft, entries, shape, &l);
     true
 }
 
@@ -122,7 +122,7 @@ fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layou
     Some(l)
 }
 
-fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: &Layout) {
+fn write(draft: &mut Draft, entries: &(impl Sorted + ?Sized), shape: &Shape, l: &Layout) {
     let table = shape.alphabet(l).map(|alphabet| {
         let (bytes, mut table) = (alphabet.table(), [0; 256]);
         let first = l.first_symbol() as usize;
@@ -133,13 +133,13 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
     });
     let mut tids = Writer::new(l.tids);
     for i in 0..shape.n {
-        tids.push(image, l.tids.width, narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase));
+        tids.push(draft, l.tids.width, narrow(entries.tid(i), l.obits).wrapping_sub(l.tbase));
     }
     let [mut heads, mut ends, mut tail_ends, mut tails] =
         [l.heads, l.ends, l.tail_ends, l.tails].map(Writer::new);
     if l.ends.width > 0 {
         let after = shape.begins().skip(1).chain([shape.n]);
-        after.for_each(|i| ends.push(image, l.ends.width, i as u64));
+        after.for_each(|i| ends.push(draft, l.ends.width, i as u64));
     }
     let mut symbols = 0;
     for i in shape.begins() {
@@ -147,26 +147,26 @@ fn write(image: &mut Image, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
         let head = match l.form {
             Form::Wide => {
                 let (head, tail) = wide_key(l, table.as_ref(), key);
-                write_tail(image, &mut tails, l.sbits, table.as_ref(), tail);
+                write_tail(draft, &mut tails, l.sbits, table.as_ref(), tail);
                 symbols += tail.len();
                 head
             }
             Form::Compared => {
                 let tail = tail_bytes(l, key);
-                write_tail(image, &mut tails, l.sbits, table.as_ref(), tail);
+                write_tail(draft, &mut tails, l.sbits, table.as_ref(), tail);
                 symbols += tail.len();
                 entries.number(i).unwrap_or(0)
             }
             Form::Short => short_head(l, &key[l.tlen..]).head,
             _ => columns_of(l, key),
         };
-        heads.push(image, l.heads.width, head.wrapping_sub(l.kbase));
+        heads.push(draft, l.heads.width, head.wrapping_sub(l.kbase));
         if l.tail_ends.width > 0 {
-            tail_ends.push(image, l.tail_ends.width, symbols as u64);
+            tail_ends.push(draft, l.tail_ends.width, symbols as u64);
         }
     }
     for array in [heads, tids, ends, tail_ends, tails] {
-        array.finish(image);
+        array.finish(draft);
     }
 }
 
@@ -192,7 +192,7 @@ pub(super) fn tail_bytes<'k>(l: &Layout, key: &'k [u8]) -> &'k [u8] {
 
 /// As many symbols as fit into a word at once.
 fn write_tail(
-    image: &mut Image,
+    draft: &mut Draft,
     to: &mut Writer,
     sbits: usize,
     table: Option<&[u8; 256]>,
@@ -200,7 +200,7 @@ fn write_tail(
 ) {
     let (eights, rest) = tail.as_chunks::<8>();
     for eight in eights {
-        to.push(image, 8 * sbits, dense(symbols(table, eight), sbits));
+        to.push(draft, 8 * sbits, dense(symbols(table, eight), sbits));
     }
     if !rest.is_empty() {
         let last = match tail.last_chunk::<8>() {
@@ -208,7 +208,7 @@ fn write_tail(
             Some(eight) => symbols(table, eight) >> (8 * (8 - rest.len())),
             None => symbols(table, rest),
         };
-        to.push(image, sbits * rest.len(), dense(last, sbits));
+        to.push(draft, sbits * rest.len(), dense(last, sbits));
     }
 }
 

@@ -2,7 +2,7 @@
 //! that believes a number from a block, after it has been checked.
 
 use super::Torn;
-use super::bits::{Array, Image, MAX_WORDS, Words};
+use super::bits::{Array, Draft, MAX_WORDS, Words};
 
 /// Most entries of a packed leaf.
 pub const MAX_ENTRIES: usize = 1024;
@@ -172,22 +172,22 @@ impl Layout {
     }
 
     /// Arranges the header.
-    pub(super) fn store(&self, image: &mut Image) {
-        image.set_word(3, self.counts());
+    pub(super) fn store(&self, draft: &mut Draft) {
+        draft.set_word(3, self.counts());
         let pack = |bytes: [usize; 4], halves: [usize; 2]| {
             let bytes = bytes.iter().rev().fold(0, |word, &byte| word << 8 | byte as u64);
             bytes | (halves[0] as u64) << 32 | (halves[1] as u64) << 48
         };
         let widths = [self.keylen, self.sbits, self.ends.width, self.tail_ends.width];
-        image.set_word(4, pack(widths, [self.heads.offset, self.tids.offset]));
-        image.set_word(8, self.kbase);
-        image.set_word(9, self.tbase);
-        image.set_word(10, self.columns);
-        image.set_word(11, pack([0; 4], [self.ends.offset, self.tails.offset]));
+        draft.set_word(4, pack(widths, [self.heads.offset, self.tids.offset]));
+        draft.set_word(8, self.kbase);
+        draft.set_word(9, self.tbase);
+        draft.set_word(10, self.columns);
+        draft.set_word(11, pack([0; 4], [self.ends.offset, self.tails.offset]));
         let (low, high) = (self.tail_ends.offset & 0xff, self.tail_ends.offset >> 8);
         let first = self.column(0);
         let symbols = [low, high, first, self.ncolumns];
-        image.set_word(12, pack(symbols, [self.symbols, self.tlen]));
+        draft.set_word(12, pack(symbols, [self.symbols, self.tlen]));
     }
 
     /// The word that changes with each entry.

@@ -57,7 +57,7 @@ mod shape;
 mod tests;
 mod tids;
 
-pub use bits::Image;
+pub use bits::Draft;
 pub use encode::{Bounds, Coming, Grows, encode};
 pub use layout::MAX_ENTRIES;
 pub use search::Found;

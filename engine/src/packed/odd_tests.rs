@@ -66,7 +66,7 @@ proptest! {
         let n = fill(&all, &bounds, &[], &memory);
         let mut model = all[..n].to_vec();
         prop_assert_eq!(&read(&Leaf::new(&memory).unwrap()), &model);
-        let mut image = Image::default();
+        let mut draft = Draft::default();
         let mut k = 0;
         while !model.is_empty() {
             k += 1;
@@ -84,8 +84,8 @@ proptest! {
                 _ => mix(seed ^ k ^ model[i].0.iter().fold(7u64, |h, &b| mix(h ^ u64::from(b)))).is_multiple_of(2),
             }).map(|i| i as u16).collect();
             let gone = if gone.is_empty() { vec![(len - 1) as u16] } else { gone };
-            prop_assert!(leaf.remove_all(&gone, &mut image));
-            image.store(&memory);
+            prop_assert!(leaf.remove_all(&gone, &mut draft));
+            draft.store(&memory);
             for &rank in gone.iter().rev() {
                 model.remove(rank.into());
             }
@@ -100,8 +100,8 @@ proptest! {
             // One that was there comes back, if it can.
             let (key, tid) = all[mix(seed ^ k << 3) as usize % n].clone();
             let found = leaf.search(&key, tid);
-            if k < 20 && how > 0 && found.equal == 0 && leaf.insert(&found, &key, 0, tid, &mut image) {
-                image.store(&memory);
+            if k < 20 && how > 0 && found.equal == 0 && leaf.insert(&found, &key, 0, tid, &mut draft) {
+                draft.store(&memory);
                 let at = model.partition_point(|e| *e < (key.clone(), tid));
                 model.insert(at, (key, tid));
                 prop_assert_eq!(&read(&Leaf::new(&memory).unwrap()), &model);

@@ -76,21 +76,21 @@ fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
     // One key has two entries, and TIDs are as wide as those to come.
     let last = model[99].0.clone();
     model.push((last, row(1_000_000)));
-    let (memory, mut image, mut came) = (block(1792), Image::default(), 0);
+    let (memory, mut draft, mut came) = (block(1792), Draft::default(), 0);
     let high = [255, 255, 255, 255, 0];
     let bounds = Bounds { low: &[], high: Some(&high), coming: grows.into() };
-    assert!(encode(&mut image, &model[..], &shape_of(&model), &[], &bounds, 1792));
-    image.store(&memory);
+    assert!(encode(&mut draft, &model[..], &shape_of(&model), &[], &bounds, 1792));
+    draft.store(&memory);
     loop {
         let leaf = Leaf::new(&memory).unwrap();
         let (key, tid) = next(came);
         let found = leaf.search(&key, tid);
         assert_eq!(found.equal, 0);
-        if !leaf.insert(&found, &key, 0, tid, &mut image) {
+        if !leaf.insert(&found, &key, 0, tid, &mut draft) {
             assert_eq!(read(&leaf), model);
             return (came as usize, leaf.is_full(!found.same, tid));
         }
-        image.store(&memory);
+        draft.store(&memory);
         model.insert(found.rank, (key, tid));
         came += 1;
     }
@@ -129,14 +129,14 @@ fn there_is_room_for_a_tid_that_is_known() {
     let full_with = |n: u64, tid| {
         let keys = (0..n).map(|i| (FIRST + 1000 * i as u32).to_be_bytes());
         let model: Vec<Entry> = keys.zip(0..).map(|(key, i)| (key.into(), row(i))).collect();
-        let (memory, mut image, high) = (block(1792), Image::default(), [255; 5]);
+        let (memory, mut draft, high) = (block(1792), Draft::default(), [255; 5]);
         let coming = Coming { grows: Grows::Keys, tid };
         let bounds = Bounds { low: &[], high: Some(&high), coming };
-        assert!(encode(&mut image, &model[..], &shape_of(&model), &[], &bounds, 1792));
-        image.store(&memory);
+        assert!(encode(&mut draft, &model[..], &shape_of(&model), &[], &bounds, 1792));
+        draft.store(&memory);
         let leaf = Leaf::new(&memory).unwrap();
         let key = (FIRST + 1).to_be_bytes();
-        let takes = leaf.insert(&leaf.search(&key, far), &key, 0, far, &mut image);
+        let takes = leaf.insert(&leaf.search(&key, far), &key, 0, far, &mut draft);
         assert_eq!(takes, tid.is_some());
         assert!(!leaf.is_full(true, row(1)));
         leaf.is_full(true, far)

@@ -123,7 +123,7 @@ pub(super) fn shape_of(entries: &[Entry]) -> Shape {
 
 /// Encodes as many of the entries as fit and returns how many.
 pub(super) fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[AtomicU64]) -> usize {
-    let (mut shape, mut image) = (Shape::default(), Image::default());
+    let (mut shape, mut draft) = (Shape::default(), Draft::default());
     let size = 8 * to.len();
     let mut n = 0;
     while n < entries.len() {
@@ -137,10 +137,10 @@ pub(super) fn fill(entries: &[Entry], bounds: &Bounds<'_>, low: &[u8], to: &[Ato
     }
     assert!(n > 0, "not even one");
     assert!(
-        encode(&mut image, &entries[..n], &shape, low, bounds, size),
+        encode(&mut draft, &entries[..n], &shape, low, bounds, size),
         "the size is known before"
     );
-    image.store(to);
+    draft.store(to);
     n
 }
 
@@ -283,7 +283,7 @@ proptest! {
         let n = fill(&model, &bounds, &[], &memory);
         model.truncate(n - n / 4);
         model.truncate(fill(&model, &bounds, &[], &memory));
-        let mut image = Image::default();
+        let mut draft = Draft::default();
         for (insert, x) in changes {
             let x = near(x);
             let leaf = Leaf::new(&memory).unwrap();
@@ -291,32 +291,32 @@ proptest! {
                 let (key, tid) = (key(kind, x), tid(tids, mix(x)));
                 let found = leaf.search(&key, tid);
                 let rank = model.partition_point(|e| (&e.0, e.1) <= (&key, tid));
-                let fits = leaf.insert(&found, &key, 0, tid, &mut image);
+                let fits = leaf.insert(&found, &key, 0, tid, &mut draft);
                 model.insert(rank, (key, tid));
                 if fits {
-                    image.store(&memory);
+                    draft.store(&memory);
                 } else {
                     let shape = shape_of(&model);
-                    if !encode(&mut image, &model[..], &shape, &[], &bounds, size) {
+                    if !encode(&mut draft, &model[..], &shape, &[], &bounds, size) {
                         model.remove(rank);
                         continue;
                     }
-                    image.store(&memory);
+                    draft.store(&memory);
                 }
             } else if x % 8 == 0 {
                 let some = (0..model.len()).filter(|&i| mix(x ^ i as u64).is_multiple_of(5));
                 let gone: Vec<u16> = some.skip(x as usize / 8 % 20).map(|rank| rank as u16).collect();
-                prop_assert_eq!(leaf.remove_all(&gone, &mut image), !gone.is_empty());
+                prop_assert_eq!(leaf.remove_all(&gone, &mut draft), !gone.is_empty());
                 if !gone.is_empty() {
-                    image.store(&memory);
+                    draft.store(&memory);
                 }
                 for rank in gone.into_iter().rev() {
                     model.remove(rank.into());
                 }
             } else {
                 let rank = x as usize % model.len();
-                prop_assert!(leaf.remove(rank, &mut image));
-                image.store(&memory);
+                prop_assert!(leaf.remove(rank, &mut draft));
+                draft.store(&memory);
                 model.remove(rank);
             }
             let leaf = Leaf::new(&memory).unwrap();
@@ -324,8 +324,8 @@ proptest! {
             check(&leaf, &model, &key(kind, x), tid(tids, mix(x)))?;
         }
         while !model.is_empty() {
-            prop_assert!(Leaf::new(&memory).unwrap().remove(0, &mut image));
-            image.store(&memory);
+            prop_assert!(Leaf::new(&memory).unwrap().remove(0, &mut draft));
+            draft.store(&memory);
             model.remove(0);
             prop_assert_eq!(read(&Leaf::new(&memory).unwrap()), &model[..]);
         }
@@ -434,7 +434,7 @@ fn no_header_leads_astray() {
 /// All readers; what they return means nothing.
 fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
     let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
-    let mut image = Image::default();
+    let mut draft = Draft::default();
     for &x in &numbers[..6] {
         for kind in kinds {
             let key = key(kind, x);
@@ -446,16 +446,16 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
             for tid in [mix(x), x, 0, Tid::MAX] {
                 let found = leaf.search(&key, tid);
                 assert!(found.rank + found.equal <= leaf.len());
-                leaf.insert(&found, &key, 0, tid, &mut image);
+                leaf.insert(&found, &key, 0, tid, &mut draft);
             }
         }
         let rank = x as usize % (leaf.len() + 1);
         leaf.entry(rank, &mut keys);
         let _ = (leaf.used(), leaf.is_full(true, 0), leaf.is_sparse());
-        leaf.remove(rank, &mut image);
+        leaf.remove(rank, &mut draft);
         let some = (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3));
         let some: Vec<_> = some.map(|rank| rank as u16).collect();
-        leaf.remove_all(&some, &mut image);
+        leaf.remove_all(&some, &mut draft);
         for to in [rank + 1, rank + PART, usize::MAX] {
             let n = leaf.tids(rank..to, &mut tids);
             assert!(n <= PART && rank + n <= leaf.len());
