@@ -16,7 +16,7 @@ use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, Oid, PlannerInfo};
 use pgrx::prelude::*;
 
 use super::STRATEGIES;
-use crate::elements::quals::strategy;
+use crate::elements::strategy;
 use crate::pg::compat;
 use crate::state::handle::Handle;
 

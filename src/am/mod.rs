@@ -3,7 +3,7 @@
 use pgrx::prelude::*;
 use pgrx::{AllocatedByRust, PgBox, pg_sys};
 
-use crate::elements::quals::strategy;
+use crate::elements::strategy;
 use crate::pg::compat;
 use crate::state::options;
 

@@ -9,7 +9,7 @@ use pgrx::pg_sys::{Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
 use super::STRATEGIES;
-use crate::elements::quals::strategy;
+use crate::elements::strategy;
 use crate::pg::catalog;
 use crate::pg::compat::SUPPORT_FUNCTIONS;
 use crate::pg::error::Failure;

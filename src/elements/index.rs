@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys::{self, Oid};
 
-use super::quals::{strategy, unknown_strategy};
+use super::strategy;
 use crate::key::desc::refuse;
 use crate::pg::catalog;
 
@@ -40,7 +40,7 @@ unsafe fn check_class(rel: pg_sys::Relation, i: usize) {
         );
         let mut strategies = members.iter().map(|member| member.amopstrategy as u16);
         if let Some(other) = strategies.find(|strategy| !known.contains(strategy)) {
-            unknown_strategy(i, other);
+            strategy::unknown(i, other);
         }
     }
 }

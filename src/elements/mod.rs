@@ -1,6 +1,6 @@
 //! Element columns: an array or jsonb column whose elements are the keys.
 //!
-//! What belongs to them stands at several heights: [`index`] says which indexes have some, [`key`] and [`json`] make keys, [`quals`] and
+//! What belongs to them stands at several heights: [`index`] says which indexes have some, [`strategy`] has their operators, [`key`] and [`json`] make keys, [`quals`] and
 //! [`streams`] serve scans, [`rewrite`], [`predicates`] and [`selectivity`] serve the planner.
 
 pub mod index;
@@ -10,5 +10,6 @@ mod predicates;
 pub mod quals;
 pub mod rewrite;
 mod selectivity;
+pub mod strategy;
 pub mod streams;
 mod tids;
