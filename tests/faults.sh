@@ -88,7 +88,7 @@ found_at() { # FILE N 'STATEMENT': the n-th check is there
     [[ $out == *"a cancel is found at src/$1:"* && $out == *"canceling statement"* ]] || fail "no check number $2 in $1: $out"
 }
 long_loops() {
-    local query
+    local query n
     # One row, one sort, one argument. Of the latter each element is met four times before they are compared and after: as a
     # point, as a group, as a stream that is made and as one that is read.
     sql "CREATE TABLE long (i int, a int[]); CREATE INDEX long_a ON long USING nitro (a); INSERT INTO long SELECT i * 7919 % 20011, ARRAY[i] FROM generate_series(1, 20000) i"
@@ -96,8 +96,18 @@ long_loops() {
     found_at key/sort.rs 30 "CREATE INDEX ON long USING nitro (i)"
     found_at elements/quals.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
     sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
+    # A list is met three times until it is sorted and merged, and once more when all of it are points; two lists have another
+    # look together. And a document as an argument.
+    sql "CREATE TABLE l (i int); CREATE INDEX l_i ON l USING nitro (i); CREATE TABLE j (d jsonb); CREATE INDEX j_d ON j USING nitro (d jsonb_array_ops)"
+    query="SELECT FROM l WHERE i = ANY (ARRAY(SELECT 2 * i FROM generate_series(1, 7000) i))"
+    for n in 17500 24500; do found_at am/intervals.rs $n "$query"; done
+    found_at am/intervals.rs 42000 "$query AND i = ANY (ARRAY(SELECT 2 * i + 1 FROM generate_series(1, 5000) i))"
+    found_at elements/json.rs 5000 "SELECT FROM j WHERE d @> (SELECT jsonb_agg(i) FROM generate_series(1, 10000) i)"
+    sql "DROP TABLE l, j"
     sql "CREATE TABLE e AS SELECT ARRAY[1, 2, i] AS a FROM generate_series(3, 5000) i; CREATE INDEX e_a ON e USING nitro (a); ANALYZE e"
     found_in elements/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
+    # Twenty looks for each pass over the TIDs: three of the sort, and one over what the other stream had given by then.
+    [ "$(grep -c 'found at src/elements/tids.rs' "$NITRO_TMP/found")" -ge 10 ] || fail "three passes"
     # A cursor that reads in both directions over entries that came later than its scan: more than a hundred looks'
     # worth of leaves, among two dozen batches. (An index-only scan also looks at each row that it fetches.)
     sql "CREATE TABLE r AS SELECT i * 1000000 AS i FROM generate_series(1, 200) i; CREATE INDEX r_i ON r USING nitro (i); ANALYZE r"

@@ -34,6 +34,7 @@ pub fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) 
     let mut out = Vec::with_capacity(a.len().max(b.len()));
     let (mut i, mut j) = (0, 0);
     while i < a.len() && j < b.len() {
+        wait::interrupts();
         let (x, y) = (&a[i], &b[j]);
         let low = compare_edges(desc, column, (&x.lower, LOWER), (&y.lower, LOWER));
         let high = compare_edges(desc, column, (&x.upper, UPPER), (&y.upper, UPPER));
@@ -121,6 +122,7 @@ pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Inter
     }
     let mut out: Vec<Interval> = Vec::with_capacity(all.len());
     for next in all {
+        wait::interrupts();
         match out.last_mut() {
             Some(last)
                 if compare_edges(desc, column, (&next.lower, LOWER), (&last.upper, UPPER))
@@ -136,8 +138,16 @@ pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Inter
     out
 }
 
+/// Whether all of them are of one value each.
+pub fn are_points(desc: &KeyDesc, column: usize, intervals: &[Interval]) -> bool {
+    intervals.iter().all(|interval| {
+        wait::interrupts();
+        is_point(desc, column, interval)
+    })
+}
+
 /// Whether an interval is one value.
-pub fn is_point(desc: &KeyDesc, column: usize, i: &Interval) -> bool {
+fn is_point(desc: &KeyDesc, column: usize, i: &Interval) -> bool {
     match (&i.lower, &i.upper) {
         (Edge::Before(a), Edge::After(b)) => desc.compare_segment(column, a, b).is_eq(),
         _ => false,

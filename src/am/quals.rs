@@ -15,7 +15,7 @@ use nitro_engine::{Beyond, Cursor};
 use pgrx::pg_sys;
 
 use super::intervals::{
-    append_edge, ends_before, intersect, is_point, partition_near, starts_at_or_before, union,
+    append_edge, are_points, ends_before, intersect, partition_near, starts_at_or_before, union,
 };
 use super::rows::RowEnd;
 use super::spans::{Spans, bits};
@@ -230,7 +230,7 @@ impl Plan {
         for (c, intervals) in self.columns.iter().enumerate() {
             let Some(intervals) = intervals else { break };
             self.enumerated = c + 1;
-            if !intervals.iter().all(|i| is_point(desc, c, i)) {
+            if !are_points(desc, c, intervals) {
                 break;
             }
         }
@@ -260,11 +260,10 @@ impl Plan {
     /// The whole keys that can match, if all columns are points and there are at most `limit`
     /// combinations.
     pub fn keys(&self, desc: &KeyDesc, limit: usize) -> Option<Vec<Vec<u8>>> {
-        let points = self.columns.iter().enumerate().all(|(c, intervals)| {
-            intervals.as_ref().is_some_and(|all| all.iter().all(|i| is_point(desc, c, i)))
-        });
-        let combinations = || (0..self.columns.len()).map(|c| self.intervals(c).len()).product();
-        if !points || !(1..=limit).contains(&combinations()) {
+        let columns = 0..self.columns.len();
+        let lengths = columns.clone().map(|c| self.intervals(c).len());
+        let few = (1..=limit).contains(&lengths.fold(1, usize::saturating_mul));
+        if !few || !columns.clone().all(|c| are_points(desc, c, self.intervals(c))) {
             return None;
         }
         let (mut at, mut keys) = (Vec::new(), Vec::new());

@@ -17,6 +17,7 @@ use crate::key::codec::Layout;
 use crate::key::datum;
 use crate::key::numeric;
 use crate::pg::memory;
+use crate::pg::wait;
 use pgrx::pg_sys::{self, Datum, JsonbIteratorToken as Token};
 
 /// Longer strings are represented by a hash.
@@ -94,6 +95,7 @@ unsafe fn walk(document: Datum, mut visit: impl FnMut(Step)) -> u64 {
         let mut open: Vec<(u64, u64)> = Vec::new();
         let mut root = ROOT_ARRAY;
         loop {
+            wait::interrupts();
             let token = pg_sys::JsonbIteratorNext(&mut iterator, &mut value, false);
             match token {
                 Token::WJB_BEGIN_ARRAY | Token::WJB_BEGIN_OBJECT => {

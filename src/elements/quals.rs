@@ -105,6 +105,7 @@ pub unsafe fn wanted(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> Wanted {
         // `c OP ANY (array)`: one of the alternatives. Of one with several groups, the first.
         let mut all = Wanted { groups: vec![Vec::new()], lossy: false };
         for argument in array_elements(key.sk_argument) {
+            wait::interrupts();
             let next = one(desc, column, source, key.sk_strategy, argument);
             if next.groups.iter().any(Vec::is_empty) {
                 continue;

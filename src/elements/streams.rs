@@ -171,11 +171,7 @@ impl Stream {
         let enough = keys.as_ref().map_or(usize::MAX, |keys| candidates.len() * keys.len() * PROBE);
         let (mut read, mut ended) = (0, false);
         while !ended && read < enough {
-            for tid in &self.tids {
-                if let Ok(i) = candidates.binary_search(tid) {
-                    found[i] = true;
-                }
-            }
+            tids::mark(&self.tids, candidates, &mut found);
             read += self.tids.len();
             self.tids.clear();
             ended = !self.more(reader);

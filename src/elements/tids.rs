@@ -26,6 +26,18 @@ pub fn sort(tids: &mut Vec<Tid>) {
     tids.dedup();
 }
 
+/// Notes which of the candidates, which are sorted, are among these: at first as many as the shortest stream has.
+pub fn mark(tids: &[Tid], candidates: &[Tid], found: &mut [bool]) {
+    for step in tids.chunks(STEP) {
+        wait::interrupts();
+        for tid in step {
+            if let Ok(i) = candidates.binary_search(tid) {
+                found[i] = true;
+            }
+        }
+    }
+}
+
 fn distribute(tids: &mut Vec<Tid>) {
     let digit = |tid: Tid, i: usize| (tid >> (BITS * i as u32)) as usize & ((1 << BITS) - 1);
     let mut counts = [[0usize; 1 << BITS]; DIGITS];
