@@ -34,6 +34,17 @@ open_gate
 for i in $(seq $n); do wait_until "SELECT state = 'ready' FROM (SELECT pg_sleep(0)) q, LATERAL (SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = 't${i}_nitro'::regclass), 'unbuilt') AS state) s"; done
 verified t1; verified "t$n"
 
+note "a builder ends before it takes the place that is kept for it: another one comes when this one is not expected any more"
+setting nitro.max_builders 1; setting log_min_messages debug1; mechanism builders
+restart; from=$(log_end)
+asks="EXPLAIN SELECT * FROM t1 WHERE gate(i, 50) = 1"; sql "$asks" > /dev/null
+for _ in $(seq 600); do [ "$(logged 'starting background worker process "nitro builder"' "$from")" = 0 ] || break; sleep 0.1; done
+mechanism none
+for _ in $(seq 600); do sql "$asks" > /dev/null; [ "$(state t1_nitro)" != ready ] || break; sleep 0.1; done
+assert_eq "state" "$(state t1_nitro)" ready
+assert_eq "builders that began" "$(logged 'starting background worker process "nitro builder"' "$from")" 2
+setting nitro.max_builders 2; sql "ALTER SYSTEM RESET log_min_messages; SELECT pg_reload_conf()" > /dev/null
+
 note "a builder that ends has left its index when it gives its locks back"
 if [ "$(sql "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")" = 1 ]; then
     setting nitro.debug_stop ExitBegun

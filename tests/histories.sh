@@ -151,6 +151,22 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
 }
 
+# Where recovery does not read: what came after the image would be missing from it.
+damaged_wal() { # HOW
+    note "the WAL since an image is $1 in the middle"
+    fork_table; backup f_nitro
+    local name at image from; image=$(newest f_nitro)
+    read -r name at < <(sql "DELETE FROM f WHERE k < 500; SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
+    sql "VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'y' FROM generate_series(5001, 5400) i"
+    switch_wal; crash
+    truncate -s "$at" "$(data)/pg_wal/$name"; [ "$1" = cut ] || truncate -s 16M "$(data)/pg_wal/$name"
+    from=$(log_end); start
+    rebuilt f_nitro "WAL since it was made cannot be used: .*(could not read|invalid record length)" "$from"
+    # What cannot be read may be there again; what is not WAL will not be.
+    if [ "$1" = cut ]; then [ -e "$image" ] || fail "the image was removed"; else [ ! -e "$image" ] || fail "the image is still there"; fi
+    verdict none f "SELECT k FROM f WHERE k < 700 ORDER BY k" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
+}
+
 # The folder of images is copied to a standby more often than base backups are made.
 image_across_the_fork() { # MECHANISM
     note "an image that was begun before its standby was promoted, and finished after (off: $1)"
@@ -361,6 +377,7 @@ for off in none manifest; do run reset_wal $off; done
 for off in none pages; do run asked_before_the_keeper_looked $off; done
 for off in none wal_level; do run other_level $off; done
 for off in none manifest; do for how in little much; do run the_wal_ends_early $off $how; done; done
+for how in cut zeroed; do run damaged_wal $how; done
 for off in none manifest; do run image_across_the_fork $off; done
 for off in none manifest; do
     for where in "where no record is" "where a record begins" "in WAL that is gone"; do run image_of_a_twin $off "$where"; done

@@ -181,6 +181,9 @@ pub enum Mechanism {
     /// Pages are asked wherever the WAL is missing (D5).
     #[name = c"pages"]
     Pages,
+    /// A builder ends as soon as it begins, without a word.
+    #[name = c"builders"]
+    Builders,
 }
 
 /// `maintenance_work_mem` in bytes.

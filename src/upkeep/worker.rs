@@ -27,8 +27,9 @@ use crate::feed::Feed;
 use crate::image;
 use crate::image::backup::Outcome;
 use crate::pg::background::{self, transaction};
+use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::pg::{compat, guc};
+use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{Entry, Incarnation, State};
 use crate::state::{given_up, lifecycle, shmem};
 use crate::state::{open, options};
@@ -216,7 +217,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     // Whatever comes, its place is given back.
     // SAFETY: registers a callback for the life of the process.
     unsafe { pg_sys::before_shmem_exit(Some(leave), pg_sys::Datum::from(0)) };
-    if !occupy(argument.value() as u64) {
+    if guc::BREAK.get() == Mechanism::Builders || !occupy(argument.value() as u64) {
         return;
     }
     // SAFETY: the first things a background worker does, in the order the server documents.
