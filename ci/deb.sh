@@ -10,6 +10,8 @@ name=postgresql-$major-nitro arch=$(dpkg --print-architecture)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"; umask 022
 
+# The release profile strips what the package of symbols is made of.
+export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 make -s --no-print-directory install PG_CONFIG="$pgc" DESTDIR="$work/nitro" PROFILE="${PROFILE:-release}" >&2
 library=$work/nitro$($pgc --pkglibdir)/nitro.so
 docs=$work/nitro/usr/share/doc/$name

@@ -40,8 +40,27 @@ manage() { # DPKG OPTIONS: as root, or as somebody who seems to be
 manage -i "${packages[@]}"
 [ -f "$root$lib/nitro.so" ] && [ -f "$root$share/extension/nitro.control" ] || { echo "FAILED: not installed"; exit 1; }
 ! readelf -S "$root$lib/nitro.so" | grep -q ' \.debug_info' || { echo "FAILED: not stripped"; exit 1; }
-id=$(readelf -n "$root$lib/nitro.so" | sed -n 's/.*Build ID: //p')
-readelf -S "$root/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug" | grep -q ' \.debug_' || { echo "FAILED: no debug symbols"; exit 1; }
+lines() { # LIBRARY ROOT: do the symbols below ROOT say in which line its _PG_init begins?
+    local id address line
+    id=$(readelf -n "$1" | sed -n 's/.*Build ID: //p')
+    address=$(nm -D --defined-only "$1" | sed -n 's/^\([0-9a-f]*\) T _PG_init$/\1/p')
+    line=$(addr2line -e "$2/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug" "$address") || true
+    [[ $line =~ \.rs:[0-9] ]] || { echo "FAILED: no line for _PG_init, but: $line"; exit 1; }
+}
+lines "$root$lib/nitro.so" "$root"
+
+# What is released is made in another profile, which takes minutes: here with one line for the library.
+mkdir -p "$t/line/src" "$t/line/bin" "$t/line/root"
+{ printf '%s\n' '[package]' 'name = "nitro"' 'edition = "2024"' '[lib]' 'crate-type = ["cdylib"]' '[features]' 'default = []'
+  for v in 15 16 17 18 19; do echo "pg$v = []"; done
+  sed -n '/^\[profile\.release\]/,/^$/p' Cargo.toml; } > "$t/line/Cargo.toml"
+echo '#[unsafe(no_mangle)] pub extern "C" fn _PG_init() {}' > "$t/line/src/lib.rs"
+printf '%s\n' '#!/bin/sh' "cd '$t/line' && exec '$(command -v cargo)' \"\$@\"" > "$t/line/bin/cargo"
+chmod +x "$t/line/bin/cargo"
+mapfile -t released < <(CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$t/line/target PATH=$t/line/bin:$PATH PROFILE=release ci/deb.sh "$pgc" "$t/line/deb")
+[ ${#released[@]} = 2 ] || { echo "FAILED: ${#released[@]} packages in the release profile"; exit 1; }
+for p in "${released[@]}"; do dpkg-deb -x "$p" "$t/line/root"; done
+lines "$t/line/root$lib/nitro.so" "$t/line/root"
 
 server initdb -D data -N -A trust > "$t/initdb.log"
 printf '%s\n' "shared_preload_libraries = 'nitro'" "listen_addresses = ''" "unix_socket_directories = '$t/run'" "fsync = off" > "$t/conf"
