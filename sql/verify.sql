@@ -51,7 +51,7 @@ RESET ROLE;
 
 -- Index code runs as the owner of the table.
 CREATE FUNCTION w_whoami(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
-$$ BEGIN RAISE NOTICE 'running as %', current_user; RETURN current_user; END $$;
+$$ BEGIN RAISE NOTICE 'running as %', coalesce(nullif(current_user, session_user), 'session_user'); RETURN current_user; END $$;
 CREATE TABLE w_small AS SELECT 1 AS a;
 CREATE INDEX w_small_who ON w_small USING nitro (w_whoami(a));
 ALTER TABLE w_small OWNER TO regress_nitro_other;
