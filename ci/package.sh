@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # ci/package.sh PG_CONFIG: makes the Debian packages for one server, installs them beside a copy of it, uses the
-# extension there, and removes them; before that it looks whether all files are of one version. PROFILE=dev
+# extension there, and removes them; before that it looks whether all files are of one version. What the Dockerfile
+# does is read from it, and done the same way. PROFILE=dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/package.sh PG_CONFIG}
@@ -37,7 +38,30 @@ manage() { # DPKG OPTIONS: as root, or as somebody who seems to be
     [ "$(id -u)" = 0 ] || who=(fakeroot)
     "${who[@]}" dpkg --root="$root" --log=/dev/null --force-depends --force-not-root "$@" > "$t/dpkg.log" 2>&1 || { cat "$t/dpkg.log"; exit 1; }
 }
-manage -i "${packages[@]}"
+# What packaging/Dockerfile does with them, below a folder of ours; its own folders are Debian's.
+docker=$(sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta' packaging/Dockerfile)
+step() { # BEGINNING [INSTEAD]: a step of the Dockerfile as a command
+    local found
+    found=$(sed -n "s|^$1|${2:-}|p" <<< "$docker" | sed -E "s#/(root|volume|deb|tmp)\b#$t/docker/\1#g")
+    [ -n "$found" ] || { echo "FAILED: the Dockerfile has no $1" >&2; return 1; }
+    echo "$found"
+}
+major=$($pgc --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+if [ "$bin" = "/usr/lib/postgresql/$major/bin" ]; then
+    mkdir -p "$t/docker/root" "$t/docker/tmp"
+    cp -r "$t/deb" "$t/docker/deb"
+    command=$(step 'RUN ci/deb.sh [^&]*&&')
+    PG_MAJOR=$major bash -euc "$command"
+    command=$(step 'COPY --from=build /deb/' 'cp /deb/')
+    bash -euc "$command"
+    command=$(step 'RUN dpkg' 'manage')
+    eval "$command"
+    cmp "$t/docker/volume/lib/nitro.so" "$root$lib/nitro.so"
+    for file in "$root$share"/extension/nitro*; do cmp "$file" "$t/docker/volume/share/extension/${file##*/}"; done
+    manage -i "${packages[1]}"
+else
+    manage -i "${packages[@]}"
+fi
 [ -f "$root$lib/nitro.so" ] && [ -f "$root$share/extension/nitro.control" ] || { echo "FAILED: not installed"; exit 1; }
 ! readelf -S "$root$lib/nitro.so" | grep -q ' \.debug_info' || { echo "FAILED: not stripped"; exit 1; }
 lines() { # LIBRARY ROOT: do the symbols below ROOT say in which line its _PG_init begins?
@@ -63,10 +87,13 @@ for p in "${released[@]}"; do dpkg-deb -x "$p" "$t/line/root"; done
 lines "$t/line/root$lib/nitro.so" "$t/line/root"
 
 server initdb -D data -N -A trust > "$t/initdb.log"
-printf '%s\n' "shared_preload_libraries = 'nitro'" "listen_addresses = ''" "unix_socket_directories = '$t/run'" "fsync = off" > "$t/conf"
+printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$t/run'" "fsync = off" > "$t/conf"
 server bash -c "cat '$t/conf' >> data/postgresql.conf"
-server pg_ctl -D data -l log -w start > /dev/null
-got=$(server psql -XAtq -h "$t/run" -d postgres -v ON_ERROR_STOP=1 -c "CREATE EXTENSION nitro" \
+options=$(step 'CMD \["postgres",')
+server pg_ctl -D data -l log -o "$(tr -d '",]' <<< "$options")" -w start > /dev/null
+command=$(step 'COPY \(packaging/[^ ]*\) /docker-entrypoint-initdb.d/.*' 'cp \1')
+$command "$t/run/first.sql"
+got=$(server psql -XAtq -h "$t/run" -d postgres -v ON_ERROR_STOP=1 -f first.sql \
     -c "CREATE TABLE t AS SELECT g AS i, g::text AS s FROM generate_series(1, 1000) g" -c "CREATE INDEX ON t USING nitro (i)" -c "CREATE INDEX ON t USING nitro (s)" \
     -c "SET enable_seqscan = off" -c "SELECT s FROM t WHERE i = 7 UNION ALL SELECT i::text FROM t WHERE s = '8' ORDER BY 1")
 [ "$got" = $'7\n8' ] || { echo "FAILED: answers $got"; exit 1; }
