@@ -41,6 +41,7 @@ fi
 for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
+step "META.json, Dockerfile and workflows" ci/files.sh
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
 step "engine, instructions" bench/check.sh
