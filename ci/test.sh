@@ -62,6 +62,8 @@ for v in "$@"; do
     NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
 done
+# What make does is the same for each server.
+step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
 # Debian's packages are for Debian's server.
 [ -z "${config[debian]:-}" ] || step "packages" ci/package.sh "${config[debian]}"
 
