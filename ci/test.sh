@@ -61,11 +61,11 @@ for v in "$@"; do
     before=$(wc -l < "$results")
     NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
+    # At once: what is built is for this server still.
+    step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
 done
 # What make does is the same for each server.
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
-# Debian's packages are for Debian's server.
-[ -z "${config[debian]:-}" ] || step "packages" ci/package.sh "${config[debian]}"
 
 read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
 [ ${#failed[@]} = 0 ] || printf 'failed: %s\n' "${failed[@]}"
