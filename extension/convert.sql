@@ -61,8 +61,11 @@ BEGIN
             THEN 'It belongs to an extension, or depends on one.'
         WHEN EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = index AND deptype IN ('n', 'a'))
             THEN 'Something depends on it.'
-        WHEN 'gin' IN (own.amname, method) AND own.indnatts > 1 THEN 'It has other columns than its elements.'
-        WHEN missing IS NOT NULL THEN format('Operator class "%s" is not one of "%s" (nitro_adopt_opclass makes them).', missing, method)
+        WHEN own.amname = 'gin' AND own.indnatts > 1 THEN 'It has several columns: nitro has one with elements, the others as they are.'
+        WHEN method = 'gin' AND own.indnatts > 1 THEN 'It has other columns than its elements.'
+        WHEN own.amname = 'gin' AND missing IS NOT NULL THEN format('Operator class "%s" has other entries and operators than those of nitro: of GIN, it has array_ops.', missing)
+        WHEN own.amname = 'btree' AND missing IS NOT NULL THEN format('Operator class "%s" is not one of "nitro" (nitro_adopt_opclass makes them).', missing)
+        WHEN missing IS NOT NULL THEN format('Operator class "%s" is not one of "%s".', missing, method)
         WHEN concurrent AND own.relkind = 'I' THEN 'An index of a partitioned table cannot be made concurrently.' END;
     IF obstacle IS NOT NULL THEN
         RETURN;
@@ -201,10 +204,12 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
 
--- Bytes are for who may SELECT from the columns.
+-- Bytes are for who may SELECT from the columns. What nitro saves are writes: it costs memory, so there have to be many of
+-- them, against the searches and against the size, and the index has to be in memory anyway.
 CREATE FUNCTION nitro_advise(
     OUT index regclass,
     OUT method name,
+    OUT gains boolean,
     OUT writes bigint,
     OUT scans bigint,
     OUT file_bytes bigint,
@@ -214,23 +219,29 @@ CREATE FUNCTION nitro_advise(
     LANGUAGE sql STABLE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
-    SELECT q.index, q.method, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
-           CASE WHEN q.nitro_bytes > (SELECT m.free FROM @extschema@.nitro_memory m) THEN 'more than what is free of nitro.max_memory; '
-                ELSE '' END ||
-           format('%s writes, %s scans since %s; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT', q.writes, q.scans,
-                  coalesce(q.since::text, 'statistics began'), coalesce(q.hits::text, '-'), coalesce(q.not_hot::text, '-'))
+    SELECT q.index, q.method, v.against IS NULL, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
+           format('%s: %s writes, %s scans since %s; %s entries; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT',
+                  coalesce(v.against, 'It is written often'), q.writes, q.scans, coalesce(q.since::text, 'statistics began'), q.entries,
+                  coalesce(q.hits::text, '-'), coalesce(q.not_hot::text, '-'))
     FROM (
         SELECT c.oid::regclass AS index, a.amname AS method,
                t.n_tup_ins + t.n_tup_upd - t.n_tup_hot_upd AS writes,
                s.idx_scan AS scans, pg_relation_size(c.oid) AS file_bytes, how.bytes AS nitro_bytes,
+               greatest(c.reltuples, 0)::bigint AS entries,
                (SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()) AS since,
                100 * io.idx_blks_hit / nullif(io.idx_blks_hit + io.idx_blks_read, 0) AS hits,
                100 * (t.n_tup_upd - t.n_tup_hot_upd) / nullif(t.n_tup_upd, 0) AS not_hot
         FROM pg_stat_user_tables t JOIN pg_stat_user_indexes s USING (relid) JOIN pg_statio_user_indexes io USING (indexrelid)
              JOIN pg_class c ON c.oid = s.indexrelid JOIN pg_am a ON a.oid = c.relam,
              LATERAL @extschema@.nitro_conversion(c.oid, false) how
-        WHERE a.amname IN ('btree', 'gin') AND how.obstacle IS NULL) q
-    WHERE q.writes > 0
-    ORDER BY q.writes DESC, q.index::oid
+        WHERE a.amname IN ('btree', 'gin') AND how.obstacle IS NULL) q,
+        LATERAL (SELECT CASE
+            WHEN q.writes = 0 THEN 'Nothing writes to it'
+            WHEN q.writes * 10 < q.scans THEN 'It is searched much more often than written'
+            WHEN q.writes * 10 < q.entries THEN 'It has few writes for its size'
+            WHEN q.hits < 90 THEN 'It is not kept in memory'
+            WHEN coalesce(q.nitro_bytes, q.file_bytes) > (SELECT m.free FROM @extschema@.nitro_memory m)
+                THEN 'It would take more than what is free of nitro.max_memory' END AS against) v
+    ORDER BY v.against IS NOT NULL, q.writes DESC, q.index::oid
 $$;
-COMMENT ON FUNCTION nitro_advise() IS 'indexes of the current database that could be nitro''s, those with most writes first';
+COMMENT ON FUNCTION nitro_advise() IS 'indexes of the current database that could be nitro''s: those that would gain, most writes first, then the others';

@@ -115,6 +115,9 @@ DROP DATABASE cv_quoted WITH (FORCE);
 CREATE TABLE cv_other (a int PRIMARY KEY, b int UNIQUE, c int, d text, e jsonb, f int[], g int NOT NULL, EXCLUDE USING btree (c WITH =));
 CREATE INDEX cv_hash ON cv_other USING hash (d);
 CREATE INDEX cv_jsonb ON cv_other USING gin (e);
+CREATE INDEX cv_path ON cv_other USING gin (e jsonb_path_ops);
+CREATE INDEX cv_elements ON cv_other USING nitro (e jsonb_array_ops);
+CREATE INDEX cv_beside ON cv_other USING nitro (a, f);
 CREATE INDEX cv_two ON cv_other USING gin (f, e);
 CREATE INDEX cv_cluster ON cv_other (d);
 ALTER TABLE cv_other CLUSTER ON cv_cluster;
@@ -125,8 +128,9 @@ CREATE INDEX cv_class ON cv_other (c cv_int_ops);
 CREATE TABLE cv_p (i int) PARTITION BY RANGE (i);
 CREATE TABLE cv_p1 PARTITION OF cv_p FOR VALUES FROM (0) TO (10);
 CREATE INDEX cv_p_i ON cv_p (i);
-SELECT i, (nitro_conversion(i)).obstacle FROM unnest('{cv_other_pkey,cv_other_b_key,cv_other_c_excl,cv_hash,cv_jsonb,cv_two,cv_cluster,cv_identity,cv_class,cv_p1_i_idx,cv_p_i,cv,pg_class_oid_index}'::regclass[]) i;
+SELECT i, (nitro_conversion(i)).obstacle FROM unnest('{cv_other_pkey,cv_other_b_key,cv_other_c_excl,cv_hash,cv_jsonb,cv_path,cv_elements,cv_beside,cv_two,cv_cluster,cv_identity,cv_class,cv_p1_i_idx,cv_p_i,cv,pg_class_oid_index}'::regclass[]) i;
 SELECT nitro_convert('cv_hash');
+SELECT nitro_convert('cv_jsonb');
 SELECT nitro_convert_concurrently('cv_p_i');
 INSERT INTO cv_p VALUES (1);
 SELECT nitro_convert('cv_p_i');
@@ -146,7 +150,7 @@ RESET ROLE;
 DROP ROLE regress_nitro_convert;
 
 -- Advice.
-SELECT index, method, writes > 0 AS writes, scans >= 0 AS scans, file_bytes > 0 AS file_bytes, nitro_bytes > 0 AS nitro_bytes, reason ~ '^\d+ writes, \d+ scans since' AS reason
+SELECT index, method, writes > 0 AS writes, scans >= 0 AS scans, file_bytes > 0 AS file_bytes, nitro_bytes > 0 AS nitro_bytes, reason ~ ': \d+ writes, \d+ scans since' AS reason
 FROM nitro_advise() WHERE index::text LIKE 'cv%' AND index::text NOT LIKE 'cv_p%' ORDER BY 1;
 DROP TABLE cv, cv_before, cv_other, cv_p;
 DROP OPERATOR FAMILY cv_int_ops USING btree;

@@ -3,7 +3,7 @@
 # dump has the classes, and DROP EXTENSION takes them and their indexes along.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
-new_server -c "nitro.backup = off"
+new_server -c "nitro.backup = off" -c "jit = off"
 sql "CREATE DATABASE here"
 export PGDATABASE=here
 sql "CREATE EXTENSION nitro"
