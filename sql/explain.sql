@@ -31,7 +31,23 @@ RESET enable_indexscan; RESET enable_indexonlyscan; SET enable_bitmapscan = off;
 SELECT explained('SELECT x, t.a FROM generate_series(1, 5) x LEFT JOIN t ON t.a = x', 'ANALYZE, TIMING off, BUFFERS off, SUMMARY off, NITRO');
 -- A node that is never run; a btree.
 SELECT explained('SELECT * FROM t WHERE a = 1 AND false', 'ANALYZE, TIMING off, BUFFERS off, SUMMARY off, NITRO');
-DROP INDEX t_ba;
+-- Pages of a list: the row bounds the scan, which reads what it gives, in both directions. Of columns whose orders differ the
+-- first ones bound it, as far as theirs is the same.
+CREATE INDEX t_down ON t USING nitro (b, a DESC);
+-- How many entries a batch has is nobody's promise, either, but that the first ones are small.
+CREATE FUNCTION reads_at_least(wanted int, query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE plan text; n int;
+BEGIN
+  EXECUTE 'EXPLAIN (ANALYZE, TIMING off, FORMAT json, NITRO) ' || query INTO plan;
+  n := substring(plan FROM '"Nitro Entries Read": (\d+)');
+  RETURN substring(plan FROM '"Index Name": "(\w+)"') || CASE WHEN n BETWEEN wanted AND wanted + 64 THEN ': a batch' ELSE format(': %s entries', n) END;
+END $$;
+SELECT reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) > (50, 5050) ORDER BY b, a LIMIT 10'), reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) < (50, 5050) ORDER BY b DESC, a DESC LIMIT 10'),
+       reads_at_least(10, 'SELECT * FROM t WHERE (b, a) >= (50, 5050) ORDER BY b, a LIMIT 10');
+-- 99 rows of the value 50 come before those of 51.
+SELECT reads_at_least(109, 'SELECT b, a FROM t WHERE (b, a) > (50, 9900) ORDER BY b, a DESC LIMIT 10'), reads_at_least(100, 'SELECT b, a FROM t WHERE (b, a) < (50, 150) ORDER BY b DESC, a LIMIT 10');
+SELECT explained('SELECT b, a FROM t WHERE (b, a) > (50, 9900) AND b < 51 ORDER BY b, a DESC LIMIT 10', 'ANALYZE, TIMING off, BUFFERS off, SUMMARY off, NITRO');
+DROP INDEX t_ba, t_down;
 CREATE INDEX t_btree ON t (b, a);
 SELECT explained('SELECT a FROM t WHERE b = 7 AND a < 500', 'ANALYZE, TIMING off, BUFFERS off, SUMMARY off, NITRO');
 -- As fields; a cached plan; an index that is in no memory.

@@ -250,6 +250,24 @@ SELECT array_agg(a::text ORDER BY a::text) FROM e WHERE a = '{1.0}';
 SELECT array_agg(a::text ORDER BY a::text) FROM e WHERE a >= '{1.00}';
 SELECT use_index(false);
 
+-- Rows by their bytes: values that are equal and not the same are told apart.
+CREATE TYPE image AS (n numeric, t text);
+CREATE TABLE ri (id int, r image);
+INSERT INTO ri SELECT g, CASE WHEN g % 10 > 0 THEN ROW(CASE WHEN g % 11 > 0 THEN round(g % 4, g % 3) END, 'x' || g % 3)::image END FROM generate_series(1, 300) g;
+CREATE INDEX ri_r ON ri USING nitro (r record_image_ops, id);
+SELECT use_index(true);
+SELECT scan_of($$SELECT id FROM ri WHERE r *= ROW(1.0, 'x1')::image$$), scan_of($$SELECT id FROM ri ORDER BY r USING *<, id$$);
+CREATE TEMP TABLE found_ri AS
+  SELECT 1 q, id, 0 AS nth FROM ri WHERE r *= ROW(1.0, 'x1')::image UNION ALL SELECT 2, id, 0 FROM ri WHERE r *>= ROW(1.0, 'x1')::image
+  UNION ALL SELECT 3, id, 0 FROM ri WHERE r *<= ROW(NULL, 'x0')::image UNION ALL (SELECT 4, id, row_number() OVER () FROM (SELECT id FROM ri ORDER BY r USING *<, id) x);
+SELECT use_index(false);
+SELECT q, count(*) > 0 AS some, count(*) FILTER (WHERE NOT both_) AS wrong FROM (
+  SELECT q, id, nth, count(DISTINCT src) = 2 AS both_ FROM (
+    SELECT 'index' AS src, q, id, nth FROM found_ri UNION ALL SELECT 'heap', 1, id, 0 FROM ri WHERE r *= ROW(1.0, 'x1')::image
+    UNION ALL SELECT 'heap', 2, id, 0 FROM ri WHERE r *>= ROW(1.0, 'x1')::image UNION ALL SELECT 'heap', 3, id, 0 FROM ri WHERE r *<= ROW(NULL, 'x0')::image
+    UNION ALL (SELECT 'heap', 4, id, row_number() OVER () FROM (SELECT id FROM ri ORDER BY r USING *<, id) x)) b GROUP BY q, id, nth) c GROUP BY q ORDER BY q;
+SELECT count(*) FROM found_ri WHERE q = 1 AND id NOT IN (SELECT id FROM ri WHERE (r).n::text = '1.0' AND (r).t = 'x1');
+
 -- Pattern operator classes compare bytes under every collation.
 CREATE TABLE p (id serial, a text COLLATE words, b char(20) COLLATE words);
 INSERT INTO p (a, b) SELECT x, x FROM generate_series(1, 500) g, LATERAL random_text('abAB -é' || left(g::text, 0), 6) x;

@@ -35,6 +35,16 @@ FROM unnest(ARRAY[2000, 2712, 8192, 100000, 230000]) s
 UNION ALL SELECT s, 'of lz4', ends(format('INSERT INTO n VALUES (repeat(''x'', %1$s), repeat(''x'', %1$s))', s)) FROM unnest(ARRAY[690000, 1048419]) s;
 SELECT nitro_verify('n_t', true), nitro_verify('n_c', true);
 
+-- But for bytes of bytea and bit that are 0 or 1, which take two bytes each.
+CREATE TABLE z (y bytea, v bit varying);
+CREATE INDEX z_y ON z USING nitro (y);
+CREATE INDEX z_v ON z USING nitro (v);
+SELECT s, ends(format('INSERT INTO z (y) VALUES (decode(repeat(''00'', %s), ''hex''))', s)) AS zeros, ends(format('INSERT INTO z (y) VALUES (decode(repeat(''02'', 2 * %s), ''hex''))', s - 10000)) AS others,
+    ends(format('INSERT INTO z (v) VALUES (repeat(''0'', 8 * %s)::bit varying)', s)) AS bits
+FROM unnest(ARRAY[524000, 525000]) s;
+SELECT nitro_verify('z_y', true), nitro_verify('z_v', true);
+DROP TABLE z;
+
 -- The limit, exactly: two bytes of the key are not the value's.
 TRUNCATE n;
 INSERT INTO n VALUES (repeat('x', 1048422), 'a');

@@ -88,6 +88,27 @@ CREATE INDEX named_v ON named USING nitro (v) WHERE id < 100;
 SELECT undisturbed('SELECT id FROM named WHERE ''w3'' = ANY (v)');
 SELECT scanned('SELECT id FROM named WHERE ''w3'' = ANY (v) AND id < 60', 'bitmap');
 
+-- Frames of windows and sorts: in_range, sort support and equalimage are functions of btree's families, and stay theirs.
+CREATE TABLE frames (i int, n numeric, f float8, at timestamp, s text COLLATE "C");
+INSERT INTO frames SELECT i % 50, (i % 40) / 4.0, (i % 30) / 8.0, '2024-01-01'::timestamp + (i % 60) * interval '12 hours', 's' || i % 20 FROM generate_series(1, 500) i;
+INSERT INTO frames VALUES (NULL, NULL, NULL, NULL, NULL), (7, 'NaN', 'Infinity', 'infinity', '');
+CREATE INDEX frames_i ON frames USING nitro (i);
+CREATE INDEX frames_n ON frames USING nitro (n DESC);
+CREATE INDEX frames_f ON frames USING nitro (f);
+CREATE INDEX frames_at ON frames USING nitro (at);
+CREATE INDEX frames_s ON frames USING nitro (s);
+VACUUM ANALYZE frames;
+SELECT same(q) FROM unnest(ARRAY[
+    'SELECT i, count(*) OVER (ORDER BY i RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING) FROM frames ORDER BY i',
+    'SELECT i, sum(i) OVER (ORDER BY i DESC RANGE BETWEEN 3::int8 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW) FROM frames ORDER BY i DESC',
+    'SELECT n, count(*) OVER (ORDER BY n DESC RANGE BETWEEN 0.5 PRECEDING AND 0.25 FOLLOWING) FROM frames ORDER BY n DESC',
+    'SELECT f, count(*) OVER (ORDER BY f RANGE BETWEEN 0.25 PRECEDING AND CURRENT ROW) FROM frames ORDER BY f',
+    'SELECT at, count(*) OVER (ORDER BY at RANGE BETWEEN ''1 day'' PRECEDING AND ''12 hours'' FOLLOWING) FROM frames ORDER BY at',
+    'SELECT s, count(*) OVER (ORDER BY s RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM frames ORDER BY s']) q;
+-- Where nothing is read by its order, it is sorted as ever.
+SELECT undisturbed(q) FROM unnest(ARRAY['SELECT * FROM frames ORDER BY s, n, at', 'SELECT *, count(*) OVER (ORDER BY i + 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM frames',
+    'SELECT DISTINCT s, i FROM frames ORDER BY i DESC, s']) q;
+
 -- Security barrier views: what comes in from outside is leakproof, and stays so.
 CREATE VIEW guarded WITH (security_barrier) AS SELECT id, p FROM named WHERE id % 2 = 0;
 CREATE VIEW open_ AS SELECT id, p FROM named WHERE id % 2 = 0;

@@ -118,6 +118,21 @@ FROM (VALUES (1, 'f', '0', 'float8 ''-0'''), (2, 'f', '''NaN''', 'float8 ''NaN''
              (12, 'o', '''1 2''', '''1 2'''), (13, 'f', '1', '2')) v(n, c, a, b);
 SELECT twins('UPDATE e SET r = (1, ''y''), f = 1 WHERE i = 130');
 SELECT alike('e');
+-- A constraint is a btree, deferrable or not. Beside it a unique index asks at once, as btree's does.
+SELECT twins('CREATE TABLE later (k int, UNIQUE (k) DEFERRABLE INITIALLY DEFERRED)');
+SELECT amname FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE relname = 'later_k_key' AND relnamespace = 'n'::regnamespace;
+SELECT twins('INSERT INTO later SELECT generate_series(1, 100)');
+SELECT twins('UPDATE later SET k = k + 1');
+SELECT twins('CREATE UNIQUE INDEX later_k ON later USING @ (k)');
+SELECT twins('UPDATE later SET k = k + 1');
+SELECT twins('UPDATE later SET k = k + 1000');
+SELECT twins('INSERT INTO later VALUES (1050)');
+SELECT twins('DROP INDEX later_k');
+SELECT twins('UPDATE later SET k = k + 1');
+SELECT alike('later');
+CREATE UNIQUE INDEX later_k ON n.later USING nitro (k);
+ALTER TABLE n.later ADD CONSTRAINT later_again UNIQUE USING INDEX later_k DEFERRABLE;
+DROP TABLE n.later, b.later;
 -- Elements cannot be unique.
 CREATE UNIQUE INDEX ON n.e USING nitro (ar);
 CREATE UNIQUE INDEX ON n.e USING nitro (j jsonb_array_ops);

@@ -184,6 +184,9 @@ damage() {
             [ "$(logged "(\"$i\": (its image is not used|an image is removed)|nitro image below .* is not used): .*($reason)" "$from")" -ge 1 ] || fail "$kind: no reason in the log"
         fi
     done
+    if [ -n "${harm[collation]:-}" ] && [ "$(logged 'WARNING:  a collation of nitro index "d_collation_nitro" has another version than in its image' "$from")" = 0 ]; then
+        fail "collation: no WARNING"
+    fi
     verified d
     same_answers d "SELECT k FROM d WHERE k > 19000 ORDER BY k" "SELECT k FROM d WHERE k < 100"
     # And they have images again, from which they come the next time.

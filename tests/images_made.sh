@@ -97,6 +97,9 @@ switched_off() {
     [[ $(sql_fails "SELECT nitro_backup('off_nitro')") == 55000:* ]] || fail "images are off"
     assert_eq "all of none" "$(sql "SELECT nitro_backup()")" 0
     local lsn; lsn=$(image_lsn same_nitro)
+    if [ "$(major)" -ge 18 ]; then
+        assert_eq "EXPLAIN" "$(sql "SET enable_seqscan = off; EXPLAIN (NITRO, COSTS off) SELECT k FROM same WHERE k = 1" | grep -o 'Nitro Image: .*')" "Nitro Image: $lsn"
+    fi
     # Nor does a builder come to find that out: it would hold a snapshot for nothing.
     sql "CHECKPOINT"; sleep 1
     assert_eq "builders that were sent" "$(logged 'image of nitro index .*NotNow' "$from")" 0

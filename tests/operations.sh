@@ -73,14 +73,14 @@ assert_eq "rows" "$(sql "SELECT count(*), count(relid), count(schemaname), count
 
 note "less memory than the indexes need"
 stop
-settings "nitro.max_memory = 16MB"
+settings "nitro.max_memory = 16MB" "log_line_prefix = '%m [%p] %b %e '"
 start
 for _ in $(seq 600); do
     sql "SET enable_seqscan = off; SELECT count(*) FROM t WHERE s = 'x'" > /dev/null
     [ "$(log 'WARNING:  nitro could not .*out of nitro memory')" = 0 ] || break
     sleep 0.1
 done
-said 'WARNING:  nitro could not .*: out of nitro memory'
+said ' 53200 WARNING:  nitro could not .*: out of nitro memory'
 
 note "without the preload"
 stop

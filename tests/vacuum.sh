@@ -142,12 +142,14 @@ waits_for_its_own_tokens() {
     [[ $(sql "SET statement_timeout = '60s'; VACUUM (VERBOSE, INDEX_CLEANUP on) m3" 2>&1) == *"index scan needed"* ]] || fail "VACUUM had nothing to do"
     # Several tokens, and this index among them.
     p=$(pid vacuum)
+    local waited="SELECT waited_ms FROM nitro_waits WHERE event = 'NitroTidTokens'" before; before=$(sql "$waited")
     tell vacuum "VACUUM (INDEX_CLEANUP on) m1"
     wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $p"
     ask near "FETCH ALL FROM c2; CLOSE c2" > /dev/null
     sleep 0.3
     wait_until "SELECT state = 'active' AND wait_event = '$event' FROM pg_stat_activity WHERE pid = $p"
     ask near "CLOSE c1" > /dev/null; answer vacuum > /dev/null
+    [ "$(sql "$waited")" -gt "$before" ] || fail "that VACUUM waited is not counted: still $before ms"
     ask near "COMMIT" > /dev/null; end near
     # One that is not in memory has no readers.
     stop; rm -rf "$(data)/pg_nitro"; start
@@ -252,6 +254,23 @@ loads_in_a_parallel_operation() { # WAL: there or gone
     sql "DROP TABLE p"
 }
 
+# What a worker has vacuumed is vacuumed; the file of a nitro index, of one page, is not large enough for one by itself.
+has_workers() {
+    note "VACUUM with a parallel worker"
+    stop; settings "max_worker_processes = 8"; start
+    sql "CREATE TABLE q (i int) WITH (autovacuum_enabled = off); INSERT INTO q SELECT generate_series(1, 1000)"
+    sql "CREATE INDEX q_nitro ON q USING nitro (i); CREATE INDEX q_more_nitro ON q USING nitro ((i % 7)); CREATE INDEX q_btree ON q (i)"
+    sql "DELETE FROM q WHERE i < 50"
+    local out; out=$(sql "VACUUM (VERBOSE, PARALLEL 2, INDEX_CLEANUP on) q" 2>&1)
+    [[ $out == *"index scan needed"* && $out != *"parallel vacuum worker"* ]] || fail "$out"
+    sql "INSERT INTO q SELECT generate_series(1001, 1020); DELETE FROM q WHERE i % 10 = 0"
+    out=$(sql "SET min_parallel_index_scan_size = 0; VACUUM (VERBOSE, PARALLEL 2, INDEX_CLEANUP on) q" 2>&1)
+    [[ $out =~ "launched "[12]" parallel vacuum worker"s?" for index vacuuming" ]] || fail "$out"
+    sql "SET nitro.enable_scan = off; INSERT INTO q SELECT generate_series(2001, 2100)"
+    verified q; same_answers q "SELECT i FROM q WHERE i BETWEEN 40 AND 120" "SELECT i FROM q WHERE i % 7 = 3"
+    sql "DROP TABLE q"
+}
+
 for state in "catching up" building; do run fails_beside_vacuum "$state"; done
 for off in none walks; do run waits_for_a_walk $off; done
 run evaluates_a_row_without_toast
@@ -259,3 +278,4 @@ run waits_for_its_own_tokens
 run waits_where_it_is_seen
 for between in gone there; do run waits_for_who_waits_for_it $between; done
 for wal in there gone; do run loads_in_a_parallel_operation $wal; done
+run has_workers

@@ -81,7 +81,7 @@ pub enum Codec {
     TimeTz,
     /// So many bytes in byte order: `uuid`, `macaddr`, `macaddr8`
     Fixed(u16),
-    /// Unsigned by value: `pg_lsn`, `xid8`
+    /// Unsigned by value: `pg_lsn`, `xid8`, `oid8`
     Unsigned,
     /// `tid`: the block and the line pointer in it, as one number.
     Tid,

@@ -7,7 +7,7 @@ use super::datum;
 use crate::elements::index as element_index;
 use crate::elements::key::{self as element, Source};
 use crate::pg::error::Failure;
-use crate::pg::memory;
+use crate::pg::{compat, memory};
 use pgrx::pg_sys::{Datum, Oid};
 use pgrx::{PgSqlErrorCode, PgTupleDesc, pg_sys};
 
@@ -406,6 +406,7 @@ pub unsafe fn key_codec(compare: Oid, collation: Oid, layout: Layout) -> Codec {
         pg_sys::F_MACADDR_CMP => Codec::Fixed(6),
         pg_sys::F_MACADDR8_CMP => Codec::Fixed(8),
         pg_sys::F_PG_LSN_CMP | pg_sys::F_XID8CMP => Codec::Unsigned,
+        function if compat::compares_oid8(function) => Codec::Unsigned,
         pg_sys::F_BTTIDCMP => Codec::Tid,
         pg_sys::F_NETWORK_CMP => Codec::Inet,
         pg_sys::F_BITCMP | pg_sys::F_VARBITCMP => Codec::Bits,

@@ -7,6 +7,9 @@
 //! others by comparison. Where keys have no abbreviation that can be trusted, the C library guesses one: then the
 //! neighbours are compared when all are sorted, and if one guess was wrong all are sorted again without them.
 
+mod held;
+mod run;
+
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
@@ -17,20 +20,15 @@ use super::desc::KeyDesc;
 use super::distribute::sort_by_number;
 use crate::pg::memory;
 use crate::pg::wait;
+use held::{Held, Item, Room};
 use nitro_engine::{KeyOrder, Tid};
-use pgrx::prelude::*;
+use run::Run;
 
 /// Bytes of an entry's header in the arena and in a run: u16 key length, u48 TID.
 pub(super) const HEADER: usize = 8;
 
 /// In place of the length of a key that has more bytes: a u32 with it comes behind the header.
 const LONG: usize = u16::MAX as usize;
-
-/// The fewest entries of a run: a merge has one key of each run in memory.
-const LEAST: usize = 16;
-
-/// So many entries tell how long those to come will be.
-const SAMPLE: usize = 1024;
 
 /// The least memory to sort in.
 const MIN_BUDGET: usize = 1 << 20;
@@ -72,13 +70,6 @@ fn pause() {
     wait::interrupts();
 }
 
-/// One entry in the arena.
-#[derive(Clone, Copy)]
-struct Item {
-    abbrev: u64,
-    at: usize,
-}
-
 fn sort_by_abbreviation(items: &mut [Item]) {
     sort_by_number(items, |item| item.abbrev, pause);
 }
@@ -87,20 +78,12 @@ fn sort_by_abbreviation(items: &mut [Item]) {
 pub struct Sorter<'o, O: KeyOrder> {
     desc: &'o KeyDesc,
     order: &'o O,
-    budget: usize,
-    /// So many entries are likely to come.
-    expected: usize,
-    arena: Vec<u8>,
-    items: Vec<Item>,
+    held: Held,
     /// Abbreviations are guesses, where there are guesses.
     guesses: bool,
     runs: Vec<Run>,
     entries: u64,
     key_bytes: u64,
-}
-
-struct Run {
-    file: *mut pg_sys::BufFile,
 }
 
 pub(super) fn put_header(out: &mut Vec<u8>, length: usize, tid: Tid) {
@@ -166,10 +149,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         Sorter {
             desc,
             order,
-            budget: budget.max(MIN_BUDGET),
-            expected: 0,
-            arena: Vec::new(),
-            items: Vec::new(),
+            held: Held::new(budget.max(MIN_BUDGET)),
             guesses: !O::MEMCMP,
             runs: Vec::new(),
             entries: 0,
@@ -179,7 +159,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     /// About so many entries will come: once their length is known, there will be room for all of them.
     pub fn expect(&mut self, entries: usize) {
-        self.expected = entries;
+        self.held.expected = entries;
     }
 
     /// Adds an entry. May raise an ERROR (temporary file, comparator).
@@ -188,9 +168,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.guesses &= guess.is_some();
         let abbrev = guess.unwrap_or_else(|| abbreviate(self.order, key));
         self.make_room(HEADER + 4 + key.len());
-        self.items.push(Item { abbrev, at: self.arena.len() });
-        put_header(&mut self.arena, key.len(), tid);
-        self.arena.extend_from_slice(key);
+        self.held.items.push(Item { abbrev, at: self.held.arena.len() });
+        put_header(&mut self.held.arena, key.len(), tid);
+        self.held.arena.extend_from_slice(key);
         self.entries += 1;
         self.key_bytes += key.len() as u64;
     }
@@ -198,63 +178,32 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     /// Room for one more entry. Where the budget is used up, or the system gives less than it allows, a run ends,
     /// unless that would be so short that there were no end of them.
     fn make_room(&mut self, bytes: usize) {
-        let Sorter { arena, items, .. } = self;
-        let fits = items.len() < items.capacity() && arena.capacity() - arena.len() >= bytes;
-        if !fits && !self.grow(bytes) {
+        let room = self.held.make_room(bytes);
+        if room == Room::Refused && (self.held.budget == usize::MAX || self.memory() < MIN_BUDGET) {
+            memory::out_of_memory(self.memory() + bytes);
+        }
+        if room != Room::There {
             self.spill();
-            memory::reserve(&mut self.items, 1);
-            memory::reserve(&mut self.arena, bytes);
+            memory::reserve(&mut self.held.items, 1);
+            memory::reserve(&mut self.held.arena, bytes);
         }
         memory::check();
     }
 
-    /// Twice as much room, or that for all that is expected, or as much as the budget allows for entries like those that
-    /// there are, shared out between the two vectors as these need it. False if a run should end first.
-    fn grow(&mut self, bytes: usize) -> bool {
-        const ITEM: usize = size_of::<Item>();
-        let n = self.items.len();
-        let length = (self.arena.len() + bytes).div_ceil(n + 1);
-        let most = self.budget / (ITEM + length);
-        let expected =
-            if n < SAMPLE { 0 } else { self.expected.saturating_add(self.expected / 16) };
-        let wanted = (2 * n).max(LEAST).max(expected).min(most).max(n + 1);
-        let items = wanted.max(self.items.capacity());
-        let arena = (wanted * length).max(self.arena.capacity()).max(self.arena.len() + bytes);
-        if n >= LEAST && (wanted <= n + n / 16 || items * ITEM + arena > self.budget) {
-            return false;
-        }
-        let more = arena - self.arena.len();
-        if self.items.try_reserve_exact(items - n).is_ok()
-            && self.arena.try_reserve_exact(more).is_ok()
-        {
-            memory::in_large_pages(&self.items);
-            memory::in_large_pages(&self.arena);
-            return true;
-        }
-        if std::mem::take(&mut self.expected) > 0 {
-            // All of them may be too many: some are sorted at a time, if the system gives no more.
-            return self.grow(bytes);
-        }
-        if self.budget == usize::MAX || self.memory() < MIN_BUDGET {
-            memory::out_of_memory(self.memory() + bytes);
-        }
-        false
-    }
-
     /// Bytes that entries take.
     pub fn memory(&self) -> usize {
-        self.arena.len() + self.items.len() * size_of::<Item>()
+        self.held.arena.len() + self.held.items.len() * size_of::<Item>()
     }
 
     /// What has been pushed so far, for [`Sorter::rollback`].
     pub fn mark(&self) -> (usize, usize) {
-        (self.arena.len(), self.items.len())
+        (self.held.arena.len(), self.held.items.len())
     }
 
     /// Forgets what was pushed after `mark`; nothing may have been spilled meanwhile.
     pub fn rollback(&mut self, mark: (usize, usize)) {
-        self.arena.truncate(mark.0);
-        self.items.truncate(mark.1);
+        self.held.arena.truncate(mark.0);
+        self.held.items.truncate(mark.1);
     }
 
     /// How many entries have been pushed.
@@ -276,8 +225,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.sort_items();
         if self.guesses && !self.is_sorted() {
             self.guesses = false;
-            for item in &mut self.items {
-                item.abbrev = abbreviate(self.order, Self::entry(&self.arena, item).0);
+            for item in &mut self.held.items {
+                item.abbrev = abbreviate(self.order, Self::entry(&self.held.arena, item).0);
             }
             self.sort_items();
         }
@@ -289,7 +238,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.sorted().enumerate().all(|(i, item)| {
             look(i);
             let right = last.is_none_or(|last| {
-                let of = |item| Self::entry(&self.arena, item);
+                let of = |item| Self::entry(&self.held.arena, item);
                 last.abbrev == item.abbrev || compare(self.order, of(last), of(item)).is_lt()
             });
             last = Some(item);
@@ -298,9 +247,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     }
 
     fn sort_items(&mut self) {
-        let (arena, order) = (&self.arena[..], self.order);
-        sort_by_abbreviation(&mut self.items);
-        if !has_order(|| Self::sort_ties(arena, order, &mut self.items, 8)) {
+        let (arena, order) = (&self.held.arena[..], self.order);
+        sort_by_abbreviation(&mut self.held.items);
+        if !has_order(|| Self::sort_ties(arena, order, &mut self.held.items, 8)) {
             self.desc.inconsistent();
         }
     }
@@ -342,9 +291,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     /// wait for memory if it were not asked for some entries ahead.
     fn sorted(&self) -> impl Iterator<Item = &Item> {
         let most = HEADER + self.average_key_length() as usize;
-        self.items.iter().enumerate().map(move |(i, item)| {
-            if let Some(coming) = self.items.get(i + AHEAD) {
-                let entry = &self.arena[coming.at..];
+        self.held.items.iter().enumerate().map(move |(i, item)| {
+            if let Some(coming) = self.held.items.get(i + AHEAD) {
+                let entry = &self.held.arena[coming.at..];
                 // An entry that is not short ends in another line than it begins in, more often than not.
                 prefetch(entry);
                 prefetch(&entry[most.min(entry.len())..]);
@@ -355,19 +304,15 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     fn spill(&mut self) {
         self.sort();
-        // SAFETY: an ordinary temporary file, closed by `Run`'s drop or by abort.
-        let file = unsafe { pg_sys::BufFileCreateTemp(false) };
-        let run = Run { file };
+        let run = Run::new();
         for item in self.sorted() {
             wait::interrupts();
-            let (key, _) = Self::entry(&self.arena, item);
+            let (key, _) = Self::entry(&self.held.arena, item);
             let header = if key.len() < LONG { HEADER } else { HEADER + 4 };
-            run.write(&self.arena[item.at..item.at + header + key.len()]);
+            run.write(&self.held.arena[item.at..item.at + header + key.len()]);
         }
         self.runs.push(run);
-        // The next run shares the budget out by its own entries.
-        self.items = Vec::new();
-        self.arena = Vec::new();
+        self.held.clear();
     }
 
     /// Gives every entry to `sink` in ascending (key, TID) order.
@@ -386,7 +331,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         if self.runs.is_empty() {
             self.sort();
             for item in self.sorted() {
-                let (key, tid) = Self::entry(&self.arena, item);
+                let (key, tid) = Self::entry(&self.held.arena, item);
                 sink(key, tid)?;
             }
             return Ok(());
@@ -450,44 +395,3 @@ impl<O: KeyOrder> PartialEq for Head<'_, O> {
 }
 
 impl<O: KeyOrder> Eq for Head<'_, O> {}
-
-impl Run {
-    fn write(&self, bytes: &[u8]) {
-        // SAFETY: an open BufFile and a buffer of the given length.
-        unsafe { pg_sys::BufFileWrite(self.file, bytes.as_ptr().cast_mut().cast(), bytes.len()) };
-    }
-
-    fn rewind(&self) {
-        // SAFETY: an open BufFile.
-        unsafe { pg_sys::BufFileSeek(self.file, 0, 0, 0) };
-    }
-
-    fn read(&self, key: &mut Vec<u8>) -> Option<Tid> {
-        let mut head = [0u8; HEADER];
-        // SAFETY: buffers of the given lengths; a short read at the end of the run is 0 bytes.
-        unsafe {
-            if crate::pg::compat::buf_file_read(self.file, &mut head) == 0 {
-                return None;
-            }
-            let (mut length, tid) = parse(&head);
-            if length == LONG {
-                let mut more = [0u8; 4];
-                crate::pg::compat::buf_file_read(self.file, &mut more);
-                length = long(&more);
-            }
-            memory::resize(key, length, 0);
-            crate::pg::compat::buf_file_read(self.file, key);
-            Some(tid)
-        }
-    }
-}
-
-impl Drop for Run {
-    fn drop(&mut self) {
-        // While an ERROR unwinds, abort closes temporary files.
-        if !std::thread::panicking() {
-            // SAFETY: open until here.
-            unsafe { pg_sys::BufFileClose(self.file) };
-        }
-    }
-}

@@ -86,6 +86,17 @@ pub unsafe fn begin_parallel_scan(
     }
 }
 
+/// Whether a function is the comparison of `oid8`, a type that there is from 19 on.
+pub fn compares_oid8(function: u32) -> bool {
+    #[cfg(feature = "pg19")]
+    return function == pg_sys::F_BTOID8CMP;
+    #[cfg(not(feature = "pg19"))]
+    {
+        let _ = function;
+        false
+    }
+}
+
 /// The result of a handler: a new structure, which the server frees.
 #[cfg(not(feature = "pg19"))]
 pub fn routine(
