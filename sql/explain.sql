@@ -42,8 +42,8 @@ BEGIN
   n := substring(plan FROM '"Nitro Entries Read": (\d+)');
   RETURN substring(plan FROM '"Index Name": "(\w+)"') || CASE WHEN n BETWEEN wanted AND wanted + 64 THEN ': a batch' ELSE format(': %s entries', n) END;
 END $$;
-SELECT reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) > (50, 5050) ORDER BY b, a LIMIT 10'), reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) < (50, 5050) ORDER BY b DESC, a DESC LIMIT 10'),
-       reads_at_least(10, 'SELECT * FROM t WHERE (b, a) >= (50, 5050) ORDER BY b, a LIMIT 10');
+SELECT reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) > (50, 9500) ORDER BY b, a LIMIT 10'), reads_at_least(10, 'SELECT b, a FROM t WHERE (b, a) < (50, 550) ORDER BY b DESC, a DESC LIMIT 10'),
+       reads_at_least(10, 'SELECT * FROM t WHERE (b, a) >= (50, 9500) ORDER BY b, a LIMIT 10');
 -- 99 rows of the value 50 come before those of 51.
 SELECT reads_at_least(109, 'SELECT b, a FROM t WHERE (b, a) > (50, 9900) ORDER BY b, a DESC LIMIT 10'), reads_at_least(100, 'SELECT b, a FROM t WHERE (b, a) < (50, 150) ORDER BY b DESC, a LIMIT 10');
 SELECT explained('SELECT b, a FROM t WHERE (b, a) > (50, 9900) AND b < 51 ORDER BY b, a DESC LIMIT 10', 'ANALYZE, TIMING off, BUFFERS off, SUMMARY off, NITRO');
