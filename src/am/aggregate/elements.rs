@@ -85,12 +85,11 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
             pg_sys::ExecReScan(below);
         }
         let instruments = [(*child).instrument, (*below).instrument];
-        let start = |of: *mut pg_sys::Instrumentation| {
+        for of in instruments {
             if !of.is_null() {
                 pg_sys::InstrStartNode(of);
             }
-        };
-        instruments.into_iter().for_each(start);
+        }
         let scan = (*index).biss_ScanDesc;
         let own = scan::state(scan);
         // An ERROR leaves it behind; its pins are the resource owner's.
@@ -115,12 +114,11 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
             rows += flush(child, heap, run);
             compat::count_index_tuples((*scan).indexRelation, entries as i64);
         }
-        let stop = |(of, rows): (*mut pg_sys::Instrumentation, f64)| {
+        for (of, rows) in instruments.into_iter().zip([rows as f64, entries as f64]) {
             if !of.is_null() {
                 pg_sys::InstrStopNode(of, rows);
             }
-        };
-        instruments.into_iter().zip([rows as f64, entries as f64]).for_each(stop);
+        }
         counted
     }
 }

@@ -3,9 +3,11 @@
 //! A boundary costs as much as one of these steps. So an ERROR passes over the frame of whoever calls them, as it passes
 //! over the server's own: it must hold nothing that wants to be dropped, and be called by the server.
 
+use std::ffi::c_void;
+
 use pgrx::pg_sys::{
-    self, Bitmapset, Datum, ExprContext, ExprState, IndexRuntimeKeyInfo, Instrumentation,
-    MemoryContext, PlanState, ProjectionInfo, ScanState, TupleTableSlot,
+    self, Bitmapset, Datum, ExprContext, ExprState, IndexRuntimeKeyInfo, MemoryContext, PlanState,
+    ProjectionInfo, ScanState, TupleTableSlot,
 };
 
 unsafe extern "C-unwind" {
@@ -13,7 +15,8 @@ unsafe extern "C-unwind" {
     fn ExecScanReScan(node: *mut ScanState);
     fn ReScanExprContext(context: *mut ExprContext);
     fn ExecIndexEvalRuntimeKeys(context: *mut ExprContext, keys: *mut IndexRuntimeKeyInfo, n: i32);
-    fn InstrEndLoop(instrument: *mut Instrumentation);
+    // Of a type that has another name from 19 on.
+    fn InstrEndLoop(instrument: *mut c_void);
     fn MemoryContextReset(context: MemoryContext);
     fn ProcessInterrupts();
     fn bms_add_member(set: *mut Bitmapset, member: i32) -> *mut Bitmapset;
@@ -227,7 +230,7 @@ pub unsafe fn bare_restart(node: *mut ScanState) {
     // SAFETY: by contract.
     unsafe {
         if !(*node).ps.instrument.is_null() {
-            InstrEndLoop((*node).ps.instrument);
+            InstrEndLoop((*node).ps.instrument.cast());
         }
         ReScanExprContext((*node).ps.ps_ExprContext);
         ExecScanReScan(node);
