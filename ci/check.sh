@@ -11,6 +11,7 @@ only=("$@")
 for name in "${only[@]}"; do
     [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || { echo "there is no test $name" >&2; exit 2; }
 done
+export NITRO_PG_CONFIG=$pgc    # for tests that build a module of the server
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
 
 t=$(mktemp -d /tmp/nitro-check.XXXXXX); chmod 755 "$t"

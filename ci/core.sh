@@ -11,7 +11,7 @@ for v in ${PG:-18}; do
     pgc=$(ci/pg.sh "$v")
     source=$(ci/source.sh "$($pgc --version | sed -E 's/^[^0-9]*([0-9.]+).*/\1/')")
     cp "$list" "$copy"; chmod 666 "$copy"
-    NITRO_SOURCE=$source NITRO_PG_CONFIG=$pgc NITRO_EXPLAINED=$copy NITRO_TEST_TIMEOUT=3600 \
+    NITRO_SOURCE=$source NITRO_EXPLAINED=$copy NITRO_TEST_TIMEOUT=3600 \
         ci/check.sh "$pgc" tests/core/run.sh || failed+=("$v")
     [ -z "${UPDATE:-}" ] || cp --no-preserve=mode "$copy" "$list"
 done
