@@ -7,27 +7,51 @@ sql "CREATE TABLE t AS SELECT i AS a, i % 1000 AS b FROM generate_series(1, 2000
      CREATE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1000 / \$1; END';
      CREATE TABLE f AS SELECT i AS a FROM generate_series(1, 100) i;
      CREATE INDEX f_slow ON f USING nitro (slow(a)) WITH (backup = off); VACUUM ANALYZE f"
-uses() { [[ $(ask s "EXPLAIN (COSTS OFF) EXECUTE q(1)") == *t_a* ]]; }
+# A look-up, an aggregate in the index, a nested loop.
+executions=("q(77)" n j)
+uses() { # EXECUTION...: all of them
+    local e
+    for e; do [[ $(ask s "EXPLAIN (COSTS OFF) EXECUTE $e") == *t_a* ]] || return 1; done
+}
+uses_none() { local e; for e; do ! uses "$e" || fail "$e is planned with the index"; done; }
+executed() { # WHEN
+    assert_eq "a look-up $1" "$(ask s "EXECUTE q(77)")" 77
+    assert_eq "an aggregate $1" "$(ask s "EXECUTE n")" "199995|20000099985"
+    assert_eq "a nested loop $1" "$(ask s "EXECUTE j")" "100|5050"
+}
 prepare() {
     session s
-    ask s "SET plan_cache_mode = force_generic_plan; PREPARE q(int) AS SELECT a FROM t WHERE a = \$1" > /dev/null
+    ask s "SET plan_cache_mode = force_generic_plan; SET max_parallel_workers_per_gather = 0; PREPARE q(int) AS SELECT a FROM t WHERE a = \$1" > /dev/null
+    ask s "PREPARE n AS SELECT count(*), sum(a) FROM t WHERE a > 5; PREPARE j AS SELECT count(*), sum(t.a) FROM f JOIN t ON t.a = f.a" > /dev/null
 }
 prepare
-uses || fail "the index is not used: $(ask s "EXPLAIN EXECUTE q(1)")"
+uses "${executions[@]}" || fail "the index is not used"
+[[ $(ask s "EXPLAIN EXECUTE n") == *NitroAggregate* ]] || fail "no aggregate in the index"
+executed "at first"
 end s
 
 restart immediate
 # Without an image nobody builds it before this plan is made, and the plan asks for it.
 prepare
-! uses || fail "an unbuilt index was planned"
-assert_eq "an answer without the index" "$(ask s "EXECUTE q(77)")" 77
+uses_none "${executions[@]}"
+executed "without the index"
 wait_until "SELECT count(*) = 1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a' AND state = 'ready'"
 # The plan was marked transient: it is made again once the oldest transaction has changed.
-back() { for _ in $(seq 50); do sql "CREATE TEMP TABLE x (i int)"; ! uses || return 0; sleep 0.1; done; return 1; }
-back || fail "the cached plan does not return to the index"
-assert_eq "an answer by the index" "$(ask s "EXECUTE q(77)")" 77
+back() { for _ in $(seq 50); do sql "CREATE TEMP TABLE x (i int)"; ! uses "${executions[@]}" || return 0; sleep 0.1; done; return 1; }
+back || fail "the cached plans do not return to the index"
+executed "by the index"
 assert_eq "entries" "$(sql "SELECT entries FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a'")" 200000
 assert_eq "verified" "$(sql "SELECT nitro_verify('t_a', true)")" 200000
+
+# The same plans once another index is in its place, and none.
+for statement in "REINDEX INDEX t_a" "REINDEX INDEX CONCURRENTLY t_a"; do
+    sql "$statement"
+    executed "after $statement"
+    back || fail "not by the index after $statement"
+done
+sql "DROP INDEX t_a"
+executed "after DROP INDEX"
+uses_none "${executions[@]}"
 end s
 
 # An index that has no image and cannot be built any more is failed and stays out of the way. nitro_verify tells why.
