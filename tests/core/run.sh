@@ -6,7 +6,7 @@
 #   installed, plans      bare / installed: the same output, the same plans to the last digit of their costs.
 #                         Installing the extension changes nothing for tables without a nitro index.
 #   nitro, isolation      installed / substituted: the same rows
-#   off                   substituted / that without fast scans, aggregates in the index and batched joins: the same rows
+#   off, off_isolation    substituted / that without fast scans, aggregates in the index and batched joins: the same rows
 # And once more the isolation tests of serializable transactions, with unique indexes in the place of keys, read by index: as
 # the server expects.
 # explained.txt holds every difference there may be; compare.pl finds the others.
@@ -82,7 +82,7 @@ serializable() {
     note "serializable: $(grep -c 'substituted nitro for an index' "$out/log/postmaster.log") indexes were nitro, $name scans of indexes"
 }
 # Two at a time.
-(suite regress nitro; suite isolation nitro; suite regress off) & pid=$!
+(suite regress nitro; suite isolation nitro; suite regress off; suite isolation off) & pid=$!
 suite regress bare; suite regress installed; suite isolation installed
 [ "$major" -lt 18 ] || serializable
 wait $pid
@@ -96,6 +96,7 @@ compare plans plans regress.bare/log/postmaster.log regress.installed/log/postma
 compare outputs nitro regress.installed/results regress.nitro/results
 compare outputs off regress.nitro/results regress.off/results
 compare outputs isolation isolation.installed/results isolation.nitro/results
+compare outputs off_isolation isolation.nitro/results isolation.off/results
 for kind in regress isolation; do
     n=$(grep -c 'substituted nitro for an index' "$NITRO_TMP/$kind.nitro/log/postmaster.log") || fail "nothing was substituted"
     note "$kind: $n indexes were nitro"
