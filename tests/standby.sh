@@ -52,6 +52,8 @@ caught_up; node=standby; hidden
 node=main; sql "DROP TABLE gone; ALTER TABLE t ADD n int DEFAULT 5; VACUUM FULL t"
 caught_up; node=standby; hidden
 assert_eq "prepared" "$(ask s "EXECUTE q")" 10
+session r                       # a transaction that starts in recovery
+ask r "BEGIN; SELECT 1" > /dev/null
 
 note "promotion"
 sql "SELECT pg_promote()" > /dev/null
@@ -62,6 +64,28 @@ built t_i_nitro
 ask s "BEGIN; INSERT INTO t VALUES (100001, 'x', now()), (5, 'x', now()); COMMIT" > /dev/null
 assert_eq "prepared, later" "$(ask s "EXECUTE q")" 12
 end s
+# What is dead may not be dead to all: the transaction from before removes no entry, the next one does.
+sql "EXPLAIN SELECT * FROM t WHERE d = '2030-01-01'" > /dev/null
+built t_new_nitro
+entries() { sql "SELECT entries FROM pg_stat_nitro_indexes WHERE indexrelname = 't_new_nitro'"; }
+sql "INSERT INTO t SELECT i, 'dead', '2030-01-01' FROM generate_series(200001, 200050) i; DELETE FROM t WHERE i > 200000"
+before=$(entries)
+plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; SET nitro.enable_aggregate = off"
+reads() {
+    local q
+    for q in "SELECT count(d) FROM t WHERE d = '2030-01-01'" "SELECT count(s) FROM t WHERE d = '2030-01-01'" \
+        "SELECT count(t.d) FROM generate_series('2029-12-01'::timestamp, '2030-02-01', '1 day') g JOIN t ON t.d = g::date OFFSET 0"; do
+        [[ $(ask r "EXPLAIN $q") == *t_new_nitro* ]] || fail "another plan: $q"
+        assert_eq "$q" "$(ask r "$q")" 0
+    done
+}
+ask r "$plans" > /dev/null
+reads
+assert_eq "entries after a transaction from before" "$(entries)" "$before"
+ask r "COMMIT; $plans" > /dev/null
+reads
+assert_eq "entries after the next one" "$(entries)" $((before - 50))
+end r
 verified t
 same_answers t "${queries[@]}"
 assert_eq "unlogged tables are empty" "$(sql "SELECT count(*) FROM u")" 0
