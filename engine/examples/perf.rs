@@ -2,8 +2,8 @@
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
 use nitro_engine::{
-    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Prune, Sweep,
-    Swept, Tid,
+    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, MOST_OF_LEAF, Memcmp, Process,
+    Prune, Rest, Segments, Sweep, Swept, TOGETHER, Tid,
 };
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -86,6 +86,61 @@ fn sweep(p: &Process, ix: &Index) {
     let mut sweep = Sweep::default();
     while ix.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
     while ix.collect(p, 1000) > Some(0) {}
+}
+
+/// What aggregates and nested loops call.
+fn leaves_and_ranges(p: &Process, ix: Index, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
+    let mut k = Vec::new();
+    key(0, &mut k);
+    let mut tids = [0; MOST_OF_LEAF];
+    let (mut firsts, mut eights) = ([0; MOST_OF_LEAF], [0; MOST_OF_LEAF]);
+    for (what, numbers) in [("leaf-wise", false), ("leaf-wise, numbers", true)] {
+        // Where they are short, keys are numbers.
+        if numbers && k.len() > 9 {
+            continue;
+        }
+        let mut cursor = Cursor::new(false);
+        time(what, n, || {
+            cursor.set_range(&[], None, CURRENT);
+            let (mut seen, mut sum) = (0, 0u64);
+            loop {
+                let m = cursor.next(p, ix, &Memcmp);
+                if m == 0 {
+                    break;
+                }
+                let segments = numbers.then_some(Segments {
+                    fixed: &[],
+                    at: 0,
+                    len: |_| 8,
+                    firsts: &mut firsts,
+                    eights: &mut eights,
+                    alike: None,
+                });
+                let mut rest = Rest { tids: &mut tids, segments };
+                let rest = cursor.rest_of_leaf(true, &[], p, ix, &Memcmp, &mut rest);
+                cursor.read_few(rest > 0);
+                seen += m + rest;
+                sum = sum.wrapping_add(tids[0] + eights[0]);
+            }
+            black_box(sum);
+            assert_eq!(seen as u64, n);
+        });
+    }
+    let mut cursors: Vec<_> = (0..TOGETHER).map(|_| Box::new(Cursor::new(false))).collect();
+    let (rounds, mut upper) = (n.min(3_000_000) / TOGETHER as u64, Vec::new());
+    time("ranges together", rounds * TOGETHER as u64, || {
+        for round in 0..rounds {
+            for (i, cursor) in cursors.iter_mut().enumerate() {
+                key(mix(round * TOGETHER as u64 + i as u64 + 31) % n, &mut k);
+                upper.clear();
+                upper.extend_from_slice(&k);
+                upper.push(0);
+                cursor.set_range(&k, Some(&upper), CURRENT);
+            }
+            Cursor::first_of_each(&mut cursors, 64, p, ix, &Memcmp);
+            assert!(cursors.iter().all(|cursor| cursor.len() == 1));
+        }
+    });
 }
 
 fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
@@ -174,6 +229,7 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             assert_eq!(seen as u64, n);
         });
     }
+    leaves_and_ranges(p, ix, n, key);
     // A tenth of them, so that some leaves are cut.
     for (what, rows) in
         [("insert, 1st percent", n..n + n / 100), ("insert, ten percent", n + n / 100..n + n / 10)]
@@ -316,6 +372,25 @@ fn main() {
                 k.clear();
                 k.extend((0..128).map(|j| b'a' + (mix(i + j / 16) >> (j % 16 * 4) & 15) as u8));
                 k.push(0);
+            }),
+        ),
+        // Of many bytes in common, more than an index node spares: leaves tell the rest of a separator.
+        (
+            "common100",
+            n / 5,
+            Box::new(|i, k| {
+                k.clear();
+                k.resize(100, b'p');
+                k.extend_from_slice(&mix(i).to_be_bytes());
+            }),
+        ),
+        (
+            "common300",
+            n / 5,
+            Box::new(|i, k| {
+                k.clear();
+                k.resize(300, b'p');
+                k.extend_from_slice(&mix(i).to_be_bytes());
             }),
         ),
     ];
