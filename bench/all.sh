@@ -14,6 +14,7 @@ describe() {
     cat <<'S'
 engine      the engine beside other ordered maps in memory
 server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
+vacuum      VACUUM of a range, and the pass over an index alone
 index_only  index-only scans and aggregates
 aggregates  aggregates, with GROUP BY and where pages are not all-visible
 ahead       rows that are fetched in another order than the table's
@@ -35,7 +36,8 @@ wire        pgbench by the wire: its own scripts, the end of an index, 15 text i
 S
 }
 engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
-server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 1) REPETITIONS=5 bench/quick.sh; }
+server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 2) REPETITIONS=5 INSERT_REPETITIONS=3 bench/quick.sh; }
+vacuum() { ROWS=$(million 10) bench/vacuum.sh; }
 index_only() { ROWS=$(million 2) bench/index_only.sh; }
 aggregates() { ROWS=$(million 2) bench/aggregates.sh; }
 ahead() { ROWS=$(million 2) bench/ahead.sh; }

@@ -32,16 +32,17 @@ index() { # METHOD: what follows the table in its CREATE INDEX
 step "processor time of the backend (elapsed) of each sample:"
 million() { awk -v n="$1" 'BEGIN { print 1e6 / n }'; }
 for m in nitro gin direct; do
-    measure create -t "CREATE INDEX" -u s -s 1 -r 1 -a $m "CREATE INDEX METHOD_a ON METHOD $(index $m)"
+    measure create -t "CREATE INDEX" -u s -s 1 -a $m -b "DROP INDEX IF EXISTS METHOD_a" "CREATE INDEX METHOD_a ON METHOD $(index $m)"
     for t in grow change; do sql "CREATE INDEX ${t}_${m}_a ON ${t}_$m $(index $m)"; done
 done
 sql "VACUUM ANALYZE"
 measure insert -t "INSERT" -u us/row -s "$(million "$insert_rows")" -a "none nitro gin direct" \
     -b "TRUNCATE grow_METHOD; CHECKPOINT" "INSERT INTO grow_METHOD TABLE more"
-measure update -t "UPDATE of the array" -u us/row -s "$(million "$update_rows")" -r 2 -a "none nitro gin direct" \
-    -b "VACUUM (INDEX_CLEANUP ON) change_METHOD; CHECKPOINT" "UPDATE change_METHOD SET a = a[2:] || (id % $DISTINCT)::int WHERE id <= $update_rows"
-
-measure vacuum -t "VACUUM after it" -u us/row -s "$(million "$update_rows")" -r 1 -a "none nitro gin direct" "VACUUM (INDEX_CLEANUP ON) change_METHOD"
+change="UPDATE change_METHOD SET a = a[2:] || (id % $DISTINCT)::int WHERE id <= $update_rows"
+measure update -t "UPDATE of the array" -u us/row -s "$(million "$update_rows")" -a "none nitro gin direct" \
+    -b "VACUUM (INDEX_CLEANUP ON) change_METHOD; CHECKPOINT" "$change"
+measure vacuum -t "VACUUM after it" -u us/row -s "$(million "$update_rows")" -a "none nitro gin direct" \
+    -b "VACUUM (INDEX_CLEANUP ON) change_METHOD; CHECKPOINT; $change" "VACUUM (INDEX_CLEANUP ON) change_METHOD"
 
 # GIN's pending list is merged before it is read.
 sql "VACUUM ANALYZE"
@@ -70,6 +71,13 @@ echo
 sql "SELECT format(E'%s\t%s\t%s', t, round(coalesce((SELECT sum(bytes) FROM pg_stat_nitro_indexes WHERE indexrelname = t || '_a'), pg_relation_size(t || '_a')) / $rows, 1), '')
      FROM unnest('{nitro,gin,direct}'::text[]) t UNION ALL
      SELECT format(E'%s\t%s\t', 'side', round((pg_total_relation_size('side')::numeric) / $rows, 1))" > "$NITRO_TMP/sizes"
+while IFS=$'\t' read -r method bytes _; do
+    [ "$method" = side ] && method="side table"
+    record size "size of the index" bytes/row "$method" - size "$bytes" -
+done < "$NITRO_TMP/sizes"
+wal insert INSERT "$insert_rows"
+wal update "UPDATE of the array" "$update_rows"
+wal vacuum "VACUUM after it" "$update_rows"
 awk -F '\t' -v rows="$insert_rows" -v updates="$update_rows" '
     function best(m, a, what,    k) { k = m SUBSEP a SUBSEP what; return (k in least) ? least[k] : "" }
     FILENAME ~ /titles$/ { if (!($1 in title)) { order[++n] = $1; title[$1] = $2; scale[$1] = $3 } next }

@@ -27,16 +27,16 @@ new_server
 step "making the tables"
 "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v rows="$rows" -v insert_rows="$insert_rows" -v update_rows="$update_rows" \
     -f "$(dirname "$0")/setup.sql"
-sql "VACUUM (FREEZE, ANALYZE) points, probe, words, changes_none, changes_nitro, changes_btree"
+sql "VACUUM (FREEZE, ANALYZE) points, probe, words, numbers, changes_none, changes_nitro, changes_btree"
 
 step "processor time of the backend (elapsed) of each sample:"
 million() { awk -v n="$1" 'BEGIN { print 1e6 / n }'; }
 drop="DROP INDEX IF EXISTS points_@"
 create="CREATE INDEX points_@ ON points USING @ (@)"
-measure create -t "CREATE INDEX, bigint" -u s -s 1 -r 2 -f 1.5 -b "$drop" "$create"
-measure parallel -t "CREATE INDEX, bigint, parallel workers allowed" -u s -s 1 -r 2 -e \
+measure create -t "CREATE INDEX, bigint" -u s -s 1 -f 1.5 -b "$drop" "$create"
+measure parallel -t "CREATE INDEX, bigint, parallel workers allowed" -u s -s 1 -e \
     -b "SET max_parallel_maintenance_workers = 2; $drop" "$create"
-measure text -t "CREATE INDEX, text" -u s -s 1 -r 2 \
+measure text -t "CREATE INDEX, text" -u s -s 1 \
     -b "DROP INDEX IF EXISTS text_@" "CREATE INDEX text_@ ON words USING @ (a)"
 sql "DROP INDEX text_nitro, text_btree"
 sql "VACUUM ANALYZE points"
@@ -64,25 +64,19 @@ plan=(-c "SELECT")
 
 for am in nitro btree; do
     for column in a b c d e; do sql "CREATE INDEX words_${am}_$column ON words_$am USING $am ($column)"; done
+    sql "CREATE INDEX numbers_${am}_k ON numbers_$am USING $am (k)"
     sql "CREATE INDEX changes_${am}_id ON changes_$am USING $am (id)"
     sql "CREATE INDEX changes_${am}_v ON changes_$am USING $am (v)"
 done
+change="UPDATE changes_@ SET v = (v * 1103515245 + 12345) & 1073741823"
 measure insert -t "INSERT into 5 text indexes" -u us/row -s "$(million "$insert_rows")" -r "${INSERT_REPETITIONS:-1}" -f 2.5 \
     -a "none nitro btree" -b "TRUNCATE words_@" "INSERT INTO words_@ TABLE words"
-measure update -t "UPDATE, not HOT, 2 bigint indexes" -u us/row -s "$(million "$update_rows")" -r 2 -a "none nitro btree" \
-    -b "VACUUM (INDEX_CLEANUP ON) changes_@" "UPDATE changes_@ SET v = (v * 1103515245 + 12345) & 1073741823"
-measure vacuum -t "VACUUM after it" -u us/row -s "$(million "$update_rows")" -r 1 -a "none nitro btree" \
-    "VACUUM (INDEX_CLEANUP ON) changes_@"
-
-# A tenth of the rows, one behind the other, is deleted, and another one the next time. The table's part is in it, which without an
-# index would be another one.
-for am in nitro btree; do
-    sql "CREATE TABLE range_$am AS SELECT i::int8 AS id FROM generate_series(1, $rows / 2) i"
-    sql "CREATE INDEX ON range_$am USING $am (id); VACUUM ANALYZE range_$am"
-done
-measure vacuum_range -w -t "VACUUM after DELETE of a tenth in one range, table and index" -u "us a deleted row" \
-    -s "$(awk -v n="$rows" 'BEGIN { print 20e6 / n }')" -b "DELETE FROM range_@ WHERE id < (SELECT min(id) + $rows / 20 FROM range_@)" \
-    "VACUUM (INDEX_CLEANUP ON) range_@"
+measure one -t "INSERT into a bigint index" -u us/row -s "$(million "$insert_rows")" -r "${INSERT_REPETITIONS:-1}" \
+    -a "none nitro btree" -b "TRUNCATE numbers_@" "INSERT INTO numbers_@ TABLE numbers"
+measure update -t "UPDATE, not HOT, 2 bigint indexes" -u us/row -s "$(million "$update_rows")" -a "none nitro btree" \
+    -b "VACUUM (INDEX_CLEANUP ON) changes_@" "$change"
+measure vacuum -t "VACUUM after it" -u us/row -s "$(million "$update_rows")" -a "none nitro btree" \
+    -b "VACUUM (INDEX_CLEANUP ON) changes_@; $change" "VACUUM (INDEX_CLEANUP ON) changes_@"
 
 sizes() { # TITLE ENTRIES PATTERN: bytes per entry of all indexes whose names match
     sql "SELECT format(E'%s\t%s\t%s', '$1',
@@ -91,6 +85,13 @@ sizes() { # TITLE ENTRIES PATTERN: bytes per entry of all indexes whose names ma
 }
 sizes "bigint, built" "$rows.0" 'points_@' > "$NITRO_TMP/sizes"
 sizes "text, 5 indexes, inserted" "$insert_rows.0 / 5" 'words_@_%' >> "$NITRO_TMP/sizes"
+while IFS=$'\t' read -r title nitro btree; do
+    record "size of $title" "size, $title" "bytes an entry" nitro - size "$nitro" -
+    record "size of $title" "size, $title" "bytes an entry" btree - size "$btree" -
+done < "$NITRO_TMP/sizes"
+wal insert "INSERT into 5 text indexes" "$insert_rows"
+wal one "INSERT into a bigint index" "$insert_rows"
+wal update "UPDATE, 2 bigint indexes" "$update_rows"
 
 step "table"
 echo

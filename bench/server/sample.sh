@@ -48,6 +48,21 @@ measure() {
     step "$title: $(awk -v scale="$scale" -v unit="$unit" '{ printf "%s %.4g (%.4g)  ", $2, $3 * scale, $4 * scale } END { print unit }' "$NITRO_TMP/new")"
 }
 
+# wal NAME TITLE ROWS: records what the indexes wrote to the WAL at a measure, less what it writes without any. The server
+# writes a record now and then that is nobody's.
+wal() {
+    awk -v name="$1" -v title="WAL of $2, the indexes' part" -v rows="$3" -v OFS='\t' '
+        $1 != name { next }
+        $2 == "none" { if (none == "" || $5 < none) none = $5; next }
+        { method[++n] = $2; bytes[n] = $5 }
+        END {
+            for (i = 1; i <= n; i++) {
+                each = (bytes[i] - none) / rows
+                print "wal_" name, title, "bytes/row", method[i], "-", "size", sprintf("%.2f", each < 0.005 ? 0 : each), "-"
+            }
+        }' "$samples" >> "$NITRO_TMP/results"
+}
+
 # relations UNIT METHOD...: all measures as a table, the best (median) for each method, and the first one's best divided by the others'.
 relations() {
     local unit=$1 head rule am name title scale line

@@ -28,6 +28,12 @@ CREATE TABLE words_none (LIKE words);
 CREATE TABLE words_nitro (LIKE words);
 CREATE TABLE words_btree (LIKE words);
 
+-- Numbers without visible order, each once.
+CREATE TABLE numbers AS SELECT noise(i * 7) AS k FROM generate_series(1, :insert_rows) i;
+CREATE TABLE numbers_none (LIKE numbers);
+CREATE TABLE numbers_nitro (LIKE numbers);
+CREATE TABLE numbers_btree (LIKE numbers);
+
 -- Every update changes an indexed column: no update is HOT.
 CREATE TABLE changes_none AS SELECT i AS id, noise(i) % 1000000000 AS v FROM generate_series(1, :update_rows) i;
 CREATE TABLE changes_nitro AS TABLE changes_none;
