@@ -76,9 +76,11 @@ fn least(samples: &[f64]) -> f64 {
 }
 
 impl Measure {
-    /// The figures of the samples. What was taken without an index is taken off first.
+    /// The figures of the samples. What was taken without an index is taken off first, where there is anything beside it.
     fn work_out(&mut self) {
-        if let Some(none) = self.methods.remove("none") {
+        if self.methods.len() > 1
+            && let Some(none) = self.methods.remove("none")
+        {
             let (samples, elapsed) = (least(&none.samples), least(&none.elapsed));
             for figures in self.methods.values_mut() {
                 figures.samples.iter_mut().for_each(|v| *v -= samples);
@@ -92,7 +94,8 @@ impl Measure {
             (figures.min, figures.max) = (sorted[0], sorted[sorted.len() - 1]);
             figures.median = sorted[sorted.len() / 2];
         }
-        if let Some(nitro) = self.methods.get("nitro") {
+        // Of nothing nothing is a multiple: nitro writes no WAL.
+        if let Some(nitro) = self.methods.get("nitro").filter(|nitro| nitro.min > 0.0) {
             let ratio = |m: &Figures| Ratio {
                 min: m.min / nitro.min,
                 median: m.median / nitro.median,
@@ -124,6 +127,19 @@ mod tests {
         let ratio = Ratio { min: 4.0, median: 2.0, max: 2.0, elapsed: Some(4.0) };
         assert_eq!(measure.ratios["btree"], ratio);
         assert!(!measure.methods.contains_key("none"));
+    }
+
+    #[test]
+    fn without_an_index_only() {
+        let measures = read("s\tn\tt\tus\tnone\t-\tcpu\t2\t2\n").unwrap();
+        assert_eq!(measures[0].methods["none"].min, 2.0);
+    }
+
+    #[test]
+    fn no_ratio_to_nothing() {
+        let text =
+            "s\tn\tt\tbytes\tnitro\t-\tsize\t0.00\t-\ns\tn\tt\tbytes\tbtree\t-\tsize\t70\t-\n";
+        assert!(read(text).unwrap()[0].ratios.is_empty());
     }
 
     #[test]
