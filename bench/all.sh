@@ -44,7 +44,7 @@ ahead() { ROWS=$(million 2) bench/ahead.sh; }
 joins() { ROWS=$(million 2) PROBES=$(($(million 2) / 10)) bench/joins.sh; }
 filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }
-collated() { ROWS=$(million 1) REPETITIONS=3 bench/collated.sh; }
+collated() { ROWS=$(million 1) bench/collated.sh; }
 arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/arrays.sh; }
 images() { ROWS=$(million 5) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
 memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench/collated.sh: building, filling and searching indexes on ROWS strings of 32 characters under the collations C, en_US of
-# the C library and English of ICU, by btree and by nitro (docs/benchmarks.md). PG_CONFIG: a server with ICU.
+# bench/collated.sh: building, filling and searching indexes on ROWS strings of 25 characters under the collations C, C.UTF-8
+# (utf8) and en_US.UTF-8 (libc) of the C library, and English of ICU, by btree and by nitro (docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export ROWS=${ROWS:-1000000} repetitions=${REPETITIONS:-5}

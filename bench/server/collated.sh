@@ -8,28 +8,30 @@ step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
 sql "CREATE DATABASE words TEMPLATE template0 ENCODING UTF8 LOCALE 'C.UTF-8'" > /dev/null
 export PGDATABASE=words
 sql "CREATE EXTENSION nitro" > /dev/null
-collations=(c libc)
-sql "CREATE COLLATION c (provider = libc, locale = 'C'); CREATE COLLATION libc (provider = libc, locale = 'en_US.UTF-8')" > /dev/null
+collations=(c utf8 libc)
+sql "CREATE COLLATION c (provider = libc, locale = 'C'); CREATE COLLATION utf8 (provider = libc, locale = 'C.UTF-8'); CREATE COLLATION libc (provider = libc, locale = 'en_US.UTF-8')" > /dev/null
 if "${PSQL[@]}" -p "$(port)" -c "CREATE COLLATION icu (provider = icu, locale = 'en')" > /dev/null 2>&1
 then collations+=(icu); else note "this server has no ICU"; fi
+nested="SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; SET enable_bitmapscan = off"
 for c in "${collations[@]}"; do
-    sql "CREATE TABLE $c (s text COLLATE $c);
-         INSERT INTO $c SELECT md5(i::text) FROM generate_series(1, $ROWS) i;
+    sql "CREATE TABLE $c (s text COLLATE $c, n int);
+         INSERT INTO $c SELECT left(md5(i::text), 25), i FROM generate_series(1, $ROWS) i;
          CREATE TABLE ${c}_probe AS SELECT s FROM $c ORDER BY random() LIMIT 200000;
-         CREATE TABLE ${c}_more AS SELECT md5(('x' || i)::text) COLLATE $c AS s FROM generate_series(1, $ROWS / 5) i;
+         CREATE TABLE ${c}_more AS SELECT left(md5('x' || i), 25) COLLATE $c AS s, i::int AS n FROM generate_series(1, $ROWS / 5) i;
          VACUUM ANALYZE" > /dev/null
     measure "build_$c" -t "$c: CREATE INDEX" -u s -s 1 -a "btree nitro" -b "DROP INDEX IF EXISTS ${c}_@" "CREATE INDEX ${c}_@ ON $c USING @ (s)"
     measure "parallel_$c" -t "$c: CREATE INDEX, two workers" -u s -s 1 -e -a "btree nitro" \
         -b "SET max_parallel_maintenance_workers = 2; DROP INDEX IF EXISTS ${c}_@" "CREATE INDEX ${c}_@ ON $c USING @ (s)"
     for am in btree nitro; do
-        sql "CREATE TABLE ${c}_of_$am (s text COLLATE $c); INSERT INTO ${c}_of_$am SELECT s FROM $c;
+        sql "CREATE TABLE ${c}_of_$am (s text COLLATE $c, n int); INSERT INTO ${c}_of_$am TABLE $c;
              CREATE INDEX ON ${c}_of_$am USING $am (s); VACUUM ANALYZE ${c}_of_$am" > /dev/null
     done
-    plan=(-c "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; SET enable_bitmapscan = off; SET enable_seqscan = on")
+    plan=(-c "$nested")
     measure "lookup_$c" -w -t "$c: look-up, nested loop, index-only" -u us -s 5 -a "btree nitro" "SELECT count(t.s) FROM ${c}_probe p JOIN ${c}_of_@ t ON t.s = p.s"
+    measure "heap_$c" -w -t "$c: look-up, nested loop, with heap fetch" -u us -s 5 -a "btree nitro" "SELECT count(t.n) FROM ${c}_probe p JOIN ${c}_of_@ t ON t.s = p.s"
     plan=(-c "SELECT")
     measure "insert_$c" -t "$c: inserted row" -u us -s "$(awk "BEGIN { print 5e6 / $ROWS }")" -a "btree nitro" \
-        "INSERT INTO ${c}_of_@ SELECT s FROM ${c}_more"
+        "INSERT INTO ${c}_of_@ TABLE ${c}_more"
 done
 echo
 echo "| processor time, best (median) of $repetitions | btree | nitro | btree / nitro |"
