@@ -46,7 +46,7 @@ filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }
 collated() { ROWS=$(million 1) bench/collated.sh; }
 arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/arrays.sh; }
-images() { ROWS=$(million 5) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
+images() { ROWS=$(million 10) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
 memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }
 partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/partitions.sh; }
 growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/growth.sh; }

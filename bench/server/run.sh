@@ -6,6 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(cat "${BENCH_DIR:-$PWD/target/bench/server}/bindir")
 tmp=$(mktemp -d /tmp/nitro-bench.XXXXXX)
+# A folder in memory, for who makes it.
+memory=/dev/shm/${tmp##*/}
 as=()
 if [ "$(id -u)" = 0 ]; then
     user=postgres; id -u postgres > /dev/null 2>&1 || user=nobody
@@ -41,8 +43,8 @@ finish() {
     [ -z "${RESULTS:-}" ] || [ ! -f "$tmp/run/results" ] || sed "s/^/$SECTION\t/" "$tmp/run/results" >> "$RESULTS"
     [ ! -f "$tmp/run/main.data/postmaster.pid" ] ||
         "${as[@]}" "$bin/pg_ctl" -D "$tmp/run/main.data" -m immediate stop > /dev/null 2>&1 || true
-    rm -rf "$tmp"
+    rm -rf "$tmp" "$memory"
 }
 trap finish EXIT
 "${as[@]}" env -C "$tmp" HOME="$tmp/run" RUST_BACKTRACE=0 PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$tmp/conf" \
-    NITRO_TMP="$tmp/run" bash "bench/server/${1:-measure.sh}"
+    NITRO_TMP="$tmp/run" MEMORY="$memory" bash "bench/server/${1:-measure.sh}"
