@@ -13,6 +13,9 @@ million() { small && echo $(($1 * 100000)) || echo $(($1 * 1000000)); }
 describe() {
     cat <<'S'
 engine      the engine beside other ordered maps in memory
+strings     the same with strings, keys in order, and built from sorted ones
+threads     the same by two threads
+hot         one leaf under eight writers and eight readers
 server      look-ups, ranges, inserts, updates, VACUUM, CREATE INDEX
 vacuum      VACUUM of a range, and the pass over an index alone
 index_only  index-only scans and aggregates
@@ -35,7 +38,16 @@ scaling     what docs/scaling.md counts with
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 S
 }
-engine() { PART=engine ENGINE_ROWS=$(million 10) bench/quick.sh; }
+# Five processes for each figure, three where two threads take too long for that, one of crossbeam.
+peers() { PART=engine ENGINE_ROWS=$(million 10) REPETITIONS=1 ROUNDS=$1 LOADS=$2 bench/quick.sh; }
+engine() { peers 5 random; }
+strings() { peers 5 "text ascending bulk"; }
+threads() { peers 3 threads; }
+nitro_bench() {
+    cargo build -q --release --manifest-path bench/engine/Cargo.toml --target-dir "$target/bench"
+    ENGINE_ROWS=$(million 10) REPETITIONS=5 "$target/bench/release/nitro-bench" "$1"
+}
+hot() { SECONDS_EACH=$(small && echo 1 || echo 5) nitro_bench hot; }
 server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 2) REPETITIONS=5 INSERT_REPETITIONS=3 bench/quick.sh; }
 vacuum() { ROWS=$(million 10) bench/vacuum.sh; }
 index_only() { ROWS=$(million 2) bench/index_only.sh; }
@@ -55,10 +67,7 @@ indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
 papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 2) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
-scaling() {
-    cargo build -q --release --manifest-path bench/engine/Cargo.toml --target-dir "$target/bench"
-    ENGINE_ROWS=$(million 10) "$target/bench/release/nitro-bench" scaling
-}
+scaling() { nitro_bench scaling; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)

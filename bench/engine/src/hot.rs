@@ -3,8 +3,11 @@
 
 use crate::measure::together;
 use crate::nitro::Room;
+use crate::report::results;
 use nitro_engine::{Area, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Sweep, Swept};
+use std::fs::File;
 use std::hint::black_box;
+use std::io::Write;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -32,7 +35,8 @@ impl Times {
         self.0.lock().expect("no thread has failed").extend(own);
     }
 
-    fn line(&self, what: &str, forms: Forms, seconds: u64) {
+    /// A line of the table, and its times as samples.
+    fn line(&self, what: &str, forms: Forms, seconds: u64, samples: &mut Option<File>) {
         let mut all = self.0.lock().expect("no thread has failed");
         all.sort_unstable();
         let at =
@@ -45,6 +49,20 @@ impl Times {
             at(0.999),
             at(0.9999)
         );
+        let Some(file) = samples else { return };
+        let method = match forms {
+            Forms::Best => "nitro",
+            Forms::Slots => "with slots",
+            _ => "packed, also where full",
+        };
+        for (name, part) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            let value = at(part);
+            writeln!(
+                file,
+                "hot\t{what} {name}\t{what}, {name}\tus\t{method}\t-\telapsed\t{value:.3}\t-"
+            )
+            .expect("room for samples");
+        }
     }
 }
 
@@ -52,15 +70,16 @@ pub fn run(seconds: u64, repetitions: u64) {
     println!("{EACH} writers and {EACH} readers of one leaf, {seconds} s each, us\n");
     println!("| operation | leaves | thousand/s | p50 | p99 | p99.9 | p99.99 |");
     println!("| --- | --- | --- | --- | --- | --- | --- |");
+    let mut samples = results();
     for _ in 0..repetitions {
         for forms in [Forms::Slots, Forms::Best, Forms::Packed] {
-            one(forms, seconds);
+            one(forms, seconds, &mut samples);
         }
     }
 }
 
 /// The times of one index, whose leaves have these forms.
-fn one(forms: Forms, seconds: u64) {
+fn one(forms: Forms, seconds: u64, samples: &mut Option<File>) {
     let threads = 2 * EACH;
     let (area, _room) = Room::with_area(256 << 20, threads as u32 + 1);
     let p = attach(area, threads as u32);
@@ -113,8 +132,8 @@ fn one(forms: Forms, seconds: u64) {
         of_first.add(first);
         of_second.add(second);
     });
-    inserts.line("insert", forms, seconds);
-    removals.line("removal", forms, seconds);
-    lookups.line("look-up", forms, seconds);
-    scans.line("a batch of a scan", forms, seconds);
+    inserts.line("insert", forms, seconds, samples);
+    removals.line("removal", forms, seconds, samples);
+    lookups.line("look-up", forms, seconds, samples);
+    scans.line("a batch of a scan", forms, seconds, samples);
 }

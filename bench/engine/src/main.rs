@@ -4,8 +4,8 @@
 //! `nitro-bench papers` runs the experiments of the Nitro paper instead, `nitro-bench scaling` measures what
 //! docs/scaling.md counts with, `nitro-bench hot` how long the slowest operations on one leaf take.
 //!
-//! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 1), HUGE=1 (huge pages
-//! for all engines), RESULTS (a file to which the samples are added).
+//! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 1), REPETITIONS (of the reads in each process,
+//! default 3), LOADS (only these), HUGE=1 (huge pages for all engines), RESULTS (a file to which the samples are added).
 
 mod crossbeam;
 mod engine;
@@ -30,6 +30,9 @@ use std::process::Command;
 /// The columns of the table.
 const ENGINES: &[&str] =
     &["nitro", "nitro-avx2", "nitro-9", "ferntree", "masstree", "scc", "rwlock", "crossbeam"];
+
+/// The kinds of load.
+const LOADS: &str = "random text threads ascending bulk";
 
 /// In the first round only: the slow one, and the one that differs little.
 const ONCE: &[&str] = &["nitro-9", "crossbeam"];
@@ -60,7 +63,8 @@ fn is_run(engine: &str, load: &str, round: u64) -> bool {
 /// The part of a process: one engine, one load.
 fn work(engine: &str, load: &str, rows: u64) {
     // crossbeam's skiplist takes ten times longer for everything.
-    let (share, repetitions) = if engine == "crossbeam" { (40, 2) } else { (10, 3) };
+    let (share, repetitions) =
+        if engine == "crossbeam" { (40, 2) } else { (10, number("REPETITIONS", 3)) };
     let plan = &Plan { rows, lookups: (rows / share).max(160), repetitions };
     match (engine, load) {
         ("nitro" | "nitro-avx2", "text") => under::<Text<25>, nitro::Nitro>(load, plan),
@@ -125,9 +129,10 @@ fn main() {
 fn peers() {
     let rows = number("ENGINE_ROWS", 10_000_000);
     let rounds = number("ROUNDS", 1);
+    let loads = std::env::var("LOADS").unwrap_or_else(|_| LOADS.into());
     let mut samples = Samples::default();
     for round in 0..rounds {
-        for load in ["random", "text", "threads", "ascending", "bulk"] {
+        for load in loads.split_whitespace() {
             for engine in ENGINES.iter().filter(|engine| is_run(engine, load, round)) {
                 run(&mut samples, engine, load);
             }
@@ -139,7 +144,7 @@ fn peers() {
          (nitro-9 and crossbeam 1)\nbest (median) by processor time\n"
     );
     samples.print();
-    if let Ok(file) = std::env::var("RESULTS") {
-        samples.add_to(&file).expect("a file for the samples");
+    if let Some(mut file) = report::results() {
+        samples.add_to(&mut file).expect("a file for the samples");
     }
 }

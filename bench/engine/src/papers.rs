@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::keys::{Key, Rows, Text};
 use crate::measure::{Rates, insert, look_up, together};
 use crate::nitro::Nitro;
+use crate::report::results;
 use std::fs::File;
 use std::io::Write;
 
@@ -27,10 +28,7 @@ pub fn run(rows: u64, repetitions: u64) {
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let mut workers = vec![1, processors.min(MOST_WORKERS)];
     workers.dedup();
-    let samples = std::env::var("RESULTS").ok().map(|file| {
-        File::options().append(true).create(true).open(file).expect("a file for the samples")
-    });
-    let mut all = Experiments { rows, repetitions, workers, samples };
+    let mut all = Experiments { rows, repetitions, workers, samples: results() };
     println!(
         "The Nitro paper's experiments 1 to 4, {rows} items (a quarter of them where keys are longer than 8 \
          bytes), {processors} processors; best of {repetitions}\n\n\

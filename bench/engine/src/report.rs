@@ -1,6 +1,7 @@
 //! The tables.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::Write;
 
 /// All samples of a run by engine and measure.
@@ -78,6 +79,12 @@ fn head(first: &str, others: &[&str]) {
     line(std::iter::repeat_n("---".into(), others.len() + 1));
 }
 
+/// Where the samples are left for bench/all.sh, if they are to be.
+pub fn results() -> Option<File> {
+    let file = std::env::var("RESULTS").ok()?;
+    Some(File::options().append(true).create(true).open(file).expect("a file for the samples"))
+}
+
 impl Samples {
     pub fn add(&mut self, engine: &str, measure: &str, value: f64) {
         self.0.entry((engine.into(), measure.into())).or_default().push(value);
@@ -92,8 +99,7 @@ impl Samples {
     }
 
     /// Adds all samples to a file, as bench/all.sh reads them: less is better, so rates become times.
-    pub fn add_to(&self, file: &str) -> std::io::Result<()> {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file)?;
+    pub fn add_to(&self, file: &mut File) -> std::io::Result<()> {
         for row in ROWS {
             let title =
                 row.title.replace(", M/s", ", ns").replace("bytes/entry", "an entry, bytes");
@@ -124,7 +130,10 @@ impl Samples {
                 Some((best, median)) => format!("{best:.2} ({median:.2})"),
                 None => String::new(),
             };
-            line(std::iter::once(row.title.into()).chain(crate::ENGINES.iter().map(cell)));
+            let cells: Vec<String> = crate::ENGINES.iter().map(cell).collect();
+            if cells.iter().any(|cell| !cell.is_empty()) {
+                line(std::iter::once(row.title.into()).chain(cells));
+            }
         }
         println!("\nTimes as good as the peers, by the best; with AVX-512, with AVX2 (the goal)\n");
         let peers: Vec<&str> =
