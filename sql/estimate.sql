@@ -6,27 +6,33 @@ CREATE TABLE est AS
            md5(i::text)::uuid AS id, md5(i::text) AS hash, nullif(i % 4, 0) AS sparse, (random() * 1e6)::numeric(12, 2) AS price,
            ARRAY[i % 100, i % 100 + 100, (random() * 1000)::int + 1000] AS tags
     FROM generate_series(1, 50000) i;
+CREATE TABLE est_texts AS
+    SELECT (lpad(to_hex(1760000000000 + i / 10), 12, '0') || '7' || right(md5(i::text), 19))::uuid AS v7,
+           'https://www.example.com/a/rather/long/path/of/some/department/' || left(md5(i::text), 16) AS url,
+           left(md5((i % 500)::text), 6) || '.' || left(md5((i % 9973)::text), 7) || i || '@example' || i % 50 || '.com' AS mail,
+           CASE WHEN i % 10 = 0 THEN (SELECT left(string_agg(md5(i || '.' || j), ''), 523) FROM generate_series(1, 17) j) END AS long
+    FROM generate_series(1, 50000) i;
 -- All rows are looked at: which ANALYZE takes is chance otherwise. The parts of a parallel build end in leaves that are not
 -- full, which is something where there are so few.
 SET default_statistics_target = 1000;
 SET max_parallel_maintenance_workers = 0;
-ANALYZE est;
+ANALYZE est, est_texts;
 
 -- Of each, in columns: the estimate is made before the index is.
-CREATE FUNCTION estimate(columns text[], options text DEFAULT '') RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION estimate(columns text[], options text DEFAULT '', name text DEFAULT 'est') RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     list text := (SELECT string_agg(quote_ident(c), ', ') FROM unnest(columns) c);
-    guess bigint := nitro_estimate_size('est', columns);
+    guess bigint := nitro_estimate_size(name::regclass, columns);
     like_btree bigint;
     again bigint;
     taken bigint;
 BEGIN
     IF NOT list = 'tags' THEN
-        EXECUTE format('CREATE INDEX est_btree ON est (%s)', list);
+        EXECUTE format('CREATE INDEX est_btree ON %s (%s)', name, list);
         like_btree := nitro_estimate_size('est_btree');
         DROP INDEX est_btree;
     END IF;
-    EXECUTE format('CREATE INDEX est_nitro ON est USING nitro (%s) %s', list, options);
+    EXECUTE format('CREATE INDEX est_nitro ON %s USING nitro (%s) %s', name, list, options);
     SELECT bytes INTO taken FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_nitro';
     again := nitro_estimate_size('est_nitro');
     DROP INDEX est_nitro;
@@ -37,6 +43,7 @@ BEGIN
 END $$;
 SELECT c AS columns, estimate(c::text[]) FROM unnest(ARRAY['{few}', '{color}', '{wide}', '{at}', '{number}', '{id}', '{hash}', '{few,at}',
     '{sparse}', '{price}', '{color,hash}', '{tags}']) c;
+SELECT c AS columns, estimate(c::text[], name => 'est_texts') FROM unnest(ARRAY['{v7}', '{url}', '{mail}', '{long}']) c;
 
 -- The fill factor, and what is partial, on an expression, with other columns, and of many more rows than are tried.
 CREATE INDEX est_half ON est USING nitro (number) WITH (fillfactor = 45);
@@ -45,6 +52,21 @@ CREATE INDEX est_lower ON est USING nitro (upper(hash));
 CREATE INDEX est_more ON est USING nitro (few) INCLUDE (hash);
 CREATE INDEX est_gin ON est USING gin (tags);
 CREATE INDEX est_tags ON est USING nitro (tags);
+-- Under a comparison function keys are packed otherwise, and ICU's have a number each. Where there is no such collation: C.
+DO $$
+BEGIN
+    CREATE COLLATION est_libc (provider = libc, locale = 'en_US.UTF-8');
+EXCEPTION WHEN OTHERS THEN
+    CREATE COLLATION est_libc (provider = libc, locale = 'C');
+END $$;
+DO $$
+BEGIN
+    CREATE COLLATION est_icu (provider = icu, locale = 'en');
+EXCEPTION WHEN OTHERS THEN
+    CREATE COLLATION est_icu (provider = libc, locale = 'C');
+END $$;
+CREATE INDEX est_texts_libc ON est_texts USING nitro (mail COLLATE est_libc);
+CREATE INDEX est_texts_icu ON est_texts USING nitro (mail COLLATE est_icu);
 CREATE TABLE est_large AS SELECT (random() * 9e18)::int8 AS number, md5(i::text) AS hash FROM generate_series(1, 100000) i;
 CREATE INDEX est_large_number ON est_large USING nitro (number);
 CREATE INDEX est_large_hash ON est_large USING nitro (hash);
@@ -88,6 +110,7 @@ SELECT nitro_estimate_size('est', '{few}') > 0 AS owner;
 SET ROLE regress_nitro_planner;
 SELECT nitro_estimate_size('est', '{few}');
 RESET ROLE;
-DROP TABLE est, est_large, est_new, est_wide;
+DROP TABLE est, est_texts, est_large, est_new, est_wide;
 DROP FUNCTION estimate;
+DROP COLLATION est_libc, est_icu;
 DROP ROLE regress_nitro_planner;

@@ -10,6 +10,7 @@ use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, AttStatsSlot, Datum, Oid, Relation};
 use pgrx::prelude::*;
 
+use crate::key::abbreviate::Abbreviator;
 use crate::key::codec::{self, Codec};
 use crate::key::{datum, desc};
 use crate::pg::error::Failure;
@@ -17,7 +18,7 @@ use crate::pg::{compat, memory, text};
 use crate::state::open::{self, Wrong};
 use crate::state::options;
 use made_up::Column;
-use trial::{Table, Trial};
+use trial::{Order, Table, Trial};
 
 const WORK: &str = "estimate the size of";
 const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
@@ -232,7 +233,7 @@ struct Plan {
     /// Entries of a row.
     elements: f64,
     columns: Vec<Column>,
-    compared: bool,
+    order: Order,
 }
 
 impl Plan {
@@ -245,7 +246,7 @@ impl Plan {
         }
         let rows = rows.max(0.0);
         let table = Table { rows, pages: pages.into() };
-        Plan { table, rows, elements: 1.0, columns: Vec::new(), compared: false }
+        Plan { table, rows, elements: 1.0, columns: Vec::new(), order: Order::Bytes }
     }
 
     /// Adds a column. `compare`: its comparison function, if it is known.
@@ -290,15 +291,24 @@ impl Plan {
                 .raise();
             }
             let codec = desc::key_codec(compare, collation, layout(typid));
-            self.compared |= matches!(codec, Codec::Raw(_));
-            codec
+            let Codec::Raw(layout) = codec else { return codec };
+            let first = self.columns.is_empty();
+            let heads = match first {
+                true => {
+                    Abbreviator::new(compare, collation, pg_sys::CurrentMemoryContext).is_some()
+                }
+                false => self.order != Order::Compared,
+            };
+            self.order = if heads { Order::Abbreviated } else { Order::Compared };
+            // A string as long, whose end tells it from others.
+            if collation == pg_sys::InvalidOid { codec } else { Codec::Bytes(layout) }
         }
     }
 
     unsafe fn bytes(self, table: Relation, fillfactor: u8) -> u64 {
         let entries = (self.rows * self.elements).round() as u64;
-        let Plan { table: rows, columns, compared, .. } = self;
-        let bytes = Trial { table: rows, columns, entries, compared, fillfactor }.bytes();
+        let Plan { table: rows, columns, order, .. } = self;
+        let bytes = Trial { table: rows, columns, entries, order, fillfactor }.bytes();
         // SAFETY: opened by the caller, and not used any more.
         unsafe { pg_sys::relation_close(table, LOCK) };
         bytes

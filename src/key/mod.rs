@@ -14,7 +14,7 @@
 //! Search keys are whole segments, optionally followed by [`SENTINEL`], "after everything that
 //! starts with this".
 
-mod abbreviate;
+pub mod abbreviate;
 pub mod bound;
 pub mod buckets;
 pub mod codec;

@@ -40,13 +40,23 @@ impl Table {
     }
 }
 
+/// What orders the keys.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Order {
+    /// Their bytes.
+    Bytes,
+    /// A comparison function.
+    Compared,
+    /// A comparison function, and a number for each key that says most of it.
+    Abbreviated,
+}
+
 /// An index that is not there.
 pub struct Trial {
     pub table: Table,
     pub columns: Vec<Column>,
     pub entries: u64,
-    /// Some column is ordered by its comparison function.
-    pub compared: bool,
+    pub order: Order,
     pub fillfactor: u8,
 }
 
@@ -55,10 +65,10 @@ impl Trial {
     pub fn bytes(&self) -> u64 {
         let average: usize = self.columns.iter().map(Column::average).sum();
         let built = ENTRIES.min((KEY_BYTES / average.max(1)) as u64).max(1).min(self.entries);
-        let (empty, stats) = if self.compared {
-            self.build(&ByBytes, built, average)
-        } else {
-            self.build(&Memcmp, built, average)
+        let (empty, stats) = match self.order {
+            Order::Bytes => self.build(&Memcmp, built, average),
+            Order::Compared => self.build(&ByBytes { heads: false }, built, average),
+            Order::Abbreviated => self.build(&ByBytes { heads: true }, built, average),
         };
         if built == self.entries {
             return stats.bytes as u64;
@@ -122,13 +132,18 @@ impl Trial {
     }
 }
 
-/// Bytes, as a comparison function would have it.
-struct ByBytes;
+/// Bytes, as a comparison function would have it; with the first of them as a number or without.
+struct ByBytes {
+    heads: bool,
+}
 
 impl KeyOrder for ByBytes {
     const MEMCMP: bool = false;
 
     fn abbrev(&self, key: &[u8]) -> u64 {
+        if !self.heads {
+            return 0;
+        }
         let mut head = [0; 8];
         head.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
         u64::from_be_bytes(head)
