@@ -17,6 +17,7 @@ mod cursor;
 #[path = "density_tests.rs"]
 mod density;
 mod dirty;
+mod eights;
 mod evacuate;
 mod fill;
 mod finger;

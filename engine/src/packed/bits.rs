@@ -1,9 +1,11 @@
 //! Numbers of any width in the words of a block, and private memory in which a block's next state is
 //! arranged.
 
-use super::PART;
+use crate::eights;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// So many numbers are read eight at once.
+const FEWEST: usize = 16;
 /// Words of the largest block.
 pub const MAX_WORDS: usize = 16384 / 8;
 
@@ -23,6 +25,14 @@ impl Words<'_> {
         match self.0.get(i) {
             Some(word) => u64::from_le(word.load(Relaxed)),
             None => 0,
+        }
+    }
+
+    /// Copies what there is from a word on.
+    #[inline(always)]
+    pub(super) fn copy(self, from: usize, to: &mut [u64]) {
+        for (to, word) in to.iter_mut().zip(self.0.get(from..).unwrap_or_default()) {
+            *to = u64::from_le(word.load(Relaxed));
         }
     }
 
@@ -87,31 +97,35 @@ impl Array {
         words.bits(self.bit(i)) & mask(self.width)
     }
 
-    /// Makes something of each number from number `from` on, for as many as there is place for, at most [`PART`]. They
-    /// have at most 64 bits, and at most those that `NEAR` words have for each of a part; wider ones are in torn headers
-    /// only. `NEAR` is a power of two.
+    /// What is made of each number from number `from` on, for as many as there is place for, at most a part. They have at most
+    /// 64 bits; wider ones are in torn headers only.
     #[inline(always)]
-    pub(super) fn unpack<const NEAR: usize, T>(
+    pub(super) fn numbers(
         self,
         words: Words<'_>,
         from: usize,
-        out: &mut [T],
-        mut make: impl FnMut(u64) -> T,
+        out: &mut [u64],
+        make: impl Fn(u64) -> u64,
     ) {
-        let width = self.width.min((NEAR - 2) * 64 / PART).min(64);
         let at = self.bit(from);
-        let words = words.0.get(at / 64..).unwrap_or_default();
-        // Words are read as they were written here: a load from two of them would wait for both.
-        let mut near = [0; NEAR];
-        let count = (at % 64 + out.len().min(PART) * width) / 64 + 1;
-        for (near, word) in near[..count].iter_mut().zip(words) {
-            *near = u64::from_le(word.load(Relaxed));
-        }
-        let (mask, mut at) = (mask(width), at % 64);
-        for to in out {
-            let [low, high] = [0, 1].map(|i| near[(at / 64 + i) % NEAR]);
-            *to = make((low >> (at % 64) | high << 1 << (63 - at % 64)) & mask);
-            at += width;
+        match self.width {
+            // Fewer are not worth to find out where eight begin.
+            ..=eights::WIDEST if out.len() >= FEWEST => {
+                // A copy, in which a number that is in two words is read at once.
+                let mut near = [0; eights::WORDS];
+                words.copy(at / 64, &mut near[..(at % 64 + out.len() * self.width) / 64 + 1]);
+                eights::unpack(&near, at % 64, self.width, out, make);
+            }
+            64 => {
+                out.fill(0);
+                words.copy(at / 64, out);
+                out.iter_mut().for_each(|number| *number = make(*number));
+            }
+            _ => {
+                for (i, number) in out.iter_mut().enumerate() {
+                    *number = make(self.get(words, from + i));
+                }
+            }
         }
     }
 }
@@ -444,6 +458,31 @@ mod tests {
             }
             draft.shift_each(array, from, to, by, down);
             prop_assert_eq!(&draft.words[..end], &expected.words[..end]);
+        }
+    }
+
+    #[test]
+    fn numbers_as_one_by_one() {
+        let mut x = 1u64;
+        let mut random = || {
+            x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            x ^ x >> 29
+        };
+        // Also where a block ends before the numbers do, as a torn header may have it.
+        for size in [1, 3, 40, 700] {
+            let block: Vec<AtomicU64> = (0..size).map(|_| AtomicU64::new(random())).collect();
+            let words = Words(&block);
+            for width in 0..=64 {
+                for n in [0, 1, 15, 16, 17, 40, 63, 64] {
+                    let array = Array { offset: 8 * (random() as usize % size), width };
+                    let from = random() as usize % 200;
+                    let mut out = [7; 64];
+                    array.numbers(words, from, &mut out[..n], |number| number ^ 5);
+                    for (i, &number) in out[..n].iter().enumerate() {
+                        assert_eq!(number, array.get(words, from + i) ^ 5, "{width} {n} {i}");
+                    }
+                }
+            }
         }
     }
 }

@@ -21,7 +21,7 @@ impl Leaf<'_> {
         let l = &self.layout;
         let (offset, unused) = (mask(l.obits), 16 - l.obits as u32);
         let out = &mut out[..ranks.len()];
-        l.tids.unpack::<64, _>(self.words, ranks.start, out, |number| {
+        l.tids.numbers(self.words, ranks.start, out, |number| {
             expand_with(l.tbase.wrapping_add(number), offset, unused)
         });
         ranks.len()
@@ -160,11 +160,7 @@ impl Leaf<'_> {
     /// What is made of the heads from one on, for as many as there is place for.
     #[inline(always)]
     fn unpack_heads(&self, first: usize, out: &mut [u64], make: impl Fn(u64) -> u64) {
-        let heads = self.layout.heads;
-        match heads.width {
-            ..=62 => heads.unpack::<64, _>(self.words, first, out, make),
-            _ => heads.unpack::<128, _>(self.words, first, out, make),
-        }
+        self.layout.heads.numbers(self.words, first, out, make);
     }
 
     /// [`Leaf::keys`] of keys that are even, into memory that is there; returns how many.
@@ -191,12 +187,12 @@ impl Leaf<'_> {
     ) -> usize {
         let l = &self.layout;
         let (most, begin) = (self.most_in_tails(), self.tail(first).start);
-        let mut tail_ends = [0; PART];
-        let tail_ends = &mut tail_ends[..copies.len()];
+        let (mut numbers, mut tail_ends) = ([0; PART], [0; PART]);
+        let numbers = &mut numbers[..copies.len()];
         let (mut from, mut bytes) = (begin, 0);
-        l.tail_ends.unpack::<64, _>(self.words, first, tail_ends, |end| end as usize);
-        for (end, copies) in tail_ends.iter_mut().zip(copies) {
-            *end = (*end).clamp(from, most);
+        l.tail_ends.numbers(self.words, first, numbers, |end| end);
+        for ((&mut number, end), copies) in numbers.iter_mut().zip(&mut tail_ends).zip(copies) {
+            *end = (number as usize).clamp(from, most);
             bytes += copies * (l.tlen + (*end - from));
             from = *end;
         }
@@ -205,7 +201,7 @@ impl Leaf<'_> {
         let (start, template) = (writer.at, self.template());
         let out = &mut writer.out[start..];
         let (mut at, mut i, mut from) = (0, 0, begin);
-        for (&copies, &end) in copies.iter().zip(&*tail_ends) {
+        for (&copies, &end) in copies.iter().zip(&tail_ends) {
             for _ in 0..copies {
                 out[at..][..16].copy_from_slice(template.as_flattened());
                 self.copy_tail(from..end, &mut out[at + l.tlen..]);
@@ -309,14 +305,21 @@ impl Leaf<'_> {
             return (ranks.start, &of[..ranks.len()]);
         }
         let first = self.key_at(ranks.start);
-        let mut rank = ranks.start;
-        let of = &mut of[..ranks.len().min(l.d - first)];
-        l.ends.unpack::<64, _>(self.words, first, of, |end| {
-            let before = rank;
-            rank = (end as usize).clamp(rank, ranks.end);
-            rank - before
-        });
-        (first, &of[..of.iter().rposition(|&n| n > 0).map_or(0, |last| last + 1)])
+        let most = ranks.len().min(l.d - first);
+        let (mut rank, mut n, mut ends) = (ranks.start, 0, [0; PART]);
+        while n < most && rank < ranks.end {
+            // Mostly as many as are among these ranks, and not many more.
+            let likely = (ranks.end - rank) * l.d / l.n + 8;
+            let ends = &mut ends[..likely.min(most - n)];
+            l.ends.numbers(self.words, first + n, ends, |end| end);
+            for (&end, of) in ends.iter().zip(&mut of[n..]) {
+                let before = rank;
+                rank = (end as usize).clamp(rank, ranks.end);
+                *of = rank - before;
+            }
+            n += ends.len();
+        }
+        (first, &of[..of[..n].iter().rposition(|&n| n > 0).map_or(0, |last| last + 1)])
     }
 
     /// Writes key `k`, which is not even. `spell` says what symbols of an alphabet stand for.

@@ -157,8 +157,9 @@ impl Leaf<'_> {
         if l.keylen == 0 {
             let mut ends = [0; PART];
             let ends = &mut ends[..copies.len()];
-            l.tail_ends.unpack::<64, _>(self.words, first, ends, |end| end as usize);
-            let starts = core::iter::once(self.tail(first).start).chain(ends.iter().copied());
+            l.tail_ends.numbers(self.words, first, ends, |end| end);
+            let ends = ends.iter().map(|&end| end as usize);
+            let starts = core::iter::once(self.tail(first).start).chain(ends);
             for (&copies, start) in copies.iter().zip(starts) {
                 give(copies, sixteen(start + behind));
             }
