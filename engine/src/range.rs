@@ -7,16 +7,19 @@
 use crate::Tid;
 use crate::area::{Area, Ref};
 use crate::block::{Block, HIGHEXACT, LEFTMOST, LOWBIG, LOWTID, View};
+use crate::insert::MAX_RECORD;
 use crate::key::{chunk_key, first_child, prefix_at};
 use crate::leaf::Entry;
 use crate::mutants::mutant;
 use crate::racy;
 
-/// Longest low key that is stored in a leaf itself. Keys longer than what a record holds have a
-/// chunk that the low key can share, so this is never exceeded by one without a chunk.
-pub(crate) const MAX_INLINE_LOW: usize = 1024;
 /// The most that `skip` is in a leaf.
 pub(crate) const MAX_SKIP: usize = 512;
+/// Longest low key that is stored in a leaf itself: as long as what a leaf leaves out, a prefix and a record together. Longer
+/// keys have a chunk that the low key can share, so this is never exceeded by one without a chunk.
+pub(crate) const MAX_INLINE_LOW: usize = MAX_SKIP + 8 + MAX_RECORD;
+// A low key is copied by whole words.
+const _: () = assert!(MAX_INLINE_LOW.is_multiple_of(8));
 
 /// A low key.
 #[derive(Clone, Copy)]

@@ -101,3 +101,27 @@ fn in_every_form_and_order() {
         }
     }
 }
+
+/// The longest key without a chunk is a separator: keys that came before have made leaves large, and share what these leave out.
+#[test]
+fn separators_as_long_as_records_in_a_leaf() {
+    for len in 1020..=1034 {
+        let mapping = Mapping::new(64 << 20, 2);
+        let p = mapping.process(0);
+        let ix = create_with(&p, Forms::Slots);
+        let mut model = Model::new();
+        for i in 0..2000 {
+            let (shared, len) = if i < 1000 { (600, 620) } else { (len - 3, len) };
+            let mut key = vec![b'x'; shared];
+            // The first ones are below the others.
+            key.extend(
+                scattered(i).to_be_bytes().map(|byte| b'a' + byte % 16 + 16 * u8::from(i >= 1000)),
+            );
+            key.resize(len, b'x');
+            if model.insert((key.clone(), i)) {
+                assert!(ix.insert(&p, &Memcmp, &key, i).unwrap());
+            }
+        }
+        check(&p, ix, &model);
+    }
+}
