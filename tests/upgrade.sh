@@ -3,6 +3,7 @@
 # the extension is the one that CREATE EXTENSION makes, and its indexes are those that were there.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
+. "$(dirname "$0")"/upgrade/indexes.sh
 share=$("$NITRO_BIN/pg_config" --sharedir)
 cp "$(dirname "$0")/upgrade/nitro--0.1.0.sql" "$share/extension/"
 new_server -c "nitro.backup = on" -c "max_wal_size = 1GB"
@@ -31,22 +32,6 @@ members() { # SCHEMA
         FROM m JOIN pg_opfamily f ON f.oid = objid JOIN pg_amproc ON amprocfamily = f.oid WHERE classid = 'pg_opfamily'::regclass)
     SELECT replace(line, '$1.', '') FROM lines ORDER BY 1"
 }
-questions=("SELECT count(*), min(a), max(a) FROM t WHERE i < 900::int8 AND i > 17::int2" "SELECT a FROM t WHERE s = 's77'" "SELECT count(*) FROM t WHERE c LIKE 'c1%'"
-    "SELECT count(*) FROM t WHERE tags @> '{5}'" "SELECT count(*) FROM t WHERE tags OPERATOR(ext.&<) 3" "SELECT count(*) FROM t WHERE doc @> '[3]'"
-    "SELECT a FROM t WHERE d >= '2020-02-01'::timestamptz ORDER BY d DESC, s LIMIT 3" "SELECT count(*) FROM t WHERE i % 7 = 3" "SELECT count(*) FROM t WHERE s < 's2' AND i > 500")
-answers() {
-    local q
-    for q in "${questions[@]}"; do sql "SET enable_seqscan = off; $q"; done
-}
-used() { # each of these questions has a nitro index for its answer
-    local q
-    for q in "${questions[@]}"; do
-        [[ $(sql "SET enable_seqscan = off; EXPLAIN (COSTS OFF) $q") =~ t_(i|s|c|tags|doc|d|mod|part)_nitro ]] || fail "no index for: $q"
-    done
-}
-verified() { sql "SELECT sum(ext.nitro_verify(oid, true)) > 0 FROM pg_class WHERE relname LIKE 't_%_nitro'" > /dev/null; }
-ready() { wait_until "SELECT bool_and(state = 'ready') FROM ext.pg_stat_nitro_indexes"; }
-
 for place in public ext '"Of, Ours"'; do
     note "the extension in $place"
     for base in fresh old; do sql "SET client_min_messages = error; DROP DATABASE IF EXISTS $base"; sql "CREATE DATABASE $base"; done
@@ -64,13 +49,7 @@ note "indexes of 0.1.0"
 sql "DROP DATABASE old"; sql "CREATE DATABASE old"
 export PGDATABASE=old
 sql "CREATE SCHEMA ext; CREATE EXTENSION nitro VERSION '0.1.0' SCHEMA ext"
-sql "CREATE TABLE t (a int, i int, s text, c text COLLATE \"C\", tags int[], doc jsonb, d date)
-     WITH (autovacuum_enabled = off);
-     INSERT INTO t SELECT g, g, 's' || g, 'c' || g, ARRAY[g % 10, g % 7], jsonb_build_array(g % 5, 'x'), date '2020-01-01' + g % 60 FROM generate_series(1, 1000) g"
-sql "SET search_path = ext, public;
-     CREATE INDEX t_i_nitro ON t USING nitro (i) INCLUDE (a); CREATE INDEX t_s_nitro ON t USING nitro (s varchar_ops); CREATE INDEX t_c_nitro ON t USING nitro (c text_pattern_ops);
-     CREATE INDEX t_tags_nitro ON t USING nitro (tags); CREATE INDEX t_doc_nitro ON t USING nitro (doc jsonb_array_ops); CREATE INDEX t_d_nitro ON t USING nitro (d DESC, s);
-     CREATE INDEX t_mod_nitro ON t USING nitro ((i % 7)); CREATE INDEX t_part_nitro ON t USING nitro (s) WHERE i > 500; ANALYZE t"
+make_indexes
 looks=("SELECT count(*), count(state) FROM ext.pg_stat_nitro_indexes" "SELECT count(*) < 9 FROM ext.pg_stat_progress_nitro" "SELECT count(*), bool_and(total > 0) FROM ext.nitro_memory")
 look() { local q; for q in "${looks[@]}"; do sql "$q"; done; }
 want=$(answers) seen=$(look)
@@ -97,6 +76,39 @@ assert_eq "from tables" "$(logged 'nitro index "t_[a-z]*_nitro" rebuilt from its
 [ "$(logged 'is not used: unknown format version 1$' "$from")" -ge 8 ] || fail "nothing says why"
 assert_eq "answers" "$(answers)" "$want"
 verified
+
+note "files that 0.1.0 wrote"
+# Of PostgreSQL 15, by tests/upgrade/first.sh: pages up to where they are empty, and an image of t_mod_nitro.
+written=$(dirname "$0")/upgrade/0.1.0
+sql "CREATE UNLOGGED TABLE u AS SELECT generate_series(1, 100) AS i; CREATE INDEX u_nitro ON u USING nitro (i)"
+unlogged() { sql "SET enable_seqscan = off; SELECT count(*), sum(i) FROM u WHERE i > 0"; }
+declare -A file=()
+while read -r index path; do file[$index]=$(data)/$path; done < <(sql "SELECT relname, pg_relation_filepath(oid) FROM pg_class WHERE relname LIKE '%_nitro'" | tr '|' ' ')
+file[u_nitro_init]=${file[u_nitro]}_init
+images=$(data)/pg_nitro/$(sql "SELECT oid FROM pg_database WHERE datname = 'old'")
+checksums=$(sql "SHOW data_checksums")
+stop
+[ "$checksums" = off ] || "$NITRO_BIN/pg_checksums" -D "$(data)" --disable > /dev/null
+while read -r index page; do
+    [ -f "${file[$index]}" ] || fail "no file of $index"
+    printf '%b' "$(sed 's/../\\x&/g' <<< "$page")" > "${file[$index]}"; truncate -s 8192 "${file[$index]}"
+done < "$written/pages"
+rm -r "$images"; cp -r "$written" "$images"; rm "$images/pages"
+from=$(log_end); start; answers > /dev/null; ready
+assert_eq "from images" "$(logged 'loaded from its image' "$from")" 0
+assert_eq "from tables" "$(logged 'nitro index "t_[a-z]*_nitro" rebuilt from its table' "$from")" 8
+[ "$(logged "\"t_mod_nitro\": its image is not used: unknown format version 1$|$(basename "$written"/*/) is not used: unknown format version 1$" "$from")" -ge 1 ] || fail "nothing says why"
+assert_eq "answers" "$(answers)" "$want"; verified
+assert_eq "unlogged" "$(unlogged)" "100|5050"
+# Their pages have room for what 0.1.0 did not know.
+wait_until "SELECT ext.nitro_backup() >= 0 AND (SELECT count(*) = 0 FROM ext.pg_stat_progress_nitro)"
+assert_eq "whose image it is" "$(grep -l 'name t_mod_nitro' "$images"/*/*/manifest | sed 's|/[0-9]*/manifest||' | sort -u)" "$images/$(basename "$written"/*/)"
+crash; from=$(log_end); start; answers > /dev/null; ready
+assert_eq "from their images" "$(logged 'nitro index "t_[a-z]*_nitro" loaded from its image' "$from")" 8
+assert_eq "answers" "$(answers)" "$want"; verified
+sql "INSERT INTO u VALUES (7)"
+assert_eq "unlogged, after a crash" "$(unlogged)" "1|7"
+sql "SELECT ext.nitro_verify('u_nitro', true); DROP TABLE u" > /dev/null
 
 note "updated"
 sql "CREATE VIEW mine AS SELECT relname FROM ext.pg_stat_nitro_indexes"
