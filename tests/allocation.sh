@@ -2,6 +2,9 @@
 # A process that gets no more memory from the system (ulimit -v, which stands for vm.overcommit_memory = 2) fails
 # its statement with 53200, or makes do with less. It never takes the server down.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/answers.sh"
+. "$(dirname "$0")/image_files.sh"
+. "$(dirname "$0")/by_hand.sh"
 
 new_server -c "nitro.max_memory = 300MB" -c "max_parallel_maintenance_workers = 0" \
     -c "jit = off" -c "shared_buffers = 16MB" -c "max_parallel_workers_per_gather = 0"
@@ -86,3 +89,57 @@ assert_eq "no crash" "$(grep -cE 'terminated by|reinitializing|memory allocation
 # With less memory than the sort may have, the runs are shorter: CREATE INDEX succeeds, as with btree.
 assert_eq "a build with less memory" "$(build 12)" ok
 sql "SELECT nitro_verify(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE amname = 'nitro' AND relname LIKE 't%'" > /dev/null
+
+# Bringing an index up from its image: the blocks that the WAL names need more than the reserve has.
+checkpointer="SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+ended() { logged 'background worker "nitro builder".*exited' "$1"; }
+by_verify() { starved "$1" "SELECT nitro_verify('f_nitro', false);"; }
+by_query() { starved "$1" "SET enable_seqscan = off; SELECT s FROM f WHERE i = 77;"; }
+# The postmaster hands its limit down. This session is older.
+by_builder() {
+    local i p
+    p=$(postmaster)
+    session before
+    prlimit --pid "$p" --as=$(((base + $1) * 1024)):
+    ask before "SET enable_seqscan = off; SET nitro.when_loading = skip; SELECT s FROM f WHERE i = 77" > /dev/null
+    for i in $(seq 600); do [ "$(ended "$from")" = 0 ] || break; sleep 0.1; done
+    prlimit --pid "$p" --as=unlimited:
+    end before
+    [ "$i" -lt 600 ] && echo ok || echo "no builder"
+}
+changed() { sql "INSERT INTO f VALUES ($RANDOM + 10000); UPDATE f SET s = s"; }
+brought_up() { # WORK KB
+    local got from how server images
+    mechanism builders; restart immediate
+    # The keeper's own has ended by then.
+    [ "$1" != by_builder ] || mechanism none
+    wait_until "$idle_keeper"; server=$(sql "$checkpointer"); from=$(log_end)
+    got=$("$1" "$2")
+    [[ $got == ok || $got == 53200 ]] || fail "$1 with $2 kB: $got"
+    assert_eq "$1 with $2 kB: no crash" "$(sql "$checkpointer")" "$server"
+    how=$(came_from f_nitro "$from")
+    if [ "$(state f_nitro)" != ready ]; then
+        # It comes from its image then, unless that is lost or the table has been begun with.
+        how="not up" images=$(generations f_nitro) from=$(log_end)
+        [ "$(state f_nitro)" = unbuilt ] || images=
+    fi
+    mechanism none
+    verified f; same_answers f "SELECT i FROM f WHERE i > 8900"
+    [ "$how" != "not up" ] || [ -z "$images" ] || assert_eq "$1 with $2 kB: later" "$(came_from f_nitro "$from")" image
+    result+=" $2:$got,$how" seen[$how]=1
+    [ -n "$(generations f_nitro)" ] || backup f_nitro
+    changed
+}
+settings "max_worker_processes = 3" "max_logical_replication_workers = 0" "full_page_writes = off" "log_min_messages = debug1"
+restart
+sql "CREATE EXTENSION pageinspect; CREATE TABLE f (i int, s text) WITH (fillfactor = 10);
+     INSERT INTO f SELECT i, repeat('x', 450) FROM generate_series(1, 9000) i; CREATE INDEX f_nitro ON f USING nitro (i); CREATE INDEX f_btree ON f (i); ANALYZE f"
+backup f_nitro; changed
+for work in by_verify by_query by_builder; do
+    result= limits="0 600 8000"
+    [ -z "$LONG" ] || limits=$(seq 0 200 8000)
+    for kb in $limits; do brought_up $work "$kb"; done
+    note "$work$result"
+done
+[ -n "${seen[image]:-}" ] && [ -n "${seen[not up]:-}" ] || fail "the limits do not tell apart"
+assert_eq "no crash" "$(logged 'terminated by|reinitializing|memory allocation of')" 0
