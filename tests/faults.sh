@@ -3,6 +3,7 @@
 # cancel, the stack is nearly used up. Whatever fails, the server lives, memory comes back, and the index agrees
 # with its table. A sample of n; LONG=MINUTES: in strides, for so long (LONG=1: twenty) for each kind. See docs/testing.md.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/answers.sh"
 
 new_server -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" \
     -c "nitro.max_memory = 64MB" -c "nitro.backup_rate = 0" -c "jit = off"
@@ -133,7 +134,47 @@ long_loops() {
 hidden=0
 long_loops
 
+# The same while indexes are brought up, each from its image and the WAL since: one index for each fault, since a life of the
+# server brings it up once.
+settings "max_worker_processes = 1" "max_logical_replication_workers = 0" # nobody else does
+columns=('s COLLATE "C", i' a '(s || i) COLLATE "C"' 'twice(i)')
+brought_up() { # KIND LAST: with two dozen faults among the first ones
+    local kind=$1 n i all='' changes='' out bad used from
+    for i in {1..24}; do
+        all+="CREATE TABLE u$i AS SELECT * FROM source; CREATE INDEX u${i}_nitro ON u$i USING nitro (${columns[i % 4]}); "
+        changes+="UPDATE u$i SET i = i + 1 WHERE i % 50 = 0; DELETE FROM u$i WHERE i % 7 = 0; INSERT INTO u$i SELECT i + 1000, s, a FROM source LIMIT 100; "
+    done
+    sql "CREATE TABLE source AS SELECT i, md5(i::text) AS s, ARRAY[i, i % 5] AS a FROM generate_series(1, 1000) i; $all"
+    wait_until "SELECT nitro_backup() = 24"
+    sql "$changes"
+    restart immediate; started=$(sql "$pid") from=$(log_end)
+    for i in {1..24}; do
+        random "$2"; n=$((REPLY + 1)) used=$(sql "SELECT used, indexes FROM nitro_memory")
+        out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=sqlstate -c "SET $kind = $n" -c "SELECT nitro_verify('u${i}_nitro', false)" 2>&1 || true)
+        bad=$(grep -E '^(ERROR|FATAL|PANIC|WARNING)' <<< "$out" | grep -vE ' (53200|57014)$' || true)
+        [ -z "$bad" ] || fail "$kind = $n: $bad"
+        hits=$((hits + $(grep -cE '53200|57014' <<< "$out" || true)))
+        sql "SELECT nitro_verify('u${i}_nitro', true); DROP TABLE u$i" > /dev/null
+        assert_eq "$kind = $n: memory" "$(sql "SELECT used, indexes FROM nitro_memory")" "$used"
+        assert_eq "$kind = $n: the server" "$(sql "$pid")" "$started"
+    done
+    sql "DROP TABLE source"
+    # Without memory to read it an image is left out; a cancel leaves it for the next one.
+    [ "$(logged 'loaded from its image' "$from")" -gt 0 ] || fail "none is from its image"
+    [ "$kind" != nitro.debug_cancel ] || assert_eq "from tables" "$(logged 'rebuilt from its table' "$from")" 0
+}
+for kind in "nitro.debug_fail_allocation 400" "nitro.debug_cancel 150"; do
+    hits=0 until=0
+    [ -z "$LONG" ] || { long_end; until=$REPLY; }
+    # shellcheck disable=SC2086
+    while brought_up $kind; [ $SECONDS -lt "$until" ]; do :; done
+    [ $hits -gt 0 ] || fail "no fault was seen"
+    note "brought up, ${kind% *}: $hits statements failed"
+done
+
 # Planted: a build that fails keeps its memory.
 mechanism unfinished
 if (sweep nitro.debug_cancel 300 12) > "$NITRO_TMP/planted" 2>&1; then fail "memory that is not given back was not seen"; fi
+grep -q 'memory: got' "$NITRO_TMP/planted" || fail "$(cat "$NITRO_TMP/planted")"
+if (brought_up nitro.debug_cancel 100) > "$NITRO_TMP/planted" 2>&1; then fail "memory of a load that is not given back was not seen"; fi
 grep -q 'memory: got' "$NITRO_TMP/planted" || fail "$(cat "$NITRO_TMP/planted")"
