@@ -136,6 +136,14 @@ impl Index {
         node
     }
 
+    /// How many nodes the array has.
+    pub(crate) fn nodes_in_top(&self) -> u32 {
+        match self.shared().top.load(Acquire) {
+            0 => 0,
+            r => Array(self.area.at(r)).header().n,
+        }
+    }
+
     /// How many nodes of the array have a low key not above the probe.
     #[inline]
     fn top_rank<O: KeyOrder>(&self, array: Array, probe: &Probe<'_, O>) -> usize {

@@ -25,6 +25,8 @@ pub struct VerifyReport {
     pub leaves: u32,
     /// Index nodes.
     pub nodes: u32,
+    /// Those that the flat top has.
+    pub top: u32,
 }
 
 /// What does not hold, and where.
@@ -322,6 +324,7 @@ impl Index {
             at = next;
         }
         check!(self.root, rest.is_empty(), "{} leaves without separator", rest.len());
+        report.top = self.nodes_in_top();
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Index, Memcmp, Process};
+use nitro_engine::{Index, Memcmp, Process, VerifyReport};
 
 fn load(p: &Process, n: u64) -> Index {
     let ix = create(p);
@@ -13,25 +13,32 @@ fn load(p: &Process, n: u64) -> Index {
     ix
 }
 
-fn collect(p: &Process, ix: Index) {
-    while ix.collect(p, 1000) > Some(0) {}
-    ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
+fn verify(p: &Process, ix: Index) -> VerifyReport {
+    ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"))
 }
 
-/// The collector comes from the right, and each index node that it empties has a full one on its left.
+fn collect(p: &Process, ix: Index) -> VerifyReport {
+    while ix.collect(p, 1000) > Some(0) {}
+    verify(p, ix)
+}
+
+/// The collector comes from the right, and each index node that it empties has a full one on its left. The flat top
+/// has those that are left.
 #[test]
-fn a_mass_removal_shrinks_level_1() {
+fn a_mass_removal_shrinks_level_1_and_the_flat_top() {
     let mapping = Mapping::new(1 << 27, 1);
     let p = mapping.process(0);
     let ix = load(&p, 400_000);
-    let [leaves, nodes, _] = ix.stats().blocks;
+    let VerifyReport { leaves, nodes, top, .. } = verify(&p, ix);
+    assert!(top * 2 > nodes, "the flat top has {top} of {nodes} index nodes");
     for i in (0..400_000u64).filter(|i| i % 100 != 0) {
         assert!(ix.remove(&p, &Memcmp, &i.to_be_bytes(), i));
     }
-    collect(&p, ix);
-    let [leaves_left, nodes_left, _] = ix.stats().blocks;
+    let left = collect(&p, ix);
+    let VerifyReport { leaves: leaves_left, nodes: nodes_left, .. } = left;
     assert!(leaves_left * 20 < leaves, "{leaves_left} of {leaves} leaves");
     assert!(nodes_left * 10 < nodes, "{nodes_left} of {nodes} index nodes");
+    assert_eq!(left.top, nodes_left, "the flat top had {top}");
 }
 
 /// A queue: removed from the front, added at the end, and rarely collected.
