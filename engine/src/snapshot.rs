@@ -320,6 +320,7 @@ impl Index {
             let word = descriptor.word.load(SeqCst);
             let in_use = matches!(word & STATE, PENDING | LIVE);
             let lost = LOST | word & !STATE;
+            stop!("snapshot lost: word read");
             if in_use && descriptor.word.compare_exchange(word, lost, SeqCst, Relaxed).is_ok() {
                 root.snapshots.used.fetch_sub(1, SeqCst);
                 root.work.splice(self.area, descriptor.dead.take());

@@ -132,6 +132,7 @@ pub(crate) const POINTS: &[&str] = &[
     "snapshot: writers passed",
     "snapshot: list moved",
     "snapshot: live",
+    "snapshot lost: word read",
     "snapshot end: list taken",
     "snapshot end: free",
     // Cursors.

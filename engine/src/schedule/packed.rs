@@ -141,6 +141,32 @@ families! {
         });
     }
 
+    /// There is no block for the slots: the removal ends the snapshot, and whoever reads it is told.
+    fn a_removal_beside_a_snapshot_in_a_full_area(driver) {
+        let world = World::packed("packed, no memory", 60, long, |actor| {
+            actor.build((0..120).map(|i| i * 10));
+            actor.fill_area();
+        });
+        driver(&world, &|actor| actor.remove(110), &|actor| actor.snapshot_if_kept());
+        let world = World::packed("packed, no memory for a snapshot that is", 60, long, |actor| {
+            actor.build((0..120).map(|i| i * 10));
+            actor.hold(HELD);
+            actor.fill_area();
+        });
+        driver(
+            &world,
+            &|actor| {
+                actor.remove(110);
+                assert!(actor.ix.stats().snapshots.is_empty());
+            },
+            &|actor| {
+                actor.look(110);
+                actor.remove(120);
+                actor.end_snapshots(HELD);
+            },
+        );
+    }
+
     /// An entry at the very beginning of a leaf of a class without a heap.
     fn slots_for_the_first_entry(driver) {
         let world = World::packed("packed, first entry", 60, long, |actor| {

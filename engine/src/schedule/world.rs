@@ -4,9 +4,10 @@ use super::progress;
 use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
 use crate::area::{PAGE, UNIT};
+use crate::heap::Class;
 use crate::{
     Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Prune,
-    Rest, Snapshot, Sweep, Swept, Tid,
+    Rest, Snapshot, SnapshotError, Sweep, Swept, Tid,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;

@@ -243,6 +243,37 @@ impl Actor<'_> {
         let _ = self.create_snapshot(holder, &mut || ());
     }
 
+    /// Makes a snapshot and reads it in both directions, unless a removal that has no memory takes it away.
+    pub(in crate::schedule) fn snapshot_if_kept(&self) {
+        let begin = self.world.now();
+        let mut wait = || {
+            crate::schedule::waiting();
+        };
+        let made = self.ix.create_snapshot(&self.p, READER, &mut wait);
+        let end = self.world.now();
+        progress();
+        let Ok(snapshot) = made else { return assert_eq!(made.err(), Some(SnapshotError::Lost)) };
+        let seen = self.read(true, snapshot.sn());
+        let mut back = self.read(false, snapshot.sn());
+        back.reverse();
+        if self.ix.keeps(&snapshot) {
+            assert_eq!(seen, back, "the snapshot has changed");
+            let what = What::Scan { forward: true, seen };
+            self.log.borrow_mut().push(Event { begin, end, what });
+        }
+        self.ix.release(&self.p, snapshot);
+        progress();
+    }
+
+    /// Takes all memory that there is for the index.
+    pub(in crate::schedule) fn fill_area(&self) {
+        for class in (0..).map_while(Class::from_code) {
+            while let Ok(block) = self.ix.fresh(class) {
+                core::mem::forget(block);
+            }
+        }
+    }
+
     /// Ends all snapshots of a holder.
     pub(in crate::schedule) fn end_snapshots(&self, holder: u64) {
         self.ix.release_all(&self.p, holder);
