@@ -138,7 +138,7 @@ long_loops
 # server brings it up once.
 settings "max_worker_processes = 1" "max_logical_replication_workers = 0" # nobody else does
 columns=('s COLLATE "C", i' a '(s || i) COLLATE "C"' 'twice(i)')
-brought_up() { # KIND LAST: with two dozen faults among the first ones
+brought_up() { # KIND LAST: with two dozen faults, evenly among the first ones
     local kind=$1 n i all='' changes='' out bad used from
     for i in {1..24}; do
         all+="CREATE TABLE u$i AS SELECT * FROM source; CREATE INDEX u${i}_nitro ON u$i USING nitro (${columns[i % 4]}); "
@@ -149,7 +149,7 @@ brought_up() { # KIND LAST: with two dozen faults among the first ones
     sql "$changes"
     restart immediate; started=$(sql "$pid") from=$(log_end)
     for i in {1..24}; do
-        random "$2"; n=$((REPLY + 1)) used=$(sql "SELECT used, indexes FROM nitro_memory")
+        random $(($2 / 24)); n=$((REPLY + 1 + (i - 1) * $2 / 24)) used=$(sql "SELECT used, indexes FROM nitro_memory")
         out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=sqlstate -c "SET $kind = $n" -c "SELECT nitro_verify('u${i}_nitro', false)" 2>&1 || true)
         bad=$(grep -E '^(ERROR|FATAL|PANIC|WARNING)' <<< "$out" | grep -vE ' (53200|57014)$' || true)
         [ -z "$bad" ] || fail "$kind = $n: $bad"
@@ -176,5 +176,5 @@ done
 mechanism unfinished
 if (sweep nitro.debug_cancel 300 12) > "$NITRO_TMP/planted" 2>&1; then fail "memory that is not given back was not seen"; fi
 grep -q 'memory: got' "$NITRO_TMP/planted" || fail "$(cat "$NITRO_TMP/planted")"
-if (brought_up nitro.debug_cancel 100) > "$NITRO_TMP/planted" 2>&1; then fail "memory of a load that is not given back was not seen"; fi
+if (brought_up nitro.debug_cancel 24) > "$NITRO_TMP/planted" 2>&1; then fail "memory of a load that is not given back was not seen"; fi
 grep -q 'memory: got' "$NITRO_TMP/planted" || fail "$(cat "$NITRO_TMP/planted")"
