@@ -221,10 +221,14 @@ impl Index {
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
         let likely = likely(before.load(left).ok_or(Retry)?.key, low.key);
-        let class = node_class(low.key.len());
-        let fresh = match self.fresh(class) {
-            Ok(fresh) => fresh,
-            Err(e) => return Ok(Err(e)),
+        // Without memory for its low key it is as small as what the split of the leaf has made sure of.
+        let large = node_class(low.key.len());
+        let (class, fresh) = match self.fresh(large) {
+            Ok(fresh) => (large, fresh),
+            Err(_) => match self.fresh(Class::INDEX) {
+                Ok(fresh) => (Class::INDEX, fresh),
+                Err(e) => return Ok(Err(e)),
+            },
         };
         let right = fresh.block();
         init_block(right, class, 1, 0);

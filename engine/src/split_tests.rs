@@ -156,3 +156,41 @@ fn a_scan_of_a_leaf_that_changes_all_the_time() {
         assert_eq!(batches, [1, 49], "{forward}");
     }
 }
+
+/// A leaf that is split makes sure of the smallest index node, and that serves where there is no memory for one with room for a
+/// long low key.
+#[test]
+fn a_small_index_node_serves_without_memory_for_a_large_one() {
+    let area = Mapping::new(1 << 26, 1);
+    let p = attach(&area, 0);
+    let index = Index::create(&p, &IndexOptions { fillfactor: 100, key_len_hint: 0 }).unwrap();
+    index.force(Forms::Slots);
+    let key = |i: u64| [&[b'x'; 100][..], &i.to_be_bytes()].concat();
+    let [leaves, nodes] = [0, 1].map(|of| move || index.stats().blocks[of]);
+    let mut i = 0;
+    let mut insert_until = |done: &dyn Fn() -> bool| {
+        while !done() {
+            index.insert(&p, &Memcmp, &key(i), i).unwrap();
+            i += 1;
+        }
+    };
+    // Separators ascend, so that each new index node begins with one. The next leaf but one needs the next node.
+    insert_until(&|| nodes() == 3);
+    let first = leaves();
+    insert_until(&|| nodes() == 4);
+    let (before, full) = (leaves(), 2 * leaves() - first - 1);
+    assert!(full > before + 10);
+    insert_until(&|| leaves() == full);
+    // All memory but a leaf and a small index node.
+    let last = index.block(index.shared().last.load(Relaxed));
+    let kept = [last.class(), Class::INDEX].map(|class| index.fresh(class).unwrap());
+    for class in (0..).map_while(Class::from_code) {
+        while let Ok(block) = index.fresh(class) {
+            core::mem::forget(block);
+        }
+    }
+    drop(kept);
+    insert_until(&|| leaves() == full + 1);
+    assert_eq!(nodes(), 5);
+    index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+}
