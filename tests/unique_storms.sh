@@ -96,7 +96,7 @@ storm() { # NAME MECHANISM: rounds of a storm
     local round rounds=3 without=${2:-}
     [ -z "$LONG" ] || rounds=12
     table 20000; : > "$NITRO_TMP/seen"
-    [ -z "$without" ] || { mechanism "$2"; rounds=20; }
+    [ -z "$without" ] || { mechanism "$2"; rounds=40; }
     for ((round = 1; round <= rounds; round++)); do
         seen || "$1"
     done
