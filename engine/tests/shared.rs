@@ -75,7 +75,7 @@ fn live(shared: usize, forms: Forms, order: impl Fn(u64) -> u64) {
     }
     let mut sweep = Sweep::default();
     while ix.sweep(&p, &Memcmp, &mut sweep, 1000) == Swept::More {}
-    while ix.collect(&p, 1000) > Some(0) {}
+    while ix.collect(&p, 1000) == Some(1000) {}
     check(&p, ix, &model);
 }
 
