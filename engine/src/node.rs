@@ -15,7 +15,7 @@ use crate::heap::Class;
 use crate::key::{Probe, Retry};
 use crate::memory;
 use crate::mutants::mutant;
-use crate::range::{Low, LowBuf, Right, Span, likely};
+use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span, likely};
 use crate::root::{Index, init_block};
 use crate::seek::Route;
 use crate::stop::stop;
@@ -32,9 +32,11 @@ pub(crate) fn node_class(low: usize) -> Class {
 }
 
 /// So much of a low key can be in an index node of this class.
-fn low_room(class: Class) -> usize {
+const fn low_room(class: Class) -> usize {
     class.size() - NODE_HEAP - LOW_TID
 }
+
+const _: () = assert!(low_room(Class::LONGEST_INDEX) >= MAX_SKIP);
 
 /// Leaves with separators, in order, and their numbers under a comparator.
 #[derive(Clone, Copy)]

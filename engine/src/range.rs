@@ -13,7 +13,7 @@ use crate::leaf::Entry;
 use crate::mutants::mutant;
 use crate::racy;
 
-/// The most that `skip` is in a leaf.
+/// The most that `skip` is in a leaf and in the flat top; an index node has room for as much.
 pub(crate) const MAX_SKIP: usize = 512;
 /// Longest low key that is stored in a leaf itself: as long as what a leaf leaves out, a prefix and a record together. Longer
 /// keys have a chunk that the low key can share, so this is never exceeded by one without a chunk.

@@ -22,7 +22,7 @@ use crate::barrier::Process;
 use crate::block::{EXACT, SLOTS};
 use crate::key::Probe;
 use crate::prefetch;
-use crate::range::{LowBuf, common};
+use crate::range::{LowBuf, MAX_SKIP, common};
 use crate::root::Index;
 use crate::stop::stop;
 use crate::sync::SpinLock;
@@ -30,7 +30,6 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use core::cmp::Ordering;
 
 const HEADER: usize = 64;
-const MAX_SKIP: usize = 512;
 const MAX_LEVELS: usize = 4;
 /// A level of at most this many prefixes is searched as a whole.
 const WIDE: usize = 128;
