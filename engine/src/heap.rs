@@ -43,10 +43,12 @@ const CHUNKS: usize = 22 + LARGE.len();
 const NODES: usize = 3;
 const CLASSES: usize = LEAVES + NODES + CHUNKS;
 const SIZES: [usize; CLASSES] = {
+    #[rustfmt::skip]
     const SMALL: [usize; CLASSES - LARGE.len()] = [
         // Leaves: what many keys of one length need is at most a fifth less.
-        1792, 2304, 2944, 3456, 4096, 4864, 5888, 6912, 8192, 10112, 12288, 16384, 1024, 1152,
-        1536, // index nodes, by how much of a long low key they have room for
+        1792, 2304, 2944, 3456, 4096, 4864, 5888, 6912, 8192, 10112, 12288, 16384,
+        // Index nodes: by how much of a long low key they have room for.
+        1024, 1152, 1536,
         // Chunks of long keys: at most a quarter of a block lies idle.
         128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864,
         6016, 7424, 9216, 11520, 14080, 16384,
