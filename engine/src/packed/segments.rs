@@ -157,7 +157,8 @@ impl Leaf<'_> {
         if l.keylen == 0 {
             let mut ends = [0; PART];
             let ends = &mut ends[..copies.len()];
-            l.tail_ends.numbers(self.words, first, ends, |end| end);
+            let most = self.most_in_tails() as u64;
+            l.tail_ends.numbers(self.words, first, ends, |end| end.min(most));
             let ends = ends.iter().map(|&end| end as usize);
             let starts = core::iter::once(self.tail(first).start).chain(ends);
             for (&copies, start) in copies.iter().zip(starts) {

@@ -431,6 +431,23 @@ fn no_header_leads_astray() {
     assert!(believed > 1000, "{believed}");
 }
 
+/// Tails that end nowhere: what is added to their ends is no number any more.
+#[test]
+fn segments_behind_torn_tail_ends() {
+    let numbers: Vec<u64> = (0..40).map(mix).collect();
+    let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
+    let memory = block(16384);
+    fill(&entries(LongBytes, 1, &numbers, false), &bounds, &[], &memory);
+    // Of as many bits as a torn header may say, behind all that is stored.
+    memory[4].fetch_or(255 << 24, Relaxed);
+    memory[13..].iter().for_each(|word| word.store(u64::MAX, Relaxed));
+    let leaf = Leaf::new(&memory).unwrap();
+    let (firsts, eights): (&mut [u8], &mut [u64]) = (&mut [], &mut []);
+    let mut wanted = Segments { fixed: &[], at: 280, len: |_| 8, firsts, eights, alike: None };
+    let place = leaf.place_of(&mut wanted).expect("bytes behind what all share");
+    leaf.segments(place, 0..PART, &mut [0; PART], &mut [0; PART]);
+}
+
 /// All readers; what they return means nothing.
 fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
     let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
@@ -465,6 +482,12 @@ fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
             assert!(
                 ends[..m].is_sorted() && ends[..m].iter().all(|&end| end as usize <= keys.len())
             );
+        }
+        let at = mix(x) as usize % 400;
+        let (firsts, eights): (&mut [u8], &mut [u64]) = (&mut [], &mut []);
+        let mut wanted = Segments { fixed: &[], at, len: |_| 8, firsts, eights, alike: None };
+        if let Some(place) = leaf.place_of(&mut wanted) {
+            leaf.segments(place, rank..rank + PART, &mut [0; PART], &mut [0; PART]);
         }
     }
 }
