@@ -4,6 +4,9 @@
 //! which Index Only Scans without a condition of their own become children. Groups are of the first columns of an index, in
 //! its order. The path gives partial aggregates; the server's Finalize Aggregate does the rest (HAVING, expressions, final
 //! functions). No path of others is changed or taken away.
+//!
+//! Where the server would share a scan among workers each of them makes partial aggregates of its rows, in the order of the
+//! index as well: a Gather, or for groups a Gather Merge, comes between.
 
 use pgrx::PgList;
 use pgrx::pg_sys::{
@@ -20,6 +23,7 @@ use crate::state::handle::Handle;
 use crate::state::shmem;
 
 mod children;
+mod gathered;
 
 static mut PREVIOUS: pg_sys::create_upper_paths_hook_type = None;
 
@@ -114,8 +118,7 @@ unsafe fn offer(
         };
         let mut costs = pg_sys::AggClauseCosts::default();
         pg_sys::get_agg_clause_costs(root, pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL, &mut costs);
-        let finish = |path: *mut CustomPath, clause: Option<*mut List>| {
-            let rows = (*path).path.rows;
+        let finish = |path: *mut Path, groups: f64, clause: Option<*mut List>| {
             let finalize: *mut Path = if query.hasAggs {
                 let strategy = match clause.is_some() {
                     true => pg_sys::AggStrategy::AGG_SORTED,
@@ -124,24 +127,25 @@ unsafe fn offer(
                 pg_sys::create_agg_path(
                     root,
                     grouped,
-                    path.cast(),
+                    path,
                     (*grouped).reltarget,
                     strategy,
                     pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL,
                     clause.unwrap_or(std::ptr::null_mut()),
                     extra.havingQual.cast(),
                     &costs,
-                    rows,
+                    groups,
                 )
                 .cast()
             } else {
                 let (having, clause) =
                     (extra.havingQual.cast(), clause.unwrap_or(std::ptr::null_mut()));
-                pg_sys::create_group_path(root, grouped, path.cast(), clause, having, rows).cast()
+                pg_sys::create_group_path(root, grouped, path, clause, having, groups).cast()
             };
             pg_sys::add_path(grouped, finalize);
         };
-        for child in children::scans(root, input) {
+        let shares = gathered::is_possible(&*input, &*grouped);
+        for child in children::scans(root, input, shares) {
             let grouping = match groups {
                 true => prefix_of(root, &*child.path).map(Some),
                 false => Some(None),
@@ -151,12 +155,20 @@ unsafe fn offer(
             let Some(places) = places_of(&*(*child.path).indexinfo, columns, &wanted) else {
                 continue;
             };
-            let rows = match groups {
-                true => number_of_groups(root, clause, target, (*child.scan).rows),
+            let groups_of = |rows| match groups {
+                true => number_of_groups(root, clause, target, rows),
                 false => 1.0,
             };
+            let rows = groups_of((*child.scan).rows);
             let path = path_over(&child, grouped, partial, rows, grouping, &wanted, places);
-            finish(path, grouping.map(|_| clause));
+            let clause = grouping.map(|_| clause);
+            match (*path).path.parallel_workers {
+                0 => finish(path.cast(), rows, clause),
+                _ => {
+                    let path = gathered::over(root, grouped, path.cast());
+                    finish(path, groups_of(child.all_rows), clause)
+                }
+            }
         }
         if !groups
             && wanted.iter().all(|w| Function::of(w.function).is_some_and(|f| f.counts_rows()))
@@ -164,7 +176,7 @@ unsafe fn offer(
             for child in children::bitmap_scans(root, input) {
                 let places = vec![0; wanted.len()];
                 let path = path_over(&child, grouped, partial, 1.0, None, &wanted, places);
-                finish(path, None);
+                finish(path.cast(), 1.0, None);
             }
         }
     }
@@ -407,6 +419,7 @@ unsafe fn path_over(
         path.parent = grouped;
         path.pathtarget = target;
         path.parallel_safe = scan.parallel_safe;
+        path.parallel_workers = scan.parallel_workers;
         compat::inherit_disabled_nodes(path, scan);
         path.rows = groups;
         path.startup_cost = if grouping.is_some() { scan.startup_cost } else { total };

@@ -13,6 +13,8 @@ pub struct Child {
     pub path: *mut IndexPath,
     /// What it costs without handing them up.
     pub reading: f64,
+    /// Rows of all processes that share it.
+    pub all_rows: f64,
 }
 
 impl Child {
@@ -21,8 +23,11 @@ impl Child {
         unsafe {
             let scan = &raw mut (*path).path;
             let handing_up = (*scan).rows * pg_sys::cpu_tuple_cost;
+            // The server divides what rows cost among workers, but not what is read of the index. That is left as it is: by this
+            // measure workers save what they save in truth (reading is weighed as if leaves came from disk).
             let reading = ((*scan).total_cost - handing_up).max((*path).indextotalcost);
-            Child { scan, path, reading }
+            let all_rows = (*(*path).path.parent).rows;
+            Child { scan, path, reading, all_rows }
         }
     }
 
@@ -33,19 +38,21 @@ impl Child {
             let (scan, index) = (&raw mut (*path).path, (*path).bitmapqual.cast::<IndexPath>());
             let sorting = (*scan).rows * pg_sys::cpu_operator_cost;
             let reading = (*index).indextotalcost + sorting;
-            Child { scan, path: index, reading }
+            Child { scan, path: index, reading, all_rows: (*scan).rows }
         }
     }
 }
 
-/// Index Only Scans of the table by indexes of ours that have no condition of their own.
+/// Index Only Scans of the table by indexes of ours that have no condition of their own; with those that workers would share, if
+/// `shares`.
 ///
 /// # Safety
 /// The planner's own live structures: a query that is being planned, and a table of it.
-pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
+pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo, shares: bool) -> Vec<Child> {
     let fits = |path: &Path| {
         // SAFETY: a path of the type that its tag says.
         path.type_ == NodeTag::T_IndexPath
+            && (shares || path.parallel_workers == 0)
             && path.pathtype == NodeTag::T_IndexOnlyScan
             && unsafe { decides_all(&*std::ptr::from_ref(path).cast()) }
     };
@@ -70,6 +77,7 @@ pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Ve
     let fits = |path: &Path| {
         // SAFETY: a path of the type that its tag says, and what bitmaps of one index are made by.
         path.type_ == NodeTag::T_BitmapHeapPath
+            && path.parallel_workers == 0
             && unsafe {
                 let below = (*std::ptr::from_ref(path).cast::<pg_sys::BitmapHeapPath>()).bitmapqual;
                 (*below).type_ == NodeTag::T_IndexPath
@@ -107,7 +115,8 @@ unsafe fn paths_by(
             copy.has_eclass_joins = false;
             pg_sys::create_index_paths(root, &mut copy);
             let paths = PgList::<Path>::from_pg(copy.pathlist);
-            for path in paths.iter_ptr() {
+            let shared = PgList::<Path>::from_pg(copy.partial_pathlist);
+            for path in paths.iter_ptr().chain(shared.iter_ptr()) {
                 if (*path).param_info.is_null() && fits(&*path) {
                     // Not the copy, which is gone by then.
                     (*path).parent = input;
