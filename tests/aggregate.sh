@@ -7,6 +7,7 @@ new_server -c "nitro.backup = off" -c "deadlock_timeout = 200ms"
 stops=$("${PSQL[@]}" -p "$(port)" -c "SELECT count(*) FROM pg_settings WHERE name = 'nitro.debug_stop'")
 class=1852404850
 plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0; SET jit = off"
+workers="SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_index_scan_size = 0"
 groups="SELECT count(*), sum(n), sum(s) FROM (SELECT g, count(*) AS n, sum(k) AS s FROM f WHERE g >= 0 GROUP BY g) x"
 heap="SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off"
 
@@ -92,27 +93,29 @@ transfers() {
              IF random() < 0.1 THEN ROLLBACK; ELSE COMMIT; END IF; END LOOP; END'"
     sql "CREATE PROCEDURE look(n int) LANGUAGE plpgsql AS 'DECLARE s numeric; c int8; BEGIN FOR i IN 1..n LOOP
              COMMIT;
-             SELECT sum(v), count(*) INTO s, c FROM a WHERE k > 0;
+             EXECUTE ''SELECT sum(v), count(*) FROM a WHERE k > 0'' INTO s, c;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved: % of % rows'', s, c; END IF;
-             SELECT sum(v), count(*) INTO s, c FROM a WHERE v > -1000000000;
+             EXECUTE ''SELECT sum(v), count(*) FROM a WHERE v > -1000000000'' INTO s, c;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved by value: % of % rows'', s, c; END IF;
-             SELECT sum(x.s), sum(x.c) INTO s, c FROM (SELECT g, sum(v) AS s, count(*) AS c FROM a GROUP BY g) x;
+             EXECUTE ''SELECT sum(x.s), sum(x.c) FROM (SELECT g, sum(v) AS s, count(*) AS c FROM a GROUP BY g) x'' INTO s, c;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved in groups: % of % rows'', s, c; END IF;
          END LOOP; END'"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE k > 0") == *NitroAggregate* ]] || fail "another plan"
     [[ $(sql "$plans; EXPLAIN SELECT sum(v), count(*) FROM a WHERE v > -1000000000") == *NitroAggregate* ]] || fail "another plan"
     [[ $(sql "$plans; EXPLAIN SELECT g, sum(v), count(*) FROM a GROUP BY g") == *NitroAggregate* ]] || fail "another plan"
-    session one; session two; session committed; session repeatable; session vacuum
+    [[ $(sql "$plans; $workers; EXPLAIN SELECT g, sum(v), count(*) FROM a GROUP BY g") == *Gather*NitroAggregate*Parallel* ]] || fail "not shared"
+    session one; session two; session committed; session repeatable; session shared; session vacuum
     tell one "CALL transfer($n)"; tell two "SELECT setseed(0.3); CALL transfer($n)"
     tell committed "$plans; CALL look($n)"; tell repeatable "$plans; SET default_transaction_isolation = 'repeatable read'; CALL look($n)"
+    tell shared "$plans; $workers; CALL look($((n / 3)))"
     local i
     for i in $(seq $((n / 15))); do ask vacuum "VACUUM a" > /dev/null; done
     local who got
-    for who in committed repeatable one two; do
+    for who in committed repeatable shared one two; do
         got=$(answer "$who")
         [[ $got != *ERROR* ]] || fail "$who: $got"
     done
-    for who in one two committed repeatable vacuum; do end "$who"; done
+    for who in one two committed repeatable shared vacuum; do end "$who"; done
     sql "SELECT nitro_verify('a_k', true), nitro_verify('a_v', true), nitro_verify('a_g', true)" > /dev/null
 }
 
@@ -182,31 +185,39 @@ random_queries() {
          CREATE FUNCTION answer(q text, way text) RETURNS text LANGUAGE plpgsql AS \$\$
          DECLARE a text; BEGIN
            PERFORM set_config('enable_seqscan', (way = 'table')::text, true), set_config('enable_indexscan', (way <> 'table')::text, true), set_config('enable_indexonlyscan', (way <> 'table')::text, true),
-             set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way = 'index')::text, true),
-             set_config('cpu_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.01' END, true), set_config('cpu_index_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.005' END, true);
+             set_config('enable_bitmapscan', 'off', true), set_config('nitro.enable_aggregate', (way <> 'table')::text, true),
+             set_config('cpu_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.01' END, true), set_config('cpu_index_tuple_cost', CASE way WHEN 'index' THEN '0' ELSE '0.005' END, true),
+             set_config('max_parallel_workers_per_gather', CASE way WHEN 'shared' THEN '2' ELSE '0' END, true);
            EXECUTE 'SELECT array_agg(x::text)::text FROM (' || q || ') x' INTO a; RETURN a; END \$\$;
-         CREATE PROCEDURE ask(n int, INOUT used int DEFAULT 0, INOUT grouped int DEFAULT 0) LANGUAGE plpgsql AS \$\$
-         DECLARE q text; line text; BEGIN
+         CREATE PROCEDURE ask(n int, INOUT used int DEFAULT 0, INOUT grouped int DEFAULT 0, INOUT shared int DEFAULT 0) LANGUAGE plpgsql AS \$\$
+         DECLARE q text; line text; plan text; way text; BEGIN
            FOR i IN 1..n LOOP
              IF random() < 0.1 THEN DELETE FROM r WHERE id % 50 = (random() * 49)::int; PERFORM fill(70); UPDATE r SET b = b + 1 WHERE id % 70 = (random() * 69)::int; END IF;
              IF random() < 0.05 THEN BEGIN UPDATE r SET a = a + 1 WHERE id % 9 = 3; RAISE EXCEPTION 'back'; EXCEPTION WHEN raise_exception THEN NULL; END; END IF;
              q := query();
-             IF answer(q, 'index') IS DISTINCT FROM answer(q, 'table') THEN RAISE EXCEPTION 'another answer: %', q USING DETAIL = format('%s instead of %s', answer(q, 'index'), answer(q, 'table')); END IF;
+             FOREACH way IN ARRAY ARRAY['index', 'shared'] LOOP
+               IF answer(q, way) IS DISTINCT FROM answer(q, 'table') THEN RAISE EXCEPTION 'another answer (%): %', way, q USING DETAIL = format('%s instead of %s', answer(q, way), answer(q, 'table')); END IF;
+             END LOOP;
              PERFORM answer('SELECT 1', 'index');
              FOR line IN EXECUTE 'EXPLAIN ' || q LOOP used := used + (line ~ 'NitroAggregate')::int; grouped := grouped + (line ~ 'NitroAggregate' AND q ~ 'GROUP')::int; END LOOP;
+             PERFORM answer('SELECT 1', 'shared');
+             plan := ''; FOR line IN EXECUTE 'EXPLAIN ' || q LOOP plan := plan || line; END LOOP;
+             shared := shared + (plan ~ 'Gather.*NitroAggregate.*Parallel')::int;
              IF random() < 0.7 THEN COMMIT; END IF;
            END LOOP;
          END \$\$" > /dev/null
-    local i counts used=0 grouped=0
+    local i counts used=0 grouped=0 shared=0
     for i in $(seq 10); do
         sql "VACUUM ANALYZE r"
-        counts=$(sql "SELECT setseed($((NITRO_SEED % 1000)) / 1000.0 * $i / 10); CALL ask($((n / 10)))" | tail -1)
-        used=$((used + ${counts%|*})) grouped=$((grouped + ${counts#*|}))
+        counts=$(sql "$workers; SELECT setseed($((NITRO_SEED % 1000)) / 1000.0 * $i / 10); CALL ask($((n / 10)))" | tail -1)
+        IFS='|' read -r -a counts <<< "$counts"
+        used=$((used + counts[0])) grouped=$((grouped + counts[1])) shared=$((shared + counts[2]))
     done
-    note "$used of $n queries, $grouped with groups"
+    note "$used of $n queries, $grouped with groups, $shared shared"
     # About a half and a third of them: few are a test that has lost its subject.
     [ "$used" -ge $((n / 3)) ] || fail "only $used of $n queries were answered by it"
     [ "$grouped" -ge $((n / 10)) ] || fail "only $grouped of $n queries had groups by it"
+    [ "$shared" -ge $((n / 10)) ] || fail "only $shared of $n queries were shared among processes"
 }
 
 if [ "$stops" = 1 ]; then
