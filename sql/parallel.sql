@@ -5,7 +5,7 @@
 CREATE SCHEMA parallel;
 SET client_min_messages = warning;
 SET search_path = parallel, public;
--- What is computed in an index is computed by one process.
+-- Rows, not what is computed of them in the index (shared_aggregates).
 SET nitro.enable_aggregate = off;
 DO $$
 BEGIN
