@@ -39,6 +39,18 @@ for size in wide narrow; do
     one ${size}_ten "$size, count, a tenth a group" "$ROWS" "SELECT ten, count(*) FROM ${size}_@ GROUP BY ten"
     one ${size}_ten_sum "$size, count and sum, a tenth a group" "$ROWS" "SELECT ten, count(*), sum(v) FROM ${size}_@ GROUP BY ten"
 done
+# What workers share counts by the clock.
+plan+=(-c "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET min_parallel_index_scan_size = 0")
+shared() { # NAME TITLE QUERY
+    measure "$1" -t "$2, two workers, by the clock" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $ROWS }")" -a "btree nitro" -w -e "$3"
+}
+for size in wide narrow; do
+    shared ${size}_count_shared "$size, count of all" "SELECT count(*) FROM ${size}_@ WHERE a >= 0"
+    shared ${size}_sum_shared "$size, sum" "SELECT sum(a) FROM ${size}_@ WHERE a >= 0"
+    shared ${size}_small_shared "$size, count and sum, 20 rows a group" "SELECT count(*), sum(n), sum(s) FROM (SELECT small, count(*) n, sum(v) s FROM ${size}_@ GROUP BY small) x"
+    shared ${size}_ten_shared "$size, count and sum, a tenth a group" "SELECT ten, count(*), sum(v) FROM ${size}_@ GROUP BY ten"
+done
+unset "plan[-1]" "plan[-1]"
 # One row of each twelfth page, or of each, is deleted and is back: the page is not all-visible until VACUUM has seen it.
 touch_pages() { # EVERY
     for am in btree nitro; do

@@ -65,14 +65,17 @@ wal() {
 
 # relations UNIT METHOD...: all measures as a table, the best (median) for each method, and the first one's best divided by the others'.
 relations() {
-    local unit=$1 head rule am name title scale line
+    local unit=$1 head rule am name title scale basis line
     shift
     head="$unit of processor time, best (median)" rule="| ---"
     for am in "$@"; do head+=" | $am" rule+=" | ---"; done
     for am in "${@:2}"; do head+=" | $1 / $am" rule+=" | ---"; done
     printf '\n| %s |\n%s |\n' "$head" "$rule"
-    cut -f 1-3 "$titles" | while IFS=$'\t' read -r name title scale; do
-        figures() { awk -v name="$name" -v am="$1" -v scale="$scale" '$1 == name && $2 == am { print $3 * scale }' "$samples" | sort -g; }
+    cut -f 1-5 "$titles" | while IFS=$'\t' read -r name title scale _ basis; do
+        figures() {
+            awk -v name="$name" -v am="$1" -v scale="$scale" -v basis="$basis" \
+                '$1 == name && $2 == am { print (basis == "elapsed" ? $4 : $3) * scale }' "$samples" | sort -g
+        }
         line="| ${title%, *}"
         for am in "$@"; do line+=" | $(figures "$am" | awk '{ v[NR] = $1 } END { printf "%.3g (%.3g)", v[1], v[int((NR + 1) / 2)] }')"; done
         for am in "${@:2}"; do line+=" | $(paste <(figures "$1" | head -n 1) <(figures "$am" | head -n 1) | awk '{ printf "%.2f", $1 / $2 }')"; done
