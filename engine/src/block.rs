@@ -52,6 +52,7 @@ use crate::racy;
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use core::ops::Range;
 
+mod laid;
 mod slots;
 mod version;
 
@@ -102,7 +103,11 @@ struct Header {
     next: AtomicU32,
     prev: AtomicU32,
     high: AtomicU64,
+    #[cfg(not(loom))]
     mask: [AtomicU64; 2],
+    /// All words of the block, masks and what is behind the header among them.
+    #[cfg(loom)]
+    words: Vec<AtomicU64>,
     link: AtomicU32,
     max_born: AtomicU32,
     low_off: AtomicU16,
@@ -250,28 +255,13 @@ impl Block {
 
     #[inline]
     pub(crate) fn mask(self, side: usize) -> u64 {
-        self.header().mask[side & 1].load(Relaxed)
+        self.masks()[side & 1].load(Relaxed)
     }
     #[inline]
     pub(crate) fn set_mask(self, side: usize, mask: u64) {
-        self.header().mask[side & 1].store(mask, Relaxed);
+        self.masks()[side & 1].store(mask, Relaxed);
     }
 
-    /// All words of the block, for its packed form. That touches none of the words with `ver`, `next`,
-    /// `prev`, `high` and from `link` to `parent`.
-    pub(crate) fn words<'a>(self) -> &'a [core::sync::atomic::AtomicU64] {
-        // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives, and
-        // changes beside its readers by atomic accesses only.
-        unsafe { core::slice::from_raw_parts(self.0.cast(), self.size() / 8) }
-    }
-
-    /// The atomic `T` number `index` of the array at `offset`.
-    #[inline]
-    fn cell<'a, T>(self, offset: usize, index: usize) -> &'a T {
-        debug_assert!(index < 2 * SLOTS);
-        // SAFETY: the callers below stay inside the fixed part of a node, with aligned offsets.
-        unsafe { &*self.0.add(offset).cast::<T>().add(index) }
-    }
     #[inline]
     pub(crate) fn prefixes(self) -> *const u64 {
         self.0.wrapping_add(PREFIX).cast()
@@ -282,7 +272,7 @@ impl Block {
     }
     #[inline]
     fn prefix_cell<'a>(self, slot: usize) -> &'a AtomicU64 {
-        self.cell(PREFIX, slot % SLOTS)
+        self.word(PREFIX, slot % SLOTS)
     }
     #[inline]
     pub(crate) fn prefix(self, slot: usize) -> u64 {
@@ -301,12 +291,12 @@ impl Block {
     /// TID and tail of a slot.
     #[inline]
     pub(crate) fn tid_word(self, slot: usize) -> u64 {
-        self.cell::<AtomicU64>(TIDS, slot % SLOTS).load(Relaxed)
+        self.word(TIDS, slot % SLOTS).load(Relaxed)
     }
     #[inline]
     pub(crate) fn set_tid_word(self, slot: usize, tid: Tid, tail: usize) {
         let word = tid | (tail as u64) << 48;
-        self.cell::<AtomicU64>(TIDS, slot % SLOTS).store(word, Relaxed);
+        self.word(TIDS, slot % SLOTS).store(word, Relaxed);
     }
     #[inline]
     pub(crate) fn born(self, slot: usize) -> u32 {
@@ -348,14 +338,14 @@ impl Block {
     pub(crate) fn perm(self, side: usize) -> Perm {
         let mut perm = [0; SLOTS];
         for (i, word) in perm.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = self.cell::<AtomicU64>(PERM, 8 * (side & 1) + i).load(Relaxed).to_ne_bytes();
+            *word = self.word(PERM, 8 * (side & 1) + i).load(Relaxed).to_ne_bytes();
         }
         perm
     }
     #[inline]
     pub(crate) fn set_perm(self, side: usize, perm: &Perm) {
         for (i, word) in perm.as_chunks::<8>().0.iter().enumerate() {
-            let cell = self.cell::<AtomicU64>(PERM, 8 * (side & 1) + i);
+            let cell = self.word(PERM, 8 * (side & 1) + i);
             cell.store(u64::from_ne_bytes(*word), Relaxed);
         }
     }
@@ -381,7 +371,7 @@ impl Block {
     #[inline]
     fn perm_word(self, side: usize, rank: usize) -> u64 {
         let index = 8 * (side & 1) + rank % SLOTS / 8;
-        self.cell::<AtomicU64>(PERM, index).load(Relaxed).to_le()
+        self.word(PERM, index).load(Relaxed).to_le()
     }
 
     /// `len` bytes at `offset`, clipped to the block.
@@ -470,7 +460,7 @@ impl Block {
         assert!(top <= self.size());
         for slot in 0..SLOTS {
             self.set_prefix(slot, image.prefix(slot));
-            let tids = self.cell::<AtomicU64>(TIDS, slot);
+            let tids = self.word(TIDS, slot);
             tids.store(image.tid_word(slot), Relaxed);
             self.set_born_dead(slot, image.born(slot), image.dead(slot));
         }

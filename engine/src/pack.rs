@@ -127,6 +127,12 @@ pub(crate) fn packable(entries: &Entries, which: Range<usize>) -> bool {
 }
 
 impl Latch {
+    /// Begins X, and stores what was arranged.
+    pub(crate) fn rewrite(&self, draft: &Draft) {
+        self.exclude();
+        draft.store(self.b().words());
+    }
+
     /// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No snapshot
     /// may have to be told when its entries were born.
     pub(crate) fn pack(
@@ -138,8 +144,7 @@ impl Latch {
         next: Ref,
     ) -> Latch {
         let b = self.b();
-        self.exclude();
-        draft.store(b.words());
+        self.rewrite(draft);
         b.set_skip(skip);
         b.set_low_off(LOW as u16);
         b.set_low_len(low.inline(skip).len() as u16);

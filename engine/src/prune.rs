@@ -266,8 +266,7 @@ impl Index {
         }
         let latch = v.latch()?;
         stop!("remove ranks: latched");
-        latch.exclude();
-        draft.store(v.b.words());
+        latch.rewrite(draft);
         let latch = latch.finish_latched();
         if latch.v.is_sparse(SPARSE) {
             self.sparse(&latch, leaf);

@@ -103,8 +103,7 @@ impl Index {
                 last.store(spot.leaf, Release);
             }
         }
-        latch.exclude();
-        reserve.draft().store(v.b.words());
+        latch.rewrite(reserve.draft());
         stop!("packed insert: excluded");
         latch.finish();
         stop!("packed insert: finished");
@@ -154,8 +153,7 @@ impl Index {
             latch.release();
             return Step::Slots;
         }
-        latch.exclude();
-        draft.store(v.b.words());
+        latch.rewrite(draft);
         stop!("packed remove: excluded");
         let latch = latch.finish_latched();
         if sparse {
@@ -278,8 +276,7 @@ impl Index {
             }
             stop!("split: N.prev is R");
         }
-        latch.exclude();
-        draft.store(b.words());
+        latch.rewrite(draft);
         b.set_skip(skip);
         b.set_low_len(low.inline(skip).len() as u16);
         end.store(b, r);

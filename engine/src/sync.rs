@@ -18,6 +18,14 @@ pub(crate) mod atomic {
     };
 }
 
+/// Those of packed leaves: not even under shuttle is each access a scheduling point, there are too many.
+pub(crate) mod plain {
+    #[cfg(not(loom))]
+    pub(crate) use core::sync::atomic::AtomicU64;
+    #[cfg(loom)]
+    pub(crate) use loom::sync::atomic::AtomicU64;
+}
+
 #[cfg(shuttle)]
 pub(crate) mod stepping;
 

@@ -2,7 +2,8 @@
 //! arranged.
 
 use crate::eights;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::sync::atomic::Ordering::Relaxed;
+use crate::sync::plain::AtomicU64;
 
 /// So many numbers are read eight at once.
 const FEWEST: usize = 16;

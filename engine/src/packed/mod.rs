@@ -64,9 +64,9 @@ pub use search::Found;
 pub use segments::Segments;
 pub use shape::{Shape, Sorted};
 
+use crate::sync::plain::AtomicU64;
 use alphabet::Alphabet;
 use bits::Words;
-use core::sync::atomic::AtomicU64;
 use layout::Layout;
 
 /// Entries that are read at once.

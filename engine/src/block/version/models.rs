@@ -1,5 +1,5 @@
 //! The version protocol under loom: every order of its steps that the memory model allows. A node is its
-//! header alone: two words of it stand for slots, beside the double-buffered mask and the high number.
+//! header alone (packed leaves: `models/packed.rs`): two words of it stand for slots, beside the double-buffered mask and the high number.
 //!
 //! Loom looks only at the last access to a word when it decides which orders are worth a try, so a thread
 //! that loads a word before it stores to it hides what others did to that word before. Hence the writers
@@ -7,16 +7,26 @@
 
 use super::super::Header;
 use super::*;
+use crate::sync::plain::AtomicU64;
 use loom::sync::Arc;
 use loom::thread;
+
+mod packed;
 
 /// A header, and a [`Block`] that is nothing else.
 #[derive(Clone)]
 struct Node(Arc<Header>);
 
 impl Node {
+    /// As far as its masks.
     fn new() -> Node {
-        Node(Arc::new(Header::default()))
+        Node::of(5)
+    }
+
+    /// So many words.
+    fn of(words: usize) -> Node {
+        let words = (0..words).map(|_| AtomicU64::new(0)).collect();
+        Node(Arc::new(Header { words, ..Header::default() }))
     }
 
     fn block(&self) -> Block {
