@@ -359,7 +359,7 @@ fn a_sweep_beside_a_collector() {
         visited += 1;
         assert!(visited <= before, "{before} leaves, and no end");
     }
-    while index.collect(&p, 1000) > Some(0) {}
+    index.collect_all(&p);
     let after = index.stats().blocks[0];
     assert!(after < before * 9 / 10, "{before} to {after} leaves");
 }

@@ -70,7 +70,7 @@ fn while_moving(which: usize) {
         }
         index.release(&reader, snapshot);
     };
-    doing(at, || while index.collect(&p, 1000) > Some(0) {});
+    doing(at, || index.collect_all(&p));
     let mut found = Vec::new();
     index.verify(&p, &Memcmp, true, &mut |_, tid| found.push(tid)).unwrap();
     found.retain(|tid| tid % 2 == 0);

@@ -86,7 +86,7 @@ fn after(runs: &[Run], key: fn(u64) -> Vec<u8>, copies: u64) -> (u64, u64) {
             model.insert((key, next));
         }
         if run.goes {
-            while index.collect(&q, 1000) > Some(0) {}
+            index.collect_all(&q);
             let mut sweep = Sweep::default();
             while index.sweep(&q, &Memcmp, &mut sweep, 10) == Swept::More {}
         }

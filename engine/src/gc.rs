@@ -61,6 +61,14 @@ impl Index {
         visited
     }
 
+    /// All that there is to do, also what a round has left for the next one. It need not come to an end by
+    /// itself: leaves beside one that cannot move may move each time.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn collect_all(&self, p: &Process) {
+        let mut rounds = 0..1000;
+        while rounds.next().is_some() && self.collect(p, 1000) > Some(0) {}
+    }
+
     /// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds
     /// something up, or somebody else is freeing.
     pub fn relieve(&self) -> bool {

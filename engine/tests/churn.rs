@@ -136,7 +136,7 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
         thread::sleep(Duration::from_secs(2));
         stop.store(true, Relaxed);
     });
-    while ix.collect(&p, 1000) > Some(0) {}
+    collect(&p, ix);
     ix.verify(&p, order, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
     // SAFETY: nobody else uses it.
     unsafe { ix.destroy(&p) };

@@ -133,7 +133,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
         stop.store(true, Relaxed);
     });
     println!("{} scans, {} changes, {:?}", scans.load(Relaxed), changes.load(Relaxed), ix.stats());
-    while ix.collect(&p, 1000) > Some(0) {}
+    collect(&p, ix);
     let report = ix.verify(&p, &order, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
     assert_eq!((report.live, report.dead), (STABLE, 0));
     assert!(scans.load(Relaxed) > 0);

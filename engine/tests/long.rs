@@ -105,7 +105,7 @@ fn every_size() {
         for (key, tid) in &model {
             assert!(ix.remove(&p, &Memcmp, key, *tid));
         }
-        while ix.collect(&p, 1000) > Some(0) {}
+        collect(&p, ix);
         for _ in 0..4 {
             ix.collect(&p, 1000);
         }
@@ -282,7 +282,7 @@ proptest! {
                     }
                     snapshot = ix.create_snapshot(&p, 7, &mut || ()).ok().map(|s| (s, model.clone()));
                 }
-                Op::Collect => while ix.collect(&p, 1000) > Some(0) {},
+                Op::Collect => collect(&p, ix),
                 Op::Check => {
                     check(&p, ix, &model);
                     if let Some((snapshot, then)) = &snapshot {

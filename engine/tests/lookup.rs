@@ -173,7 +173,7 @@ fn delete_everything() {
             assert_eq!(n, 50_000);
             ix.release(&p, snapshot);
         }
-        while ix.collect(&p, 1000) > Some(0) {}
+        collect(&p, ix);
         let report = ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
         assert_eq!((report.live, report.dead), (0, 0));
         let stats = ix.stats();

@@ -266,7 +266,7 @@ fn run<O: KeyOrder>(order: O, forms: Forms, fold: Fold, unfold: Fold, built: &Mo
         ix.release(&p, snapshot);
         run.scan(&[], None);
     }
-    while ix.collect(&p, 100) > Some(0) {}
+    collect(&p, ix);
     run.check();
     let stats = ix.stats();
     assert_eq!((stats.dirty, stats.live), (0, run.model.len() as u64));

@@ -376,7 +376,7 @@ fn threads<O: KeyOrder + Sync>(order: O, key: fn(u64) -> Vec<u8>, forms: Forms, 
         stop.store(true, Relaxed);
     });
     println!("{scans:?} scans {passes:?} passes {sweeps:?} sweeps {:?}", ix.stats());
-    while ix.collect(&p, 1000) > Some(0) {}
+    collect(&p, ix);
     let report = ix.verify(&p, &order, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
     assert_eq!((report.live, report.dead), (STABLE, 0));
     // SAFETY: nobody else uses it.

@@ -29,7 +29,7 @@ fn fill(p: &Process, ix: Index, width: usize, from: u64) -> u64 {
 
 fn remove(p: &Process, ix: Index, width: usize, entries: impl Iterator<Item = u64>) {
     entries.for_each(|i| assert!(ix.remove(p, &Memcmp, &key(i, width), i)));
-    while ix.collect(p, 1000) > Some(0) {}
+    collect(p, ix);
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
 }
 
@@ -91,12 +91,12 @@ fn what_one_index_lets_go_another_one_gets() {
             assert!(ix.remove(&p, &Memcmp, &key(i - 50_000), i - 50_000));
         }
         if i % 10_000 == 0 {
-            while ix.collect(&p, 1000) > Some(0) {}
+            collect(&p, ix);
         }
     }
     assert!(ix.stats().bytes < 10 << 20, "{} bytes", ix.stats().bytes);
     (550_000..599_000).for_each(|i| assert!(ix.remove(&p, &Memcmp, &key(i), i)));
-    while ix.collect(&p, 1000) > Some(0) {}
+    collect(&p, ix);
     assert!(ix.stats().bytes < 5 << 18, "{} bytes", ix.stats().bytes);
     let other = create(&p);
     assert!(fill(&p, other, 40, 0) > 100_000);

@@ -53,7 +53,7 @@ fn two_processes() {
     // SAFETY: waits for our own child.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the other process failed");
-    while ix.collect(&p, 100) > Some(0) {}
+    collect(&p, ix);
     let mut entries = 0u64;
     ix.verify(&p, &Memcmp, true, &mut |_, tid| {
         assert!(tid % 10 != tid % 2);

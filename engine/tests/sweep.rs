@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Mapping, Random, create_with};
+use common::{Mapping, Random, collect, create_with};
 use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn key(i: u64, len: usize, text: bool) -> Vec<u8> {
 fn sweep(p: &Process, ix: Index) {
     let mut sweep = Sweep::default();
     while ix.sweep(p, &Memcmp, &mut sweep, 10) == Swept::More {}
-    while ix.collect(p, 1000) > Some(0) {}
+    collect(p, ix);
 }
 
 fn check(p: &Process, ix: Index, model: &Entries) {
@@ -95,7 +95,7 @@ fn a_sweep_goes_on_behind_equal_keys() {
         calls += 1;
         assert!(calls <= before, "{before} leaves, and no end");
     }
-    while ix.collect(&p, 1000) > Some(0) {}
+    collect(&p, ix);
     assert!(ix.stats().blocks[0] < before * 2 / 3);
     check(&p, ix, &model);
 }

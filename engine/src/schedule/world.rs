@@ -346,7 +346,7 @@ impl World {
         self.check_now(&actor, &now, changed.keys())?;
         actor.end_snapshots(HELD);
         if actor.ix.collect(&actor.p, 1000) > Some(0) {
-            while actor.ix.collect(&actor.p, 1000) > Some(0) {}
+            actor.ix.collect_all(&actor.p);
             self.check_now(&actor, &now, changed.keys())?;
         }
         actor.ix.collect(&actor.p, 1);
