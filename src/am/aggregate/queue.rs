@@ -19,6 +19,8 @@ use crate::pg::{compat, memory, wait};
 /// groups does not wait for many.
 const FIRST: usize = 64;
 const MOST: usize = 1 << 19;
+/// Entries that the scan may pass for each of these rows while some wait: groups wait with them, however large they are.
+const PASSED: u64 = 64;
 /// Pages that are read ahead, at most.
 const FARTHEST: i32 = 64;
 
@@ -36,11 +38,13 @@ pub struct Queue {
     values: Vec<Option<i64>>,
     /// How many there may be.
     target: usize,
+    /// Entries that the scan has passed since the first one came.
+    passed: u64,
 }
 
 impl Queue {
     pub fn new() -> Queue {
-        Queue { rows: Vec::new(), values: Vec::new(), target: FIRST }
+        Queue { rows: Vec::new(), values: Vec::new(), target: FIRST, passed: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -50,7 +54,14 @@ impl Queue {
     pub fn clear(&mut self) {
         self.rows.clear();
         self.values.clear();
-        self.target = FIRST;
+        (self.target, self.passed) = (FIRST, 0);
+    }
+
+    /// Takes into account that the scan has passed entries of rows that are known to be visible.
+    pub fn pass(&mut self, entries: u64) {
+        if !self.is_empty() {
+            self.passed += entries;
+        }
     }
 
     /// Adds a row of the last group.
@@ -100,7 +111,8 @@ impl Queue {
         let bytes = size_of_val(&self.rows[..]) + size_of_val(&self.values[..]) + groups.bytes();
         // SAFETY: a plain global.
         let most = unsafe { pg_sys::work_mem as usize } * 1024 / 2;
-        !self.is_empty() && (self.rows.len().max(groups.len()) >= self.target || bytes >= most)
+        let many = self.rows.len().max(groups.len()) >= self.target;
+        !self.is_empty() && (many || bytes >= most || self.passed >= self.target as u64 * PASSED)
     }
 
     /// Looks for all rows and adds those that are visible to their groups; says how many were looked for, and how many are.
@@ -149,7 +161,7 @@ impl Queue {
         }
         self.rows.clear();
         self.values.clear();
-        self.target = (self.target * 2).min(MOST);
+        (self.target, self.passed) = ((self.target * 2).min(MOST), 0);
         (all, seen)
     }
 }

@@ -163,6 +163,7 @@ impl Run {
             };
             last.count(n);
             (rows, entries) = (rows + n, entries + n);
+            self.queue.pass(n as u64);
             let many = last.rows() >= MANY;
             let numbers = if many { last.numbers(own.desc(), own.key()) } else { None };
             if many && (last.only_counts() || numbers.is_some()) {
@@ -178,6 +179,7 @@ impl Run {
                     unsafe { self.queue.sift(map, heap, group, leaf.tids(), value, visible) };
                     rows += (last.rows() - before) as u64;
                     entries += leaf.tids().len() as u64;
+                    self.queue.pass(leaf.tids().len() as u64);
                     if self.queue.is_full(&self.groups) {
                         break;
                     }
@@ -194,7 +196,7 @@ impl Run {
             }
             self.add(own);
             (rows, entries) = (rows + 1, entries + 1);
-            if self.has_complete() {
+            if self.has_complete() || self.queue.is_full(&self.groups) {
                 break;
             }
         }
