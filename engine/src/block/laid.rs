@@ -9,6 +9,7 @@ use crate::sync::plain;
 impl Block {
     /// All words of the block, for its packed form. That touches none of the words with `ver`, `next`,
     /// `prev`, `high` and from `link` to `parent`.
+    #[inline]
     pub(crate) fn words<'a>(self) -> &'a [plain::AtomicU64] {
         // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives, and
         // changes beside its readers by atomic accesses only.

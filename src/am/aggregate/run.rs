@@ -163,7 +163,7 @@ impl Run {
             };
             last.count(n);
             (rows, entries) = (rows + n, entries + n);
-            self.queue.pass(n as u64);
+            self.queue.pass(n);
             let many = last.rows() >= MANY;
             let numbers = if many { last.numbers(own.desc(), own.key()) } else { None };
             if many && (last.only_counts() || numbers.is_some()) {

@@ -27,8 +27,12 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::handle::with_order;
 
-/// Leaves of a part: enough that handing them out is little of the work, few enough that all have some.
+/// Leaves of a part: enough that handing them out is little of the work, few enough that all have some. Who finds that another one
+/// is taking a part sleeps, which is longer than many entries take to be read; so parts become longer, but none is more
+/// than a sixteenth of those before it: all processes end at nearly the same time.
 const LEAVES: usize = 16;
+const MOST_LEAVES: usize = 256;
+const SHARE: usize = 16;
 
 const FREE: u32 = 0;
 const SEIZED: u32 = 1;
@@ -50,6 +54,8 @@ struct Rest {
     /// Whether part of the range has been handed out: the rest of it begins (going backward: ends) at (key, TID).
     cut: bool,
     len: u32,
+    /// Leaves that were handed out.
+    taken: u32,
     tid: u64,
     at: [u32; pg_sys::INDEX_MAX_KEYS as usize],
     key: [u8; MAX_SEPARATOR_LEN],
@@ -166,8 +172,9 @@ impl Scan {
             unsafe { compat::count_index_scan(scan) };
             self.plan.first(&mut self.at, forward);
             rest.set_combination(&self.at);
-            rest.begun = true;
+            (rest.begun, rest.taken) = (true, 0);
         }
+        let leaves = (rest.taken as usize / SHARE).clamp(LEAVES, MOST_LEAVES);
         loop {
             self.open_range(forward);
             let mut from = rest.separator();
@@ -190,7 +197,7 @@ impl Scan {
             }
             let mut next = Separator::default();
             let found = with_order!(self.handle.desc, order => {
-                cursor.cut(forward, LEAVES, self.process, engine, order, &mut next)
+                cursor.cut(forward, leaves, self.process, engine, order, &mut next)
             });
             if found {
                 if guc::BREAK.get() == Mechanism::Parts {
@@ -201,6 +208,7 @@ impl Scan {
                     cursor.begin_at(&next);
                 }
                 rest.set(&next);
+                rest.taken = rest.taken.saturating_add(leaves as u32);
                 shared.release(true);
                 return true;
             }

@@ -23,8 +23,8 @@ impl Child {
         unsafe {
             let scan = &raw mut (*path).path;
             let handing_up = (*scan).rows * pg_sys::cpu_tuple_cost;
-            // The server divides what rows cost among workers, but not what is read of the index. That is left as it is: by this
-            // measure workers save what they save in truth (reading is weighed as if leaves came from disk).
+            // The server divides among workers what rows cost, but not what is read of the index, which it weighs as if leaves came
+            // from disk. That is left as it is: what they save is the adding up.
             let reading = ((*scan).total_cost - handing_up).max((*path).indextotalcost);
             let all_rows = (*(*path).path.parent).rows;
             Child { scan, path, reading, all_rows }
