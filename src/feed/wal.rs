@@ -72,7 +72,18 @@ impl Reader {
                 return Ok(None);
             }
             let mut error: *mut c_char = std::ptr::null_mut();
-            let record = pg_sys::XLogReadRecord(self.state, &mut error);
+            let mut record = pg_sys::XLogReadRecord(self.state, &mut error);
+            // A crash has cut a record off, and the WAL goes on where its next page would begin. Servers before 16.7, and the
+            // like of other versions, look for all of its rest there, which may be more than has been written since.
+            let cut_off = (*self.state).missingContrecPtr;
+            if record.is_null()
+                && (*self.end).end_of_wal
+                && (1..before_header(to)).contains(&cut_off)
+            {
+                (*self.end).end_of_wal = false;
+                pg_sys::XLogBeginRead(self.state, cut_off);
+                record = pg_sys::XLogReadRecord(self.state, &mut error);
+            }
             if !record.is_null() {
                 return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
             }
