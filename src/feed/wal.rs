@@ -72,20 +72,12 @@ impl Reader {
                 return Ok(None);
             }
             let mut error: *mut c_char = std::ptr::null_mut();
-            let mut record = pg_sys::XLogReadRecord(self.state, &mut error);
-            // A crash has cut a record off, and the WAL goes on where its next page would begin. Servers before 16.7, and the
-            // like of other versions, look for all of its rest there, which may be more than has been written since.
-            let cut_off = (*self.state).missingContrecPtr;
-            if record.is_null()
-                && (*self.end).end_of_wal
-                && (1..before_header(to)).contains(&cut_off)
-            {
-                (*self.end).end_of_wal = false;
-                pg_sys::XLogBeginRead(self.state, cut_off);
-                record = pg_sys::XLogReadRecord(self.state, &mut error);
-            }
+            let record = pg_sys::XLogReadRecord(self.state, &mut error);
             if !record.is_null() {
                 return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
+            }
+            if (*self.end).end_of_wal && self.passes_cut_off(to) {
+                return Ok(Some(self.state));
             }
             if (*self.end).end_of_wal {
                 // Everything before `to` is flushed, so its end cannot come first.
@@ -104,6 +96,38 @@ impl Reader {
                 Mechanism::Manifest => Gap::Missing(why),
                 _ => Gap::Foreign(why),
             })
+        }
+    }
+
+    /// Goes on behind a record that a crash has cut off, at the record that says so, which is where its next page would begin.
+    /// The server's reader does that by itself, but in some minor versions (16.2; not in 15.18 and 18.6) only when as much has
+    /// been written there as the rest of the record would be: before, it says that the WAL ends.
+    ///
+    /// # Safety
+    /// As `next`, behind a record that could not be read.
+    unsafe fn passes_cut_off(&mut self, to: XLogRecPtr) -> bool {
+        // SAFETY: made in `new`; a record that was read is decoded, and as long as it says.
+        unsafe {
+            let (begun, page) = ((*self.state).abortedRecPtr, (*self.state).missingContrecPtr);
+            if page == 0 || page >= before_header(to) {
+                return false;
+            }
+            (*self.end).end_of_wal = false;
+            pg_sys::XLogBeginRead(self.state, page);
+            if pg_sys::XLogReadRecord(self.state, &mut std::ptr::null_mut()).is_null() {
+                return false;
+            }
+            // Nothing else may be there: without this a record that is damaged would be passed over.
+            let record = &*(*self.state).record;
+            u32::from(record.header.xl_rmid) == pg_sys::RmgrIds::RM_XLOG_ID
+                && u32::from(record.header.xl_info) & 0xF0 == pg_sys::XLOG_OVERWRITE_CONTRECORD
+                && record.main_data_len as usize >= size_of::<pg_sys::xl_overwrite_contrecord>()
+                && record
+                    .main_data
+                    .cast::<pg_sys::xl_overwrite_contrecord>()
+                    .read_unaligned()
+                    .overwritten_lsn
+                    == begun
         }
     }
 }

@@ -47,7 +47,7 @@ impl Block {
     }
 
     pub(super) fn cell<'a, T>(self, _: usize, _: usize) -> &'a T {
-        unimplemented!("no model has what is smaller than a word")
+        unreachable!("no model reads what is smaller than a word")
     }
 
     pub(super) fn word<'a>(self, offset: usize, index: usize) -> &'a AtomicU64 {

@@ -108,11 +108,14 @@ impl Queue {
     /// Whether it is time to look, with these groups waiting for it. Vectors grow by doubling, so half of `work_mem` may be in
     /// use.
     pub fn is_full(&self, groups: &Groups) -> bool {
+        if self.is_empty() {
+            return false;
+        }
         let bytes = size_of_val(&self.rows[..]) + size_of_val(&self.values[..]) + groups.bytes();
         // SAFETY: a plain global.
         let most = unsafe { pg_sys::work_mem as usize } * 1024 / 2;
         let many = self.rows.len().max(groups.len()) >= self.target;
-        !self.is_empty() && (many || bytes >= most || self.passed >= self.target as u64 * PASSED)
+        many || bytes >= most || self.passed >= self.target as u64 * PASSED
     }
 
     /// Looks for all rows and adds those that are visible to their groups; says how many were looked for, and how many are.
