@@ -77,6 +77,9 @@ BEGIN; SET LOCAL nitro.enable_aggregate = off; EXPLAIN (COSTS OFF) SELECT few, c
 BEGIN ISOLATION LEVEL SERIALIZABLE; EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE few = 2; ROLLBACK;
 BEGIN; SET LOCAL parallel_setup_cost = 1000; EXPLAIN (COSTS OFF) SELECT few, count(*) FROM t GROUP BY few; ROLLBACK;
 BEGIN; SET LOCAL max_parallel_workers = 0; EXPLAIN (COSTS OFF) SELECT few, count(*) FROM t GROUP BY few; SELECT few, count(*) FROM t GROUP BY few ORDER BY few; ROLLBACK;
+-- Several aggregates of a column read it once, and sharing has a price of its own: what starts dearer is not shared, though it would be if each read it.
+SELECT cost, set_config('parallel_setup_cost', cost, false) = cost AND is_shared('SELECT sum(a), min(a), max(a), avg(a) FROM t WHERE a > -1000000') AS shared FROM unnest(ARRAY['20', '70']) cost;
+SET parallel_setup_cost = 0;
 -- A cursor that is held, of which not all is read at once.
 BEGIN; DECLARE q CURSOR WITH HOLD FOR SELECT few, count(*) FROM t GROUP BY few ORDER BY few; FETCH 2 FROM q; COMMIT;
 FETCH ALL FROM q; CLOSE q;
