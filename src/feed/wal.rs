@@ -74,6 +74,12 @@ impl Reader {
             let mut error: *mut c_char = std::ptr::null_mut();
             let record = pg_sys::XLogReadRecord(self.state, &mut error);
             if !record.is_null() {
+                // The server's reader goes on behind a record that was cut off, and leaves it to its caller to ask which one
+                // that is: the length of a damaged record, of which nothing is checked but that, leads there as well.
+                let begun = std::mem::take(&mut (*self.state).overwrittenRecPtr);
+                if begun != 0 && !self.overwrites(begun) {
+                    return Err(Gap::Foreign("another record was cut off than it seems".into()));
+                }
                 return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
             }
             if (*self.end).end_of_wal && self.passes_cut_off(to) {
@@ -118,6 +124,17 @@ impl Reader {
                 return false;
             }
             // Nothing else may be there: without this a record that is damaged would be passed over.
+            self.overwrites(begun)
+        }
+    }
+
+    /// Whether the record that was read says that the one that begins there was cut off.
+    ///
+    /// # Safety
+    /// As `next`, behind a record that could be read.
+    unsafe fn overwrites(&self, begun: XLogRecPtr) -> bool {
+        // SAFETY: a record that was read is decoded, and as long as it says.
+        unsafe {
             let record = &*(*self.state).record;
             u32::from(record.header.xl_rmid) == pg_sys::RmgrIds::RM_XLOG_ID
                 && u32::from(record.header.xl_info) & 0xF0 == pg_sys::XLOG_OVERWRITE_CONTRECORD
