@@ -202,7 +202,7 @@ fn parts_of_long_keys() {
                 cursor.begin_at(from);
             }
             let mut next = Separator::default();
-            let found = cursor.cut(true, 2, &p, ix, &Memcmp, &mut next);
+            let found = cursor.cut(true, 2, &p, ix, &Memcmp, &mut next) > 0;
             if found {
                 assert!(next.key.len() <= MAX_SEPARATOR_LEN);
                 cursor.end_at(&next);

@@ -60,8 +60,8 @@ impl Cursor {
         (self.lower_tid, self.upper_tid) = (lower_tid, separator.tid);
     }
 
-    /// Finds a separator inside of the range, about so many leaves from its beginning (going backward, from its
-    /// end); false: the range is too short for that, changes too fast, or its keys are too long.
+    /// Finds a separator inside of the range, at most so many leaves from its beginning (going backward, from its
+    /// end), and says how many; 0: the range is too short for that, changes too fast, or its keys are too long.
     pub fn cut<O: KeyOrder>(
         &self,
         forward: bool,
@@ -70,7 +70,7 @@ impl Cursor {
         index: Index,
         order: &O,
         at: &mut Separator,
-    ) -> bool {
+    ) -> usize {
         index.check_order::<O>();
         let _section = index.enter(p);
         let lower = Probe::new(order, &self.lower, self.lower_tid);
@@ -78,11 +78,11 @@ impl Cursor {
             true => Probe::new(order, &self.upper, self.upper_tid),
             false => Probe::end(order),
         };
-        (0..TRIES).any(|_| {
-            let mut found = false;
+        let cut = (0..TRIES).find_map(|_| {
+            let mut found = 0;
             let mut leaf = index.seek(if forward { &lower } else { &upper }, false).leaf;
             let mut low = LowBuf::new(index.area);
-            for _ in 0..leaves {
+            for n in 1..=leaves {
                 let candidate = if forward {
                     let v = index.block(leaf).view();
                     let next = v.b.next();
@@ -109,9 +109,9 @@ impl Cursor {
                     };
                     if low.key.len() <= MAX_SEPARATOR_LEN {
                         at.set(&low);
-                        found = true;
+                        found = n;
                     }
-                } else if found {
+                } else if found > 0 {
                     break;
                 }
                 if !forward {
@@ -119,7 +119,8 @@ impl Cursor {
                     leaf = left;
                 }
             }
-            found
-        })
+            (found > 0).then_some(found)
+        });
+        cut.unwrap_or(0)
     }
 }

@@ -203,10 +203,10 @@ impl Scan {
                 None => (),
             }
             let mut next = Separator::default();
-            let found = with_order!(self.handle.desc, order => {
+            let cut = with_order!(self.handle.desc, order => {
                 cursor.cut(forward, leaves, self.process, engine, order, &mut next)
             });
-            if found {
+            if cut > 0 {
                 if guc::BREAK.get() == Mechanism::Parts {
                     // The part is all that is left.
                 } else if forward {
@@ -215,7 +215,7 @@ impl Scan {
                     cursor.begin_at(&next);
                 }
                 rest.set(&next);
-                rest.taken = rest.taken.saturating_add(leaves as u32);
+                rest.taken = rest.taken.saturating_add(cut as u32);
                 shared.release(true);
                 return true;
             }
