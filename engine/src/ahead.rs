@@ -21,6 +21,25 @@ pub(crate) struct Ahead {
     forward: bool,
 }
 
+/// Leaves in order, as level 1 names them: going forward those behind `leaf`, going backward itself and those before it; at most
+/// so many. None: it changes. Inside the barrier, in one section with what `leaf` was found by, so that none is used again.
+pub(crate) fn leaves(index: Index, leaf: Ref, forward: bool, most: usize) -> Option<Vec<Ref>> {
+    let b = index.block(leaf);
+    let mut all = Ahead { forward, beyond: b.parent(), ..Ahead::default() };
+    if all.beyond == 0 {
+        // Just split, and not in level 1 yet.
+        let next = if forward { b.next() } else { leaf };
+        return Some(if next == 0 { Vec::new() } else { vec![next] });
+    }
+    all.append(index);
+    let at = all.leaves.iter().position(|&l| l == leaf)? + usize::from(forward);
+    while all.leaves.len() < at + most && all.beyond != 0 {
+        all.append(index);
+    }
+    all.leaves.truncate(at + most);
+    Some(all.leaves.split_off(at))
+}
+
 impl Ahead {
     pub(crate) fn clear(&mut self) {
         self.leaves.clear();

@@ -40,6 +40,15 @@ impl<T> Locked<T> {
     }
 }
 
+/// Ends who writes beside, also when a test fails: the scope waits for it.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// The bounds of the range that is shared: in the order of entries.
 type Range = (Vec<u8>, Option<Vec<u8>>);
 
@@ -54,6 +63,7 @@ fn reader<O: KeyOrder>(
     let mut all = Vec::new();
     let mut cursor = Cursor::new(true);
     loop {
+        let mut empty = false;
         let found = rest.with(|shared| {
             if shared.done {
                 return false;
@@ -69,12 +79,20 @@ fn reader<O: KeyOrder>(
                 } else {
                     cursor.begin_at(&next)
                 }
-                shared.from = Some(next);
+                if let Some(from) = shared.from.replace(next.clone()) {
+                    let (a, b) = if forward { (&from, &next) } else { (&next, &from) };
+                    let keys =
+                        if O::MEMCMP { a.key.cmp(&b.key) } else { order.compare(&a.key, &b.key) };
+                    // Nobody goes on, and the lock is given back before this one fails.
+                    shared.done = keys.then(a.tid.cmp(&b.tid)).is_ge();
+                    empty = shared.done;
+                }
             } else {
                 shared.done = true;
             }
             true
         });
+        assert!(!empty, "a part is empty");
         if !found {
             return all;
         }
@@ -104,6 +122,7 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let (mapping, stop) = (&mapping, &stop);
+        let _end = End(stop);
         scope.spawn(move || {
             let p = mapping.process(1);
             let mut random = Random(1);
@@ -155,7 +174,6 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
             assert_eq!(all.len(), wanted.len(), "round {round}");
             assert!(all == wanted, "round {round}");
         }
-        stop.store(true, Relaxed);
     });
 }
 

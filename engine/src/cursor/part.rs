@@ -4,7 +4,8 @@
 //! Leaves only say which separators give parts of a good size; whatever happens to them, an entry belongs to exactly
 //! one of the parts that meet at a separator.
 
-use super::{Cursor, left_of};
+use super::Cursor;
+use crate::ahead;
 use crate::key::Probe;
 use crate::memory;
 use crate::mutants::mutant;
@@ -79,47 +80,35 @@ impl Cursor {
             false => Probe::end(order),
         };
         let cut = (0..TRIES).find_map(|_| {
-            let mut found = 0;
-            let mut leaf = index.seek(if forward { &lower } else { &upper }, false).leaf;
+            let start = index.seek(if forward { &lower } else { &upper }, false).leaf;
+            // Going forward a part ends where another leaf begins, going backward where its last one does.
+            let ends = ahead::leaves(index, start, forward, leaves)?;
+            let is = |probe: &Probe<'_, O>, leaf, wanted: Ordering| {
+                probe.compare_low(index.area, leaf).is_ok_and(|ordering| ordering == wanted)
+            };
+            let behind = |leaf| is(&lower, leaf, Ordering::Less);
+            let before = |leaf| is(&upper, leaf, Ordering::Greater);
+            // One beyond the far end of the range is followed by others that are, unless they change meanwhile.
+            let inside = match forward {
+                true => ends.partition_point(|&leaf| before(leaf)),
+                false => ends.partition_point(|&leaf| behind(leaf)),
+            };
+            if inside == 0 {
+                return Some(0);
+            }
             let mut low = LowBuf::new(index.area);
-            for n in 1..=leaves {
-                let candidate = if forward {
-                    let v = index.block(leaf).view();
-                    let next = v.b.next();
-                    if next == 0 || v.dead() || !v.valid() {
-                        break;
-                    }
-                    leaf = next;
-                    next
-                } else {
-                    leaf
-                };
+            let found = (1..=inside).rev().find(|&n| {
+                let leaf = ends[n - 1];
                 // A leaf that was split since it was found leads to one whose low key is not in the range: a part
                 // that ends there would be empty, and the next one would begin before this one.
-                let inside = |probe: &Probe<'_, O>, wanted: Ordering| {
-                    probe
-                        .compare_low(index.area, candidate)
-                        .is_ok_and(|ordering| ordering == wanted)
-                };
-                let behind = inside(&lower, Ordering::Less)
+                let within = behind(leaf) && before(leaf)
                     || mutant!("a separator lies behind the beginning of its range");
-                if behind && inside(&upper, Ordering::Greater) {
-                    let Some(low) = low.load(candidate).filter(|low| !low.is_first()) else {
-                        break;
-                    };
-                    if low.key.len() <= MAX_SEPARATOR_LEN {
-                        at.set(&low);
-                        found = n;
-                    }
-                } else if found > 0 {
-                    break;
-                }
-                if !forward {
-                    let Some((left, _)) = left_of(index, leaf) else { break };
-                    leaf = left;
-                }
-            }
-            (found > 0).then_some(found)
+                let fits = |low: &Low<'_>| !low.is_first() && low.key.len() <= MAX_SEPARATOR_LEN;
+                let low = low.load(leaf).filter(|low| within && fits(low));
+                low.inspect(|low| at.set(low)).is_some()
+            });
+            // Going backward the first one may well be where the range ends.
+            found.or((!forward).then_some(0))
         });
         cut.unwrap_or(0)
     }

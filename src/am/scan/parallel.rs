@@ -30,15 +30,14 @@ use crate::state::handle::with_order;
 /// Leaves of a part: enough that handing them out is little of the work, few enough that all have some.
 const LEAVES: usize = 16;
 /// Who finds that another one is taking a part sleeps, which is longer than many entries take to be read. So parts become longer, up to
-/// this; but not where the low keys of leaves, at each of which is looked inside of a section, are compared by functions.
+/// this.
 const MOST_LEAVES: usize = 256;
 /// A longer part is no more than one of so many of those before it: all processes end at nearly the same time.
 const SHARE: usize = 16;
 
 /// Leaves of the next part, behind so many.
-fn leaves_behind(taken: u32, is_memcmp: bool) -> usize {
-    let most = if is_memcmp { MOST_LEAVES } else { LEAVES };
-    (taken as usize / SHARE).clamp(LEAVES, most)
+fn leaves_behind(taken: u32) -> usize {
+    (taken as usize / SHARE).clamp(LEAVES, MOST_LEAVES)
 }
 
 const FREE: u32 = 0;
@@ -181,7 +180,7 @@ impl Scan {
             rest.set_combination(&self.at);
             (rest.begun, rest.taken) = (true, 0);
         }
-        let leaves = leaves_behind(rest.taken, self.handle.desc.is_memcmp());
+        let leaves = leaves_behind(rest.taken);
         loop {
             self.open_range(forward);
             let mut from = rest.separator();
@@ -242,11 +241,10 @@ mod tests {
     fn parts_grow_with_what_was_taken() {
         let (mut taken, mut parts) = (0, 0);
         while taken < 100_000 {
-            let leaves = leaves_behind(taken, true);
+            let leaves = leaves_behind(taken);
             assert!((LEAVES..=MOST_LEAVES).contains(&leaves));
             assert!(leaves == LEAVES || leaves * SHARE <= taken as usize);
             (taken, parts) = (taken + leaves as u32, parts + 1);
-            assert_eq!(leaves_behind(taken, false), LEAVES);
         }
         assert!(parts < 500, "{parts} parts");
     }
