@@ -64,6 +64,19 @@ pub enum Int {
     Oid,
 }
 
+impl Int {
+    /// The most bytes of a segment.
+    pub fn longest(self) -> usize {
+        match self {
+            Int::Bool => 1,
+            Int::Char => 2,
+            Int::Int2 => 3,
+            Int::Int4 | Int::Oid => 5,
+            Int::Int8 => 9,
+        }
+    }
+}
+
 /// How a column is written into the key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Codec {

@@ -6,9 +6,11 @@
 //! abbreviation alone, and then those that have the same one: among keys in the order of their bytes by the next eight,
 //! others by comparison. Where keys have no abbreviation that can be trusted, the C library guesses one: then the
 //! neighbours are compared when all are sorted, and if one guess was wrong all are sorted again without them.
+//! Of keys that are short the array has all, and nothing is in the arena (`short`).
 
 mod held;
 mod run;
+mod short;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -23,6 +25,7 @@ use crate::pg::wait;
 use held::{Held, Item, Room};
 use nitro_engine::{KeyOrder, Tid};
 use run::Run;
+use short::Short;
 
 /// Bytes of an entry's header in the arena and in a run: u16 key length, u48 TID.
 pub(super) const HEADER: usize = 8;
@@ -79,6 +82,8 @@ pub struct Sorter<'o, O: KeyOrder> {
     desc: &'o KeyDesc,
     order: &'o O,
     held: Held,
+    /// How entries are in the array itself, if they are.
+    short: Option<Short>,
     /// Abbreviations are guesses, where there are guesses.
     guesses: bool,
     runs: Vec<Run>,
@@ -150,6 +155,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             desc,
             order,
             held: Held::new(budget.max(MIN_BUDGET)),
+            short: Short::of(desc).filter(|_| O::MEMCMP),
             guesses: !O::MEMCMP,
             runs: Vec::new(),
             entries: 0,
@@ -164,15 +170,20 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
 
     /// Adds an entry. May raise an ERROR (temporary file, comparator).
     pub fn push(&mut self, key: &[u8], tid: Tid) {
+        self.entries += 1;
+        self.key_bytes += key.len() as u64;
+        if self.short.is_some() {
+            self.make_room(0);
+            self.held.items.push(Short::item(key, tid));
+            return;
+        }
         let guess = if self.guesses { self.desc.guess(key) } else { None };
         self.guesses &= guess.is_some();
         let abbrev = guess.unwrap_or_else(|| abbreviate(self.order, key));
         self.make_room(HEADER + 4 + key.len());
-        self.held.items.push(Item { abbrev, at: self.held.arena.len() });
+        self.held.items.push(Item { abbrev, at: self.held.arena.len() as u64 });
         put_header(&mut self.held.arena, key.len(), tid);
         self.held.arena.extend_from_slice(key);
-        self.entries += 1;
-        self.key_bytes += key.len() as u64;
     }
 
     /// Room for one more entry. Where the budget is used up, or the system gives less than it allows, a run ends,
@@ -217,7 +228,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     }
 
     fn entry<'a>(arena: &'a [u8], item: &Item) -> (&'a [u8], Tid) {
-        let (key, tid, _) = entry_at(&arena[item.at..]);
+        let (key, tid, _) = entry_at(&arena[item.at as usize..]);
         (key, tid)
     }
 
@@ -249,6 +260,9 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     fn sort_items(&mut self) {
         let (arena, order) = (&self.held.arena[..], self.order);
         sort_by_abbreviation(&mut self.held.items);
+        if self.short.is_some() {
+            return short::sort_ties(&mut self.held.items);
+        }
         if !has_order(|| Self::sort_ties(arena, order, &mut self.held.items, 8)) {
             self.desc.inconsistent();
         }
@@ -276,7 +290,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
                 Self::sort_ties(arena, order, ties, depth + 8);
             } else {
                 // In the order in which they came, which is that of their TIDs: those with the same key are sorted then.
-                sort_by_number(ties, |item| item.at as u64, pause);
+                sort_by_number(ties, |item| item.at, pause);
                 let mut compared = 0usize;
                 ties.sort_unstable_by(|a, b| {
                     compared += 1;
@@ -293,7 +307,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         let most = HEADER + self.average_key_length() as usize;
         self.held.items.iter().enumerate().map(move |(i, item)| {
             if let Some(coming) = self.held.items.get(i + AHEAD) {
-                let entry = &self.held.arena[coming.at..];
+                let entry = self.held.arena.get(coming.at as usize..).unwrap_or_default();
                 // An entry that is not short ends in another line than it begins in, more often than not.
                 prefetch(entry);
                 prefetch(&entry[most.min(entry.len())..]);
@@ -305,11 +319,21 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     fn spill(&mut self) {
         self.sort();
         let run = Run::new();
+        let mut bytes = Vec::new();
         for item in self.sorted() {
             wait::interrupts();
+            if let Some(short) = &self.short {
+                let (key, tid) = short.entry(item);
+                bytes.clear();
+                put_header(&mut bytes, key.len(), tid);
+                bytes.extend_from_slice(&key);
+                run.write(&bytes);
+                continue;
+            }
+            let at = item.at as usize;
             let (key, _) = Self::entry(&self.held.arena, item);
             let header = if key.len() < LONG { HEADER } else { HEADER + 4 };
-            run.write(&self.held.arena[item.at..item.at + header + key.len()]);
+            run.write(&self.held.arena[at..at + header + key.len()]);
         }
         self.runs.push(run);
         self.held.clear();
@@ -330,6 +354,13 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
     ) -> Result<(), E> {
         if self.runs.is_empty() {
             self.sort();
+            if let Some(short) = &self.short {
+                for item in &self.held.items {
+                    let (key, tid) = short.entry(item);
+                    sink(&key, tid)?;
+                }
+                return Ok(());
+            }
             for item in self.sorted() {
                 let (key, tid) = Self::entry(&self.held.arena, item);
                 sink(key, tid)?;

@@ -8,11 +8,11 @@ const LEAST: usize = 16;
 /// So many entries tell how long those to come will be.
 const SAMPLE: usize = 1024;
 
-/// One entry in the arena.
+/// One entry, in the arena or as it is.
 #[derive(Clone, Copy)]
 pub struct Item {
     pub abbrev: u64,
-    pub at: usize,
+    pub at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +97,7 @@ mod tests {
                 assert_eq!(held.make_room(bytes), Room::There);
                 runs += 1;
             }
-            held.items.push(Item { abbrev: 0, at: held.arena.len() });
+            held.items.push(Item { abbrev: 0, at: held.arena.len() as u64 });
             held.arena.resize(held.arena.len() + bytes, b'k');
             let allocated = held.arena.capacity() + held.items.capacity() * size_of::<Item>();
             assert!(allocated <= BUDGET, "{allocated} bytes after entry {i} of {bytes} bytes");
