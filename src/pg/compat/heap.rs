@@ -37,6 +37,12 @@ pub unsafe fn unlock(buffer: pg_sys::Buffer) {
     unsafe { pg_sys::LockBuffer(buffer, mode::BUFFER_LOCK_UNLOCK as _) };
 }
 
+/// An LSN as the server writes it.
+pub fn lsn_text(lsn: pg_sys::XLogRecPtr) -> String {
+    let (high, low) = (lsn >> 32, lsn as u32);
+    if cfg!(feature = "pg19") { format!("{high:X}/{low:08X}") } else { format!("{high:X}/{low:X}") }
+}
+
 /// The macro `PageGetLSN`.
 ///
 /// # Safety

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# ci/unpacked.sh MAJOR SUITE DIR: unpack Debian's packages of a PostgreSQL under DIR, with the libraries of their
+# suite, the C library included, so that a server of a newer Debian runs on this one. Its programs name their
+# loader and libraries by DIR's path: it cannot be moved. Nothing is installed, and no list of the system touched.
+set -euo pipefail
+major=${1:?usage: ci/unpacked.sh MAJOR SUITE DIR} suite=$2 dir=$3
+
+work=$(mktemp -d "$dir.XXXXXX"); trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/preferences.d"; touch "$work/status"
+site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | sed -n 1p)
+[ -n "$site" ] || { echo "ci/unpacked.sh: apt has no Debian mirror configured" >&2; exit 1; }
+for s in "$suite" sid; do
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $s main"
+done > "$work/sources.list"
+cat > "$work/apt.conf" <<C
+Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "$work/status"; Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "-"; Dir::Etc::preferencesparts "$work/preferences.d";
+Acquire::Languages "none"; Acquire::Retries "3"; APT::Sandbox::User "root"; APT::Install-Recommends "false";
+C
+export APT_CONFIG=$work/apt.conf
+apt-get -qq update
+
+ours=("postgresql-$major" "postgresql-client-$major" "postgresql-server-dev-$major" libpq5 libpq-dev)
+# Only libraries of what they depend on: the rest serves an installation that starts by itself.
+needed=$(apt-cache show --no-all-versions "postgresql-$major" "postgresql-client-$major" | sed -n 's/^Depends: //p' |
+    tr ',' '\n' | sed -E 's/^ *([^ :|]+).*/\1/' | grep -E '^(lib|zlib)' | grep -vx libpq5 | sort -u)
+(cd "$work/cache/archives" && apt-get -qq download "${ours[@]/%//$suite}")
+# shellcheck disable=SC2086 # names of packages
+apt-get -qq -y --download-only install $needed patchelf > /dev/null
+for p in "$work"/cache/archives/*.deb; do dpkg-deb -x "$p" "$work/root"; done
+
+loader=$(cd "$work/root" && find usr/lib -name 'ld-linux*.so.*' | head -1)
+[ -n "$loader" ] || { echo "ci/unpacked.sh: no loader among the packages" >&2; exit 1; }
+libraries=$(dirname "$loader")
+tool=("$work/root/$loader" --library-path "$work/root/$libraries" "$work/root/usr/bin/patchelf")
+find "$work/root/usr/lib/postgresql/$major" -type f -perm -u+x ! -name '*.so*' | while read -r program; do
+    [ "$(head -c 4 "$program" | tr -d '\177')" = ELF ] || continue
+    # For what a program loads, too, as DT_RPATH does: nitro takes the same C library.
+    "${tool[@]}" --set-interpreter "$dir/$loader" --force-rpath --set-rpath "$dir/$libraries" "$program"
+done
+# psql and its like find their files relative to themselves, by the path behind the link.
+ln -s "usr/lib/postgresql/$major/bin" "$work/root/bin"
+chmod -R a+rX "$work/root"
+mv "$work/root" "$dir"                      # appears whole or not at all
