@@ -3,9 +3,10 @@
 //! A sort that may be interrupted, that is unwind, between any two comparisons takes twice as long as one of the standard
 //! library that may not. Here the looks at interrupts are between the parts.
 
-/// Parts of a range, at most.
+/// Parts of a range, at most, and items of a part, if they are evenly spread.
 const PARTS: usize = 1 << BITS;
 const BITS: u32 = 10;
+const EACH: u32 = 4;
 
 /// So few are sorted at once.
 const FEW: usize = 1024;
@@ -19,40 +20,58 @@ pub(super) fn sort_by_number<T>(
     number: impl Fn(&T) -> u64 + Copy,
     pause: impl Fn() + Copy,
 ) {
-    pause();
+    let mut since = 0;
+    sort(items, number, &mut |more: usize| {
+        since += more;
+        if since >= MANY {
+            since = 0;
+            pause();
+        }
+    });
+}
+
+/// The same; `pass` is told how many items were passed over.
+fn sort<T>(items: &mut [T], number: impl Fn(&T) -> u64 + Copy, pass: &mut impl FnMut(usize)) {
+    pass(items.len());
     if items.len() <= FEW {
         return items.sort_unstable_by_key(number);
     }
     let (mut least, mut most) = (u64::MAX, 0);
     for some in items.chunks(MANY) {
-        pause();
+        pass(some.len());
         least = some.iter().map(number).fold(least, u64::min);
         most = some.iter().map(number).fold(most, u64::max);
     }
     if least == most {
         return;
     }
-    let shift = (most - least).checked_ilog2().map_or(0, |log| (log + 1).saturating_sub(BITS));
+    let bits = (items.len().ilog2() - EACH).min(BITS);
+    let shift = (most - least).checked_ilog2().map_or(0, |log| (log + 1).saturating_sub(bits));
     let part = |item: &T| ((number(item) - least) >> shift) as usize % PARTS;
-    let ends = distribute(items, part, pause);
+    let ends = distribute(items, 1 << bits, part, pass);
     let mut start = 0;
-    for end in ends {
+    for &end in &ends[..1 << bits] {
         if end > start + 1 {
-            sort_by_number(&mut items[start..end], number, pause);
+            sort(&mut items[start..end], number, pass);
         }
         start = end;
     }
 }
 
-/// Puts the items of the first part first, and so on; gives where each part ends.
-fn distribute<T>(items: &mut [T], part: impl Fn(&T) -> usize, pause: impl Fn()) -> [usize; PARTS] {
+/// Puts the items of the first of so many parts first, and so on; gives where each part ends.
+fn distribute<T>(
+    items: &mut [T],
+    parts: usize,
+    part: impl Fn(&T) -> usize,
+    pass: &mut impl FnMut(usize),
+) -> [usize; PARTS] {
     let mut next = [0; PARTS];
     for some in items.chunks(MANY) {
-        pause();
+        pass(some.len());
         some.iter().for_each(|item| next[part(item)] += 1);
     }
     let (mut ends, mut end) = ([0; PARTS], 0);
-    for (next, part_end) in next.iter_mut().zip(&mut ends) {
+    for (next, part_end) in next.iter_mut().zip(&mut ends).take(parts) {
         end += core::mem::replace(next, end);
         *part_end = end;
     }
@@ -60,13 +79,17 @@ fn distribute<T>(items: &mut [T], part: impl Fn(&T) -> usize, pause: impl Fn()) 
     // next is the item behind it.
     let mut left = items.len();
     while left > 0 {
-        for this in 0..PARTS {
-            pause();
-            for at in next[this]..ends[this] {
-                let to = part(&items[at]);
-                items.swap(at, next[to]);
-                next[to] += 1;
-                left -= 1;
+        for this in 0..parts {
+            let begin = next[this];
+            for begin in (begin..ends[this]).step_by(MANY) {
+                let end = ends[this].min(begin + MANY);
+                pass(end - begin);
+                for at in begin..end {
+                    let to = part(&items[at]);
+                    items.swap(at, next[to]);
+                    next[to] += 1;
+                    left -= 1;
+                }
             }
         }
     }
