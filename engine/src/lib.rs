@@ -21,6 +21,7 @@ mod eights;
 mod evacuate;
 mod fill;
 mod finger;
+mod funnel;
 mod gc;
 mod heap;
 mod insert;

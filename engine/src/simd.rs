@@ -51,6 +51,9 @@ pub(crate) fn has_avx2() -> bool {
     x86::level() >= x86::AVX2
 }
 
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) use x86::load;
+
 /// Any processor: a loop without branches, which the compiler turns into what the target has.
 ///
 /// # Safety
@@ -126,7 +129,7 @@ mod x86 {
     /// `numbers` points to four mapped, aligned numbers.
     #[inline]
     #[target_feature(enable = "avx2")]
-    unsafe fn load(numbers: *const u64) -> __m256i {
+    pub(crate) unsafe fn load(numbers: *const u64) -> __m256i {
         let v: __m256i;
         // SAFETY: reads 32 bytes, by the contract; such a load exists since AVX.
         unsafe {

@@ -1,9 +1,9 @@
 //! Numbers of any width in the words of a block, and private memory in which a block's next state is
 //! arranged.
 
-use crate::eights;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::plain::AtomicU64;
+use crate::{eights, funnel};
 
 /// So many numbers are read eight at once.
 const FEWEST: usize = 16;
@@ -251,14 +251,9 @@ impl Draft {
         }
         let (first, last) = (at / 64, (end + by).div_ceil(64));
         let (skip, shift) = (by / 64, by % 64);
-        let from = first.checked_sub(skip).and_then(|from| old.0.get(from..last - skip));
+        let from = first.checked_sub(skip + 1).and_then(|from| old.0.get(from..last - skip));
         if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
-            let mut before = old.word((first - skip).wrapping_sub(1));
-            for (to, from) in to.iter_mut().zip(from) {
-                let word = u64::from_le(from.load(Relaxed));
-                *to = word << shift | before >> 1 >> (63 - shift);
-                before = word;
-            }
+            funnel::copy(from, 64 - shift, to);
         } else {
             // Far up, or the block is torn.
             for word in first..last {
@@ -277,14 +272,10 @@ impl Draft {
         }
         let (first, last) = (at / 64, (end - by).div_ceil(64));
         let (skip, shift) = (by / 64, by % 64);
-        let from = old.0.get(first + skip..last + skip);
-        if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
-            let mut behind = old.word(last + skip);
-            for (to, from) in to.iter_mut().zip(from).rev() {
-                let word = u64::from_le(from.load(Relaxed));
-                *to = word >> shift | behind << 1 << (63 - shift);
-                behind = word;
-            }
+        if let (Some(to), Some(from)) =
+            (self.words.get_mut(first..last), old.0.get(first + skip..=last + skip))
+        {
+            funnel::copy(from, shift, to);
         } else {
             for word in first..last {
                 self.words[word] = old.bits(64 * word + by);
