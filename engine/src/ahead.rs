@@ -27,9 +27,11 @@ pub(crate) fn leaves(index: Index, leaf: Ref, forward: bool, most: usize) -> Opt
     let b = index.block(leaf);
     let mut all = Ahead { forward, beyond: b.parent(), ..Ahead::default() };
     if all.beyond == 0 {
-        // Just split, and not in level 1 yet.
-        let next = if forward { b.next() } else { leaf };
-        return Some(if next == 0 { Vec::new() } else { vec![next] });
+        // Just split, and not in level 1 yet, or left so by an ERROR: its neighbour has to do.
+        let mut all = if forward { vec![b.next()] } else { vec![leaf, b.prev()] };
+        all.retain(|&leaf| leaf != 0);
+        all.truncate(most);
+        return Some(all);
     }
     all.append(index);
     let at = all.leaves.iter().position(|&l| l == leaf)? + usize::from(forward);

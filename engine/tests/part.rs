@@ -5,7 +5,8 @@ mod common;
 
 use common::*;
 use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Prune, Separator};
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 
@@ -274,4 +275,100 @@ fn a_batch_again() {
         }
         assert!(all == (1..=N).collect::<Vec<_>>());
     }
+}
+
+/// The separators of parts of at most so many leaves, and how many leaves each part has.
+fn cuts<O: KeyOrder>(
+    (p, ix, order): (&nitro_engine::Process, nitro_engine::Index, &O),
+    forward: bool,
+    leaves: usize,
+) -> Vec<(Separator, usize)> {
+    let mut cursor = Cursor::new(false);
+    cursor.set_range(&[], None, CURRENT);
+    std::iter::from_fn(|| {
+        let mut at = Separator::default();
+        let n = cursor.cut(forward, leaves, p, ix, order, &mut at);
+        match forward {
+            _ if n == 0 => return None,
+            true => cursor.begin_at(&at),
+            false => cursor.end_at(&at),
+        }
+        Some((at, n))
+    })
+    .collect()
+}
+
+/// Parts have as many leaves as was asked for, but for the last one, and as was said.
+#[test]
+fn parts_have_so_many_leaves() {
+    let mapping = Mapping::new(64 << 20, 1);
+    let p = mapping.process(0);
+    for (forms, entry) in
+        FORMS.into_iter().flat_map(|forms| [(forms, distinct as Entry), (forms, duplicates)])
+    {
+        let ix = create_with(&p, forms);
+        for i in 0..STABLE {
+            let (key, tid) = entry(i * 7919 % STABLE);
+            ix.insert(&p, &Memcmp, &key, tid).unwrap();
+        }
+        let all = cuts((&p, ix, &Memcmp), true, 1);
+        assert!(all.len() > 20, "{} leaves", all.len());
+        for leaves in [1, 2, 16, 256] {
+            for forward in [true, false] {
+                let mut rest = &all[..];
+                for (at, n) in cuts((&p, ix, &Memcmp), forward, leaves) {
+                    assert_eq!(n, leaves.min(rest.len()), "{leaves} leaves, forward: {forward}");
+                    let (end, left) = match forward {
+                        true => (&rest[n - 1], &rest[n..]),
+                        false => (&rest[rest.len() - n], &rest[..rest.len() - n]),
+                    };
+                    assert_eq!(at, end.0);
+                    rest = left;
+                }
+                assert!(rest.is_empty(), "{leaves} leaves, forward: {forward}");
+            }
+        }
+    }
+}
+
+/// Byte order that fails when the countdown ends.
+struct Fragile(Cell<u32>);
+
+impl KeyOrder for Fragile {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        0
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+        let left = self.0.get();
+        self.0.set(left.wrapping_sub(1));
+        if left == 0 {
+            resume_unwind(Box::new("error"));
+        }
+        a.cmp(b)
+    }
+}
+
+/// A leaf that an ERROR has left without its separator is no end of what is cut.
+#[test]
+fn leaves_without_separators() {
+    let mapping = Mapping::new(64 << 20, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let order = Fragile(Cell::new(u32::MAX));
+    let mut random = Random(7);
+    let mut unwound = 0;
+    for i in 0..STABLE {
+        order.0.set(random.below(40) as u32);
+        let insert = AssertUnwindSafe(|| ix.insert(&p, &order, &distinct(i).0, 2).unwrap());
+        let failed = catch_unwind(insert).is_err();
+        order.0.set(u32::MAX);
+        if failed && i > STABLE / 2 {
+            unwound += 1;
+            let (first, _) = &cuts((&p, ix, &order), true, 1)[0];
+            let backward = cuts((&p, ix, &order), false, 256);
+            assert_eq!(backward.last().map(|(at, _)| at), Some(first));
+        }
+    }
+    assert!(unwound > 100);
 }

@@ -81,13 +81,17 @@ impl Cursor {
         };
         let cut = (0..TRIES).find_map(|_| {
             let start = index.seek(if forward { &lower } else { &upper }, false).leaf;
-            // Going forward a part ends where another leaf begins, going backward where its last one does.
-            let ends = ahead::leaves(index, start, forward, leaves)?;
             let is = |probe: &Probe<'_, O>, leaf, wanted: Ordering| {
                 probe.compare_low(index.area, leaf).is_ok_and(|ordering| ordering == wanted)
             };
             let behind = |leaf| is(&lower, leaf, Ordering::Less);
             let before = |leaf| is(&upper, leaf, Ordering::Greater);
+            let anywhere = mutant!("a separator lies behind the beginning of its range");
+            // Going forward a part ends where another leaf begins, going backward where its last one does: of that
+            // leaf nothing is in a range that ends there, too, as behind another part.
+            let outside = usize::from(!forward && !before(start) && !anywhere);
+            let ends = ahead::leaves(index, start, forward, leaves + outside)?;
+            let ends = ends.get(outside..)?;
             // One beyond the far end of the range is followed by others that are, unless they change meanwhile.
             let inside = match forward {
                 true => ends.partition_point(|&leaf| before(leaf)),
@@ -96,19 +100,19 @@ impl Cursor {
             if inside == 0 {
                 return Some(0);
             }
-            let mut low = LowBuf::new(index.area);
+            let (mut low, mut long) = (LowBuf::new(index.area), false);
             let found = (1..=inside).rev().find(|&n| {
                 let leaf = ends[n - 1];
                 // A leaf that was split since it was found leads to one whose low key is not in the range: a part
                 // that ends there would be empty, and the next one would begin before this one.
-                let within = behind(leaf) && before(leaf)
-                    || mutant!("a separator lies behind the beginning of its range");
-                let fits = |low: &Low<'_>| !low.is_first() && low.key.len() <= MAX_SEPARATOR_LEN;
-                let low = low.load(leaf).filter(|low| within && fits(low));
-                low.inspect(|low| at.set(low)).is_some()
+                let within = behind(leaf) && before(leaf) || anywhere;
+                let low = low.load(leaf).filter(|low| within && !low.is_first());
+                let fits = low.filter(|low| low.key.len() <= MAX_SEPARATOR_LEN);
+                long |= low.is_some() && fits.is_none();
+                fits.inspect(|low| at.set(low)).is_some()
             });
-            // Going backward the first one may well be where the range ends.
-            found.or((!forward).then_some(0))
+            // Keys that are too long would be so the next time.
+            found.or(long.then_some(0))
         });
         cut.unwrap_or(0)
     }
