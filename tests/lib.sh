@@ -8,6 +8,7 @@
 # sockets in NITRO_TMP and no TCP port. The functions work on the server $node (default: main).
 #
 #   new_server [-c SETTING]...      initdb and start           settings 'name = value'...   append, not applied
+#   new_data [-c SETTING]...        only initdb, with the options in initdb_options
 #   start | stop [fast] | restart   fast by default; stop immediate is a crash of the whole server
 #   crash                           SIGKILL to the postmaster and all its children, as a power cut
 #   kill_backend PID                SIGKILL to one backend; returns when the server has recovered, 1 if it was gone
@@ -58,16 +59,20 @@ data() { echo "$NITRO_TMP/$node.data"; }
 port() { cat "$(data)/nitro.port"; }
 settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
 
-new_server() {
+initdb_options=()
+new_data() {
     local n conf=()
     while [ "${1:-}" = -c ]; do conf+=("$2"); shift 2; done
     n=$(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l)
-    "$NITRO_BIN/initdb" -D "$(data)" -U postgres -A trust -N -E UTF8 --no-locale > "$NITRO_TMP/$node.initdb" ||
+    "$NITRO_BIN/initdb" -D "$(data)" -U postgres -A trust -N -E UTF8 --no-locale "${initdb_options[@]}" > "$NITRO_TMP/$node.initdb" ||
         fail "initdb"
     echo $((5432 + n)) > "$(data)/nitro.port"
     cat "$NITRO_CONF" >> "$(data)/postgresql.conf"
     settings "listen_addresses = ''" "unix_socket_directories = '$NITRO_TMP'" "port = $((5432 + n))" \
         "autovacuum = off" "log_line_prefix = '%m [%p] %b '" "max_connections = 50" "checkpoint_timeout = 1h" "${conf[@]}"
+}
+new_server() {
+    new_data "$@"
     start
     sql "CREATE EXTENSION IF NOT EXISTS nitro"
 }

@@ -43,8 +43,19 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Larger images are not made then.
 const STOP_BYTES: u64 = 256 << 20;
 
+/// `pg_upgrade` has started this server. It notes where the WAL of the old cluster ends before it does so: workers would
+/// read tables there, and where hint bits are logged leave pages with LSNs that the new cluster's WAL has not reached. In the
+/// new one they would make images of tables that are empty until their files are put in place.
+fn upgrading() -> bool {
+    // SAFETY: a plain global, set from the command line.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
 /// Registers the keeper; only while `shared_preload_libraries` are loaded.
 pub fn register() {
+    if upgrading() {
+        return;
+    }
     BackgroundWorkerBuilder::new("nitro keeper")
         .set_type("nitro keeper")
         .set_library("nitro")
@@ -79,7 +90,7 @@ pub fn at_exit() {
 pub unsafe fn look_for_one() {
     let life = &shmem::directory().life;
     let keeper = life.keeper.load(Relaxed);
-    if keeper > 0 || keeper == ENDED || keeper == MISSED {
+    if keeper > 0 || keeper == ENDED || keeper == MISSED || upgrading() {
         return;
     }
     // SAFETY: reads shared state.
