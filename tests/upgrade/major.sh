@@ -80,7 +80,6 @@ wait_until "SELECT count(*) >= 10 AND bool_and(state = 'ready') FROM pg_stat_nit
 assert_eq "its slot" "$(slots)" nitro
 stop
 assert_eq "its slot, stopped" "$(slots)" ""
-
 had=$(folders)
 [ "$(wc -l <<< "$had")" -ge 11 ] || fail "images of $had"
 
