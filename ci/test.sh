@@ -64,6 +64,7 @@ for v in "$@"; do
     # At once: what is built is for this server still.
     step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
 done
+[ -z "${LONG:-}" ] || [ -z "${config[debian]:-}" ] || step "pg_upgrade" ci/pg_upgrade.sh debian 18
 # What make does is the same for each server.
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
 
