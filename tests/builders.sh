@@ -34,6 +34,18 @@ open_gate
 for i in $(seq $n); do wait_until "SELECT state = 'ready' FROM (SELECT pg_sleep(0)) q, LATERAL (SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = 't${i}_nitro'::regclass), 'unbuilt') AS state) s"; done
 verified t1; verified "t$n"
 
+note "timeouts that a server or a database has for sessions end no builder"
+timeouts=(lock_timeout); [ "$(major)" -lt 17 ] || timeouts+=(transaction_timeout)
+for i in "${timeouts[@]}"; do PGOPTIONS+=" -c $i=0"; sql "ALTER DATABASE postgres SET $i = '200ms'"; done
+restart; shut; from=$(log_end)
+sql "EXPLAIN SELECT * FROM t1 WHERE gate(i, 50) = 1" > /dev/null
+at_gate; sleep 1; at_gate
+open_gate
+built t1_nitro
+assert_eq "timeouts" "$(logged 'timeout' "$from")" 0
+for i in "${timeouts[@]}"; do sql "ALTER DATABASE postgres RESET $i"; done
+PGOPTIONS=
+
 note "a builder ends before it takes the place that is kept for it: another one comes when this one is not expected any more"
 setting nitro.max_builders 1; setting log_min_messages debug1; mechanism builders
 restart; from=$(log_end)

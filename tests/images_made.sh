@@ -178,6 +178,8 @@ progress() {
     note "the progress of a slow backup"
     setting nitro.backup_rate 1MB
     slow_table p 120000
+    # What sessions have is not for builders: a transaction would have a snapshot all the time.
+    setting default_transaction_isolation "repeatable read"
     sql "CREATE INDEX p_nitro ON p USING nitro (s COLLATE \"C\")"
     wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE index_relid = 'p_nitro'::regclass AND relid = 'p'::regclass AND command = 'backup'
                 AND datname = 'postgres' AND entries_total = 120000 AND entries_done BETWEEN 1 AND 119999 AND bytes_written > 0"
@@ -188,6 +190,7 @@ progress() {
     assert_eq "no horizon" "$(sql "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'nitro builder' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)")" 0
     sql "INSERT INTO p SELECT i, md5(i::text) FROM generate_series(120001, 120500) i; DELETE FROM p WHERE i % 30 = 0; VACUUM (INDEX_CLEANUP on) p; INSERT INTO p SELECT i, md5(i::text) FROM generate_series(120501, 121000) i"
     assert_eq "still under way" "$(sql "SELECT count(*) FROM pg_stat_progress_nitro")" 1
+    setting default_transaction_isolation "read committed"
     setting nitro.backup_rate 0
     imaged p_nitro
     [ "$(entry "$(newest p_nitro)" entries)" -le 120000 ] || fail "the image has later entries"

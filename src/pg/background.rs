@@ -13,6 +13,27 @@ thread_local! {
     static WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Sets aside what the settings of the server say of sessions, as autovacuum does: timeouts would end a process of the background
+/// in the middle of each long build or image, and a snapshot that lasts as long as a transaction would keep VACUUM from its work.
+///
+/// # Safety
+/// In a background worker, before it is connected.
+pub unsafe fn set_limits_aside() {
+    let isolation = (c"default_transaction_isolation", c"read committed");
+    let timeouts = compat::TIMEOUTS.iter().map(|&name| (name, c"0"));
+    for (name, value) in timeouts.chain([isolation]) {
+        // SAFETY: the values are valid, so nothing is raised.
+        unsafe {
+            pg_sys::SetConfigOption(
+                name.as_ptr(),
+                value.as_ptr(),
+                pg_sys::GucContext::PGC_SUSET,
+                pg_sys::GucSource::PGC_S_OVERRIDE,
+            );
+        }
+    }
+}
+
 /// Says whether this process is the background worker of a database; returns what was said before.
 pub fn set_worker(is: bool) -> bool {
     WORKER.replace(is)

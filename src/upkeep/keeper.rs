@@ -19,7 +19,7 @@ use pgrx::prelude::*;
 
 use crate::feed;
 use crate::image::{self, backup, slot};
-use crate::pg::background::transaction;
+use crate::pg::background::{set_limits_aside, transaction};
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
@@ -147,6 +147,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     unsafe {
         compat::ask_on_sigterm();
         compat::reload_on_sighup();
+        set_limits_aside();
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }

@@ -223,6 +223,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     // SAFETY: the first things a background worker does, in the order the server documents.
     unsafe {
         compat::die_on_sigterm();
+        background::set_limits_aside();
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(
             pg_sys::Oid::from((argument.value() as u64 >> 32) as u32),

@@ -209,6 +209,13 @@ pub unsafe fn relation_needs_wal(rel: pg_sys::Relation) -> bool {
     }
 }
 
+/// Settings that end a wait or a transaction of a background worker.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout"];
+/// Settings that end a wait or a transaction of a background worker.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout", c"transaction_timeout"];
+
 /// Restricts `search_path` while index expressions run as their owner.
 pub fn restrict_search_path() {
     // SAFETY: what `RestrictSearchPath` of 17 does; the value is valid, so nothing is raised.
