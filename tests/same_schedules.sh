@@ -7,6 +7,8 @@ new_server -c "max_prepared_transactions = 20" -c "deadlock_timeout = 10ms" -c "
 [ "$(major)" -ge 18 ] || { note "left out: before 18 core takes no unique index of another access method"; exit 0; }
 schedules=12; [ -z "$LONG" ] || schedules=120
 steps=60
+# ON CONFLICT DO SELECT came with 19.
+kinds=$([ "$(major)" -lt 19 ] && echo 26 || echo 28)
 
 table() { # ACCESS_METHOD VARIANT
     local nulls="" where="" include=""
@@ -17,8 +19,8 @@ table() { # ACCESS_METHOD VARIANT
 }
 # A schedule: lines of a session and a statement.
 schedule() { # SEED
-    awk -v seed="$1" -v steps=$steps 'BEGIN { srand(seed)
-        for (i = 0; i < steps; i++) { a = key(); b = key(); print substr("aaaabbbbc", 1 + int(rand() * 9), 1), pick(int(rand() * 26)) } }
+    awk -v seed="$1" -v steps=$steps -v kinds="$kinds" 'BEGIN { srand(seed)
+        for (i = 0; i < steps; i++) { a = key(); b = key(); print substr("aaaabbbbc", 1 + int(rand() * 9), 1), pick(int(rand() * kinds)) } }
     function key() { return rand() < 0.06 ? "NULL" : 1 + int(rand() * 5) }
     function text() { return "\047" substr("abcABC", 1 + int(rand() * 6), 1) "\047" }
     function row(k) { return "(" k ", " text() ", " int(rand() * 8) ")" }
@@ -42,6 +44,7 @@ schedule() { # SEED
         if (what == 22) return "MERGE INTO u USING (VALUES (" a ", " b ")) s(k, b) ON u.k = s.k WHEN MATCHED THEN UPDATE SET k = s.b WHEN NOT MATCHED THEN INSERT VALUES (s.k, " text() ")"
         if (what == 23) return "SELECT FROM u WHERE k = " a " FOR " (rand() < 0.5 ? "UPDATE" : "KEY SHARE")
         if (what == 24) return "DO $$ BEGIN " insert(a) "; EXCEPTION WHEN unique_violation THEN DELETE FROM u WHERE k = " b "; END $$"
+        if (what > 25) return insert(a) " ON CONFLICT (k) DO SELECT" (what == 26 ? "" : rand() < 0.5 ? " FOR UPDATE" : " FOR KEY SHARE") " WHERE u.n < 6 RETURNING k, v, n"
         return rand() < 0.5 ? "VACUUM u" : "PREPARE TRANSACTION \047p" i "\047"
     }'
 }
@@ -53,7 +56,7 @@ heard() { # SESSION
     while IFS= read -r -t 0.02 -u "${session_out[$1]}" line || { begun[$1]+=$line; false; }; do
         line=${begun[$1]:-}$line begun[$1]=
         if [ "$line" = :end: ]; then busy[$1]=; break; fi
-        case $line in *ERROR* | DETAIL:*Key*) said+="${line#*ERROR:} " ;; esac
+        case $line in *ERROR* | DETAIL:*Key* | *"|"*) said+="${line#*ERROR:} " ;; esac
     done
     REPLY=$said
 }
