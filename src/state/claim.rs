@@ -148,6 +148,8 @@ impl Claim {
     }
 
     fn take_entry(handle: &Handle) -> Claim {
+        // Whatever ends this process, its exit callback ends the claim, also if it has not been in the engine by then.
+        shmem::process();
         let (entry, generation) = (handle.entry, handle.generation());
         // SAFETY: a plain global.
         let me = unsafe { pg_sys::MyProcPid };
