@@ -299,6 +299,23 @@ other_terms() { # WHAT is changed
     wait_until "SELECT used = $before FROM nitro_memory"
 }
 
+# They have not been in the engine when they claim an index.
+ended_anywhere() {
+    [ "$(major)" -ge 17 ] || return 0
+    note "sessions that load images before they have done anything else, and end somewhere in that"
+    local ms
+    sql "CREATE TABLE r (k int, s text COLLATE \"C\") WITH (autovacuum_enabled = off); INSERT INTO r SELECT i, md5(i::text) FROM generate_series(1, 40000) i;
+         CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_s_nitro ON r USING nitro (s); CREATE INDEX r_btree ON r (k)"
+    backup r_nitro r_s_nitro
+    sql "UPDATE r SET k = k WHERE k % 3 = 0"
+    crash; start; started
+    for ms in $(seq 4 4 80); do
+        PGOPTIONS="-c transaction_timeout=${ms}ms" "${PSQL[@]}" -p "$(port)" -c "EXPLAIN SELECT * FROM r WHERE s = 'a'" > /dev/null 2>&1 || true
+    done
+    verified r; any_plan=1 same_answers r "SELECT k FROM r WHERE k > 39000 ORDER BY k"
+    sql "DROP TABLE r"
+}
+
 forgets_what_was_dropped() {
     note "what a session remembers of indexes that are gone"
     local n once="CREATE TABLE g (k int); CREATE INDEX g_nitro ON g USING nitro ((ROW(k)::c) c_ops); INSERT INTO g VALUES (1); DROP TABLE g"
@@ -321,6 +338,7 @@ run whose_fault "a comparison function" '(ROW(i)::c) moody_ops'
 for how in again cancel terminate drop; do for whose in the another; do run nobody_waits $whose $how; done; done
 for off in none tail; do run inserted_while_it_is_read $off; done
 run wal_that_cannot_be_read
+run ended_anywhere
 for what in limit owner; do run other_terms $what; done
 run forgets_what_was_dropped
 for how in build vacuum drop; do run given_up $how; done
