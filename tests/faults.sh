@@ -94,7 +94,11 @@ long_loops() {
     # point, as a group, as a stream that is made and as one that is read.
     sql "CREATE TABLE long (i int, a int[]); CREATE INDEX long_a ON long USING nitro (a); INSERT INTO long SELECT i * 7919 % 20011, ARRAY[i] FROM generate_series(1, 20000) i"
     found_at am/insert.rs 50 "INSERT INTO long (a) SELECT array_agg(i) FROM generate_series(1, 6400) i"
-    found_at key/sort.rs 30 "CREATE INDEX ON long USING nitro (i)"
+    # Two dozen looks while parts are made and sorted, and one for each 4096 entries behind that.
+    sql "CREATE TABLE many AS SELECT i::bigint * 7919 % 200003 AS i FROM generate_series(1, 200000) i"
+    query="SET max_parallel_maintenance_workers = 0; CREATE INDEX ON many USING nitro (i)"
+    found_at key/sort.rs 15 "$query"; found_at key/sort/short.rs 40 "$query"
+    sql "DROP TABLE many"
     found_at elements/quals.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
     sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
     # A list is met three times until it is sorted and merged, and once more when all of it are points; two lists have another
