@@ -215,7 +215,8 @@ image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
             sql "SELECT pg_logical_emit_message(false, '', repeat('x', (x.t - x.h - 54 - 24 * (div(x.t - '0/0', 8192) - div(x.h - '0/0', 8192)))::int))
                  FROM (SELECT pg_current_wal_insert_lsn() AS h, $to AS t) x" > /dev/null
         done
-        assert_eq "the end of the WAL" "$(sql "SELECT pg_current_wal_insert_lsn() = '$lsn'")" t
+        # In the form that servers before 19 have. Another query could write to the WAL by what it looks up.
+        assert_eq "the end of the WAL" "$(sql "SELECT pg_current_wal_insert_lsn()" | sed 's,/0*,/,')" "$lsn"
         sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 1000) i"
     fi
     [ "$2" != "in WAL that is gone" ] || { switch_wal; sql "DROP TABLE x"; switch_wal; }
