@@ -324,7 +324,7 @@ impl<'a> Newcomer<'a> {
             } else {
                 let mut tid = compat::u64_to_tid(self.tid);
                 let why = pg_sys::XLTW_Oper::XLTW_InsertIndex;
-                pg_sys::XactLockTableWait(transaction, self.index, &mut tid, why);
+                pg_sys::XactLockTableWait(transaction, self.index, &raw mut tid, why);
             }
         }
     }
