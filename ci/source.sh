@@ -23,24 +23,12 @@ if [ -z "$suite" ] || ! command -v apt-get > /dev/null; then
     echo "ci/source.sh: no Debian suite with PostgreSQL $version at hand; put its source at $found" >&2; exit 1
 fi
 
-# An apt of our own: another suite's sources, without touching the system's lists or needing rights.
 work=$(mktemp -d "$cache/source.XXXXXX"); trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial"; touch "$work/status"
-site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Label: Debian' | sed -n 1p)
-# Before the first update the labels are not known.
-[ -n "$site" ] || site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | sed -n 1p)
-[ -n "$site" ] || { echo "ci/source.sh: apt has no Debian mirror configured" >&2; exit 1; }
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb-src $([ ! -f $keyring ] || echo "[signed-by=$keyring]") $site $suite main" > "$work/sources.list"
-cat > "$work/apt.conf" <<C
-Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "$work/status"; Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "-";
-Acquire::Check-Valid-Until "false"; Acquire::Languages "none"; Acquire::Retries "3"; APT::Sandbox::User "root";
-C
-export APT_CONFIG=$work/apt.conf
-apt-get -qq update >&2
+. "$(dirname "$0")/apt.sh"
+own_apt "$work" "deb-src $suite"
 (cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2) || {
-    ours=$(ls "$cache/source-$major".*.tar.bz2 2> /dev/null | sort -V | tail -1)
+    # None is no failure.
+    ours=$({ ls "$cache/source-$major".*.tar.bz2 2> /dev/null || true; } | sort -V | tail -1)
     if [ -z "$ours" ]; then
         # No list vouches for it any more: its digest does, which is the one of Debian's signed .dsc.
         case $major in

@@ -6,19 +6,8 @@ set -euo pipefail
 major=${1:?usage: ci/unpacked.sh MAJOR SUITE DIR} suite=$2 dir=$3
 
 work=$(mktemp -d "$dir.XXXXXX"); trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/preferences.d"; touch "$work/status"
-site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | sed -n 1p)
-[ -n "$site" ] || { echo "ci/unpacked.sh: apt has no Debian mirror configured" >&2; exit 1; }
-for s in "$suite" sid; do
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $site $s main"
-done > "$work/sources.list"
-cat > "$work/apt.conf" <<C
-Dir::State "$work"; Dir::State::Lists "$work/lists"; Dir::State::status "$work/status"; Dir::Cache "$work/cache";
-Dir::Etc::sourcelist "$work/sources.list"; Dir::Etc::sourceparts "-"; Dir::Etc::preferencesparts "$work/preferences.d";
-Acquire::Languages "none"; Acquire::Retries "3"; APT::Sandbox::User "root"; APT::Install-Recommends "false";
-C
-export APT_CONFIG=$work/apt.conf
-apt-get -qq update
+. "$(dirname "$0")/apt.sh"
+own_apt "$work" "deb $suite" "deb sid"
 
 ours=("postgresql-$major" "postgresql-client-$major" "postgresql-server-dev-$major" libpq5 libpq-dev)
 # Only libraries of what they depend on: the rest serves an installation that starts by itself.

@@ -74,3 +74,12 @@ same_answers t "SELECT i FROM t WHERE i BETWEEN 0 AND 900 ORDER BY i DESC" "SELE
 sql "VACUUM t"
 verified t
 sql "DROP TABLE t; DROP EXTENSION nitro"
+
+note "a server that pg_upgrade starts has the library, and no process of the background"
+working="SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'nitro%'"
+wait_until "SELECT ($working) > 0"
+stop
+"$NITRO_BIN/pg_ctl" -D "$(data)" -l "$NITRO_TMP/$node.log" -t 300 -w -o -b start > "$NITRO_TMP/pg_ctl.out" || fail "no start"
+sleep 1
+assert_eq "at work" "$(sql "$working")" 0
+stop

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Prune, Separator};
 use std::cell::{Cell, UnsafeCell};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
 
@@ -328,24 +328,6 @@ fn parts_have_so_many_leaves() {
                 assert!(rest.is_empty(), "{leaves} leaves, forward: {forward}");
             }
         }
-    }
-}
-
-/// Byte order that fails when the countdown ends.
-struct Fragile(Cell<u32>);
-
-impl KeyOrder for Fragile {
-    const MEMCMP: bool = false;
-    fn abbrev(&self, _: &[u8]) -> u64 {
-        0
-    }
-    fn compare(&self, a: &[u8], b: &[u8]) -> std::cmp::Ordering {
-        let left = self.0.get();
-        self.0.set(left.wrapping_sub(1));
-        if left == 0 {
-            resume_unwind(Box::new("error"));
-        }
-        a.cmp(b)
     }
 }
 

@@ -3,31 +3,12 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Cursor, KeyOrder};
+use nitro_engine::Cursor;
 use std::cell::Cell;
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const CURRENT: u32 = u32::MAX - 1;
-
-/// Byte order that fails when the countdown ends.
-struct Fragile(Cell<u32>);
-
-impl KeyOrder for Fragile {
-    const MEMCMP: bool = false;
-    fn abbrev(&self, _: &[u8]) -> u64 {
-        0
-    }
-    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
-        let left = self.0.get();
-        self.0.set(left.wrapping_sub(1));
-        if left == 0 {
-            resume_unwind(Box::new("error"));
-        }
-        a.cmp(b)
-    }
-}
 
 #[test]
 fn every_comparison_may_unwind() {

@@ -3,8 +3,10 @@
 
 use nitro_engine::{Area, Backing, Forms, Index, IndexOptions, KeyOrder, Process};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::ptr::NonNull;
 
 /// An area that is unmapped when dropped.
@@ -192,4 +194,22 @@ pub fn cases(usual: u32) -> u32 {
 pub fn collect(p: &Process, ix: Index) {
     let mut rounds = 0..1000;
     while rounds.next().is_some() && ix.collect(p, 1000) > Some(0) {}
+}
+
+/// Byte order that fails when the countdown ends.
+pub struct Fragile(pub Cell<u32>);
+
+impl KeyOrder for Fragile {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, _: &[u8]) -> u64 {
+        0
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        let left = self.0.get();
+        self.0.set(left.wrapping_sub(1));
+        if left == 0 {
+            resume_unwind(Box::new("error"));
+        }
+        a.cmp(b)
+    }
 }
