@@ -50,10 +50,10 @@ nitro_bench() {
 hot() { SECONDS_EACH=$(small && echo 1 || echo 5) nitro_bench hot; }
 server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 2) REPETITIONS=5 INSERT_REPETITIONS=3 bench/quick.sh; }
 vacuum() { ROWS=$(million 10) bench/vacuum.sh; }
-index_only() { ROWS=$(million 2) bench/index_only.sh; }
-aggregates() { ROWS=$(million 2) bench/aggregates.sh; }
+index_only() { ROWS=$(million 10) bench/index_only.sh; }
+aggregates() { ROWS=$(million 10) bench/aggregates.sh; }
 ahead() { ROWS=$(million 2) bench/ahead.sh; }
-joins() { ROWS=$(million 2) PROBES=$(($(million 2) / 10)) bench/joins.sh; }
+joins() { ROWS=$(million 10) PROBES=$(million 1) bench/joins.sh; }
 filters() { ROWS=$(million 1) bench/filters.sh; }
 unique() { ROWS=$(million 1) bench/unique.sh; }
 collated() { ROWS=$(million 1) bench/collated.sh; }

@@ -4,7 +4,7 @@
 # (docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export ROWS=${ROWS:-2000000} repetitions=${REPETITIONS:-5}
+export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 echo "building (release)"
 bench/server/stage.sh
 lscpu | sed -n 's/^Model name: */processor: /p; s/^CPU(s): */processors: /p'
