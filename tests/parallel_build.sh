@@ -45,6 +45,10 @@ check t "b DESC" "b DESC"
 check t "b DESC NULLS LAST, i" "b DESC NULLS LAST, i"
 check t "s COLLATE \"C\"" "s COLLATE \"C\""
 check t "n" "n"
+# From here on the table is read by a snapshot (src/am/build.rs, `reads_by_snapshot`).
+sql "VACUUM t"
+assert_eq "pages that are not all-visible" "$(sql "SELECT relpages - relallvisible FROM pg_class WHERE relname = 't'")" 0
+check t "n, i" "n, i"
 check t "d, s COLLATE \"C\" DESC, i NULLS FIRST" "d, s COLLATE \"C\" DESC, i NULLS FIRST"
 # Few keys: TIDs cut them.
 check t "d" "d"

@@ -24,7 +24,7 @@ rows() {
         probes=$((n < 200000 ? n : 200000))
         sql "CREATE TABLE t AS SELECT noise(i) AS btree, noise(i) AS nitro FROM generate_series(1, $n::bigint) i;
              CREATE TABLE probe AS SELECT nitro AS k FROM t ORDER BY hashint8(nitro) LIMIT $probes"
-        sql "VACUUM ANALYZE t, probe"
+        sql "CHECKPOINT"; sql "VACUUM ANALYZE t, probe"
         measure create -x "$n" -t "CREATE INDEX, bigint" -u "ns a row" -s "$(each "$n")" -r 2 \
             -b "DROP INDEX IF EXISTS t_@" "CREATE INDEX t_@ ON t USING @ (@)"
         sql "CHECKPOINT"; sql "VACUUM ANALYZE t"
@@ -62,7 +62,7 @@ keys() {
         methods=$([ $bytes -gt 2048 ] && echo nitro || echo "nitro btree")
         sql "CREATE TABLE t AS SELECT hex(i, $bytes) COLLATE \"C\" AS k, hex(i, $bytes) COLLATE \"C\" AS btree, hex(i, $bytes) COLLATE \"C\" AS nitro FROM generate_series(1, $n::bigint) i;
              CREATE TABLE probe AS SELECT k FROM t ORDER BY md5(k) LIMIT 20000"
-        sql "VACUUM ANALYZE t, probe"
+        sql "CHECKPOINT"; sql "VACUUM ANALYZE t, probe"
         measure create -x $bytes -t "CREATE INDEX, text" -u "ns a row" -s "$(each "$n")" -r 2 -a "$methods" \
             -b "DROP INDEX IF EXISTS t_@" "CREATE INDEX t_@ ON t USING @ (@)"
         sql "CHECKPOINT"; sql "VACUUM ANALYZE t"

@@ -14,6 +14,7 @@ use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder, OutOfMemory, Tid
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
+mod own_rows;
 mod parallel;
 
 use super::unique::{self, Neighbours};
@@ -97,7 +98,9 @@ pub unsafe extern "C-unwind" fn build(
         };
         // Code of the index may run queries, on its own table for one, and checks of this very index.
         let claim = Claim::of_new(&handle);
-        let job = Job { heap, index, info, handle: &handle };
+        let begun = own_rows::Begun::now();
+        let by_snapshot = reads_by_snapshot(heap, info);
+        let job = Job { heap, index, info, handle: &handle, by_snapshot };
         let tuples = with_order!(handle.desc, order => {
             let (heap_tuples, outcome) = match parallel::build(&job, order) {
                 Some(done) => done,
@@ -105,6 +108,7 @@ pub unsafe extern "C-unwind" fn build(
             };
             match outcome {
                 Ok((engine, loaded)) => {
+                    begun.refuse_own_rows(heap, index);
                     stop::at(Point::CreateLoaded);
                     claim.create(engine, started.elapsed().as_millis() as u64);
                     lifecycle::created(handle.entry);
@@ -186,6 +190,26 @@ struct Job<'a> {
     index: Relation,
     info: *mut pg_sys::IndexInfo,
     handle: &'a Handle,
+    by_snapshot: bool,
+}
+
+/// Whether rows are read by a snapshot: those of a CONCURRENTLY, and those of a table of which all pages are all-visible. The
+/// server then locks each page once, where it locks it twice for each row else, and asks nothing about rows.
+///
+/// Such a page has no row that is dead, in progress or updated by HOT, so a snapshot shows what the build has to read. It stays so: whoever
+/// would write waits for the lock of the build. Code of the index does not, which is of this very transaction: what it deletes is younger
+/// than the snapshot, and what it inserts ends the build (`own_rows`). Not so in a serializable transaction, which would be taken to depend on every row.
+unsafe fn reads_by_snapshot(heap: Relation, info: *const pg_sys::IndexInfo) -> bool {
+    // SAFETY: an open table, locked as for a build.
+    unsafe {
+        let all_visible = || {
+            let (mut visible, mut frozen) = (0, 0);
+            pg_sys::visibilitymap_count(heap, &raw mut visible, &raw mut frozen);
+            visible == compat::blocks(heap)
+        };
+        let serializable = pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32;
+        (*info).ii_Concurrent || (!serializable && all_visible())
+    }
 }
 
 /// There is no memory, which has been said.
@@ -210,11 +234,13 @@ impl<'a> Collector<'a> {
     /// Reads the table, or with others what `scan` shares out; gives the number of rows.
     ///
     /// # Safety
-    /// Open relations, locked as for a build, and the description of the index; a scan of that table or null.
+    /// Open relations, locked as for a build, and the description of the index; a scan of that table, which has a snapshot
+    /// if that is said, or null.
     unsafe fn scan(
         &mut self,
         heap: Relation,
         info: *mut pg_sys::IndexInfo,
+        by_snapshot: bool,
         shows: bool,
         scan: pg_sys::TableScanDesc,
     ) -> f64 {
@@ -222,7 +248,13 @@ impl<'a> Collector<'a> {
         // SAFETY: by contract; the collector outlives the scan.
         unsafe {
             let callback: pg_sys::IndexBuildCallback = Some(collect);
-            pg_sys::table_index_build_scan(heap, index, info, true, shows, callback, state, scan)
+            // By this the server tells which way to read. After an ERROR nobody asks for it.
+            let concurrent = std::mem::replace(&mut (*info).ii_Concurrent, by_snapshot);
+            let rows = pg_sys::table_index_build_scan(
+                heap, index, info, true, shows, callback, state, scan,
+            );
+            (*info).ii_Concurrent = concurrent;
+            rows
         }
     }
 }
@@ -251,7 +283,7 @@ unsafe extern "C-unwind" fn collect(
 impl Job<'_> {
     /// Builds the index alone.
     unsafe fn build<O: KeyOrder>(&self, order: &O) -> Outcome {
-        let Job { heap, index, info, handle } = *self;
+        let Job { heap, index, info, handle, by_snapshot } = *self;
         let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
         // SAFETY: relations are open and locked by the server, `info` describes the index.
         unsafe {
@@ -259,7 +291,7 @@ impl Job<'_> {
             sorter.expect(likely_rows(heap));
             let mut put = |key: &[u8], tid| sorter.push(key, tid);
             let mut collector = Collector::new(&handle.desc, index, &mut put);
-            let tuples = collector.scan(heap, info, true, std::ptr::null_mut());
+            let tuples = collector.scan(heap, info, by_snapshot, true, std::ptr::null_mut());
             progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
             let looks = (*info).ii_Unique;
             let neighbours = looks.then(|| Neighbours::new(heap, index, &handle.desc));

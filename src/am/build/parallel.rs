@@ -112,7 +112,7 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
 /// different bytes, so that they would not be in one shard, and what calls functions that are not parallel safe, which the
 /// server asks only of expressions and predicates.
 unsafe fn workers(job: &Job<'_>) -> usize {
-    let Job { heap, index, info, handle } = *job;
+    let Job { heap, index, info, handle, .. } = *job;
     // SAFETY: open relations; the support functions are those of its key columns.
     unsafe {
         let is_safe = |column: usize, function: u16| {
@@ -137,7 +137,7 @@ unsafe fn sample<O: KeyOrder>(
     shards: usize,
     together: bool,
 ) -> (Splitters, u32) {
-    let Job { heap, index, info, handle } = *job;
+    let Job { heap, index, info, handle, .. } = *job;
     let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
     // SAFETY: open relations, and the description of the index; the collector outlives the scans.
     unsafe {
@@ -205,7 +205,7 @@ unsafe fn adopt(
 /// Parallel mode with the shared memory of a build. An ERROR leaves both to the abort.
 struct Begun {
     context: *mut ParallelContext,
-    /// That of a CONCURRENTLY; null: the scan looks at all rows.
+    /// By which the table is read; null: the scan looks at all rows.
     snapshot: pg_sys::Snapshot,
 }
 
@@ -219,17 +219,17 @@ impl Begun {
     ) -> Option<Begun> {
         // SAFETY: what the server documents (README.parallel), in its order; each part is made as large as it is.
         unsafe {
-            let concurrent = (*job.info).ii_Concurrent;
+            let by_snapshot = job.by_snapshot;
             pg_sys::EnterParallelMode();
             let (library, function) = (c"nitro".as_ptr(), c"nitro_build_worker".as_ptr());
             let context = pg_sys::CreateParallelContext(library, function, workers as i32);
-            let snapshot = match concurrent {
+            let snapshot = match by_snapshot {
                 true => pg_sys::RegisterSnapshot(pg_sys::GetTransactionSnapshot()),
                 false => &raw mut pg_sys::SnapshotAnyData,
             };
             let begun = Begun {
                 context,
-                snapshot: if concurrent { snapshot } else { std::ptr::null_mut() },
+                snapshot: if by_snapshot { snapshot } else { std::ptr::null_mut() },
             };
             let (splitters, shards) = (splitters.bytes(), splitters.buckets());
             let query = match pg_sys::debug_query_string {
@@ -268,7 +268,8 @@ impl Begun {
             let shared: *mut Shared = find(toc, Part::Shared);
             (*shared).heap = (*job.heap).rd_id;
             (*shared).index = (*job.index).rd_id;
-            (*shared).concurrent = concurrent;
+            (*shared).concurrent = (*job.info).ii_Concurrent;
+            (*shared).by_snapshot = by_snapshot;
             (*shared).looks = (*job.info).ii_Unique;
             (*shared).root = engine.root();
             (*shared).workers = workers;

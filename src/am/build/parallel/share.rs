@@ -38,6 +38,8 @@ pub(super) struct Shared {
     pub(super) heap: pg_sys::Oid,
     pub(super) index: pg_sys::Oid,
     pub(super) concurrent: bool,
+    /// Whether the scan of the table has a snapshot.
+    pub(super) by_snapshot: bool,
     /// Whether keys are looked at that are equal.
     pub(super) looks: bool,
     /// The engine index.
@@ -168,7 +170,7 @@ impl<'a, O: KeyOrder> Share<'a, O> {
             };
             let scan = compat::begin_parallel_scan(self.heap, self.scan);
             let mut collector = Collector::new(self.desc, self.index, &mut put);
-            let rows = collector.scan(self.heap, info, self.leads, scan) as u64;
+            let rows = collector.scan(self.heap, info, shared.by_snapshot, self.leads, scan) as u64;
             writer.finish();
             shared.broken_hot_chain.fetch_or((*info).ii_BrokenHotChain, Relaxed);
             rows

@@ -1,0 +1,69 @@
+//! Rows that code of an index inserts into its table while the index is made of that.
+//!
+//! Nobody else can write meanwhile. Its own transaction can: an expression, predicate or comparison that is called immutable and writes
+//! nevertheless. Such a row comes behind the scan of the table, or onto a page that the scan has passed, and CREATE INDEX does not tell the table
+//! of its new index before it is complete. The index would lack a row, so it is not made.
+
+use pgrx::pg_sys::{self, CommandId, Relation};
+use pgrx::prelude::*;
+
+use crate::pg::compat;
+use crate::pg::error::Failure;
+use crate::pg::wait;
+
+/// The command of this transaction that began to build.
+pub struct Begun(CommandId);
+
+impl Begun {
+    pub fn now() -> Begun {
+        // SAFETY: reads a counter of this process; in a transaction.
+        Begun(unsafe { pg_sys::GetCurrentCommandId(false) })
+    }
+
+    /// ERROR if the table has rows of this transaction that are of later. They are looked for only if it has written anything since.
+    ///
+    /// # Safety
+    /// Open relations, locked as for a build.
+    pub unsafe fn refuse_own_rows(&self, heap: Relation, index: Relation) {
+        // SAFETY: by contract.
+        unsafe {
+            if pg_sys::GetCurrentCommandId(false) == self.0 || !self.has_rows(heap) {
+                return;
+            }
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                format!("could not build nitro index \"{}\"", compat::name(index)),
+            )
+            .detail(format!(
+                "A function of the index has inserted rows into table \"{}\" meanwhile.",
+                compat::name(heap)
+            ))
+            .hint("Functions of an index must be immutable; they cannot write.")
+            .raise()
+        }
+    }
+
+    unsafe fn has_rows(&self, heap: Relation) -> bool {
+        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and nobody else changes the head of a row of this transaction.
+        unsafe {
+            let snapshot = &raw mut pg_sys::SnapshotAnyData;
+            let none = std::ptr::null_mut();
+            let scan = pg_sys::table_beginscan_strat(heap, snapshot, 0, none, true, false);
+            let found = loop {
+                wait::interrupts();
+                let tuple = pg_sys::heap_getnext(scan, pg_sys::ScanDirection::ForwardScanDirection);
+                if tuple.is_null() {
+                    break false;
+                }
+                let head = (*tuple).t_data;
+                if pg_sys::TransactionIdIsCurrentTransactionId(compat::tuple_xmin(head))
+                    && pg_sys::HeapTupleHeaderGetCmin(head) >= self.0
+                {
+                    break true;
+                }
+            };
+            pg_sys::heap_endscan(scan);
+            found
+        }
+    }
+}
