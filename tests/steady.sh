@@ -42,7 +42,18 @@ growth() {
     least "${1//@/$many}"
     locks=$((locks - l)) calls=$((calls - c))
 }
-none() { [ "${2#-}" -le 12 ] || fail "$1: $2 more for $((many - few)) rows more"; }
+# none WHAT STATEMENT [LOCKS CALLS]: fails if more rows cost more than these, or than nothing. A busy machine disturbs it: who takes a lock for
+# each row takes it three times.
+none() {
+    local more_locks more_calls
+    for _ in 1 2 3; do
+        growth "$2"
+        note "$1: $locks locks, $calls system calls"
+        more_locks=$((locks - ${3:-0})) more_calls=$((calls - ${4:-0}))
+        [ ${more_locks#-} -gt 12 ] || [ ${more_calls#-} -gt 12 ] || return 0
+    done
+    fail "$1: $more_locks locks and $more_calls system calls more for $((many - few)) rows more"
+}
 
 sql "CREATE TABLE t AS SELECT i, md5(i::text) AS s FROM generate_series(1, 20000) i;
      CREATE INDEX ON t USING nitro (i); CREATE INDEX ON t USING nitro (s); CREATE TABLE b AS SELECT i FROM t; CREATE INDEX ON b (i); VACUUM ANALYZE t; VACUUM ANALYZE b"
@@ -50,9 +61,7 @@ ask s "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan
 look_ups() { echo "SELECT count(*) FROM generate_series(1, @) g JOIN $1"; }
 for join in "t ON t.i = g" "t ON t.s = md5(g::text)"; do
     [[ $(ask s "EXPLAIN $(look_ups "$join" | sed s/@/9/)") == *"Index Only Scan"* ]] || fail "another plan"
-    growth "$(look_ups "$join")"
-    note "look-ups, $join: $locks locks, $calls system calls"
-    none "locks of look-ups" "$locks"; none "system calls of look-ups" "$calls"
+    none "look-ups, $join" "$(look_ups "$join")"
 done
 # That the debugger sees them: a btree locks each page.
 growth "$(look_ups "b ON b.i = g")"
@@ -62,10 +71,7 @@ note "look-ups in a btree: $locks locks"
 # The same rows go into tables that differ in the index alone.
 sql "CREATE TABLE plain (i int, s text); CREATE TABLE indexed (i int, s text); CREATE INDEX ON indexed USING nitro (i); CREATE INDEX ON indexed USING nitro (s)"
 insert() { echo "INSERT INTO $1 SELECT hashint4(g + (SELECT count(*)::int FROM t)), md5(g::text) FROM generate_series(1, @) g"; }
-for table in plain indexed; do
-    ask s "$(insert $table | sed s/@/20000/)" > /dev/null
-    growth "$(insert $table)"
-    note "inserts, $table: $locks locks, $calls system calls"
-    [ $table = indexed ] || { plain_locks=$locks plain_calls=$calls; }
-done
-none "locks of inserts" $((locks - plain_locks)); none "system calls of inserts" $((calls - plain_calls))
+for table in plain indexed; do ask s "$(insert $table | sed s/@/20000/)" > /dev/null; done
+growth "$(insert plain)"
+note "inserts without an index: $locks locks, $calls system calls"
+none "inserts" "$(insert indexed)" "$locks" "$calls"
