@@ -108,6 +108,28 @@ INSERT INTO what VALUES ('INSERT INTO side SELECT generate_series(6001, 6020)');
 SELECT try_builds();
 ROLLBACK;
 
+-- By the last statement of a function in SQL, after which no command is numbered.
+VACUUM h;
+INSERT INTO what VALUES ('nothing');
+BEGIN;
+CREATE OR REPLACE FUNCTION write() RETURNS void LANGUAGE sql AS 'INSERT INTO all_visible.h VALUES (6001)';
+SELECT try_builds();
+ROLLBACK;
+-- Rows that are frozen from the start, while the index is made and before.
+BEGIN;
+CREATE TABLE w (k int8) WITH (autovacuum_enabled = off);
+INSERT INTO w SELECT generate_series(1, 500);
+CREATE OR REPLACE FUNCTION write() RETURNS void LANGUAGE plpgsql AS $$ BEGIN COPY all_visible.w FROM PROGRAM 'seq 6001 8000' (FREEZE); END $$;
+CREATE INDEX w_k ON w USING nitro (writes(k));
+ROLLBACK;
+BEGIN;
+CREATE TABLE w (k int8) WITH (autovacuum_enabled = off);
+COPY w FROM PROGRAM 'seq 1 500' (FREEZE);
+UPDATE what SET does = 'INSERT INTO side SELECT generate_series(6001, 6020)';
+CREATE INDEX w_k ON w USING nitro (writes(k));
+SELECT same('SELECT k FROM all_visible.w WHERE all_visible.writes(k) > 240 ORDER BY all_visible.writes(k)');
+ROLLBACK;
+
 -- A serializable transaction does not depend on all rows because it makes an index of them.
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 CREATE INDEX t_id ON t USING nitro (id);

@@ -105,6 +105,22 @@ sql "SELECT nitro_verify('h_d', true)" > /dev/null
 answers h d true
 sql "DROP TABLE h"
 
+# Rows that code of the index deletes when the leader looks at its sample, of a table all of whose pages were all-visible.
+sql "CREATE TABLE h (i int) WITH (parallel_workers = 2); INSERT INTO h SELECT generate_series(1, 20000);
+     CREATE FUNCTION deletes() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET test.deletes = off; DELETE FROM public.h WHERE i = 9999; END';
+     CREATE FUNCTION deletes_once(i int) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
+         'BEGIN IF i = 1 AND current_setting(''test.deletes'') = ''on'' THEN PERFORM public.deletes(); END IF; RETURN i; END'"
+setting test.deletes on
+sql "VACUUM h"
+assert_eq "pages that are not all-visible" "$(sql "SELECT relpages - relallvisible FROM pg_class WHERE relname = 'h'")" 0
+session old
+ask old "SET test.deletes = off; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h" > /dev/null
+together "CREATE INDEX h_i ON h USING nitro (deletes_once(i))"
+assert_eq "what was deleted" "$(sql "SELECT count(*) FROM h")" 19999
+assert_eq "an old snapshot" "$(ask old "SET enable_seqscan = off; SELECT count(*) FROM h WHERE deletes_once(i) > 0")" 20000
+tell old "COMMIT"; end old
+sql "DROP TABLE h"
+
 # CONCURRENTLY, while others write; unlogged; partitioned; a table that is rewritten; ALTER TYPE.
 together "CREATE INDEX CONCURRENTLY c ON t USING nitro (b, i)"
 sql "SELECT nitro_verify('c', true)" > /dev/null

@@ -99,8 +99,7 @@ pub unsafe extern "C-unwind" fn build(
         // Code of the index may run queries, on its own table for one, and checks of this very index.
         let claim = Claim::of_new(&handle);
         let begun = own_rows::Begun::now();
-        let by_snapshot = reads_by_snapshot(heap, info);
-        let job = Job { heap, index, info, handle: &handle, by_snapshot };
+        let job = Job { heap, index, info, handle: &handle };
         let tuples = with_order!(handle.desc, order => {
             let (heap_tuples, outcome) = match parallel::build(&job, order) {
                 Some(done) => done,
@@ -190,7 +189,6 @@ struct Job<'a> {
     index: Relation,
     info: *mut pg_sys::IndexInfo,
     handle: &'a Handle,
-    by_snapshot: bool,
 }
 
 /// Whether rows are read by a snapshot: those of a CONCURRENTLY, and those of a table of which all pages are all-visible. The
@@ -198,7 +196,8 @@ struct Job<'a> {
 ///
 /// Such a page has no row that is dead, in progress or updated by HOT, so a snapshot shows what the build has to read. It stays so: whoever
 /// would write waits for the lock of the build. Code of the index does not, which is of this very transaction: what it deletes is younger
-/// than the snapshot, and what it inserts ends the build (`own_rows`). Not so in a serializable transaction, which would be taken to depend on every row.
+/// than the snapshot if this is asked when that is taken, and what it inserts ends the build (`own_rows`). Not so in a serializable transaction,
+/// which would be taken to depend on every row.
 unsafe fn reads_by_snapshot(heap: Relation, info: *const pg_sys::IndexInfo) -> bool {
     // SAFETY: an open table, locked as for a build.
     unsafe {
@@ -283,7 +282,7 @@ unsafe extern "C-unwind" fn collect(
 impl Job<'_> {
     /// Builds the index alone.
     unsafe fn build<O: KeyOrder>(&self, order: &O) -> Outcome {
-        let Job { heap, index, info, handle, by_snapshot } = *self;
+        let Job { heap, index, info, handle } = *self;
         let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
         // SAFETY: relations are open and locked by the server, `info` describes the index.
         unsafe {
@@ -291,6 +290,7 @@ impl Job<'_> {
             sorter.expect(likely_rows(heap));
             let mut put = |key: &[u8], tid| sorter.push(key, tid);
             let mut collector = Collector::new(&handle.desc, index, &mut put);
+            let by_snapshot = reads_by_snapshot(heap, info);
             let tuples = collector.scan(heap, info, by_snapshot, true, std::ptr::null_mut());
             progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_TOTAL, tuples as i64);
             let looks = (*info).ii_Unique;

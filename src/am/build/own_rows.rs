@@ -16,8 +16,7 @@ pub struct Begun(CommandId);
 
 impl Begun {
     pub fn now() -> Begun {
-        // SAFETY: reads a counter of this process; in a transaction.
-        Begun(unsafe { pg_sys::GetCurrentCommandId(false) })
+        Begun(next_command())
     }
 
     /// ERROR if the table has rows of this transaction that are of later. They are looked for only if it has written anything since.
@@ -27,7 +26,7 @@ impl Begun {
     pub unsafe fn refuse_own_rows(&self, heap: Relation, index: Relation) {
         // SAFETY: by contract.
         unsafe {
-            if pg_sys::GetCurrentCommandId(false) == self.0 || !self.has_rows(heap) {
+            if next_command() == self.0 || !self.has_rows(heap) {
                 return;
             }
             Failure::new(
@@ -55,15 +54,39 @@ impl Begun {
                 if tuple.is_null() {
                     break false;
                 }
-                let head = (*tuple).t_data;
-                if pg_sys::TransactionIdIsCurrentTransactionId(compat::tuple_xmin(head))
-                    && pg_sys::HeapTupleHeaderGetCmin(head) >= self.0
-                {
+                if written_by((*tuple).t_data).is_some_and(|command| command >= self.0) {
                     break true;
                 }
             };
             pg_sys::heap_endscan(scan);
             found
         }
+    }
+}
+
+/// The number of the next command that writes: another one if the last has written. Who does not number the next before it begins may have no
+/// next, as the last statement of a function in SQL.
+fn next_command() -> CommandId {
+    // SAFETY: in a transaction, out of parallel mode.
+    unsafe {
+        pg_sys::CommandCounterIncrement();
+        pg_sys::GetCurrentCommandId(false)
+    }
+}
+
+/// The command of this transaction that wrote a row. Of a row that is frozen from the start (COPY FREEZE), the last that changed it.
+///
+/// # Safety
+/// A valid tuple header.
+unsafe fn written_by(head: pg_sys::HeapTupleHeader) -> Option<CommandId> {
+    // SAFETY: by contract; a tuple on disk has the `t_heap` form.
+    unsafe {
+        let heap = (*head).t_choice.t_heap;
+        // A frozen row keeps the number of who wrote it.
+        let is_own = pg_sys::TransactionIdIsCurrentTransactionId(heap.t_xmin);
+        is_own.then(|| match compat::tuple_xmin(head) {
+            pg_sys::FrozenTransactionId => heap.t_field3.t_cid,
+            _ => pg_sys::HeapTupleHeaderGetCmin(head),
+        })
     }
 }

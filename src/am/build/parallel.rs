@@ -19,7 +19,7 @@ use pgrx::prelude::*;
 mod share;
 
 use self::share::{Part, Shard, Share, Shared, Usage, find};
-use super::{Collector, Job, Outcome, PHASE_SCAN, progress};
+use super::{Collector, Job, Outcome, PHASE_SCAN, progress, reads_by_snapshot};
 use crate::key::buckets::Splitters;
 use crate::key::sort::Sorter;
 use crate::pg::{compat, guc, memory, wait};
@@ -112,7 +112,7 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
 /// different bytes, so that they would not be in one shard, and what calls functions that are not parallel safe, which the
 /// server asks only of expressions and predicates.
 unsafe fn workers(job: &Job<'_>) -> usize {
-    let Job { heap, index, info, handle, .. } = *job;
+    let Job { heap, index, info, handle } = *job;
     // SAFETY: open relations; the support functions are those of its key columns.
     unsafe {
         let is_safe = |column: usize, function: u16| {
@@ -137,7 +137,7 @@ unsafe fn sample<O: KeyOrder>(
     shards: usize,
     together: bool,
 ) -> (Splitters, u32) {
-    let Job { heap, index, info, handle, .. } = *job;
+    let Job { heap, index, info, handle } = *job;
     let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
     // SAFETY: open relations, and the description of the index; the collector outlives the scans.
     unsafe {
@@ -219,7 +219,8 @@ impl Begun {
     ) -> Option<Begun> {
         // SAFETY: what the server documents (README.parallel), in its order; each part is made as large as it is.
         unsafe {
-            let by_snapshot = job.by_snapshot;
+            // After the sample: its code may have deleted rows that older snapshots show.
+            let by_snapshot = reads_by_snapshot(job.heap, job.info);
             pg_sys::EnterParallelMode();
             let (library, function) = (c"nitro".as_ptr(), c"nitro_build_worker".as_ptr());
             let context = pg_sys::CreateParallelContext(library, function, workers as i32);
