@@ -131,6 +131,15 @@ pub fn u64_to_tid(tid: u64) -> pg_sys::ItemPointerData {
     }
 }
 
+/// Whether a snapshot can become too old to read by (`old_snapshot_threshold`).
+pub fn snapshots_age() -> bool {
+    #[cfg(any(feature = "pg15", feature = "pg16"))]
+    // SAFETY: a setting that stays as long as the server runs.
+    return unsafe { pg_sys::old_snapshot_threshold >= 0 };
+    #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+    false
+}
+
 /// `HeapTupleHeaderGetXmin`; the bindings have it twice in some versions, which makes its name
 /// ambiguous.
 ///
