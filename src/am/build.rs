@@ -196,8 +196,8 @@ struct Job<'a> {
 ///
 /// Such a page has no row that is dead, in progress or updated by HOT, so a snapshot shows what the build has to read. It stays so: whoever
 /// would write waits for the lock of the build. Code of the index does not, which is of this very transaction: what it deletes is younger
-/// than the snapshot if this is asked when that is taken, and what it inserts ends the build (`own_rows`). Not so in a serializable transaction,
-/// which would be taken to depend on every row, and where snapshots become too old, by which pages cannot be read that have changed since.
+/// than the snapshot if this is asked when that is taken, and what it inserts ends the build (`own_rows`). Not so in a serializable
+/// transaction, which would be taken to depend on every row, and where a snapshot can become too old for pages that have changed since.
 unsafe fn reads_by_snapshot(heap: Relation, info: *const pg_sys::IndexInfo) -> bool {
     // SAFETY: an open table, locked as for a build.
     unsafe {
