@@ -109,13 +109,12 @@ sql "DROP TABLE h"
 sql "CREATE TABLE h (i int) WITH (parallel_workers = 2); INSERT INTO h SELECT generate_series(1, 20000);
      CREATE FUNCTION deletes() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET test.deletes = off; DELETE FROM public.h WHERE i = 9999; END';
      CREATE FUNCTION deletes_once(i int) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
-         'BEGIN IF i = 1 AND current_setting(''test.deletes'') = ''on'' THEN PERFORM public.deletes(); END IF; RETURN i; END'"
-setting test.deletes on
+         'BEGIN IF i = 1 AND current_setting(''test.deletes'', true) = ''on'' THEN PERFORM public.deletes(); END IF; RETURN i; END'"
 sql "VACUUM h"
 assert_eq "pages that are not all-visible" "$(sql "SELECT relpages - relallvisible FROM pg_class WHERE relname = 'h'")" 0
 session old
-ask old "SET test.deletes = off; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h" > /dev/null
-together "CREATE INDEX h_i ON h USING nitro (deletes_once(i))"
+ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h" > /dev/null
+PGOPTIONS="-c test.deletes=on" together "CREATE INDEX h_i ON h USING nitro (deletes_once(i))"
 assert_eq "what was deleted" "$(sql "SELECT count(*) FROM h")" 19999
 assert_eq "an old snapshot" "$(ask old "SET enable_seqscan = off; SELECT count(*) FROM h WHERE deletes_once(i) > 0")" 20000
 tell old "COMMIT"; end old
