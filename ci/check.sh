@@ -104,7 +104,7 @@ finished() { # waits for one of them and shows what it printed
     verdict "$name" $s $((SECONDS - since[$name]))
 }
 # A test waits more than it computes.
-jobs=${JOBS:-$(($(nproc) + 2))}
+jobs=${JOBS:-$(($(nproc) + 1))}
 x=$($pgc --pkglibdir)/pgxs/src/test
 # The longest first.
 mapfile -t names < <(pick sql .sql)
