@@ -75,6 +75,16 @@ SELECT indexrelname, CASE WHEN abs(nitro_estimate_size(indexrelid) - bytes) <= 0
     ELSE format('estimated %s, takes %s', nitro_estimate_size(indexrelid), bytes) END AS estimate
 FROM pg_stat_nitro_indexes WHERE relname LIKE 'est%' ORDER BY 1;
 SELECT nitro_estimate_size('est_gin') BETWEEN 0.85 * bytes AND 1.15 * bytes AS gin FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_tags';
+-- Elements that are all too rare to be listed: a GIN index knows how many they are.
+CREATE TABLE est_rare AS SELECT ARRAY(SELECT hashint4(i * 10 + j) & 8191 FROM generate_series(1, 10) j) AS tags FROM generate_series(1, 10000) i;
+CREATE INDEX est_rare_gin ON est_rare USING gin (tags);
+CREATE INDEX est_rare_tags ON est_rare USING nitro (tags);
+SET default_statistics_target = 10;
+ANALYZE est_rare;
+RESET default_statistics_target;
+SELECT most_common_elems IS NULL AS rare FROM pg_stats WHERE tablename = 'est_rare';
+SELECT nitro_estimate_size('est_rare_gin') BETWEEN 0.85 * bytes AND 1.15 * bytes AS gin FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_rare_tags';
+DROP TABLE est_rare;
 
 -- Without statistics there is an estimate, too; of an empty table as well.
 CREATE TABLE est_new (a int, b text, c jsonb);

@@ -129,10 +129,11 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
         }
         let numbers = form.indkey.values.as_slice(all);
         for (i, &number) in numbers.iter().enumerate() {
-            let source = match number {
+            let mut source = match number {
                 0 => Source::expression(table, index, i as i16 + 1),
                 number => Source::column(table, number),
             };
+            source.elements = if all == 1 { elements_of_gin(index) } else { None };
             let included = i >= keys;
             let collation = match included {
                 true => source.collation,
@@ -153,6 +154,21 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
     }
 }
 
+/// How many different elements a GIN index has: its own count, of when it was made or vacuumed last. ANALYZE lists none if all are rare.
+unsafe fn elements_of_gin(index: Relation) -> Option<f64> {
+    // SAFETY: an open index. One that is not permanent may have no file here, or one that is another session's.
+    unsafe {
+        let form = &*(*index).rd_rel;
+        let is_permanent = form.relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT;
+        if form.relam != pg_sys::GIN_AM_OID || !is_permanent {
+            return None;
+        }
+        let mut counts = pg_sys::GinStatsData::default();
+        pg_sys::ginGetStats(index, &raw mut counts);
+        (counts.nEntries > 0).then_some(counts.nEntries as f64)
+    }
+}
+
 /// Where values and their statistics are.
 struct Source {
     /// The table, or the index of an expression.
@@ -162,6 +178,8 @@ struct Source {
     typmod: i32,
     collation: Oid,
     inherited: bool,
+    /// How many different ones its values have, where an index knows.
+    elements: Option<f64>,
 }
 
 impl Source {
@@ -196,6 +214,7 @@ impl Source {
             typmod: attribute.atttypmod,
             collation: attribute.attcollation,
             inherited: false,
+            elements: None,
         }
     }
 }
@@ -472,7 +491,8 @@ unsafe fn elements(source: &Source, element: Oid, codec: Codec, rows: f64) -> (C
         }
         // Those that are not listed are rarer than all that are.
         let unlisted = (number - seen).max(0.0) / (rarest / 2.0).max(1.0 / rows.max(1.0));
-        let distinct = known.len() as f64 + if unlisted < 1.0 { 0.0 } else { unlisted };
+        let estimated = known.len() as f64 + if unlisted < 1.0 { 0.0 } else { unlisted };
+        let distinct = source.elements.map_or(estimated, |counted| counted.max(known.len() as f64));
         (column(known, distinct.min(rows * number), 0.0, 0.0, width), number)
     }
 }
