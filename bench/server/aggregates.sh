@@ -63,7 +63,7 @@ touch_pages() { # EVERY
 touch_pages 12
 all twelfth "a twelfth of the pages not all-visible"
 touch_pages 1
-# A row of these is a hundred times as much work.
+# A row of these is fifteen to eighty times as much work.
 repetitions=2 all none "no page all-visible"
 sql "ANALYZE wide_btree, wide_nitro"
 plan=(-c "SELECT")

@@ -113,6 +113,7 @@ pub unsafe extern "C-unwind" fn build(
                     lifecycle::created(handle.entry);
                     (heap_tuples, loaded as f64)
                 }
+                // Whoever brings it up reads the table, with what code of the index has inserted.
                 Err(LeftUnbuilt) => {
                     // What is made anew has room when the old one is gone.
                     if !is_made_anew(heap, index) {

@@ -15,14 +15,17 @@ use crate::pg::wait;
 pub struct Begun(CommandId);
 
 impl Begun {
-    pub fn now() -> Begun {
-        Begun(next_command())
+    /// # Safety
+    /// In a transaction, out of parallel mode.
+    pub unsafe fn now() -> Begun {
+        // SAFETY: by contract.
+        Begun(unsafe { next_command() })
     }
 
     /// ERROR if the table has rows of this transaction that are of later. They are looked for only if it has written anything since.
     ///
     /// # Safety
-    /// Open relations, locked as for a build.
+    /// Open relations, locked as for a build; out of parallel mode.
     pub unsafe fn refuse_own_rows(&self, heap: Relation, index: Relation) {
         // SAFETY: by contract.
         unsafe {
@@ -43,7 +46,8 @@ impl Begun {
     }
 
     unsafe fn has_rows(&self, heap: Relation) -> bool {
-        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and nobody else changes the head of a row of this transaction.
+        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and of a row of this transaction nobody else changes more than
+        // hint bits.
         unsafe {
             let snapshot = &raw mut pg_sys::SnapshotAnyData;
             let none = std::ptr::null_mut();
@@ -66,8 +70,11 @@ impl Begun {
 
 /// The number of the next command that writes: another one if the last has written. Who does not number the next before it begins may have no
 /// next, as the last statement of a function in SQL.
-fn next_command() -> CommandId {
-    // SAFETY: in a transaction, out of parallel mode.
+///
+/// # Safety
+/// In a transaction, out of parallel mode.
+unsafe fn next_command() -> CommandId {
+    // SAFETY: by contract.
     unsafe {
         pg_sys::CommandCounterIncrement();
         pg_sys::GetCurrentCommandId(false)
@@ -82,7 +89,7 @@ unsafe fn written_by(head: pg_sys::HeapTupleHeader) -> Option<CommandId> {
     // SAFETY: by contract; a tuple on disk has the `t_heap` form.
     unsafe {
         let heap = (*head).t_choice.t_heap;
-        // A frozen row keeps the number of who wrote it.
+        // A frozen row keeps the number of who wrote it. That of four thousand million transactions ago can be ours: an ERROR too much.
         let is_own = pg_sys::TransactionIdIsCurrentTransactionId(heap.t_xmin);
         is_own.then(|| match compat::tuple_xmin(head) {
             pg_sys::FrozenTransactionId => heap.t_field3.t_cid,
