@@ -85,6 +85,16 @@ RESET default_statistics_target;
 SELECT most_common_elems IS NULL AS rare FROM pg_stats WHERE tablename = 'est_rare';
 SELECT nitro_estimate_size('est_rare_gin') BETWEEN 0.85 * bytes AND 1.15 * bytes AS gin FROM pg_stat_nitro_indexes WHERE indexrelname = 'est_rare_tags';
 DROP TABLE est_rare;
+-- One that has parts, or that goes with a session, tells nothing.
+CREATE TABLE est_parts (tags int[]) PARTITION BY HASH (tags);
+CREATE TABLE est_part PARTITION OF est_parts FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+INSERT INTO est_parts SELECT ARRAY[i, i % 7] FROM generate_series(1, 1000) i;
+CREATE INDEX est_parts_gin ON est_parts USING gin (tags);
+CREATE TEMP TABLE est_temporary AS TABLE est_parts;
+CREATE INDEX est_temporary_gin ON est_temporary USING gin (tags);
+ANALYZE est_parts, est_temporary;
+SELECT nitro_estimate_size('est_parts_gin') > 0 AS parts, nitro_estimate_size('est_temporary_gin') > 0 AS temporary;
+DROP TABLE est_parts, est_temporary;
 
 -- Without statistics there is an estimate, too; of an empty table as well.
 CREATE TABLE est_new (a int, b text, c jsonb);
