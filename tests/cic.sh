@@ -65,3 +65,12 @@ sql "INSERT INTO t (k, s) SELECT i, 'x' FROM generate_series(1, 500) i"
 check
 sql "DROP INDEX IF EXISTS t_left_nitro_ccnew; REINDEX INDEX CONCURRENTLY t_left_nitro"
 check
+
+note "an estimate by a GIN index that nobody has made yet"
+sql "CREATE TABLE g AS SELECT ARRAY[i, i % 7] AS tags FROM generate_series(1, 1000) i; ANALYZE g"
+session writer
+ask writer "BEGIN; INSERT INTO g VALUES ('{1}')" > /dev/null
+! PGOPTIONS="-c statement_timeout=300ms" "${PSQL[@]}" -p "$(port)" -c "CREATE INDEX CONCURRENTLY g_gin ON g USING gin (tags)" 2> /dev/null || fail "the index was made"
+ask writer "COMMIT" > /dev/null; end writer
+assert_eq "its file" "$(sql "SELECT pg_relation_size('g_gin')")" 0
+assert_eq "its estimate" "$(sql "SELECT nitro_estimate_size('g_gin') > 0")" t

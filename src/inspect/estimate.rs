@@ -156,13 +156,14 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
 
 /// How many different elements a GIN index has: its own count, of when it was made or vacuumed last. ANALYZE lists none if all are rare.
 unsafe fn elements_of_gin(index: Relation) -> Option<f64> {
-    // SAFETY: an open index, which has a file: one of a partitioned table has none, and one that is not permanent may have none here, or one
-    // that is another session's.
+    // SAFETY: an open index, which has pages: one of a partitioned table has none, nor has one that is not valid yet; one that is not permanent
+    // may have none here, or such as are another session's.
     unsafe {
         let form = &*(*index).rd_rel;
-        let has_file = form.relkind as u8 == pg_sys::RELKIND_INDEX
-            && form.relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT;
-        if form.relam != pg_sys::GIN_AM_OID || !has_file {
+        let has_pages = form.relkind as u8 == pg_sys::RELKIND_INDEX
+            && form.relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT
+            && (*(*index).rd_index).indisvalid;
+        if form.relam != pg_sys::GIN_AM_OID || !has_pages {
             return None;
         }
         let mut counts = pg_sys::GinStatsData::default();
