@@ -8,7 +8,8 @@
 //! All references count, whatever the record does. It is tempting to leave out records after which no
 //! entry appears and no TID is free (row locks, deletes, HOT updates, hint bits). But they move the LSN
 //! of the page, by which an insert that straddles an image decides whether it has to make a record of
-//! its own: "the page has an LSN above B" must imply "the feed names the block".
+//! its own: "the page has an LSN above B" must imply "the feed names the block". (What a walk over a table makes, since
+//! an LSN that is no image's, may be left out: see [`Records`].)
 //!
 //! Blocks are known by their file, and a file by where it was when the record was made. A table stands
 //! for the file that it has now, so this file has to be the table's since B, at the same place:
@@ -107,11 +108,22 @@ impl Touched {
     }
 }
 
-/// Changes of one table: the start of the latest record of each block, and from which block on all of
+/// Which records say that a block has changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// All. An insert that straddles an image relies on it.
+    All,
+    /// All but those of hints, which whoever reads a page may leave there. Enough since an LSN that no insert was told of: where
+    /// nobody straddles, an entry appears with its row.
+    Rows,
+}
+
+/// Changes of one table: the start of the latest record of each block, of its rows and of hints, and from which block on all of
 /// them are others since when: it was truncated there, or its file was made.
 #[derive(Default)]
 struct Changes {
-    blocks: HashMap<BlockNumber, XLogRecPtr>,
+    rows: HashMap<BlockNumber, XLogRecPtr>,
+    hints: HashMap<BlockNumber, XLogRecPtr>,
     replaced: Vec<(XLogRecPtr, BlockNumber)>,
 }
 
@@ -212,11 +224,13 @@ impl Feed {
             let record = (*state).record;
             let lsn = (*state).ReadRecPtr;
             let header = &(*record).header;
-            self.note_content(lsn, header.xl_rmid, header.xl_info & 0xf0, (*record).main_data)?;
+            let info = header.xl_info & 0xf0;
+            self.note_content(lsn, header.xl_rmid, info, (*record).main_data)?;
+            let hints = header.xl_rmid == RM_XLOG && info == XLOG_FPI_FOR_HINT;
             for id in 0..=(*record).max_block_id {
                 let Some((at, block)) = compat::wal_block(state, id as u8) else { continue };
                 if at.database == self.database {
-                    self.note_block(lsn, &at, block)?;
+                    self.note_block(lsn, &at, block, hints)?;
                 }
             }
         }
@@ -294,30 +308,39 @@ impl Feed {
         Ok(())
     }
 
-    fn note_block(&mut self, lsn: XLogRecPtr, at: &Locator, block: u32) -> Result<(), Gap> {
-        let blocks = &mut self.table(at)?.blocks;
+    fn note_block(
+        &mut self,
+        lsn: XLogRecPtr,
+        at: &Locator,
+        block: u32,
+        hints: bool,
+    ) -> Result<(), Gap> {
+        let table = self.table(at)?;
+        let blocks = if hints { &mut table.hints } else { &mut table.rows };
         blocks.try_reserve(1).map_err(|_| no_memory())?;
         let before = blocks.len();
         let latest = blocks.entry(block).or_insert(lsn);
         *latest = lsn.max(*latest);
-        self.notes += blocks.len() - before;
+        let more = blocks.len() - before;
+        self.notes += more;
         Ok(())
     }
 
     fn table(&mut self, at: &Locator) -> Result<&mut Changes, Gap> {
         self.tables.try_reserve(1).map_err(|_| no_memory())?;
-        // What an empty table takes is at most that of three blocks.
+        // What an empty table takes is at most that of four blocks.
         let table = self.tables.entry((at.tablespace, at.number)).or_insert_with(|| {
-            self.notes += 3;
+            self.notes += 4;
             Changes::default()
         });
         Ok(table)
     }
 
-    /// The blocks of a table of `blocks` blocks with records from `since` on, as far as was read.
+    /// The blocks of a table of `blocks` blocks with such records from `since` on, as far as was read.
     pub fn touched(
         &self,
         table: &Locator,
+        records: Records,
         since: XLogRecPtr,
         blocks: BlockNumber,
     ) -> Result<Touched, Gap> {
@@ -328,7 +351,8 @@ impl Feed {
         }
         let mut touched = Touched::none(blocks)?;
         if let Some(changes) = self.tables.get(&(table.tablespace, table.number)) {
-            for (&block, &lsn) in &changes.blocks {
+            let hints = (records == Records::All).then_some(&changes.hints);
+            for (&block, &lsn) in changes.rows.iter().chain(hints.into_iter().flatten()) {
                 if lsn >= since {
                     touched.add(block);
                 }
@@ -347,6 +371,7 @@ const RM_XLOG: u8 = 0;
 const RM_SMGR: u8 = 2;
 const RM_DBASE: u8 = 4;
 const XLOG_PARAMETER_CHANGE: u8 = 0x60;
+const XLOG_FPI_FOR_HINT: u8 = 0xa0;
 const XLOG_SMGR_CREATE: u8 = 0x10;
 const XLOG_SMGR_TRUNCATE: u8 = 0x20;
 
@@ -411,7 +436,7 @@ mod tests {
         unsafe { feed.note_content(100, RM_SMGR, XLOG_SMGR_TRUNCATE, data) }
             .expect("there is memory");
         let changed = |since| {
-            let touched = feed.touched(&at, since, 6).expect("there is no gap");
+            let touched = feed.touched(&at, Records::All, since, 6).expect("there is no gap");
             (0..6).filter(|&block| touched.contains(block)).collect::<Vec<_>>()
         };
         assert_eq!(changed(100), [3, 4, 5]);

@@ -26,9 +26,9 @@ declare -A steps=(
     [backup]="$backup BackupWritten BackupFlushed BackupCommitted" [refresh]="$backup RefreshFlushed RefreshCommitted"
     [vacuum]="$delete Packed" [drop]="DropCommitted DropFreed" [reindex]="CreateLoaded DropCommitted DropFreed"
     [insert]="InsertInHeap" [late]="InsertInHeap InsertLooked" [query]=""
-    [load]="$load LoadPublishes CatchUpWal $walk" [give_up]="GaveUp" [rebuild]="BuildPublishes WalkCopied WalkInserted WalkEnded Packed WalkReady"
+    [load]="$load LoadPublishes CatchUpWal $walk" [sort]="LoadClaimed LoadWal SortClaimed SortRead SortLoaded SortPublishes CatchUpWal WalkReady" [give_up]="GaveUp" [rebuild]="BuildPublishes WalkCopied WalkInserted WalkEnded Packed WalkReady"
     [cold_vacuum]="$load LoadPublishes DeleteLoaded $delete")
-warm=(backup refresh vacuum drop reindex insert late) cold=(load give_up rebuild cold_vacuum)
+warm=(backup refresh vacuum drop reindex insert late) cold=(load sort give_up rebuild cold_vacuum)
 beside_warm=(backup vacuum drop reindex insert query) beside_cold=(load give_up cold_vacuum backup drop reindex insert query)
 
 is_cold() { [[ " ${cold[*]} " == *" $1 "* ]]; }
@@ -36,7 +36,7 @@ work() { # ACTOR TABLE: its statements
     case $1 in
         backup | refresh) echo "SELECT nitro_backup('$2_nitro');" ;;
         vacuum | cold_vacuum) echo "VACUUM (INDEX_CLEANUP on, TRUNCATE off) $2; INSERT INTO $2 SELECT 1000 + i, 'again' FROM generate_series(1, 40) i;" ;;
-        load | rebuild) echo "SELECT nitro_verify('$2_nitro', false);" ;;
+        load | sort | rebuild) echo "SELECT nitro_verify('$2_nitro', false);" ;;
         give_up) echo "SET my.trouble = on; SELECT nitro_verify('$2_nitro', false); RESET my.trouble;" ;;
         drop) echo "DROP INDEX $2_nitro;" ;;
         reindex) echo "REINDEX INDEX $2_nitro;" ;;
@@ -48,9 +48,12 @@ work() { # ACTOR TABLE: its statements
 # --- one pair ----------------------------------------------------------------------------------------
 class=1852404850
 control() { ask control "$1"; }
-prepare() { # TABLE: an image, then changes that are in none
-    sql "CREATE TABLE $1 (k int, pad text) WITH (autovacuum_enabled = off, fillfactor = 80);
-         INSERT INTO $1 SELECT i, repeat('x', 60) FROM generate_series(1, 300) i;
+prepare() { # TABLE A: an image, then changes that are in none
+    local fill=80 pad=60
+    # A row a page: what is large, and has changed in many places, is sorted.
+    [ "$2" != sort ] || fill=10 pad=700
+    sql "CREATE TABLE $1 (k int, pad text) WITH (autovacuum_enabled = off, fillfactor = $fill);
+         INSERT INTO $1 SELECT i, repeat('x', $pad) FROM generate_series(1, 300) i;
          CREATE INDEX $1_nitro ON $1 USING nitro (fine(k)); CREATE INDEX $1_btree ON $1 (fine(k));
          SELECT nitro_backup('$1_nitro');
          DELETE FROM $1 WHERE k % 7 = 0; UPDATE $1 SET k = k + 2000 WHERE k % 11 = 0; UPDATE $1 SET pad = '' WHERE k % 13 = 0;
@@ -129,7 +132,7 @@ right() { # TABLE
 }
 batch() { # FATE, then pairs 'A POINT B POINT', none of which needs another state than the others
     local fate=$1 i=0 pair a p b q all=(); shift
-    for pair; do i=$((i + 1)); prepare "t$i"; all+=("t$i"); done
+    for pair; do i=$((i + 1)); prepare "t$i" "${pair%% *}"; all+=("t$i"); done
     crash; start; session control
     i=0
     for pair; do

@@ -158,17 +158,6 @@ pub unsafe extern "C-unwind" fn build_empty(index: Relation) {
     unsafe { identity::create(index, pg_sys::ForkNumber::INIT_FORKNUM) };
 }
 
-/// How many rows the planner believes a table to have.
-unsafe fn likely_rows(heap: Relation) -> usize {
-    let (mut pages, mut rows, mut visible) = (0, 0.0, 0.0);
-    // SAFETY: an open table.
-    unsafe {
-        let widths = std::ptr::null_mut();
-        pg_sys::estimate_rel_size(heap, widths, &mut pages, &mut rows, &mut visible);
-    }
-    rows as usize
-}
-
 /// HOT chains, heap TIDs and page LSNs are the heap's: other table access methods are refused.
 unsafe fn refuse_other_tables(heap: Relation) {
     // SAFETY: open relation.
@@ -288,7 +277,7 @@ impl Job<'_> {
         // SAFETY: relations are open and locked by the server, `info` describes the index.
         unsafe {
             progress(pg_sys::PROGRESS_CREATEIDX_SUBPHASE, PHASE_SCAN);
-            sorter.expect(likely_rows(heap));
+            sorter.expect(compat::likely_rows(heap));
             let mut put = |key: &[u8], tid| sorter.push(key, tid);
             let mut collector = Collector::new(&handle.desc, index, &mut put);
             let by_snapshot = reads_by_snapshot(heap, info);

@@ -166,7 +166,7 @@ unsafe fn publish(
                 None if only == Only::New => Step::Refused,
                 None => match handle.entry.state() {
                     State::Failed => Step::Unusable,
-                    State::Loading => return true,
+                    State::Loading | State::Sorting => return true,
                     _ if given_up::is_lacking(handle.entry) => Step::GivenUp,
                     _ => return true,
                 },

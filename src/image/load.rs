@@ -24,7 +24,7 @@ use pgrx::pg_sys::{self, Relation};
 
 use super::slot::{self, Found};
 use super::{ImageState, UNKNOWN, backup};
-use crate::feed::{self, Feed, Gap, Touched};
+use crate::feed::{self, Feed, Gap, Records, Touched};
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
@@ -35,6 +35,9 @@ use crate::state::{identity, options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
+/// An image is worth to be read if no more than one block in so many has changed since: to insert what is in a block takes four to
+/// five times what it takes to sort and build it (docs/benchmarks.md, "Images").
+const WORTH: u64 = 6;
 
 /// The content of an image, and what has to be looked at.
 pub struct Loaded {
@@ -62,6 +65,8 @@ pub enum Refusal {
     NotNow(String),
     /// The same, for lack of memory.
     NoRoom(String),
+    /// It may be right, but too much has changed since: to read all of the table takes less time.
+    Outdated(String),
 }
 
 impl From<String> for Refusal {
@@ -80,7 +85,7 @@ impl From<Damage> for Refusal {
     }
 }
 
-/// Loads the newest image of an index that can be used. What was refused for good is removed: what
+/// Loads the newest image of an index that can be used, or `if_worth` that is not outdated. What was refused for good is removed: what
 /// speaks against an image (WAL that is missing, say) may not be visible to the next server life.
 ///
 /// # Safety
@@ -90,14 +95,20 @@ pub unsafe fn load(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
+    if_worth: bool,
 ) -> Result<Loaded, Refusal> {
     let store = super::store();
+    let say = |what: String| {
+        // SAFETY: open relation.
+        let name = unsafe { compat::name(index) };
+        crate::pg::error::log!("nitro index \"{name}\": {what}");
+    };
     let mut refusal = Refusal::Unusable("there is none".into());
     for image in store.images(handle.entry.database(), handle.entry.incarnation()) {
         let tried = match image {
             // SAFETY: by contract.
             Ok(manifest) => unsafe {
-                load_one(heap, index, handle, feed, manifest, &handle.entry.image)
+                load_one(heap, index, handle, feed, manifest, &handle.entry.image, if_worth)
             },
             Err(damage) => Err(damage.into()),
         };
@@ -120,17 +131,17 @@ pub unsafe fn load(
                 refusal = Refusal::NotNow(why.clone());
                 why
             }
-            // Nor is there for an older one.
+            // Nor is there for an older one; nor is that less outdated.
             Err(Refusal::NoRoom(why)) => {
-                // SAFETY: open relation.
-                let name = unsafe { compat::name(index) };
-                crate::pg::error::log!("nitro index \"{name}\": its image is not loaded: {why}");
+                say(format!("its image is not loaded: {why}"));
                 return Err(Refusal::NoRoom(why));
             }
+            Err(Refusal::Outdated(why)) => {
+                say(format!("its image is not loaded: {why}"));
+                return Err(Refusal::Outdated(why));
+            }
         };
-        // SAFETY: open relation.
-        let name = unsafe { compat::name(index) };
-        crate::pg::error::log!("nitro index \"{name}\": its image is not used: {why}");
+        say(format!("its image is not used: {why}"));
     }
     if let Refusal::Unusable(_) = refusal {
         super::remove(handle.entry);
@@ -149,6 +160,7 @@ pub unsafe fn load_one(
     feed: &mut Feed,
     manifest: Manifest,
     progress: &ImageState,
+    if_worth: bool,
 ) -> Result<Loaded, Refusal> {
     // SAFETY: by the caller's contract.
     unsafe {
@@ -157,9 +169,9 @@ pub unsafe fn load_one(
         }
         let read_to = feed::flushed_end();
         let blocks = compat::blocks(heap);
-        let known = feed
-            .read(manifest.lsn, read_to)
-            .and_then(|()| feed.touched(&compat::locator(heap), manifest.lsn, blocks));
+        let known = feed.read(manifest.lsn, read_to).and_then(|()| {
+            feed.touched(&compat::locator(heap), Records::All, manifest.lsn, blocks)
+        });
         let (touched, by_pages) = match known {
             Ok(touched) => (touched, false),
             Err(Gap::Missing(why)) if pages_tell(&manifest) => {
@@ -181,6 +193,12 @@ pub unsafe fn load_one(
             }
         };
         stop::at(Point::LoadWal);
+        let changed = touched.count();
+        if if_worth && changed > u64::from(blocks) / WORTH {
+            return Err(Refusal::Outdated(format!(
+                "{changed} of {blocks} blocks have changed since it was made"
+            )));
+        }
         let (index, left_out) = read_shards(index, handle, &manifest, &touched, progress)?;
         stop::at(Point::LoadRead);
         Ok(Loaded { index, manifest, touched, read_to, by_pages, left_out })

@@ -23,7 +23,7 @@ use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
 
 use super::verify::{HeapBlocks, Target, show};
-use crate::feed::{self, Feed, Touched};
+use crate::feed::{self, Feed, Records, Touched};
 use crate::image::load::{self, Refusal};
 use crate::image::{self, ImageState};
 use crate::key::sort::Sorter;
@@ -64,6 +64,7 @@ fn nitro_verify_images(index: Oid) -> i64 {
                 Err(
                     Refusal::NotNow(why)
                     | Refusal::NoRoom(why)
+                    | Refusal::Outdated(why)
                     | Refusal::Unusable(why)
                     | Refusal::Damaged(why),
                 ) => Failure::new(
@@ -107,7 +108,7 @@ impl Check<'_> {
         // SAFETY: open relations; the engine index is nobody else's, so it needs no build lock.
         let loaded = unsafe {
             let (heap, index) = (self.target.heap, self.target.index);
-            load::load_one(heap, index, self.handle, self.feed, manifest, &progress)?
+            load::load_one(heap, index, self.handle, self.feed, manifest, &progress, false)?
         };
         if feed::before_header(end) > flushed {
             self.wrong("It is ahead of the WAL on disk.".into());
@@ -276,7 +277,7 @@ impl Since {
                 return feed::newer_pages(heap, self.lsn, blocks);
             }
             feed.read(self.lsn, end)?;
-            feed.touched(&compat::locator(heap), self.lsn, blocks)
+            feed.touched(&compat::locator(heap), Records::All, self.lsn, blocks)
         }
     }
 }

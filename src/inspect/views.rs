@@ -83,7 +83,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("builder_pid", builder.map(Value::Int4)),
             (
                 "heap_blocks_walked",
-                matches!(state, State::Building | State::CatchingUp)
+                matches!(state, State::Building | State::Sorting | State::CatchingUp)
                     .then(|| Value::Int8(entry.next_block.load(Relaxed).into())),
             ),
             (

@@ -39,6 +39,11 @@ pub fn set_worker(is: bool) -> bool {
     WORKER.replace(is)
 }
 
+/// Whether this process is the background worker of a database.
+pub fn is_worker() -> bool {
+    WORKER.get()
+}
+
 /// In the background worker: an ERROR if somebody waits to drop, move or copy the database, who would
 /// fail after five seconds. Elsewhere the user decides.
 pub fn give_way() {

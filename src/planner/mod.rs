@@ -178,6 +178,7 @@ unsafe fn ready(
         | State::Bare
         | State::GivenUp
         | State::Building
+        | State::Sorting
         | State::Loading
         | State::CatchingUp => {
             // SAFETY: open relation by the caller's contract.
@@ -262,8 +263,13 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle, planning: &mut Planning
     if planning.waits >= WAITS {
         return false;
     }
-    let loading = matches!(handle.entry.state(), State::Loading | State::CatchingUp);
-    if !(loading || handle.entry.state() == State::Unbuilt && image::exist(handle.entry)) {
+    // A table is sorted in the place of an image of which little is left.
+    let comes = match handle.entry.state() {
+        State::Loading | State::CatchingUp => true,
+        State::Unbuilt | State::Sorting => image::exist(handle.entry),
+        _ => false,
+    };
+    if !comes {
         return false;
     }
     planning.waits();

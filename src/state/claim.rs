@@ -128,7 +128,7 @@ pub fn may_bring_up() -> bool {
 }
 
 /// The right to bring one index up. It ends with the value, also by an ERROR: LOADING goes back to
-/// UNBUILT, a walk stays where it is and is continued by the next.
+/// UNBUILT and SORTING to BARE, a walk stays where it is and is continued by the next.
 pub struct Claim {
     entry: &'static Entry,
     generation: u32,
@@ -181,7 +181,21 @@ impl Claim {
         self.entry.condition.may(Event::Load).is_some()
     }
 
-    /// LOADING back to UNBUILT: there may be an image that can be loaded later.
+    /// To SORTING; false if there is something that has to be built on.
+    pub fn sort(&self) -> bool {
+        self.entry.next_block.store(0, Relaxed);
+        self.entry.condition.may(Event::Sort).is_some()
+    }
+
+    /// ERROR if the entry stands for something else than what is being sorted. Asked where code of the index has run.
+    pub fn check_sorting(&self) {
+        let sorting = self.entry.condition.read() == (State::Sorting, 0);
+        if self.entry.generation() != self.generation || !sorting {
+            went_away();
+        }
+    }
+
+    /// LOADING back to UNBUILT: there may be an image that can be loaded later. SORTING to BARE: there is none any more.
     pub fn interrupt(&self) {
         self.entry.condition.must(Event::Interrupt, 0);
     }
@@ -191,8 +205,8 @@ impl Claim {
         self.entry.condition.must(Event::Refuse, 0);
     }
 
-    /// LOADING to CATCHING UP with an engine index that has the entries of an image valid as of
-    /// `since`. From here on inserts publish; the completeness is that of `build`, with the end of
+    /// LOADING or SORTING to CATCHING UP with an engine index that has the entries of an image valid as of
+    /// `since`, or of a table that was read after that. From here on inserts publish; the completeness is that of `build`, with the end of
     /// the WAL read after this in the place of the heap.
     pub fn catch_up(&self, index: Unfinished, since: u64, by_pages: bool) -> Index {
         self.entry.next_block.store(0, Relaxed);
@@ -230,16 +244,13 @@ impl Claim {
         engine
     }
 
-    /// The walk is done: READY.
-    pub fn finish(&self, milliseconds: u64) {
+    /// The walk is done: READY. It was all of the table, now or in what was sorted, or what has changed since an image.
+    pub fn finish(&self, milliseconds: u64, from_table: bool) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
         let counters = &self.entry.counters;
-        let way = match self.entry.state() {
-            State::CatchingUp => &counters.loads,
-            _ => &counters.builds,
-        };
+        let way = if from_table { &counters.builds } else { &counters.loads };
         if self.entry.condition.may(Event::Finish).is_none() {
             went_away();
         }
@@ -251,7 +262,7 @@ impl Claim {
         self.leave(Event::Fail);
     }
 
-    /// Gives an image up that was loaded: nobody can say what has changed since.
+    /// Gives up what was loaded or sorted: nobody can say what has changed since.
     pub fn lose(&self) {
         self.leave(Event::Lose);
     }

@@ -33,24 +33,27 @@ pub enum State {
     Failed = 3,
     /// An image is being read into memory that is not the index' yet. As UNBUILT.
     Loading = 4,
-    /// The image is in; blocks that have changed since are looked at. Inserts publish.
+    /// What was read is in; blocks that have changed since are looked at. Inserts publish.
     CatchingUp = 5,
     /// As UNBUILT, but no image may be loaded: only the table has what it lacks.
     Bare = 6,
     /// As BARE, for lack of memory. What it had may still be read: see `given_up`.
     GivenUp = 7,
+    /// The table is being read and sorted into memory that is not the index' yet. As BARE.
+    Sorting = 8,
 }
 
 use State::*;
 
 impl State {
-    const ALL: [State; 8] = [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare, GivenUp];
+    const ALL: [State; 9] =
+        [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare, GivenUp, Sorting];
 
     /// Lower-case name, as shown in views.
     pub fn name(self) -> &'static str {
         match self {
             Unbuilt | Bare | GivenUp => "unbuilt",
-            Building => "building",
+            Building | Sorting => "building",
             Ready => "ready",
             Failed => "failed",
             Loading => "loading",
@@ -69,13 +72,15 @@ impl State {
 pub(super) enum Event {
     /// An image is going to be read.
     Load,
-    /// Reading it was interrupted, or it cannot be used now.
+    /// The table is going to be read and sorted.
+    Sort,
+    /// Reading was interrupted, or what was read cannot be used now.
     Interrupt,
     /// It is refused for good.
     Refuse,
     /// VACUUM meets an index whose image is not in memory.
     Forget,
-    /// The image is in.
+    /// The image, or what was sorted, is in.
     CatchUp,
     /// A walk over all of the table begins.
     Build,
@@ -85,7 +90,7 @@ pub(super) enum Event {
     Create,
     /// A row cannot be indexed.
     Fail,
-    /// What has changed since the image cannot be found out any more.
+    /// What has changed since it was read cannot be found out any more.
     Lose,
     /// There is no memory for it, says who brings it up.
     Yield,
@@ -122,12 +127,18 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
 }
 
 /// All there is.
-const TABLE: [Row; 29] = [
+const TABLE: [Row; 36] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
+    row(Event::Sort, Unbuilt, Sorting, Root::None),
+    row(Event::Sort, Bare, Sorting, Root::None),
+    row(Event::Sort, Failed, Sorting, Root::None),
+    row(Event::Sort, GivenUp, Sorting, Root::None),
     row(Event::Interrupt, Loading, Unbuilt, Root::None),
+    row(Event::Interrupt, Sorting, Bare, Root::None),
     row(Event::Refuse, Loading, Bare, Root::None),
     row(Event::Forget, Unbuilt, Bare, Root::None),
     row(Event::CatchUp, Loading, CatchingUp, Root::Gained),
+    row(Event::CatchUp, Sorting, CatchingUp, Root::Gained),
     row(Event::Build, Unbuilt, Building, Root::Gained),
     row(Event::Build, Bare, Building, Root::Gained),
     row(Event::Build, Failed, Building, Root::Gained),
@@ -146,6 +157,7 @@ const TABLE: [Row; 29] = [
     row(Event::Reclaim, GivenUp, GivenUp, Root::Freed),
     row(Event::Remove, Unbuilt, Unbuilt, Root::Freed),
     row(Event::Remove, Loading, Unbuilt, Root::Freed),
+    row(Event::Remove, Sorting, Unbuilt, Root::Freed),
     row(Event::Remove, Bare, Unbuilt, Root::Freed),
     row(Event::Remove, GivenUp, Unbuilt, Root::Freed),
     row(Event::Remove, CatchingUp, Unbuilt, Root::Freed),

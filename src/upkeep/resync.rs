@@ -33,7 +33,7 @@ use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
 use crate::feed::shared::{self, Keep};
-use crate::feed::{self, Feed, Touched};
+use crate::feed::{self, Feed, Records, Touched};
 use crate::image;
 use crate::image::load::Refusal;
 use crate::key::KeyDesc;
@@ -50,6 +50,7 @@ use crate::state::{given_up, options, shmem};
 
 mod evaluate;
 mod fill;
+mod sorted;
 mod walk;
 
 pub use evaluate::Evaluator;
@@ -119,7 +120,7 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
 pub enum Origin {
     /// Its image if there is one, else its table.
     Anything,
-    /// Only an image.
+    /// Only an image, or its table where that takes less time.
     Image,
 }
 
@@ -141,14 +142,7 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
         if handle.entry.state() != State::Ready && fits {
             let heap = open_heap(index);
             let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
-            let loaded = up.load(feed);
-            // What has no room as an image has none when it is built.
-            if !up.catch_up(feed, loaded)
-                && origin == Origin::Anything
-                && given_up::may_fit(handle.entry)
-            {
-                up.build();
-            }
+            up.bring_up(feed, origin);
             stop::at(Point::WalkReady);
             drop(up);
             pg_sys::table_close(heap, pg_sys::NoLock as i32);
@@ -175,7 +169,8 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
             let lock = BuildLock::exclusive(index);
             let heap = open_heap(index);
             let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
-            up.load(&mut shared::take(Keep::Vacuum));
+            // What is not loaded is forgotten below.
+            let _ = up.load(&mut shared::take(Keep::Vacuum), false);
             drop(up);
             pg_sys::table_close(heap, pg_sys::NoLock as i32);
             lock.unlock();
@@ -217,14 +212,29 @@ struct Bringing<'a> {
     claim: Claim,
 }
 
-/// An image that is in, and what has to be looked at.
+/// What is in, and what has to be looked at.
 struct Caught {
-    manifest: Manifest,
-    /// Blocks that changed between its LSN and `read_to`.
-    touched: Touched,
+    source: Source,
+    /// Blocks that changed between its LSN and `read_to`, as far as that was asked.
+    touched: Option<Touched>,
     read_to: u64,
-    left_out: u64,
     begun: Instant,
+}
+
+/// Where entries came from.
+enum Source {
+    /// An image, of which so many were left out.
+    Image { manifest: Manifest, left_out: u64 },
+    /// The table.
+    Table { entries: u64 },
+}
+
+/// What there is in the place of an image.
+enum Without {
+    /// Nothing.
+    Nothing,
+    /// One that is outdated.
+    Outdated,
 }
 
 impl Bringing<'_> {
@@ -233,42 +243,77 @@ impl Bringing<'_> {
         unsafe { compat::name(self.index) }
     }
 
-    /// Loads an image, if there is one that may be loaded: CATCHING UP from here on. An ERROR goes back
+    /// From an image, or by sorting the table, or by inserting what is in it.
+    unsafe fn bring_up(&self, feed: &mut Feed, origin: Origin) {
+        // SAFETY: open relations, under the build lock.
+        unsafe {
+            let may_sort = self.may_sort();
+            let loaded = self.load(feed, may_sort);
+            let outdated = matches!(loaded, Err(Without::Outdated));
+            // What has no room as an image has none when it is built.
+            let builds =
+                || (outdated || origin == Origin::Anything) && given_up::may_fit(self.handle.entry);
+            if self.catch_up(feed, loaded.ok()) || !builds() {
+                return;
+            }
+            if self.handle.entry.state() == State::Failed {
+                self.look_where_it_failed();
+            }
+            let sorted = if may_sort { self.sort() } else { None };
+            if sorted.is_some() && self.catch_up(feed, sorted) || !builds() {
+                return;
+            }
+            self.build();
+        }
+    }
+
+    /// Loads an image, if there is one that may be loaded, `if_worth` it: CATCHING UP from here on. An ERROR goes back
     /// to UNBUILT with the claim, and the memory goes with `Unfinished`.
-    unsafe fn load(&self, feed: &mut Feed) -> Option<Caught> {
+    unsafe fn load(&self, feed: &mut Feed, if_worth: bool) -> Result<Caught, Without> {
         let begun = Instant::now();
         let entry = self.handle.entry;
         if entry.state() != State::Unbuilt || !image::exist(entry) || !self.claim.load() {
-            return None;
+            return Err(Without::Nothing);
         }
         stop::at(Point::LoadClaimed);
         // Nobody writes an image of an index that is not READY: what is half-written is an orphan.
         let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
         // SAFETY: open relations, under the build lock.
-        let loaded = match unsafe { image::load::load(self.heap, self.index, self.handle, feed) } {
+        let loaded =
+            unsafe { image::load::load(self.heap, self.index, self.handle, feed, if_worth) };
+        let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(Refusal::NotNow(_)) => {
                 self.claim.interrupt();
-                return None;
+                return Err(Without::Nothing);
             }
             Err(Refusal::NoRoom(_)) => {
                 given_up::refused(self.handle.entry);
                 self.claim.interrupt();
-                return None;
+                return Err(Without::Nothing);
+            }
+            Err(Refusal::Outdated(_)) => {
+                self.claim.interrupt();
+                return Err(Without::Outdated);
             }
             Err(Refusal::Unusable(_) | Refusal::Damaged(_)) => {
                 self.claim.refuse();
-                return None;
+                return Err(Without::Nothing);
             }
         };
         image::load::note(&entry.image, &loaded);
         let image::load::Loaded { index, manifest, touched, read_to, by_pages, left_out } = loaded;
         self.claim.catch_up(index, manifest.lsn, by_pages);
         stop::at(Point::LoadPublishes);
-        Some(Caught { manifest, touched, read_to, left_out, begun })
+        Ok(Caught {
+            source: Source::Image { manifest, left_out },
+            touched: Some(touched),
+            read_to,
+            begun,
+        })
     }
 
-    /// Looks at what has changed since the image that was loaded; false if none is. Where another one
+    /// Looks at what has changed since what was loaded or sorted; false if nothing is. Where another one
     /// was interrupted all of it is looked at again, which does no harm: who wrote since the index began
     /// to catch up has published.
     unsafe fn catch_up(&self, feed: &mut Feed, loaded: Option<Caught>) -> bool {
@@ -286,14 +331,18 @@ impl Bringing<'_> {
         };
         let by_pages = entry.image.by_pages.load(Relaxed) != 0;
         let since = entry.image.catch_up_from.load(Relaxed);
+        let records = match &loaded {
+            Some(Caught { source: Source::Table { .. }, .. }) => Records::Rows,
+            _ => Records::All,
+        };
         // SAFETY: open relations.
         let changed = unsafe {
             match &loaded {
-                Some(loaded) if by_pages => changes(self.heap, feed, loaded.read_to, end),
+                Some(loaded) if by_pages => changes(self.heap, feed, records, loaded.read_to, end),
                 None if by_pages => {
                     feed::newer_pages(self.heap, since, compat::blocks(self.heap)).ok()
                 }
-                _ => changes(self.heap, feed, since, end),
+                _ => changes(self.heap, feed, records, since, end),
             }
         };
         let Some(mut changed) = changed else {
@@ -301,8 +350,8 @@ impl Bringing<'_> {
             image::remove(entry);
             return false;
         };
-        if let Some(loaded) = &loaded {
-            changed.add_all(&loaded.touched);
+        if let Some(touched) = loaded.as_ref().and_then(|loaded| loaded.touched.as_ref()) {
+            changed.add_all(touched);
         }
         let looked_at = changed.count();
         stop::at(Point::CatchUpWal);
@@ -314,25 +363,27 @@ impl Bringing<'_> {
         let name = self.name();
         let begun = loaded.as_ref().map_or(begun, |loaded| loaded.begun);
         let milliseconds = begun.elapsed().as_millis() as u64;
+        let source = loaded.map(|loaded| loaded.source);
+        let from_table = matches!(source, Some(Source::Table { .. }));
         // The log says so first: who sees the state finds the line.
-        match loaded {
-            Some(Caught { manifest, left_out, .. }) => crate::pg::error::log!(
+        match source {
+            Some(Source::Image { manifest, left_out }) => crate::pg::error::log!(
                 "nitro index \"{name}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {since}",
                 manifest.entries,
+            ),
+            Some(Source::Table { entries }) => crate::pg::error::log!(
+                "nitro index \"{name}\" rebuilt from its table: {entries} entries in {milliseconds} ms, {looked_at} blocks read again since {since}"
             ),
             None => crate::pg::error::log!(
                 "nitro index \"{name}\" has caught up with its table: {looked_at} blocks read again since {since} in {milliseconds} ms"
             ),
         }
-        self.claim.finish(milliseconds);
+        self.claim.finish(milliseconds, from_table);
         true
     }
 
+    /// Walks over the table, or goes on with it.
     unsafe fn build(&self) {
-        if self.handle.entry.state() == State::Failed {
-            // SAFETY: open relations.
-            unsafe { self.look_where_it_failed() };
-        }
         let begun = Instant::now();
         let name = self.name();
         let engine = self.handle.index().unwrap_or_else(|| {
@@ -362,7 +413,7 @@ impl Bringing<'_> {
             "nitro index \"{name}\" rebuilt from its table: {} entries in {milliseconds} ms",
             engine.stats().live
         );
-        self.claim.finish(milliseconds);
+        self.claim.finish(milliseconds, true);
     }
 }
 
@@ -391,10 +442,16 @@ pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
 }
 
 /// The blocks that changed between two LSNs, by the WAL.
-unsafe fn changes(heap: Relation, feed: &mut Feed, since: u64, end: u64) -> Option<Touched> {
+unsafe fn changes(
+    heap: Relation,
+    feed: &mut Feed,
+    records: Records,
+    since: u64,
+    end: u64,
+) -> Option<Touched> {
     // SAFETY: open relation.
     unsafe {
         feed.read(since, end).ok()?;
-        feed.touched(&compat::locator(heap), since, compat::blocks(heap)).ok()
+        feed.touched(&compat::locator(heap), records, since, compat::blocks(heap)).ok()
     }
 }

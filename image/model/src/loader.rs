@@ -45,6 +45,22 @@ impl State {
         Some(self)
     }
 
+    /// Somebody asks for the index, and its table is sorted: there is no image, or not one that is worth to be read.
+    pub fn sort(mut self, broken: Option<Break>) -> Option<State> {
+        let locked = self.vacuum_has_lock() && broken != Some(Break::NoLock);
+        let suits = match self.index.phase {
+            Phase::Unbuilt | Phase::Bare => true,
+            Phase::Failed => !self.somebody_is_inside(),
+            _ => false,
+        };
+        if self.loader != Loader::Idle || locked || !suits {
+            return None;
+        }
+        self.index.phase = Phase::Sorting;
+        self.loader = Loader::Sorts;
+        Some(self)
+    }
+
     fn begin_loading(&mut self) -> Loader {
         self.index.phase = Phase::Loading;
         Loader::Begun
@@ -70,16 +86,27 @@ impl State {
 
     /// The next step. `recently` says whether rows that are dead, but maybe not to everybody, count.
     pub fn load(mut self, broken: Option<Break>, recently: bool) -> Option<State> {
-        if recently && self.loader != Loader::Walk {
+        if recently && !matches!(self.loader, Loader::Walk | Loader::Reads { .. }) {
             return None;
         }
         self.loader = match self.loader {
             Loader::Idle => return None,
             Loader::Begun => return self.adopt(broken, false),
+            Loader::Sorts => {
+                self.heap.flush();
+                Loader::Reads { lsn: self.heap.end }
+            }
+            Loader::Reads { lsn } => {
+                self.index.unchanged = false;
+                let entries = self.rows_to_index(recently)?;
+                Loader::Adopted { lsn, entries, touched: false }
+            }
             Loader::Adopted { lsn, entries, touched } => {
+                let late =
+                    self.index.phase == Phase::Sorting && broken == Some(Break::SortedBefore);
                 self.index.phase = Phase::CatchingUp;
                 self.index.entries = entries;
-                self.index.since = lsn;
+                self.index.since = if late { self.heap.end } else { lsn };
                 self.index.walked = false;
                 Loader::Feed { touched }
             }
@@ -157,8 +184,14 @@ impl State {
         }
         self.left.troubles -= 1;
         match (trouble, self.loader) {
-            (Trouble::Cancel, Loader::Begun | Loader::Adopted { .. }) => {
-                self.index.phase = Phase::Unbuilt;
+            (
+                Trouble::Cancel,
+                Loader::Begun | Loader::Sorts | Loader::Reads { .. } | Loader::Adopted { .. },
+            ) => {
+                self.index.phase = match self.index.phase {
+                    Phase::Sorting => Phase::Bare,
+                    _ => Phase::Unbuilt,
+                };
                 self.index.unchanged = false;
                 self.loader = Loader::Idle;
             }
@@ -174,6 +207,7 @@ impl State {
             (Trouble::FailingRow, Loader::Walk) => {
                 return Some(self.give_up(broken, Phase::Failed));
             }
+            (Trouble::FailingRow, Loader::Reads { .. }) => return Some(self.begin_building()),
             (Trouble::NoWal, Loader::Feed { .. }) => {
                 return Some(self.give_up(broken, Phase::Bare));
             }

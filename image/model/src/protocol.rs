@@ -18,6 +18,8 @@ pub struct Size {
     pub troubles: u8,
     /// Whether there is a reader.
     pub reader: bool,
+    /// Whether tables are sorted.
+    pub sorts: bool,
 }
 
 /// The protocol, or what is left of it.
@@ -38,6 +40,7 @@ pub enum Action {
     Backup { taken: u8 },
     CancelBackup,
     BringUp,
+    Sort,
     Load { recently: bool },
     Trouble(Trouble),
     Evict,
@@ -86,6 +89,9 @@ impl Model for Protocol {
         actions.extend([Action::Vacuum, Action::CancelVacuum, Action::CancelBackup]);
         actions.extend((0..1 << state.rows).map(|taken| Action::Backup { taken }));
         actions.extend([Action::BringUp, Action::Evict]);
+        if self.size.sorts {
+            actions.push(Action::Sort);
+        }
         actions.extend([false, true].map(|recently| Action::Load { recently }));
         actions.extend(TROUBLES.map(Action::Trouble));
         if state.left.crashes > 0 {
@@ -110,6 +116,7 @@ impl Model for Protocol {
             Action::Backup { taken } => state.backup(broken, taken),
             Action::CancelBackup => state.cancel_backup(),
             Action::BringUp => state.bring_up(broken),
+            Action::Sort => state.sort(broken),
             Action::Load { recently } => state.load(broken, recently),
             Action::Trouble(trouble) => state.trouble(broken, trouble),
             Action::Evict => state.evict(),

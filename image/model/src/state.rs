@@ -19,6 +19,8 @@ pub enum Phase {
     Failed,
     /// As UNBUILT, but no image may be loaded any more.
     Bare,
+    /// As BARE: the table is being read into memory that is nobody's yet.
+    Sorting,
 }
 
 impl Phase {
@@ -151,7 +153,13 @@ pub enum Loader {
     Idle,
     /// The index is LOADING.
     Begun,
-    /// An image was read without the entries of a touched block.
+    /// The index is SORTING; the end of the WAL is to be read.
+    Sorts,
+    /// It was; the block is to be read.
+    Reads {
+        lsn: u8,
+    },
+    /// An image was read without the entries of a touched block, or the block was.
     Adopted {
         lsn: u8,
         entries: Entries,
@@ -341,7 +349,7 @@ impl State {
                 visit(lsn);
             }
         }
-        if let Loader::Adopted { lsn, .. } = &mut self.loader {
+        if let Loader::Adopted { lsn, .. } | Loader::Reads { lsn } = &mut self.loader {
             visit(lsn);
         }
         visit(&mut self.index.since);
@@ -389,4 +397,6 @@ pub enum Break {
     ReadUnflushed,
     /// What comes between the load and the first published entry is not read.
     WalkEnd,
+    /// The LSN as of which a table was sorted is read behind its blocks.
+    SortedBefore,
 }

@@ -10,8 +10,15 @@ use stateright::{Checker, HasDiscoveries, Model};
 use crate::protocol::{Action, Protocol, Size};
 use crate::state::Break;
 
-const SMALL: Size =
-    Size { inserts: 1, images: 1, vacuums: 0, crashes: 1, troubles: 0, reader: false };
+const SMALL: Size = Size {
+    inserts: 1,
+    images: 1,
+    vacuums: 0,
+    crashes: 1,
+    troubles: 0,
+    reader: false,
+    sorts: false,
+};
 
 /// Looks at every state, unless a wrong answer is found before: which, and how it comes about.
 fn check(size: Size, broken: Option<Break>) -> Option<(&'static str, Vec<Action>)> {
@@ -56,6 +63,14 @@ fn with_a_reader() {
     passes(Size { inserts: 2, vacuums: 1, reader: true, ..SMALL });
 }
 
+/// Tables that are sorted, with and without images.
+#[test]
+fn sorted() {
+    let size = Size { vacuums: 1, troubles: 1, sorts: true, ..SMALL };
+    passes(Size { inserts: 2, images: 0, ..size });
+    passes(Size { troubles: 2, ..size });
+}
+
 #[test]
 fn two_crashes() {
     passes(Size { vacuums: 1, crashes: 2, troubles: 1, ..SMALL });
@@ -74,6 +89,7 @@ fn larger() {
         passes(Size { images: 2, vacuums: 1, crashes: 2, troubles: 1, ..SMALL });
         passes(Size { inserts: 2, vacuums: 1, troubles: 1, reader: true, ..SMALL });
         passes(Size { inserts: 3, vacuums: 2, ..SMALL });
+        passes(Size { inserts: 2, images: 2, vacuums: 1, troubles: 1, sorts: true, ..SMALL });
     }
 }
 
@@ -143,6 +159,14 @@ fn the_wal_is_flushed_before_it_is_read() {
 }
 
 #[test]
+fn a_table_is_sorted_as_of_before_its_blocks() {
+    let size = Size { images: 0, sorts: true, ..SMALL };
+    fails(Break::SortedBefore, MISSING, size);
+    fails(Break::WalkEnd, MISSING, size);
+    fails(Break::Reread, MISSING, size);
+}
+
+#[test]
 fn what_published_is_not_loaded_again() {
     fails(Break::LoadAgain, DANGLING, Size { vacuums: 1, troubles: 2, ..SMALL });
 }
@@ -157,6 +181,7 @@ fn no_image_is_loaded_after_bulk_delete() {
 #[test]
 fn bulk_delete_keeps_walks_out() {
     fails(Break::NoLock, DANGLING, Size { vacuums: 1, ..SMALL });
+    fails(Break::NoLock, DANGLING, Size { images: 0, vacuums: 1, sorts: true, ..SMALL });
 }
 
 #[test]

@@ -212,6 +212,18 @@ pub unsafe fn read_shared(
     }
 }
 
+/// How many rows the planner believes a table to have.
+///
+/// # Safety
+/// `heap` must be an open table.
+pub unsafe fn likely_rows(heap: pg_sys::Relation) -> usize {
+    let (mut pages, mut rows, mut visible) = (0, 0.0, 0.0);
+    let widths = std::ptr::null_mut();
+    // SAFETY: by contract.
+    unsafe { pg_sys::estimate_rel_size(heap, widths, &mut pages, &mut rows, &mut visible) };
+    rows as usize
+}
+
 /// The number of blocks of a relation's main fork.
 ///
 /// # Safety

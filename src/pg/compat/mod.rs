@@ -216,6 +216,18 @@ pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout"];
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout", c"transaction_timeout"];
 
+/// Whether the statements or transactions of this session may take only so long.
+pub fn has_timeout() -> bool {
+    // SAFETY: plain globals.
+    unsafe {
+        #[cfg(not(any(feature = "pg15", feature = "pg16")))]
+        if pg_sys::TransactionTimeout > 0 {
+            return true;
+        }
+        pg_sys::StatementTimeout > 0
+    }
+}
+
 /// Restricts `search_path` while index expressions run as their owner.
 pub fn restrict_search_path() {
     // SAFETY: what `RestrictSearchPath` of 17 does; the value is valid, so nothing is raised.

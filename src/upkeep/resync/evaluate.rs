@@ -103,7 +103,7 @@ impl<'a> Evaluator<'a> {
                     continue;
                 }
                 *live = tuple_live;
-                self.entry(tuple, (u64::from(block) << 16) | u64::from(root), batch);
+                self.entry(tuple, (u64::from(block) << 16) | u64::from(root), batch, previous);
             }
             *live = false;
             pg_sys::MemoryContextSwitchTo(previous);
@@ -129,7 +129,7 @@ impl<'a> Evaluator<'a> {
             let row = self.members.iter().find(|member| member.root == offset && member.live);
             let row = row.map(|member| member.tuple);
             if let Some(tuple) = row {
-                self.entry(tuple, tid, batch);
+                self.entry(tuple, tid, batch, previous);
             }
             pg_sys::MemoryContextSwitchTo(previous);
             row.is_some()
@@ -141,6 +141,7 @@ impl<'a> Evaluator<'a> {
         tuple: *mut pg_sys::HeapTupleData,
         tid: u64,
         batch: &mut Sorter<'_, O>,
+        caller: pg_sys::MemoryContext,
     ) {
         // SAFETY: the tuple is our copy; the slot only borrows it until the next call.
         unsafe {
@@ -160,9 +161,12 @@ impl<'a> Evaluator<'a> {
             );
             self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
             self.keys.check_length(self.index);
+            // A batch may make a temporary file, which is for longer than a tuple.
+            let of_tuple = pg_sys::MemoryContextSwitchTo(caller);
             for key in self.keys.iter() {
                 batch.push(key, tid);
             }
+            pg_sys::MemoryContextSwitchTo(of_tuple);
         }
     }
 
