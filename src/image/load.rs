@@ -35,9 +35,9 @@ use crate::state::{identity, options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
-/// An image is worth to be read if no more than one block in so many has changed since: to insert what is in a block takes four to
-/// five times what it takes to sort and build it (docs/benchmarks.md, "Images").
-const WORTH: u64 = 6;
+/// An image is worth to be read if no more than one block in so many has changed since: to insert what is in a block takes three times
+/// what it takes to sort and build it (docs/benchmarks.md, "Images").
+const WORTH: u64 = 4;
 
 /// The content of an image, and what has to be looked at.
 pub struct Loaded {

@@ -1,4 +1,4 @@
-//! All of a table read, sorted and built bottom-up into memory that nobody knows: what CREATE INDEX does, and five times as fast as
+//! All of a table read, sorted and built bottom-up into memory that nobody knows: what CREATE INDEX does, and faster than
 //! inserts. Then it is as if an image had been loaded, whose LSN is one from before the first block was read: a row that was not
 //! in its block by then has a later record (D3), so what has changed since is looked at as after an image. And as with an image
 //! inserts pass meanwhile, and no TID is used again, since VACUUM waits for the build lock (D2).
