@@ -1,7 +1,7 @@
-//! Leaves that move, so that memory becomes free in one piece.
+//! Leaves and index nodes that move, so that memory becomes free in one piece.
 //!
-//! After removals here and there every extent has some leaves left. The collector takes a sparse one out
-//! of service, moves its leaves to free blocks of others, and it is idle.
+//! After removals here and there, and after a sweep, every extent has some of them left. The collector takes a sparse
+//! one out of service, moves what is in it to free blocks of others, and it is idle.
 //!
 //! A leaf R moves to F under the latches of its left neighbour B, its own, and that of the index node M
 //! with its separator. F is a copy of one state of R, latched before anything leads to it. In one exclusive
@@ -19,9 +19,11 @@
 //!
 //! R does not move while it has no separator (a promotion is on its way), or dead entries, or is on a list
 //! (which would lead astray), or is the first leaf.
+//!
+//! How an index node moves: `shift.rs`. The first index node stays, since the root leads to it.
 
 use crate::area::Ref;
-use crate::block::{DIRTY, EXACT, LEFTMOST, PACKED, WHOLE};
+use crate::block::{DIRTY, EXACT, LEFTMOST, PACKED, View, WHOLE};
 use crate::cursor::left_of;
 use crate::heap::Fresh;
 use crate::key::Retry;
@@ -60,18 +62,31 @@ impl Index {
                 heap.reopen(&self.area, extent);
             }
         }
+        self.retire_nodes();
         moved
     }
 
-    /// Moves what is in this block, if it is a leaf of the index that can move.
+    /// Moves what is in this block, if it is a node of the index that can move.
     fn try_move(&self, r: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
-        let memcmp = self.memcmp();
         let rv = self.block(r).view();
-        let b = rv.b;
-        // Free, or never a node; or, when the area was full, a node of the other level.
-        if rv.ver == 0 || rv.dead() || b.level() != 0 {
+        // Free, or never a node.
+        if rv.ver == 0 || rv.dead() {
             return Ok(false);
         }
+        match rv.b.level() {
+            0 => self.try_move_leaf((r, rv), workspace),
+            // All that it has: its neighbour takes nothing.
+            _ => self.try_shift(r, 0),
+        }
+    }
+
+    fn try_move_leaf(
+        &self,
+        (r, rv): (Ref, View),
+        workspace: &mut Workspace,
+    ) -> Result<bool, Retry> {
+        let memcmp = self.memcmp();
+        let b = rv.b;
         let stays = || b.has(DIRTY) || b.ndead() > 0;
         if b.has(LEFTMOST) || b.parent() == 0 || stays() {
             return Ok(false);

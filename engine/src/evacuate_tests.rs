@@ -3,8 +3,10 @@ use crate::barrier::Process;
 use crate::block::{CAPACITY, PACKED};
 use crate::key::Retry;
 use crate::leaf::Entries;
+use crate::node::node_class;
 use crate::stop::doing;
-use crate::{Builder, Index, IndexOptions, Memcmp};
+use crate::{Builder, Forms, Index, IndexOptions, KeyOrder, Memcmp};
+use core::cmp::Ordering;
 use core::sync::atomic::Ordering::Relaxed;
 
 const ENTRIES: u64 = 24_000;
@@ -75,4 +77,58 @@ fn while_moving(which: usize) {
     index.verify(&p, &Memcmp, true, &mut |_, tid| found.push(tid)).unwrap();
     found.retain(|tid| tid % 2 == 0);
     assert_eq!(found, left);
+}
+
+/// Byte order, by a function.
+struct Compared;
+
+impl KeyOrder for Compared {
+    const MEMCMP: bool = false;
+    fn abbrev(&self, key: &[u8]) -> u64 {
+        key.first().map_or(0, |&first| first.into())
+    }
+    fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
+        a.cmp(b)
+    }
+}
+
+/// Index nodes move, and give separators to their neighbours, each of them several times, and all is found as before.
+#[test]
+fn index_nodes_move() {
+    // Low keys of the latter have no room in index nodes.
+    for key in [key, |i: u64| [&[7; 700][..], &i.to_be_bytes()].concat()] {
+        nodes_that_move(&Memcmp, key);
+        nodes_that_move(&Compared, key);
+    }
+}
+
+fn nodes_that_move<O: KeyOrder>(order: &O, key: fn(u64) -> Vec<u8>) {
+    const ENTRIES: u64 = 3000;
+    let area = Mapping::new(16 << 20, 1);
+    // SAFETY: the only process.
+    let p = unsafe { Process::attach(*area, 0) };
+    let options = IndexOptions { fillfactor: 10, ..IndexOptions::default() };
+    let index = Index::create(&p, &options).unwrap();
+    index.force(Forms::Slots);
+    let mut builder = Builder::new(&p, index);
+    (0..ENTRIES).for_each(|i| builder.push(order, &key(i * 2), i * 2).unwrap());
+    index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    let check = |step: usize| {
+        let mut tids = (0..2 * ENTRIES).step_by(step);
+        let mut add = |_: &[u8], tid| assert_eq!(Some(tid), tids.next());
+        index.verify(&p, order, true, &mut add).unwrap();
+        assert_eq!(tids.next(), None);
+    };
+    let mut shifted = 0;
+    for most in [0, 60, 0, 20, 62].into_iter().cycle().take(50) {
+        // There is room where others are.
+        let _two = [0, key(0).len()].map(|low| index.fresh(node_class(low)).unwrap());
+        shifted += index.shift_nodes(&p, most);
+        check(2);
+    }
+    assert!(shifted > 50, "{shifted} of {} nodes", index.stats().blocks[1]);
+    (0..ENTRIES)
+        .for_each(|i| assert!(index.insert(&p, order, &key(i * 2 + 1), i * 2 + 1).unwrap()));
+    index.shift_nodes(&p, 60);
+    check(1);
 }

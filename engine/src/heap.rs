@@ -83,6 +83,16 @@ impl Class {
         }
         all
     };
+    /// Blocks of leaves, then those of index nodes, each by size.
+    pub(crate) const NODES: [Class; LEAVES + NODES] = {
+        let mut all = [Class(0); LEAVES + NODES];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = Class(i as u8);
+            i += 1;
+        }
+        all
+    };
     /// Index nodes, the smallest.
     pub(crate) const INDEX: Class = Class(LEAVES as u8);
 
@@ -207,10 +217,10 @@ impl HeapState {
         Ok(self.take(area, at))
     }
 
-    /// A block of `class` from an extent that has others in use, without new memory.
+    /// A block of `class` from an extent that there is, without new memory.
     fn alloc_among(&self, area: &Area, class: Class) -> Option<Ref> {
         let _held = self.lock.lock();
-        let at = self.classes[class.0 as usize].open.first()?;
+        let at = self.with_room(class)?;
         Some(self.take(area, at))
     }
 
@@ -329,12 +339,12 @@ impl HeapState {
         r
     }
 
-    /// A new extent of the class, idle (lock held).
+    /// A new extent of the class, idle, as large as the class is (lock held).
     fn grow(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
-        let state = &self.classes[class.0 as usize];
         let size = class.size();
         let least = (EXTENT_HEADER + size).next_multiple_of(PAGE);
-        let mut bytes = extent_size(size, state.bytes.load(Relaxed) as usize);
+        let held = self.classes[class.0 as usize].bytes.load(Relaxed) as usize;
+        let mut bytes = extent_size(size, held);
         // A nearly full or fragmented area: take what there is.
         let at = loop {
             match self.charged(bytes, || area.alloc_extent(bytes)) {
@@ -343,6 +353,21 @@ impl HeapState {
                 Err(e) => return Err(e),
             }
         };
+        self.serve(area, class, at, bytes);
+        Ok(at)
+    }
+
+    /// A new extent of the class, idle, with so many blocks (lock held).
+    fn grow_by(&self, area: &Area, class: Class, blocks: u32) -> Result<Ref, OutOfMemory> {
+        let bytes = (EXTENT_HEADER + blocks as usize * class.size()).next_multiple_of(PAGE);
+        let at = self.charged(bytes, || area.alloc_extent(bytes))?;
+        self.serve(area, class, at, bytes);
+        Ok(at)
+    }
+
+    /// New memory is an idle extent of the class (lock held).
+    fn serve(&self, area: &Area, class: Class, at: Ref, bytes: usize) {
+        let state = &self.classes[class.0 as usize];
         self.add_extent(area, at, bytes);
         let new = extent(area, at);
         new.init(class);
@@ -350,7 +375,6 @@ impl HeapState {
         state.blocks.store(state.blocks.load(Relaxed) + new.blocks(), Relaxed);
         state.free.store(state.free.load(Relaxed) + new.blocks(), Relaxed);
         state.idle.push(area, at);
-        Ok(at)
     }
 
     /// Puts new memory on the list of all extents (lock held).

@@ -48,6 +48,7 @@ mod run;
 #[cfg(all(test, not(loom)))]
 mod schedule;
 mod seek;
+mod shift;
 mod simd;
 mod snapshot;
 mod spelling;

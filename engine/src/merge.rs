@@ -20,11 +20,10 @@
 use crate::absorb::{Absorbed, Content, end_of};
 use crate::area::Ref;
 use crate::block::{Block, CAPACITY, DIRTY, EXACT, LEFTMOST, Latch, PACKED, WHOLE, full_mask};
-use crate::heap::Class;
 use crate::key::Retry;
 use crate::leaf::{LeafWriter, heap_size};
 use crate::mutants::mutant;
-use crate::node::Children;
+use crate::node::{Children, NodePage};
 use crate::pack::{MOST, Of};
 use crate::packed::Shape;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span};
@@ -181,14 +180,21 @@ impl Index {
         }
     }
 
-    /// If the next leaf is the first child of another index node, the one of this leaf absorbs that if it can: a first child
-    /// gives no entries to the leaf before it. Collector only, inside the barrier.
+    /// If the next leaf is the first child of another index node, the one of this leaf absorbs that, or takes separators from it
+    /// if they have too many together and it has room: a first child gives no entries to the leaf before it. Collector only,
+    /// inside the barrier.
     pub(crate) fn join_nodes(&self, leaf: Ref) {
         let b = self.block(leaf);
         let (node, next) = (b.parent(), b.next());
         let other = if next == 0 { 0 } else { self.block(next).parent() };
-        if node != 0 && other != 0 && node != other {
-            undisturbed(|| self.try_absorb_node(node, Some(other), JOINED));
+        if node == 0 || other == 0 || node == other {
+            return;
+        }
+        let joined = undisturbed(|| self.try_absorb_node(node, Some(other), JOINED));
+        let v = self.block(node).view();
+        // The first node leaves nothing out of its separators: the fewer it has, the faster are searches.
+        if !joined && v.b.prev() != 0 && v.mask().count_ones() as usize <= MERGED {
+            undisturbed(|| self.try_shift(other, JOINED));
         }
     }
 
@@ -223,9 +229,8 @@ impl Index {
             0 => None,
             next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
         };
-        let mut page = NodePage([0; Class::LONGEST_INDEX.size()]);
-        // SAFETY: aligned, of the size of the largest index node, and alive until the end of this function.
-        let content = unsafe { Block::private(page.0.as_mut_ptr()) };
+        let mut page = NodePage::default();
+        let content = page.block();
         init_block(content, b.class(), 1, 0);
         self.fill_node(content, &children, &low, b.skip(), next, high.as_ref())?;
         let range_end = Right::new(self.memcmp(), low.key, content.skip(), high.as_ref());
@@ -312,6 +317,3 @@ impl Index {
         }
     }
 }
-
-#[repr(C, align(64))]
-struct NodePage([u8; Class::LONGEST_INDEX.size()]);

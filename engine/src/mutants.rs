@@ -95,6 +95,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("the separator of a leaf that moves leads to it", "schedule::moving"),
     ("a leaf that moves tells the right neighbour", "schedule::moving"),
     ("a leaf that has moved is dead", "schedule::moving"),
+    ("an index node that gives separators tells the right neighbour", "schedule::moving"),
+    ("separators that are given change the parent", "schedule::moving"),
+    ("an index node that has given its separators is dead", "schedule::moving"),
     ("memory that leaves begins an epoch", "schedule::leaving"),
     ("memory that leaves waits for the barrier", "schedule::leaving"),
     // Snapshots.

@@ -335,3 +335,20 @@ fn set_node_low(b: Block, low: &Low<'_>) {
         b.set_flag(LOWBIG, true);
     }
 }
+
+/// Private memory to build an index node in.
+#[repr(C, align(64))]
+pub(crate) struct NodePage([u8; Class::LONGEST_INDEX.size()]);
+
+impl Default for NodePage {
+    fn default() -> NodePage {
+        NodePage([0; Class::LONGEST_INDEX.size()])
+    }
+}
+
+impl NodePage {
+    pub(crate) fn block(&mut self) -> Block {
+        // SAFETY: aligned, of the size of the largest index node, and the callers use it while they have the page.
+        unsafe { Block::private(self.0.as_mut_ptr()) }
+    }
+}

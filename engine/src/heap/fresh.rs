@@ -32,7 +32,7 @@ impl<'a> Fresh<'a> {
         Ok(Fresh { at, area, heap })
     }
 
-    /// Takes one from an extent that has others in use; nothing if there is none.
+    /// Takes one from an extent that there is; nothing if none has room.
     pub(crate) fn among(heap: &'a HeapState, area: Area, class: Class) -> Option<Fresh<'a>> {
         let at = heap.alloc_among(&area, class)?;
         Some(Fresh { at, area, heap })

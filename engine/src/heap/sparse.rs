@@ -16,13 +16,15 @@ const SLACK: u32 = 16;
 const LEAST: usize = 4 * PAGE;
 
 impl HeapState {
-    /// Takes a sparse extent of leaves out of service, if others have room for what is in it.
+    /// Takes a sparse extent of leaves or index nodes out of service, if others have room for what is in it. Where the class
+    /// was larger than it is, few extents are left, as large as it needed them: a small one is made for what is in less than
+    /// half of one.
     pub(crate) fn close_sparse(&self, area: &Area) -> Option<Ref> {
         let _held = self.lock.lock();
-        Class::LEAF.into_iter().find_map(|leaf| {
-            let class = &self.classes[leaf.code() as usize];
+        Class::NODES.into_iter().find_map(|node| {
+            let class = &self.classes[node.code() as usize];
             let (blocks, free) = (class.blocks.load(Relaxed), class.free.load(Relaxed));
-            if free <= blocks / SLACK || free as usize * leaf.size() < LEAST {
+            if free <= blocks / SLACK || free as usize * node.size() < LEAST {
                 return None;
             }
             let share = |&at: &Ref| (extent(area, at).used() << 16) / extent(area, at).blocks();
@@ -36,7 +38,11 @@ impl HeapState {
             let sparsest = sparse.take(LOOK).min_by_key(share)?;
             let extent = extent(area, sparsest);
             let room = free - extent.unused() >= extent.used();
-            room.then(|| {
+            let small = || {
+                let half = 2 * extent.used() <= extent.blocks();
+                half && self.grow_by(area, node, extent.used()).is_ok()
+            };
+            (room || small()).then(|| {
                 self.shut(area, sparsest);
                 sparsest
             })

@@ -86,6 +86,13 @@ impl Actor<'_> {
         progress();
     }
 
+    /// Index nodes take separators from their right neighbours until they have `most`, or these move.
+    #[cfg(not(shuttle))]
+    pub(in crate::schedule) fn shift_nodes(&self, most: usize) {
+        self.ix.shift_nodes(&self.p, most);
+        progress();
+    }
+
     /// Leaves have these forms from now on.
     pub(in crate::schedule) fn force(&self, forms: Forms) {
         self.ix.force(forms);
