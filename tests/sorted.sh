@@ -29,6 +29,7 @@ how() { # INDEX FROM_LINE
     case $sorted$walked in 10) echo sorted ;; 01) echo walked ;; 00) echo not ;; *) echo "$sorted times sorted, $walked times walked" ;; esac
 }
 again() { sed -nE "s/.*nitro index \"$1\" rebuilt from its table: .*, ([0-9]+) blocks read again since.*/\1/p" "$NITRO_TMP/main.log" | tail -n 1; }
+walked() { sql "SELECT heap_blocks_walked FROM pg_stat_nitro_indexes WHERE indexrelname = 't_pad_nitro'"; }
 used() { sql "SELECT used FROM nitro_memory"; }
 right() { verified t; same_answers t "${queries[@]}"; }
 # A session that brings an index up and waits behind a point.
@@ -36,8 +37,9 @@ stop_at() { # POINT [INDEX]
     session builder; builder=$(ask builder "SET nitro.debug_stop = '$1'; SELECT pg_backend_pid()")
     session control; ask control "SELECT pg_advisory_lock($class, $builder)" > /dev/null
     tell builder "SELECT nitro_verify('${2:-t_nitro}', false)"
-    wait_until "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $builder AND classid = $class AND NOT granted)"
+    waits "> 0"
 }
+waits() { wait_until "SELECT count(*) $1 FROM pg_locks WHERE classid = $class AND NOT granted"; }
 go_on() { end control; answer builder; end builder; }
 [ -n "$(sql "SELECT 1 FROM pg_settings WHERE name = 'nitro.debug_stop'")" ] || { note "left out: not a build for tests"; exit 0; }
 
@@ -84,22 +86,23 @@ changes() { # POINT MECHANISM
     verdict "$2" t "${queries[@]}"
 }
 
-# Who is cancelled leaves nothing; a process that is killed takes the server along.
+# Who is cancelled leaves nothing, and the next one walks; a process that is killed takes the server along.
 ended() { # POINT
     note "a cancel at $1"
-    local before
-    table; lost; before=$(used)
-    for _ in 1 2; do
-        stop_at "$1"
-        sql "SELECT pg_cancel_backend($builder)" > /dev/null
-        end control; answer builder > /dev/null; end builder
-        # The next one only looks at what has changed.
-        if [ "$1" = SortPublishes ]; then assert_eq "state" "$(state t_nitro)" "catching up"; break; fi
+    local before from
+    table; lost; before=$(used) from=$(log_end)
+    stop_at "$1"
+    sql "SELECT pg_cancel_backend($builder)" > /dev/null
+    end control; answer builder > /dev/null; end builder
+    # The next one only looks at what has changed.
+    if [ "$1" = SortPublishes ]; then assert_eq "state" "$(state t_nitro)" "catching up"
+    else
         assert_eq "state" "$(state t_nitro)" unbuilt
         assert_eq "memory" "$(used)" "$before"
         sql "INSERT INTO t VALUES (900, 1)"
-    done
+    fi
     right
+    [ "$1" = SortPublishes ] || assert_eq "then" "$(how t_nitro "$from")" walked
     note "the end of the session at $1"
     lost; stop_at "$1"
     sql "SELECT pg_terminate_backend($builder)" > /dev/null
@@ -137,6 +140,26 @@ beside_vacuum() { # MECHANISM
     fi
     end cleaner
     verdict "$1" t "SELECT k, g FROM t WHERE k BETWEEN 50 AND 3000 ORDER BY k, g, ctid" "SELECT k FROM t WHERE k > 3000"
+}
+
+# Who may sort goes on with what another one has walked over.
+half_walked() {
+    note "a walk that was cancelled"; local n
+    # Each batch is full after some rows.
+    table; sql "CREATE INDEX t_pad_nitro ON t USING nitro (k, (repeat(md5(k::text), 150)))"
+    lost; session builder; builder=$(ask builder "SET maintenance_work_mem = '64kB'; SET statement_timeout = '1h'; SET nitro.debug_stop = 'WalkInserted'; SELECT pg_backend_pid()")
+    session control; session again
+    ask control "SELECT pg_advisory_lock($class, $builder)" > /dev/null
+    tell builder "SELECT nitro_verify('t_pad_nitro', false)"
+    waits "= 1"; tell again "SELECT pg_advisory_lock($class, $builder)"; waits "= 2"
+    # It comes there once more.
+    end control; answer again > /dev/null; waits "= 1"
+    sql "SELECT pg_cancel_backend($builder)" > /dev/null; end again; answer builder > /dev/null; end builder
+    n=$(walked); [ "$n" -gt 0 ] || fail "nothing is kept"
+    stop_at BuildPublishes t_pad_nitro
+    assert_eq "kept" "$(walked)" "$n"
+    go_on > /dev/null; verified t
+    sql "DROP TABLE t"
 }
 
 outdated() {
@@ -264,6 +287,7 @@ run changes SortRead reread
 run changes SortLoaded tail
 run beside_vacuum none
 run beside_vacuum walks
+run half_walked
 run outdated
 run left_to_the_walk "time is short" "statement_timeout = '1h'"
 [ "$(major)" -lt 17 ] || run left_to_the_walk "and that of a transaction" "transaction_timeout = '1h'"

@@ -183,8 +183,13 @@ impl Claim {
 
     /// To SORTING; false if there is something that has to be built on.
     pub fn sort(&self) -> bool {
-        self.entry.next_block.store(0, Relaxed);
-        self.entry.condition.may(Event::Sort).is_some()
+        // Not before: a walk that was interrupted has to go on where it was.
+        let sorting = self.entry.condition.may(Event::Sort).is_some();
+        if sorting {
+            self.entry.next_block.store(0, Relaxed);
+            self.entry.cut_short.store(1, Relaxed);
+        }
+        sorting
     }
 
     /// ERROR if the entry stands for something else than what is being sorted. Asked where code of the index has run.
@@ -198,6 +203,7 @@ impl Claim {
     /// LOADING back to UNBUILT: there may be an image that can be loaded later. SORTING to BARE: there is none any more.
     pub fn interrupt(&self) {
         self.entry.condition.must(Event::Interrupt, 0);
+        self.entry.cut_short.store(0, Relaxed);
     }
 
     /// LOADING to BARE: there is no image.
@@ -249,6 +255,7 @@ impl Claim {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
+        self.entry.cut_short.store(0, Relaxed);
         let counters = &self.entry.counters;
         let way = if from_table { &counters.builds } else { &counters.loads };
         if self.entry.condition.may(Event::Finish).is_none() {

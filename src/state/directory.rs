@@ -59,6 +59,8 @@ pub struct Entry {
     pub next_block: AtomicU32,
     /// PID of the process that walks the heap, 0 when none does.
     pub builder: AtomicI32,
+    /// Its table was being sorted, and who did it was cancelled, or has ended.
+    pub cut_short: AtomicU32,
     /// Duration of the last completed build in milliseconds.
     pub build_ms: AtomicU64,
     /// An insert has warned about the FAILED state.
@@ -320,6 +322,7 @@ impl Directory {
         entry.incarnation[1].store((incarnation >> 64) as u64, Relaxed);
         entry.next_block.store(0, Relaxed);
         entry.builder.store(0, Relaxed);
+        entry.cut_short.store(0, Relaxed);
         entry.build_ms.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);

@@ -6,7 +6,8 @@
 //! This is a short cut, no more. Whatever goes wrong, but a cancel, leaves the index BARE: the walk of `fill` follows,
 //! which keeps what it has done, and knows whose fault an error is. It is also left to that walk where
 //! - the table has no feed (D6);
-//! - time is short: who is cancelled here has done nothing, and the next one begins anew;
+//! - time is short: who is cancelled here has done nothing. Where that has happened sessions walk, of which each goes on where the
+//!   one before was: if their clients have no patience none of them would ever be done;
 //! - the table is so small that it does not matter.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -38,7 +39,8 @@ impl Bringing<'_> {
                 && compat::relation_needs_wal(self.heap)
                 && pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32
         };
-        suits && (background::is_worker() || !compat::has_timeout())
+        let cut_short = self.handle.entry.cut_short.load(Relaxed) != 0;
+        suits && (background::is_worker() || !compat::has_timeout() && !cut_short)
     }
 
     /// Reads and sorts the table: CATCHING UP from here on. `None`: the index is as good as it was.
