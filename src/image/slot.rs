@@ -1,4 +1,4 @@
-//! The replication slot `nitro`: keeps the WAL since the oldest image in use.
+//! The replication slot `nitro`: keeps the WAL since the oldest image in use, or since a table began to be sorted.
 //!
 //! The slot is an optimisation. Correctness never depends on it: what the WAL cannot tell, the pages
 //! or the table itself tell. It is acquired only for the moment of moving it, since the checkpointer
@@ -161,7 +161,7 @@ fn release_after_error() {
     }
 }
 
-/// Moves the slot to `oldest`, the LSN of the oldest image in use, or to the newest WAL if there is
+/// Moves the slot to `oldest`, the LSN from which WAL is still wanted, or to the newest WAL if there is
 /// none, but not further behind than `nitro.max_wal_lag`. Drops a slot that is lost or not wanted.
 ///
 /// # Safety

@@ -9,6 +9,7 @@
 //! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -327,17 +328,26 @@ fn with_unknown_images() -> Vec<u32> {
     store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
 }
 
-/// The LSN of the oldest image that would be loaded or is being made.
+/// The LSN of the oldest image that would be loaded or is being made, or of what an index has to catch up with.
 fn oldest_image() -> Option<u64> {
     let mut oldest = oldest_on_disk();
+    let mut add = |lsn: &AtomicU64| {
+        let lsn = match lsn.load(Relaxed) {
+            // It was not read yet, and will be newer than all others.
+            0 => newest_wal(),
+            lsn => lsn,
+        };
+        oldest = Some(oldest.map_or(lsn, |oldest| oldest.min(lsn)));
+    };
     shmem::directory().for_each(|entry| {
         if entry.image.saver.load(Acquire) != 0 {
-            let lsn = match entry.image.lsn.load(Relaxed) {
-                // It has not read its LSN yet, which will be newer than all others.
-                0 => newest_wal(),
-                lsn => lsn,
-            };
-            oldest = Some(oldest.map_or(lsn, |oldest| oldest.min(lsn)));
+            add(&entry.image.lsn);
+        }
+        // A table that is sorted has no image by which the WAL would be kept.
+        if entry.builder.load(Relaxed) != 0
+            && matches!(entry.state(), State::Sorting | State::CatchingUp)
+        {
+            add(&entry.image.catch_up_from);
         }
     });
     oldest

@@ -53,6 +53,8 @@ impl Bringing<'_> {
         stop::at(Point::SortClaimed);
         // Whatever comes into a block after it was read has a later record.
         let since = feed::flushed_end();
+        // The slot keeps the WAL from here on.
+        entry.image.catch_up_from.store(since, Relaxed);
         let sorted = with_order!(self.handle.desc, order =>
             // SAFETY: open relations, under the build lock.
             subtransaction::run(|| unsafe { self.sort_table(order) }));
