@@ -74,6 +74,8 @@ impl Bringing<'_> {
                 pgrx::debug1!("nitro index \"{}\" is not built by sorting: {why}", self.name());
                 self.claim.check_sorting();
                 self.claim.interrupt();
+                // Who waits for the database does not wait for a walk either.
+                background::give_way();
                 return None;
             }
         };
