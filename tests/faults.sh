@@ -167,7 +167,7 @@ brought_up() { # KIND LAST: with two dozen faults, evenly among the first ones
     [ "$(logged 'loaded from its image' "$from")" -gt 0 ] || fail "none is from its image"
     [ "$kind" != nitro.debug_cancel ] || assert_eq "from tables" "$(logged 'rebuilt from its table' "$from")" 0
 }
-for kind in "nitro.debug_fail_allocation 400" "nitro.debug_cancel 150"; do
+for kind in "nitro.debug_fail_allocation 600" "nitro.debug_cancel 150"; do
     hits=0 until=0
     [ -z "$LONG" ] || { long_end; until=$REPLY; }
     # shellcheck disable=SC2086

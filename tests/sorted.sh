@@ -10,7 +10,7 @@ note "seed $NITRO_SEED"
 new_server "${by_hand[@]}" -c "nitro.debug_stop = None"
 sql "CREATE EXTENSION pageinspect"
 words
-class=1852404850
+class=1852404850 unique=UNIQUE; [ "$(major)" -ge 18 ] || unique=
 
 # A row a page, so that a small table is large.
 wide="WITH (autovacuum_enabled = off, fillfactor = 10)"
@@ -49,7 +49,7 @@ kinds() {
          ; CREATE INDEX t_nitro ON t USING nitro (k) INCLUDE (g); CREATE INDEX t_btree ON t (k) INCLUDE (g)
          ; CREATE INDEX t_w_nitro ON t USING nitro (w COLLATE words, g DESC NULLS LAST); CREATE INDEX t_w_btree ON t (w COLLATE words, g DESC NULLS LAST)
          ; CREATE INDEX t_part_nitro ON t USING nitro ((k * g), w) WHERE g > 2; CREATE INDEX t_a_nitro ON t USING nitro (a)
-         ; CREATE UNIQUE INDEX t_one_nitro ON t USING nitro (k, g)"
+         ; CREATE $unique INDEX t_one_nitro ON t USING nitro (k, g)"
     lost
     local from i; from=$(log_end)
     for i in t t_w t_part t_a t_one; do ready "${i}_nitro"; assert_eq "$i" "$(how "${i}_nitro" "$from")" sorted; done
@@ -58,7 +58,7 @@ kinds() {
     right
     same_answers t "SELECT k, w FROM t WHERE w COLLATE words BETWEEN 'w1' AND 'w3' ORDER BY w COLLATE words, g DESC NULLS LAST, ctid"
     any_plan=1 same_answers t "SELECT ctid FROM t WHERE k * g BETWEEN 100 AND 2000 AND g > 2" "SELECT ctid FROM t WHERE a @> '{3,7}'"
-    assert_eq "unique" "$(sql_fails "INSERT INTO t VALUES (7, 0)")" '23505: duplicate key value violates unique constraint "t_one_nitro"'
+    [ -z "$unique" ] || assert_eq "unique" "$(sql_fails "INSERT INTO t VALUES (7, 0)")" '23505: duplicate key value violates unique constraint "t_one_nitro"'
     assert_eq "counted" "$(sql "SELECT builds || ' ' || loads FROM pg_stat_nitro_indexes WHERE indexrelname = 't_nitro'")" "1 0"
     sql "DROP TABLE t"
 }
