@@ -220,7 +220,7 @@ sql "DROP TABLE filler; VACUUM t; $(rows 10001 25000)"
 check
 
 note "too little memory at a start"
-sql "DROP INDEX t_s_nitro; CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\") WITH (backup = off); $(filler 15000)"
+sql "DROP INDEX t_s_nitro; CREATE INDEX t_s_nitro ON t USING nitro (s COLLATE \"C\") WITH (backup = off); $(filler 20000)"
 settings "nitro.max_memory = 32MB"; restart
 sql "$fill"
 sql "SELECT nitro_verify('t_i_nitro')" > /dev/null
