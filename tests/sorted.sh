@@ -147,7 +147,7 @@ half_walked() {
     note "a walk that was cancelled"; local n
     # Each batch is full after some rows.
     table; sql "CREATE INDEX t_pad_nitro ON t USING nitro (k, (repeat(md5(k::text), 150)))"
-    lost; session builder; builder=$(ask builder "SET maintenance_work_mem = '64kB'; SET statement_timeout = '1h'; SET nitro.debug_stop = 'WalkInserted'; SELECT pg_backend_pid()")
+    lost; session builder; builder=$(ask builder "SET maintenance_work_mem = '1MB'; SET statement_timeout = '1h'; SET nitro.debug_stop = 'WalkInserted'; SELECT pg_backend_pid()")
     session control; session again
     ask control "SELECT pg_advisory_lock($class, $builder)" > /dev/null
     tell builder "SELECT nitro_verify('t_pad_nitro', false)"
