@@ -250,17 +250,17 @@ impl Bringing<'_> {
             let may_sort = self.may_sort();
             let loaded = self.load(feed, may_sort);
             let outdated = matches!(loaded, Err(Without::Outdated));
+            let anything = origin == Origin::Anything;
             // What has no room as an image has none when it is built.
-            let builds =
-                || (outdated || origin == Origin::Anything) && given_up::may_fit(self.handle.entry);
-            if self.catch_up(feed, loaded.ok()) || !builds() {
+            let fits = || given_up::may_fit(self.handle.entry);
+            if self.catch_up(feed, loaded.ok()) || !(outdated || anything) || !fits() {
                 return;
             }
             if self.handle.entry.state() == State::Failed {
                 self.look_where_it_failed();
             }
             let sorted = if may_sort { self.sort() } else { None };
-            if sorted.is_some() && self.catch_up(feed, sorted) || !builds() {
+            if sorted.is_some() && self.catch_up(feed, sorted) || !anything || !fits() {
                 return;
             }
             self.build();
