@@ -43,10 +43,12 @@ impl Index {
     pub(crate) fn evacuate(&self, budget: usize) -> usize {
         let heap = self.heap();
         heap.begin_round(&self.area);
+        // While somebody stays inside, what has moved before still takes its old place.
+        let small = self.garbage() == 0;
         let mut workspace = None;
         let mut moved = 0;
         while moved < budget
-            && let Some(extent) = heap.close_sparse(&self.area)
+            && let Some(extent) = heap.close_sparse(&self.area, small)
         {
             let mut stuck = false;
             for block in heap.carved(&self.area, extent) {

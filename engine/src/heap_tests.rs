@@ -109,7 +109,7 @@ proptest! {
                     let (r, bytes) = spans.swap_remove(pick % spans.len());
                     heap.free_span(&area, r, bytes);
                 }
-                Step::Close => drop(heap.close_sparse(&area)),
+                Step::Close => drop(heap.close_sparse(&area, true)),
                 Step::BeginRound => heap.begin_round(&area),
                 Step::Release => {
                     heap.release(&area);
@@ -255,7 +255,7 @@ fn a_closed_extent_serves_again() {
     blocks = blocks.into_iter().skip(1).step_by(2).collect();
     let class_state = &heap.classes[class.code() as usize];
     heap.begin_round(&area);
-    let at = heap.close_sparse(&area).unwrap();
+    let at = heap.close_sparse(&area, true).unwrap();
     blocks.retain(|&r| {
         let stays = area.extent_of(r) != at;
         if !stays {
@@ -319,7 +319,7 @@ fn a_small_extent_for_what_is_left() {
         heap.release(&area);
         let held = heap.bytes();
         heap.begin_round(&area);
-        assert_eq!(heap.close_sparse(&area), Some(at));
+        assert_eq!(heap.close_sparse(&area, true), Some(at));
         let small = heap.bytes() - held;
         assert!(small < few * class.size() + 2 * PAGE, "{small} bytes for {few} blocks");
         assert!((0..few).all(|_| heap.alloc_among(&area, class).is_some()));
@@ -349,6 +349,6 @@ fn a_sparse_extent_is_found_behind_full_ones() {
     assert!(full.clone().count() > 40);
     full.for_each(|blocks| heap.free(&area, blocks[0]));
     heap.begin_round(&area);
-    let closed = heap.close_sparse(&area).unwrap();
+    let closed = heap.close_sparse(&area, true).unwrap();
     assert!(sparse.iter().any(|blocks| area.extent_of(blocks[0]) == closed));
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use nitro_engine::{Index, Memcmp, Process, VerifyReport};
+use nitro_engine::{Forms, Index, Memcmp, Process, VerifyReport};
 
 fn load(p: &Process, n: u64) -> Index {
     let ix = create(p);
@@ -96,4 +96,30 @@ fn leaves_that_move_take_no_memory() {
         );
         collected(&p, ix);
     }
+}
+
+/// Small extents for what is left of large ones are made once, however often somebody collects while another one stays inside.
+#[test]
+fn small_extents_wait_for_the_barrier() {
+    const ENTRIES: u64 = 400_000;
+    let mapping = Mapping::new(1 << 28, 2);
+    let (p, slow) = (mapping.process(0), mapping.process(1));
+    let ix = create_with(&p, Forms::Slots);
+    let mut random = Random(ENTRIES);
+    let mut keys: Vec<[u8; 8]> = (0..ENTRIES).map(|_| random.next().to_be_bytes()).collect();
+    keys.iter().for_each(|key| assert!(ix.insert(&p, &Memcmp, key, 0).unwrap()));
+    keys.sort_unstable();
+    let gone = &keys[keys.len() / 20..];
+    gone.iter().for_each(|key| assert!(ix.remove(&p, &Memcmp, key, 0)));
+    (0..2).for_each(|_| _ = ix.collect(&p, 6000));
+    let inside = slow.enter();
+    ix.collect(&p, 6000);
+    let before = ix.stats().bytes;
+    for _ in 0..8 {
+        ix.collect(&p, 6000);
+        assert!(ix.stats().bytes <= before, "{:?}, {before} bytes before", ix.stats());
+    }
+    drop(inside);
+    collected(&p, ix);
+    assert!(ix.stats().bytes * 2 < before, "{:?}, {before} bytes before", ix.stats());
 }

@@ -18,8 +18,8 @@ const LEAST: usize = 4 * PAGE;
 impl HeapState {
     /// Takes a sparse extent of leaves or index nodes out of service, if others have room for what is in it. Where the class
     /// was larger than it is, few extents are left, as large as it needed them: a small one is made for what is in less than
-    /// half of one.
-    pub(crate) fn close_sparse(&self, area: &Area) -> Option<Ref> {
+    /// half of one, if `small`.
+    pub(crate) fn close_sparse(&self, area: &Area, small: bool) -> Option<Ref> {
         let _held = self.lock.lock();
         Class::NODES.into_iter().find_map(|node| {
             let class = &self.classes[node.code() as usize];
@@ -40,7 +40,7 @@ impl HeapState {
             let room = free - extent.unused() >= extent.used();
             let small = || {
                 let half = 2 * extent.used() <= extent.blocks();
-                half && self.grow_by(area, node, extent.used()).is_ok()
+                small && half && self.grow_by(area, node, extent.used()).is_ok()
             };
             (room || small()).then(|| {
                 self.shut(area, sparsest);
