@@ -146,3 +146,7 @@ impl Index {
         shifted
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "shift_tests.rs"]
+mod tests;

@@ -339,8 +339,9 @@ impl Index {
         let mut at = self.top(probe);
         while at != 0 && at != node {
             let v = self.block(at).view();
-            let next = v.b.next();
-            if v.dead() || !v.valid() {
+            // One that died leads to the left.
+            let next = if v.dead() { v.b.prev() } else { v.b.next() };
+            if !v.valid() {
                 return false;
             }
             at = next;
