@@ -3,7 +3,7 @@
 //! in its block by then has a later record (D3), so what has changed since is looked at as after an image. And as with an image
 //! inserts pass meanwhile, and no TID is used again, since VACUUM waits for the build lock (D2).
 //!
-//! This is a short cut, no more. Whatever goes wrong, but a cancel, leaves the index BARE: the walk of `fill` follows,
+//! This is a short cut, no more. Whatever goes wrong, but a cancel and a lack of memory for the index, leaves the index BARE: the walk of `fill` follows,
 //! which keeps what it has done, and knows whose fault an error is. It is also left to that walk where
 //! - the table has no feed (D6);
 //! - time is short: who is cancelled here has done nothing. Where that has happened sessions walk, of which each goes on where the
@@ -23,7 +23,7 @@ use crate::key::sort::Sorter;
 use crate::pg::stop::{self, Point};
 use crate::pg::{background, compat, guc, memory, subtransaction, wait};
 use crate::state::handle::{Unfinished, with_order};
-use crate::state::{given_up, options, shmem};
+use crate::state::{given_up, options, refusal, shmem};
 
 /// The smallest table that is sorted, in blocks.
 const LEAST: u32 = 256;
@@ -62,9 +62,12 @@ impl Bringing<'_> {
             Ok(Ok(sorted)) => sorted,
             failed => {
                 let why = match failed {
+                    // Nor is there any for a walk.
                     Ok(Err(BuildError::OutOfMemory(e))) => {
+                        self.claim.check_sorting();
+                        self.claim.interrupt();
                         given_up::refused(entry);
-                        e.to_string()
+                        refusal::out_of_memory(&self.name(), entry, e)
                     }
                     Ok(Err(e)) => e.to_string(),
                     Ok(Ok(_)) => unreachable!("taken above"),
