@@ -311,7 +311,8 @@ full_disk() {
     session victim; victim=$(ask victim "SELECT pg_backend_pid()"); from=$(log_end)
     kill_backend "$victim"; end victim
     built f_nitro
-    assert_eq "the image before" "$(came_from f_nitro "$from")" image
+    # It could be used, but for what has changed since.
+    [ "$(logged '"f_nitro": its image is not loaded: [0-9]+ of [0-9]+ blocks have changed since it was made' "$from")" = 1 ] || fail "the image before is not there"
     verified f
     stop; start
     verified f; same_answers f "SELECT i FROM f WHERE i > 4000 ORDER BY i"
