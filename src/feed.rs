@@ -442,4 +442,21 @@ mod tests {
         assert_eq!(changed(100), [3, 4, 5]);
         assert!(changed(101).is_empty());
     }
+
+    #[test]
+    fn hints_are_no_rows() {
+        let at = compat::from_core(&compat::CoreLocator::default());
+        let mut feed = Feed::new(at.database);
+        for (lsn, block, hints) in [(10, 1, false), (20, 1, true), (20, 2, true), (30, 3, false)] {
+            feed.note_block(lsn, &at, block, hints).expect("there is memory");
+        }
+        let changed = |records, since| {
+            let touched = feed.touched(&at, records, since, 6).expect("there is no gap");
+            (0..6).filter(|&block| touched.contains(block)).collect::<Vec<_>>()
+        };
+        assert_eq!(changed(Records::All, 10), [1, 2, 3]);
+        assert_eq!(changed(Records::All, 20), [1, 2, 3]);
+        assert_eq!(changed(Records::Rows, 10), [1, 3]);
+        assert_eq!(changed(Records::Rows, 20), [3]);
+    }
 }

@@ -19,7 +19,7 @@
 
 use crate::absorb::{Absorbed, Content, end_of};
 use crate::area::Ref;
-use crate::block::{Block, CAPACITY, DIRTY, EXACT, LEFTMOST, Latch, PACKED, WHOLE, full_mask};
+use crate::block::{Block, CAPACITY, DIRTY, EXACT, LEFTMOST, Latch, PACKED, WHOLE};
 use crate::key::Retry;
 use crate::leaf::{LeafWriter, heap_size};
 use crate::mutants::mutant;
@@ -248,13 +248,7 @@ impl Index {
             stop!("node merge: prev leads to left");
         }
         latch.exclude();
-        b.set_skip(content.skip());
-        for slot in 0..kept + more {
-            b.set_prefix(slot, content.prefix(slot));
-            b.set_child(slot, content.child(slot));
-        }
-        b.set_perm(latch.other(), &content.perm(0));
-        b.set_mask(latch.other(), full_mask(kept + more));
+        latch.take_separators(content, kept + more);
         range_end.store(b, next);
         stop!("node merge: left excluded");
         let latch = latch.finish_latched();

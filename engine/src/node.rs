@@ -9,7 +9,7 @@
 use crate::KeyOrder;
 use crate::area::{OutOfMemory, Ref};
 use crate::block::{
-    Block, CAPACITY, EXACT, LOWBIG, LOWTID, NODE_HEAP, SLOTS, View, full_mask, insert_slot,
+    Block, CAPACITY, EXACT, LOWBIG, LOWTID, Latch, NODE_HEAP, SLOTS, View, full_mask, insert_slot,
 };
 use crate::heap::Class;
 use crate::key::{Probe, Retry};
@@ -311,6 +311,21 @@ impl Index {
         b.set_mask(side, full_mask(list.len()));
         b.set_perm(side, &core::array::from_fn(|i| i as u8));
         Ok(())
+    }
+}
+
+impl Latch {
+    /// In an exclusive phase: the node gets the separators of a private one that was made for it, so many, and what these leave
+    /// out.
+    pub(crate) fn take_separators(&self, content: Block, n: usize) {
+        let b = self.v.b;
+        b.set_skip(content.skip());
+        for slot in 0..n {
+            b.set_prefix(slot, content.prefix(slot));
+            b.set_child(slot, content.child(slot));
+        }
+        b.set_perm(self.other(), &content.perm(0));
+        b.set_mask(self.other(), full_mask(n));
     }
 }
 

@@ -16,7 +16,6 @@
 use crate::area::Ref;
 #[cfg(all(test, not(loom), not(shuttle)))]
 use crate::barrier::Process;
-use crate::block::full_mask;
 use crate::cursor::left_of;
 use crate::heap::Fresh;
 use crate::key::Retry;
@@ -92,13 +91,7 @@ impl Index {
         }
         stop!("shift: prev leads to new");
         latch.exclude();
-        b.set_skip(content.skip());
-        for slot in 0..kept + taken {
-            b.set_prefix(slot, content.prefix(slot));
-            b.set_child(slot, content.child(slot));
-        }
-        b.set_perm(latch.other(), &content.perm(0));
-        b.set_mask(latch.other(), full_mask(kept + taken));
+        latch.take_separators(content, kept + taken);
         range_end.store(b, new);
         stop!("shift: left excluded");
         let latch = latch.finish_latched();

@@ -59,7 +59,7 @@ pub struct Entry {
     pub next_block: AtomicU32,
     /// PID of the process that walks the heap, 0 when none does.
     pub builder: AtomicI32,
-    /// Its table was being sorted, and who did it was cancelled, or has ended.
+    /// A sort of its table has begun, and who did it has not come to an end of it: is at it, was cancelled, or is gone.
     pub cut_short: AtomicU32,
     /// Duration of the last completed build in milliseconds.
     pub build_ms: AtomicU64,

@@ -3,8 +3,9 @@
 //! in its block by then has a later record (D3), so what has changed since is looked at as after an image. And as with an image
 //! inserts pass meanwhile, and no TID is used again, since VACUUM waits for the build lock (D2).
 //!
-//! This is a short cut, no more. Whatever goes wrong, but a cancel and a lack of memory for the index, leaves the index BARE: the walk of `fill` follows,
-//! which keeps what it has done, and knows whose fault an error is. It is also left to that walk where
+//! This is a short cut, no more. Whatever goes wrong, but a cancel and a lack of memory for the index, leaves the index
+//! BARE: the walk of `fill` follows, which keeps what it has done, and knows whose fault an error is. It is also left to
+//! that walk where
 //! - the table has no feed (D6);
 //! - time is short: who is cancelled here has done nothing. Where that has happened sessions walk, of which each goes on where the
 //!   one before was: if their clients have no patience none of them would ever be done;
@@ -58,36 +59,35 @@ impl Bringing<'_> {
         let sorted = with_order!(self.handle.desc, order =>
             // SAFETY: open relations, under the build lock.
             subtransaction::run(|| unsafe { self.sort_table(order) }));
-        let (index, entries) = match sorted {
-            Ok(Ok(sorted)) => sorted,
-            failed => {
-                let why = match failed {
-                    // Nor is there any for a walk.
-                    Ok(Err(BuildError::OutOfMemory(e))) => {
-                        self.claim.check_sorting();
-                        self.claim.interrupt();
-                        given_up::refused(entry);
-                        refusal::out_of_memory(&self.name(), entry, e)
-                    }
-                    Ok(Err(e)) => e.to_string(),
-                    Ok(Ok(_)) => unreachable!("taken above"),
-                    Err(error) if subtransaction::ends(&error) => error.rethrow(),
-                    Err(error) => subtransaction::message(&error),
-                };
-                pgrx::debug1!("nitro index \"{}\" is not built by sorting: {why}", self.name());
-                self.claim.check_sorting();
-                self.claim.interrupt();
-                // Who waits for the database does not wait for a walk either.
-                background::give_way();
-                return None;
-            }
+        let sorted = match sorted {
+            Err(error) if subtransaction::ends(&error) => error.rethrow(),
+            sorted => sorted,
         };
+        // Code of the index has run.
         self.claim.check_sorting();
-        // Whatever image there is, it is not of what this engine index will count.
-        entry.image.operations.store(UNKNOWN, Relaxed);
-        self.claim.catch_up(index, since, false);
-        stop::at(Point::SortPublishes);
-        Some(Caught { source: Source::Table { entries }, touched: None, read_to: since, begun })
+        let why = match sorted {
+            Ok(Ok((index, entries))) => {
+                // Whatever image there is, it is not of what this engine index will count.
+                entry.image.operations.store(UNKNOWN, Relaxed);
+                self.claim.catch_up(index, since, false);
+                stop::at(Point::SortPublishes);
+                let source = Source::Table { entries };
+                return Some(Caught { source, touched: None, read_to: since, begun });
+            }
+            // Nor is there any for a walk.
+            Ok(Err(BuildError::OutOfMemory(e))) => {
+                self.claim.interrupt();
+                given_up::refused(entry);
+                refusal::out_of_memory(&self.name(), entry, e)
+            }
+            Ok(Err(e)) => e.to_string(),
+            Err(error) => subtransaction::message(&error),
+        };
+        crate::pg::error::log!("nitro index \"{}\" is not built by sorting: {why}", self.name());
+        self.claim.interrupt();
+        // Who waits for the database does not wait for a walk either.
+        background::give_way();
+        None
     }
 
     unsafe fn sort_table<O: KeyOrder>(&self, order: &O) -> Result<(Unfinished, u64), BuildError> {
