@@ -293,14 +293,16 @@ full_disk() {
     local ns=(unshare --map-current-user --keep-caps --mount)
     "${ns[@]}" true 2> /dev/null || { note "no mount namespace to be had: a full disk is not tested"; return; }
     setting nitro.backup off
-    slow_table f 5000; sql "CREATE INDEX f_nitro ON f USING nitro (s COLLATE \"C\"); CREATE INDEX f_btree ON f (i); CREATE INDEX f_i_nitro ON f USING nitro (i)"
+    # So small that it is not sorted, whatever changes.
+    sql "CREATE TABLE f (i int, s text); INSERT INTO f SELECT i, md5(i::text) FROM generate_series(1, 5000) i"
+    sql "CREATE INDEX f_nitro ON f USING nitro (s COLLATE \"C\"); CREATE INDEX f_btree ON f (i); CREATE INDEX f_i_nitro ON f USING nitro (i)"
     stop
-    "${ns[@]}" sh -c "mount -t tmpfs -o size=1m none '$(data)/pg_nitro' && exec '$NITRO_BIN/pg_ctl' -D '$(data)' -l '$NITRO_TMP/$node.log' -w start" > "$NITRO_TMP/pg_ctl.out" ||
+    "${ns[@]}" sh -c "mount -t tmpfs -o size=400k none '$(data)/pg_nitro' && exec '$NITRO_BIN/pg_ctl' -D '$(data)' -l '$NITRO_TMP/$node.log' -w start" > "$NITRO_TMP/pg_ctl.out" ||
         { note "nothing can be mounted: a full disk is not tested"; start; setting nitro.backup on; sql "DROP TABLE f"; return; }
     setting nitro.backup on
     ready f_nitro f_i_nitro; backup f_nitro f_i_nitro
     local lsn out; lsn=$(image_lsn f_nitro)
-    sql "INSERT INTO f SELECT i, md5(i::text) || md5((i + 1)::text) || md5((-i)::text) FROM generate_series(5001, 20000) i"
+    sql "INSERT INTO f SELECT i, md5(i::text) FROM generate_series(5001, 20000) i"
     out=$(tried f_nitro)
     [[ $out == *"WARNING:  could not make an image of nitro index"*"No space left"* ]] || fail "no WARNING: $out"
     assert_eq "the image before" "$(image_lsn f_nitro)" "$lsn"
@@ -311,8 +313,7 @@ full_disk() {
     session victim; victim=$(ask victim "SELECT pg_backend_pid()"); from=$(log_end)
     kill_backend "$victim"; end victim
     built f_nitro
-    # It could be used, but for what has changed since.
-    [ "$(logged '"f_nitro": its image is not loaded: [0-9]+ of [0-9]+ blocks have changed since it was made' "$from")" = 1 ] || fail "the image before is not there"
+    assert_eq "the image before" "$(came_from f_nitro "$from")" image
     verified f
     stop; start
     verified f; same_answers f "SELECT i FROM f WHERE i > 4000 ORDER BY i"

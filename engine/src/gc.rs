@@ -10,6 +10,9 @@ use crate::root::Index;
 use crate::stop::stop;
 use crate::workspace::Workspace;
 
+/// See [`Index::collect_all`].
+const TURNS: usize = 4;
+
 impl Index {
     /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
     /// nothing (more) to do now. None: somebody else is collecting, and may leave some of it.
@@ -28,6 +31,21 @@ impl Index {
             self.free_all();
         }
         Some(visited.min(budget_blocks))
+    }
+
+    /// Collects in steps of so many blocks, with a pause between two, until there is nothing to do now. Returns how many blocks
+    /// the last step had: `step` if that would go on. While there is a snapshot leaves stay that it needs, and others
+    /// go to and fro between the extents of these: each block has its turn [`TURNS`] times on the average, no more.
+    pub fn collect_all(&self, p: &Process, step: usize, mut pause: impl FnMut()) -> Option<usize> {
+        let blocks: u32 = self.stats().blocks.iter().sum();
+        let most = TURNS * (1 + blocks as usize / step);
+        for _ in 0..most {
+            match self.collect(p, step) {
+                Some(all) if all == step => pause(),
+                less => return less,
+            }
+        }
+        Some(step)
     }
 
     /// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that are sparse are merged;

@@ -62,7 +62,7 @@ fn a_queue_stays_small() {
 #[test]
 fn leaves_that_move_take_no_memory() {
     for n in [9_000u64, 30_000, 100_000] {
-        let mapping = Mapping::new(1 << 28, 2);
+        let mapping = Mapping::new(1 << 29, 2);
         let (p, slow) = (mapping.process(0), mapping.process(1));
         let ix = create(&p);
         let mut random = Random(n);
@@ -102,7 +102,7 @@ fn leaves_that_move_take_no_memory() {
 #[test]
 fn small_extents_wait_for_the_barrier() {
     const ENTRIES: u64 = 400_000;
-    let mapping = Mapping::new(1 << 28, 2);
+    let mapping = Mapping::new(1 << 29, 2);
     let (p, slow) = (mapping.process(0), mapping.process(1));
     let ix = create_with(&p, Forms::Slots);
     let mut random = Random(ENTRIES);
@@ -122,4 +122,36 @@ fn small_extents_wait_for_the_barrier() {
     drop(inside);
     collected(&p, ix);
     assert!(ix.stats().bytes * 2 < before, "{:?}, {before} bytes before", ix.stats());
+}
+
+/// Leaves that a snapshot needs stay where they are, and the others have room beside them, again and again. Whoever collects
+/// all that there is to do has an end.
+#[test]
+fn collecting_ends_beside_a_snapshot() {
+    let mapping = Mapping::new(1 << 29, 2);
+    let p = mapping.process(0);
+    let ix = create_with(&p, Forms::Slots);
+    let (mut random, n) = (Random(7), 500_000);
+    let mut entries: Vec<[u8; 8]> = (0..n).map(|_| random.next().to_be_bytes()).collect();
+    for (tid, key) in entries.iter().enumerate() {
+        ix.insert(&p, &Memcmp, key, tid as u64).unwrap();
+    }
+    let tids: std::collections::HashMap<[u8; 8], u64> =
+        entries.iter().enumerate().map(|(tid, &key)| (key, tid as u64)).collect();
+    entries.sort_unstable();
+    let (left, gone) = entries.split_at(entries.len() / 4);
+    let remove = |key: &[u8; 8]| assert!(ix.remove(&p, &Memcmp, key, tids[key]));
+    gone.iter().for_each(remove);
+    ix.collect(&p, 100_000);
+    let snapshot = ix.create_snapshot(&p, 1, &mut || ()).unwrap();
+    left.iter().step_by(1000).for_each(remove);
+    let (step, mut steps) = (16, 0);
+    let last = ix.collect_all(&p, step, || {
+        steps += 1;
+        assert!(steps < 10_000, "no end");
+    });
+    assert_eq!(last, Some(step), "nothing goes to and fro");
+    ix.release(&p, snapshot);
+    assert!(ix.collect_all(&p, step, || ()) < Some(step));
+    verify(&p, ix);
 }

@@ -41,8 +41,6 @@ use crate::upkeep::resync;
 
 /// Blocks that the collector visits between two looks at interrupts.
 const COLLECT_BLOCKS: usize = 1024;
-/// How often each block may be visited or moved on the average.
-const TURNS: usize = 4;
 /// Naps of a millisecond that VACUUM takes until what it gave up has left the index.
 const NAPS: usize = 100;
 
@@ -216,23 +214,13 @@ pub unsafe extern "C-unwind" fn cleanup(
             && let Some(engine) = handle.index()
         {
             resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
-            // While an image is made leaves stay that its snapshot needs, and others could go to and fro between the extents of
-            // these for as long: each block has its turn a few times.
-            let blocks: u32 = engine.stats().blocks.iter().sum();
-            let mut turns = TURNS * (1 + blocks as usize / COLLECT_BLOCKS);
             for _ in 0..NAPS {
-                let collected = loop {
-                    match engine.collect(shmem::process(), COLLECT_BLOCKS) {
-                        Some(COLLECT_BLOCKS) if turns > 0 => {
-                            turns -= 1;
-                            compat::vacuum_delay_point();
-                        }
-                        less => break less,
-                    }
-                };
+                let pause = || compat::vacuum_delay_point();
+                let collected = engine.collect_all(shmem::process(), COLLECT_BLOCKS, pause);
                 // It leaves, and makes room for what else can move, when those who were inside have left; and who ends a
                 // snapshot collects a little. Later nobody would look until the next VACUUM.
-                if !engine.relieve() && collected.is_some() {
+                let more = engine.relieve() || collected.is_none();
+                if !more || collected == Some(COLLECT_BLOCKS) {
                     break;
                 }
                 wait::nap(Wait::Barrier, 1);
