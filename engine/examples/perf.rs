@@ -85,7 +85,7 @@ fn print_density(ix: &Index) {
 fn sweep(p: &Process, ix: &Index) {
     let mut sweep = Sweep::default();
     while ix.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
-    ix.collect_all(p, 1000, || ());
+    ix.collect_in_steps(p, 1000, || ());
 }
 
 /// What aggregates and nested loops call.

@@ -10,7 +10,7 @@ use crate::root::Index;
 use crate::stop::stop;
 use crate::workspace::Workspace;
 
-/// See [`Index::collect_all`].
+/// See [`Index::collect_in_steps`].
 const TURNS: usize = 4;
 
 impl Index {
@@ -36,7 +36,12 @@ impl Index {
     /// Collects in steps of so many blocks, with a pause between two, until there is nothing to do now. Returns how many blocks
     /// the last step had: `step` if that would go on. While there is a snapshot leaves stay that it needs, and others
     /// go to and fro between the extents of these: each block has its turn [`TURNS`] times on the average, no more.
-    pub fn collect_all(&self, p: &Process, step: usize, mut pause: impl FnMut()) -> Option<usize> {
+    pub fn collect_in_steps(
+        &self,
+        p: &Process,
+        step: usize,
+        mut pause: impl FnMut(),
+    ) -> Option<usize> {
         let blocks: u32 = self.stats().blocks.iter().sum();
         let most = TURNS * (1 + blocks as usize / step);
         for _ in 0..most {

@@ -146,12 +146,12 @@ fn collecting_ends_beside_a_snapshot() {
     let snapshot = ix.create_snapshot(&p, 1, &mut || ()).unwrap();
     left.iter().step_by(1000).for_each(remove);
     let (step, mut steps) = (16, 0);
-    let last = ix.collect_all(&p, step, || {
+    let last = ix.collect_in_steps(&p, step, || {
         steps += 1;
         assert!(steps < 10_000, "no end");
     });
     assert_eq!(last, Some(step), "nothing goes to and fro");
     ix.release(&p, snapshot);
-    assert!(ix.collect_all(&p, step, || ()) < Some(step));
+    assert!(ix.collect_in_steps(&p, step, || ()) < Some(step));
     verify(&p, ix);
 }

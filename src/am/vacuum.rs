@@ -216,7 +216,7 @@ pub unsafe extern "C-unwind" fn cleanup(
             resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
             for _ in 0..NAPS {
                 let pause = || compat::vacuum_delay_point();
-                let collected = engine.collect_all(shmem::process(), COLLECT_BLOCKS, pause);
+                let collected = engine.collect_in_steps(shmem::process(), COLLECT_BLOCKS, pause);
                 // It leaves, and makes room for what else can move, when those who were inside have left; and who ends a
                 // snapshot collects a little. Later nobody would look until the next VACUUM.
                 let more = engine.relieve() || collected.is_none();

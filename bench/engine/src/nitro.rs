@@ -188,7 +188,7 @@ impl<K: Key> Thread<K> for Attached {
     fn pack(&mut self) -> bool {
         let mut sweep = Sweep::default();
         while self.index.sweep(&self.process, &Memcmp, &mut sweep, 1000) == Swept::More {}
-        self.index.collect_all(&self.process, 1000, || ());
+        self.index.collect_in_steps(&self.process, 1000, || ());
         true
     }
 }
