@@ -357,7 +357,7 @@ E2
         fi
         local from; from=$(log_end)
         start
-        for kind in k s p; do ready "t_${kind}_nitro"; assert_eq "round $round: $kind" "$(came_from "t_${kind}_nitro" "$from")" image; done
+        for kind in k s p; do ready "t_${kind}_nitro"; from_image "t_${kind}_nitro" "$from"; done
         verified t
         same_answers t "SELECT id, k FROM t WHERE k > -2000 ORDER BY k, id" "SELECT s, id, n FROM t WHERE s COLLATE \"C\" > '3'" "SELECT id FROM t WHERE n % 7 = 1 AND k > 100 AND n > 0"
         if [ "$round" = 2 ]; then
@@ -367,6 +367,8 @@ E2
             # VACUUM would forget images that no worker can load.
             ready t_k_nitro t_s_nitro t_p_nitro
         fi
+        # Nobody updates or removes these. A table that grew would be read in place of its images.
+        sql "DELETE FROM t WHERE id > 8000"
     done
     sql "DROP TABLE t"
 }

@@ -13,6 +13,7 @@
 #   edit_manifest FOLDER SED    changes a manifest and gives it a right checksum
 #   images_right INDEX...       each has images, and every one is right
 #   came_from INDEX FROM_LINE   "image" or "table": how it was brought up, by the log from there on
+#   from_image INDEX FROM_LINE  it came from its image, or the log says that too many blocks had changed since
 #   wrong TABLE 'QUERY'...      the answers must be wrong, or the index damaged
 #   slow_table TABLE [ROWS]     a table of i and s whose image takes its time
 #   words                       makes the collation words
@@ -64,6 +65,14 @@ came_from() {
         01) echo table ;;
         *) echo "$image times its image, $table times its table" ;;
     esac
+}
+from_image() {
+    local source blocks
+    source=$(came_from "$1" "$2")
+    [ "$source" = table ] || { assert_eq "$1 came from" "$source" image; return; }
+    blocks=$(tail -n "+$(($2 + 1))" "$NITRO_TMP/$node.log" | sed -n "s/.*nitro index \"$1\": its image is not loaded: \([0-9]* of [0-9]*\) blocks have changed since it was made.*/\1/p")
+    # A small table is never read in place of its image, nor is one of which most is as it was.
+    [ -n "$blocks" ] && [ "${blocks#* of }" -ge 256 ] && [ "${blocks% of *}" -gt $((${blocks#* of } / 4)) ] || fail "$1 is from its table: ${blocks:-nobody knows why}"
 }
 wrong() {
     local why
