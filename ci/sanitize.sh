@@ -19,19 +19,23 @@ case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle} in
         [ -z "${LONG:-}" ] || export SHUTTLE_ITERATIONS=${SHUTTLE_ITERATIONS:-200000}
         RUSTFLAGS="--cfg shuttle" cargo test -q -p nitro-engine --release --lib --target-dir "$target/shuttle" random ;;
     thread|address)
+        run() { # ARGS...
+            RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" cargo +nightly test -q -p nitro-engine \
+                --target "$host" --target-dir "$target/$sanitizer" "$@"
+        }
+        sanitizer=$1
         # Left out: the schedules, in which one thread runs at a time, and words, which handle faults themselves.
-        skip=() which=(--lib --tests)
-        if [ "$1" = thread ]; then
-            # It sees threads, not processes; and nothing at all where there is one thread.
-            skip=(--skip two_processes --skip ends_in_a_comparator --skip density::)
-            mapfile -t which < <(grep -lE 'thread::|scope' engine/tests/*.rs | sed -E 's|.*/(.*)\.rs|--test=\1|')
-            which+=(--lib)
-            # libtest and std are not instrumented: their own synchronisation is invisible.
-            suppressions=$(mktemp); trap 'rm -f "$suppressions"' EXIT
-            printf 'race:%s\n' core::profiling::compiler_copy 'test::' std::sync::mpmc std::thread::scoped > "$suppressions"
-            export TSAN_OPTIONS="suppressions=$suppressions"
-        fi
-        RUSTFLAGS="-Zsanitizer=$1 -Cunsafe-allow-abi-mismatch=sanitizer" cargo +nightly test -q -p nitro-engine \
-            --target "$host" --target-dir "$target/$1" "${which[@]}" -- --skip schedule:: --skip words:: "${skip[@]}" ;;
+        skip=(--skip schedule:: --skip words::)
+        [ "$1" = thread ] || { run --lib --tests -- "${skip[@]}"; exit; }
+        # It sees threads, not processes; and nothing at all where there is one thread: only what has several.
+        skip+=(--skip two_processes --skip ends_in_a_comparator)
+        mapfile -t tests < <(grep -lE 'thread::|scope' engine/tests/*.rs | sed -E 's|.*/(.*)\.rs|--test=\1|')
+        mapfile -t modules < <(grep -rlE 'thread::(scope|spawn)' engine/src | sed -E 's|engine/src/||; s|(_tests)?\.rs$|::|; s|/|::|g')
+        # libtest and std are not instrumented: their own synchronisation is invisible.
+        suppressions=$(mktemp); trap 'rm -f "$suppressions"' EXIT
+        printf 'race:%s\n' core::profiling::compiler_copy 'test::' std::sync::mpmc std::thread::scoped > "$suppressions"
+        export TSAN_OPTIONS="suppressions=$suppressions"
+        run --lib -- "${skip[@]}" "${modules[@]}"
+        run "${tests[@]}" -- "${skip[@]}" ;;
     *) echo "ci/sanitize.sh: unknown checker $1" >&2; exit 2 ;;
 esac

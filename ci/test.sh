@@ -4,14 +4,14 @@
 # random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-results=$(mktemp); trap 'rm -f "$results"' EXIT
+results=$(mktemp); trap 'rm -f "$results" "$results.model"' EXIT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
     local name=$1 s=0 t=$SECONDS; shift
     echo "== $name"
     "$@" || s=$?
-    if [ $s = 0 ]; then echo "1 0" >> "$results"; else echo "0 1" >> "$results"; failed+=("$name"); fi
+    if [ $s = 0 ]; then echo "1 0" >> "$results"; else echo "0 1 $name" >> "$results"; fi
     echo "== $name: $([ $s = 0 ] && echo ok || echo FAILED) ($((SECONDS - t))s)"
 }
 
@@ -42,10 +42,12 @@ for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "META.json, Dockerfile and workflows" ci/files.sh
+# What one thread looks through, beside what has more.
+step "model of durability" cargo test -q -p nitro-model > "$results.model" 2>&1 &
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
 step "engine, instructions" bench/check.sh
-step "model of durability" cargo test -q -p nitro-model
+wait; cat "$results.model"
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 step "engine, models under loom" ci/sanitize.sh loom
 step "engine, schedules under shuttle" ci/sanitize.sh shuttle
@@ -69,6 +71,7 @@ done
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
 
 read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
+mapfile -t -O ${#failed[@]} failed < <(sed -n 's/^0 1 //p' "$results")
 [ ${#failed[@]} = 0 ] || printf 'failed: %s\n' "${failed[@]}"
 echo "$p passed, $f failed ($(((SECONDS - start) / 60)) min)"
 [ "$f" = 0 ]

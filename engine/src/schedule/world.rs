@@ -64,7 +64,7 @@ pub(super) struct World {
     saved: Vec<u8>,
     index: Index,
     pub(super) key: MakeKey,
-    comparator: bool,
+    pub(super) comparator: bool,
     /// The entries.
     initial: BTreeSet<u64>,
     clock: AtomicUsize,
