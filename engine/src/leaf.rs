@@ -266,6 +266,17 @@ impl Entries {
         self.list.truncate(n);
     }
 
+    /// None, of this index.
+    pub(crate) fn begin(&mut self, index: Index) {
+        self.index = index;
+        self.clear();
+    }
+
+    /// What these take is worth to be kept for others.
+    pub(crate) fn is_small(&self) -> bool {
+        self.keys.capacity() <= 1 << 16
+    }
+
     pub(crate) fn clear(&mut self) {
         self.keys.clear();
         self.list.clear();

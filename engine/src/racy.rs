@@ -39,6 +39,14 @@ unsafe fn eight(at: *const u8) -> u64 {
     }
 }
 
+/// 8 bytes from byte `at` of these words on, the first one the lowest, if they are in them.
+#[inline(always)]
+pub(crate) fn eight_of(words: &[AtomicU64], at: usize) -> Option<u64> {
+    let inside = size_of_val(words).checked_sub(8).is_some_and(|last| at <= last);
+    // SAFETY: these bytes are in the words.
+    inside.then(|| unsafe { eight(words.as_ptr().cast::<u8>().add(at)) })
+}
+
 /// Any processor: the one or two aligned words that they are in.
 ///
 /// # Safety
@@ -174,6 +182,14 @@ mod tests {
             let src = block.as_ptr().cast::<u8>().wrapping_add(8 + offset);
             // SAFETY: 8 + 15 + 8 <= 64.
             prop_assert_eq!(unsafe { eight(src) }, unsafe { eight_portable(src) });
+            let words = block.map(AtomicU64::new);
+            let within = block.as_ptr().cast::<[u8; 64]>();
+            // SAFETY: 64 bytes, which nobody changes.
+            let within = unsafe { *within };
+            for at in 0..80 {
+                let eight = within.get(at..).and_then(<[u8]>::first_chunk::<8>);
+                prop_assert_eq!(eight_of(&words, at), eight.map(|&eight| u64::from_le_bytes(eight)));
+            }
             // SAFETY: the bytes of `b`.
             let ordering = unsafe { compare(&a, src, b.len()) };
             prop_assert_eq!(ordering, a.cmp(&b));

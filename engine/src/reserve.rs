@@ -12,28 +12,41 @@ use crate::root::Index;
 use core::cell::Cell;
 
 thread_local! {
-    /// What the last change of a packed leaf was arranged in, for the next one: an insert takes less time than
-    /// clearing it.
-    static SPARE: Cell<Option<Box<Draft>>> = const { Cell::new(None) };
+    /// What the last change of a leaf was arranged in, for the next one: an insert takes less time than clearing it.
+    static SPARE: Cell<Tools> = const { Cell::new((None, None)) };
 }
 
-/// Memory to arrange a packed leaf in.
-pub(crate) struct Spare(Option<Box<Draft>>);
+/// What is to be stored into a packed leaf, and memory to rearrange a leaf in.
+type Tools = (Option<Box<Draft>>, Option<Box<(Entries, Page)>>);
+
+/// Private memory to arrange a leaf in.
+pub(crate) struct Spare(Tools);
 
 impl Spare {
     pub(crate) fn take() -> Spare {
-        Spare(SPARE.try_with(Cell::take).ok().flatten())
+        Spare(SPARE.try_with(Cell::take).unwrap_or_default())
     }
 
+    /// What is to be stored into a packed leaf.
     pub(crate) fn draft(&mut self) -> &mut Draft {
-        self.0.get_or_insert_default()
+        self.0.0.get_or_insert_default()
+    }
+
+    /// The same, and memory to rearrange a leaf of this index in.
+    fn packing(&mut self, index: Index) -> (&mut (Entries, Page), &mut Draft) {
+        let (draft, scratch) = &mut self.0;
+        let scratch = scratch.get_or_insert_with(|| Page::with(Entries::new(index)));
+        scratch.0.begin(index);
+        (scratch, draft.get_or_insert_default())
     }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
+        let (draft, scratch) = core::mem::take(&mut self.0);
+        let scratch = scratch.filter(|scratch| scratch.0.is_small());
         // At the end of a thread there is no next one.
-        let _ = SPARE.try_with(|spare| spare.set(self.0.take()));
+        let _ = SPARE.try_with(|spare| spare.set((draft, scratch)));
     }
 }
 
@@ -42,8 +55,7 @@ pub(crate) struct Reserve<'a> {
     index: &'a Index,
     /// A chunk with the key; one reference to it.
     chunk: Option<Ref>,
-    scratch: Option<Box<(Entries, Page)>>,
-    draft: Option<Spare>,
+    spare: Option<Spare>,
     /// The leaf whose promotion was tried last.
     pub(crate) promoted: Ref,
 }
@@ -51,19 +63,17 @@ pub(crate) struct Reserve<'a> {
 impl<'a> Reserve<'a> {
     #[inline]
     pub(crate) fn new(index: &'a Index) -> Self {
-        Reserve { index, chunk: None, scratch: None, draft: None, promoted: 0 }
+        Reserve { index, chunk: None, spare: None, promoted: 0 }
     }
 
     /// Private memory to rearrange a leaf in, and for what is to be stored into a packed one.
     pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Draft) {
-        let index = *self.index;
-        let scratch = self.scratch.get_or_insert_with(|| Page::with(Entries::new(index)));
-        (scratch, self.draft.get_or_insert_with(Spare::take).draft())
+        self.spare.get_or_insert_with(Spare::take).packing(*self.index)
     }
 
     /// What is to be stored into a packed leaf.
     pub(crate) fn draft(&mut self) -> &mut Draft {
-        self.draft.get_or_insert_with(Spare::take).draft()
+        self.spare.get_or_insert_with(Spare::take).draft()
     }
 
     /// A chunk with the key, now or from before.

@@ -4,6 +4,9 @@
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::plain::AtomicU64;
 use crate::{eights, funnel};
+use core::convert::Infallible;
+use core::hint::select_unpredictable;
+use core::ops::Range;
 
 /// So many numbers are read eight at once.
 const FEWEST: usize = 16;
@@ -48,6 +51,22 @@ impl Words<'_> {
         low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
+    /// The 57 bits from bit `at` on, and others above them.
+    #[inline(always)]
+    fn near(self, at: usize) -> u64 {
+        #[cfg(not(loom))]
+        if let Some(eight) = crate::racy::eight_of(self.0, at / 8) {
+            return eight >> (at % 8);
+        }
+        self.near_the_end(at)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn near_the_end(self, at: usize) -> u64 {
+        self.bits(at)
+    }
+
     /// Sixteen bytes from byte `at` on.
     #[inline(always)]
     pub(super) fn sixteen(self, at: usize) -> [u8; 16] {
@@ -64,7 +83,7 @@ impl Words<'_> {
     /// Eight bytes from byte `at` on, the first one the highest.
     #[inline]
     pub(super) fn big_endian(self, at: usize) -> u64 {
-        self.bits(8 * at).swap_bytes()
+        self.near(8 * at).swap_bytes()
     }
 }
 
@@ -98,6 +117,16 @@ impl Array {
         words.bits(self.bit(i)) & mask(self.width)
     }
 
+    /// The first of these numbers, which ascend, that is not below `number`.
+    #[inline]
+    pub(super) fn partition(self, words: Words<'_>, range: Range<usize>, number: u64) -> usize {
+        let mask = mask(self.width);
+        if self.width <= eights::WIDEST {
+            return partition(range, |i| words.near(self.bit(i)) & mask < number);
+        }
+        partition(range, |i| words.bits(self.bit(i)) & mask < number)
+    }
+
     /// What is made of each number from number `from` on, for as many as there is place for, at most a part. They have at most
     /// 64 bits; wider ones are in torn headers only.
     #[inline(always)]
@@ -129,6 +158,32 @@ impl Array {
             }
         }
     }
+}
+
+/// The first of `range` for which `below` does not hold.
+#[inline(always)]
+pub(super) fn partition(range: Range<usize>, mut below: impl FnMut(usize) -> bool) -> usize {
+    let Ok(first) = try_partition(range, |i| Ok::<_, Infallible>(below(i)));
+    first
+}
+
+/// The same, where asking may fail.
+#[inline(always)]
+pub(super) fn try_partition<E>(
+    range: Range<usize>,
+    mut below: impl FnMut(usize) -> Result<bool, E>,
+) -> Result<usize, E> {
+    let (mut base, mut len) = (range.start, range.len());
+    if len == 0 {
+        return Ok(base);
+    }
+    while len > 1 {
+        let half = len / 2;
+        // Without a branch: which half it is nobody can foresee.
+        base += select_unpredictable(below(base + half - 1)?, half, 0);
+        len -= half;
+    }
+    Ok(base + usize::from(below(base)?))
 }
 
 /// The lowest bit of every place of an array of some width.

@@ -2,7 +2,7 @@
 
 use super::Leaf;
 use super::alphabet::{Alphabet, Symbol};
-use super::bits::mask;
+use super::bits::{mask, partition, try_partition};
 use super::layout::{Form, Layout, MAX_SHORT, SHORT_BITS};
 use super::tids::expand;
 use crate::Tid;
@@ -103,25 +103,6 @@ pub(super) fn short_head(l: &Layout, body: &[u8]) -> Target {
         _ => (MAX_SHORT, Side::Above),
     };
     Target { head: bytes << SHORT_BITS | len as u64, side }
-}
-
-/// The first of `range` for which `below` does not hold.
-#[inline(always)]
-fn try_partition<E>(
-    range: Range<usize>,
-    mut below: impl FnMut(usize) -> Result<bool, E>,
-) -> Result<usize, E> {
-    let (mut base, mut len) = (range.start, range.len());
-    if len == 0 {
-        return Ok(base);
-    }
-    while len > 1 {
-        let half = len / 2;
-        // Without a branch: which half it is nobody can foresee.
-        base += if below(base + half - 1)? { half } else { 0 };
-        len -= half;
-    }
-    Ok(base + usize::from(below(base)?))
 }
 
 impl Leaf<'_> {
@@ -247,7 +228,7 @@ impl Leaf<'_> {
         mut compare: impl FnMut(usize) -> Result<Ordering, E>,
     ) -> Result<Found, E> {
         let l = &self.layout;
-        let heads = |head| self.partition(0..l.d, |k| l.heads.get(self.words, k) < head);
+        let heads = |head| l.heads.partition(self.words, 0..l.d, head);
         let (mut key, mut to) = match number.checked_sub(l.kbase) {
             Some(head) => (heads(head), head.checked_add(1).map_or(l.d, heads)),
             None => (0, 0),
@@ -312,14 +293,7 @@ impl Leaf<'_> {
         if l.ends.width == 0 {
             return rank;
         }
-        self.partition(0..l.d, |k| l.ends.get(self.words, k) as usize <= rank)
-    }
-
-    /// The first of `range` for which `below` does not hold.
-    #[inline(always)]
-    fn partition(&self, range: Range<usize>, below: impl Fn(usize) -> bool) -> usize {
-        let Ok(first) = try_partition(range, |i| Ok::<_, Infallible>(below(i)));
-        first
+        l.ends.partition(self.words, 0..l.d, rank as u64 + 1)
     }
 
     /// How many keys are below, and is it there?
@@ -332,7 +306,7 @@ impl Leaf<'_> {
             Err(_) => return (l.d, false),
         };
         let Some(head) = target.head.checked_sub(l.kbase) else { return (0, false) };
-        let below = |head| self.partition(0..l.d, |k| l.heads.get(self.words, k) < head);
+        let below = |head| l.heads.partition(self.words, 0..l.d, head);
         let not_above = || head.checked_add(1).map_or(l.d, below);
         match target.side {
             Side::Below => (below(head), false),
@@ -351,7 +325,7 @@ impl Leaf<'_> {
                     return (from + usize::from(ordering.is_gt()), ordering.is_eq());
                 }
                 let to = not_above().max(from);
-                let k = self.partition(from..to, |k| self.compare_tail(key, k).is_gt());
+                let k = partition(from..to, |k| self.compare_tail(key, k).is_gt());
                 (k, k < to && self.compare_tail(key, k).is_eq())
             }
         }
@@ -527,11 +501,12 @@ impl Leaf<'_> {
         let (number, exact) = self.tid_number(tid);
         let Some(number) = number else { return (entries.start, 0) };
         let (from, to) = (entries.start, entries.end);
+        let tids = |number| l.tids.partition(self.words, from..to, number);
         if !exact {
             // Above all with this number.
-            return (self.partition(from..to, |i| l.tids.get(self.words, i) <= number), 0);
+            return (tids(number + 1), 0);
         }
-        let rank = self.partition(from..to, |i| l.tids.get(self.words, i) < number);
+        let rank = tids(number);
         let equal = (rank..to).take_while(|&i| l.tids.get(self.words, i) == number).count();
         (rank, equal)
     }
