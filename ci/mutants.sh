@@ -50,8 +50,8 @@ engine_kill() { # NAME FIRST: the test that fails, or how
 engine() { # NAMES...
     local name first
     mapfile -t binaries < <(
-        RUSTFLAGS="--cfg loom" engine_binaries --release --lib --target-dir "$target/loom"
-        RUSTFLAGS="--cfg shuttle" engine_binaries --release --lib --target-dir "$target/shuttle"
+        RUSTFLAGS="--cfg loom" engine_binaries --profile checker --lib --target-dir "$target/loom"
+        RUSTFLAGS="--cfg shuttle" engine_binaries --profile checker --lib --target-dir "$target/shuttle"
         engine_binaries --lib --tests)
     declare -A tests
     while IFS='|' read -r name first; do tests[$name]=$first; done < <(

@@ -14,10 +14,10 @@ export ASAN_OPTIONS=detect_leaks=0
 
 case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle} in
     loom)
-        RUSTFLAGS="--cfg loom" cargo test -q -p nitro-engine --release --lib --target-dir "$target/loom" model ;;
+        RUSTFLAGS="--cfg loom" cargo test -q -p nitro-engine --profile checker --lib --target-dir "$target/loom" model ;;
     shuttle)
         [ -z "${LONG:-}" ] || export SHUTTLE_ITERATIONS=${SHUTTLE_ITERATIONS:-200000}
-        RUSTFLAGS="--cfg shuttle" cargo test -q -p nitro-engine --release --lib --target-dir "$target/shuttle" random ;;
+        RUSTFLAGS="--cfg shuttle" cargo test -q -p nitro-engine --profile checker --lib --target-dir "$target/shuttle" random ;;
     thread|address)
         run() { # ARGS...
             RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" cargo +nightly test -q -p nitro-engine \
@@ -29,13 +29,12 @@ case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle} in
         [ "$1" = thread ] || { run --lib --tests -- "${skip[@]}"; exit; }
         # It sees threads, not processes; and nothing at all where there is one thread: only what has several.
         skip+=(--skip two_processes --skip ends_in_a_comparator)
-        mapfile -t tests < <(grep -lE 'thread::|scope' engine/tests/*.rs | sed -E 's|.*/(.*)\.rs|--test=\1|')
-        mapfile -t modules < <(grep -rlE 'thread::(scope|spawn)' engine/src | sed -E 's|engine/src/||; s|(_tests)?\.rs$|::|; s|/|::|g')
+        mapfile -t modules < <(grep -rlE 'thread::(scope|spawn)' engine/src engine/tests |
+            sed -E 's|engine/[a-z]*/||; s|(_tests)?\.rs$|::|; s|/|::|g')
         # libtest and std are not instrumented: their own synchronisation is invisible.
         suppressions=$(mktemp); trap 'rm -f "$suppressions"' EXIT
         printf 'race:%s\n' core::profiling::compiler_copy 'test::' std::sync::mpmc std::thread::scoped > "$suppressions"
         export TSAN_OPTIONS="suppressions=$suppressions"
-        run --lib -- "${skip[@]}" "${modules[@]}"
-        run "${tests[@]}" -- "${skip[@]}" ;;
+        run --lib --test=all -- "${skip[@]}" "${modules[@]}" ;;
     *) echo "ci/sanitize.sh: unknown checker $1" >&2; exit 2 ;;
 esac

@@ -1,8 +1,6 @@
 //! Loads that make many leaves and index nodes, checked as a whole.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, Prune};
 use std::cell::Cell;
 use std::cmp::Ordering;

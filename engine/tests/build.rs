@@ -1,8 +1,6 @@
 //! Bottom-up builds in several shards, and what can be done with the result.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{
     BuildError, Builder, Chain, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
 };

@@ -1,9 +1,7 @@
 //! Writers that grow and empty ranges, so that leaves split and merge all the time; each writer knows
 //! its entries exactly. Beside them snapshots are read in both directions, and the collector runs.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep, Swept};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};

@@ -1,9 +1,7 @@
 //! Writers beside ordered scans. Some entries live through everything and must be in every scan
 //! exactly once; others come and go.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Prune, Sweep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;

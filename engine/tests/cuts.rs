@@ -1,8 +1,6 @@
 //! Cuts of packed leaves: what is left must fit.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Builder, Forms, KeyOrder, Memcmp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,8 +1,6 @@
 //! What an index holds after inserts, removals and VACUUM, beside one that is built of the same entries.
 
-mod common;
-
-use common::{Mapping, Random, create};
+use crate::common::{Mapping, Random, create};
 use nitro_engine::{Builder, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,6 @@
 //! Long keys: up to the limit, around the sizes of their chunks, in both directions, in batches that end by bytes.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{
     Builder, Cursor, Index, KeyOrder, MAX_KEY_LEN, MAX_SEPARATOR_LEN, Memcmp, Process, Prune,
     Separator, Tid,

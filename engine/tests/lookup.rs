@@ -1,8 +1,6 @@
 //! Lookups in batches and the partition.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, Prune, TOGETHER, Tid};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,8 +1,6 @@
 //! What safe functions do with what is not theirs: they are wrong, or say so, and touch nothing else.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,8 +1,6 @@
 //! The index against a BTreeMap: random operations, every live snapshot, both directions.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{
     Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
 };

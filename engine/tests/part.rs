@@ -1,9 +1,7 @@
 //! Parts of a range, read by several at once beside writers: what lives through everything is in exactly one part,
 //! and each reader's parts follow one another in order.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Prune, Separator};
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,6 @@
 //! Passes, sweeps and changes inside each other, against a model; and beside each other in threads.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{
     Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
 };

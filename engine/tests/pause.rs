@@ -1,8 +1,6 @@
 //! A cursor that pauses where nothing is visible, and turns there.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Cursor, Memcmp};
 
 const ENTRIES: u64 = 2000;

@@ -1,8 +1,6 @@
 //! The rest of a leaf at once: a scan that takes it returns what one that does not returns, whatever changes between its steps.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{
     Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Rest, Segments, Tid,
 };

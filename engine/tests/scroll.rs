@@ -1,8 +1,6 @@
 //! A cursor that turns at any place, while the leaves it stands on change.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Beyond, Cursor, Memcmp};
 use std::collections::BTreeMap;
 

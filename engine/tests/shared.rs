@@ -1,8 +1,6 @@
 //! Keys that share many bytes: as many as an index node, the flat top, a leaf and a template have room for, one less, one more.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Builder, Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 

@@ -1,8 +1,6 @@
 //! What is left of an index when most of it has been removed.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Forms, Index, Memcmp, Process, VerifyReport};
 
 fn load(p: &Process, n: u64) -> Index {

@@ -1,8 +1,6 @@
 //! What inserts have left is packed by a sweep, and takes inserts and removals as before.
 
-mod common;
-
-use common::{Mapping, Random, collect, create_with};
+use crate::common::{Mapping, Random, collect, create_with};
 use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 

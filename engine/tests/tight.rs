@@ -1,8 +1,6 @@
 //! Leaves in which the last bytes count.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::{Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process};
 use std::cell::Cell;
 use std::cmp::Ordering;

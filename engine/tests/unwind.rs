@@ -1,8 +1,6 @@
 //! A comparator that unwinds, as PostgreSQL's errors do, at every point where it is called.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use nitro_engine::Cursor;
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -1,0 +1,27 @@
+//! What tests from outside ask of the engine: one program, since each has most of the engine compiled into it. Those that count what
+//! a whole process allocates, or fork it, are programs of their own.
+
+mod common;
+
+mod basic;
+mod build;
+mod churn;
+mod concurrent;
+mod cuts;
+mod held;
+mod long;
+mod lookup;
+mod misuse;
+mod model;
+mod new_keys;
+mod part;
+mod passes;
+mod pause;
+mod phases;
+mod rest;
+mod scroll;
+mod shared;
+mod shrink;
+mod sweep;
+mod tight;
+mod unwind;
