@@ -138,13 +138,12 @@ note "an image of it is under way: who makes it frees what is left of it, withou
 setting nitro.backup_rate 1MB
 # It is stopped where it waits for its threads, which wait for their pace: it holds nothing that inserts need. A busy machine may
 # have made it before it is looked for.
-saver=
-for _ in 1 2 3; do
-    begin
+for _ in $(seq 10); do
+    begin; saver=
     for _ in $(seq 200); do
-        saver=$(sql "SELECT pid FROM pg_stat_progress_nitro JOIN pg_stat_activity USING (pid) WHERE index_relid = 't_s_nitro'::regclass AND wait_event_type = 'Extension'")
-        [ -z "$saver" ] || break 2
-        sleep 0.02
+        saver=$(sql "SELECT pid FROM pg_stat_progress_nitro JOIN pg_stat_activity USING (pid) WHERE index_relid = 't_s_nitro'::regclass AND wait_event_type = 'Extension'
+                     UNION ALL SELECT 0 FROM pg_stat_nitro_indexes WHERE indexrelid = 't_s_nitro'::regclass AND image_lsn IS NOT NULL LIMIT 1")
+        case $saver in "") sleep 0.02 ;; 0) saver=; break ;; *) break 2 ;; esac
     done
 done
 [ -n "$saver" ] || fail "no image is made"
