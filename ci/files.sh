@@ -17,6 +17,12 @@ perl -MJSON::PP -e '
     }
     print "META.json lacks: @no\n" if @no; exit !!@no' META.json || say "META.json"
 
+# A file of tests that no program has is never run.
+for file in engine/tests/*.rs; do
+    name=$(basename "$file" .rs)
+    grep -qx "mod $name;" engine/tests/all.rs || grep -qx "name = \"$name\"" engine/Cargo.toml || say "$file: in no program of tests"
+done
+
 # Names of files and of goals of make, wherever they stand.
 dockerfile=packaging/Dockerfile
 mapfile -t yaml < <(ls .github/workflows/*.yml packaging/*.yaml)

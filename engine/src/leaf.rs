@@ -266,10 +266,9 @@ impl Entries {
         self.list.truncate(n);
     }
 
-    /// None, of this index.
-    pub(crate) fn begin(&mut self, index: Index) {
+    /// Those to come are of this index.
+    pub(crate) fn serve(&mut self, index: Index) {
         self.index = index;
-        self.clear();
     }
 
     /// What these take is worth to be kept for others.

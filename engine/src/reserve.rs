@@ -36,7 +36,7 @@ impl Spare {
     fn packing(&mut self, index: Index) -> (&mut (Entries, Page), &mut Draft) {
         let (draft, scratch) = &mut self.0;
         let scratch = scratch.get_or_insert_with(|| Page::with(Entries::new(index)));
-        scratch.0.begin(index);
+        scratch.0.serve(index);
         (scratch, draft.get_or_insert_default())
     }
 }
@@ -108,5 +108,59 @@ impl Drop for Reserve<'_> {
     #[inline]
     fn drop(&mut self) {
         self.drop_chunk();
+    }
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::area::tests::Mapping;
+    use crate::{IndexOptions, Memcmp, Process};
+
+    /// Where the entries that the next change gets are.
+    fn kept() -> Option<*const (Entries, Page)> {
+        let spare = Spare::take();
+        spare.0.1.as_deref().map(|scratch| &raw const *scratch)
+    }
+
+    #[test]
+    fn what_is_kept_serves_another_index() {
+        // Two areas: what is of one is not found by the other's addresses.
+        let mappings = [0, 1].map(|_| Mapping::new(1 << 21, 1));
+        for mapping in &mappings {
+            // SAFETY: the only process.
+            let p = unsafe { Process::attach(**mapping, 0) };
+            let index =
+                Index::create(&p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+            Spare::take().packing(index);
+            let before = kept();
+            // So long that splits copy chunks and records from the area.
+            for i in 0..400u64 {
+                let key =
+                    [&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[..], &[7; 900]].concat();
+                index.insert(&p, &Memcmp, &key[..if i % 2 == 0 { 60 } else { 900 }], i).unwrap();
+            }
+            assert_eq!((before.is_some(), kept()), (true, before), "another one was made");
+            index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+        }
+    }
+
+    #[test]
+    fn much_is_not_kept() {
+        let mapping = Mapping::new(1 << 21, 1);
+        // SAFETY: the only process.
+        let p = unsafe { Process::attach(*mapping, 0) };
+        let index = Index::create(&p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+        let mut spare = Spare::take();
+        spare.packing(index).0.0.push(&crate::leaf::Entry {
+            key: &[1; 100_000],
+            chunk: 0,
+            abbrev: 0,
+            tid: 0,
+            born: 0,
+            dead: 0,
+        });
+        drop(spare);
+        assert_eq!(kept(), None);
     }
 }

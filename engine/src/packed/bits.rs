@@ -51,7 +51,7 @@ impl Words<'_> {
         low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
-    /// The 57 bits from bit `at` on, and others above them.
+    /// The 57 bits from bit `at` on, and others above them; of a byte's first bit, all 64.
     #[inline(always)]
     fn near(self, at: usize) -> u64 {
         #[cfg(not(loom))]

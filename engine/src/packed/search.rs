@@ -293,7 +293,7 @@ impl Leaf<'_> {
         if l.ends.width == 0 {
             return rank;
         }
-        l.ends.partition(self.words, 0..l.d, rank as u64 + 1)
+        l.ends.partition(self.words, 0..l.d, (rank as u64).saturating_add(1))
     }
 
     /// How many keys are below, and is it there?
@@ -503,7 +503,7 @@ impl Leaf<'_> {
         let (from, to) = (entries.start, entries.end);
         let tids = |number| l.tids.partition(self.words, from..to, number);
         if !exact {
-            // Above all with this number.
+            // Above all with this number, of which the highest bit is free then: offsets have less than sixteen.
             return (tids(number + 1), 0);
         }
         let rank = tids(number);
