@@ -125,23 +125,29 @@ mod tests {
 
     #[test]
     fn what_is_kept_serves_another_index() {
-        // Two areas: what is of one is not found by the other's addresses.
-        let mappings = [0, 1].map(|_| Mapping::new(1 << 21, 1));
-        for mapping in &mappings {
+        let mut areas = Vec::new();
+        // Two areas with other keys at the same places: what is of one is not found in the other.
+        for (salt, mapping) in [(3u64, Mapping::new(1 << 21, 1)), (5, Mapping::new(1 << 21, 1))] {
             // SAFETY: the only process.
-            let p = unsafe { Process::attach(**mapping, 0) };
+            let p = unsafe { Process::attach(*mapping, 0) };
             let index =
                 Index::create(&p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
             Spare::take().packing(index);
             let before = kept();
-            // So long that splits copy chunks and records from the area.
+            // Records and chunks, copied by splits.
+            let mut keys = Vec::new();
             for i in 0..400u64 {
-                let key =
-                    [&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[..], &[7; 900]].concat();
-                index.insert(&p, &Memcmp, &key[..if i % 2 == 0 { 60 } else { 900 }], i).unwrap();
+                let start = (i * salt).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+                let mut key = [&start[..], &[salt as u8; 900]].concat();
+                key.truncate(if i % 2 == 0 { 60 } else { 900 });
+                index.insert(&p, &Memcmp, &key, i).unwrap();
+                keys.push(key);
             }
             assert_eq!((before.is_some(), kept()), (true, before), "another one was made");
             index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+            let found = |(i, key): (u64, &Vec<u8>)| index.contains(&p, &Memcmp, key, i);
+            assert!((0..).zip(&keys).all(found));
+            areas.push(mapping);
         }
     }
 

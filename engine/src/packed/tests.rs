@@ -216,6 +216,24 @@ pub(super) fn sizes() -> impl Strategy<Value = usize> {
     prop::sample::select(vec![1792usize, 2304, 4096, 16384])
 }
 
+/// Offsets that need more bits than those of the leaf: behind all of their page, before the next one's.
+#[test]
+fn offsets_that_are_not_in_the_leaf() {
+    let entries: Vec<Entry> =
+        (0..40u64).map(|i| (b"one".to_vec(), ((i / 4) << 16) | (i % 4))).collect();
+    let memory = block(1792);
+    let bounds = Bounds { low: b"", high: None, coming: Grows::Keys.into() };
+    let n = fill(&entries, &bounds, b"", &memory);
+    assert_eq!(n, entries.len());
+    let leaf = Leaf::new(&memory).unwrap();
+    for page in 0..11 {
+        for offset in [0, 3, 4, 7, 8, 100, 0xffff] {
+            check(&leaf, &entries, b"one", (page << 16) | offset).unwrap();
+        }
+    }
+    check(&leaf, &entries, b"one", Tid::MAX).unwrap();
+}
+
 proptest! {
     /// What was encoded is found and read; nothing else is found.
     #[test]
