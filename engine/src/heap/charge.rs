@@ -286,7 +286,7 @@ mod tests {
                     // SAFETY: a slot of its own.
                     let p = unsafe { Process::attach(area, slot) };
                     let owner = if slot == 0 { calm } else { storm };
-                    for round in 0..20 {
+                    for round in 0..8 {
                         let accounts = [Some(owner), None];
                         let Ok(index) = create(&p, Charge { accounts, ..Charge::default() }) else {
                             assert_ne!(slot, 0);
