@@ -109,8 +109,8 @@ x=$($pgc --pkglibdir)/pgxs/src/test
 # The longest first.
 mapfile -t names < <(pick sql .sql)
 [ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
-# By the size of their files, but for one that waits for chance. What lies in a folder of tests/ runs only when it is named.
-for name in unique_storms.sh $(cd tests && ls -S | grep -vx unique_storms.sh) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
+# By the size of their files. What lies in a folder of tests/ runs only when it is named.
+for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name
     if wanted "$name" && [ -x "$name" ] && [ -f "$name" ]; then begin "$name" program "$name"; fi
 done

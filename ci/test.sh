@@ -4,7 +4,7 @@
 # random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-results=$(mktemp); trap 'rm -f "$results" "$results.model"' EXIT
+results=$(mktemp); trap 'rm -f "$results" "$results.checkers"' EXIT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
@@ -38,25 +38,32 @@ elif tree=$(git rev-parse HEAD^{tree} 2> /dev/null); then
     export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$NITRO_SEED} SHUTTLE_RANDOM_SEED=${SHUTTLE_RANDOM_SEED:-$NITRO_SEED}
 fi
 
+# A build from nothing is quicker without what the next one would be quicker by.
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
+
+# What needs no server is two rows of steps, for a compiler often has work for one processor only: those that share a
+# folder of what is built, in which one builds at a time, and those that have one each.
+checkers() {
+    step "engine, models under loom" ci/sanitize.sh loom
+    step "engine, schedules under shuttle" ci/sanitize.sh shuttle
+    if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
+        step "engine under the thread sanitizer" ci/sanitize.sh thread
+        [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address
+    else
+        echo "== sanitizers left out: no nightly toolchain"
+    fi
+    step "model of durability" cargo test -q -p nitro-model --target-dir "${CARGO_TARGET_DIR:-target}/model"
+}
+checkers > "$results.checkers" 2>&1 &
 for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "META.json, Dockerfile and workflows" ci/files.sh
-# What one thread looks through, beside what has more.
-step "model of durability" cargo test -q -p nitro-model > "$results.model" 2>&1 &
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
 step "engine, instructions" bench/check.sh
-wait; cat "$results.model"
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
-step "engine, models under loom" ci/sanitize.sh loom
-step "engine, schedules under shuttle" ci/sanitize.sh shuttle
-if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
-    step "engine under the thread sanitizer" ci/sanitize.sh thread
-    [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address
-else
-    echo "== sanitizers left out: no nightly toolchain"
-fi
+wait; cat "$results.checkers"
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     # check.sh counts its own suites; it counts as one here only if it stops before it can.

@@ -170,7 +170,9 @@ for _ in 1 2 3 4; do
     packed+=("$(used)")
 done
 note "deleting and inserting all rows, four times: ${peaks[*]} bytes, each time packed to ${packed[*]}"
-[ "${peaks[3]}" -le $((peaks[0] * 11 / 10)) ] || fail "${peaks[0]} bytes grew to ${peaks[3]}"
+# An image in the making decides whether leaves have slots at once: one round may take half of what others take.
+most=$((peaks[0] > peaks[1] ? peaks[0] : peaks[1]))
+[ "${peaks[3]}" -le $((most * 11 / 10)) ] || fail "$most bytes grew to ${peaks[3]}"
 for bytes in "${packed[@]}"; do
     [ "$bytes" -lt $((after * 3 / 2)) ] || fail "$after bytes grew to $bytes"
 done
