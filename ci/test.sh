@@ -44,6 +44,7 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 # What needs no server is two rows of steps, for a compiler often has work for one processor only: those that share a
 # folder of what is built, in which one builds at a time, and those that have one each.
 checkers() {
+    step "engine, instructions" bench/check.sh
     step "engine, models under loom" ci/sanitize.sh loom
     step "engine, schedules under shuttle" ci/sanitize.sh shuttle
     if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
@@ -61,7 +62,6 @@ done
 step "META.json, Dockerfile and workflows" ci/files.sh
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
-step "engine, instructions" bench/check.sh
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 wait; cat "$results.checkers"
 for v in "$@"; do
