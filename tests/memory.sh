@@ -170,7 +170,7 @@ for _ in 1 2 3 4; do
     packed+=("$(used)")
 done
 note "deleting and inserting all rows, four times: ${peaks[*]} bytes, each time packed to ${packed[*]}"
-# An image in the making decides whether leaves have slots at once: one round may take half of what others take.
+# One round may take half of what the others take: leaves that are packed or have slots, as whoever has a snapshot lets them.
 most=$((peaks[0] > peaks[1] ? peaks[0] : peaks[1]))
 [ "${peaks[3]}" -le $((most * 11 / 10)) ] || fail "$most bytes grew to ${peaks[3]}"
 for bytes in "${packed[@]}"; do

@@ -15,8 +15,8 @@ table() { # OLD_ROWS
          CREATE UNIQUE INDEX u_v ON u USING nitro (v COLLATE \"C\") WHERE n % 2 = 0" 2> /dev/null
 }
 # What one writer does; equal values of jsonb have different bytes. Whoever comes by ends what is prepared.
-statements() { # WRITER
-    awk -v seed="$((NITRO_SEED * 64 + RANDOM % 64))$1" -v gid="$1.$SRANDOM" 'BEGIN {
+statements() { # WRITER SEED
+    awk -v seed="$2$1" -v gid="$1.$SRANDOM" 'BEGIN {
         srand(seed); print "SET lock_timeout = 200;"
         for (i = 0; i < 200000; i++) {
             a = key(); b = key(); r = row(a)
@@ -45,11 +45,12 @@ statements() { # WRITER
 }
 writers=()
 write() { # eight of them on $node, from the moment it takes connections
-    local i
+    local i seed
     for i in 1 2 3 4 5 6 7 8; do
+        seed=$((NITRO_SEED * 64 + RANDOM % 64))    # not in a subshell, which has random numbers of its own
         (until "${PSQL[@]}" -p "$(port)" -c "SELECT" > /dev/null 2>&1; do sleep 0.05; done
         # As many as it asks for: each ends with the storm.
-        exec "${PSQL[@]}" -p "$(port)" < <(statements $i) > "$NITRO_TMP/said.$i" 2>&1) & writers+=($!)
+        exec "${PSQL[@]}" -p "$(port)" < <(statements $i $seed) > "$NITRO_TMP/said.$i" 2>&1) & writers+=($!)
     done
     (until "${PSQL[@]}" -p "$(port)" -c "CALL look()" 2>&1 | tee -a "$NITRO_TMP/seen" | grep -q "duplicates:"; do sleep 0.05; done) & writers+=($!)
 }
