@@ -38,7 +38,7 @@ elif tree=$(git rev-parse HEAD^{tree} 2> /dev/null); then
     export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$NITRO_SEED} SHUTTLE_RANDOM_SEED=${SHUTTLE_RANDOM_SEED:-$NITRO_SEED}
 fi
 
-# A build from nothing is quicker without what the next one would be quicker by.
+# Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 # What needs no server is two rows of steps, for a compiler often has work for one processor only: those that share a
