@@ -4,7 +4,7 @@
 # random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-results=$(mktemp); trap 'rm -f "$results" "$results.checkers"' EXIT
+results=$(mktemp); trap 'rm -f "$results"*' EXIT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
@@ -15,20 +15,7 @@ step() { # NAME COMMAND...
     echo "== $name: $([ $s = 0 ] && echo ok || echo FAILED) ($((SECONDS - t))s)"
 }
 
-declare -A config
-for v in ${PG:-18 debian}; do
-    s=0; config[$v]=$(ci/pg.sh "$v") || s=$?
-    [ $s = 0 ] || unset "config[$v]"
-    case $s in
-        0) ;;
-        3) echo "== PostgreSQL $v is left out" ;;     # ci/pg.sh has said why
-        *) echo "0 1" >> "$results"; failed+=("PostgreSQL $v") ;;
-    esac
-done
 set -- ${PG:-18 debian}
-first=${config[$1]:-$(ci/pg.sh debian)}
-major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
-export PGRX_PG_CONFIG_PATH=$first
 export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
 if [ -n "${LONG:-}" ]; then
     export PROPTEST_CASES=${PROPTEST_CASES:-2000}
@@ -42,7 +29,13 @@ fi
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
 # What needs no server is two rows of steps, for a compiler often has work for one processor only: those that share a
-# folder of what is built, in which one builds at a time, and those that have one each.
+# folder of what is built, in which one builds at a time, and those that have one each. Servers are built beside them.
+servers() { # what ci/pg.sh prints, and behind it its status
+    local v s
+    for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done
+}
+servers "$@" &
+servers=$!
 checkers() {
     step "engine, instructions" bench/check.sh
     step "engine, models under loom" ci/sanitize.sh loom
@@ -56,12 +49,24 @@ checkers() {
     step "model of durability" cargo test -q -p nitro-model --target-dir "${CARGO_TARGET_DIR:-target}/model"
 }
 checkers > "$results.checkers" 2>&1 &
-for v in "$@"; do           # what is compiled differs between versions
-    [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
-done
 step "META.json, Dockerfile and workflows" ci/files.sh
 step "engine" cargo test -q -p nitro-engine
 step "images" cargo test -q -p nitro-image
+wait $servers
+declare -A config
+for v in "$@"; do
+    case $(tail -n 1 "$results.$v") in
+        0) config[$v]=$(head -n 1 "$results.$v") ;;
+        3) echo "== PostgreSQL $v is left out" ;;     # ci/pg.sh has said why
+        *) echo "0 1" >> "$results"; failed+=("PostgreSQL $v") ;;
+    esac
+done
+first=${config[$1]:-$(ci/pg.sh debian)}
+major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
+export PGRX_PG_CONFIG_PATH=$first
+for v in "$@"; do           # what is compiled differs between versions
+    [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
+done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 wait; cat "$results.checkers"
 for v in "$@"; do

@@ -2,6 +2,7 @@
 #   NITRO_BIN   bindir of a PostgreSQL that has nitro installed
 #   NITRO_CONF  settings every server gets
 #   NITRO_TMP   an empty folder of its own
+#   NITRO_TEMPLATE  if there is one: what initdb makes
 # and that begins with
 #   . "$(dirname "$0")/lib.sh"
 # It fails by its exit status; lines that begin with # are shown even when it passes. Servers have their
@@ -60,12 +61,13 @@ port() { cat "$(data)/nitro.port"; }
 settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
 
 initdb_options=()
+initdb_to() { "$NITRO_BIN/initdb" -D "$1" -U postgres -A trust -N -E UTF8 --no-locale "${initdb_options[@]}" > "$NITRO_TMP/initdb" || fail "initdb"; }
 new_data() {
     local n conf=()
     while [ "${1:-}" = -c ]; do conf+=("$2"); shift 2; done
     n=$(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l)
-    "$NITRO_BIN/initdb" -D "$(data)" -U postgres -A trust -N -E UTF8 --no-locale "${initdb_options[@]}" > "$NITRO_TMP/$node.initdb" ||
-        fail "initdb"
+    # The first server of a test: two of one test have different identifiers.
+    if [ "$n" = 0 ] && [ ${#initdb_options[@]} = 0 ] && [ -d "${NITRO_TEMPLATE:-}" ]; then cp -r "$NITRO_TEMPLATE" "$(data)"; else initdb_to "$(data)"; fi
     echo $((5432 + n)) > "$(data)/nitro.port"
     cat "$NITRO_CONF" >> "$(data)/postgresql.conf"
     settings "listen_addresses = ''" "unix_socket_directories = '$NITRO_TMP'" "port = $((5432 + n))" \

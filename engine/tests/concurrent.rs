@@ -138,7 +138,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
 }
 
 fn seconds() -> u64 {
-    std::env::var("NITRO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3)
+    std::env::var("NITRO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2)
 }
 
 #[test]

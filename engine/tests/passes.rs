@@ -15,7 +15,7 @@ type Model = BTreeSet<(Vec<u8>, Tid)>;
 type Fold = fn(&[u8]) -> Vec<u8>;
 
 fn seconds() -> u64 {
-    std::env::var("NITRO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3)
+    std::env::var("NITRO_TEST_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(2)
 }
 
 fn make_key(kind: u64, i: u64) -> Vec<u8> {

@@ -3,14 +3,14 @@
 use super::quietly;
 use super::world::{Actor, MakeKey, World, record, short};
 
-/// Entries of leaves that are left, about 64 apart.
+/// Entries of forty leaves that are left, about 64 apart.
 const LEFT: [u64; 8] = [0, 1950, 3890, 5810, 7730, 11570, 19250, 24000];
 
-/// Forty leaves, of which a third is left, in extents of two.
-fn sparse(name: &'static str, key: MakeKey, comparator: bool) -> World {
+/// Leaves of which a third is left, in extents of two.
+fn sparse(name: &'static str, leaves: u64, key: MakeKey, comparator: bool) -> World {
     World::ordered(name, 100, key, comparator, |actor| {
-        (0..2560).for_each(|i| actor.insert(i * 10));
-        (0..2560).filter(|i| i / 64 % 3 != 0).for_each(|i| actor.remove(i * 10));
+        (0..leaves * 64).for_each(|i| actor.insert(i * 10));
+        (0..leaves * 64).filter(|i| i / 64 % 3 != 0).for_each(|i| actor.remove(i * 10));
         actor.free_blocks();
     })
 }
@@ -26,7 +26,7 @@ const MOST: usize = 60;
 
 /// Four index nodes, under a comparator some more: of the second one the separators are as many as there can be, of the third one some have gone.
 fn index_nodes(comparator: bool) -> World {
-    World::ordered("moves, index nodes", 10, short, comparator, |actor| {
+    World::large("moves, index nodes", 10, short, comparator, |actor| {
         (0..4 * 64 * 6 - 40).for_each(|i| actor.insert(i * 1000));
         for leaf in FULL_LEAVES {
             (0..58).for_each(|i| actor.insert(leaf + 100 + i * 10));
@@ -83,7 +83,7 @@ families! {
 
     fn moves_beside_searches_and_changes(driver) {
         for (key, comparator) in [(short as MakeKey, false), (record, false), (short, true)] {
-            let world = sparse("moves, changes", key, comparator);
+            let world = sparse("moves, changes", 40, key, comparator);
             driver(&world, &|actor| actor.collect_some(2), &|actor| {
                 for id in LEFT {
                     quietly(|| actor.insert(id + 1));
@@ -96,7 +96,7 @@ families! {
     }
 
     fn moves_beside_scans_that_remove(driver) {
-        let world = sparse("moves, scans", short, false);
+        let world = sparse("moves, scans", 20, short, false);
         for forward in [true, false] {
             driver(&world, &|actor| actor.collect_some(2), &|actor| {
                 actor.scan_and_remove(forward, true, |id| id % 640 == 30);
@@ -106,7 +106,7 @@ families! {
     }
 
     fn moves_beside_splits_and_another_collector(driver) {
-        let world = sparse("moves, splits", short, false);
+        let world = sparse("moves, splits", 40, short, false);
         driver(&world, &|actor| actor.collect_some(2), &|actor| {
             for id in [1950, 19250] {
                 quietly(|| (1..64).for_each(|i| actor.insert(id + i / 9 * 10 + i % 9 + 1)));

@@ -20,6 +20,9 @@ const READER: u64 = 1;
 /// Who has the snapshots that are part of the world.
 pub(super) const HELD: u64 = 2;
 
+/// What an index is in: as little as it can be, for each schedule begins with a copy of it.
+const MEMORY: usize = 1 << 19;
+
 /// The key of an entry, whose TID is its number. Keys ascend with the numbers.
 pub(super) type MakeKey = fn(u64) -> Vec<u8>;
 
@@ -133,7 +136,7 @@ impl World {
         key: MakeKey,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        World::of(name, fillfactor, key, COMPARED.get(), Forms::Packed, fill)
+        World::of(name, MEMORY, fillfactor, key, COMPARED.get(), Forms::Packed, fill)
     }
 
     /// Leaves have slots; under a comparator or not.
@@ -144,18 +147,31 @@ impl World {
         comparator: bool,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        World::of(name, fillfactor, key, comparator, Forms::Slots, fill)
+        World::of(name, MEMORY, fillfactor, key, comparator, Forms::Slots, fill)
+    }
+
+    /// The same, in twice the memory.
+    #[cfg(not(shuttle))]
+    pub(super) fn large(
+        name: &'static str,
+        fillfactor: u8,
+        key: MakeKey,
+        comparator: bool,
+        fill: impl FnOnce(&Actor),
+    ) -> World {
+        World::of(name, 2 * MEMORY, fillfactor, key, comparator, Forms::Slots, fill)
     }
 
     fn of(
         name: &'static str,
+        memory: usize,
         fillfactor: u8,
         key: MakeKey,
         comparator: bool,
         forms: Forms,
         fill: impl FnOnce(&Actor),
     ) -> World {
-        let mapping = Mapping::new(if cfg!(shuttle) { 1 << 19 } else { 1 << 20 }, 5);
+        let mapping = Mapping::new(memory, 5);
         let index = {
             // SAFETY: nobody else uses this slot yet.
             let p = unsafe { Process::attach(*mapping, 4) };
