@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/.
-# With names (sql/key_text, specs/cursor, tests/crash.sh) only those. Works for root and for any user;
-# KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs one test at a time. LONG=1 and NITRO_SEED
-# reach the tests.
+# With names (sql/key_text, specs/cursor, tests/crash.sh) only those; NITRO_HALF=0 or 1 leaves out every other one of
+# the programs. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
+# one test at a time. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
@@ -112,10 +112,14 @@ x=$($pgc --pkglibdir)/pgxs/src/test
 # The longest first.
 mapfile -t names < <(pick sql .sql)
 [ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
+programs=0
 # By the size of their files. What lies in a folder of tests/ runs only when it is named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name
-    if wanted "$name" && [ -x "$name" ] && [ -f "$name" ]; then begin "$name" program "$name"; fi
+    wanted "$name" && [ -x "$name" ] && [ -f "$name" ] || continue
+    programs=$((programs + 1))
+    [ -z "${NITRO_HALF:-}" ] || [ $((programs % 2)) = "$NITRO_HALF" ] || continue
+    begin "$name" program "$name"
 done
 mapfile -t names < <(pick specs .spec)
 [ ${#names[@]} = 0 ] || begin isolation regress isolation isolation/pg_isolation_regress "${names[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package.
-# One failure does not stop the rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the
+# Of the programs in tests/ the second server runs every other one (LONG=1: all). One failure does not stop the rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the
 # random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -69,11 +69,14 @@ for v in "$@"; do           # what is compiled differs between versions
 done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 wait; cat "$results.checkers"
+half=
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     # check.sh counts its own suites; it counts as one here only if it stops before it can.
     before=$(wc -l < "$results")
-    NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
+    NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
+    # Of the programs in tests/ the servers behind the first one run every other, those that the tree says; LONG=1: all.
+    [ -n "${LONG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
     # At once: what is built is for this server still.
     step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
