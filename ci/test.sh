@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package.
-# Of the programs in tests/ the second server runs every other one (LONG=1: all). One failure does not stop the rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the
-# random tests do.
+# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package. Of the programs in
+# tests/ the second server runs every other one, which the tree chooses (LONG=1: all). One failure does not stop the
+# rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 results=$(mktemp); trap 'rm -f "$results"*' EXIT
