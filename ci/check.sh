@@ -86,9 +86,6 @@ program() { # NAME: one of tests/
     [ $s = 0 ] || for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
     return $s
 }
-# Most servers of the tests begin as a copy of this one: initdb takes a second of a processor.
-run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
-
 declare -A running=() since=()
 begin() { # NAME COMMAND...: beside others, but no more than `jobs` at a time
     while [ ${#running[@]} -ge "$jobs" ]; do finished; done
@@ -112,6 +109,9 @@ x=$($pgc --pkglibdir)/pgxs/src/test
 # The longest first.
 mapfile -t names < <(pick sql .sql)
 [ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
+# Most servers of the programs begin as a copy of this one: initdb takes a second of a processor.
+[ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* ]] ||
+    run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
 programs=0
 # By the size of their files. What lies in a folder of tests/ runs only when it is named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do

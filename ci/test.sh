@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package. Of the programs in
-# tests/ the second server runs every other one, which the tree chooses (LONG=1: all). One failure does not stop the
+# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package, which runs every other
+# one of the programs in tests/, those that the tree chooses (all with LONG=1 or PG). One failure does not stop the
 # rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -75,8 +75,7 @@ for v in "$@"; do
     # check.sh counts its own suites; it counts as one here only if it stops before it can.
     before=$(wc -l < "$results")
     NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
-    # Of the programs in tests/ the servers behind the first one run every other, those that the tree says; LONG=1: all.
-    [ -n "${LONG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
+    [ -n "${LONG:-}${PG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
     # At once: what is built is for this server still.
     step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"

@@ -1,7 +1,8 @@
 //! Leaves and index nodes that move (`evacuate.rs`).
 
 use super::quietly;
-use super::world::{Actor, MakeKey, World, record, short};
+use super::world::{Actor, MEMORY, MakeKey, World, record, short};
+use crate::Forms;
 
 /// Entries of forty leaves that are left, about 64 apart.
 const LEFT: [u64; 8] = [0, 1950, 3890, 5810, 7730, 11570, 19250, 24000];
@@ -26,7 +27,7 @@ const MOST: usize = 60;
 
 /// Four index nodes, under a comparator some more: of the second one the separators are as many as there can be, of the third one some have gone.
 fn index_nodes(comparator: bool) -> World {
-    World::large("moves, index nodes", 10, short, comparator, |actor| {
+    World::of("moves, index nodes", 2 * MEMORY, 10, short, comparator, Forms::Slots, |actor| {
         (0..4 * 64 * 6 - 40).for_each(|i| actor.insert(i * 1000));
         for leaf in FULL_LEAVES {
             (0..58).for_each(|i| actor.insert(leaf + 100 + i * 10));

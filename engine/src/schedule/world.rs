@@ -21,7 +21,7 @@ const READER: u64 = 1;
 pub(super) const HELD: u64 = 2;
 
 /// What an index is in: as little as it can be, for each schedule begins with a copy of it.
-const MEMORY: usize = 1 << 19;
+pub(super) const MEMORY: usize = 1 << 19;
 
 /// The key of an entry, whose TID is its number. Keys ascend with the numbers.
 pub(super) type MakeKey = fn(u64) -> Vec<u8>;
@@ -150,19 +150,8 @@ impl World {
         World::of(name, MEMORY, fillfactor, key, comparator, Forms::Slots, fill)
     }
 
-    /// The same, in twice the memory.
-    #[cfg(not(shuttle))]
-    pub(super) fn large(
-        name: &'static str,
-        fillfactor: u8,
-        key: MakeKey,
-        comparator: bool,
-        fill: impl FnOnce(&Actor),
-    ) -> World {
-        World::of(name, 2 * MEMORY, fillfactor, key, comparator, Forms::Slots, fill)
-    }
-
-    fn of(
+    /// The same, in so much memory and with these leaves.
+    pub(super) fn of(
         name: &'static str,
         memory: usize,
         fillfactor: u8,
