@@ -164,6 +164,7 @@ pub(crate) const POINTS: &[&str] = &[
     "prune: removed",
     "remove ranks: latched",
     "cursor remove: begins",
+    "cursor remove: of this epoch",
     "cursor remove: latched",
     "cursor remove: removed",
 ];

@@ -41,6 +41,7 @@ impl Cursor {
         if ver == NONE {
             return 0;
         }
+        stop!("cursor remove: of this epoch");
         let Some(latch) = (View { b: index.block(leaf), ver }).latch() else { return 0 };
         stop!("cursor remove: latched");
         // Not what was removed by an earlier call.

@@ -2,9 +2,12 @@
 
 use super::quietly;
 use super::world::{Actor, World, short};
+use crate::Memcmp;
+use crate::area::{PAGE, Ref, UNIT};
+use crate::key::Probe;
 
-/// In the middle of what goes.
-const VICTIM: u64 = 6400;
+/// Among those that go, in a page that leaves.
+const VICTIM: u64 = 8000;
 
 /// Twenty leaves, of which the middle ones will go.
 fn leaves() -> World {
@@ -12,7 +15,7 @@ fn leaves() -> World {
 }
 
 fn remove_the_middle(actor: &Actor) {
-    (320..960).for_each(|i| actor.remove(i * 10));
+    (160..1120).for_each(|i| actor.remove(i * 10));
 }
 
 families! {
@@ -38,7 +41,7 @@ families! {
         let world = leaves();
         let leave = |actor: &Actor| {
             actor.collect();
-            quietly(|| actor.pretend());
+            quietly(|| drop(actor.pretend()));
         };
         for forward in [true, false] {
             driver(&world, &leave, &|actor| {
@@ -46,6 +49,8 @@ families! {
                     if id == VICTIM {
                         quietly(|| {
                             remove_the_middle(actor);
+                            // What is left in its page moves the first time, and is free the second.
+                            actor.free_blocks();
                             actor.free_blocks();
                         });
                     }
@@ -68,4 +73,23 @@ families! {
             actor.look(12_800);
         });
     }
+}
+
+/// Each of these has memory to wait for.
+#[test]
+fn the_memory_of_the_middle_leaves() {
+    let world = leaves();
+    world.restore();
+    let actor = world.actor(0);
+    let leaf = {
+        let _section = actor.p.enter();
+        let key = short(VICTIM);
+        actor.ix.seek(&Probe::new(&Memcmp, &key, VICTIM), false).leaf
+    };
+    let page = |r: Ref| r as usize * UNIT / PAGE;
+    let free = || actor.pretend().into_iter().any(|r| page(r) == page(leaf));
+    assert!(!free());
+    remove_the_middle(&actor);
+    actor.collect();
+    assert!(free() && actor.ix.heap().epoch() > 0);
 }

@@ -3,7 +3,7 @@
 use super::progress;
 use crate::area::tests::Mapping;
 #[cfg(not(shuttle))]
-use crate::area::{PAGE, UNIT};
+use crate::area::{PAGE, Ref, UNIT};
 use crate::heap::Class;
 use crate::{
     Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Prune,

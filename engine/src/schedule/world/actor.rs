@@ -108,9 +108,9 @@ impl Actor<'_> {
         self.ix.free_retired();
     }
 
-    /// All memory that is free was another index' meanwhile, which made it look as it did in the beginning.
+    /// All memory that is free was another index' meanwhile, which made it look as it did in the beginning. Which pages these are.
     #[cfg(not(shuttle))]
-    pub(in crate::schedule) fn pretend(&self) {
+    pub(in crate::schedule) fn pretend(&self) -> Vec<Ref> {
         let area = self.ix.area;
         let taken: Vec<_> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();
         for &r in &taken {
@@ -118,7 +118,8 @@ impl Actor<'_> {
             // SAFETY: a page of this actor.
             unsafe { area.at(r).copy_from_nonoverlapping(before.as_ptr(), PAGE) };
         }
-        taken.into_iter().for_each(|r| area.free_pages(r, PAGE));
+        taken.iter().for_each(|&r| area.free_pages(r, PAGE));
+        taken
     }
 
     /// Visits only so many leaves.
