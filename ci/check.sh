@@ -35,6 +35,8 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
+# A plan whose scan is disabled costs so much that every query is compiled, a quarter of all time.
+[ -n "${LONG:-}" ] || echo "jit = off" >> "$t/nitro.conf"
 # For ci/mutants.sh: a mechanism that is off unless a test switches another one off.
 [ -z "${NITRO_MUTANT:-}" ] || echo "nitro.debug_break = $NITRO_MUTANT" >> "$t/nitro.conf"
 # Images and checkpoints keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
@@ -84,6 +86,8 @@ program() { # NAME: one of tests/
     run mkdir -p "$d"
     run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$1" || s=$?
     [ $s = 0 ] || for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
+    # While others run: together they would take half a minute at the end.
+    [ $s != 0 ] || [ -n "${KEEP:-}" ] || find "$d" -type f ! -name '*.log' -delete
     return $s
 }
 declare -A running=() since=()

@@ -28,8 +28,8 @@ fi
 # Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# What needs no server is two rows of steps, for a compiler often has work for one processor only: those that share a
-# folder of what is built, in which one builds at a time, and those that have one each. Servers are built beside them.
+# All but the suites of servers is three rows of steps, for a compiler often has work for one processor only, and servers
+# are built beside them. Rows two and three share a folder of what is built: one compiles while the other one tests.
 servers() { # what ci/pg.sh prints, and behind it its status
     local v s
     for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done
@@ -49,9 +49,12 @@ checkers() {
     step "model of durability" cargo test -q -p nitro-model --target-dir "${CARGO_TARGET_DIR:-target}/model"
 }
 checkers > "$results.checkers" 2>&1 &
+crates() {
+    step "engine" cargo test -q -p nitro-engine
+    step "images" cargo test -q -p nitro-image
+}
+crates > "$results.crates" 2>&1 &
 step "META.json, Dockerfile and workflows" ci/files.sh
-step "engine" cargo test -q -p nitro-engine
-step "images" cargo test -q -p nitro-image
 wait $servers
 declare -A config
 for v in "$@"; do
@@ -68,7 +71,13 @@ for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
-wait; cat "$results.checkers"
+# What these build is found ready by ci/check.sh.
+for v in "$@"; do
+    [ -z "${config[$v]:-}" ] || step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
+done
+# What make does is the same for each server.
+step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
+wait; cat "$results.crates" "$results.checkers"
 half=
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
@@ -77,12 +86,8 @@ for v in "$@"; do
     NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ -n "${LONG:-}${PG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
-    # At once: what is built is for this server still.
-    step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
 done
 [ -z "${LONG:-}" ] || [ -z "${config[debian]:-}" ] || step "pg_upgrade" ci/pg_upgrade.sh debian 18
-# What make does is the same for each server.
-step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
 
 read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
 mapfile -t -O ${#failed[@]} failed < <(sed -n 's/^0 1 //p' "$results")
