@@ -28,8 +28,9 @@ fi
 # Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# All but the suites of servers is three rows of steps, for a compiler often has work for one processor only, and servers
-# are built beside them. Rows two and three share a folder of what is built: one compiles while the other one tests.
+# All but the suites of servers is three rows of steps, for a compiler often has work for one processor only. The row that
+# begins with building servers is the longest one and goes first; the others take what it leaves. It shares a folder of
+# what is built with one of them: one compiles while the other one tests.
 servers() { # what ci/pg.sh prints, and behind it its status
     local v s
     for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done
@@ -37,6 +38,7 @@ servers() { # what ci/pg.sh prints, and behind it its status
 servers "$@" &
 servers=$!
 checkers() {
+    renice -n 10 -p $BASHPID > /dev/null
     step "engine, instructions" bench/check.sh
     step "engine, models under loom" ci/sanitize.sh loom
     step "engine, schedules under shuttle" ci/sanitize.sh shuttle
@@ -50,6 +52,7 @@ checkers() {
 }
 checkers > "$results.checkers" 2>&1 &
 crates() {
+    renice -n 10 -p $BASHPID > /dev/null
     step "engine" cargo test -q -p nitro-engine
     step "images" cargo test -q -p nitro-image
 }
