@@ -3,7 +3,7 @@
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/.
 # With names (sql/key_text, specs/cursor, tests/crash.sh) only those; NITRO_HALF=0 or 1 leaves out every other one of
 # the programs. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
-# one test at a time. LONG=1 and NITRO_SEED reach the tests.
+# one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
@@ -22,7 +22,8 @@ end() {
     if [ -n "${KEEP:-}" ]; then echo "kept: $t"; else rm -rf "$t"; fi
 }
 trap end EXIT
-bin=$(ci/stage.sh "$pgc" "$t/server" dev)
+if [ -d "${NITRO_STAGED:-}" ]; then mv "$NITRO_STAGED" "$t/server"; else ci/stage.sh "$pgc" "$t/server" dev > /dev/null; fi
+bin=$t/server$($pgc --bindir)
 for d in sql expected specs tests monitoring; do [ ! -d $d ] || cp -r $d "$t/"; done
 
 # The server of most users has a linguistic collation: make one where the machine has none.

@@ -4,7 +4,8 @@
 # rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-results=$(mktemp); trap 'rm -f "$results"*' EXIT
+results=$(mktemp); stages=$(mktemp -d); chmod 755 "$stages"
+trap 'rm -rf "$results"* "$stages"' EXIT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
@@ -39,6 +40,8 @@ servers "$@" &
 servers=$!
 checkers() {
     renice -n 10 -p $BASHPID > /dev/null
+    # One thread for minutes: at the end it would be alone.
+    step "model of durability" cargo test -q -p nitro-model --target-dir "${CARGO_TARGET_DIR:-target}/model"
     step "engine, instructions" bench/check.sh
     step "engine, models under loom" ci/sanitize.sh loom
     step "engine, schedules under shuttle" ci/sanitize.sh shuttle
@@ -48,7 +51,6 @@ checkers() {
     else
         echo "== sanitizers left out: no nightly toolchain"
     fi
-    step "model of durability" cargo test -q -p nitro-model --target-dir "${CARGO_TARGET_DIR:-target}/model"
 }
 checkers > "$results.checkers" 2>&1 &
 crates() {
@@ -74,9 +76,12 @@ for v in "$@"; do           # what is compiled differs between versions
     [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
-# What these build is found ready by ci/check.sh.
+# Each server's at one go: cargo builds the library anew when its features change, and again when they change back.
+stage() { ci/stage.sh "$2" "$stages/$1" dev > /dev/null || { rm -rf "${stages:?}/$1"; return 1; }; }
 for v in "$@"; do
-    [ -z "${config[$v]:-}" ] || step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
+    [ -n "${config[$v]:-}" ] || continue
+    step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
+    step "build, PostgreSQL $v" stage "$v" "${config[$v]}"
 done
 # What make does is the same for each server.
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
@@ -86,7 +91,7 @@ for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     # check.sh counts its own suites; it counts as one here only if it stops before it can.
     before=$(wc -l < "$results")
-    NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
+    NITRO_STAGED=$stages/$v NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ -n "${LONG:-}${PG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
 done
