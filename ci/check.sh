@@ -88,7 +88,7 @@ program() { # NAME: one of tests/
     run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$1" || s=$?
     [ $s = 0 ] || for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
     # While others run: together they would take half a minute at the end.
-    [ $s != 0 ] || [ -n "${KEEP:-}" ] || find "$d" -type f ! -name '*.log' -delete
+    [ $s != 0 ] || [ -n "${KEEP:-}" ] || find "$d" -type f ! -name '*.log' -delete || true
     return $s
 }
 declare -A running=() since=()
