@@ -36,7 +36,7 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
-# A plan whose scan is disabled costs so much that every query is compiled, a quarter of all time.
+# Until 17 a plan whose scan is disabled costs so much that each query is compiled: a fifth of all time. Some tests ask for it.
 [ -n "${LONG:-}" ] || echo "jit = off" >> "$t/nitro.conf"
 # For ci/mutants.sh: a mechanism that is off unless a test switches another one off.
 [ -z "${NITRO_MUTANT:-}" ] || echo "nitro.debug_break = $NITRO_MUTANT" >> "$t/nitro.conf"

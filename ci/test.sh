@@ -6,6 +6,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 results=$(mktemp); stages=$(mktemp -d); chmod 755 "$stages"
 trap 'rm -rf "$results"* "$stages"' EXIT
+# What runs in the background does not hear of it.
+trap 'trap "" TERM; kill -TERM 0; exit 130' INT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
@@ -29,9 +31,9 @@ fi
 # Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# All but the suites of servers is three rows of steps, for a compiler often has work for one processor only. The row that
-# begins with building servers is the longest one and goes first; the others take what it leaves. It shares a folder of
-# what is built with one of them: one compiles while the other one tests.
+# All but the suites of servers is three rows of steps. The one that begins with building servers goes first, for its
+# compilers often have work for one processor only and would leave the others idle at the end; the other two take what it
+# leaves. It shares a folder of what is built with the engine's tests: one compiles while the other one tests.
 servers() { # what ci/pg.sh prints, and behind it its status
     local v s
     for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done

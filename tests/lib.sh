@@ -57,7 +57,7 @@ random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
 # --- servers -----------------------------------------------------------------------------------------
 data() { echo "$NITRO_TMP/$node.data"; }
 # A port is here only the suffix of a socket's name: one for each server of the test.
-port() { local p; read -r p < "$NITRO_TMP/$node.data/nitro.port"; echo "$p"; }
+port() { local p; read -r p < "$(data)/nitro.port"; echo "$p"; }
 settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
 
 initdb_options=()
