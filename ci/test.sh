@@ -6,8 +6,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 results=$(mktemp); stages=$(mktemp -d); chmod 755 "$stages"
 trap 'rm -rf "$results"* "$stages"' EXIT
-# What runs in the background does not hear of it.
-trap 'trap "" TERM; kill -TERM 0; exit 130' INT
 start=$SECONDS failed=()
 
 step() { # NAME COMMAND...
