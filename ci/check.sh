@@ -36,7 +36,8 @@ fsync = off
 autovacuum = off
 max_prepared_transactions = 10
 E
-# Until 17 a plan whose scan is disabled costs so much that each query is compiled: a fifth of all time. Some tests ask for it.
+# Until 17 a plan whose scan is disabled costs so much that each query is compiled: a fifth of all time.
+# sql/fast_scan, sql/joins and sql/rows, where nodes of plans are exchanged, want it.
 [ -n "${LONG:-}" ] || echo "jit = off" >> "$t/nitro.conf"
 # For ci/mutants.sh: a mechanism that is off unless a test switches another one off.
 [ -z "${NITRO_MUTANT:-}" ] || echo "nitro.debug_break = $NITRO_MUTANT" >> "$t/nitro.conf"

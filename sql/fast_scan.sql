@@ -16,7 +16,7 @@ CREATE INDEX t_down ON t USING nitro (s DESC NULLS LAST, d DESC, id);
 CREATE INDEX t_mixed ON t USING nitro (u, d) INCLUDE (id, n, s);
 CREATE INDEX t_others ON t USING nitro (c, h, id) INCLUDE (r, n);
 VACUUM ANALYZE t;
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET max_parallel_workers_per_gather = 0; SET enable_hashagg = off; SET enable_incremental_sort = off;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET max_parallel_workers_per_gather = 0; SET enable_hashagg = off; SET enable_incremental_sort = off; SET jit = on;
 -- The rows of a query in their order: by nitro's way, by the server's, and by reading the table.
 CREATE FUNCTION rows_of(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r record; all_rows text[] := '{}';

@@ -101,7 +101,7 @@ BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT outer_rows('SELECT 1 FROM o LEFT JOIN
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT outer_rows('SELECT 1 FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k LIMIT 5'); COMMIT;
 
 -- Functions that do something, inside, above and outside: as often as ever.
-CREATE FUNCTION calls(query text, batched text) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION calls(query text, batched text) RETURNS text LANGUAGE plpgsql SET jit = on AS $$
 DECLARE all_rows text[];
 BEGIN
   PERFORM set_config('nitro.enable_batched_joins', batched, true), setval('seq', 1);

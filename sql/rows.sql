@@ -90,7 +90,7 @@ SELECT same(q) FROM unnest(ARRAY[
     'SELECT v.i, (SELECT array_agg(p.a + p.b ORDER BY p.c) FROM parts_1 p WHERE (p.a, p.b) > (v.i, v.j)) FROM (VALUES (3, 4), (9, 20), (NULL, 1)) v (i, j)',
     'SELECT v.i, x.* FROM (VALUES (3, 4), (5, 20), (NULL, 1)) v (i, j) LEFT JOIN parts_2 x ON (x.a, x.b) < (v.i + 8, v.j)']) q;
 SET plan_cache_mode = force_generic_plan;
-SET enable_seqscan = off;
+SET enable_seqscan = off; SET jit = on;
 PREPARE page (int, int, int) AS SELECT array_agg(c) FROM (SELECT c FROM parts WHERE (a, b, c) > ($1, $2, $3) ORDER BY a, b, c LIMIT 4) p;
 EXECUTE page (8, 20, 2000);
 EXECUTE page (19, 28, 2000);
