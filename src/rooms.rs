@@ -1,6 +1,7 @@
-//! Rules of the house: the order of the rooms (nothing imports from a room above its own), and how errors
-//! pass through (see `pg::witness`).
+//! Rules of the house: the order of the rooms (nothing imports from a room above its own), how errors
+//! pass through (see `pg::witness`), and which files may run code of users.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -133,6 +134,131 @@ fn errors_pass_through_whole() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What runs code of users, by kinds: beginnings of names of the server's functions, and the ways to the comparison
+/// functions of an index.
+const RUNS_CODE: [(&str, &[&str]); 5] = [
+    (
+        "fold",
+        &[
+            "pg_sys::BuildDummyIndexInfo",
+            "pg_sys::BuildIndexInfo",
+            "pg_sys::RelationGetDummyIndexExpressions",
+            "pg_sys::RelationGetIndexExpressions",
+            "pg_sys::RelationGetIndexPredicate",
+            "pg_sys::estimate_expression_value",
+            "pg_sys::eval_const_expressions",
+            "pg_sys::evaluate_expr",
+            "pg_sys::expression_planner",
+            "pg_sys::predicate_",
+        ],
+    ),
+    (
+        "evaluate",
+        &[
+            ".evalfunc",
+            "Spi::",
+            "pg_sys::BuildIndexValueDescription",
+            "pg_sys::ExecBuildSlotValueDescription",
+            "pg_sys::ExecCheck",
+            "pg_sys::ExecEval",
+            "pg_sys::ExecIndex",
+            "pg_sys::ExecInit",
+            "pg_sys::ExecPrepare",
+            "pg_sys::ExecProject",
+            "pg_sys::ExecQual",
+            "pg_sys::ExecReScan",
+            "pg_sys::ExecScan",
+            "pg_sys::FormIndexDatum",
+            "pg_sys::SPI_",
+            "pg_sys::index_build",
+            "pg_sys::index_insert",
+            "pg_sys::index_rescan",
+            "pg_sys::table_index_build",
+            "pg_sys::table_index_validate",
+            "pg_sys::validate_index",
+        ],
+    ),
+    (
+        "estimate",
+        &[
+            "pg_sys::clause",
+            "pg_sys::cost_qual_eval",
+            "pg_sys::genericcostestimate",
+            "pg_sys::get_join_variables",
+            "pg_sys::get_restriction_variable",
+            "pg_sys::index_other_operands_eval_cost",
+            "pg_sys::join_selectivity",
+            "pg_sys::restriction_selectivity",
+        ],
+    ),
+    (
+        "call",
+        &[
+            "pg_sys::CallerFInfoFunctionCall",
+            "pg_sys::DirectFunctionCall",
+            "pg_sys::DirectInputFunctionCall",
+            "pg_sys::FunctionCall",
+            "pg_sys::InputFunctionCall",
+            "pg_sys::OidFunctionCall",
+            "pg_sys::OidInputFunctionCall",
+            "pg_sys::OidOutputFunctionCall",
+            "pg_sys::OidReceiveFunctionCall",
+            "pg_sys::OidSendFunctionCall",
+            "pg_sys::OutputFunctionCall",
+            "pg_sys::ReceiveFunctionCall",
+            "pg_sys::SendFunctionCall",
+            "pg_sys::domain_check",
+        ],
+    ),
+    ("compare", &[" KeyRef(", "with_order!("]),
+];
+
+/// Whether some code has a name that begins so; of a name of the server, as a function that is called.
+fn uses(code: &str, name: &str) -> bool {
+    code.match_indices(name).any(|(at, _)| {
+        let rest =
+            code[at + name.len()..].trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        !name.starts_with("pg_sys::") || rest.starts_with('(')
+    })
+}
+
+/// The rows of the table "Code of users": file without suffix, and kind.
+fn documented() -> BTreeSet<(String, String)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
+    let page = fs::read_to_string(page).expect("docs/architecture.md is readable");
+    let (_, section) = page.split_once("\n## Code of users\n").expect("the section is there");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let mut all = BTreeSet::new();
+    for row in section.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        for file in cells[2].split(", ").filter(|file| !file.is_empty()) {
+            let file = file.trim_matches('`').strip_suffix(".rs").expect("a file");
+            all.insert((file.to_owned(), cells[0].to_owned()));
+        }
+    }
+    all
+}
+
+/// With whose rights it runs is said in docs/architecture.md, for each file and kind.
+#[test]
+fn code_of_users_runs_where_the_table_says() {
+    let mut found = BTreeSet::new();
+    for (name, source) in sources() {
+        let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code: String = code.flat_map(|line| [line, "\n"]).collect();
+        let kinds =
+            RUNS_CODE.iter().filter(|(_, names)| names.iter().any(|name| uses(&code, name)));
+        found.extend(kinds.map(|(kind, _)| (name.clone(), (*kind).to_owned())));
+    }
+    let table = documented();
+    let missing: Vec<_> = found.difference(&table).collect();
+    let stale: Vec<_> = table.difference(&found).collect();
+    assert!(
+        missing.is_empty() && stale.is_empty(),
+        "\"Code of users\" in docs/architecture.md lacks {missing:?} and has too many {stale:?}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@
 
 use pgrx::pg_sys::{self, BlockNumber, IndexScanDesc, OffsetNumber, Relation};
 
-use crate::pg::compat;
+use crate::pg::{catalog, compat};
 
 /// Whether a scan is by one of those. The executor's are not, and neither are those that want the
 /// index' own tuples.
@@ -24,7 +24,7 @@ pub unsafe fn does(scan: IndexScanDesc) -> bool {
             && !(*scan).xs_want_itup
             && !(*scan).heapRelation.is_null()
             // Nobody looks at the predicate again.
-            && pg_sys::RelationGetIndexPredicate((*scan).indexRelation).is_null()
+            && !catalog::is_partial((*scan).indexRelation)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::key::abbreviate::Abbreviator;
 use crate::key::codec::{self, Codec};
 use crate::key::{datum, desc};
 use crate::pg::error::Failure;
-use crate::pg::{compat, memory, text};
+use crate::pg::{catalog, compat, memory, text};
 use crate::state::open::{self, Wrong};
 use crate::state::options;
 use made_up::Column;
@@ -123,8 +123,7 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
         // Support function 1 of either compares.
         let ordered = options::is_nitro(index) || (*(*index).rd_rel).relam == pg_sys::BTREE_AM_OID;
         let mut plan = Plan::of(table);
-        let partial = !pg_sys::RelationGetIndexPredicate(index).is_null();
-        if partial && (*(*index).rd_rel).reltuples >= 0.0 {
+        if catalog::is_partial(index) && (*(*index).rd_rel).reltuples >= 0.0 {
             plan.rows = f64::from((*(*index).rd_rel).reltuples);
         }
         let numbers = form.indkey.values.as_slice(all);

@@ -76,7 +76,7 @@ fn nitro_verify(index: Oid, heapallindexed: bool) -> i64 {
 pub(super) struct Target {
     pub(super) heap: Relation,
     pub(super) index: Relation,
-    owner: AsOwner,
+    pub(super) owner: AsOwner,
 }
 
 impl Target {

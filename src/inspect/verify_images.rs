@@ -117,7 +117,8 @@ impl Check<'_> {
         let since = Since { lsn, by_pages: loaded.by_pages };
         // SAFETY: open relations; the evaluator ends here, or with the transaction.
         unsafe {
-            let mut evaluator = Evaluator::begin(self.target.heap, self.target.index, self.handle);
+            let Target { heap, index, owner } = self.target;
+            let mut evaluator = Evaluator::begin(*heap, *index, self.handle, owner);
             self.missing(order, loaded.index.index(), &since, &mut touched, &mut evaluator)?;
             self.dangling(order, loaded.index.index(), &since, &mut touched, &mut evaluator)?;
             evaluator.end();

@@ -111,6 +111,17 @@ unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
     }
 }
 
+/// Whether an index has a predicate, by its catalogue row. The server's `RelationGetIndexPredicate` would fold
+/// the predicate, and run functions of the index' owner with the rights of the caller.
+///
+/// # Safety
+/// `index` must be open.
+pub unsafe fn is_partial(index: pg_sys::Relation) -> bool {
+    let predicate = pg_sys::Anum_pg_index_indpred as i32;
+    // SAFETY: an open index has its pg_index row, of which this column may be NULL.
+    unsafe { !pg_sys::heap_attisnull((*index).rd_indextuple, predicate, std::ptr::null_mut()) }
+}
+
 /// Whether a table is neither partitioned, foreign nor inherited from, and no index has this column or an
 /// expression.
 ///

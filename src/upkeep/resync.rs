@@ -39,6 +39,7 @@ use crate::image::load::Refusal;
 use crate::key::KeyDesc;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
+use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, subtransaction};
@@ -140,12 +141,10 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
         let lock = BuildLock::exclusive(index);
         let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
         if handle.entry.state() != State::Ready && fits {
-            let heap = open_heap(index);
-            let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
+            let up = Bringing::begin(index, handle, &lock);
             up.bring_up(feed, origin);
             stop::at(Point::WalkReady);
-            drop(up);
-            pg_sys::table_close(heap, pg_sys::NoLock as i32);
+            up.end();
         }
         lock.unlock();
     }
@@ -167,12 +166,10 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
             && image::exist(entry)
         {
             let lock = BuildLock::exclusive(index);
-            let heap = open_heap(index);
-            let up = Bringing { heap, index, handle, claim: Claim::take(handle, &lock) };
+            let up = Bringing::begin(index, handle, &lock);
             // What is not loaded is forgotten below.
             let _ = up.load(&mut shared::take(Keep::Vacuum), false);
-            drop(up);
-            pg_sys::table_close(heap, pg_sys::NoLock as i32);
+            up.end();
             lock.unlock();
             stop::at(Point::DeleteLoaded);
         }
@@ -182,14 +179,6 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
             image::remove(entry);
         }
         lock
-    }
-}
-
-unsafe fn open_heap(index: Relation) -> Relation {
-    // SAFETY: the heap of an open index exists.
-    unsafe {
-        let heap = (*(*index).rd_index).indrelid;
-        pg_sys::table_open(heap, pg_sys::AccessShareLock as i32)
     }
 }
 
@@ -204,12 +193,14 @@ unsafe fn not_here(index: Relation, detail: &str) -> ! {
     .raise()
 }
 
-/// One index that is being brought up: open relations, under its build lock.
+/// One index that is being brought up: open relations, under its build lock, with the identity of the table's
+/// owner. Whatever is done with the index may run code of it.
 struct Bringing<'a> {
     heap: Relation,
     index: Relation,
     handle: &'a Handle,
     claim: Claim,
+    owner: AsOwner,
 }
 
 /// What is in, and what has to be looked at.
@@ -237,7 +228,34 @@ enum Without {
     Outdated,
 }
 
-impl Bringing<'_> {
+impl<'a> Bringing<'a> {
+    /// Opens the table, takes the claim and takes the identity of the owner on. An ERROR undoes all of it.
+    ///
+    /// # Safety
+    /// `index` must be open and locked, and `lock` its build lock.
+    unsafe fn begin(index: Relation, handle: &'a Handle, lock: &BuildLock) -> Bringing<'a> {
+        // SAFETY: by contract; the heap of an open index exists.
+        unsafe {
+            let heap = (*(*index).rd_index).indrelid;
+            let heap = pg_sys::table_open(heap, pg_sys::AccessShareLock as i32);
+            let claim = Claim::take(handle, lock);
+            Bringing { heap, index, handle, claim, owner: AsOwner::begin(heap) }
+        }
+    }
+
+    /// Undoes what `begin` did, but for the lock on the table.
+    ///
+    /// # Safety
+    /// At the nesting level of `begin`.
+    unsafe fn end(self) {
+        // SAFETY: by contract; what was opened in `begin`.
+        unsafe {
+            self.owner.end();
+            drop(self.claim);
+            pg_sys::table_close(self.heap, pg_sys::NoLock as i32);
+        }
+    }
+
     fn name(&self) -> String {
         // SAFETY: open relation.
         unsafe { compat::name(self.index) }

@@ -23,7 +23,6 @@ pub struct Evaluator<'a> {
     slot: *mut pg_sys::TupleTableSlot,
     predicate: *mut pg_sys::ExprState,
     strategy: pg_sys::BufferAccessStrategy,
-    owner: AsOwner,
     snapshot_pushed: bool,
     members: Vec<Member>,
     keys: Keys,
@@ -32,15 +31,19 @@ pub struct Evaluator<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Switches to the table's owner and sets up the executor state. [`Evaluator::end`] undoes it,
-    /// and so does transaction abort.
+    /// Sets up the executor state, for a caller that has taken the identity of the table's owner on.
+    /// [`Evaluator::end`] undoes it, and so does transaction abort.
     ///
     /// # Safety
-    /// Open relations, inside a transaction.
-    pub unsafe fn begin(heap: Relation, index: Relation, handle: &'a Handle) -> Evaluator<'a> {
+    /// Open relations, inside a transaction; `_owner` must be of this table.
+    pub unsafe fn begin(
+        heap: Relation,
+        index: Relation,
+        handle: &'a Handle,
+        _owner: &'a AsOwner,
+    ) -> Evaluator<'a> {
         // SAFETY: by contract; the reverse is `end`, or transaction abort.
         unsafe {
-            let owner = AsOwner::begin(heap);
             // Not once a row: behind a waiting VACUUM FULL of the TOAST table each would wait until
             // the deadlock detector lets it pass.
             let toast = (*(*heap).rd_rel).reltoastrelid;
@@ -65,7 +68,6 @@ impl<'a> Evaluator<'a> {
                 slot,
                 predicate: pg_sys::ExecPrepareQual((*info).ii_Predicate, estate),
                 strategy: pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD),
-                owner,
                 snapshot_pushed,
                 members: Vec::new(),
                 keys: Keys::default(),
@@ -170,7 +172,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Gives everything back and returns to the caller's identity.
+    /// Gives everything back.
     ///
     /// # Safety
     /// Once, after `begin`.
@@ -187,7 +189,6 @@ impl<'a> Evaluator<'a> {
             if toast != pg_sys::InvalidOid {
                 pg_sys::UnlockRelationOid(toast, pg_sys::AccessShareLock as i32);
             }
-            self.owner.end();
         }
     }
 }

@@ -40,7 +40,7 @@ impl Bringing<'_> {
 
     unsafe fn walk_heap<O: KeyOrder>(&self, engine: Index, order: &O, only: Option<&Touched>) {
         let entry = self.handle.entry;
-        // SAFETY: open relations; the evaluator restores user, GUCs and search_path, abort does on ERROR.
+        // SAFETY: open relations; the evaluator ends below, or by abort.
         unsafe {
             let blocks = compat::blocks(self.heap);
             let at_or_after = |block| match only {
@@ -54,7 +54,7 @@ impl Bringing<'_> {
             if at_or_after(next).is_none() {
                 return;
             }
-            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
+            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
             let budget = pg_sys::maintenance_work_mem as usize * 1024;
             let mut step = Vec::with_capacity(STEP);
             let mut attempt = 0;
@@ -157,7 +157,7 @@ impl Bringing<'_> {
                 let end = compat::blocks(self.heap).min(first.saturating_add(STEP as u32));
                 let blocks: Vec<_> = (first..end).collect();
                 if !blocks.is_empty() {
-                    let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
+                    let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
                     let budget = guc::maintenance_work_mem();
                     self.evaluate_blocks(&mut evaluator, &mut batch, &blocks, budget);
                     evaluator.end();

@@ -92,10 +92,10 @@ impl Bringing<'_> {
 
     unsafe fn sort_table<O: KeyOrder>(&self, order: &O) -> Result<(Unfinished, u64), BuildError> {
         let mut sorter = Sorter::new(&self.handle.desc, order, guc::maintenance_work_mem());
-        // SAFETY: open relations; the evaluator restores user, GUCs and search_path, abort does on ERROR.
+        // SAFETY: open relations; the evaluator ends below, or by abort.
         unsafe {
             sorter.expect(compat::likely_rows(self.heap));
-            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle);
+            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
             // Blocks that come later have later records.
             for block in 0..compat::blocks(self.heap) {
                 if u64::from(block).is_multiple_of(STEP) {
