@@ -43,6 +43,7 @@ mod remove;
 mod repack;
 mod reserve;
 mod retired;
+mod reverse;
 mod root;
 mod run;
 #[cfg(all(test, not(loom)))]
@@ -78,6 +79,7 @@ pub use packed::Segments;
 #[doc(hidden)]
 pub use prefetch::line as prefetch;
 pub use prune::Prune;
+pub use reverse::{Change, Mismatch, REVERSE_OPTIONS, ReverseMap, reverse_entry};
 pub use root::Forms;
 pub use root::Index;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};

@@ -29,6 +29,14 @@ pub(crate) fn reserve(to: &mut Vec<u8>, bytes: usize) {
     }
 }
 
+/// Appends one more.
+pub(crate) fn push<T>(to: &mut Vec<T>, one: T) {
+    if to.try_reserve(1).is_err() {
+        no_memory(size_of::<T>());
+    }
+    to.push(one);
+}
+
 /// Appends a copy.
 #[inline]
 pub(crate) fn append(to: &mut Vec<u8>, bytes: &[u8]) {

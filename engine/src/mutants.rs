@@ -46,6 +46,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("entries of a key under a finger begin in its leaf", "finger"),
     ("entries of a key under a finger end in its leaf", "finger"),
     ("an entry that a finger finds is searched", "finger"),
+    // The reverse map.
+    ("the reverse map learns of a key first", "reverse"),
+    ("the reverse map forgets a key last", "reverse"),
     // Split and promotion.
     ("lives of one entry stay together", "bytes"),
     ("a split tells the right neighbour", "schedule::splitting"),

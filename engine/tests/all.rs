@@ -19,6 +19,7 @@ mod passes;
 mod pause;
 mod phases;
 mod rest;
+mod reverse;
 mod scroll;
 mod shared;
 mod shrink;
