@@ -41,7 +41,7 @@ use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
 use crate::state::shmem;
-use crate::upkeep::resync;
+use crate::upkeep::bring_up;
 
 mod ahead;
 mod batched;
@@ -425,8 +425,8 @@ impl Scan {
             if self.handle.entry.state() == State::Ready {
                 // As nearly always.
             } else if !whole::does(scan) {
-                resync::ensure_ready(index, &self.handle);
-            } else if !resync::try_ready(index, &self.handle) {
+                bring_up::ensure_ready(index, &self.handle);
+            } else if !bring_up::try_ready(index, &self.handle) {
                 self.whole = Some(whole::Rows::of((*scan).heapRelation));
                 self.place.cursor.set_range(&[], Some(&[]), self.sn);
                 self.place.pos = -1;

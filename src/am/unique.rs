@@ -46,7 +46,7 @@ use crate::state::directory::State;
 use crate::state::given_up::InUse;
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
-use crate::upkeep::resync;
+use crate::upkeep::bring_up;
 
 mod neighbours;
 
@@ -220,7 +220,7 @@ impl<'a> Newcomer<'a> {
             if self.handle.entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady
             {
                 // SAFETY: open relations, by the caller's contract. An ERROR is that of who could not bring it up.
-                unsafe { resync::ensure_ready(self.index, self.handle) };
+                unsafe { bring_up::ensure_ready(self.index, self.handle) };
             }
             if let Some(engine) = self.handle.index() {
                 return engine;

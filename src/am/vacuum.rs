@@ -37,7 +37,7 @@ use crate::state::claim::BuildLock;
 use crate::state::directory::State;
 use crate::state::handle::{Handle, with_order};
 use crate::state::{identity, lifecycle, shmem};
-use crate::upkeep::resync;
+use crate::upkeep::bring_up;
 
 /// Blocks that the collector visits between two looks at interrupts.
 const COLLECT_BLOCKS: usize = 1024;
@@ -63,7 +63,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         let Some(handle) = open_or_forget((*info).index) else { return stats };
         let process = shmem::process();
         stop::at(Point::DeleteBegun);
-        let built = resync::lock_against_builds((*info).index, &handle);
+        let built = bring_up::lock_against_builds((*info).index, &handle);
         stop::at(Point::DeleteLocked);
         // One that is not in memory has no entries, and nobody has read any, unless it was given up: what
         // tokens are for stays in memory as long as anybody has a lock on it.
@@ -213,7 +213,7 @@ pub unsafe extern "C-unwind" fn cleanup(
         if handle.entry.state() == State::Ready
             && let Some(engine) = handle.index()
         {
-            resync::pack(engine, &handle.desc, || compat::vacuum_delay_point());
+            bring_up::pack(engine, &handle.desc, || compat::vacuum_delay_point());
             for _ in 0..NAPS {
                 let pause = || compat::vacuum_delay_point();
                 let collected = engine.collect_in_steps(shmem::process(), COLLECT_BLOCKS, pause);

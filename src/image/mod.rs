@@ -6,7 +6,7 @@
 //! argument for each.
 //!
 //! - `backup` writes an image, `straddler` keeps D3 for inserts that began before it;
-//! - `load` reads one and says what has to be looked at; `resync` looks;
+//! - `load` reads one and says what has to be looked at; `bring_up` looks;
 //! - `slot` keeps the WAL that images need; `keeper` decides when what happens.
 //!
 //! The format of the files and what is durable when is the matter of the crate `nitro-image`.

@@ -34,7 +34,7 @@ use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
 use crate::state::open::{self, Wrong};
 use crate::state::{options, shmem};
-use crate::upkeep::resync;
+use crate::upkeep::bring_up;
 
 /// What this function does, in its errors.
 const WORK: &str = "verify";
@@ -51,7 +51,7 @@ fn nitro_verify(index: Oid, heapallindexed: bool) -> i64 {
         let target = Target::open(index);
         let handle = Handle::open(target.index);
         if handle.entry.state() != State::Ready {
-            resync::ensure_ready(target.index, &handle);
+            bring_up::ensure_ready(target.index, &handle);
         }
         let engine = handle.index().unwrap_or_else(|| given_up::scan_ends(target.index));
         let _used = InUse::of(engine);

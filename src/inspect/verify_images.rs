@@ -34,7 +34,7 @@ use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
-use crate::upkeep::resync::{self, Evaluator};
+use crate::upkeep::bring_up::{self, Evaluator};
 
 /// Suspicions that are looked into at once.
 const SUSPECTS: usize = 1024;
@@ -49,7 +49,7 @@ fn nitro_verify_images(index: Oid) -> i64 {
         let target = Target::open(index);
         let handle = Handle::open(target.index);
         if handle.entry.state() != State::Ready {
-            resync::ensure_ready(target.index, &handle);
+            bring_up::ensure_ready(target.index, &handle);
         }
         let live = handle.index().unwrap_or_else(|| given_up::scan_ends(target.index));
         let _used = InUse::of(live);

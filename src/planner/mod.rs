@@ -37,7 +37,7 @@ use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::{given_up, options, refusal, shmem};
-use crate::upkeep::{keeper, resync, worker};
+use crate::upkeep::{bring_up, keeper, worker};
 use crate::{am, image};
 
 thread_local! {
@@ -185,7 +185,7 @@ unsafe fn ready(
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
             if persistence == pg_sys::RELPERSISTENCE_TEMP {
                 // SAFETY: open and locked by the caller; planning is not done in recovery here.
-                let built = unsafe { bring_up(index, handle, resync::Origin::Anything) };
+                let built = unsafe { bring_up(index, handle, bring_up::Origin::Anything) };
                 if !built {
                     plan_again_soon(root);
                 }
@@ -274,21 +274,21 @@ unsafe fn load(index: pg_sys::Relation, handle: &Handle, planning: &mut Planning
     }
     planning.waits();
     // SAFETY: by contract.
-    unsafe { bring_up(index, handle, resync::Origin::Image) }
+    unsafe { bring_up(index, handle, bring_up::Origin::Image) }
 }
 
 /// Brings an index up here and now, if that is possible; false if it is not ready then.
 ///
 /// # Safety
 /// `index` must be open and locked, outside of recovery.
-unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle, origin: resync::Origin) -> bool {
+unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle, origin: bring_up::Origin) -> bool {
     // SAFETY: by contract; the caller has seen that this process may.
     unsafe {
         if pg_sys::IsInParallelMode() {
             return false;
         }
         let mut feed = shared::take(Keep::Transaction);
-        let outcome = subtransaction::run(|| resync::bring_up(index, handle, &mut feed, origin));
+        let outcome = subtransaction::run(|| bring_up::bring_up(index, handle, &mut feed, origin));
         drop(feed);
         // A query that can do without the index does not fail for it.
         if let Err(error) = outcome {

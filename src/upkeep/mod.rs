@@ -1,7 +1,7 @@
 //! Bringing indexes up and keeping them so: the walk over the heap, and the background processes.
 
+pub mod bring_up;
 pub mod keeper;
-pub mod resync;
 pub mod worker;
 
 use nitro_engine::Process;

@@ -33,7 +33,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{Entry, Incarnation, State};
 use crate::state::{given_up, lifecycle, shmem};
 use crate::state::{open, options};
-use crate::upkeep::resync;
+use crate::upkeep::bring_up;
 
 /// A request that was not taken for so many seconds is made again: its builder may have ended early.
 const REQUEST_SECONDS: u32 = 10;
@@ -312,7 +312,7 @@ fn build(taken: Taken, feed: &mut Feed) {
         unsafe {
             open::with_index_at_once(relid, |_, index, handle| {
                 if std::ptr::eq(handle.entry, taken.0) {
-                    resync::bring_up(index, handle, feed, resync::Origin::Anything);
+                    bring_up::bring_up(index, handle, feed, bring_up::Origin::Anything);
                 }
             });
         }
@@ -361,7 +361,7 @@ fn load_images(here: u32, feed: &mut Feed) {
                             && handle.entry.builder.load(Acquire) == 0
                             && let Some(_taken) = Taken::this(handle.entry)
                         {
-                            resync::bring_up(index, handle, feed, resync::Origin::Image);
+                            bring_up::bring_up(index, handle, feed, bring_up::Origin::Image);
                         }
                     });
                     // Who has the lock may be about to bring it up, or to drop it.

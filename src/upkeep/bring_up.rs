@@ -1,5 +1,5 @@
-//! `resync`: an index is brought up from the heap, by whoever needs it first: from all of its blocks,
-//! or from an image and the blocks that have changed since.
+//! An index is brought up from its table by the first process that needs it: from all blocks of the table, or from
+//! an image and the blocks that have changed since.
 //!
 //! For each heap block, under its share lock, every HOT chain gives one entry: its root TID with the
 //! key of the *last* member that is not dead. Equal to the key of every other member in unbroken
@@ -51,8 +51,8 @@ use crate::state::{given_up, options, shmem};
 
 mod evaluate;
 mod fill;
+mod hot_chains;
 mod sorted;
-mod walk;
 
 pub use evaluate::Evaluator;
 

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use nitro_engine::{KeyOrder, Tid};
 use pgrx::pg_sys::{self, BlockNumber, Datum, Relation};
 
-use super::walk::{self, Member};
+use super::hot_chains::{self, Member};
 use crate::elements::key::Keys;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
@@ -98,7 +98,7 @@ impl<'a> Evaluator<'a> {
             pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
             let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
             self.members.clear();
-            walk::chains(self.heap, block, self.strategy, &mut self.members);
+            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
             for i in 0..self.members.len() {
                 let Member { tuple, root, live: tuple_live } = self.members[i];
                 if self.only_live && !tuple_live {
@@ -127,7 +127,7 @@ impl<'a> Evaluator<'a> {
             pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
             let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
             self.members.clear();
-            walk::chains(self.heap, block, self.strategy, &mut self.members);
+            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
             let row = self.members.iter().find(|member| member.root == offset && member.live);
             let row = row.map(|member| member.tuple);
             if let Some(tuple) = row {
