@@ -11,13 +11,14 @@ LIBDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --pkglibdir)
 EXTDIR     = $(DESTDIR)$(shell $(PG_CONFIG) --sharedir)/extension
 LIBRARY    = $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/libnitro.so
 SCRIPT     = $(TARGET)/nitro--$(VERSION).sql
-UPDATE     = $(TARGET)/nitro--0.1.0--$(VERSION).sql
+UPDATES    = $(RELEASED:%=$(TARGET)/nitro--%--$(VERSION).sql)
 # Says for which server the library in $(TARGET) was built.
 BUILT      = $(TARGET)/nitro.$(PROFILE).built
-# The install script and the one that updates; what makes objects stands once. A released script is not made anew:
-# docs/releases.md.
-SCRIPT_PARTS = extension/am.sql extension/views.sql extension/opclasses.sql extension/arrays.sql extension/convert.sql
-UPDATE_PARTS = extension/from-0.1.0.sql extension/views.sql extension/opclasses.sql extension/convert.sql
+# The install script, and those that update a released version. They are made of the same parts: what an update replaces,
+# an installation creates. A released script is not made anew: docs/releases.md.
+RELEASED      = 0.1.0 0.2.0
+SCRIPT_PARTS  = $(patsubst %,extension/%.sql,am views opclasses arrays elements convert)
+UPDATE_PARTS  = $(patsubst %,extension/%.sql,views opclasses arrays convert update_end)
 
 CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 # The bindings ask for Rust 1.96 and are content with 1.95; cargo has no other way to be told.
@@ -26,12 +27,17 @@ SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
 .PHONY: build install uninstall installcheck deb demo test mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt clean help
 
-build:            ## build for the server of $PG_CONFIG (default: the one on PATH)
+build: scripts    ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
 	$(CARGO) build --profile $(PROFILE) $(FEATURES)
-	@cat $(SCRIPT_PARTS) > $(SCRIPT)
-	@cat $(UPDATE_PARTS) > $(UPDATE)
 	@echo "$(VERSION) $(MAJOR) $(PROFILE)" > $(BUILT)
+
+.PHONY: scripts
+scripts:          ## the install script and the update scripts
+	@mkdir -p $(TARGET)
+	@cat $(SCRIPT_PARTS) | sed 's/^CREATE OR REPLACE /CREATE /' > $(SCRIPT)
+	@for v in $(RELEASED); do \
+	    cat extension/update_begin.sql extension/from-$$v.sql $(UPDATE_PARTS) > $(TARGET)/nitro--$$v--$(VERSION).sql; done
 
 # Checked before minutes of building: who may copy, and how.
 .PHONY: installable
@@ -51,10 +57,10 @@ install: installable $(if $(shell command -v cargo),build,$(BUILT)) ## build and
 	@# Renamed into place: a running server keeps the library it has mapped.
 	$(SUDO) mv -f $(LIBDIR)/nitro.so.new $(LIBDIR)/nitro.so
 	$(SUDO) install -d $(EXTDIR)
-	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(UPDATE) $(EXTDIR)
+	$(SUDO) install -m 644 extension/nitro.control $(SCRIPT) $(UPDATES) $(EXTDIR)
 
 uninstall: installable ## remove what "make install" installed
-	$(SUDO) rm -f $(LIBDIR)/nitro.so $(EXTDIR)/nitro.control $(EXTDIR)/$(notdir $(SCRIPT)) $(EXTDIR)/$(notdir $(UPDATE))
+	$(SUDO) rm -f $(LIBDIR)/nitro.so $(EXTDIR)/nitro.control $(addprefix $(EXTDIR)/,$(notdir $(SCRIPT) $(UPDATES)))
 
 installcheck:     ## a few tests against the running, preloaded server that psql reaches by PGHOST, PGPORT, ...
 	ci/installcheck.sh $(PG_CONFIG_PATH)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/deb.sh PG_CONFIG [FOLDER]: Debian packages of nitro for one server, one of what `make install` installs and one
-# of the debug symbols of its library. Prints their names. PROFILE=release, and VERSION=0.2.0-1 if not said otherwise.
+# of the debug symbols of its library. Prints their names. PROFILE=release, and VERSION=0.3.0-1 if not said otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/deb.sh PG_CONFIG [FOLDER]} out=${2:-target/deb}

@@ -17,7 +17,7 @@ server() { (cd "$t/run" && "${as[@]}" env PATH="$bin:$PATH" "$@"); }
 end() { server pg_ctl -D data -m immediate stop > /dev/null 2>&1 || true; chmod -R u+w "$t"; rm -rf "$t"; }
 trap end EXIT
 version=$(sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)
-script=nitro--$version.sql update=nitro--0.1.0--$version.sql
+scripts=("nitro--$version.sql" nitro--{0.1.0,0.2.0}--"$version.sql")
 
 # What was built goes where that user can read it. Of the programs he has those that the Makefile names.
 bin=$(ci/stage.sh "$pgc" "$t/server" "$PROFILE")
@@ -25,7 +25,7 @@ target=$(realpath "${CARGO_TARGET_DIR:-target}"); unset CARGO_TARGET_DIR
 source=$t/source folder=$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
 mkdir -p "$source/target/$folder" "$t/path" "$t/sudo" "$t/cargo" "$t/run"
 cp -r Makefile extension ci "$source"
-cp "$target/$script" "$target/$update" "$target/nitro.$PROFILE.built" "$source/target"
+cp "${scripts[@]/#/$target/}" "$target/nitro.$PROFILE.built" "$source/target"
 cp "$target/$folder/libnitro.so" "$source/target/$folder"
 for program in bash cat env install make mv rm sed; do ln -s "$(command -v $program)" "$t/path"; done
 printf '%s\n' '#!/bin/sh' "echo \"\$*\" >> '$t/run/sudo.log'" > "$t/sudo/sudo"
@@ -48,7 +48,7 @@ files() { (cd "$t/server" && find . -type f -name '*nitro*' -printf '%p %m %s\n'
 
 # Uninstalled, and installed again by somebody without cargo.
 before=$(files)
-[ "$(wc -l <<< "$before")" = 4 ] || { echo "$before"; fail "not the four files"; }
+[ "$(wc -l <<< "$before")" = $((2 + ${#scripts[@]})) ] || { echo "$before"; fail "not all files, or others"; }
 with "$t/path" uninstall || { cat "$t/out"; fail "uninstall"; }
 [ -z "$(files)" ] || { files; fail "left by uninstall"; }
 with "$t/path" install || { cat "$t/out"; fail "install without cargo"; }

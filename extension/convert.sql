@@ -1,7 +1,7 @@
 -- Moving indexes in and out: a twin of the other access method takes the place of an index.
 
 -- What it would be. Rights are asked by the statements themselves.
-CREATE FUNCTION nitro_twin(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_twin(
     index regclass,
     concurrent boolean,
     OUT method name,
@@ -27,9 +27,10 @@ BEGIN
         obstacle := 'It is not an index.';
         RETURN;
     END IF;
+    -- The class that has an entry per element, array_ops.
     SELECT o.oid INTO STRICT elements
     FROM pg_opclass o JOIN pg_am a ON a.oid = o.opcmethod
-    WHERE a.amname = 'nitro' AND o.opcname = 'array_ops' AND o.opcnamespace = '@extschema@'::regnamespace;
+    WHERE a.amname = 'nitro' AND o.opcintype = 'anyarray'::regtype AND o.opcdefault;
     method := CASE WHEN own.amname IN ('btree', 'gin') THEN 'nitro'
                    WHEN own.amname <> 'nitro' THEN NULL
                    WHEN elements = ANY (own.indclass) THEN 'gin' ELSE 'btree' END;
@@ -91,7 +92,7 @@ BEGIN
 END $$;
 
 -- In a block with an exception, which is a subtransaction.
-CREATE FUNCTION nitro_conversion(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_conversion(
     index regclass,
     concurrent boolean DEFAULT true,
     OUT method name,
@@ -102,24 +103,24 @@ CREATE FUNCTION nitro_conversion(
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    twin CONSTANT record := @extschema@.nitro_twin(index, concurrent);
+    twin CONSTANT record := @extschema@.nitro_twin(index::regclass, concurrent::boolean);
 BEGIN
     method := twin.method;
     statement := twin.statement;
     obstacle := twin.obstacle;
     IF obstacle IS NULL AND method = 'nitro' THEN
-        bytes := @extschema@.nitro_estimate_size(index);
+        bytes := @extschema@.nitro_estimate_size(index::regclass, NULL::text[]);
     END IF;
 EXCEPTION
     -- There are types, and indexes of partitioned tables, of which it says nothing.
     WHEN feature_not_supported OR wrong_object_type OR insufficient_privilege THEN
         NULL;
 END $$;
-COMMENT ON FUNCTION nitro_conversion(regclass, boolean)
+COMMENT ON FUNCTION @extschema@.nitro_conversion(regclass, boolean)
     IS 'how an index of btree or GIN becomes one of nitro, or back: statement, memory, and what prevents it';
 
 -- The short step: in one transaction, under AccessExclusiveLock.
-CREATE FUNCTION nitro_replace_index(index regclass, twin regclass) RETURNS void
+CREATE OR REPLACE FUNCTION @extschema@.nitro_replace_index(index regclass, twin regclass) RETURNS void
     LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
@@ -162,14 +163,14 @@ BEGIN
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = index);
     EXECUTE format('ALTER INDEX %s RENAME TO %I', full_name, own_name);
 END $$;
-COMMENT ON FUNCTION nitro_replace_index(regclass, regclass) IS 'drops an index and gives its name to the twin that nitro_convert made';
+COMMENT ON FUNCTION @extschema@.nitro_replace_index(regclass, regclass) IS 'drops an index and gives its name to the twin that nitro_convert made';
 
-CREATE FUNCTION nitro_convertible(index regclass, concurrent boolean, OUT twin text, OUT statement text)
+CREATE OR REPLACE FUNCTION @extschema@.nitro_convertible(index regclass, concurrent boolean, OUT twin text, OUT statement text)
     LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    how CONSTANT record := @extschema@.nitro_twin(index, concurrent);
+    how CONSTANT record := @extschema@.nitro_twin(index::regclass, concurrent::boolean);
 BEGIN
     IF how.obstacle IS NOT NULL THEN
         RAISE EXCEPTION 'cannot convert "%"', index USING ERRCODE = 'feature_not_supported', DETAIL = how.obstacle;
@@ -179,34 +180,44 @@ BEGIN
     statement := how.statement;
 END $$;
 
-CREATE FUNCTION nitro_convert(index regclass) RETURNS void
+CREATE OR REPLACE FUNCTION @extschema@.nitro_convert(index regclass) RETURNS void
     LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    how CONSTANT record := @extschema@.nitro_convertible(index, false);
+    how CONSTANT record := @extschema@.nitro_convertible(index::regclass, false::boolean);
 BEGIN
     EXECUTE how.statement;
-    PERFORM @extschema@.nitro_replace_index(index, how.twin::regclass);
+    PERFORM @extschema@.nitro_replace_index(index::regclass, how.twin::regclass);
 END $$;
-COMMENT ON FUNCTION nitro_convert(regclass) IS 'makes an index of btree or GIN one of nitro, or back; writers wait meanwhile';
+COMMENT ON FUNCTION @extschema@.nitro_convert(regclass) IS 'makes an index of btree or GIN one of nitro, or back; writers wait meanwhile';
 
-CREATE FUNCTION nitro_convert_concurrently(index regclass) RETURNS SETOF text
+-- Under any path the twin has the expressions and the condition of the index: a function or operator of a stranger that
+-- matches better would have been run by then, so nothing but pg_catalog is on the path until the end.
+CREATE OR REPLACE FUNCTION @extschema@.nitro_conversion_statements(index regclass, path text) RETURNS SETOF text
     LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    how CONSTANT record := @extschema@.nitro_convertible(index, true);
+    how CONSTANT record := @extschema@.nitro_convertible(index::regclass, true::boolean);
 BEGIN
+    RETURN NEXT 'SET search_path = pg_catalog, pg_temp';
     RETURN NEXT format('DROP INDEX CONCURRENTLY IF EXISTS %s', how.twin);
     RETURN NEXT how.statement;
-    RETURN NEXT format('SELECT %s.nitro_replace_index(%L, %L)', '@extschema@', index::oid, how.twin);
+    RETURN NEXT format('SELECT %s.nitro_replace_index(%L::pg_catalog.regclass, %L::pg_catalog.regclass)', '@extschema@', index::oid, how.twin);
+    RETURN NEXT format('SELECT pg_catalog.set_config(%L::pg_catalog.text, %L::pg_catalog.text, false)', 'search_path', path);
 END $$;
-COMMENT ON FUNCTION nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
+
+CREATE OR REPLACE FUNCTION @extschema@.nitro_convert_concurrently(index regclass) RETURNS SETOF text
+    LANGUAGE sql STRICT STABLE PARALLEL RESTRICTED
+BEGIN ATOMIC
+    SELECT s FROM @extschema@.nitro_conversion_statements(index, current_setting('search_path'::text)) s;
+END;
+COMMENT ON FUNCTION @extschema@.nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
 
 -- Bytes are for who may SELECT from the columns. What nitro saves are writes: it costs memory, so there have to be many of
 -- them, against the searches and against the size, and the index has to be in memory anyway.
-CREATE FUNCTION nitro_advise(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_advise(
     OUT index regclass,
     OUT method name,
     OUT gains boolean,
@@ -217,8 +228,7 @@ CREATE FUNCTION nitro_advise(
     OUT reason text)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL UNSAFE
-    SET search_path = pg_catalog, pg_temp
-    AS $$
+BEGIN ATOMIC
     SELECT q.index, q.method, v.against IS NULL, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
            format('%s: %s writes, %s scans since %s; %s entries; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT',
                   coalesce(v.against, 'It is written often'), q.writes, q.scans, coalesce(q.since::text, 'statistics began'), q.entries,
@@ -233,7 +243,7 @@ CREATE FUNCTION nitro_advise(
                100 * (t.n_tup_upd - t.n_tup_hot_upd) / nullif(t.n_tup_upd, 0) AS not_hot
         FROM pg_stat_user_tables t JOIN pg_stat_user_indexes s USING (relid) JOIN pg_statio_user_indexes io USING (indexrelid)
              JOIN pg_class c ON c.oid = s.indexrelid JOIN pg_am a ON a.oid = c.relam,
-             LATERAL @extschema@.nitro_conversion(c.oid, false) how
+             LATERAL @extschema@.nitro_conversion(c.oid::regclass, false) how
         WHERE a.amname IN ('btree', 'gin') AND how.obstacle IS NULL) q,
         LATERAL (SELECT CASE
             WHEN q.writes = 0 THEN 'Nothing writes to it'
@@ -242,6 +252,6 @@ CREATE FUNCTION nitro_advise(
             WHEN q.hits < 90 THEN 'It is not kept in memory'
             WHEN coalesce(q.nitro_bytes, q.file_bytes) > (SELECT m.free FROM @extschema@.nitro_memory m)
                 THEN 'It would take more than what is free of nitro.max_memory' END AS against) v
-    ORDER BY v.against IS NOT NULL, q.writes DESC, q.index::oid
-$$;
-COMMENT ON FUNCTION nitro_advise() IS 'indexes of the current database that could be nitro''s: those that would gain, most writes first, then the others';
+    ORDER BY v.against IS NOT NULL, q.writes DESC, q.index::oid;
+END;
+COMMENT ON FUNCTION @extschema@.nitro_advise() IS 'indexes of the current database that could be nitro''s: those that would gain, most writes first, then the others';

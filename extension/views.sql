@@ -1,9 +1,9 @@
--- Part of the install script and of the update from 0.1.0, which has what is replaced here.
+-- Part of the install script, whose statements have no OR REPLACE, and of the update scripts.
 
 -- Monitoring: everybody may look, as with pg_stat_all_indexes. (Views cannot be created in pg_catalog, so
 -- the extension lives in the schema that CREATE EXTENSION names.)
 
-CREATE FUNCTION nitro_index_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_index_stats(
     OUT indexrelid oid,
     OUT state text,
     OUT entries bigint,
@@ -42,14 +42,26 @@ CREATE FUNCTION nitro_index_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_index_stats_wrapper';
-COMMENT ON FUNCTION nitro_index_stats() IS 'state of the nitro indexes of the current database';
+COMMENT ON FUNCTION @extschema@.nitro_index_stats() IS 'state of the nitro indexes of the current database';
 
-CREATE VIEW pg_stat_nitro_indexes AS
-    SELECT i.indrelid AS relid,
-           coalesce(s.indexrelid, c.oid) AS indexrelid,
-           n.nspname AS schemaname,
-           t.relname,
-           c.relname AS indexrelname,
+-- A function, because Citus leaves the shards out of whatever reads pg_class by SQL.
+CREATE OR REPLACE FUNCTION @extschema@.nitro_index_names(
+    OUT indexrelid oid,
+    OUT relid oid,
+    OUT schemaname name,
+    OUT relname name,
+    OUT indexrelname name)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
+    AS 'MODULE_PATHNAME', 'nitro_index_names_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_index_names() IS 'the nitro indexes of the current database and their tables';
+
+CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_indexes AS
+    SELECT n.relid,
+           coalesce(s.indexrelid, n.indexrelid) AS indexrelid,
+           n.schemaname,
+           n.relname,
+           n.indexrelname,
            coalesce(s.state, 'unbuilt') AS state,
            s.entries,
            s.dead_entries,
@@ -75,22 +87,15 @@ CREATE VIEW pg_stat_nitro_indexes AS
            s.builder_pid,
            s.heap_blocks_walked,
            s.build_ms,
-           '0/0'::pg_lsn + s.image_lsn AS image_lsn,
+           '0/0'::pg_lsn + s.image_lsn::numeric AS image_lsn,
            s.image_time,
            s.image_entries,
            s.image_bytes
-    FROM nitro_index_stats() s
-         FULL JOIN (SELECT c.oid, c.relname, c.relnamespace
-                    FROM pg_class c JOIN pg_am a ON a.oid = c.relam
-                    WHERE a.amname = 'nitro' AND c.relkind = 'i' AND NOT pg_is_other_temp_schema(c.relnamespace)) c
-             ON c.oid = s.indexrelid
-         LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-         LEFT JOIN pg_index i ON i.indexrelid = c.oid
-         LEFT JOIN pg_class t ON t.oid = i.indrelid;
-COMMENT ON VIEW pg_stat_nitro_indexes IS 'nitro indexes of the current database';
-GRANT SELECT ON pg_stat_nitro_indexes TO PUBLIC;
+    FROM @extschema@.nitro_index_stats() s FULL JOIN @extschema@.nitro_index_names() n ON n.indexrelid = s.indexrelid;
+COMMENT ON VIEW @extschema@.pg_stat_nitro_indexes IS 'nitro indexes of the current database';
+GRANT SELECT ON @extschema@.pg_stat_nitro_indexes TO PUBLIC;
 
-CREATE VIEW pg_stat_progress_nitro AS
+CREATE OR REPLACE VIEW @extschema@.pg_stat_progress_nitro AS
     SELECT s.progress_pid AS pid,
            current_database() AS datname,
            i.indrelid AS relid,
@@ -99,13 +104,13 @@ CREATE VIEW pg_stat_progress_nitro AS
            s.progress_total AS entries_total,
            s.progress_done AS entries_done,
            s.progress_bytes AS bytes_written
-    FROM nitro_index_stats() s
+    FROM @extschema@.nitro_index_stats() s
          LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
     WHERE s.progress_pid IS NOT NULL;
-COMMENT ON VIEW pg_stat_progress_nitro IS 'images of nitro indexes that are being written or read now';
-GRANT SELECT ON pg_stat_progress_nitro TO PUBLIC;
+COMMENT ON VIEW @extschema@.pg_stat_progress_nitro IS 'images of nitro indexes that are being written or read now';
+GRANT SELECT ON @extschema@.pg_stat_progress_nitro TO PUBLIC;
 
-CREATE FUNCTION nitro_memory_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_memory_stats(
     OUT total bigint,
     OUT used bigint,
     OUT free bigint,
@@ -121,13 +126,13 @@ CREATE FUNCTION nitro_memory_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', 'nitro_memory_stats_wrapper';
-COMMENT ON FUNCTION nitro_memory_stats() IS 'use of the shared memory of all nitro indexes';
+COMMENT ON FUNCTION @extschema@.nitro_memory_stats() IS 'use of the shared memory of all nitro indexes';
 
-CREATE VIEW nitro_memory AS SELECT * FROM nitro_memory_stats();
-COMMENT ON VIEW nitro_memory IS 'use of the shared memory of all nitro indexes';
-GRANT SELECT ON nitro_memory TO PUBLIC;
+CREATE OR REPLACE VIEW @extschema@.nitro_memory AS SELECT * FROM @extschema@.nitro_memory_stats();
+COMMENT ON VIEW @extschema@.nitro_memory IS 'use of the shared memory of all nitro indexes';
+GRANT SELECT ON @extschema@.nitro_memory TO PUBLIC;
 
-CREATE FUNCTION nitro_database_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_database_stats(
     OUT datid oid,
     OUT indexes bigint,
     OUT bytes bigint,
@@ -136,15 +141,15 @@ CREATE FUNCTION nitro_database_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_database_stats_wrapper';
-COMMENT ON FUNCTION nitro_database_stats() IS 'shared memory that the nitro indexes of each database hold';
+COMMENT ON FUNCTION @extschema@.nitro_database_stats() IS 'shared memory that the nitro indexes of each database hold';
 
-CREATE VIEW nitro_memory_by_database AS
+CREATE OR REPLACE VIEW @extschema@.nitro_memory_by_database AS
     SELECT s.datid, d.datname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
-    FROM nitro_database_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
-COMMENT ON VIEW nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold, and may hold';
-GRANT SELECT ON nitro_memory_by_database TO PUBLIC;
+    FROM @extschema@.nitro_database_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
+COMMENT ON VIEW @extschema@.nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold, and may hold';
+GRANT SELECT ON @extschema@.nitro_memory_by_database TO PUBLIC;
 
-CREATE FUNCTION nitro_owner_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_owner_stats(
     OUT roleid oid,
     OUT indexes bigint,
     OUT bytes bigint,
@@ -153,15 +158,15 @@ CREATE FUNCTION nitro_owner_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_owner_stats_wrapper';
-COMMENT ON FUNCTION nitro_owner_stats() IS 'shared memory that the nitro indexes of each owner hold';
+COMMENT ON FUNCTION @extschema@.nitro_owner_stats() IS 'shared memory that the nitro indexes of each owner hold';
 
-CREATE VIEW nitro_memory_by_owner AS
+CREATE OR REPLACE VIEW @extschema@.nitro_memory_by_owner AS
     SELECT s.roleid, r.rolname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
-    FROM nitro_owner_stats() s LEFT JOIN pg_roles r ON r.oid = s.roleid;
-COMMENT ON VIEW nitro_memory_by_owner IS 'shared memory that the nitro indexes of each owner hold, and may hold';
-GRANT SELECT ON nitro_memory_by_owner TO PUBLIC;
+    FROM @extschema@.nitro_owner_stats() s LEFT JOIN pg_roles r ON r.oid = s.roleid;
+COMMENT ON VIEW @extschema@.nitro_memory_by_owner IS 'shared memory that the nitro indexes of each owner hold, and may hold';
+GRANT SELECT ON @extschema@.nitro_memory_by_owner TO PUBLIC;
 
-CREATE FUNCTION nitro_all_index_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_all_index_stats(
     OUT datid oid,
     OUT indexrelid oid,
     OUT state text,
@@ -179,68 +184,68 @@ CREATE FUNCTION nitro_all_index_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_all_index_stats_wrapper';
-COMMENT ON FUNCTION nitro_all_index_stats() IS 'state of the nitro indexes of all databases';
+COMMENT ON FUNCTION @extschema@.nitro_all_index_stats() IS 'state of the nitro indexes of all databases';
 
-CREATE VIEW nitro_indexes_all AS
-    SELECT s.datid, d.datname, s.indexrelid, c.relname AS indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans,
+CREATE OR REPLACE VIEW @extschema@.nitro_indexes_all AS
+    SELECT s.datid, d.datname, s.indexrelid, n.indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans,
            s.builds, s.loads, s.given_up, s.refused, s.images, s.images_failed, s.stats_reset
-    FROM nitro_all_index_stats() s
+    FROM @extschema@.nitro_all_index_stats() s
          LEFT JOIN pg_database d ON d.oid = s.datid
-         LEFT JOIN pg_class c ON c.oid = s.indexrelid AND d.datname = current_database();
-COMMENT ON VIEW nitro_indexes_all IS 'nitro indexes of all databases that the server has met since it started';
-GRANT SELECT ON nitro_indexes_all TO PUBLIC;
+         LEFT JOIN @extschema@.nitro_index_names() n ON n.indexrelid = s.indexrelid AND d.datname = current_database();
+COMMENT ON VIEW @extschema@.nitro_indexes_all IS 'nitro indexes of all databases that the server has met since it started';
+GRANT SELECT ON @extschema@.nitro_indexes_all TO PUBLIC;
 
-CREATE FUNCTION nitro_wait_stats(
+CREATE OR REPLACE FUNCTION @extschema@.nitro_wait_stats(
     OUT event text,
     OUT waited_ms bigint,
     OUT stats_reset timestamptz)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 7
     AS 'MODULE_PATHNAME', 'nitro_wait_stats_wrapper';
-COMMENT ON FUNCTION nitro_wait_stats() IS 'how long processes have waited for nitro';
+COMMENT ON FUNCTION @extschema@.nitro_wait_stats() IS 'how long processes have waited for nitro';
 
 -- The keeper has nothing to do then.
-CREATE VIEW nitro_waits AS SELECT * FROM nitro_wait_stats() WHERE event <> 'NitroKeeperMain';
-COMMENT ON VIEW nitro_waits IS 'how long the processes of this server have waited, by wait event';
-GRANT SELECT ON nitro_waits TO PUBLIC;
+CREATE OR REPLACE VIEW @extschema@.nitro_waits AS SELECT * FROM @extschema@.nitro_wait_stats() WHERE event <> 'NitroKeeperMain'::text;
+COMMENT ON VIEW @extschema@.nitro_waits IS 'how long the processes of this server have waited, by wait event';
+GRANT SELECT ON @extschema@.nitro_waits TO PUBLIC;
 
 -- As pg_stat_reset(): for a superuser, and who is given the right.
-CREATE FUNCTION nitro_stat_reset() RETURNS void
+CREATE OR REPLACE FUNCTION @extschema@.nitro_stat_reset() RETURNS void
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'nitro_stat_reset_wrapper';
-COMMENT ON FUNCTION nitro_stat_reset() IS 'sets the counts of the nitro indexes of the current database, and the waits of the server, to zero';
-REVOKE ALL ON FUNCTION nitro_stat_reset() FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.nitro_stat_reset() IS 'sets the counts of the nitro indexes of the current database, and the waits of the server, to zero';
+REVOKE ALL ON FUNCTION @extschema@.nitro_stat_reset() FROM PUBLIC;
 
-CREATE FUNCTION nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
+CREATE OR REPLACE FUNCTION @extschema@.nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC
-    SELECT coalesce(sum(s.bytes), 0)::bigint
-    FROM nitro_index_stats() s LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
-    WHERE relation IN (s.indexrelid, i.indrelid);
+    SELECT coalesce(sum(s.bytes), 0::numeric)::bigint
+    FROM @extschema@.nitro_index_stats() s LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
+    WHERE relation::oid IN (s.indexrelid, i.indrelid);
 END;
-COMMENT ON FUNCTION nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all those of a table';
+COMMENT ON FUNCTION @extschema@.nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all those of a table';
 
 -- Planning: for who may read the columns, as pg_stats.
 
-CREATE FUNCTION nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'nitro_estimate_size_wrapper';
-COMMENT ON FUNCTION nitro_estimate_size(regclass, text[]) IS 'bytes that a nitro index would take, by the statistics of its table';
+COMMENT ON FUNCTION @extschema@.nitro_estimate_size(regclass, text[]) IS 'bytes that a nitro index would take, by the statistics of its table';
 
 -- Checking: the function itself asks for ownership of the table.
 
-CREATE OR REPLACE FUNCTION nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_verify_wrapper';
-COMMENT ON FUNCTION nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
+COMMENT ON FUNCTION @extschema@.nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
 
 -- Images: the function makes those of tables that the caller owns, or refuses.
 
-CREATE OR REPLACE FUNCTION nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
-COMMENT ON FUNCTION nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
+COMMENT ON FUNCTION @extschema@.nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
 
-CREATE FUNCTION nitro_verify_images(index regclass) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.nitro_verify_images(index regclass) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_verify_images_wrapper';
-COMMENT ON FUNCTION nitro_verify_images(regclass) IS 'compares all images of a nitro index with it, returns how many';
+COMMENT ON FUNCTION @extschema@.nitro_verify_images(regclass) IS 'compares all images of a nitro index with it, returns how many';

@@ -82,4 +82,35 @@ CREATE DOMAIN short AS text CHECK (length(VALUE) < 10);
 SELECT check_arrays('short', $$left(md5((random() * @n)::int::text), 3)::short$$);
 -- Strings that a dictionary puts together.
 SELECT check_arrays('text', $$(ARRAY['a', 'A', 'b', 'B', 'é', 'ab', 'a b', 'a-b'])[1 + (random() * 7)::int]$$);
+-- The functions by name become the operators, and find the index; also where a stranger has an operator or function that
+-- matches better, and where the index is partial.
+CREATE TABLE named (a int[], n numeric[], s text[]);
+INSERT INTO named SELECT ARRAY[g, g + 1], ARRAY[g / 2.0], ARRAY['s' || g] FROM generate_series(1, 1000) g;
+CREATE INDEX named_a ON named USING nitro (a);
+CREATE INDEX named_n ON named USING nitro (n);
+CREATE INDEX named_s ON named USING nitro (s);
+CREATE INDEX named_part ON named ((a[1])) WHERE nitro_any_less(a, 10);
+ANALYZE named;
+CREATE FUNCTION stranger(int[], int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE 'a stranger''s'; END $$;
+CREATE FUNCTION stranger(int[], int[]) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RAISE 'a stranger''s'; END $$;
+CREATE OPERATOR public.&< (LEFTARG = int[], RIGHTARG = int, FUNCTION = stranger);
+CREATE OPERATOR public.&> (LEFTARG = int[], RIGHTARG = int, FUNCTION = stranger);
+CREATE OPERATOR public.&<> (LEFTARG = int[], RIGHTARG = int[], FUNCTION = stranger);
+SET enable_seqscan = off;
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_less(a, 3);
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_greater(n, 3);
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_between(a, 3, NULL);
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_between(n, NULL, 3.5);
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_in(a, int4range(3, 5));
+EXPLAIN (COSTS OFF) SELECT * FROM named WHERE nitro_any_prefix(s, 's99');
+EXPLAIN (COSTS OFF) SELECT named.a FROM (VALUES (2), (3)) v(x), named WHERE nitro_any_between(named.a, v.x, v.x + 1);
+EXPLAIN (COSTS OFF) SELECT a[1] FROM named WHERE nitro_any_less(a, 10) AND a[1] = 5;
+SELECT count(*) FILTER (WHERE nitro_any_less(a, 3)) AS less, count(*) FILTER (WHERE nitro_any_greater(a, 990)) AS greater,
+       count(*) FILTER (WHERE nitro_any_between(a, 3, 5)) AS between, count(*) FILTER (WHERE nitro_any_between(a, NULL, 5)) AS up_to,
+       count(*) FILTER (WHERE nitro_any_in(a, int4range(3, 5))) AS within, count(*) FILTER (WHERE nitro_any_prefix(s, 's99')) AS prefix FROM named;
+SELECT nitro_any_between('{NULL}'::int[], NULL, NULL) AS no_element, nitro_any_between(NULL::int[], 1, 2) AS no_array, nitro_any_less('{1}'::int[], NULL) AS no_value;
+RESET enable_seqscan;
+DROP OPERATOR public.&< (int[], int);
+DROP OPERATOR public.&> (int[], int);
+DROP OPERATOR public.&<> (int[], int[]);
 DROP SCHEMA arrays CASCADE;

@@ -63,23 +63,27 @@ SELECT nitro_replace_index('cv_fails', 'cv_i');
 SELECT count(*) FROM pg_class WHERE relname = 'cv_fails';
 \set VERBOSITY default
 
--- Nor one that was made under another search_path, of another function or operator.
+-- Nor one that was made under another search_path, of another function. The statements of a conversion change the path.
 CREATE SCHEMA cv_evil;
 CREATE FUNCTION cv_evil.lower(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT ''evil''';
 CREATE OPERATOR cv_evil.> (LEFTARG = int, RIGHTARG = int, FUNCTION = int4lt);
 CREATE INDEX cv_lower ON cv (lower(s));
 CREATE INDEX cv_more ON cv (s) WHERE i > 5;
+SELECT statement AS create_twin, 'nitro_twin_' || 'cv_lower'::regclass::oid AS twin FROM nitro_conversion('cv_lower') \gset
 SET search_path = cv_evil, pg_catalog, public;
 \set ECHO none
 SET client_min_messages = error;
+:create_twin;
 \set VERBOSITY sqlstate
+SELECT nitro_replace_index('cv_lower', :'twin');
+\set VERBOSITY default
+DROP INDEX :"twin";
 SELECT nitro_convert_concurrently('cv_lower') \gexec
 SELECT nitro_convert_concurrently('cv_more') \gexec
-RESET search_path;
-SELECT nitro_convert_concurrently('cv_lower') \gexec
-\set VERBOSITY default
 RESET client_min_messages;
 \set ECHO all
+SHOW search_path;
+RESET search_path;
 SELECT relname, pg_get_indexdef(c.oid) FROM pg_class c WHERE relname IN ('cv_lower', 'cv_more') ORDER BY 1;
 DROP INDEX cv_more, cv_lower;
 

@@ -15,7 +15,13 @@ const ORDER: [&[&str]; 9] = [
     &["upkeep"],
     &["am", "elements/quals", "elements/streams", "elements/tids"],
     &["inspect"],
-    &["planner", "elements/rewrite", "elements/predicates", "elements/selectivity"],
+    &[
+        "planner",
+        "elements/rewrite",
+        "elements/predicates",
+        "elements/selectivity",
+        "elements/support",
+    ],
 ];
 
 /// The height of `room/file` or of `room`.

@@ -65,6 +65,17 @@ impl Array {
         unsafe { self.shape.any(self.flat, |element| element.is_some_and(&mut condition)) }
     }
 
+    /// Whether an element lies between two values. `None` is an open end.
+    unsafe fn any_between(&self, low: Option<Datum>, high: Option<Datum>) -> bool {
+        // SAFETY: values of the elements' type, by the caller's contract.
+        unsafe {
+            self.any(|element| {
+                low.is_none_or(|low| self.order.compare(low, element).is_le())
+                    && high.is_none_or(|high| self.order.compare(element, high).is_le())
+            })
+        }
+    }
+
     /// Whether an element compares with the second argument in this way.
     unsafe fn any_compared(
         fcinfo: *mut FunctionCallInfoBaseData,
@@ -114,10 +125,23 @@ fn nitro_array_any_between(fcinfo: FunctionCallInfo) -> bool {
     unsafe {
         let array = Array::argument(fcinfo);
         let (low, high) = bounds(&array.shape, pg_getarg_datum_raw(fcinfo, 1));
-        array.any(|element| {
-            low.is_none_or(|low| array.order.compare(low, element).is_le())
-                && high.is_none_or(|high| array.order.compare(element, high).is_le())
-        })
+        array.any_between(low, high)
+    }
+}
+
+/// `nitro_any_between`, whose bounds are arguments of their own.
+#[pg_extern]
+fn nitro_any_between(fcinfo: FunctionCallInfo) -> Option<bool> {
+    crate::pg::witness!();
+    // SAFETY: declared for (anycompatiblearray, anycompatible, anycompatible); the array is read if it is not NULL.
+    unsafe {
+        let given = |n: usize| {
+            let argument = (*fcinfo).args.as_slice((*fcinfo).nargs as usize)[n];
+            (!argument.isnull).then_some(argument.value)
+        };
+        given(0)?;
+        let (low, high) = (given(1), given(2));
+        Some(Array::argument(fcinfo).any_between(low, high))
     }
 }
 

@@ -220,7 +220,7 @@ impl Target {
             }
             let (operator, argument) = match btree as u32 {
                 pg_sys::BTEqualStrategyNumber => {
-                    (CONTAINS, array_of(self.root, x, arrays, element))
+                    (CONTAINS, array_of(self.root, &[x], arrays, element))
                 }
                 // x < e for an element e: e > x.
                 pg_sys::BTLessStrategyNumber => (self.operator(strategy::ANY_GREATER)?, x),
@@ -290,8 +290,17 @@ impl Target {
     }
 }
 
-/// `ARRAY[x]`, folded if x is a constant.
-unsafe fn array_of(root: *mut PlannerInfo, x: *mut Node, arrays: Oid, element: Oid) -> *mut Node {
+/// Makes an array of these values, folded if they are constants.
+///
+/// # Safety
+/// The values must be expressions of the type `element`, and `arrays` its array type or a domain over that. `root` may
+/// be null.
+pub unsafe fn array_of(
+    root: *mut PlannerInfo,
+    values: &[*mut Node],
+    arrays: Oid,
+    element: Oid,
+) -> *mut Node {
     // SAFETY: a new node of the current memory context, which is the planner's.
     unsafe {
         let array = pg_sys::palloc0(size_of::<pg_sys::ArrayExpr>()).cast::<pg_sys::ArrayExpr>();
@@ -299,7 +308,9 @@ unsafe fn array_of(root: *mut PlannerInfo, x: *mut Node, arrays: Oid, element: O
         (*array).array_typeid = pg_sys::getBaseType(arrays);
         (*array).array_collid = pg_sys::get_typcollation(element);
         (*array).element_typeid = element;
-        (*array).elements = pg_sys::lappend(std::ptr::null_mut(), x.cast());
+        for &value in values {
+            (*array).elements = pg_sys::lappend((*array).elements, value.cast());
+        }
         (*array).location = -1;
         pg_sys::eval_const_expressions(root, array.cast())
     }

@@ -2,6 +2,7 @@
 
 mod estimate;
 mod explain;
+mod names;
 mod rows;
 mod verify;
 mod verify_images;

@@ -20,6 +20,7 @@ pub enum Value {
     Int4(i32),
     Int8(i64),
     Text(&'static str),
+    Name(pg_sys::NameData),
     Time(TimestampWithTimeZone),
 }
 
@@ -35,6 +36,7 @@ impl Value {
             Value::Int4(_) => pg_sys::INT4OID,
             Value::Int8(_) => pg_sys::INT8OID,
             Value::Text(_) => pg_sys::TEXTOID,
+            Value::Name(_) => pg_sys::NAMEOID,
             Value::Time(_) => pg_sys::TIMESTAMPTZOID,
         }
     }
@@ -45,6 +47,14 @@ impl Value {
             Value::Int4(n) => n.into_datum(),
             Value::Int8(n) => n.into_datum(),
             Value::Text(s) => s.into_datum(),
+            Value::Name(name) => {
+                // SAFETY: palloc never returns null, and the memory is aligned for whatever there is.
+                unsafe {
+                    let copy = pg_sys::palloc(size_of::<pg_sys::NameData>()).cast();
+                    *copy = name;
+                    Some(Datum::from(copy))
+                }
+            }
             Value::Time(t) => t.into_datum(),
         }
     }

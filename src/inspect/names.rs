@@ -1,0 +1,79 @@
+//! `nitro_index_names`: the nitro indexes of the current database and their names, read from the catalogue itself.
+//!
+//! The views have the names from here, not from a join with pg_class. Citus adds a condition to each query that reads
+//! pg_class, which hides the shards of its tables.
+
+use std::ffi::c_char;
+
+use pgrx::pg_sys::{self, FunctionCallInfo, NameData, Oid};
+use pgrx::prelude::*;
+
+use super::rows::{self, Value};
+
+/// Returns a row for each nitro index that this session could read: not for temporary ones of other sessions.
+#[pg_extern]
+fn nitro_index_names(fcinfo: FunctionCallInfo) {
+    crate::pg::witness!();
+    // SAFETY: declared to return a set of rows; a function called from SQL runs in a transaction.
+    unsafe { rows::give(fcinfo, &indexes()) }
+}
+
+/// Reads pg_class.
+///
+/// # Safety
+/// Needs catalogue access.
+unsafe fn indexes() -> Vec<[rows::Named; 5]> {
+    let mut found = Vec::new();
+    let mut key = pg_sys::ScanKeyData::default();
+    let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: a row is read before the next one is asked for, and what is kept of it is a copy. An ERROR ends the scan.
+    unsafe {
+        pg_sys::ScanKeyInit(
+            &mut key,
+            pg_sys::Anum_pg_class_relam as i16,
+            pg_sys::BTEqualStrategyNumber as u16,
+            pg_sys::F_OIDEQ.into(),
+            pg_sys::get_am_oid(c"nitro".as_ptr(), true).into(),
+        );
+        let table = pg_sys::table_open(pg_sys::RelationRelationId, lock);
+        let none = std::ptr::null_mut();
+        let scan = pg_sys::systable_beginscan(table, Oid::INVALID, false, none, 1, &mut key);
+        loop {
+            let row = pg_sys::systable_getnext(scan);
+            if row.is_null() {
+                break;
+            }
+            let index = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_class>();
+            if index.relkind as u8 != pg_sys::RELKIND_INDEX
+                || pg_sys::isOtherTempNamespace(index.relnamespace)
+            {
+                continue;
+            }
+            let table = pg_sys::IndexGetRelation(index.oid, true);
+            found.push([
+                ("indexrelid", Some(Value::Oid(index.oid.to_u32()))),
+                ("relid", (table != Oid::INVALID).then_some(Value::Oid(table.to_u32()))),
+                ("schemaname", name(pg_sys::get_namespace_name(index.relnamespace))),
+                ("relname", name(pg_sys::get_rel_name(table))),
+                ("indexrelname", Some(Value::Name(index.relname))),
+            ]);
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, lock);
+    }
+    found
+}
+
+/// Copies what a look-up of a name has found.
+///
+/// # Safety
+/// `found` must be null or nul-terminated.
+unsafe fn name(found: *const c_char) -> Option<Value> {
+    if found.is_null() {
+        return None;
+    }
+    let mut copy = NameData::default();
+    // SAFETY: by contract; longer names are cut to what the copy has room for.
+    unsafe { pg_sys::namestrcpy(&mut copy, found) };
+    Some(Value::Name(copy))
+}
