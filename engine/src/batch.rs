@@ -43,14 +43,11 @@ impl Index {
                 for (at, probe) in at.iter_mut().zip(probes.iter().flatten()) {
                     *at = self.top(probe);
                 }
-                let mut nodes = at;
-                for ((leaf, node), probe) in
-                    at.iter_mut().zip(&mut nodes).zip(probes.iter().flatten())
-                {
-                    (*leaf, *node) = self.descend(probe, *node, prefetch::leaf).unwrap_or((0, 0));
+                for (at, probe) in at.iter_mut().zip(probes.iter().flatten()) {
+                    *at = self.descend(probe, *at, prefetch::leaf).unwrap_or(0);
                 }
                 for (i, probe) in probes.iter().flatten().enumerate() {
-                    self.equal_entries(probe, at[i], nodes[i], &mut |tid| tids.push((i, tid)));
+                    self.equal_entries(probe, at[i], &mut |tid| tids.push((i, tid)));
                 }
             }
             for (i, tid) in tids.drain(..) {
@@ -65,10 +62,9 @@ impl Index {
         &self,
         probe: &Probe<'_, O>,
         leaf: Ref,
-        node: Ref,
         found: &mut dyn FnMut(Tid),
     ) {
-        let spot = if leaf == 0 { None } else { self.settle(probe, leaf, node, false) };
+        let spot = if leaf == 0 { None } else { self.settle(probe, leaf, false) };
         let spot = spot.unwrap_or_else(|| self.seek(probe, false));
         let (mut v, mut from) = (spot.v, spot.place.rank);
         // Above what has been reported.

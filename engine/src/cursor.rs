@@ -304,18 +304,18 @@ impl Cursor {
         }
         let _section = index.enter(p);
         self.read_from::<O>(index);
-        self.next_inside(leaves, index, order, (0, 0))
+        self.next_inside(leaves, index, order, 0)
     }
 
     /// The same inside the barrier. `hint`: a leaf (0: unknown) not to the right of where a cursor that has read nothing
-    /// begins, and an index node above it, both found in this section.
+    /// begins, found in this section.
     #[inline]
     fn next_inside<O: KeyOrder>(
         &mut self,
         leaves: usize,
         index: Index,
         order: &O,
-        mut hint: (Ref, Ref),
+        mut hint: Ref,
     ) -> Option<usize> {
         let mut way =
             match self.state {
@@ -370,8 +370,8 @@ impl Cursor {
                         moved && !mutant!("a scan that searches goes on behind its last entry");
                     let probe = Probe::new(order, &key, tid);
                     let spot = match core::mem::take(&mut hint) {
-                        (0, _) => None,
-                        (leaf, node) => index.settle(&probe, leaf, node, behind),
+                        0 => None,
+                        leaf => index.settle(&probe, leaf, behind),
                     };
                     let spot = spot.unwrap_or_else(|| index.seek(&probe, behind));
                     self.sought = key;

@@ -79,7 +79,7 @@ impl Index {
             return None;
         }
         let place = Place::packed(&found, leaf.len(), true);
-        v.valid().then_some(Spot { v, place, prefix: 0, beyond: false, leaf: finger.leaf, node: 0 })
+        v.valid().then_some(Spot { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
     }
 
     /// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in which the leaf was

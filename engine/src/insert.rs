@@ -189,7 +189,7 @@ impl Index {
             // memory it stays so.
             reserve.promoted = spot.leaf;
             let _section = early.map(WriterGuard::into_reader);
-            self.promote(probe.order, spot.leaf, spot.node);
+            self.promote(spot.leaf);
             return Step::Again;
         }
         // The latch is given in the searched state only.
@@ -222,7 +222,7 @@ impl Index {
                     reserve.drop_chunk();
                 }
                 if let Step::Promote(leaf) = step {
-                    self.promote(probe.order, leaf, spot.node);
+                    self.promote(leaf);
                 }
                 step
             }
@@ -271,7 +271,7 @@ impl Index {
             let found = probe.search_packed(&v, &leaf).ok()?;
             let same = found.same.then_some(found.key);
             let place = Place { rank: n, n, hit: None, same, keys: found.key };
-            let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at, node: 0 };
+            let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at };
             return (found.rank == n && v.valid()).then_some(spot);
         }
         if n == 0 {
@@ -298,7 +298,7 @@ impl Index {
             }
         }
         let place = Place { rank: n, n, hit: None, same, keys: 0 };
-        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at, node: 0 })
+        v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at })
     }
 
     fn try_insert<O: KeyOrder>(

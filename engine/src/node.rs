@@ -1,27 +1,26 @@
 //! Level 1: separators of leaves, and the split of index nodes.
 //!
-//! A separator is the low key of the leaf it leads to; it is entered after the leaf is linked, and
-//! entering it twice is harmless (the second finds it). `parent` of a leaf names the index node that
+//! A separator is the low key of the leaf it leads to. It is entered after the leaf is linked, behind that of
+//! the leaf's left neighbour, and nothing is compared for that. `parent` of a leaf names the index node that
 //! holds its separator and changes only under that node's latch: the collector finds the separator
 //! without comparing keys. The first child of an index node is never merged away, so the low key of
 //! the node is found there when it is too long for the node.
 
-use crate::KeyOrder;
 use crate::area::{OutOfMemory, Ref};
 use crate::block::{
     Block, CAPACITY, EXACT, LOWBIG, LOWTID, Latch, NODE_HEAP, SLOTS, View, full_mask, insert_slot,
 };
+use crate::cursor::left_of;
 use crate::heap::Class;
-use crate::key::{Probe, Retry};
-use crate::memory;
+use crate::key::Retry;
 use crate::mutants::mutant;
 use crate::range::{Low, LowBuf, MAX_SKIP, Right, Span, likely};
 use crate::root::{Index, init_block};
-use crate::seek::Route;
 use crate::stop::stop;
 use crate::sync::Backoff;
-use std::borrow::Cow;
 
+/// A promotion gives up after so many attempts, about a second.
+const ATTEMPTS: u32 = 1000;
 /// Bytes of the TID behind a low key.
 const LOW_TID: usize = 6;
 
@@ -68,116 +67,114 @@ impl Children {
     }
 }
 
-/// Where a separator goes in an index node.
-struct Entrance {
+/// Where the separator of a leaf goes.
+struct Entrance<'a> {
+    /// The neighbour on its left, which has one, and the leaf.
+    left: Ref,
+    leaf: Ref,
+    /// The index node that has the neighbour's, and the rank behind that.
     node: Ref,
     rank: usize,
-    /// Its number there; None if it does not share what the node leaves out.
+    /// The number of the leaf's low key in this node; None if the key does not share what the node leaves out.
     prefix: Option<u64>,
+    low: Low<'a>,
 }
 
 impl Index {
-    /// Enters the low key of `leaf` into level 1, starting at the index node `hint` (0: none), which
-    /// is not to the right of the place. Inside the barrier, and not as a writer: it may wait, and it
-    /// renews the flat top when enough index nodes have been made.
+    /// Enters the low key of `leaf` into level 1, behind the separator of its left neighbour. A neighbour without one comes
+    /// first. Inside the barrier, and not as a writer: it may wait, and it renews the flat top when enough index nodes
+    /// have been made.
+    ///
+    /// No key is compared, so level 1 has the leaves in the order in which they are linked, whatever an order says.
     #[cold]
-    pub(crate) fn promote<O: KeyOrder>(&self, order: &O, leaf: Ref, hint: Ref) {
-        self.enter_low(order, leaf, hint);
+    pub(crate) fn promote(&self, leaf: Ref) {
+        // An attempt fails only if another process has changed one of the nodes meanwhile, or is about to show a leaf
+        // that its right neighbour leads to already. That process may have been stopped.
+        let mut backoff = Backoff::default();
+        for _ in 0..ATTEMPTS {
+            if self.block(leaf).parent() != 0 {
+                break;
+            }
+            match self.enter_next(leaf) {
+                Ok(Ok(())) => {}
+                Ok(Err(OutOfMemory { .. })) => break,
+                Err(Retry) => backoff.wait(),
+            }
+        }
+        // A leaf that has no separator now is found by moving right, and promoted by a later insert.
         self.renew_top();
     }
 
-    fn enter_low<O: KeyOrder>(&self, order: &O, leaf: Ref, hint: Ref) {
+    /// Enters `leaf`, or the first one on its left that has no separator.
+    fn enter_next(&self, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, Retry> {
+        let (left, lv) = loop {
+            let (left, lv) = left_of(*self, leaf).ok_or(Retry)?;
+            if self.block(left).parent() != 0 {
+                break (left, lv);
+            }
+            leaf = left;
+        };
+        // Under a comparator the number of the low key.
+        let abbrev = if self.memcmp() { 0 } else { lv.b.high() };
         let mut low = LowBuf::new(self.area);
-        let Some(low) = low.load(leaf) else { return };
-        // A comparator gets a private copy.
-        let key =
-            if O::MEMCMP { Cow::Borrowed(low.key) } else { Cow::Owned(memory::copy(low.key)) };
-        let probe = Probe::new(order, &key, low.tid.unwrap_or(0));
-        let new = Low { abbrev: probe.abbrev, ..low };
-        let mut node = if hint == 0 { self.top(&probe) } else { hint };
-        // The holder of a latch may have been descheduled.
-        let mut backoff = Backoff::default();
-        loop {
-            let early = mutant!("a promotion views the node before it looks for the parent");
-            let early = early.then(|| self.block(leaf).parent());
-            stop!("promote: node known");
-            let v = self.block(node).view();
-            stop!("promote: node viewed");
-            // In this order: otherwise the leaf could get its separator, lose it to the collector and
-            // die in between, and would then be entered into the node as it is after all that. A view
-            // from before it does not give the latch. `parent` does not become 0 again.
-            let parent = early.unwrap_or_else(|| self.block(leaf).parent());
-            if parent != 0 && !mutant!("a promotion looks for the parent") {
-                return;
-            }
-            stop!("promote: parent read");
-            if v.dead() {
-                node = v.b.prev();
-                continue;
-            }
-            let n = v.mask().count_ones() as usize;
-            let found = match self.route(&v, &probe) {
-                Ok(Route::Here(prefix)) => {
-                    self.separators(&v, &probe, prefix).map(|rank| (rank, Some(prefix)))
-                }
-                Ok(Route::Beyond) => Ok((n, None)),
-                Ok(Route::Right(next)) => {
-                    node = next;
-                    continue;
-                }
-                Ok(Route::Left) => {
-                    node = self.top(&probe);
-                    continue;
-                }
-                Err(Retry) => continue,
-            };
-            let Ok((rank, prefix)) = found else { continue };
-            let there = rank > 0 && v.b.child(v.slot(rank - 1)) & !EXACT == leaf;
-            if !v.valid() {
-                continue;
-            }
-            if there {
-                // Another process is about to note it.
-                return;
-            }
-            stop!("promote: place found");
-            let to = Entrance { node, rank, prefix };
-            let done = match prefix {
-                Some(prefix) if n < CAPACITY => self.enter_separator(&v, &to, prefix, leaf, &new),
-                _ => match self.split_node(&v, &to, leaf, &new) {
-                    // Without memory the leaf stays without separator: found by moving right, and
-                    // promoted by a later insert.
-                    Ok(Err(OutOfMemory { .. })) => return,
-                    done => done.map(|_| ()),
-                },
-            };
-            if done.is_err() {
-                backoff.wait();
-            }
+        let low = Low { abbrev, ..low.load(leaf).ok_or(Retry)? };
+        let node = lv.b.parent();
+        if !lv.valid() {
+            return Err(Retry);
+        }
+        stop!("promote: node known");
+        let v = self.block(node).view();
+        stop!("promote: node viewed");
+        // DEAD: its children are about to have another parent.
+        if v.dead() {
+            return Err(Retry);
+        }
+        let n = v.mask().count_ones() as usize;
+        let behind = (0..n).find(|&rank| v.b.child(v.slot(rank)) & !EXACT == left);
+        let rank = behind.ok_or(Retry)? + 1;
+        let shares = low.shares(v.b);
+        let prefix = shares.then(|| low.number(self.memcmp(), v.b.skip()).0);
+        if !v.valid() {
+            return Err(Retry);
+        }
+        debug_assert!(shares || rank == n, "what is left out is shared up to the end of the range");
+        stop!("promote: place found");
+        let to = Entrance { left, leaf, node, rank, prefix, low };
+        match prefix {
+            Some(prefix) if n < CAPACITY => self.enter_separator(&v, &to, prefix).map(Ok),
+            _ => self.split_node(&v, &to),
         }
     }
 
-    fn enter_separator(
-        &self,
-        v: &View,
-        to: &Entrance,
-        prefix: u64,
-        leaf: Ref,
-        new: &Low<'_>,
-    ) -> Result<(), Retry> {
+    /// Whether the leaf still has no separator, and no leaf has come between it and its left neighbour. To be asked under
+    /// the latch of the index node with the neighbour's separator, in the state where that was found: until the latch is
+    /// given up nothing gets a separator behind it.
+    fn is_due(&self, to: &Entrance<'_>) -> bool {
+        let alone =
+            self.block(to.leaf).parent() == 0 || mutant!("a promotion looks for the parent");
+        let next = self.block(to.left).next() == to.leaf
+            || mutant!("a promotion looks for leaves that came between");
+        alone && next
+    }
+
+    fn enter_separator(&self, v: &View, to: &Entrance<'_>, prefix: u64) -> Result<(), Retry> {
         let b = v.b;
-        let (_, exact) = new.number(self.memcmp(), b.skip());
+        let (_, exact) = to.low.number(self.memcmp(), b.skip());
         let latch = v.latch().ok_or(Retry)?;
         stop!("promote: node latched");
+        if !self.is_due(to) {
+            latch.release();
+            return Err(Retry);
+        }
         let (side, other) = (latch.v.side(), latch.other());
         let mask = b.mask(side);
         let slot = (!mask).trailing_zeros() as usize;
         b.set_prefix(slot, prefix);
-        b.set_child(slot, leaf | flag(exact));
+        b.set_child(slot, to.leaf | flag(exact));
         b.set_perm(other, &insert_slot(&b.perm(side), to.rank, slot));
         b.set_mask(other, mask | 1 << slot);
         if !mutant!("a separator comes with the parent") {
-            self.block(leaf).set_parent(to.node);
+            self.block(to.leaf).set_parent(to.node);
         }
         stop!("promote: parent set");
         latch.publish();
@@ -185,16 +182,10 @@ impl Index {
         Ok(())
     }
 
-    /// Splits a full index node, if it is still as it was viewed. Where separators ascend, or `new`
+    /// Splits a full index node, if it is still as it was viewed. Where separators ascend, or the new one
     /// does not share the node's first bytes, nothing moves and the new node gets the new separator
     /// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a new one.
-    fn split_node(
-        &self,
-        v: &View,
-        to: &Entrance,
-        leaf: Ref,
-        new: &Low<'_>,
-    ) -> Result<Result<(), OutOfMemory>, Retry> {
+    fn split_node(&self, v: &View, to: &Entrance<'_>) -> Result<Result<(), OutOfMemory>, Retry> {
         let (b, memcmp) = (v.b, self.memcmp());
         let n = v.mask().count_ones() as usize;
         let (next, number) = (b.next(), b.high());
@@ -202,7 +193,7 @@ impl Index {
         let cut = if append { n } else { n / 2 };
         let mut moved = Children::new();
         if append {
-            moved.push(leaf, new.abbrev);
+            moved.push(to.leaf, to.low.abbrev);
         } else {
             moved.load(v, cut..n);
         }
@@ -213,7 +204,7 @@ impl Index {
             return Err(Retry);
         }
         // What is DEAD by now was not when the node was viewed, and the node has changed since: the
-        // first of the moved ones is another one's first child from now on, or `new`.
+        // first of the moved ones is another one's first child from now on, or new.
         let [before, low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(self.area));
         let (first, abbrev) = moved.list()[0];
         let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
@@ -242,6 +233,10 @@ impl Index {
         stop!("node split: built");
         let latch = v.latch().ok_or(Retry)?;
         stop!("node split: latched");
+        if !self.is_due(to) {
+            latch.release();
+            return Err(Retry);
+        }
         // Latched before anything leads to it: the collector finds it by N.prev.
         let (r, right_latch) = fresh.latch();
         stop!("node split: right latched");

@@ -62,6 +62,14 @@ impl<'a> Low<'a> {
         if self.chunk != 0 { &self.key[..skip] } else { self.key }
     }
 
+    /// Whether the key begins with the bytes that this node leaves out of its keys. To be validated by the caller.
+    pub(crate) fn shares(&self, b: Block) -> bool {
+        let (src, len) = b.low_bytes();
+        let skip = b.skip().min(len);
+        // SAFETY: `low_bytes` clips to the block.
+        self.key.len() >= skip && unsafe { racy::compare(&self.key[..skip], src, skip) }.is_eq()
+    }
+
     /// What a node with this `skip`, which the key shares, says of it: its number, and whether that is
     /// all of it, so that a key with the same number is not below.
     pub(crate) fn number(&self, memcmp: bool, skip: usize) -> (u64, bool) {

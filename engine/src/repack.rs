@@ -179,7 +179,7 @@ impl Index {
             step = self.try_cut_packed(probe, spot, Cut::Halves, reserve).unwrap_or(Step::Again);
         }
         if let Step::Promote(leaf) = step {
-            self.promote(probe.order, leaf, spot.node);
+            self.promote(leaf);
         }
         step
     }

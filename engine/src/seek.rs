@@ -37,8 +37,6 @@ pub(crate) struct Spot {
     /// The key does not share the leaf's first `skip` bytes.
     pub(crate) beyond: bool,
     pub(crate) leaf: Ref,
-    /// The index node through which the leaf was found.
-    pub(crate) node: Ref,
 }
 
 impl Spot {
@@ -74,9 +72,9 @@ impl Index {
         loop {
             let node = self.top(probe);
             stop!("seek: top read");
-            let Some((leaf, node)) = self.descend(probe, node, fetch) else { continue };
+            let Some(leaf) = self.descend(probe, node, fetch) else { continue };
             stop!("seek: leaf found");
-            if let Some(spot) = self.settle(probe, leaf, node, upper) {
+            if let Some(spot) = self.settle(probe, leaf, upper) {
                 stop!("seek: place found");
                 return spot;
             }
@@ -90,7 +88,7 @@ impl Index {
         probe: &Probe<'_, O>,
         mut node: Ref,
         fetch: impl Fn(Area, Ref),
-    ) -> Option<(Ref, Ref)> {
+    ) -> Option<Ref> {
         loop {
             let v = self.block(node).view();
             if v.dead() {
@@ -100,7 +98,7 @@ impl Index {
             match self.child(&v, probe) {
                 Ok(Child::Down(leaf)) => {
                     fetch(self.area, leaf);
-                    return Some((leaf, node));
+                    return Some(leaf);
                 }
                 Ok(Child::Right(next)) => {
                     prefetch::node(self.area, next);
@@ -118,7 +116,6 @@ impl Index {
         &self,
         probe: &Probe<'_, O>,
         mut leaf: Ref,
-        node: Ref,
         upper: bool,
     ) -> Option<Spot> {
         loop {
@@ -146,7 +143,7 @@ impl Index {
             if let Ok(place) = place
                 && v.valid()
             {
-                return Some(Spot { v, place, prefix, beyond, leaf, node });
+                return Some(Spot { v, place, prefix, beyond, leaf });
             }
         }
     }

@@ -54,7 +54,6 @@ pub(crate) const POINTS: &[&str] = &[
     // Promotion and the split of an index node.
     "promote: node known",
     "promote: node viewed",
-    "promote: parent read",
     "promote: place found",
     "promote: node latched",
     "promote: parent set",

@@ -24,15 +24,15 @@ impl Cursor {
     ) {
         assert!(cursors.len() <= TOGETHER, "too many ranges");
         let _section = index.enter(p);
-        // Leaf (0: unknown) and index node of each; they stay what they are inside the barrier.
-        let mut at = [(0 as Ref, 0 as Ref); TOGETHER];
+        // An index node of each, then a leaf (0: unknown); they stay what they are inside the barrier.
+        let mut at = [0 as Ref; TOGETHER];
         for (cursor, at) in cursors.iter_mut().zip(&mut at) {
             cursor.read_from::<O>(index);
-            at.1 = index.top(&Probe::new(order, &cursor.lower, cursor.lower_tid));
+            *at = index.top(&Probe::new(order, &cursor.lower, cursor.lower_tid));
         }
         for (cursor, at) in cursors.iter().zip(&mut at) {
             let probe = Probe::new(order, &cursor.lower, cursor.lower_tid);
-            *at = index.descend(&probe, at.1, prefetch::leaf).unwrap_or_default();
+            *at = index.descend(&probe, *at, prefetch::leaf).unwrap_or_default();
         }
         for (cursor, at) in cursors.iter_mut().zip(at) {
             cursor.next_inside(leaves, index, order, at);

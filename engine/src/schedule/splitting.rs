@@ -68,7 +68,7 @@ families! {
         driver(&world, &|actor| actor.insert(SPLITS), &|actor| actor.prune(&[10, MIDDLE]));
     }
 
-    /// Separators are entered in any order.
+    /// The promotion of the new leaf enters the separator of the one before it first.
     fn a_split_of_the_right_half_before_its_separator(driver) {
         let world = about_to_split("split of the right half", short, false);
         driver(
@@ -79,6 +79,17 @@ families! {
                 actor.insert(MIDDLE + 51);
             },
         );
+    }
+
+    /// A leaf comes between the halves, and gets a separator, before the right half has one.
+    fn a_split_of_the_left_half_before_the_separator(driver) {
+        for comparator in [false, true] {
+            let world = about_to_split("split of the left half", short, comparator);
+            driver(&world, &|actor| actor.insert(SPLITS), &|actor| {
+                quietly(|| (0..40).for_each(|i| actor.insert(11 + i / 9 * 10 + i % 9)));
+                actor.look(MIDDLE);
+            });
+        }
     }
 
     /// A promotion, one of the same leaf that is faster, and a collector that absorbs the leaf then.
