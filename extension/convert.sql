@@ -1,18 +1,21 @@
 -- Moving indexes in and out: a twin of the other access method takes the place of an index.
 
--- What it would be. Rights are asked by the statements themselves.
+-- What it would be; the storage parameters that the other access method does not have are lost. Rights are asked by the
+-- statements themselves.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_twin(
     index regclass,
     concurrent boolean,
     OUT method name,
     OUT twin name,
     OUT statement text,
+    OUT lost text[],
     OUT obstacle text)
     LANGUAGE plpgsql STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
     own record;
+    part record;
     elements oid;
     classes text[];
     missing text;
@@ -49,28 +52,49 @@ BEGIN
                          ELSE t.opcname = s.opcname AND t.opcnamespace = s.opcnamespace END;
     obstacle := CASE
         WHEN method IS NULL THEN format('Access method "%s" has nothing in common with nitro.', own.amname)
-        WHEN own.indisexclusion THEN 'It belongs to an exclusion constraint.'
-        WHEN EXISTS (SELECT FROM pg_constraint WHERE conindid = index AND contype IN ('p', 'u')) THEN 'It belongs to a constraint.'
-        WHEN own.indisreplident THEN 'It is the replica identity of its table.'
         WHEN own.indisunique AND current_setting('server_version_num')::int < 180000 THEN 'It is unique.'
-        WHEN own.indisclustered THEN 'Its table is clustered by it.'
         WHEN own.relispartition THEN format('It is a partition of index "%s": convert that.',
             (SELECT inhparent::regclass FROM pg_inherits WHERE inhrelid = index LIMIT 1))
-        WHEN NOT own.indisvalid THEN 'It is not valid.'
         WHEN own.schema IN ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace) THEN 'Its table belongs to the server.'
-        WHEN EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = index AND deptype IN ('e', 'x'))
-            THEN 'It belongs to an extension, or depends on one.'
-        WHEN EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = index AND deptype IN ('n', 'a'))
-            THEN 'Something depends on it.'
         WHEN own.amname = 'gin' AND own.indnatts > 1 THEN 'It has several columns: nitro has one with elements, the others as they are.'
         WHEN method = 'gin' AND own.indnatts > 1 THEN 'It has other columns than its elements.'
         WHEN own.amname = 'gin' AND missing IS NOT NULL THEN format('Operator class "%s" has other entries and operators than those of nitro: of GIN, it has array_ops.', missing)
         WHEN own.amname = 'btree' AND missing IS NOT NULL THEN format('Operator class "%s" is not one of "nitro" (nitro_adopt_opclass makes them).', missing)
         WHEN missing IS NOT NULL THEN format('Operator class "%s" is not one of "%s".', missing, method)
         WHEN concurrent AND own.relkind = 'I' THEN 'An index of a partitioned table cannot be made concurrently.' END;
+    -- It and the indexes of partitions that are dropped with it.
+    FOR part IN
+        SELECT x.*, c.reloptions, c.reltablespace
+        FROM (SELECT index::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree(index)) t
+             JOIN pg_index x ON x.indexrelid = t.oid JOIN pg_class c ON c.oid = t.oid
+        ORDER BY x.indexrelid <> index, x.indexrelid
+    LOOP
+        EXIT WHEN obstacle IS NOT NULL;
+        obstacle := CASE
+            WHEN part.indisexclusion THEN 'It belongs to an exclusion constraint.'
+            WHEN EXISTS (SELECT FROM pg_constraint WHERE conindid = part.indexrelid AND contype IN ('p', 'u')) THEN 'It belongs to a constraint.'
+            WHEN part.indisreplident THEN 'It is the replica identity of its table.'
+            WHEN part.indisclustered THEN 'Its table is clustered by it.'
+            WHEN NOT part.indisvalid THEN 'It is not valid.'
+            WHEN EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = part.indexrelid AND deptype IN ('e', 'x'))
+                THEN 'It belongs to an extension, or depends on one.'
+            WHEN EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = part.indexrelid AND deptype IN ('n', 'a'))
+                THEN 'Something depends on it.'
+            WHEN EXISTS (SELECT FROM pg_attribute WHERE attrelid = part.indexrelid AND attoptions IS NOT NULL)
+                THEN 'An operator class of it has parameters.'
+            WHEN (part.reltablespace, ARRAY(SELECT o FROM unnest(part.reloptions) o ORDER BY o)) <> (own.reltablespace, ARRAY(SELECT o FROM unnest(own.reloptions) o ORDER BY o))
+                THEN 'It has other storage parameters, or is in another tablespace.' END;
+        IF part.indexrelid <> index THEN
+            obstacle := format('Index %s of a partition: ', part.indexrelid::regclass) || obstacle;
+        END IF;
+    END LOOP;
     IF obstacle IS NOT NULL THEN
         RETURN;
     END IF;
+    lost := ARRAY(SELECT option_name FROM pg_options_to_table(own.reloptions)
+                  WHERE (method, option_name) NOT IN (('nitro', 'fillfactor'), ('nitro', 'backup'), ('nitro', 'max_memory'),
+                      ('btree', 'fillfactor'), ('btree', 'deduplicate_items'), ('gin', 'fastupdate'), ('gin', 'gin_pending_list_limit'))
+                  ORDER BY option_name);
     twin := format('nitro_twin_%s', own.indexrelid::oid);
     statement := format('CREATE %sINDEX %s%I ON %s USING %I (%s)', CASE WHEN own.indisunique THEN 'UNIQUE ' END,
             CASE WHEN concurrent THEN 'CONCURRENTLY ' END, twin,
@@ -85,9 +109,11 @@ BEGIN
         || coalesce((SELECT format(' INCLUDE (%s)', string_agg(pg_get_indexdef(index, k, false), ', ' ORDER BY k))
                      FROM generate_series(own.indnkeyatts + 1, own.indnatts) k HAVING count(*) > 0), '')
         || CASE WHEN own.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
-        || coalesce((SELECT format(' WITH (fillfactor = %s)', option_value) FROM pg_options_to_table(own.reloptions)
-                     WHERE option_name = 'fillfactor' AND method <> 'gin'), '')
-        || coalesce((SELECT format(' TABLESPACE %I', spcname) FROM pg_tablespace WHERE oid = own.reltablespace), '')
+        || coalesce((SELECT format(' WITH (%s)', string_agg(format('%I = %L', option_name, option_value), ', ')) FROM pg_options_to_table(own.reloptions)
+                     WHERE option_name <> ALL (lost) HAVING count(*) > 0), '')
+        -- Also its database's, because default_tablespace may name another. For a partitioned table that cannot be said.
+        || coalesce((SELECT format(' TABLESPACE %I', s.spcname) FROM pg_tablespace s, pg_database d
+            WHERE d.datname = current_database() AND s.oid = coalesce(nullif(own.reltablespace, 0::oid), CASE own.relkind WHEN 'i' THEN d.dattablespace END)), '')
         || coalesce(' WHERE ' || pg_get_expr(own.indpred, own.indrelid), '');
 END $$;
 
@@ -119,17 +145,23 @@ END $$;
 COMMENT ON FUNCTION @extschema@.nitro_conversion(regclass, boolean)
     IS 'how an index of btree or GIN becomes one of nitro, or back: statement, memory, and what prevents it';
 
+-- Statistics of expressions, and whether a table is one of Citus', whose rows and counts of writes are in shards.
+CREATE OR REPLACE FUNCTION @extschema@.nitro_copy_statistics(index regclass, twin regclass) RETURNS void
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_copy_statistics_wrapper';
+CREATE OR REPLACE FUNCTION @extschema@.nitro_is_distributed("table" regclass) RETURNS boolean
+    LANGUAGE c STRICT STABLE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'nitro_is_distributed_wrapper';
+
 -- The short step: in one transaction, under AccessExclusiveLock.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_replace_index(index regclass, twin regclass) RETURNS void
     LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
 DECLARE
-    full_name CONSTANT text := (SELECT format('%I.%I', n.nspname, c.relname)
-                                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = twin);
-    own_name CONSTANT name := (SELECT relname FROM pg_class WHERE oid = index);
-    comment CONSTANT text := obj_description(index, 'pg_class');
-    target record;
+    pair record;
+    command text;
+    renames text[] := '{}';
     leaf regclass;
 BEGIN
     -- The statement may have been run under another search_path, with functions of the same names.
@@ -153,15 +185,37 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = format('Index "%s" is not ready.', leaf),
                   HINT = 'The server log says why; the view pg_stat_nitro_indexes has its state.';
     END LOOP;
-    FOR target IN SELECT attnum, attstattarget FROM pg_attribute WHERE attrelid = index AND attstattarget >= 0 LOOP
-        EXECUTE format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', full_name, target.attnum, target.attstattarget);
+    -- It and the indexes of partitions.
+    FOR pair IN
+        SELECT o.indexrelid AS index, t.indexrelid AS twin, format('%I.%I', n.nspname, t.relname) AS name, c.relname, obj_description(o.indexrelid, 'pg_class') AS comment
+        FROM (SELECT index::oid AS oid, 0 AS level UNION SELECT relid::oid, level FROM pg_partition_tree(index)) i
+             JOIN pg_index o ON o.indexrelid = i.oid JOIN pg_class c ON c.oid = i.oid
+             JOIN (SELECT x.indexrelid, x.indrelid, k.relname, k.relnamespace
+                   FROM (SELECT twin::oid AS oid UNION SELECT relid::oid FROM pg_partition_tree(twin)) p
+                        JOIN pg_index x ON x.indexrelid = p.oid JOIN pg_class k ON k.oid = p.oid) t USING (indrelid)
+             JOIN pg_namespace n ON n.oid = t.relnamespace
+        ORDER BY i.level
+    LOOP
+        FOR command IN
+            SELECT format('ALTER INDEX %s ALTER COLUMN %s SET STATISTICS %s', pair.name, attnum, attstattarget)
+            FROM pg_attribute WHERE attrelid = pair.index AND attnum > 0 AND attstattarget >= 0
+            UNION ALL
+            SELECT format('ALTER TABLE %s RENAME COLUMN %I TO %I', pair.name, t.attname, o.attname)
+            FROM pg_attribute o JOIN pg_attribute t USING (attnum)
+            WHERE o.attrelid = pair.index AND t.attrelid = pair.twin AND o.attname <> t.attname
+            UNION ALL
+            SELECT format('COMMENT ON INDEX %s IS %L', pair.name, pair.comment) WHERE pair.comment IS NOT NULL
+        LOOP
+            EXECUTE command;
+        END LOOP;
+        PERFORM @extschema@.nitro_copy_statistics(pair.index::regclass, pair.twin::regclass);
+        renames := renames || format('ALTER INDEX %s RENAME TO %I', pair.name, pair.relname);
     END LOOP;
-    IF comment IS NOT NULL THEN
-        EXECUTE format('COMMENT ON INDEX %s IS %L', full_name, comment);
-    END IF;
     EXECUTE (SELECT format('DROP INDEX %I.%I', n.nspname, c.relname)
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = index);
-    EXECUTE format('ALTER INDEX %s RENAME TO %I', full_name, own_name);
+    FOREACH command IN ARRAY renames LOOP
+        EXECUTE command;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION @extschema@.nitro_replace_index(regclass, regclass) IS 'drops an index and gives its name to the twin that nitro_convert made';
 
@@ -175,6 +229,10 @@ BEGIN
     IF how.obstacle IS NOT NULL THEN
         RAISE EXCEPTION 'cannot convert "%"', index USING ERRCODE = 'feature_not_supported', DETAIL = how.obstacle;
     END IF;
+    IF how.lost <> '{}' THEN
+        RAISE NOTICE 'storage parameters of index "%" are not kept: %', index, array_to_string(how.lost, ', ')
+            USING DETAIL = format('Access method "%s" does not have them.', how.method);
+    END IF;
     twin := (SELECT format('%I.%I', n.nspname, how.twin)
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = index);
     statement := how.statement;
@@ -183,6 +241,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @extschema@.nitro_convert(index regclass) RETURNS void
     LANGUAGE plpgsql STRICT VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
+    SET default_tablespace = ''
     AS $$
 DECLARE
     how CONSTANT record := @extschema@.nitro_convertible(index::regclass, false::boolean);
@@ -229,12 +288,14 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_advise(
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL UNSAFE
 BEGIN ATOMIC
-    SELECT q.index, q.method, v.against IS NULL, q.writes, q.scans, q.file_bytes, q.nitro_bytes,
-           format('%s: %s writes, %s scans since %s; %s entries; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT',
+    SELECT q.index, q.method, CASE WHEN here THEN v.against IS NULL END, CASE WHEN here THEN q.writes END, CASE WHEN here THEN q.scans END,
+           CASE WHEN here THEN q.file_bytes END, q.nitro_bytes,
+           CASE WHEN here THEN format('%s: %s writes, %s scans since %s; %s entries; %s %% of its blocks were found in shared buffers; %s %% of updates are not HOT',
                   coalesce(v.against, 'It is written often'), q.writes, q.scans, coalesce(q.since::text, 'statistics began'), q.entries,
                   coalesce(q.hits::text, '-'), coalesce(q.not_hot::text, '-'))
+           ELSE 'Its table is distributed: its rows are in shards, and only the servers that have these count what is written and read' END
     FROM (
-        SELECT c.oid::regclass AS index, a.amname AS method,
+        SELECT c.oid::regclass AS index, a.amname AS method, NOT @extschema@.nitro_is_distributed(t.relid::regclass) AS here,
                t.n_tup_ins + t.n_tup_upd - t.n_tup_hot_upd AS writes,
                s.idx_scan AS scans, pg_relation_size(c.oid) AS file_bytes, how.bytes AS nitro_bytes,
                greatest(c.reltuples, 0)::bigint AS entries,
@@ -252,6 +313,6 @@ BEGIN ATOMIC
             WHEN q.hits < 90 THEN 'It is not kept in memory'
             WHEN coalesce(q.nitro_bytes, q.file_bytes) > (SELECT m.free FROM @extschema@.nitro_memory m)
                 THEN 'It would take more than what is free of nitro.max_memory' END AS against) v
-    ORDER BY v.against IS NOT NULL, q.writes DESC, q.index::oid;
+    ORDER BY here DESC, v.against IS NOT NULL, q.writes DESC, q.index::oid;
 END;
 COMMENT ON FUNCTION @extschema@.nitro_advise() IS 'indexes of the current database that could be nitro''s: those that would gain, most writes first, then the others';

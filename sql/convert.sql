@@ -115,6 +115,79 @@ SELECT pg_get_indexdef('t_i'::regclass), pg_get_indexdef('t_a'::regclass);
 \c :here
 DROP DATABASE cv_quoted WITH (FORCE);
 
+-- What a twin keeps: parameters that its access method has, statistics of expressions, names and comments of the indexes of
+-- partitions, tablespaces. What it cannot keep, a NOTICE says.
+CREATE TABLE cv_keeps (a int, s text, tags int[]);
+INSERT INTO cv_keeps SELECT g, 'x' || g % 7, ARRAY[g % 5] FROM generate_series(1, 2000) g;
+CREATE INDEX cv_limits ON cv_keeps USING nitro (a) WITH (fillfactor = 60, backup = off, max_memory = '10MB');
+CREATE INDEX cv_gin ON cv_keeps USING gin ((tags || 3)) WITH (fastupdate = off);
+CREATE INDEX cv_expressions ON cv_keeps (lower(s), (a % 10)) WITH (deduplicate_items = off, fillfactor = 80);
+ALTER INDEX cv_expressions ALTER COLUMN 2 SET STATISTICS 33;
+ALTER TABLE cv_expressions RENAME COLUMN expr TO tenth;
+ANALYZE cv_keeps;
+CREATE VIEW cv_kept AS SELECT pg_get_indexdef(i) AS definition,
+    (SELECT string_agg(concat_ws(' ', a.attname, coalesce(a.attstattarget, -1), s.stadistinct, s.stavalues1), '; ' ORDER BY attnum) FROM pg_attribute a LEFT JOIN pg_statistic s ON starelid = attrelid AND staattnum = attnum WHERE attrelid = i) AS columns
+    FROM (SELECT name::regclass AS i FROM unnest('{cv_limits,cv_expressions,cv_gin}'::text[]) name) n;
+SELECT * FROM cv_kept;
+SELECT nitro_convert('cv_limits'), nitro_convert('cv_expressions'), nitro_convert('cv_gin');
+SELECT * FROM cv_kept;
+SELECT nitro_convert('cv_limits'), nitro_convert('cv_expressions'), nitro_convert('cv_gin');
+SELECT * FROM cv_kept;
+DROP VIEW cv_kept;
+CREATE TABLE cv_parts (i int, s text) PARTITION BY RANGE (i);
+CREATE TABLE cv_part1 PARTITION OF cv_parts FOR VALUES FROM (0) TO (100);
+CREATE TABLE cv_part2 PARTITION OF cv_parts FOR VALUES FROM (100) TO (1000) PARTITION BY RANGE (i);
+CREATE TABLE cv_part21 PARTITION OF cv_part2 FOR VALUES FROM (100) TO (500);
+INSERT INTO cv_parts SELECT g, 'x' || g % 7 FROM generate_series(1, 499) g;
+CREATE INDEX cv_tree ON cv_parts (lower(s), i) WITH (fillfactor = 50);
+ALTER INDEX cv_part1_lower_i_idx RENAME TO "cv Odd";
+ALTER TABLE cv_tree RENAME COLUMN lower TO small;
+ALTER TABLE "cv Odd" RENAME COLUMN small TO odd;
+COMMENT ON INDEX "cv Odd" IS 'An odd one.';
+ALTER INDEX cv_part21_lower_i_idx ALTER COLUMN 1 SET STATISTICS 12;
+ANALYZE cv_parts;
+CREATE VIEW cv_kept AS SELECT c.relname, a.amname, c.reloptions, c.reltablespace, obj_description(c.oid) AS comment,
+    (SELECT string_agg(concat_ws(' ', a.attname, coalesce(a.attstattarget, -1), s.stadistinct), '; ' ORDER BY attnum) FROM pg_attribute a LEFT JOIN pg_statistic s ON starelid = attrelid AND staattnum = attnum WHERE attrelid = c.oid) AS columns
+    FROM pg_partition_tree('cv_tree'::text::regclass) t JOIN pg_class c ON c.oid = t.relid JOIN pg_am a ON a.oid = c.relam;
+CREATE TABLE cv_before_parts AS SELECT * FROM cv_kept;
+SELECT nitro_convert('cv_tree');
+SELECT * FROM cv_kept ORDER BY relname COLLATE "C";
+SELECT nitro_convert('cv_tree');
+SELECT count(*) AS differ FROM (SELECT * FROM cv_kept EXCEPT SELECT * FROM cv_before_parts) d;
+DROP VIEW cv_kept;
+-- Not the tablespace of the session.
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE regress_nitro_here LOCATION '';
+CREATE TABLESPACE regress_nitro_there LOCATION '';
+CREATE INDEX cv_there ON cv_parts (s) TABLESPACE regress_nitro_there;
+SET default_tablespace = regress_nitro_here;
+SELECT nitro_convert('cv_limits'), nitro_convert('cv_tree'), nitro_convert('cv_there');
+RESET default_tablespace;
+SELECT c.relname, t.spcname FROM pg_class c LEFT JOIN pg_tablespace t ON t.oid = c.reltablespace
+WHERE c.relname IN ('cv_limits', 'cv_tree', 'cv Odd', 'cv_there', 'cv_part1_s_idx', 'cv_part21_s_idx') ORDER BY 1;
+DROP INDEX cv_there;
+DROP TABLESPACE regress_nitro_here;
+DROP TABLESPACE regress_nitro_there;
+-- What only an index of a partition has prevents it.
+ALTER INDEX "cv Odd" SET (fillfactor = 70);
+SELECT obstacle FROM nitro_conversion('cv_tree', false);
+ALTER INDEX "cv Odd" SET (fillfactor = 50);
+ALTER TABLE cv_part1 CLUSTER ON "cv Odd";
+SELECT obstacle FROM nitro_conversion('cv_tree', false);
+ALTER TABLE cv_part1 SET WITHOUT CLUSTER;
+SELECT obstacle FROM nitro_conversion('cv_tree', false);
+-- Of whose statistics, and for which columns.
+\set VERBOSITY terse
+SELECT nitro_copy_statistics('cv_limits', 'cv_expressions');
+SELECT nitro_copy_statistics('cv_limits', 'cv_i');
+CREATE ROLE regress_nitro_convert;
+SET ROLE regress_nitro_convert;
+SELECT nitro_copy_statistics('cv_limits', 'cv_limits');
+RESET ROLE;
+DROP ROLE regress_nitro_convert;
+\set VERBOSITY default
+DROP TABLE cv_keeps, cv_parts, cv_before_parts;
+
 -- What prevents it.
 CREATE TABLE cv_other (a int PRIMARY KEY, b int UNIQUE, c int, d text, e jsonb, f int[], g int NOT NULL, EXCLUDE USING btree (c WITH =));
 CREATE INDEX cv_hash ON cv_other USING hash (d);

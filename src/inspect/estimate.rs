@@ -56,6 +56,16 @@ unsafe fn open_table(relid: Oid) -> Relation {
         if !kinds.contains(&kind) {
             open::refuse(WORK, relid, Wrong::Kind("is neither a table nor an index"));
         }
+        if catalog::is_distributed(relid) {
+            let name = compat::name(table);
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                format!("cannot {WORK} a nitro index on distributed table \"{name}\""),
+            )
+            .detail("The rows and their statistics are in the shards of the table.")
+            .hint("Estimate it for each shard: SELECT * FROM run_command_on_placements('table', $$SELECT nitro_estimate_size('%s', '{column}')$$).")
+            .raise();
+        }
         table
     }
 }

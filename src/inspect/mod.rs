@@ -4,6 +4,7 @@ mod estimate;
 mod explain;
 mod names;
 mod rows;
+mod twin;
 mod verify;
 mod verify_images;
 mod views;

@@ -199,3 +199,42 @@ pub unsafe fn collations_of(typid: Oid, found: &mut BTreeSet<u32>) {
         }
     }
 }
+
+/// Whether Citus keeps the rows of a table in shards, on this server or others: whether its own catalogue lists the table.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn is_distributed(table: Oid) -> bool {
+    let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: by contract. Citus' catalogue is in pg_catalog, where nobody else creates tables. It is read as a table of
+    // rows and not by a query, so no code of anybody runs. What it must look like is compared first.
+    unsafe {
+        let schema = Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
+        let relid = pg_sys::get_relname_relid(c"pg_dist_partition".as_ptr(), schema);
+        let column = pg_sys::get_attnum(relid, c"logicalrelid".as_ptr());
+        if column <= 0
+            || pg_sys::get_rel_relkind(relid) as u8 != pg_sys::RELKIND_RELATION
+            || pg_sys::get_atttype(relid, column) != pg_sys::REGCLASSOID
+        {
+            return false;
+        }
+        let list = pg_sys::try_relation_open(relid, lock);
+        if list.is_null() {
+            return false;
+        }
+        let mut key = pg_sys::ScanKeyData::default();
+        pg_sys::ScanKeyInit(
+            &mut key,
+            column,
+            pg_sys::BTEqualStrategyNumber as u16,
+            pg_sys::F_OIDEQ.into(),
+            table.into(),
+        );
+        let none = std::ptr::null_mut();
+        let scan = pg_sys::systable_beginscan(list, Oid::INVALID, false, none, 1, &mut key);
+        let found = !pg_sys::systable_getnext(scan).is_null();
+        pg_sys::systable_endscan(scan);
+        pg_sys::relation_close(list, lock);
+        found
+    }
+}

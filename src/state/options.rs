@@ -89,6 +89,17 @@ fn kind() -> pg_sys::relopt_kind::Type {
     })
 }
 
+/// Names the parameters, their types, and where their values are stored.
+fn known() -> [pg_sys::relopt_parse_elt; 3] {
+    use compat::storage_parameter as parameter;
+    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT, RELOPT_TYPE_STRING};
+    [
+        parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
+        parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
+        parameter(c"max_memory", RELOPT_TYPE_STRING, offset_of!(Options, max_memory)),
+    ]
+}
+
 /// Parses the storage parameters of an index (`amoptions`).
 #[pg_guard]
 pub unsafe extern "C-unwind" fn parse(
@@ -96,13 +107,7 @@ pub unsafe extern "C-unwind" fn parse(
     validate: bool,
 ) -> *mut pg_sys::bytea {
     crate::pg::witness!();
-    use compat::storage_parameter as parameter;
-    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT, RELOPT_TYPE_STRING};
-    let known = [
-        parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
-        parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
-        parameter(c"max_memory", RELOPT_TYPE_STRING, offset_of!(Options, max_memory)),
-    ];
+    let known = known();
     // SAFETY: the table describes `Options`, whose size is passed with it.
     unsafe {
         pg_sys::build_reloptions(
@@ -163,4 +168,21 @@ pub unsafe fn max_memory(index: pg_sys::Relation) -> u64 {
         }
     };
     value.and_then(megabytes).map_or(u64::MAX, |mb| (mb as u64) << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A conversion keeps the parameters that `nitro_twin` lists.
+    #[test]
+    fn a_conversion_knows_all_parameters() {
+        let script = include_str!("../../extension/convert.sql");
+        for parameter in known() {
+            // SAFETY: made from a literal above.
+            let name = unsafe { CStr::from_ptr(parameter.optname) };
+            let listed = format!("('nitro', '{}')", name.to_str().expect("ASCII"));
+            assert!(script.contains(&listed), "nitro_twin does not list {listed}");
+        }
+    }
 }
