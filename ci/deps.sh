@@ -24,6 +24,7 @@ need ps procps
 need valgrind valgrind                  # bench/check.sh
 need gdb gdb                            # tests/steady.sh
 need psql postgresql-client
+python3 -c 'import ensurepip' 2> /dev/null || want+=(python3-venv)     # ci/pgspot.sh
 [ -z "${MEASURE:-}" ] || { need pkg-config pkg-config; [ -f /usr/include/unicode/ucol.h ] || want+=(libicu-dev); }  # ci/pg.sh 18-release
 [ -z "${LONG:-}" ] || need sqlsmith sqlsmith    # tests/sqlsmith.sh
 [ -f /usr/share/i18n/locales/en_US ] || want+=(locales)     # for tests under a linguistic collation

@@ -60,6 +60,7 @@ crates() {
 }
 crates > "$results.crates" 2>&1 &
 step "META.json, Dockerfile and workflows" ci/files.sh
+step "names in the scripts of the extension" ci/pgspot.sh
 wait $servers
 declare -A config
 for v in "$@"; do

@@ -260,11 +260,12 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_conversion_statements(index regclas
 DECLARE
     how CONSTANT record := @extschema@.nitro_convertible(index::regclass, true::boolean);
 BEGIN
-    RETURN NEXT 'SET search_path = pg_catalog, pg_temp';
-    RETURN NEXT format('DROP INDEX CONCURRENTLY IF EXISTS %s', how.twin);
-    RETURN NEXT how.statement;
-    RETURN NEXT format('SELECT %s.nitro_replace_index(%L::pg_catalog.regclass, %L::pg_catalog.regclass)', '@extschema@', index::oid, how.twin);
-    RETURN NEXT format('SELECT pg_catalog.set_config(%L::pg_catalog.text, %L::pg_catalog.text, false)', 'search_path', path);
+    RETURN QUERY VALUES
+        ('SET search_path = pg_catalog, pg_temp'),
+        (format('DROP INDEX CONCURRENTLY IF EXISTS %s', how.twin)),
+        (how.statement),
+        (format('SELECT %s.nitro_replace_index(%L::pg_catalog.regclass, %L::pg_catalog.regclass)', '@extschema@', index::oid, how.twin)),
+        (format('SELECT pg_catalog.set_config(%L::pg_catalog.text, %L::pg_catalog.text, false)', 'search_path', path));
 END $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_convert_concurrently(index regclass) RETURNS SETOF text
