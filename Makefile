@@ -106,7 +106,7 @@ bench-check:      ## instructions that the engine's operations take, beside thos
 check:            ## rustfmt and clippy
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
-	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model --all-targets -- -D warnings
+	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model -p nitro-server-tests --all-targets -- -D warnings
 	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 	cargo clippy -q --manifest-path bench/report/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
-# a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/.
-# With names (sql/key_text, specs/cursor, tests/crash.sh) only those; NITRO_HALF=0 or 1 leaves out every other one of
+# a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/, and the tests of the
+# crate tests/server. With names (sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen)
+# only those; NITRO_HALF=0 or 1 leaves out every other one of
 # the programs. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
 # one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
@@ -9,7 +10,7 @@ cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
 only=("$@")
 for name in "${only[@]}"; do
-    [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || { echo "there is no test $name" >&2; exit 2; }
+    [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || [[ $name == server/* ]] || { echo "there is no test $name" >&2; exit 2; }
 done
 export NITRO_PG_CONFIG=$pgc    # for tests that build a module of the server
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
@@ -116,8 +117,22 @@ x=$($pgc --pkglibdir)/pgxs/src/test
 mapfile -t names < <(pick sql .sql)
 [ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
 # Most servers of the programs begin as a copy of this one: initdb takes a second of a processor.
-[ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* ]] ||
+[ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* && " ${only[*]} " != *" server/"* ]] ||
     run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
+# Each test of the crate is a program of its own here, so that it has a verdict, a folder and a place beside others.
+server_test() { # NAME
+    local d=$t/run/server.${1//::/.} s=0
+    run mkdir -p "$d"
+    run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$t/server_tests" --exact "$1" --nocapture || s=$?
+    return $s
+}
+if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/"* ]]; then
+    tests=$(cargo test -q -p nitro-server-tests --test all --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    cp "$tests" "$t/server_tests"
+    while read -r name; do
+        wanted "server/$name" && begin "server/$name" server_test "$name"
+    done < <("$t/server_tests" --list --format terse | sed -n 's/: test$//p')
+fi
 programs=0
 # By the size of their files. What lies in a folder of tests/ runs only when it is named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do

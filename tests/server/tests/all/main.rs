@@ -1,0 +1,3 @@
+//! Tests that start servers. `ci/check.sh` runs them, each as one verdict.
+
+mod first;
