@@ -114,11 +114,7 @@ impl Server {
     }
 
     #[track_caller]
-    fn run<'c>(
-        &self,
-        program: &str,
-        arguments: impl FnOnce(&mut Command) -> &mut Command,
-    ) -> Output {
+    fn run(&self, program: &str, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Output {
         let mut command = Command::new(Path::new(&variable("NITRO_BIN")).join(program));
         command.env("PGCTLTIMEOUT", "300").env("PGHOST", &self.folder).env("PGUSER", "postgres");
         arguments(&mut command);
