@@ -181,18 +181,6 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             assert_eq!(cursor.next(p, ix, &Memcmp), 1);
         }
     });
-    time("lookup_batch of 64", lookups, || {
-        let mut keys: Vec<Vec<u8>> = vec![Vec::new(); 64];
-        let mut found = 0;
-        for j in 0..lookups / 64 {
-            for (o, k) in keys.iter_mut().enumerate() {
-                key(mix(j * 64 + o as u64 + 5) % n, k);
-            }
-            let refs: Vec<&[u8]> = keys.iter().map(|k| &k[..]).collect();
-            ix.lookup_batch(p, &Memcmp, &refs, &mut |_, _| found += 1);
-        }
-        assert_eq!(found, lookups / 64 * 64);
-    });
     time("seek + 100", lookups / 10, || {
         for j in 0..lookups / 10 {
             key(mix(j + 99) % n, &mut k);

@@ -264,7 +264,7 @@ impl Index {
         }
         if let Some(leaf) = v.packed().ok()? {
             let n = leaf.len();
-            if n == 0 || !O::MEMCMP && probe.bound_packed(&v, &leaf, n - 1, true).ok()? < n {
+            if n == 0 || !O::MEMCMP && probe.ends_above(&v, &leaf).ok()? {
                 // Found out by one comparison, where each is a call.
                 return None;
             }

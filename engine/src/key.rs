@@ -89,21 +89,27 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         leaf.search_by(self.abbrev, self.tid, self.with_keys(v, leaf))
     }
 
-    /// How many entries of a packed leaf have a key below the probe's (`upper`: or the same), at least `from` of
-    /// interest. To be validated by the caller.
+    /// How many entries of a packed leaf have a key below the probe's, at least `from` of interest. To be validated by
+    /// the caller.
     #[inline(always)]
     pub(crate) fn bound_packed(
         &self,
         v: &View,
         leaf: &Leaf<'_>,
         from: usize,
-        upper: bool,
     ) -> Result<usize, Retry> {
-        match upper {
-            _ if !O::MEMCMP => leaf.bound_by(self.abbrev, from, upper, self.with_keys(v, leaf)),
-            true => Ok(leaf.upper_bound_from(self.key, from)),
-            false => Ok(leaf.lower_bound_from(self.key, from)),
+        if O::MEMCMP {
+            return Ok(leaf.lower_bound_from(self.key, from));
         }
+        leaf.bound_by(self.abbrev, from, false, self.with_keys(v, leaf))
+    }
+
+    /// Under a comparator: whether the last key of a packed leaf, which has entries, is above the probe's. To be validated by
+    /// the caller.
+    #[inline(always)]
+    pub(crate) fn ends_above(&self, v: &View, leaf: &Leaf<'_>) -> Result<bool, Retry> {
+        let n = leaf.len();
+        Ok(leaf.bound_by(self.abbrev, n - 1, true, self.with_keys(v, leaf))? < n)
     }
 
     /// This key against the keys of a packed leaf, each a private copy that is of this state of it.

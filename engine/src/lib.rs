@@ -9,7 +9,6 @@ mod absorb;
 mod ahead;
 mod area;
 mod barrier;
-mod batch;
 mod block;
 mod build;
 mod cursor;

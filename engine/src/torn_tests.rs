@@ -6,7 +6,8 @@ use crate::area::tests::Mapping;
 use crate::barrier::Process;
 use crate::block::{PACKED, held};
 use crate::{
-    Builder, Cursor, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Rest, Segments, Tid,
+    Builder, Cursor, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Rest, Segments, TOGETHER,
+    Tid,
 };
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -176,15 +177,8 @@ fn read<O: KeyOrder>(
         }
         assert!(rest.is_empty(), "{rest:?} of {begin}..{end}");
     }
-    let sought: Vec<&[u8]> = (0..40).map(|i| &all[some(i)].0[..]).collect();
-    let mut found = vec![Vec::new(); sought.len()];
-    index.lookup_batch(p, order, &sought, &mut |i, tid| found[i].push(tid));
+    read_together(p, index, order, all, core::array::from_fn(|i| some(i as u64)));
     reads.fetch_add(1, Relaxed);
-    for (key, tids) in sought.iter().zip(&found) {
-        let from = all.partition_point(|e| &e.0[..] < *key);
-        let tids_there = all[from..].iter().take_while(|e| e.0 == *key).map(|e| e.1);
-        assert!(tids_there.eq(tids.iter().copied()));
-    }
     for i in 0..40 {
         let (key, tid) = &all[some(i)];
         assert!(index.contains(p, order, key, *tid));
@@ -194,6 +188,32 @@ fn read<O: KeyOrder>(
         let beside = [key, &[1][..]].concat();
         assert!(!index.contains(p, order, &beside, *tid));
         reads.fetch_add(1, Relaxed);
+    }
+}
+
+/// The keys of the entries at these ranks, each looked up beside the others.
+fn read_together<O: KeyOrder>(
+    p: &Process,
+    index: Index,
+    order: &O,
+    all: &[(Vec<u8>, Tid)],
+    ranks: [usize; TOGETHER],
+) {
+    let keys = ranks.map(|rank| &all[rank].0[..]);
+    let mut cursors = keys.map(|key| {
+        let mut cursor = Box::new(Cursor::new(false));
+        cursor.set_range(key, Some(&[key, &[0][..]].concat()), index.term());
+        cursor
+    });
+    Cursor::first_of_each(&mut cursors, 1, p, index, order);
+    for (key, mut cursor) in keys.iter().zip(cursors) {
+        let mut tids = cursor.tids().to_vec();
+        while cursor.next(p, index, order) > 0 {
+            tids.extend_from_slice(cursor.tids());
+        }
+        let from = all.partition_point(|e| &e.0[..] < *key);
+        let there = all[from..].iter().take_while(|e| e.0 == *key).map(|e| e.1);
+        assert!(there.eq(tids));
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lookups in batches and the partition.
+//! Ranges that are read together, and the partition.
 
 use crate::common::*;
 use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, Prune, TOGETHER, Tid};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CURRENT: u32 = u32::MAX - 1;
 
-fn batch<O: KeyOrder>(
+fn together<O: KeyOrder>(
     order: &O,
     fold: fn(&[u8]) -> Vec<u8>,
     entries: &BTreeMap<Vec<u8>, u8>,
@@ -33,17 +33,11 @@ fn batch<O: KeyOrder>(
         }
     }
     let keys: Vec<&[u8]> = entries.keys().chain(more).map(|key| &key[..]).collect();
-    let mut found: Vec<Vec<Tid>> = vec![Vec::new(); keys.len()];
-    ix.lookup_batch(&p, order, &keys, &mut |i, tid| found[i].push(tid));
-    for (key, found) in keys.iter().zip(found) {
-        let expected: Vec<Tid> = model.get(&fold(key)).into_iter().flatten().copied().collect();
-        assert_eq!(found, expected, "{key:?}");
-    }
-    together(order, fold, &p, ix, &keys, &model);
+    check(order, fold, &p, ix, &keys, &model);
 }
 
 /// Ranges between neighbours among these keys, whatever their order, and of one key each, read together.
-fn together<O: KeyOrder>(
+fn check<O: KeyOrder>(
     order: &O,
     fold: fn(&[u8]) -> Vec<u8>,
     p: &Process,
@@ -88,14 +82,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(40), ..ProptestConfig::default() })]
 
     #[test]
-    fn batches(
+    fn ranges_together(
         entries in prop::collection::btree_map(hostile_key(), any::<u8>(), 0..60),
         more in prop::collection::vec(hostile_key(), 0..60),
         abbreviate: bool,
         packed: bool,
     ) {
-        batch(&Memcmp, |key| key.to_vec(), &entries, &more, packed);
-        batch(&IgnoreCase { abbreviate }, fold_case, &entries, &more, false);
+        together(&Memcmp, |key| key.to_vec(), &entries, &more, packed);
+        together(&IgnoreCase { abbreviate }, fold_case, &entries, &more, false);
     }
 }
 

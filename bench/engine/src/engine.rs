@@ -2,9 +2,6 @@
 
 use crate::keys::Key;
 
-/// Keys looked up together.
-pub const GROUP: usize = 16;
-
 /// A map from keys to TIDs that several threads use.
 pub trait Engine<K: Key>: Sized + Sync {
     /// What one thread works with.
@@ -29,11 +26,6 @@ pub trait Engine<K: Key>: Sized + Sync {
 pub trait Thread<K: Key> {
     fn insert(&mut self, key: K, tid: u64);
     fn get(&mut self, key: &K) -> Option<u64>;
-
-    /// How many of the keys are there.
-    fn get_group(&mut self, keys: &[K; GROUP]) -> usize {
-        keys.iter().filter(|key| self.get(key).is_some()).count()
-    }
 
     /// Number and sum of all TIDs in key order.
     fn scan(&mut self) -> (u64, u64);

@@ -1,6 +1,6 @@
 //! One engine in one process: every sample is printed as a line `measure value`.
 
-use crate::engine::{Engine, GROUP, Thread};
+use crate::engine::{Engine, Thread};
 use crate::keys::{Key, Rows, random as random_key, tid};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -65,13 +65,6 @@ pub fn random<K: Key, E: Engine<K>>(plan: &Plan) {
         millions("miss", plan.lookups, || {
             for i in rows(2, n).take(plan.lookups as usize) {
                 assert!(black_box(thread.get(&random_key(n + i))).is_none());
-            }
-        });
-        millions("batch", plan.lookups, || {
-            let mut rows = rows(3, n);
-            for _ in 0..plan.lookups / GROUP as u64 {
-                let keys = std::array::from_fn(|_| random_key(rows.next().unwrap_or(0)));
-                assert!(thread.get_group(&keys) == GROUP);
             }
         });
         let seeks = plan.lookups / 8;

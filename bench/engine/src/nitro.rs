@@ -1,6 +1,6 @@
 //! nitro-engine, in one anonymous shared mapping as in a server.
 
-use crate::engine::{Engine, GROUP, Thread};
+use crate::engine::{Engine, Thread};
 use crate::keys::Key;
 use nitro_engine::{
     Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Sweep, Swept,
@@ -133,15 +133,6 @@ impl<K: Key> Thread<K> for Attached {
         self.cursor.set_range(key, Some(&above[..=key.len()]), CURRENT);
         let n = self.cursor.next(&self.process, self.index, &Memcmp);
         (n > 0).then(|| self.cursor.tid(0))
-    }
-
-    #[inline]
-    fn get_group(&mut self, keys: &[K; GROUP]) -> usize {
-        let keys: [_; GROUP] = std::array::from_fn(|i| keys[i].bytes());
-        let keys: [&[u8]; GROUP] = std::array::from_fn(|i| keys[i].as_ref());
-        let mut found = 0;
-        self.index.lookup_batch(&self.process, &Memcmp, &keys, &mut |_, _| found += 1);
-        found
     }
 
     fn scan(&mut self) -> (u64, u64) {

@@ -28,7 +28,6 @@ const ROWS: &[Row] = &[
     rate("insert", "insert, M/s", INSERT),
     rate("hit", "lookup, key present, M/s", LOOKUP),
     rate("miss", "lookup, key absent, M/s", LOOKUP),
-    rate("batch", "16 lookups at once, M/s", &[]),
     rate("seek", "seek and 100 entries, M/s", &[("ferntree", 1.5)]),
     cost("scan", "full scan, ns/entry", Some(7.0)),
     cost("back", "full scan backward, ns/entry", Some(7.0)),

@@ -30,7 +30,7 @@ pub(super) fn rank_of_end<O: KeyOrder>(
     }
     if let Some(leaf) = packed {
         return Ok(match end.tid {
-            0 => end.bound_packed(v, leaf, from, false)?,
+            0 => end.bound_packed(v, leaf, from)?,
             _ => end.search_packed(v, leaf)?.rank,
         });
     }

@@ -167,16 +167,6 @@ impl Leaf<'_> {
     /// The same, if at least `from` are of interest: mostly these, a few more, or all. To be validated by
     /// the caller.
     pub fn lower_bound_from(&self, key: &[u8], from: usize) -> usize {
-        self.bound_from(key, from, false)
-    }
-
-    /// How many entries have this key, or one below it, as above. To be validated by the caller.
-    pub fn upper_bound_from(&self, key: &[u8], from: usize) -> usize {
-        self.bound_from(key, from, true)
-    }
-
-    #[inline(always)]
-    fn bound_from(&self, key: &[u8], from: usize, upper: bool) -> usize {
         let l = &self.layout;
         let target = match self.target(key) {
             Ok(target) => target,
@@ -184,10 +174,7 @@ impl Leaf<'_> {
             Err(_) => return l.n,
         };
         let Some(head) = target.head.checked_sub(l.kbase) else { return from };
-        let below = |k: usize| match self.against(key, &target, head, k) {
-            Ordering::Equal => upper,
-            unequal => unequal.is_gt(),
-        };
+        let below = |k: usize| self.against(key, &target, head, k).is_gt();
         let Ok(bound) = self.bound(from, |k| Ok::<_, Infallible>(below(k)));
         bound
     }
@@ -247,8 +234,8 @@ impl Leaf<'_> {
         Ok(Found { key, same: false, rank: self.start(key), equal: 0 })
     }
 
-    /// As [`lower_bound_from`](Self::lower_bound_from), or for `upper` as
-    /// [`upper_bound_from`](Self::upper_bound_from), of a key with this number in the order of a comparator.
+    /// As [`lower_bound_from`](Self::lower_bound_from), of a key with this number in the order of a comparator. `upper` counts
+    /// the entries with this key, too.
     pub fn bound_by<E>(
         &self,
         number: u64,
