@@ -11,7 +11,7 @@ use crate::barrier::Process;
 use crate::block::CAPACITY;
 use crate::dirty::BlockList;
 use crate::mutants::mutant;
-use crate::root::{Identity, Index};
+use crate::root::{CURRENT, Identity, Index};
 use crate::stop::stop;
 use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
@@ -19,6 +19,9 @@ use std::fmt;
 
 /// Fewer than slots in a node: versions of one (key, TID) that live snapshots need always fit.
 pub(crate) const MAX_SNAPSHOTS: usize = CAPACITY / 2;
+
+/// The term that no snapshot closes: readers of the current state ask for a term above all others.
+const LAST_TERM: u32 = CURRENT - 1;
 
 const FREE: u64 = 0;
 const PENDING: u64 = 1 << 32;
@@ -220,10 +223,6 @@ impl Index {
         let root = self.shared();
         let descriptors = &root.snapshots;
         let term = &root.term;
-        // Terms are not reused: an index that has closed four billion of them takes no more.
-        if term.load(Acquire) >= u32::MAX - 2 * MAX_SNAPSHOTS as u32 {
-            return Err(SnapshotError::NoMoreTerms);
-        }
         descriptors.used.fetch_add(1, SeqCst);
         let taken = {
             let _taking = descriptors.taking.lock();
@@ -242,7 +241,10 @@ impl Index {
         };
         let making = Making(descriptors, descriptor);
         stop!("snapshot: pending");
-        let sn = term.fetch_add(1, SeqCst);
+        // Terms are not reused: an index that has closed four billion of them takes no more.
+        let more = |term| (term < LAST_TERM).then_some(term + 1);
+        let closed = term.fetch_update(SeqCst, Acquire, more);
+        let sn = closed.map_err(|_| SnapshotError::NoMoreTerms)?;
         stop!("snapshot: term closed");
         while !area.writers_passed(self.root, sn) && !mutant!("a snapshot waits for writers") {
             wait();

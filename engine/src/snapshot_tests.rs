@@ -80,11 +80,12 @@ fn an_index_without_terms_has_all_but_snapshots() {
     let p = attach(&area, 0);
     let index = Index::create(&p, &IndexOptions::default()).unwrap();
     index.insert(&p, &Memcmp, b"x", 1).unwrap();
-    index.shared().term.store(u32::MAX - 2 * MAX_SNAPSHOTS as u32 - 1, Relaxed);
+    index.shared().term.store(LAST_TERM - 1, Relaxed);
     let last = index.create_snapshot(&p, 7, &mut || ()).unwrap();
     for _ in 0..3 {
         assert_eq!(index.create_snapshot(&p, 7, &mut || ()), Err(SnapshotError::NoMoreTerms));
     }
+    assert_eq!(index.term(), LAST_TERM);
     assert!(index.remove(&p, &Memcmp, b"x", 1));
     index.insert(&p, &Memcmp, b"y", 2).unwrap();
     assert_eq!(index.stats().live, 1);
@@ -92,4 +93,28 @@ fn an_index_without_terms_has_all_but_snapshots() {
     index.release(&p, last);
     assert_eq!(index.stats().dead, 0);
     index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+}
+
+/// Two processes make a snapshot of the last term but one. Both find it open, and one of them closes it.
+#[cfg(not(shuttle))]
+#[test]
+fn the_last_term_is_closed_once() {
+    let area = Mapping::new(8 << 20, 2);
+    let (p, q) = (attach(&area, 0), attach(&area, 1));
+    let index = Index::create(&p, &IndexOptions::default()).unwrap();
+    index.shared().term.store(LAST_TERM - 1, Relaxed);
+    let mut other = None;
+    let made = std::rc::Rc::new(std::cell::RefCell::new(None));
+    let kept = made.clone();
+    let overtake = move |point| {
+        if point == "snapshot: pending" && other.is_none() {
+            other = Some(index.create_snapshot(&q, 8, &mut || ()).unwrap().sn());
+            *kept.borrow_mut() = other;
+        }
+    };
+    let own = crate::stop::doing(overtake, || index.create_snapshot(&p, 7, &mut || ()));
+    assert_eq!((own, *made.borrow()), (Err(SnapshotError::NoMoreTerms), Some(LAST_TERM - 1)));
+    assert_eq!(index.term(), LAST_TERM);
+    index.release_all(&p, 8);
+    assert!(index.shared().snapshots.none(), "the descriptor of the one that failed is free");
 }

@@ -67,10 +67,15 @@ impl Backoff {
     }
 }
 
-/// A lock in shared memory; zeroed = free. What is waited for with [`SpinLock::lock`] is short, and neither
-/// allocates, calls out nor panics. What is only ever tried (`collecting`, `building`: others have nothing
-/// to do then) may take milliseconds and allocate, and is let go when it unwinds. A holder killed inside
-/// takes the whole shared memory with it (the server resets it).
+/// A lock in shared memory. Zeroed means free. A holder that is killed takes the whole shared memory with it (the
+/// server resets it).
+/// * The locks of the allocator and of the snapshots are held for some hundred instructions. Their holder neither
+///   allocates nor calls out nor panics.
+/// * The lock of an index' heap is held while the heap takes an extent from the area or gives one back. The area then
+///   may commit or release memory (`Backing`), which takes milliseconds. Inserts of this index that need a block wait.
+/// * `building` is only ever tried. Its holder allocates and takes milliseconds.
+/// * `collecting` is tried by collectors and sweeps. Only [`Index::adopt`](crate::Index::adopt) waits for it. Its
+///   holder allocates and takes milliseconds. The guard gives the lock back when the holder unwinds.
 #[repr(transparent)]
 pub(crate) struct SpinLock(AtomicU32);
 

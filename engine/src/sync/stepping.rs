@@ -86,6 +86,15 @@ macro_rules! atomics {
                 step();
                 self.0.fetch_sub(value, order)
             }
+            pub(crate) fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                new: impl FnMut($int) -> Option<$int>,
+            ) -> Result<$int, $int> {
+                step();
+                self.0.fetch_update(success, failure, new)
+            }
             pub(crate) fn fetch_or(&self, value: $int, order: Ordering) -> $int {
                 step();
                 self.0.fetch_or(value, order)
