@@ -267,6 +267,14 @@ fn code_of_users_runs_where_the_table_says() {
     );
 }
 
+/// A scan holds no snapshot of the engine: to it an entry that VACUUM has removed is dead, in whatever term.
+#[test]
+fn nothing_of_the_server_reads_the_dead() {
+    for (name, source) in sources() {
+        assert!(!source.contains("set_snapshot_range"), "src/{name}.rs reads dead entries");
+    }
+}
+
 #[test]
 fn imports_are_seen() {
     let source = "use crate::am;\nuse crate::{image::load, pg};\nuse crate::state::{open, handle::{self, A as C, B}, *};\n\

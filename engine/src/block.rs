@@ -327,11 +327,11 @@ impl Block {
         alive
     }
 
-    /// Does an entry of this slot belong to what a reader at `sn` sees?
+    /// Was the entry of this slot born in a term up to `born`, and is it alive, or dead in a term behind `dead`?
     #[inline]
-    pub(crate) fn visible(self, slot: usize, sn: u32) -> bool {
-        let dead = self.dead(slot);
-        self.born(slot) <= sn && (dead == 0 || dead > sn)
+    pub(crate) fn visible(self, slot: usize, born: u32, dead: u32) -> bool {
+        let died = self.dead(slot);
+        self.born(slot) <= born && (died == 0 || died > dead)
     }
 
     #[inline]

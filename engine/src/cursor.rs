@@ -76,6 +76,9 @@ enum State {
 /// Entries of a batch before the rest of a leaf.
 const FEW: usize = 8;
 
+/// No entry dies in a term behind this one.
+const NEVER: u32 = u32::MAX;
+
 /// The version of no node.
 const NONE: u64 = u64::MAX;
 
@@ -100,7 +103,10 @@ pub struct Cursor {
     of: Option<Identity>,
     /// In which epoch of the index' memory leaves are remembered.
     epoch: u64,
-    sn: u32,
+    /// It reads entries that were born in a term up to this one.
+    born: u32,
+    /// It reads dead entries that died in a term behind this one.
+    dead: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
     /// Where the range begins and ends among entries with these keys.
@@ -154,7 +160,8 @@ impl Cursor {
             has_keys: want_keys,
             of: None,
             epoch: 0,
-            sn: CURRENT,
+            born: CURRENT,
+            dead: NEVER,
             lower: Vec::new(),
             upper: Vec::new(),
             lower_tid: 0,
@@ -181,10 +188,24 @@ impl Cursor {
         }
     }
 
-    /// Reads entries with lower <= key < upper from now on, as a snapshot with this `sn` sees them
-    /// (`u32::MAX - 1`: as they are).
-    pub fn set_range(&mut self, lower: &[u8], upper: Option<&[u8]>, sn: u32) {
-        self.sn = sn;
+    /// Reads living entries with lower <= key < upper from now on that were born in a term up to `term`
+    /// (`u32::MAX - 1`: all). An entry is dead to this cursor when it has been removed, in whatever term.
+    pub fn set_range(&mut self, lower: &[u8], upper: Option<&[u8]>, term: u32) {
+        (self.born, self.dead) = (term, NEVER);
+        if mutant!("without a snapshot the dead are dead") {
+            self.dead = term;
+        }
+        self.set_bounds(lower, upper);
+    }
+
+    /// Reads entries with lower <= key < upper from now on as a snapshot with this `sn` sees them. The caller holds
+    /// the snapshot: it keeps dead entries that it sees.
+    pub fn set_snapshot_range(&mut self, lower: &[u8], upper: Option<&[u8]>, sn: u32) {
+        (self.born, self.dead) = (sn, sn);
+        self.set_bounds(lower, upper);
+    }
+
+    fn set_bounds(&mut self, lower: &[u8], upper: Option<&[u8]>) {
         memory::set(&mut self.lower, lower);
         memory::set(&mut self.upper, upper.unwrap_or_default());
         self.bounded = upper.is_some();

@@ -30,6 +30,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a new key has a neighbour on the right", "the_last_entry"),
     ("a removal looks whether the entry is dead", "schedule::snapshots"),
     ("a cursor removes what is not dead", "schedule::cursors"),
+    ("without a snapshot the dead are dead", "old_term"),
     ("a separator lies behind the beginning of its range", "part"),
     ("the rest of a leaf is of the batch's version", "rest"),
     ("the rest of a leaf is of one group", "rest"),

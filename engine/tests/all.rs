@@ -14,6 +14,7 @@ mod lookup;
 mod misuse;
 mod model;
 mod new_keys;
+mod old_term;
 mod part;
 mod passes;
 mod pause;

@@ -77,7 +77,7 @@ impl<O: KeyOrder> Writer<'_, O> {
 
 fn read<O: KeyOrder>(p: &Process, ix: Index, order: &O, sn: u32, forward: bool) -> Vec<u64> {
     let mut cursor = Cursor::new(false);
-    cursor.set_range(&[], None, sn);
+    cursor.set_snapshot_range(&[], None, sn);
     let mut tids = Vec::new();
     loop {
         let n = if forward { cursor.next(p, ix, order) } else { cursor.prev(p, ix, order) };

@@ -113,7 +113,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                 let snapshot = ix.create_snapshot(&p, 1, &mut thread::yield_now).unwrap();
                 let read = || {
                     let mut cursor = Cursor::new(true);
-                    cursor.set_range(&[], None, snapshot.sn());
+                    cursor.set_snapshot_range(&[], None, snapshot.sn());
                     let mut sum = Vec::new();
                     while cursor.next(&p, ix, order) > 0 {
                         sum.extend(

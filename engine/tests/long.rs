@@ -285,7 +285,7 @@ proptest! {
                     check(&p, ix, &model);
                     if let Some((snapshot, then)) = &snapshot {
                         let mut cursor = Cursor::new(true);
-                        cursor.set_range(&[], None, snapshot.sn());
+                        cursor.set_snapshot_range(&[], None, snapshot.sn());
                         let mut seen = Vec::new();
                         while cursor.prev(&p, ix, &Memcmp) > 0 {
                             seen.extend((0..cursor.len()).rev().map(|i| (cursor.key(i).to_vec(), cursor.tid(i))));

@@ -157,7 +157,7 @@ fn delete_everything() {
         }
         if let Some(snapshot) = snapshot {
             let mut cursor = Cursor::new(false);
-            cursor.set_range(&[], None, snapshot.sn());
+            cursor.set_snapshot_range(&[], None, snapshot.sn());
             let mut n = 0;
             while cursor.next(&p, ix, &Memcmp) > 0 {
                 n += cursor.len();

@@ -170,7 +170,7 @@ impl<O: KeyOrder> Run<'_, O> {
             .collect();
         for want_keys in [true, false] {
             let mut cursor = Cursor::new(want_keys);
-            cursor.set_range(lower, upper, sn);
+            cursor.set_snapshot_range(lower, upper, sn);
             let read = |cursor: &Cursor| -> Vec<(Vec<u8>, Tid)> {
                 let key = |i| {
                     if !want_keys {
@@ -201,7 +201,7 @@ impl<O: KeyOrder> Run<'_, O> {
             backward.reverse();
             assert_eq!(backward, hide(&expected), "backward");
             // Two steps forward, one back.
-            cursor.set_range(lower, upper, sn);
+            cursor.set_snapshot_range(lower, upper, sn);
             let mut first = Vec::new();
             if cursor.next(self.p, self.ix, &self.order) > 0 {
                 first = read(&cursor);

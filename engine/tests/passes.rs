@@ -55,7 +55,7 @@ fn scan<O: KeyOrder>(
     fwd: bool,
 ) -> Vec<(Vec<u8>, Tid)> {
     let mut c = Cursor::new(true);
-    c.set_range(&[], None, sn);
+    c.set_snapshot_range(&[], None, sn);
     let mut all = Vec::new();
     loop {
         let n = if fwd { c.next(p, ix, o) } else { c.prev(p, ix, o) };

@@ -25,7 +25,7 @@ fn pauses() {
         let (from, to) = if seed % 2 == 0 { (0, ENTRIES) } else { (300, ENTRIES - 300) };
         let upper = key(to);
         let mut cursor = Cursor::new(true);
-        cursor.set_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
+        cursor.set_snapshot_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
         // What the batch covers; nothing after a pause. Nothing read yet is before and behind all.
         let (mut first, mut behind) = (to, from);
         let mut gaps = Vec::new();

@@ -29,7 +29,7 @@ fn turns() {
         };
         let upper = key(to);
         let mut cursor = Cursor::new(true);
-        cursor.set_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
+        cursor.set_snapshot_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
         // What the current batch covers; empty at the ends. Nothing read yet is before and behind all.
         let (mut first, mut behind) = (to, from);
         for _ in 0..600 {

@@ -109,6 +109,7 @@ unsafe fn await_tokens(index: Relation, root: u32) {
     }
     let area = shmem::area();
     let walked = area.token_fence();
+    stop::at(Point::DeleteFenced);
     // SAFETY: a setting of the server.
     let timeout = Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.max(1) as u64);
     let (mut looked, mut suspect) = (Instant::now(), None);

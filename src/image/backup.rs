@@ -26,14 +26,14 @@ use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use nitro_engine::{Index, Memcmp, Process, SnapshotError};
+use nitro_engine::{Index, Memcmp, Process};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
 use super::pace::Pace;
 use super::shards::{Job, Shards};
-use super::{ImageState, slot};
+use super::{ImageState, slot, term};
 use crate::feed;
 use crate::key::KeyRef;
 use crate::pg::compat;
@@ -203,16 +203,6 @@ pub unsafe fn back_up_at_exit(
     })
 }
 
-/// The engine refused a snapshot.
-fn no_snapshot(name: &str, error: SnapshotError) -> ! {
-    let hint = match error {
-        SnapshotError::TooMany | SnapshotError::Lost => "Try again.",
-        SnapshotError::NoMoreTerms => "REINDEX the index.",
-    };
-    let text = format!("could not make an image of nitro index \"{name}\": {error}");
-    Failure::new(PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED, text).hint(hint).raise()
-}
-
 /// An image that is being made; one that is dropped has failed.
 struct Attempt<'a>(&'a Counters);
 
@@ -290,13 +280,7 @@ fn steps(
     manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
     stop::at(Point::BackupXid);
     // 3
-    // SAFETY: a plain global.
-    let holder = unsafe { pg_sys::MyProcPid } as u64;
-    let snapshot = engine
-        .create_snapshot(process, holder, &mut || wait::nap(Wait::ImageWriters, 1))
-        .unwrap_or_else(|e| no_snapshot(&manifest.name, e));
-    let sn = snapshot.sn();
-    engine.release(process, snapshot);
+    let sn = term::close(engine, &manifest.name);
     stop::at(Point::BackupTerm);
     match off {
         Mechanism::LateLsn => publish(manifest.lsn),

@@ -18,6 +18,7 @@ mod shards;
 pub mod slot;
 pub mod sql;
 pub mod straddler;
+mod term;
 
 pub use crate::state::image::{ImageState, UNKNOWN};
 

@@ -125,10 +125,10 @@ impl Cursor {
             }
             return Ok(true);
         }
-        let all = b.ndead() == 0 && b.max_born() <= self.sn;
+        let all = b.ndead() == 0 && b.max_born() <= self.born;
         let mut n = 0;
         for slot in v.slots(from..to) {
-            if !all && !b.visible(slot, self.sn) {
+            if !all && !b.visible(slot, self.born, self.dead) {
                 continue;
             }
             let word = b.tid_word(slot);

@@ -50,14 +50,14 @@ impl Cursor {
     pub fn begin_at(&mut self, separator: &Separator) {
         let upper = self.bounded.then(|| core::mem::take(&mut self.upper));
         let upper_tid = self.upper_tid;
-        self.set_range(&separator.key, upper.as_deref(), self.sn);
+        self.set_bounds(&separator.key, upper.as_deref());
         (self.lower_tid, self.upper_tid) = (separator.tid, upper_tid);
     }
 
     /// Lets the range end before a separator. What was read is forgotten.
     pub fn end_at(&mut self, separator: &Separator) {
         let (lower, lower_tid) = (core::mem::take(&mut self.lower), self.lower_tid);
-        self.set_range(&lower, Some(&separator.key), self.sn);
+        self.set_bounds(&lower, Some(&separator.key));
         (self.lower_tid, self.upper_tid) = (lower_tid, separator.tid);
     }
 

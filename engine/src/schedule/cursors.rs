@@ -39,6 +39,25 @@ families! {
         );
     }
 
+    /// A snapshot closes the term of a scan, and removals beside it only mark, in leaves of either form.
+    fn an_old_term_beside_marks(driver) {
+        let slots = World::new("old term, slots", 100, short, |actor| {
+            (0..80).for_each(|i| actor.insert(i * 10));
+        });
+        let packed = World::new("old term, packed", 100, short, |actor| {
+            actor.build((0..80).map(|i| i * 10));
+        });
+        for world in [&slots, &packed] {
+            for forward in [true, false] {
+                driver(world, &move |actor| actor.scan_under_old_term(forward), &|actor| {
+                    actor.hold(HELD);
+                    actor.remove(200);
+                    actor.prune(&[600]);
+                });
+            }
+        }
+    }
+
     /// Every change there is while a scan stands between two leaves.
     fn a_scan_beside_everything(driver) {
         let world = mixed("scan, everything");

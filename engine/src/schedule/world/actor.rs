@@ -138,7 +138,7 @@ impl Actor<'_> {
     /// Everything that is visible at `sn`, in the order of the scan.
     pub(super) fn read(&self, forward: bool, sn: u32) -> Vec<u64> {
         let mut cursor = Cursor::new(false);
-        cursor.set_range(&[], None, sn);
+        cursor.set_snapshot_range(&[], None, sn);
         let mut seen = Vec::new();
         while self.step(&mut cursor, forward) > 0 {
             let batch = (0..cursor.len()).map(|i| cursor.tid(i));
@@ -207,6 +207,24 @@ impl Actor<'_> {
         }
         let end = self.world.now();
         self.log.borrow_mut().push(Event { begin, end, what: What::Scan { forward, seen } });
+    }
+
+    /// A scan under the term of its beginning. The entries of a batch were there while it was read.
+    pub(in crate::schedule) fn scan_under_old_term(&self, forward: bool) {
+        let mut cursor = Cursor::new(false);
+        cursor.read_few(true);
+        cursor.set_range(&[], None, self.ix.term());
+        loop {
+            let begin = self.world.now();
+            let n = self.step(&mut cursor, forward);
+            let end = self.world.now();
+            progress();
+            if n == 0 {
+                return;
+            }
+            let seen = cursor.tids().iter().map(|&id| What::Contains(id, true));
+            self.log.borrow_mut().extend(seen.map(|what| Event { begin, end, what }));
+        }
     }
 
     /// A pass over all leaves for each of these entries, until it is gone.
