@@ -14,14 +14,14 @@ DECLARE
 BEGIN
     FOR command IN
         SELECT DISTINCT format('REVOKE ALL %s ON %s %s FROM %s CASCADE', columns, kind, name, CASE WHEN grantee = 0::oid THEN 'PUBLIC' ELSE grantee::regrole::text END)
-        FROM aclexplode(was) WHERE grantee <> owner
+        FROM aclexplode(nullif(was, '{}')) WHERE grantee <> owner
     LOOP
         EXECUTE command;
     END LOOP;
     FOR command IN
         SELECT format('GRANT %s %s ON %s %s TO %s %s', privilege_type, columns, kind, name, CASE WHEN grantee = 0::oid THEN 'PUBLIC' ELSE grantee::regrole::text END,
                       CASE WHEN is_grantable THEN 'WITH GRANT OPTION' END)
-        FROM aclexplode(wanted) WHERE grantee <> owner
+        FROM aclexplode(nullif(wanted, '{}')) WHERE grantee <> owner
     LOOP
         EXECUTE command;
     END LOOP;

@@ -9,6 +9,7 @@
 //! Servers listen on sockets below `NITRO_TMP` and on no port. A test runs as a user who may start a server, not as root.
 //! When a [`Server`] goes, it is stopped, and its log must have no failed assertion, panic or crash.
 
+pub mod released;
 mod server;
 mod session;
 

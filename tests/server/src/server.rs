@@ -22,6 +22,11 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this by ci/check.sh"))
 }
 
+/// The path of a program of the server.
+pub(crate) fn program(name: &str) -> PathBuf {
+    Path::new(&variable("NITRO_BIN")).join(name)
+}
+
 /// A server that is not made yet.
 #[derive(Default)]
 pub struct Builder {
@@ -115,13 +120,23 @@ impl Server {
 
     #[track_caller]
     fn run(&self, program: &str, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Output {
-        let mut command = Command::new(Path::new(&variable("NITRO_BIN")).join(program));
-        command.env("PGCTLTIMEOUT", "300").env("PGHOST", &self.folder).env("PGUSER", "postgres");
-        arguments(&mut command);
-        let output = command.output().unwrap_or_else(|e| panic!("{program}: {e}"));
+        let output = self.output(program, arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{program} failed: {said}\n{}", self.tail_of_log());
         output
+    }
+
+    /// Runs a program of the server, such as pg_dump, which connects to it as superuser. It may fail.
+    pub fn output(
+        &self,
+        name: &str,
+        arguments: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Output {
+        let mut command = Command::new(program(name));
+        command.env("PGCTLTIMEOUT", "300").env("PGHOST", &self.folder).env("PGUSER", "postgres");
+        command.env("PGPORT", PORT.to_string());
+        arguments(&mut command);
+        command.output().unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
     #[track_caller]
@@ -280,7 +295,7 @@ impl Drop for Server {
             eprintln!("-- the log of {}:\n{}", self.folder.display(), self.tail_of_log());
         }
         if self.running {
-            let _ = Command::new(Path::new(&variable("NITRO_BIN")).join("pg_ctl"))
+            let _ = Command::new(program("pg_ctl"))
                 .args(["-m", "immediate", "-w", "stop", "-D"])
                 .arg(self.data())
                 .output();

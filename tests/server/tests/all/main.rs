@@ -1,3 +1,5 @@
 //! Tests that start servers. `ci/check.sh` runs them, each as one verdict.
 
 mod first;
+mod open_schema;
+mod updates;
