@@ -471,7 +471,7 @@ impl Index {
         node_latch.finish();
         root.counters.leaves.fetch_add(leaves.len() as u32, Relaxed);
         root.counters.built.fetch_add(count as i64, Relaxed);
-        root.top_state.nodes.fetch_add(nodes.len() as u32, Relaxed);
+        self.nodes_made(nodes.len() as u32);
         self.rebuild_top();
         Ok(())
     }

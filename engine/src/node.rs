@@ -262,7 +262,7 @@ impl Index {
         stop!("node split: parents set");
         right_latch.release();
         stop!("node split: right released");
-        self.node_made();
+        self.nodes_made(1);
         Ok(Ok(()))
     }
 

@@ -92,6 +92,7 @@ impl Index {
         loop {
             let v = self.block(node).view();
             if v.dead() {
+                step_aside();
                 node = v.b.prev();
                 continue;
             }
@@ -101,6 +102,7 @@ impl Index {
                     return Some(leaf);
                 }
                 Ok(Child::Right(next)) => {
+                    step_aside();
                     prefetch::node(self.area, next);
                     node = next;
                 }
@@ -121,6 +123,7 @@ impl Index {
         loop {
             let v = self.block(leaf).view();
             if v.dead() {
+                step_aside();
                 leaf = v.b.prev();
                 continue;
             }
@@ -128,6 +131,7 @@ impl Index {
                 Ok(Route::Here(prefix)) => (prefix, false),
                 Ok(Route::Beyond) => (0, true),
                 Ok(Route::Right(next)) => {
+                    step_aside();
                     prefetch::leaf(self.area, next);
                     leaf = next;
                     continue;
@@ -240,4 +244,27 @@ enum Child {
     Down(Ref),
     Right(Ref),
     Left,
+}
+
+/// A search has gone to a neighbour instead of down.
+#[inline(always)]
+fn step_aside() {
+    #[cfg(test)]
+    tests::STEPS.with(|steps| steps.set(steps.get() + 1));
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use core::cell::Cell;
+
+    thread_local! {
+        pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// How many steps aside the searches of this thread take meanwhile.
+    pub(crate) fn steps_aside(act: impl FnOnce()) -> u64 {
+        STEPS.set(0);
+        act();
+        STEPS.get()
+    }
 }

@@ -69,6 +69,7 @@ pub(crate) const POINTS: &[&str] = &[
     "top: built",
     "top: published",
     "top: old one retired",
+    "top: list taken",
     // Removal.
     "remove: searched",
     "remove: latched",

@@ -73,7 +73,6 @@ impl Backoff {
 ///   allocates nor calls out nor panics.
 /// * The lock of an index' heap is held while the heap takes an extent from the area or gives one back. The area then
 ///   may commit or release memory (`Backing`), which takes milliseconds. Inserts of this index that need a block wait.
-/// * `building` is only ever tried. Its holder allocates and takes milliseconds.
 /// * `collecting` is tried by collectors and sweeps. Only [`Index::adopt`](crate::Index::adopt) waits for it. Its
 ///   holder allocates and takes milliseconds. The guard gives the lock back when the holder unwinds.
 #[repr(transparent)]

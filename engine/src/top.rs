@@ -2,13 +2,20 @@
 //! level 1.
 //!
 //! It is a hint. A probe finds in it the last node whose low key is not above it; nodes made since
-//! the array was built are found by moving right from there. It is published like RCU: one Release
-//! store of its reference, and the old array waits in the barrier until nobody can be reading it. A
+//! the array was built are found by moving right from there. It is published like RCU: one exchange
+//! of its reference, and the old array waits in the barrier until nobody can be reading it. A
 //! DEAD index node may go to the barrier only after an array without it has been published
 //! (otherwise a reader that enters later could still find it).
 //!
+//! A process that stays inside the barrier, stopped at any place, makes no search longer. Nothing is locked: several may
+//! build an array at once, and the first one publishes it. Arrays that wait for the barrier are a list through their
+//! headers, so there may be any number. What they take is in proportion to what changes meanwhile: while some wait, a new
+//! one is built only after a sixty-fourth ([`Index::worth_a_top`]) of the nodes has come or died. So the array that waits
+//! then takes 12 * 64 bytes for each of these nodes, or a part of a page, which is no more than the node itself takes.
+//!
 //! ```text
-//!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[4] (in units of 64 bytes)
+//!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[5] (in units of 64 bytes)
+//!  36  u32 before | u64 session (of an array that waits: the one that was retired before it; what it waits for)
 //!  64  the first `skip` bytes of all low keys but the first, which is below everything, padded to 64
 //!      level 0: u64 prefix[n]; level k: every 64th of level k - 1; each padded with u64::MAX to 64,
 //!      the last to 8
@@ -25,7 +32,6 @@ use crate::prefetch;
 use crate::range::{LowBuf, MAX_SKIP, common};
 use crate::root::Index;
 use crate::stop::stop;
-use crate::sync::SpinLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use core::cmp::Ordering;
 
@@ -33,29 +39,22 @@ const HEADER: usize = 64;
 const MAX_LEVELS: usize = 4;
 /// A level of at most this many prefixes is searched as a whole.
 const WIDE: usize = 128;
-const RETIRED: usize = 4;
 /// How often nodes may die while they are listed.
 const ATTEMPTS: usize = 8;
 
 /// What the root knows about the array.
 #[repr(C)]
 pub(crate) struct TopState {
-    building: SpinLock,
     /// Index nodes.
     pub(crate) nodes: AtomicU32,
     /// Index nodes made since the array was built.
     pub(crate) made: AtomicU32,
     /// Those that are DEAD and wait for an array without them. Changed under `Root::collecting`.
     pub(crate) dead: AtomicU32,
-    /// Arrays in the barrier. Changed under `building`.
-    retired: [Retired; RETIRED],
-}
-
-#[repr(C)]
-struct Retired {
-    session: AtomicU64,
-    array: AtomicU32,
-    _pad: u32,
+    /// The array that was retired last, of those that wait for the barrier.
+    retired: AtomicU32,
+    /// All of them wait for a session that is not below this one.
+    waits_for: AtomicU64,
 }
 
 #[repr(C)]
@@ -65,8 +64,11 @@ struct Header {
     skip: u32,
     bytes: u32,
     start: [u32; MAX_LEVELS + 1],
+    before: AtomicU32,
+    session: AtomicU64,
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() <= HEADER);
 
 /// An array that is published, or private to its builder.
@@ -75,8 +77,8 @@ struct Array(*mut u8);
 
 impl Array {
     fn header<'a>(self) -> &'a Header {
-        // SAFETY: an array starts with its header and does not change once published; the barrier
-        // keeps it until its readers have left.
+        // SAFETY: an array starts with its header. Once it is published, nothing but the atomics there changes; the
+        // barrier keeps it until its readers have left.
         unsafe { &*self.0.cast() }
     }
 
@@ -181,18 +183,22 @@ impl Index {
         low
     }
 
-    /// Counts a new index node.
-    pub(crate) fn node_made(&self) {
+    /// Counts new index nodes.
+    pub(crate) fn nodes_made(&self, n: u32) {
         let state = &self.shared().top_state;
-        state.nodes.fetch_add(1, Relaxed);
-        state.made.fetch_add(1, Relaxed);
+        state.nodes.fetch_add(n, Relaxed);
+        state.made.fetch_add(n, Relaxed);
+    }
+
+    /// A new array is worth the look at all nodes when so many have come.
+    fn worth_a_top(&self) -> u32 {
+        (self.shared().top_state.nodes.load(Relaxed) / 64).max(4)
     }
 
     /// Rebuilds the array when enough index nodes have come. That takes as long as there are index nodes:
     /// inside the barrier, but not as a writer, for whom snapshots wait.
     pub(crate) fn renew_top(&self) {
-        let state = &self.shared().top_state;
-        if state.made.load(Relaxed) >= (state.nodes.load(Relaxed) / 64).max(4) {
+        if self.shared().top_state.made.load(Relaxed) >= self.worth_a_top() {
             self.rebuild_top();
         }
     }
@@ -204,46 +210,94 @@ impl Index {
         self.rebuild_top()
     }
 
-    /// Publishes a new array of all index nodes, unless another process is doing it, or there is no
-    /// memory, or too many old ones are still being read. Inside the barrier, not as a writer. True if it
-    /// did.
+    /// Publishes a new array of all index nodes, and returns whether it did. It does not if another process was faster, if
+    /// there is no memory, or if old arrays wait for the barrier and few nodes have come or died since the last one. Inside
+    /// the barrier, not as a writer.
     pub(crate) fn rebuild_top(&self) -> bool {
         let root = self.shared();
         let state = &root.top_state;
-        let Some(_building) = state.building.try_lock() else { return false };
-        self.free_retired_tops();
-        let Some(free) = state.retired.iter().find(|r| r.array.load(Relaxed) == 0) else {
+        self.reclaim_tops();
+        let changed = state.made.load(Relaxed).saturating_add(state.dead.load(Relaxed));
+        if state.retired.load(Relaxed) != 0 && changed < self.worth_a_top() {
             return false;
-        };
-        state.made.store(0, Relaxed);
+        }
+        // Until as many have come again, nobody else begins. If this process is stopped, another one builds it then.
+        let made = state.made.swap(0, Relaxed);
+        // It stays what it is inside the barrier, so nobody publishes another one with this reference.
+        let old = root.top.load(Acquire);
         let Some(new) = self.build_top() else { return false };
         stop!("top: built");
-        let old = root.top.swap(new, AcqRel);
+        if root.top.compare_exchange(old, new, AcqRel, Relaxed).is_err() {
+            // The other one may be without nodes that this one has.
+            state.made.fetch_add(made, Relaxed);
+            self.free_top(new);
+            return false;
+        }
         stop!("top: published");
         if old != 0 {
-            free.session.store(self.area.close_session(), Relaxed);
-            free.array.store(old, Relaxed);
+            Array(self.area.at(old)).header().session.store(self.area.close_session(), Relaxed);
+            self.push_retired_tops(old, old);
             stop!("top: old one retired");
         }
         true
     }
 
-    /// Gives arrays back that nobody reads any more.
-    pub(crate) fn reclaim_tops(&self) {
-        if let Some(_building) = self.shared().top_state.building.try_lock() {
-            self.free_retired_tops();
+    /// Puts arrays that wait on the list, from the one that was retired last to the first.
+    fn push_retired_tops(&self, last: Ref, first: Ref) {
+        let retired = &self.shared().top_state.retired;
+        let mut head = retired.load(Relaxed);
+        // An exchange fails only if that of another process did not.
+        loop {
+            Array(self.area.at(first)).header().before.store(head, Relaxed);
+            match retired.compare_exchange_weak(head, last, Release, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
         }
     }
 
-    fn free_retired_tops(&self) {
-        for retired in &self.shared().top_state.retired {
-            let array = retired.array.load(Relaxed);
-            if array != 0 && self.area.oldest_session(self.root) > retired.session.load(Relaxed) {
-                let bytes = Array(self.area.at(array)).header().bytes as usize;
-                self.heap().free_span(&self.area, array, bytes);
-                retired.array.store(0, Relaxed);
-            }
+    /// Gives arrays back that nobody reads any more.
+    ///
+    /// A process that stays inside must not cost a walk over the list each time. Whoever retires an array is inside until it
+    /// is on the list, and closes the open session. So all arrays that stayed or came after the last walk wait for the
+    /// session that was the oldest then, or for a later one.
+    pub(crate) fn reclaim_tops(&self) {
+        let state = &self.shared().top_state;
+        if state.retired.load(Relaxed) == 0 {
+            return;
         }
+        let oldest = self.area.oldest_session(self.root);
+        if oldest <= state.waits_for.load(Relaxed) {
+            return;
+        }
+        // Nobody else has them now. Those that stay go back.
+        let mut at = state.retired.swap(0, Acquire);
+        stop!("top: list taken");
+        let (mut last, mut first) = (0, 0);
+        // Ends: a list grows at its head, and that was taken.
+        while at != 0 {
+            let header = Array(self.area.at(at)).header();
+            let before = header.before.load(Relaxed);
+            if oldest > header.session.load(Relaxed) {
+                self.free_top(at);
+            } else if first == 0 {
+                (last, first) = (at, at);
+            } else {
+                Array(self.area.at(first)).header().before.store(at, Relaxed);
+                first = at;
+            }
+            at = before;
+        }
+        if first != 0 {
+            self.push_retired_tops(last, first);
+        }
+        state.waits_for.store(oldest, Relaxed);
+    }
+
+    /// Gives an array back that nobody knows.
+    fn free_top(&self, array: Ref) {
+        let bytes = Array(self.area.at(array)).header().bytes as usize;
+        self.heap().free_span(&self.area, array, bytes);
     }
 
     fn build_top(&self) -> Option<Ref> {
@@ -271,6 +325,8 @@ impl Index {
             skip: skip as u32,
             bytes: bytes as u32,
             start,
+            before: AtomicU32::new(0),
+            session: AtomicU64::new(0),
         };
         // SAFETY: the span is private and has `bytes` bytes, which the layout computed above fills.
         unsafe {
@@ -343,3 +399,7 @@ struct Separators {
     /// The first bytes of all low keys but that of the first node.
     shared: Vec<u8>,
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "top_tests.rs"]
+mod tests;

@@ -352,16 +352,8 @@ fn the_collector_with_nothing_to_do_writes_what_is_its_own() {
     each(|watch| {
         // What came of filling it goes.
         (0..4).for_each(|_| _ = watch.index.collect(&watch.process, 100));
-        let own = [
-            "collecting",
-            "dead nodes",
-            "dirty list",
-            "heap",
-            "own slot",
-            "retired",
-            "top",
-            "work list",
-        ];
+        let own =
+            ["collecting", "dead nodes", "dirty list", "heap", "own slot", "retired", "work list"];
         watch.writes(&own, |p, index| assert_eq!(index.collect(p, 100), Some(0)));
     });
 }
