@@ -2,4 +2,5 @@
 
 mod first;
 mod open_schema;
+mod owners_code;
 mod updates;
