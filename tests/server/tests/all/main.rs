@@ -1,6 +1,8 @@
 //! Tests that start servers. `ci/check.sh` runs them, each as one verdict.
 
+mod adopted;
 mod first;
 mod open_schema;
 mod owners_code;
+mod shards;
 mod updates;
