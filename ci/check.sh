@@ -120,8 +120,8 @@ mapfile -t names < <(pick sql .sql)
 [ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* && " ${only[*]} " != *" server/"* ]] ||
     run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
 # Each test of the crate is a program of its own here, so that it has a verdict, a folder and a place beside others.
-server_test() { # NAME
-    local d=$t/run/server.${1//::/.} s=0
+server_test() { # NAME NUMBER: a short folder, for the name of a socket has little room
+    local d=$t/run/server$2 s=0
     run mkdir -p "$d"
     run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$t/server_tests" --exact "$1" --nocapture || s=$?
     return $s
@@ -129,8 +129,10 @@ server_test() { # NAME
 if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/"* ]]; then
     tests=$(cargo test -q -p nitro-server-tests --test all --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     cp "$tests" "$t/server_tests"
+    number=0
     while read -r name; do
-        wanted "server/$name" && begin "server/$name" server_test "$name"
+        number=$((number + 1))
+        wanted "server/$name" && begin "server/$name" server_test "$name" $number
     done < <("$t/server_tests" --list --format terse | sed -n 's/: test$//p')
 fi
 programs=0

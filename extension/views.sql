@@ -204,8 +204,8 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_wait_stats(
     AS 'MODULE_PATHNAME', 'nitro_wait_stats_wrapper';
 COMMENT ON FUNCTION @extschema@.nitro_wait_stats() IS 'how long processes have waited for nitro';
 
--- The keeper has nothing to do then.
-CREATE OR REPLACE VIEW @extschema@.nitro_waits AS SELECT * FROM @extschema@.nitro_wait_stats() WHERE event <> 'NitroKeeperMain'::text;
+-- Keeper and followers have nothing to do then.
+CREATE OR REPLACE VIEW @extschema@.nitro_waits AS SELECT * FROM @extschema@.nitro_wait_stats() WHERE event <> 'NitroKeeperMain'::text AND event <> 'NitroFollowerMain'::text;
 COMMENT ON VIEW @extschema@.nitro_waits IS 'how long the processes of this server have waited, by wait event';
 GRANT SELECT ON @extschema@.nitro_waits TO PUBLIC;
 
@@ -215,6 +215,23 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_stat_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'nitro_stat_reset_wrapper';
 COMMENT ON FUNCTION @extschema@.nitro_stat_reset() IS 'sets the counts of the nitro indexes of the current database, and the waits of the server, to zero';
 REVOKE ALL ON FUNCTION @extschema@.nitro_stat_reset() FROM PUBLIC;
+
+-- What the WAL says about rows. As pg_walinspect's functions: for a superuser, and members of pg_read_server_files.
+CREATE OR REPLACE FUNCTION @extschema@.nitro_feed(
+    start_lsn pg_lsn,
+    end_lsn pg_lsn DEFAULT NULL,
+    OUT lsn pg_lsn,
+    OUT tablespace oid,
+    OUT relfilenode oid,
+    OUT block bigint,
+    OUT action text,
+    OUT line_pointer integer)
+    RETURNS SETOF record
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED
+    AS 'MODULE_PATHNAME', 'nitro_feed_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) IS 'which rows and blocks of the current database the WAL names, as a standby reads it';
+REVOKE ALL ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) TO pg_read_server_files;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC

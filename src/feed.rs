@@ -21,6 +21,7 @@
 //! without an LSN (extended, not yet logged) counts as changed. Where that comparison is sound is
 //! decided by `load`.
 
+pub mod rows;
 pub mod shared;
 mod wal;
 
@@ -36,7 +37,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::subtransaction;
 
 use wal::Reader;
-pub use wal::{before_header, flush, flushed_end, segment_exists};
+pub use wal::{before_header, flush, flushed_end, readable_end, segment_exists};
 
 /// Why the WAL cannot tell what has changed.
 #[derive(Debug)]

@@ -38,6 +38,7 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::State;
+use crate::state::follow;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
 use crate::state::shmem;
@@ -424,6 +425,8 @@ impl Scan {
             self.whole = None;
             if self.handle.entry.state() == State::Ready {
                 // As nearly always.
+            } else if pg_sys::RecoveryInProgress() {
+                follow::await_bound(index, &self.handle, (*scan).xs_snapshot);
             } else if !whole::does(scan) {
                 bring_up::ensure_ready(index, &self.handle);
             } else if !bring_up::try_ready(index, &self.handle) {
@@ -433,7 +436,7 @@ impl Scan {
                 self.started = true;
                 return;
             }
-            self.engine = self.handle.index();
+            self.engine = self.handle.readable_index();
             self.used = self.engine.map(InUse::of);
             if self.engine.is_none() {
                 given_up::scan_ends(index);
@@ -486,7 +489,7 @@ impl Scan {
     /// The token of an index that was given up before keeps nobody waiting.
     pub(super) fn check_given_up(&self) {
         if self.token.needed
-            && self.handle.entry.state() != State::Ready
+            && !matches!(self.handle.entry.state(), State::Ready | State::Following)
             && guc::BREAK.get() != Mechanism::GivenUp
         {
             // SAFETY: a scan's index is open.

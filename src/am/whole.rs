@@ -9,6 +9,7 @@
 use pgrx::pg_sys::{self, BlockNumber, IndexScanDesc, OffsetNumber, Relation};
 
 use crate::pg::{catalog, compat};
+use crate::upkeep::bring_up::hot_chains;
 
 /// Whether a scan is by one of those. The executor's are not, and neither are those that want the
 /// index' own tuples.
@@ -62,32 +63,8 @@ impl Rows {
             }
             pgrx::check_for_interrupts!();
             // SAFETY: the table has this block: truncation waits for our lock on it.
-            unsafe { roots(heap, self.next, &mut self.offsets) };
+            unsafe { hot_chains::roots(heap, self.next, &mut self.offsets) };
             self.next += 1;
         }
-    }
-}
-
-/// The roots of HOT chains on a block.
-unsafe fn roots(heap: Relation, block: BlockNumber, out: &mut Vec<OffsetNumber>) {
-    // SAFETY: items are read under the page's share lock; an ERROR releases it.
-    unsafe {
-        let buffer = compat::read_shared(heap, block, std::ptr::null_mut());
-        let page = pg_sys::BufferGetPage(buffer);
-        for offset in (1..=pg_sys::PageGetMaxOffsetNumber(page)).rev() {
-            let item = *pg_sys::PageGetItemId(page, offset);
-            let root = match item.lp_flags() {
-                pg_sys::LP_REDIRECT => true,
-                pg_sys::LP_NORMAL => {
-                    let header: pg_sys::HeapTupleHeader = page.add(item.lp_off() as usize).cast();
-                    u32::from((*header).t_infomask2) & pg_sys::HEAP_ONLY_TUPLE == 0
-                }
-                _ => false,
-            };
-            if root {
-                out.push(offset);
-            }
-        }
-        pg_sys::UnlockReleaseBuffer(buffer);
     }
 }

@@ -34,7 +34,7 @@ impl Reader {
     /// A reader that begins at a record, or at an insert position.
     ///
     /// # Safety
-    /// Inside a transaction, outside of recovery.
+    /// Inside a transaction.
     pub unsafe fn new(begin: XLogRecPtr) -> Result<Reader, Gap> {
         // SAFETY: the routine is copied by the server; the private data lives until `free`, in the
         // memory context of the caller.
@@ -60,11 +60,34 @@ impl Reader {
         }
     }
 
+    /// A reader that begins at the first record at or behind any position; `None` if no record begins there.
+    ///
+    /// # Safety
+    /// As `new`.
+    pub unsafe fn behind(position: XLogRecPtr) -> Result<Option<Reader>, Gap> {
+        // SAFETY: by contract; a new reader is at no record.
+        unsafe {
+            let reader = Reader::new(position)?;
+            let first = pg_sys::XLogFindNextRecord(reader.state, position);
+            if first == 0 {
+                return Ok(None);
+            }
+            pg_sys::XLogBeginRead(reader.state, first);
+            Ok(Some(reader))
+        }
+    }
+
+    /// Where the last record ends that was read, or where the reading begins.
+    pub fn position(&self) -> XLogRecPtr {
+        // SAFETY: made in `new`.
+        unsafe { (*self.state).EndRecPtr }
+    }
+
     /// The next record that begins before `to`, decoded; `None` at the end.
     ///
     /// # Safety
     /// As `new`; what is read is gone with the next call. `to` must be an insert position before which
-    /// everything is flushed.
+    /// everything is flushed or, in recovery, replayed.
     pub unsafe fn next(&mut self, to: XLogRecPtr) -> Result<Option<*mut XLogReaderState>, Gap> {
         // SAFETY: made in `new`; the page callbacks may raise an ERROR.
         unsafe {
@@ -167,6 +190,18 @@ pub fn flushed_end() -> XLogRecPtr {
         let end = pg_sys::GetXLogInsertRecPtr();
         flush(end);
         end
+    }
+}
+
+/// The end of the WAL that a reader may read now: what has been replayed in recovery, else [`flushed_end`].
+pub fn readable_end() -> XLogRecPtr {
+    // SAFETY: reads shared positions.
+    unsafe {
+        if pg_sys::RecoveryInProgress() {
+            pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut())
+        } else {
+            flushed_end()
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod estimate;
 mod explain;
+mod feed;
 mod names;
 mod rows;
 mod twin;

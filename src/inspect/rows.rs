@@ -22,6 +22,7 @@ pub enum Value {
     Text(&'static str),
     Name(pg_sys::NameData),
     Time(TimestampWithTimeZone),
+    Lsn(pg_sys::XLogRecPtr),
 }
 
 impl Value {
@@ -38,6 +39,7 @@ impl Value {
             Value::Text(_) => pg_sys::TEXTOID,
             Value::Name(_) => pg_sys::NAMEOID,
             Value::Time(_) => pg_sys::TIMESTAMPTZOID,
+            Value::Lsn(_) => pg_sys::PG_LSNOID,
         }
     }
 
@@ -56,6 +58,7 @@ impl Value {
                 }
             }
             Value::Time(t) => t.into_datum(),
+            Value::Lsn(lsn) => Some(Datum::from(lsn)),
         }
     }
 }
@@ -65,27 +68,52 @@ impl Value {
 /// # Safety
 /// `fcinfo` is of a call from SQL of a function that returns a set of rows.
 pub unsafe fn give<R: AsRef<[Named]>>(fcinfo: FunctionCallInfo, rows: &[R]) {
-    // SAFETY: by contract; the server checks that the caller takes a set, and makes the store and its descriptor,
-    // which live as long as the call. The arrays have an element for each column.
-    unsafe {
-        pg_sys::InitMaterializedSRF(fcinfo, 0);
-        let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
-        let (store, columns) = ((*result).setResult, (*result).setDesc);
-        let described = PgTupleDesc::from_pg_unchecked(columns);
-        for row in rows {
-            let mut values = vec![Datum::from(0); described.len()];
-            let mut nulls = vec![true; described.len()];
-            for (column, (value, null)) in described.iter().zip(values.iter_mut().zip(&mut nulls)) {
+    // SAFETY: by contract.
+    let mut store = unsafe { Store::of(fcinfo) };
+    rows.iter().for_each(|row| store.add(row.as_ref()));
+}
+
+/// The rows that the function that is called returns, in a store of the server, which may go to disk.
+pub struct Store {
+    store: *mut pg_sys::Tuplestorestate,
+    columns: pg_sys::TupleDesc,
+    values: Vec<Datum>,
+    nulls: Vec<bool>,
+}
+
+impl Store {
+    /// Begins with no row.
+    ///
+    /// # Safety
+    /// As [`give`]; the result is used no longer than the call lasts.
+    pub unsafe fn of(fcinfo: FunctionCallInfo) -> Store {
+        // SAFETY: by contract; the server checks that the caller takes a set, and makes the store and its descriptor,
+        // which live as long as the call.
+        unsafe {
+            pg_sys::InitMaterializedSRF(fcinfo, 0);
+            let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
+            let (store, columns) = ((*result).setResult, (*result).setDesc);
+            let width = (*columns).natts as usize;
+            Store { store, columns, values: vec![Datum::from(0); width], nulls: vec![true; width] }
+        }
+    }
+
+    /// Adds a row.
+    pub fn add(&mut self, row: &[Named]) {
+        // SAFETY: the descriptor and the store live as long as this; the arrays have an element for each column.
+        unsafe {
+            let described = PgTupleDesc::from_pg_unchecked(self.columns);
+            let places = self.values.iter_mut().zip(&mut self.nulls);
+            for (column, (value, null)) in described.iter().zip(places) {
                 let name = CStr::from_ptr(column.attname.data.as_ptr());
-                let found = row.as_ref().iter().find(|(own, _)| own.as_bytes() == name.to_bytes());
+                let found = row.iter().find(|(own, _)| own.as_bytes() == name.to_bytes());
                 let found = found.and_then(|(_, value)| *value);
-                if let Some(found) = found.filter(|v| v.type_oid() == column.atttypid)
-                    && let Some(datum) = found.datum()
-                {
-                    (*value, *null) = (datum, false);
-                }
+                let found = found.filter(|v| v.type_oid() == column.atttypid);
+                let datum = found.and_then(Value::datum);
+                (*value, *null) = (datum.unwrap_or(Datum::from(0)), datum.is_none());
             }
-            pg_sys::tuplestore_putvalues(store, columns, values.as_mut_ptr(), nulls.as_mut_ptr());
+            let (values, nulls) = (self.values.as_mut_ptr(), self.nulls.as_mut_ptr());
+            pg_sys::tuplestore_putvalues(self.store, self.columns, values, nulls);
         }
     }
 }

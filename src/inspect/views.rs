@@ -52,7 +52,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
         // barrier: state first, inside.
         let _inside = process.enter();
         let state = entry.state();
-        let engine = if state.publishes() { entry.index(process) } else { None };
+        let engine = entry.kept_index(process);
         let stats = engine.map(|engine| engine.stats());
         let stats = stats.as_ref();
         let oldest = stats.and_then(|s| s.snapshots.first());
@@ -121,7 +121,7 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
         // State first, inside: see `nitro_index_stats`.
         let _inside = process.enter();
         let state = entry.state();
-        let engine = if state.publishes() { entry.index(process) } else { None };
+        let engine = entry.kept_index(process);
         let stats = engine.map(|engine| engine.stats());
         let stats = stats.as_ref();
         let row = [

@@ -1,8 +1,9 @@
 //! Processes of the background: transactions of their own, and giving way to users.
 
 use std::cell::Cell;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe};
 
+use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
@@ -11,6 +12,8 @@ use crate::pg::{compat, subtransaction};
 thread_local! {
     /// This process is the background worker of a database.
     static WORKER: Cell<bool> = const { Cell::new(false) };
+    /// This process is the follower of a database.
+    static FOLLOWER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Sets aside what the settings of the server say of sessions, as autovacuum does: timeouts would end a process of the background
@@ -44,6 +47,16 @@ pub fn is_worker() -> bool {
     WORKER.get()
 }
 
+/// From now on this process follows the WAL of a database.
+pub fn set_follower() {
+    FOLLOWER.set(true);
+}
+
+/// Whether this process follows the WAL of a database.
+pub fn is_follower() -> bool {
+    FOLLOWER.get()
+}
+
 /// In the background worker: an ERROR if somebody waits to drop, move or copy the database, who would
 /// fail after five seconds. Elsewhere the user decides.
 pub fn give_way() {
@@ -58,26 +71,35 @@ pub fn give_way() {
 
 /// Runs `work` in a transaction; an ERROR is logged by the server and ends only that transaction.
 pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
+    let outcome = try_transaction(work, |caught| {
+        subtransaction::report(format!("nitro could not {what}"), caught)
+    });
+    outcome.is_ok()
+}
+
+/// Runs `work` in a transaction with a snapshot. An ERROR ends only that transaction; what `look` says of it is returned.
+pub fn try_transaction<T, E>(
+    work: impl FnOnce() -> T,
+    look: impl Fn(&CaughtError) -> E + RefUnwindSafe,
+) -> Result<T, E> {
+    let mut work = Some(work);
     // SAFETY: transaction control at the top level of a background worker.
     unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
         pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-        let ok = PgTryBuilder::new(AssertUnwindSafe(|| {
-            work();
-            true
+        let outcome = PgTryBuilder::new(AssertUnwindSafe(|| {
+            let work = work.take().expect("runs once");
+            Ok(work())
         }))
-        .catch_others(|caught| {
-            subtransaction::report(format!("nitro could not {what}"), &caught);
-            false
-        })
+        .catch_others(|caught| Err(look(&caught)))
         .execute();
-        if ok {
+        if outcome.is_ok() {
             pg_sys::PopActiveSnapshot();
             pg_sys::CommitTransactionCommand();
         } else {
             pg_sys::AbortCurrentTransaction();
         }
-        ok
+        outcome
     }
 }

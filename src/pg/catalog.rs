@@ -26,6 +26,72 @@ pub unsafe fn members<T: Copy>(cache: SysCacheIdentifier::Type, key: Oid) -> Vec
     }
 }
 
+/// The nitro indexes of the current database that have storage.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn nitro_indexes() -> Vec<Oid> {
+    let mut key = pg_sys::ScanKeyData::default();
+    // SAFETY: by contract; fills the key.
+    unsafe {
+        pg_sys::ScanKeyInit(
+            &mut key,
+            pg_sys::Anum_pg_class_relam as i16,
+            pg_sys::BTEqualStrategyNumber as u16,
+            pg_sys::F_OIDEQ.into(),
+            pg_sys::get_am_oid(c"nitro".as_ptr(), true).into(),
+        );
+        scan(pg_sys::RelationRelationId, &mut [key], |row| {
+            let form: pg_sys::Form_pg_class = pg_sys::GETSTRUCT(row).cast();
+            ((*form).relkind as u8 == pg_sys::RELKIND_INDEX).then_some((*form).oid)
+        })
+    }
+}
+
+/// The databases to which sessions may connect.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn databases() -> Vec<Oid> {
+    // SAFETY: by contract; a shared catalogue.
+    unsafe {
+        scan(pg_sys::DatabaseRelationId, &mut [], |row| {
+            let form: pg_sys::Form_pg_database = pg_sys::GETSTRUCT(row).cast();
+            (*form).datallowconn.then_some((*form).oid)
+        })
+    }
+}
+
+/// What is wanted of the rows of a catalogue.
+///
+/// # Safety
+/// Needs access to the catalogue; `wanted` gets its rows.
+unsafe fn scan<T>(
+    catalogue: Oid,
+    keys: &mut [pg_sys::ScanKeyData],
+    wanted: impl Fn(pg_sys::HeapTuple) -> Option<T>,
+) -> Vec<T> {
+    let mut all = Vec::new();
+    // SAFETY: by contract; a row is looked at before the next one is fetched, and an ERROR ends the scan.
+    unsafe {
+        let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+        let table = pg_sys::table_open(catalogue, lock);
+        let (n, keys) = (keys.len() as i32, keys.as_mut_ptr());
+        let snapshot = std::ptr::null_mut();
+        let scan = pg_sys::systable_beginscan(table, pg_sys::InvalidOid, false, snapshot, n, keys);
+        loop {
+            let row = pg_sys::systable_getnext(scan);
+            if row.is_null() {
+                break;
+            }
+            all.extend(wanted(row));
+        }
+        pg_sys::systable_endscan(scan);
+        pg_sys::table_close(table, lock);
+    }
+    all
+}
+
 /// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role together, of one
 /// of them where the other is invalid, or of all.
 ///

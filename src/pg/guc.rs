@@ -51,6 +51,11 @@ pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static WHEN_LOADING: GucSetting<WhenLoading> =
     GucSetting::<WhenLoading>::new(WhenLoading::Wait);
 
+/// Whether a standby keeps its nitro indexes up to date.
+pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(false);
+/// How long a scan on a standby waits for the follower, in milliseconds.
+pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+
 /// See [`WHEN_LOADING`].
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum WhenLoading {
@@ -103,6 +108,15 @@ pub enum Mechanism {
     /// Images of any state, history and definition of an index are taken (D4).
     #[name = c"manifest"]
     Manifest,
+    /// Scans on a standby do not wait for the follower.
+    #[name = c"follow_bound"]
+    FollowBound,
+    /// What recovery replays while a follower builds an index is not looked at again.
+    #[name = c"follow_building"]
+    FollowBuilding,
+    /// A follower does not look at freed line pointers.
+    #[name = c"follow_gone"]
+    FollowGone,
     /// The first member of a HOT chain that is not dead gives the key, not the last.
     #[name = c"chains"]
     Chains,
@@ -215,6 +229,24 @@ pub fn register(preloading: bool) {
         &WHEN_FULL,
         GucContext::Suset,
         GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.follow",
+        c"Keeps nitro indexes up to date on a standby, so that its queries can use them.",
+        c"Off: queries on a standby are planned without nitro indexes.",
+        &FOLLOW_WAL,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.follow_timeout",
+        c"How long a query on a standby waits for an index to catch up with recovery.",
+        c"Then it fails with SQLSTATE 55000. 0 waits without a limit.",
+        &FOLLOW_TIMEOUT,
+        0,
+        i32::MAX,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
     );
     GucRegistry::define_enum_guc(
         c"nitro.debug_break",

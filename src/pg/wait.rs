@@ -34,10 +34,14 @@ pub enum Wait {
     ParallelScan,
     /// A process of a parallel build waits for others that read the table.
     ParallelBuild,
+    /// A scan on a standby waits until the index has what its snapshot may see.
+    Follower,
+    /// A follower waits for WAL.
+    FollowerMain,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 9] = [
+pub const NAMES: [&std::ffi::CStr; 11] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -47,6 +51,8 @@ pub const NAMES: [&std::ffi::CStr; 9] = [
     c"NitroKeeperMain",
     c"NitroParallelScan",
     c"NitroParallelBuild",
+    c"NitroFollower",
+    c"NitroFollowerMain",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.

@@ -56,6 +56,7 @@ unsafe extern "C-unwind" fn on_upper_paths(
             && guc::ENABLE_FAST_SCAN.get()
             && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
             && shmem::directory_if_loaded().is_some()
+            && !pg_sys::RecoveryInProgress()
             && !extra.is_null()
             && is_candidate(root, input)
         {

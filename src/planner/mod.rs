@@ -3,7 +3,7 @@
 //!
 //! The server describes an index from its files and catalogues; ours has one page and operator
 //! families that the planner does not know by name. The hook
-//! - hides an index that cannot answer now (not READY, during recovery, `nitro.enable_scan = off`)
+//! - hides an index that cannot answer now (not READY or, on a standby, not FOLLOWING; `nitro.enable_scan = off`)
 //!   and wakes the worker that builds it;
 //! - replaces the size by that of the memory;
 //! - shows the btree family that an operator family mirrors: boolean conditions (15), LIKE with
@@ -35,9 +35,10 @@ use crate::pg::guc::{self, Mechanism, WhenLoading};
 use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
+use crate::state::follow as follow_bound;
 use crate::state::handle::Handle;
 use crate::state::{given_up, options, refusal, shmem};
-use crate::upkeep::{bring_up, keeper, worker};
+use crate::upkeep::{bring_up, follow, keeper, worker};
 use crate::{am, image};
 
 thread_local! {
@@ -106,14 +107,18 @@ unsafe fn describe(
         if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
             return false;
         }
-        if pg_sys::RecoveryInProgress() {
-            plan_again_soon(root);
-            return false;
-        }
+        let recovery = pg_sys::RecoveryInProgress();
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let usable = |handle: &Handle| match recovery {
+            true => is_followed(root, index, handle),
+            false => ready(root, rel, index, handle),
+        };
         let visible = match open(index) {
-            Some(handle) if ready(root, rel, index, &handle) => {
+            Some(handle) if usable(&handle) => {
                 set_size(info, &handle);
+                if recovery {
+                    no_index_only_scans(info);
+                }
                 if let Some((column, source)) = handle.desc.element {
                     bitmaps_only(info, &handle);
                     if let Source::Array(_) = source {
@@ -130,6 +135,27 @@ unsafe fn describe(
         }
         visible
     }
+}
+
+/// Whether a standby keeps the index up to date for the query; asks for a follower otherwise.
+unsafe fn is_followed(
+    root: *mut pg_sys::PlannerInfo,
+    index: pg_sys::Relation,
+    handle: &Handle,
+) -> bool {
+    // SAFETY: open and locked by the caller; the planner has a snapshot.
+    let offered = unsafe { follow_bound::offers(index, handle) };
+    if !offered {
+        plan_again_soon(root);
+    }
+    follow::wake(handle.entry);
+    offered
+}
+
+/// On a standby nothing keeps a TID from being freed between an entry and the visibility map.
+fn no_index_only_scans(info: &mut IndexOptInfo) {
+    // SAFETY: an array of the planner with one element per column.
+    unsafe { std::slice::from_raw_parts_mut(info.canreturn, info.ncolumns as usize) }.fill(false);
 }
 
 /// The handle of an index, or `None` where opening it raises one of our errors: an index that cannot
@@ -175,6 +201,7 @@ unsafe fn ready(
             false
         }
         State::Unbuilt
+        | State::Following
         | State::Bare
         | State::GivenUp
         | State::Building
@@ -314,7 +341,7 @@ fn plan_again_soon(root: *mut pg_sys::PlannerInfo) {
 /// Size in pages of memory. The number of rows of a complete index stays the table's estimate, as the
 /// server has it for every index, so that paths are comparable; a partial index has its own.
 unsafe fn set_size(info: &mut IndexOptInfo, handle: &Handle) {
-    let Some(engine) = handle.index() else { return };
+    let Some(engine) = handle.readable_index() else { return };
     let stats = engine.stats();
     let pages = stats.bytes / pg_sys::BLCKSZ as usize;
     info.pages = pages.clamp(1, u32::MAX as usize - 1) as pg_sys::BlockNumber;
@@ -327,7 +354,7 @@ unsafe fn set_size(info: &mut IndexOptInfo, handle: &Handle) {
 
 /// A row comes once from a bitmap, in no order. The cost function wants the number of entries.
 fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
-    if let Some(engine) = handle.index() {
+    if let Some(engine) = handle.readable_index() {
         info.tuples = (engine.stats().live as f64).max(1.0);
     }
     info.amhasgettuple = false;

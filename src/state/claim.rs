@@ -142,26 +142,37 @@ impl Claim {
         Claim::take_entry(handle)
     }
 
+    /// The claim of a follower. In recovery there are no heavyweight locks of the strength of a build lock, and only a
+    /// follower brings an index up. `None`: another process has the claim.
+    pub fn of_follower(handle: &Handle) -> Option<Claim> {
+        shmem::area().destroy_due();
+        Claim::try_take_entry(handle)
+    }
+
     /// The claim on an index that is new in this transaction.
     pub fn of_new(handle: &Handle) -> Claim {
         Claim::take_entry(handle)
     }
 
     fn take_entry(handle: &Handle) -> Claim {
+        Claim::try_take_entry(handle).unwrap_or_else(|| {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
+                "a nitro index cannot be built while it is being built",
+            )
+            .raise()
+        })
+    }
+
+    fn try_take_entry(handle: &Handle) -> Option<Claim> {
         // Whatever ends this process, its exit callback ends the claim, also if it has not been in the engine by then.
         shmem::process();
         let (entry, generation) = (handle.entry, handle.generation());
         // SAFETY: a plain global.
         let me = unsafe { pg_sys::MyProcPid };
-        if entry.builder.compare_exchange(0, me, AcqRel, Acquire).is_err() {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
-                "a nitro index cannot be built while it is being built",
-            )
-            .raise();
-        }
+        entry.builder.compare_exchange(0, me, AcqRel, Acquire).ok()?;
         CLAIMS.with_borrow_mut(|all| all.push((entry, generation)));
-        Claim { entry, generation }
+        Some(Claim { entry, generation })
     }
 
     /// ERROR if the entry stands for something else by now, or for another engine index. Asked wherever
@@ -219,6 +230,17 @@ impl Claim {
         self.entry.image.catch_up_from.store(since, Relaxed);
         self.entry.image.by_pages.store(u32::from(by_pages), Relaxed);
         self.gain(Event::CatchUp, index)
+    }
+
+    /// SORTING to FOLLOWING with an engine index of what a table had at `since` or later, and its reverse map.
+    pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64) {
+        self.entry.reflects.store(since, Release);
+        self.entry.cut_short.store(0, Relaxed);
+        self.entry.needs.store(0, Relaxed);
+        self.entry.set_reverse(&map.index());
+        map.done();
+        self.gain(Event::Follow, index);
+        count(&self.entry.counters.builds);
     }
 
     /// To BUILDING with an empty engine index. From here on inserts publish.

@@ -72,6 +72,10 @@ pub struct Entry {
     /// So many bytes have to be free before it is brought up again, since it was given up for lack of
     /// memory; 0 = it was not.
     pub needs: AtomicU64,
+    /// On a standby: the root of the reverse map, 0 = none. It is freed with the root of the index.
+    reverse: AtomicU32,
+    /// On a standby, while FOLLOWING: the index has what all records that end at or before this LSN say. Only rises.
+    pub reflects: AtomicU64,
     /// Bytes that it may hold.
     limit: AtomicU64,
     /// Who shares limits with it: numbers of tenants.
@@ -280,7 +284,7 @@ impl Directory {
     /// Under the exclusive lock, so that the terms charged last are the last ones.
     fn charge_locked(&self, process: &Process, entry: &Entry) {
         let _inside = process.enter();
-        if let Some(engine) = entry.index(process) {
+        for engine in [entry.kept_index(process), entry.reverse(process)].into_iter().flatten() {
             // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
             unsafe { engine.charge_to(process, &entry.charge()) };
         }
@@ -328,6 +332,8 @@ impl Directory {
         entry.requested.store(0, Relaxed);
         entry.was_given_up.store(0, Relaxed);
         entry.needs.store(0, Relaxed);
+        entry.reverse.store(0, Relaxed);
+        entry.reflects.store(0, Relaxed);
         entry.image.reset();
         entry.counters.reset(0);
         let bucket = self.bucket(database, incarnation);
@@ -361,6 +367,10 @@ impl Directory {
             if let Some(root @ 1..) = entry.condition.may(Event::Remove) {
                 // SAFETY: nobody is inside by the caller's word, and the root is unlinked.
                 unsafe { Index::open(process.area(), root).destroy(process) };
+            }
+            if let Some(map) = entry.take_reverse(process) {
+                // SAFETY: as above; only a follower uses it, under a lock on the index.
+                unsafe { map.destroy(process) };
             }
             KINDS.into_iter().for_each(|kind| entry.tenant(kind).lose());
             entry.next.store(self.free.load(Relaxed), Relaxed);
@@ -412,7 +422,10 @@ impl Directory {
     /// How many entries have an engine root. Only for assertions: it is never more than one.
     pub fn owners(&self, root: u32) -> usize {
         let mut all = 0;
-        self.for_each(|entry| all += usize::from(entry.condition.read().1 == root));
+        self.for_each(|entry| {
+            let roots = [entry.condition.read().1, entry.reverse.load(Relaxed)];
+            all += roots.into_iter().filter(|&own| own == root).count();
+        });
         all
     }
 

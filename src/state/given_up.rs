@@ -93,6 +93,22 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
     true
 }
 
+/// Nobody keeps an index up to date that is FOLLOWING: its memory is left to [`reclaim`].
+///
+/// # Safety
+/// `index` must be the open and locked index of the entry.
+pub unsafe fn stop_following(index: Relation, entry: &Entry) {
+    if entry.state() != State::Following {
+        return;
+    }
+    // VACUUM waits for scans that go on after a promotion.
+    entry.was_given_up.store(1, SeqCst);
+    if entry.condition.may(Event::Retire).is_some() {
+        // SAFETY: an open index.
+        unsafe { plan_again((*(*index).rd_index).indrelid) };
+    }
+}
+
 /// There was no memory for an index that is new: what is free does not do.
 pub fn refused(entry: &Entry) {
     lacks(entry, room(entry).1);
@@ -162,6 +178,10 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
         // SAFETY: who has used it from one call to the next has no lock any more; who is inside for the time of one
         // call the engine waits for. The root is in no entry any more.
         unsafe { Index::open(process.area(), root).destroy_later(process) };
+        if let Some(map) = entry.take_reverse(process) {
+            // SAFETY: a follower uses it under a lock on the index.
+            unsafe { map.destroy_later(process) };
+        }
     }
     true
 }

@@ -164,6 +164,12 @@ impl Handle {
         self.entry.index(shmem::process())
     }
 
+    /// The same, if scans may read it: READY, or kept up to date by a follower.
+    #[inline]
+    pub fn readable_index(&self) -> Option<Index> {
+        self.entry.readable_index(shmem::process())
+    }
+
     /// The same, if it is READY, and so has every row whose insert came here before.
     #[inline]
     pub fn ready_index(&self) -> Option<Index> {

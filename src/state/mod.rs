@@ -4,6 +4,7 @@ pub mod claim;
 pub mod counters;
 pub mod directory;
 pub mod file;
+pub mod follow;
 pub mod given_up;
 pub mod handle;
 pub mod identity;

@@ -7,7 +7,7 @@
 //! would be full.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use nitro_engine::Account;
 use pgrx::prelude::*;
@@ -48,6 +48,10 @@ pub struct Tenant {
     /// Which change of settings its limits are of: see `limits`.
     seen: AtomicU64,
     memory: Account,
+    /// Of a database on a standby: the PID of its follower, 0 if there is none.
+    follower: AtomicI32,
+    /// When a query last asked for a follower, in seconds since 1970.
+    asked: AtomicU32,
 }
 
 fn name(kind: Kind, oid: u32) -> u64 {
@@ -100,6 +104,29 @@ impl Tenant {
     /// Database or role.
     pub fn oid(&self) -> pg_sys::Oid {
         pg_sys::Oid::from(self.name.load(Relaxed) as u32)
+    }
+
+    /// The PID of the database's follower, 0 if there is none.
+    pub fn follower(&self) -> i32 {
+        self.follower.load(Acquire)
+    }
+
+    /// Makes a process the follower; false if another one is.
+    pub fn begin_following(&self, pid: i32) -> bool {
+        self.follower.compare_exchange(0, pid, AcqRel, Acquire).is_ok()
+    }
+
+    /// The follower ends.
+    pub fn end_following(&self, pid: i32) {
+        let _ = self.follower.compare_exchange(pid, 0, AcqRel, Acquire);
+    }
+
+    /// Whether somebody should start a follower now: there is none, and none was asked for in the last seconds.
+    pub fn wants_follower(&self, now: u32, patience: u32) -> bool {
+        let asked = self.asked.load(Relaxed);
+        self.follower() == 0
+            && now.abs_diff(asked) >= patience
+            && self.asked.compare_exchange(asked, now, Relaxed, Relaxed).is_ok()
     }
 
     /// What its indexes hold and may hold.

@@ -10,7 +10,7 @@
 //!   that, before VACUUM's second pass over the table, would bring them back (D2b). No file has to
 //!   be removed for it, so nothing can fail.
 //! - **A root has one owner.** It is in the word from the change that gains it to the one that frees
-//!   it; a word that has one does not gain another. A word has one as long as it publishes. Of what is
+//!   it; a word that has one does not gain another. A word has one as long as it publishes or is followed. Of what is
 //!   given up the area takes care from then on, until nobody can be inside.
 
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
@@ -41,13 +41,16 @@ pub enum State {
     GivenUp = 7,
     /// The table is being read and sorted into memory that is not the index' yet. As BARE.
     Sorting = 8,
+    /// On a standby: complete up to an LSN, which a follower moves. Inserts return at once: those that come after a
+    /// promotion are in the table, from which the index is then built.
+    Following = 9,
 }
 
 use State::*;
 
 impl State {
-    const ALL: [State; 9] =
-        [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare, GivenUp, Sorting];
+    const ALL: [State; 10] =
+        [Unbuilt, Building, Ready, Failed, Loading, CatchingUp, Bare, GivenUp, Sorting, Following];
 
     /// Lower-case name, as shown in views.
     pub fn name(self) -> &'static str {
@@ -58,12 +61,18 @@ impl State {
             Failed => "failed",
             Loading => "loading",
             CatchingUp => "catching up",
+            Following => "following",
         }
     }
 
     /// Whether new rows must get their entries.
     pub fn publishes(self) -> bool {
         matches!(self, Building | Ready | CatchingUp)
+    }
+
+    /// Whether the index has entries that are kept up to date, by inserts or by a follower.
+    pub(super) fn is_kept(self) -> bool {
+        self.publishes() || self == Following
     }
 }
 
@@ -88,13 +97,15 @@ pub(super) enum Event {
     Finish,
     /// CREATE INDEX has loaded it bottom-up.
     Create,
+    /// In recovery: what was sorted is in, and is kept up to date by a follower.
+    Follow,
     /// A row cannot be indexed.
     Fail,
     /// What has changed since it was read cannot be found out any more.
     Lose,
     /// There is no memory for it, says who brings it up.
     Yield,
-    /// There is no memory for it, says an insert.
+    /// Nobody keeps it up to date any more: an insert finds no memory, a follower cannot go on, or recovery has ended.
     Retire,
     /// Nobody reads any more what was retired.
     Reclaim,
@@ -127,7 +138,7 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
 }
 
 /// All there is.
-const TABLE: [Row; 36] = [
+const TABLE: [Row; 39] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
     row(Event::Sort, Unbuilt, Sorting, Root::None),
     row(Event::Sort, Bare, Sorting, Root::None),
@@ -146,6 +157,7 @@ const TABLE: [Row; 36] = [
     row(Event::Finish, CatchingUp, Ready, Root::Kept),
     row(Event::Finish, Building, Ready, Root::Kept),
     row(Event::Create, Unbuilt, Ready, Root::Gained),
+    row(Event::Follow, Sorting, Following, Root::Gained),
     row(Event::Fail, CatchingUp, Failed, Root::Freed),
     row(Event::Fail, Building, Failed, Root::Freed),
     row(Event::Lose, CatchingUp, Bare, Root::Freed),
@@ -154,6 +166,7 @@ const TABLE: [Row; 36] = [
     row(Event::Retire, CatchingUp, GivenUp, Root::Kept),
     row(Event::Retire, Building, GivenUp, Root::Kept),
     row(Event::Retire, Ready, GivenUp, Root::Kept),
+    row(Event::Retire, Following, GivenUp, Root::Kept),
     row(Event::Reclaim, GivenUp, GivenUp, Root::Freed),
     row(Event::Remove, Unbuilt, Unbuilt, Root::Freed),
     row(Event::Remove, Loading, Unbuilt, Root::Freed),
@@ -163,6 +176,7 @@ const TABLE: [Row; 36] = [
     row(Event::Remove, CatchingUp, Unbuilt, Root::Freed),
     row(Event::Remove, Building, Unbuilt, Root::Freed),
     row(Event::Remove, Ready, Unbuilt, Root::Freed),
+    row(Event::Remove, Following, Unbuilt, Root::Freed),
     row(Event::Remove, Failed, Unbuilt, Root::Freed),
 ];
 
@@ -254,7 +268,7 @@ mod tests {
     #[test]
     fn what_published_is_never_loaded_again() {
         let mut reached: Vec<State> =
-            State::ALL.into_iter().filter(|state| state.publishes()).collect();
+            State::ALL.into_iter().filter(|state| state.is_kept()).collect();
         while let Some(next) = rows().find(|row| {
             row.event != Event::Remove && reached.contains(&row.from) && !reached.contains(&row.to)
         }) {
@@ -267,10 +281,10 @@ mod tests {
     fn a_root_is_where_it_is_needed_and_nowhere_else() {
         for row in rows() {
             match row.root {
-                Root::Gained => assert!(row.to.publishes() && !row.from.publishes()),
-                Root::Kept => assert!(row.from.publishes()),
-                Root::None => assert!(!row.from.publishes() && !row.to.publishes()),
-                Root::Freed => assert!(!row.to.publishes()),
+                Root::Gained => assert!(row.to.is_kept() && !row.from.is_kept()),
+                Root::Kept => assert!(row.from.is_kept()),
+                Root::None => assert!(!row.from.is_kept() && !row.to.is_kept()),
+                Root::Freed => assert!(!row.to.is_kept()),
             }
         }
         for state in State::ALL {

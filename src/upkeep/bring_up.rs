@@ -51,7 +51,7 @@ use crate::state::{given_up, options, shmem};
 
 mod evaluate;
 mod fill;
-mod hot_chains;
+pub mod hot_chains;
 mod sorted;
 
 pub use evaluate::Evaluator;
@@ -139,6 +139,8 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
             wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
         }
         let lock = BuildLock::exclusive(index);
+        // Recovery has ended, and with it the work of the follower.
+        given_up::stop_following(index, handle.entry);
         let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
         if handle.entry.state() != State::Ready && fits {
             let up = Bringing::begin(index, handle, &lock);

@@ -1,6 +1,7 @@
 //! Bringing indexes up and keeping them so: the walk over the heap, and the background processes.
 
 pub mod bring_up;
+pub mod follow;
 pub mod keeper;
 pub mod worker;
 
@@ -12,6 +13,7 @@ use crate::state::claim;
 /// What a process leaves in order when it ends, however it ends.
 pub fn at_exit(process: &Process) {
     keeper::at_exit();
+    follow::at_exit();
     image::backup::abandon(process);
     claim::abandon();
 }

@@ -20,6 +20,9 @@ pub unsafe extern "C-unwind" fn get_bitmap(
     unsafe {
         let state = state(scan);
         state.start(scan, true, false);
+        // Until 17 the server may leave rows of all-visible pages unread. On a standby nothing keeps a TID from being
+        // freed between the entry and the map.
+        state.plan.lossy |= compat::bitmap_scans_trust_the_map() && pg_sys::RecoveryInProgress();
         if state.handle.desc.element.is_some() {
             return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap));
         }

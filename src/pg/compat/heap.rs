@@ -140,6 +140,12 @@ pub fn snapshots_age() -> bool {
     false
 }
 
+/// Whether some minor versions of this server leave the rows of all-visible pages unread in a bitmap scan that needs no
+/// columns.
+pub const fn bitmap_scans_trust_the_map() -> bool {
+    cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"))
+}
+
 /// `HeapTupleHeaderGetXmin`; the bindings have it twice in some versions, which makes its name
 /// ambiguous.
 ///

@@ -134,11 +134,41 @@ impl Entry {
         self.index_if(process, |state| state == State::Ready)
     }
 
+    /// The same, if scans may read it: it is READY, or a follower keeps it up to date.
+    #[inline]
+    pub fn readable_index(&self, process: &Process) -> Option<Index> {
+        self.index_if(process, |state| matches!(state, State::Ready | State::Following))
+    }
+
+    /// The engine index, as long as inserts or a follower keep it up to date.
+    pub fn kept_index(&self, process: &Process) -> Option<Index> {
+        self.index_if(process, |_| true)
+    }
+
     #[inline]
     fn index_if(&self, process: &Process, wanted: impl Fn(State) -> bool) -> Option<Index> {
         let (state, root) = self.condition.read();
-        let publishes = state.publishes() && wanted(state);
-        // SAFETY: a word that publishes has the root of a live index of our area.
-        publishes.then(|| unsafe { Index::open(process.area(), root) })
+        // SAFETY: a word of a state that is kept has the root of a live index of our area.
+        (state.is_kept() && wanted(state)).then(|| unsafe { Index::open(process.area(), root) })
+    }
+
+    /// The reverse map of an index that is FOLLOWING.
+    pub fn reverse(&self, process: &Process) -> Option<Index> {
+        Entry::map(process, self.reverse.load(Acquire))
+    }
+
+    /// Gives an index that is about to be FOLLOWING its reverse map.
+    pub(in crate::state) fn set_reverse(&self, map: &Index) {
+        self.reverse.store(map.root(), Release);
+    }
+
+    /// Takes the reverse map away: the caller frees it, with the index.
+    pub(in crate::state) fn take_reverse(&self, process: &Process) -> Option<Index> {
+        Entry::map(process, self.reverse.swap(0, AcqRel))
+    }
+
+    fn map(process: &Process, root: u32) -> Option<Index> {
+        // SAFETY: the root of a live index of our area, which is freed by who takes it out of the entry.
+        (root != 0).then(|| unsafe { Index::open(process.area(), root) })
     }
 }

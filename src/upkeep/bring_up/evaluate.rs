@@ -138,6 +138,37 @@ impl<'a> Evaluator<'a> {
         }
     }
 
+    /// Gives the keys of the rows under wanted line pointers of a block, in the order of their TIDs. The keys of one row are
+    /// in no particular order.
+    ///
+    /// # Safety
+    /// Between `begin` and `end`; the block must be one of the table's.
+    pub unsafe fn rows(
+        &mut self,
+        block: BlockNumber,
+        wanted: impl Fn(pg_sys::OffsetNumber) -> bool,
+        mut give: impl FnMut(Tid, &Keys),
+    ) {
+        crate::pg::wait::interrupts();
+        let mut node = MaybeUninit::uninit();
+        // SAFETY: as `block`.
+        unsafe {
+            let _reading = Reading::new(&mut node, self.index);
+            let econtext = compat::per_tuple_expr_context(self.estate);
+            pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
+            let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
+            self.members.clear();
+            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
+            for i in 0..self.members.len() {
+                let Member { tuple, root, .. } = self.members[i];
+                if wanted(root) && self.make_keys(tuple) {
+                    give((u64::from(block) << 16) | u64::from(root), &self.keys);
+                }
+            }
+            pg_sys::MemoryContextSwitchTo(previous);
+        }
+    }
+
     unsafe fn entry<O: KeyOrder>(
         &mut self,
         tuple: *mut pg_sys::HeapTupleData,
@@ -145,12 +176,28 @@ impl<'a> Evaluator<'a> {
         batch: &mut Sorter<'_, O>,
         caller: pg_sys::MemoryContext,
     ) {
+        // SAFETY: by contract of the caller.
+        unsafe {
+            if !self.make_keys(tuple) {
+                return;
+            }
+            // A batch may make a temporary file, which is for longer than a tuple.
+            let of_tuple = pg_sys::MemoryContextSwitchTo(caller);
+            for key in self.keys.iter() {
+                batch.push(key, tid);
+            }
+            pg_sys::MemoryContextSwitchTo(of_tuple);
+        }
+    }
+
+    /// Makes the keys of a row; false if the predicate leaves the row out.
+    unsafe fn make_keys(&mut self, tuple: *mut pg_sys::HeapTupleData) -> bool {
         // SAFETY: the tuple is our copy; the slot only borrows it until the next call.
         unsafe {
             pg_sys::ExecStoreHeapTuple(tuple, self.slot, false);
             let econtext = compat::per_tuple_expr_context(self.estate);
             if !pg_sys::ExecQual(self.predicate, econtext) {
-                return;
+                return false;
             }
             let mut values = [Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
             let mut isnull = [false; pg_sys::INDEX_MAX_KEYS as usize];
@@ -163,12 +210,7 @@ impl<'a> Evaluator<'a> {
             );
             self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
             self.keys.check_length(self.index);
-            // A batch may make a temporary file, which is for longer than a tuple.
-            let of_tuple = pg_sys::MemoryContextSwitchTo(caller);
-            for key in self.keys.iter() {
-                batch.push(key, tid);
-            }
-            pg_sys::MemoryContextSwitchTo(of_tuple);
+            true
         }
     }
 

@@ -114,3 +114,30 @@ unsafe fn is_hot_updated(header: pg_sys::HeapTupleHeader) -> bool {
         && mask & pg_sys::HEAP_XMAX_INVALID == 0
         && xmin_status != pg_sys::HEAP_XMIN_INVALID
 }
+
+/// Collects the roots of HOT chains on a block, backwards.
+///
+/// # Safety
+/// `heap` must be an open heap relation that has this block.
+pub unsafe fn roots(heap: Relation, block: pg_sys::BlockNumber, out: &mut Vec<OffsetNumber>) {
+    // SAFETY: items are read under the page's share lock; an ERROR releases it.
+    unsafe {
+        let buffer = compat::read_shared(heap, block, std::ptr::null_mut());
+        let page = pg_sys::BufferGetPage(buffer);
+        for offset in (1..=pg_sys::PageGetMaxOffsetNumber(page)).rev() {
+            let item = *pg_sys::PageGetItemId(page, offset);
+            let root = match item.lp_flags() {
+                pg_sys::LP_REDIRECT => true,
+                pg_sys::LP_NORMAL => {
+                    let header: pg_sys::HeapTupleHeader = page.add(item.lp_off() as usize).cast();
+                    u32::from((*header).t_infomask2) & pg_sys::HEAP_ONLY_TUPLE == 0
+                }
+                _ => false,
+            };
+            if root {
+                out.push(offset);
+            }
+        }
+        pg_sys::UnlockReleaseBuffer(buffer);
+    }
+}

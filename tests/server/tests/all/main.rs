@@ -1,8 +1,10 @@
 //! Tests that start servers. `ci/check.sh` runs them, each as one verdict.
 
 mod adopted;
+mod feed;
 mod first;
 mod open_schema;
 mod owners_code;
 mod shards;
+mod standbys;
 mod updates;

@@ -1,0 +1,148 @@
+//! Reading an index on a standby: which snapshots may use it, and how far it has to be.
+//!
+//! A follower (`upkeep/follow`) keeps an index that is FOLLOWING equal to its table, as far as recovery has replayed the
+//! WAL. `Entry::reflects` says how far it has come.
+//!
+//! *Invariant* (bound): a scan reads nothing before the index reflects the position that recovery had when the scan's
+//! snapshot was already taken. All that the snapshot sees was replayed before that position: a commit becomes visible
+//! before the position moves past its record, and all other records of the transaction end before it.
+//!
+//! What the follower does beyond that position is harmless to the scan. It inserts entries of rows that are too new for
+//! the snapshot. It removes entries of rows that are dead to every snapshot of this server.
+//!
+//! *Invariant* (old snapshots): a snapshot that is older than the index' row in `pg_index` does not use the index. A chain
+//! of HOT updates that was broken for this index has only the key of its last member here.
+
+use std::time::{Duration, Instant};
+
+use pgrx::pg_sys::{self, Relation, Snapshot, TransactionId};
+use pgrx::prelude::*;
+
+use crate::pg::error::Failure;
+use crate::pg::wait::{self, Wait};
+use crate::pg::{background, compat, guc};
+use crate::state::directory::{Entry, State};
+use crate::state::handle::Handle;
+use crate::state::tenants::Kind;
+
+/// How long a scan looks again and again, without sleeping.
+const SPIN: Duration = Duration::from_micros(20);
+/// How long a scan sleeps between two looks at first.
+const NAP: Duration = Duration::from_micros(50);
+/// After this long a scan sleeps a millisecond between two looks.
+const PATIENCE: Duration = Duration::from_millis(5);
+
+/// Whether a query that is being planned on this standby may use the index.
+///
+/// # Safety
+/// `index` must be open and locked, with an active snapshot.
+pub unsafe fn offers(index: Relation, handle: &Handle) -> bool {
+    // SAFETY: by contract; a plain global of the process.
+    unsafe {
+        handle.entry.state() == State::Following
+            && !background::is_follower()
+            && is_older(index, pg_sys::TransactionXmin)
+    }
+}
+
+/// Whether the index' row in `pg_index` was made before all transactions from `xmin` on.
+unsafe fn is_older(index: Relation, xmin: TransactionId) -> bool {
+    // SAFETY: an open index has its row.
+    unsafe {
+        let made = compat::tuple_xmin((*(*index).rd_indextuple).t_data);
+        pg_sys::TransactionIdPrecedes(made, xmin)
+    }
+}
+
+/// Returns when a scan with this snapshot may read the index; ERROR if it may not, or if the follower takes too long.
+///
+/// # Safety
+/// `index` must be open and locked, in recovery.
+pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) {
+    // SAFETY: by contract; the snapshot is null or live.
+    unsafe {
+        if background::is_follower() {
+            refuse(index, "A process that keeps indexes up to date cannot use them.".into());
+        }
+        let entry = handle.entry;
+        // Others do not decide answers.
+        let decides = !snapshot.is_null()
+            && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+            && guc::BREAK.get() != guc::Mechanism::FollowBound;
+        if decides && !is_older(index, (*snapshot).xmin) {
+            refuse(index, "The query's snapshot is older than the index.".into());
+        }
+        // Read after the snapshot was taken.
+        let bound = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
+        let begun = Instant::now();
+        while entry.state() == State::Following && decides && !entry.has_reached(bound) {
+            pause(index, entry, begun, bound);
+        }
+        if entry.state() != State::Following {
+            refuse(index, "It is not kept up to date by this standby now.".into());
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the index has what all records before this position say.
+    pub fn has_reached(&self, position: u64) -> bool {
+        self.reflects.load(std::sync::atomic::Ordering::Acquire) >= position
+    }
+}
+
+/// Waits a moment for the follower; ERROR if that has taken too long.
+unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
+    let waited = begun.elapsed();
+    if waited < SPIN {
+        std::hint::spin_loop();
+        return;
+    }
+    // SAFETY: the process may have ended: then there is none of this PID, or another one whose latch does no harm.
+    unsafe { wake(entry.tenant(Kind::Database).follower()) };
+    if waited < PATIENCE {
+        std::thread::sleep(NAP);
+        wait::interrupts();
+    } else {
+        wait::nap(Wait::Follower, 1);
+    }
+    let most = guc::FOLLOW_TIMEOUT.get();
+    if most != 0 && waited >= Duration::from_millis(most as u64) {
+        let reflects = entry.reflects.load(std::sync::atomic::Ordering::Acquire);
+        // SAFETY: by contract of the caller.
+        let name = unsafe { compat::name(index) };
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            format!("nitro index \"{name}\" has not caught up with recovery"),
+        )
+        .detail(format!(
+            "It reflects the WAL up to {}. The query needs it up to {}.",
+            compat::lsn_text(reflects),
+            compat::lsn_text(bound)
+        ))
+        .hint("Raise \"nitro.follow_timeout\", or set \"nitro.enable_scan\" to off for this query.")
+        .raise();
+    }
+}
+
+/// Sets the latch of a process, if there is one of this PID.
+unsafe fn wake(pid: i32) {
+    // SAFETY: a process structure stays valid memory for the life of the server.
+    unsafe {
+        let process = if pid == 0 { std::ptr::null_mut() } else { pg_sys::BackendPidGetProc(pid) };
+        if !process.is_null() {
+            pg_sys::SetLatch(&raw mut (*process).procLatch);
+        }
+    }
+}
+
+unsafe fn refuse(index: Relation, detail: String) -> ! {
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        // SAFETY: open relation by the caller's contract.
+        format!("nitro index \"{}\" is not ready", unsafe { compat::name(index) }),
+    )
+    .detail(detail)
+    .hint("Run the query again; it will be planned without the index until the index is ready.")
+    .raise()
+}

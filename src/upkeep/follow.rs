@@ -1,0 +1,547 @@
+//! The follower: keeps the nitro indexes of one database of a standby equal to their tables.
+//!
+//! It asks the replayed WAL one thing: which rows of which blocks (`feed::rows`). Then it looks at the pages, which are
+//! at least as new, and makes the indexes equal to them. So the order of records and repetition do not matter, and a
+//! follower that ends is continued by the next one. An index that is new here is an index whose whole table is still to
+//! be looked at.
+//!
+//! *Invariants*
+//! - Position: the follower has noted all records that end at or before `position`. An index without work reflects
+//!   `position`; one with work reflects what it did before. `Entry::reflects` only rises.
+//! - Look: the work that a record makes is done after the record was replayed, so the page has the record's change.
+//! - Exact: the reverse map knows all keys of a TID, so a row that gave its TID away has no entry left (`ReverseMap`).
+//! - Not in the way: a transaction of the follower lasts some milliseconds. It waits for no lock on tables and indexes,
+//!   and at most `LOCK_TIMEOUT` for others. What replay cancels is done again.
+//! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a promotion the first
+//!   process that needs the index retires it and builds it anew.
+//!
+//! The follower runs code of indexes as the owner of the table. That code may query tables: the planner offers no nitro
+//! index to this process, which would wait for itself.
+//!
+//! An ERROR that says nothing about the row (a conflict with recovery, a lock) is tried again. Any other one, and a lack of
+//! memory, retires the index; it is built anew after `AGAIN`.
+
+mod apply;
+mod work;
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Release;
+use std::time::{Duration, Instant};
+
+use nitro_engine::{Index, IndexOptions, InsertError, REVERSE_OPTIONS, ReverseMap};
+use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
+use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
+use pgrx::prelude::*;
+
+use crate::feed::rows::{Change, Records};
+use crate::feed::{Gap, readable_end};
+use crate::pg::background::{self, try_transaction};
+use crate::pg::compat::{self, Locator};
+use crate::pg::wait::{self, Wait};
+use crate::pg::{catalog, error, guc, subtransaction};
+use crate::state::claim::Claim;
+use crate::state::directory::{Entry, State};
+use crate::state::handle::{Handle, Unfinished};
+use crate::state::tenants::{Kind, Tenant};
+use crate::state::{given_up, lifecycle, open, options, shmem};
+use work::Work;
+
+/// How often the follower looks for indexes that are new, gone or to be tried again.
+const LOOK_AROUND: Duration = Duration::from_secs(5);
+/// An index that could not be followed is built anew after this time.
+const AGAIN: Duration = Duration::from_secs(60);
+/// A follower that was asked for comes within so many seconds, or is asked for again.
+const START_SECONDS: u32 = 5;
+/// The most that the follower waits for a lock that code of an index takes, as a value of the setting.
+const LOCK_TIMEOUT: &std::ffi::CStr = c"50ms";
+/// How long the follower sleeps when recovery has replayed something a moment ago, in microseconds.
+const NAP: Duration = Duration::from_micros(50);
+/// How long a moment is.
+const MOMENT: Duration = Duration::from_millis(2);
+/// How long the follower sleeps otherwise, in milliseconds. A scan that waits wakes it.
+const SLEEP_MS: i64 = 5;
+/// How long the follower reads WAL before it does the work that it has found.
+const READ: Duration = Duration::from_millis(20);
+
+/// Registers the process that starts followers when a standby opens; only while `shared_preload_libraries` are loaded.
+pub fn register() {
+    BackgroundWorkerBuilder::new("nitro standby")
+        .set_type("nitro standby")
+        .set_library("nitro")
+        .set_function("nitro_standby_main")
+        .enable_spi_access()
+        .set_start_time(BgWorkerStartTime::ConsistentState)
+        .load();
+}
+
+/// Entry point of the process that starts a follower in each database, and ends. One without nitro indexes ends at once.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nitro_standby_main(_argument: pg_sys::Datum) {
+    crate::pg::witness!();
+    // SAFETY: the first things a background worker does, in the order the server documents.
+    unsafe {
+        compat::die_on_sigterm();
+        background::set_limits_aside();
+        pg_sys::BackgroundWorkerUnblockSignals();
+        if !pg_sys::RecoveryInProgress() || !guc::FOLLOW_WAL.get() {
+            return;
+        }
+        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
+    }
+    background::transaction("start followers", || {
+        // SAFETY: a shared catalogue, inside a transaction.
+        unsafe { catalog::databases() }.into_iter().for_each(|database| start(database.to_u32()));
+    });
+}
+
+/// In a query on a standby: asks for a follower of the current database, if there is none.
+pub fn wake(entry: &Entry) {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as u32);
+    if guc::FOLLOW_WAL.get() && entry.tenant(Kind::Database).wants_follower(now, START_SECONDS) {
+        start(entry.database());
+    }
+}
+
+/// Starts a follower of a database. A server without a place for it goes on without: the next query asks again.
+fn start(database: u32) {
+    let worker = BackgroundWorkerBuilder::new("nitro follower")
+        .set_type("nitro follower")
+        .set_library("nitro")
+        .set_function("nitro_follower_main")
+        .set_argument(Some(pg_sys::Datum::from(u64::from(database))))
+        .enable_spi_access()
+        // Last: the bindings let a worker with access to a database wait for the end of recovery.
+        .set_start_time(BgWorkerStartTime::ConsistentState)
+        .load_dynamic();
+    if worker.is_err() {
+        pgrx::debug1!("there is no place for a nitro follower");
+    }
+}
+
+thread_local! {
+    /// The database that this process follows.
+    static MINE: Cell<Option<&'static Tenant>> = const { Cell::new(None) };
+}
+
+/// However a follower ends.
+pub fn at_exit() {
+    if let Some(tenant) = MINE.take() {
+        // SAFETY: a plain global.
+        tenant.end_following(unsafe { pg_sys::MyProcPid });
+    }
+}
+
+/// Entry point.
+#[pg_guard]
+#[unsafe(no_mangle)]
+pub extern "C-unwind" fn nitro_follower_main(argument: pg_sys::Datum) {
+    crate::pg::witness!();
+    let here = argument.value() as u32;
+    // SAFETY: the first things a background worker does, in the order the server documents.
+    unsafe {
+        compat::die_on_sigterm();
+        compat::reload_on_sighup();
+        background::set_limits_aside();
+        pg_sys::SetConfigOption(
+            c"lock_timeout".as_ptr(),
+            LOCK_TIMEOUT.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
+        );
+        pg_sys::BackgroundWorkerUnblockSignals();
+        pg_sys::BackgroundWorkerInitializeConnectionByOid(
+            Oid::from(here),
+            pg_sys::InvalidOid,
+            pg_sys::BGWORKER_BYPASS_ALLOWCONN,
+        );
+    }
+    background::set_follower();
+    // Its exit callback gives back what this process has.
+    shmem::process();
+    let mut follower = Follower::new(here);
+    // SAFETY: reads shared state.
+    while unsafe { pg_sys::RecoveryInProgress() } && guc::FOLLOW_WAL.get() && follower.turn() {
+        compat::reload_if_asked();
+    }
+    if !guc::FOLLOW_WAL.get() {
+        follower.retire_all("nitro.follow is off");
+    }
+}
+
+/// An index that is built or followed.
+struct Followed {
+    entry: &'static Entry,
+    generation: u32,
+    relid: Oid,
+    /// The file of its table.
+    table: Locator,
+    both: ReverseMap,
+    main: Index,
+    work: Work,
+    /// What is not the entry's yet.
+    building: Option<Building>,
+}
+
+/// An index that is not FOLLOWING yet.
+struct Building {
+    claim: Claim,
+    main: Unfinished,
+    map: Unfinished,
+}
+
+/// What came of a step.
+enum Step {
+    /// There is no more work.
+    Done,
+    /// There is, or a lock was not to be had: again.
+    Again,
+    /// The index, or the file of its table, is gone, or somebody else has changed its state.
+    Gone,
+    /// A row cannot be indexed, or there is no memory.
+    Failed(String),
+}
+
+struct Follower {
+    here: u32,
+    records: Option<Records>,
+    /// All records that end at or before it are noted.
+    position: XLogRecPtr,
+    followed: Vec<Followed>,
+    /// Indexes that could not be followed, and when that was.
+    failed: Vec<(Oid, Instant)>,
+    looked_around: Option<Instant>,
+    /// When something was replayed last.
+    busy: Instant,
+}
+
+impl Follower {
+    fn new(here: u32) -> Follower {
+        Follower {
+            here,
+            records: None,
+            position: 0,
+            followed: Vec::new(),
+            failed: Vec::new(),
+            looked_around: None,
+            busy: Instant::now(),
+        }
+    }
+
+    /// Notes what has been replayed, works for some milliseconds, and sleeps a moment if there is nothing to do; false if this
+    /// process is not needed.
+    fn turn(&mut self) -> bool {
+        if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) {
+            if !self.look_around() {
+                return false;
+            }
+            self.looked_around = Some(Instant::now());
+        }
+        self.read();
+        let mut idle = true;
+        for i in (0..self.followed.len()).rev() {
+            idle &= self.work(i);
+        }
+        if idle {
+            if self.busy.elapsed() < MOMENT {
+                std::thread::sleep(NAP);
+                wait::interrupts();
+            } else {
+                wait::nap(Wait::FollowerMain, SLEEP_MS);
+            }
+        }
+        true
+    }
+
+    /// Notes what the records say that have been replayed.
+    fn read(&mut self) {
+        let to = readable_end();
+        if to == self.position {
+            return;
+        }
+        self.busy = Instant::now();
+        if self.followed.is_empty() {
+            (self.records, self.position) = (None, to);
+            return;
+        }
+        let Follower { here, records, position, followed, .. } = self;
+        let outcome = try_transaction(
+            || -> Result<(), Gap> {
+                let begun = Instant::now();
+                let records = match records {
+                    Some(records) => records,
+                    // SAFETY: inside a transaction.
+                    None => records.insert(unsafe { Records::new(*position)? }),
+                };
+                let mut more = true;
+                while more && begun.elapsed() < READ {
+                    // SAFETY: as above.
+                    more = unsafe { records.next(to, |change| note(*here, followed, change))? };
+                }
+                *position = records.position();
+                Ok(())
+            },
+            subtransaction::message,
+        );
+        match outcome {
+            Ok(Ok(())) => (),
+            Ok(Err(gap)) => self.begin_anew(gap.why().to_owned(), to),
+            Err(why) => self.begin_anew(why, to),
+        }
+    }
+
+    /// The WAL cannot be read: what has changed cannot be known.
+    fn begin_anew(&mut self, why: String, to: XLogRecPtr) {
+        self.records = None;
+        self.position = to;
+        self.retire_all(&why);
+        self.failed.clear();
+    }
+
+    /// Works on an index for some milliseconds; returns whether it has no more work.
+    fn work(&mut self, i: usize) -> bool {
+        let position = self.position;
+        let followed = &mut self.followed[i];
+        if followed.work.is_done() && followed.building.is_none() {
+            if !followed.is_there() {
+                self.followed.swap_remove(i);
+                return true;
+            }
+            followed.entry.reflects.store(position, Release);
+            return true;
+        }
+        let step = match followed.step() {
+            // SAFETY: reads shared state. A builder of recovery does not end outside of it.
+            Step::Done if !unsafe { pg_sys::RecoveryInProgress() } => Step::Gone,
+            step => step,
+        };
+        match step {
+            Step::Done => {
+                followed.finish(position);
+                false
+            }
+            Step::Again => false,
+            Step::Gone => {
+                self.followed.swap_remove(i);
+                true
+            }
+            Step::Failed(why) => {
+                let followed = self.followed.swap_remove(i);
+                self.failed.push((followed.relid, Instant::now()));
+                followed.retire(&why);
+                true
+            }
+        }
+    }
+
+    /// Retires all indexes.
+    fn retire_all(&mut self, why: &str) {
+        self.followed.drain(..).for_each(|followed| followed.retire(why));
+    }
+
+    /// Looks for indexes; false if there are none, or if another process follows this database.
+    fn look_around(&mut self) -> bool {
+        self.failed.retain(|(_, at)| at.elapsed() < AGAIN);
+        let indexes = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    lifecycle::sweep();
+                    catalog::nitro_indexes()
+                }
+            },
+            |caught| subtransaction::report("nitro could not look for indexes".into(), caught),
+        );
+        let Ok(indexes) = indexes else { return true };
+        for &relid in &indexes {
+            let known = self.followed.iter().any(|followed| followed.relid == relid);
+            if !known && !self.failed.iter().any(|&(failed, _)| failed == relid) {
+                match self.begin(relid) {
+                    Begun::Here(followed) => self.followed.push(followed),
+                    Begun::NotNow => (),
+                    Begun::Other => return false,
+                }
+            }
+        }
+        !indexes.is_empty()
+    }
+
+    /// Begins to build an index, or takes it over from a follower that has ended.
+    fn begin(&mut self, relid: Oid) -> Begun {
+        // Before anything of the index is known: what is replayed from here on is noted.
+        if self.followed.is_empty() {
+            (self.records, self.position) = (None, readable_end());
+        }
+        let mut begun = Begun::NotNow;
+        let _ = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    open::with_index_at_once(relid, |heap, index, handle| {
+                        begun = self.begin_locked(heap, index, handle);
+                    });
+                }
+            },
+            |caught| subtransaction::report("nitro could not follow an index".into(), caught),
+        );
+        begun
+    }
+
+    unsafe fn begin_locked(&self, heap: Relation, index: Relation, handle: &Handle) -> Begun {
+        let entry = handle.entry;
+        let tenant = entry.tenant(Kind::Database);
+        // SAFETY: a plain global.
+        let me = unsafe { pg_sys::MyProcPid };
+        if tenant.follower() != me && !tenant.begin_following(me) {
+            return Begun::Other;
+        }
+        MINE.set(Some(tenant));
+        // SAFETY: open relations.
+        unsafe {
+            if !(*(*index).rd_index).indisvalid
+                || (*(*index).rd_rel).relpersistence as u8 != pg_sys::RELPERSISTENCE_PERMANENT
+            {
+                return Begun::NotNow;
+            }
+            // A follower that has ended noted things that this one does not know.
+            given_up::stop_following(index, entry);
+            if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {
+                return Begun::NotNow;
+            }
+            let Some(claim) = Claim::of_follower(handle).filter(Claim::sort) else {
+                return Begun::NotNow;
+            };
+            let fillfactor = options::fillfactor(index);
+            let main = handle.create(&IndexOptions { fillfactor, key_len_hint: 0 });
+            let map = handle.create(&REVERSE_OPTIONS);
+            let (Ok(main), Ok(map)) = (main, map) else {
+                given_up::refused(entry);
+                return Begun::NotNow;
+            };
+            Begun::Here(Followed {
+                entry,
+                generation: entry.generation(),
+                relid: (*index).rd_id,
+                table: compat::locator(heap),
+                both: ReverseMap::of(main.index(), map.index()),
+                main: main.index(),
+                work: Work::of_new(),
+                building: Some(Building { claim, main, map }),
+            })
+        }
+    }
+}
+
+/// What came of the beginning of an index.
+enum Begun {
+    Here(Followed),
+    NotNow,
+    /// Another process follows this database.
+    Other,
+}
+
+/// Notes a change for the indexes whose table it is of.
+fn note(here: u32, followed: &mut [Followed], change: Change) {
+    match change {
+        Change::Block(at, block, action) if at.database == here => {
+            let own = followed.iter_mut().filter(|followed| followed.table == at);
+            own.for_each(|followed| followed.work.note(block, action));
+        }
+        // The file, or all files, are others now. The step that finds that out leaves the index alone.
+        Change::File(_) | Change::Database(_) | Change::Block(..) => (),
+    }
+}
+
+impl Followed {
+    /// Whether the entry still stands for this index, in the state in which this process has left it.
+    fn is_there(&self) -> bool {
+        let entry = self.entry;
+        let engine = entry.readable_index(shmem::process());
+        entry.generation() == self.generation
+            && match &self.building {
+                Some(_) => entry.state() == State::Sorting,
+                None => engine.is_some_and(|engine| engine.root() == self.main.root()),
+            }
+    }
+
+    /// Works for some milliseconds.
+    fn step(&mut self) -> Step {
+        let mut step = Step::Gone;
+        let outcome = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    let free = open::with_index_at_once(self.relid, |heap, index, handle| {
+                        step = self.step_locked(heap, index, handle);
+                    });
+                    if !free {
+                        step = Step::Again;
+                    }
+                }
+            },
+            |caught| {
+                let transient = subtransaction::is_transient(caught);
+                (transient, subtransaction::message(caught))
+            },
+        );
+        match outcome {
+            Ok(()) => step,
+            // A conflict with recovery, a lock that was not to be had in time, a lack of resources of the server.
+            Err((true, _)) => Step::Again,
+            Err((false, why)) => Step::Failed(why),
+        }
+    }
+
+    unsafe fn step_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Step {
+        // SAFETY: open relations. Under the lock nobody frees the indexes of an entry that stands for them.
+        unsafe {
+            if !std::ptr::eq(handle.entry, self.entry)
+                || compat::locator(heap) != self.table
+                || !self.is_there()
+            {
+                return Step::Gone;
+            }
+            match apply::apply((heap, index), handle, &self.both, &mut self.work) {
+                Ok(true) => Step::Done,
+                Ok(false) => Step::Again,
+                Err(InsertError::OutOfMemory(e)) => {
+                    given_up::refused(self.entry);
+                    Step::Failed(e.to_string())
+                }
+                Err(e) => Step::Failed(e.to_string()),
+            }
+        }
+    }
+
+    /// There is no more work: the index has what all records before `position` say.
+    fn finish(&mut self, position: XLogRecPtr) {
+        match self.building.take() {
+            Some(Building { claim, main, map }) => claim.follow(main, map, position),
+            None => self.entry.reflects.store(position, Release),
+        }
+    }
+
+    /// Nobody follows the index any more.
+    fn retire(self, why: &str) {
+        let (relid, building) = (self.relid, self.building.is_some());
+        // What was being built goes with the claim.
+        drop(self.building);
+        let _ = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    open::with_index(relid, |_, index, handle| {
+                        error::log!(
+                            "nitro index \"{}\" is not kept up to date by this standby: {why}",
+                            compat::name(index)
+                        );
+                        if !building {
+                            given_up::stop_following(index, handle.entry);
+                        }
+                    });
+                }
+            },
+            |caught| subtransaction::report("nitro could not give an index up".into(), caught),
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! Which rows and blocks of one index' table the follower has to look at.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use pgrx::pg_sys::{BlockNumber, OffsetNumber};
+
+use crate::feed::rows::Action;
+use crate::pg::guc::{self, Mechanism};
+
+/// Most line pointers that are noted of one block; beyond them all rows of the block are looked at.
+const MOST_ROWS: usize = 64;
+/// Most blocks that are noted for one index, some 100 MB of memory.
+const MOST_BLOCKS: usize = 1 << 20;
+
+/// What to look at in one block.
+#[derive(Clone, Default)]
+pub struct Look {
+    /// The rows under these line pointers.
+    pub rows: Vec<OffsetNumber>,
+    /// Whether the rows under all line pointers.
+    pub all: bool,
+    /// Whether line pointers may have become free. So it is where the rows under all are looked at.
+    pub gone: bool,
+}
+
+impl Look {
+    /// All that there is to look at.
+    pub fn everything() -> Look {
+        Look { rows: Vec::new(), all: true, gone: true }
+    }
+
+    /// Whether the row under a line pointer is to be looked at.
+    pub fn wants(&self, offset: OffsetNumber) -> bool {
+        self.all || self.rows.contains(&offset)
+    }
+
+    fn add(&mut self, action: Action) {
+        match action {
+            Action::Gone => self.gone |= guc::BREAK.get() != Mechanism::FollowGone,
+            Action::Look => *self = Look::everything(),
+            Action::Row(_) if self.all => (),
+            Action::Row(_) if self.rows.len() == MOST_ROWS => *self = Look::everything(),
+            Action::Row(offset) if self.rows.contains(&offset) => (),
+            Action::Row(offset) => self.rows.push(offset),
+        }
+    }
+}
+
+/// The blocks that are to be looked at.
+pub struct Work {
+    noted: BTreeMap<BlockNumber, Look>,
+    /// The whole table is to be looked at: the next block of it.
+    whole: Option<BlockNumber>,
+}
+
+impl Work {
+    /// The work of an index that has no entries yet: all of its table.
+    pub fn of_new() -> Work {
+        Work { noted: BTreeMap::new(), whole: Some(0) }
+    }
+
+    /// Whether there is none.
+    pub fn is_done(&self) -> bool {
+        self.noted.is_empty() && self.whole.is_none()
+    }
+
+    /// Notes what a record says of a block. Where too many blocks are noted, the whole table is to be looked at.
+    pub fn note(&mut self, block: BlockNumber, action: Action) {
+        // A look at the whole table that has not come to the block yet will see what recovery has done there.
+        let comes = self.whole.is_some_and(|next| block >= next);
+        if comes || self.whole.is_some() && guc::BREAK.get() == Mechanism::FollowBuilding {
+            return;
+        }
+        let full = self.noted.len() >= MOST_BLOCKS;
+        match self.noted.entry(block) {
+            Entry::Occupied(look) => look.into_mut().add(action),
+            Entry::Vacant(_) if full => {
+                self.noted.clear();
+                self.whole = Some(0);
+            }
+            Entry::Vacant(place) => place.insert(Look::default()).add(action),
+        }
+    }
+
+    /// The next block of a table of `blocks` blocks, and what to look at there; `None` if there is none.
+    pub fn next(&mut self, blocks: BlockNumber) -> Option<(BlockNumber, Cow<'_, Look>)> {
+        self.whole = self.whole.filter(|&next| next < blocks);
+        match self.noted.first_key_value() {
+            Some((&block, look)) => Some((block, Cow::Borrowed(look))),
+            None => self.whole.map(|block| (block, Cow::Owned(Look::everything()))),
+        }
+    }
+
+    /// The block that `next` gave was looked at.
+    pub fn done(&mut self, block: BlockNumber) {
+        if self.noted.pop_first().is_none() {
+            self.whole = Some(block + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an index that has all entries.
+    fn none() -> Work {
+        Work { noted: BTreeMap::new(), whole: None }
+    }
+
+    fn next(work: &mut Work, blocks: BlockNumber) -> Option<(BlockNumber, Look)> {
+        let (block, look) = work.next(blocks)?;
+        let all = (block, look.into_owned());
+        work.done(all.0);
+        Some(all)
+    }
+
+    #[test]
+    fn rows_of_a_block_are_looked_at_together() {
+        let mut work = none();
+        assert!(work.is_done());
+        for (block, action) in
+            [(7, Action::Row(3)), (2, Action::Gone), (7, Action::Row(3)), (7, Action::Row(1))]
+        {
+            work.note(block, action);
+        }
+        let (block, look) = next(&mut work, 9).expect("two blocks");
+        assert_eq!((block, look.gone, look.all), (2, true, false));
+        let (block, look) = next(&mut work, 9).expect("one more");
+        assert_eq!((block, look.gone, look.rows), (7, false, vec![3, 1]));
+        assert!(next(&mut work, 9).is_none() && work.is_done());
+    }
+
+    #[test]
+    fn many_rows_are_all_rows() {
+        let mut work = none();
+        (0..200).for_each(|offset| work.note(1, Action::Row(offset)));
+        let (_, look) = next(&mut work, 2).expect("one block");
+        assert!(look.all && look.wants(190) && look.gone);
+    }
+
+    #[test]
+    fn a_new_index_looks_at_all_blocks_and_again_at_those_behind_it() {
+        let mut work = Work::of_new();
+        assert_eq!(next(&mut work, 3).map(|(block, look)| (block, look.all)), Some((0, true)));
+        assert_eq!(next(&mut work, 3).map(|(block, _)| block), Some(1));
+        // It has passed the first, and comes to the third.
+        work.note(0, Action::Row(1));
+        work.note(2, Action::Row(1));
+        assert_eq!(next(&mut work, 3).map(|(block, look)| (block, look.all)), Some((0, false)));
+        assert_eq!(next(&mut work, 3).map(|(block, look)| (block, look.all)), Some((2, true)));
+        assert!(next(&mut work, 3).is_none() && work.is_done());
+        let mut empty = Work::of_new();
+        assert!(next(&mut empty, 0).is_none() && empty.is_done());
+    }
+}

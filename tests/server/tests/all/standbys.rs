@@ -1,0 +1,227 @@
+//! Indexes on standbys: answers compared with those of the table alone, in one snapshot.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use nitro_server_tests::{Builder, Random, Server, Session, seed, wait_until};
+
+/// A server that may have standbys.
+fn primary() -> Builder {
+    Server::new()
+        .conf("wal_keep_size = '512MB'")
+        .conf("max_prepared_transactions = 10")
+        .conf("nitro.follow = on")
+}
+
+/// Waits until a standby follows all nitro indexes of its database.
+fn await_followed(standby: &Server) {
+    standby.wait_until(
+        "SELECT bool_and(state = 'following') AND count(*) > 0 FROM pg_stat_nitro_indexes",
+    );
+}
+
+/// Whether a plan has a scan of a nitro index.
+fn uses_index(session: &mut Session, query: &str) -> bool {
+    let plan = session.sql(&format!("EXPLAIN (COSTS OFF) {query}"));
+    plan.iter().flatten().flatten().any(|line| line.contains("Index Scan"))
+}
+
+/// The rows of a condition by the index, in three kinds of plans, and by the table alone, all in one snapshot.
+fn compare(session: &mut Session, condition: &str) {
+    let query = format!(
+        "SELECT count(*) || ' ' || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0) \
+         FROM t WHERE {condition}"
+    );
+    session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off");
+    let by_table = session.value(&query);
+    session.sql("SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off");
+    let by_index = session.try_sql(&query);
+    session.sql("ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ");
+    let by_table_again = session.value(&query);
+    session.sql("SET LOCAL enable_indexscan = off; SET LOCAL enable_seqscan = off");
+    let by_bitmap = session.value(&query);
+    session.sql("COMMIT");
+    let by_index = by_index.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(by_index[0][0].as_deref(), Some(by_table.as_str()), "{condition}");
+    assert_eq!(by_bitmap, by_table_again, "{condition}, by a bitmap");
+}
+
+fn random_condition(random: &mut Random) -> String {
+    let k = random.below(50);
+    match random.below(5) {
+        0 => format!("k BETWEEN {k} AND {}", k + 3),
+        1 => format!("v = 'v{}'", random.below(300)),
+        2 => format!("k = {k} AND id % 3 = 0"),
+        3 => format!("tags @> ARRAY[{}]", random.below(20)),
+        _ => format!("k = {k}"),
+    }
+}
+
+const TABLE: &str = "CREATE TABLE t (id int, k int, v text, tags int[]) WITH (fillfactor = 70);
+    INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20, i % 7] FROM generate_series(1, 6000) i;
+    CREATE INDEX t_k ON t USING nitro (k);
+    CREATE INDEX t_v ON t USING nitro (v);
+    CREATE INDEX t_k_third ON t USING nitro (k, id) WHERE id % 3 = 0;
+    CREATE INDEX t_tags ON t USING nitro (tags);";
+
+/// A random change of the table.
+fn random_change(random: &mut Random) -> String {
+    let (from, k) = (random.below(6000), random.below(50));
+    let some = format!("id BETWEEN {from} AND {}", from + random.below(40));
+    match random.below(11) {
+        0 => format!("DELETE FROM t WHERE {some}"),
+        1 => format!(
+            "INSERT INTO t SELECT i, {k}, 'v' || i % 300, ARRAY[{}, i % 7] FROM generate_series({from}, {from} + 30) i",
+            k % 20
+        ),
+        2 => format!("UPDATE t SET v = 'v' || (id + {k}) % 300 WHERE {some}"),
+        3 => format!(
+            "BEGIN; UPDATE t SET k = {k} WHERE {some}; DELETE FROM t WHERE k = {k}; ROLLBACK"
+        ),
+        4 => format!(
+            "BEGIN; SAVEPOINT s; UPDATE t SET k = k + 1 WHERE {some}; ROLLBACK TO s; UPDATE t SET id = id WHERE {some}; COMMIT"
+        ),
+        5 => format!(
+            "BEGIN; UPDATE t SET tags = ARRAY[{}] WHERE {some}; PREPARE TRANSACTION 'p{from}'",
+            k % 20
+        ),
+        6 => "VACUUM t".to_owned(),
+        // A HOT update.
+        7 => format!("UPDATE t SET id = id WHERE {some} AND id % 3 > 0"),
+        _ => format!("UPDATE t SET k = {k} WHERE {some}"),
+    }
+}
+
+/// Changes the table until told to stop.
+fn change(server: &Server, seed: u64, stop: &AtomicBool) -> u32 {
+    let (mut session, mut random, mut n) = (server.session(), Random::new(seed), 0);
+    while !stop.load(Relaxed) {
+        let statement = random_change(&mut random);
+        if session.try_sql(&statement).is_err() {
+            session.sql("ROLLBACK");
+        }
+        if let Some(name) = statement.split("TRANSACTION ").nth(1) {
+            let end = if random.below(2) == 0 { "COMMIT" } else { "ROLLBACK" };
+            let _ = session.try_sql(&format!("{end} PREPARED {name}"));
+        }
+        n += 1;
+    }
+    n
+}
+
+#[test]
+fn a_standby_answers_by_its_indexes() {
+    let primary = primary().start();
+    primary.sql(TABLE);
+    let standby = primary.standby();
+    await_followed(&standby);
+    let mut session = standby.session();
+    for query in [
+        "SELECT * FROM t WHERE k = 7",
+        "SELECT * FROM t WHERE v = 'v8'",
+        "SELECT * FROM t WHERE tags @> '{4}'",
+    ] {
+        assert!(uses_index(&mut session, query), "{query}");
+    }
+    // Nothing keeps a TID from being freed between an entry and the visibility map.
+    session.sql("SET enable_seqscan = off; SET enable_bitmapscan = off");
+    let plan = session.sql("EXPLAIN SELECT count(k) FROM t WHERE k < 3");
+    assert!(
+        !format!("{plan:?}").contains("Index Only Scan")
+            && !format!("{plan:?}").contains("NitroAggregate"),
+        "{plan:?}"
+    );
+    for statement in [
+        "UPDATE t SET k = 77 WHERE id % 50 = 7",
+        "DELETE FROM t WHERE k = 8",
+        "VACUUM t",
+        "INSERT INTO t SELECT i, 78, 'w', '{99}' FROM generate_series(1, 200) i",
+        "CREATE INDEX t_id ON t USING nitro (id)",
+    ] {
+        primary.sql(statement);
+        standby.catch_up(&primary);
+        for condition in ["k = 7", "k = 77", "k = 78", "k = 8", "v = 'w'", "tags @> '{99}'"] {
+            compare(&mut session, condition);
+        }
+    }
+    await_followed(&standby);
+    assert!(uses_index(&mut session, "SELECT * FROM t WHERE id = 4"));
+    // What was freed has no entries left, and new rows have theirs.
+    standby.wait_until(
+        "SELECT entries = (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes WHERE indexrelname = 't_k'",
+    );
+}
+
+#[test]
+fn answers_beside_changes_are_those_of_the_table() {
+    let seed = seed();
+    let primary = primary().start();
+    primary.sql(TABLE);
+    let standby = primary.standby();
+    let stop = AtomicBool::new(false);
+    let seconds = if std::env::var_os("LONG").is_some() { 300 } else { 25 };
+    let (changes, compared, by_index) = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|i| {
+                scope.spawn({
+                    let (primary, stop) = (&primary, &stop);
+                    move || change(primary, seed + i, stop)
+                })
+            })
+            .collect();
+        // Indexes are built beside changes, too.
+        await_followed(&standby);
+        let (mut session, mut random) = (standby.session(), Random::new(seed + 9));
+        let (begun, mut compared, mut by_index) = (Instant::now(), 0, 0);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while begun.elapsed() < Duration::from_secs(seconds) {
+                let condition = random_condition(&mut random);
+                by_index += u32::from(uses_index(
+                    &mut session,
+                    &format!("SELECT * FROM t WHERE {condition}"),
+                ));
+                compare(&mut session, &condition);
+                compared += 1;
+            }
+        }));
+        stop.store(true, Relaxed);
+        let changes: u32 =
+            writers.into_iter().map(|writer| writer.join().expect("a writer goes on")).sum();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (changes, compared, by_index)
+    });
+    println!("# {changes} changes, {compared} comparisons, {by_index} planned by an index");
+    assert!(
+        compared > 20 && by_index * 2 > compared,
+        "{changes} changes, {compared} comparisons, {by_index} by an index"
+    );
+    assert!(!standby.log().contains("is not kept up to date"), "an index was given up");
+}
+
+#[test]
+fn a_promoted_standby_builds_its_indexes_anew() {
+    let primary = primary().start();
+    primary.sql(TABLE);
+    let standby = primary.standby();
+    await_followed(&standby);
+    let mut old = standby.session();
+    old.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; DECLARE c CURSOR FOR SELECT id FROM t WHERE k BETWEEN 3 AND 20");
+    old.sql("FETCH 5 FROM c");
+    standby.promote();
+    standby.sql("UPDATE t SET k = 60 WHERE k = 7; DELETE FROM t WHERE k = 9");
+    standby.sql("VACUUM t");
+    let mut session = standby.session();
+    for condition in ["k = 60", "k = 7", "k = 9", "v = 'v9'", "tags @> '{4}'"] {
+        compare(&mut session, condition);
+    }
+    assert_eq!(old.sql("FETCH ALL FROM c").len(), 18 * 120 - 5);
+    old.sql("COMMIT");
+    // Each query asks for what is not ready.
+    wait_until("all indexes are ready", || {
+        session.sql("SELECT FROM t WHERE k = 60");
+        session.value("SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes") == "t"
+    });
+    for condition in ["k = 60", "k = 7", "k = 9", "v = 'v9'", "tags @> '{4}'"] {
+        compare(&mut session, condition);
+    }
+}
