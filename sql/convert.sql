@@ -182,7 +182,7 @@ SELECT nitro_copy_statistics('cv_limits', 'cv_expressions');
 SELECT nitro_copy_statistics('cv_limits', 'cv_i');
 CREATE ROLE regress_nitro_convert;
 SET ROLE regress_nitro_convert;
-SELECT nitro_copy_statistics('cv_limits', 'cv_limits');
+SELECT nitro_copy_statistics('cv_limits', 'cv_gin');
 RESET ROLE;
 DROP ROLE regress_nitro_convert;
 \set VERBOSITY default
