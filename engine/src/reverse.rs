@@ -1,18 +1,21 @@
 //! The reverse map: the keys of each TID of an index, in a second index.
 //!
-//! Who follows changes from outside knows a TID and what its row is now, but not the key that the TID had before. The
-//! reverse map knows it (the paper's section 8.1, Couchbase's back index). So the entries of a TID are removed exactly,
-//! whatever other row the TID has by now, and no reader of the main index has to know about it.
+//! Who follows changes from outside knows a TID and what its row is now, but not the key that the
+//! TID had before. The reverse map knows it (the paper's section 8.1, Couchbase's back index). So
+//! the entries of a TID are removed exactly, whatever other row the TID has by now, and no reader
+//! of the main index has to know about it.
 //!
-//! An entry (key, TID) of the main index is an entry (TID as 6 bytes, big-endian, then the key; [`ONE`]) of the map.
-//! All keys of one TID stand together in the map, and so do those of all TIDs of a block.
+//! An entry (key, TID) of the main index is an entry (TID as 6 bytes, big-endian, then the key;
+//! [`ONE`]) of the map. All keys of one TID stand together in the map, and so do those of all TIDs
+//! of a block.
 //!
 //! *Invariant*: every entry of the main index has its entry in the map.
 //! - An insert puts the entry into the map first, then into the main index.
 //! - A removal takes it out of the main index first, then out of the map.
 //!
-//! So a process that dies, unwinds or finds no memory between the two leaves an entry in the map alone. It does no harm:
-//! the next [`ReverseMap::set`] of the TID puts it into the main index, or removes it.
+//! So a process that dies, unwinds or finds no memory between the two leaves an entry in the map
+//! alone. It does no harm: the next [`ReverseMap::set`] of the TID puts it into the main index, or
+//! removes it.
 //!
 //! One process at a time changes the keys of one TID. Readers of the main index need no care.
 
@@ -30,8 +33,9 @@ const TID_BYTES: usize = 6;
 /// The TID of all entries of the map: a constant takes no room in packed leaves.
 const ONE: Tid = 1;
 
-/// How the index of a reverse map is created. New TIDs come behind the others, so leaves are left nearly full. At 100
-/// percent, leaves to which entries were appended would keep slots until a sweep packs them.
+/// How the index of a reverse map is created. New TIDs come behind the others, so leaves are left
+/// nearly full. At 100 percent, leaves to which entries were appended would keep slots until a
+/// sweep packs them.
 pub const REVERSE_OPTIONS: IndexOptions = IndexOptions { fillfactor: 99, key_len_hint: 0 };
 
 /// An index and its reverse map. A plain name, as [`Index`].
@@ -145,8 +149,8 @@ fn prefix(tid: Tid) -> [u8; TID_BYTES] {
     prefix
 }
 
-/// Makes `to` the entry of the map for a key of a TID. In this order a [`Builder`](crate::Builder) of the map wants them:
-/// by TID, then by the bytes of the key.
+/// Makes `to` the entry of the map for a key of a TID. In this order a [`Builder`](crate::Builder)
+/// of the map wants them: by TID, then by the bytes of the key.
 pub fn reverse_entry(tid: Tid, key: &[u8], to: &mut Vec<u8>) {
     memory::set(to, &prefix(tid));
     memory::append(to, key);
@@ -164,8 +168,8 @@ impl ReverseMap {
         ReverseMap { main, map }
     }
 
-    /// Makes the keys of the change's TIDs what the change says, in both indexes. Failure leaves some of them undone; a
-    /// repetition does the rest.
+    /// Makes the keys of the change's TIDs what the change says, in both indexes. Failure leaves
+    /// some of them undone; a repetition does the rest.
     pub fn set<O: KeyOrder>(
         &self,
         p: &Process,
@@ -193,8 +197,9 @@ impl ReverseMap {
         Ok(())
     }
 
-    /// Removes the entries of all TIDs from `tids.start` up to `tids.end` that are not kept; returns how many of the main
-    /// index it removed. Uses the change's memory and leaves what it says.
+    /// Removes the entries of all TIDs from `tids.start` up to `tids.end` that are not kept;
+    /// returns how many of the main index it removed. Uses the change's memory and leaves what it
+    /// says.
     pub fn retain<O: KeyOrder>(
         &self,
         p: &Process,

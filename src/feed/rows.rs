@@ -1,7 +1,9 @@
-//! The rows that WAL records name: which line pointers of which blocks, and nothing of what the rows say.
+//! The rows that WAL records name: which line pointers of which blocks, and nothing of what the
+//! rows say.
 //!
-//! A reader of these actions looks at the page itself, which is at least as new as the record. So order and
-//! repetition of records do not matter, and an action too many costs one look. An action too few is a wrong answer.
+//! A reader of these actions looks at the page itself, which is at least as new as the record. So
+//! order and repetition of records do not matter, and an action too many costs one look. An action
+//! too few is a wrong answer.
 //!
 //! | record | action |
 //! |---|---|
@@ -11,13 +13,13 @@
 //! | SMGR CREATE of a main fork; DBASE | [`Change::File`], [`Change::Database`] |
 //! | any other record that refers to a block of a main fork | [`Action::Look`] |
 //!
-//! *Invariant* (lives): between two looks at a block, a line pointer gets another key only through a record that
-//! names it as a row. A HOT update keeps the key of every index. What is freed is freed by a record that is
-//! [`Action::Gone`] for its block. SMGR TRUNCATE cuts off only blocks without used line pointers, so each of their
-//! rows had such a record before.
+//! *Invariant* (lives): between two looks at a block, a line pointer gets another key only through
+//! a record that names it as a row. A HOT update keeps the key of every index. What is freed is
+//! freed by a record that is [`Action::Gone`] for its block. SMGR TRUNCATE cuts off only blocks
+//! without used line pointers, so each of their rows had such a record before.
 //!
-//! Opcodes and the offsets below are those of 15 to 19. They lie in the main data of a record, which a page image
-//! never replaces.
+//! Opcodes and the offsets below are those of 15 to 19. They lie in the main data of a record,
+//! which a page image never replaces.
 
 use pgrx::pg_sys::{self, BlockNumber, OffsetNumber, XLogReaderState, XLogRecPtr};
 
@@ -29,7 +31,8 @@ const RM_HEAP2: u8 = 9;
 const RM_HEAP: u8 = 10;
 /// The bits of `xl_info` that hold the opcode of the two heap managers.
 const HEAP_OPCODE: u8 = 0x70;
-/// The bit of `xl_info` that says that the page was empty before. MULTI_INSERT then lists no line pointers.
+/// The bit of `xl_info` that says that the page was empty before. MULTI_INSERT then lists no line
+/// pointers.
 const HEAP_INIT_PAGE: u8 = 0x80;
 const HEAP_INSERT: u8 = 0x00;
 const HEAP_UPDATE: u8 = 0x20;
@@ -98,8 +101,8 @@ impl Offsets<'_> {
     }
 }
 
-/// Classifies a record by its resource manager, `xl_info` and main data. Data that is shorter than its record type
-/// needs is of a type that this library does not know: anything may have happened.
+/// Classifies a record by its resource manager, `xl_info` and main data. Data that is shorter than
+/// its record type needs is of a type that this library does not know: anything may have happened.
 fn says(rmid: u8, info: u8, data: &[u8]) -> Says<'_> {
     let rows = match (rmid, info & HEAP_OPCODE) {
         (RM_HEAP, HEAP_INSERT) => data.get(INSERT_OFFSET..).and_then(|data| data.get(..2)),
@@ -204,8 +207,8 @@ impl Records {
         }
     }
 
-    /// Gives the changes of the next record that begins before `to`, an end that may be read; false if there is none. A
-    /// segment that is gone is an ERROR of the server.
+    /// Gives the changes of the next record that begins before `to`, an end that may be read; false
+    /// if there is none. A segment that is gone is an ERROR of the server.
     ///
     /// # Safety
     /// Inside a transaction.
@@ -228,8 +231,9 @@ impl Records {
     }
 }
 
-/// Reads the WAL from the first record at or behind `from` to `to`, an end that may be read, and gives each change
-/// with the start of its record. A segment that is gone is an ERROR of the server.
+/// Reads the WAL from the first record at or behind `from` to `to`, an end that may be read, and
+/// gives each change with the start of its record. A segment that is gone is an ERROR of the
+/// server.
 ///
 /// # Safety
 /// Inside a transaction.

@@ -10,13 +10,14 @@ use crate::feed::{Gap, readable_end};
 use crate::pg::compat::lsn_text;
 use crate::pg::error::Failure;
 
-/// Returns the changes that the WAL names in the current database, from the first record at or behind one position
-/// to another. NULL as the second position means the end that can be read now. ERROR if the WAL is not there.
+/// Returns the changes that the WAL names in the current database, from the first record at or
+/// behind one position to another. NULL as the second position means the end that can be read now.
+/// ERROR if the WAL is not there.
 #[pg_extern]
 fn nitro_feed(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
-    // SAFETY: declared with two arguments of type pg_lsn, the first one not NULL, and to return a set of rows; a function
-    // called from SQL runs in a transaction.
+    // SAFETY: declared with two arguments of type pg_lsn, the first one not NULL, and to return a
+    // set of rows; a function called from SQL runs in a transaction.
     unsafe {
         let end = readable_end();
         let [from, to] =

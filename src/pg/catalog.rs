@@ -72,7 +72,8 @@ unsafe fn scan<T>(
     wanted: impl Fn(pg_sys::HeapTuple) -> Option<T>,
 ) -> Vec<T> {
     let mut all = Vec::new();
-    // SAFETY: by contract; a row is looked at before the next one is fetched, and an ERROR ends the scan.
+    // SAFETY: by contract; a row is looked at before the next one is fetched, and an ERROR ends the
+    // scan.
     unsafe {
         let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
         let table = pg_sys::table_open(catalogue, lock);
@@ -92,8 +93,8 @@ unsafe fn scan<T>(
     all
 }
 
-/// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role together, of one
-/// of them where the other is invalid, or of all.
+/// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role
+/// together, of one of them where the other is invalid, or of all.
 ///
 /// # Safety
 /// Needs catalogue access.
@@ -116,8 +117,8 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> 
         key(pg_sys::Anum_pg_db_role_setting_setdatabase, database),
         key(pg_sys::Anum_pg_db_role_setting_setrole, role),
     ];
-    // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is copied
-    // before the scan ends. An ERROR on the way ends it, too.
+    // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is
+    // copied before the scan ends. An ERROR on the way ends it, too.
     unsafe {
         // Who is told of a change by shared memory may be told before invalidation messages come.
         pg_sys::InvalidateCatalogSnapshot();
@@ -177,8 +178,8 @@ unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
     }
 }
 
-/// Whether an index has a predicate, by its catalogue row. The server's `RelationGetIndexPredicate` would fold
-/// the predicate, and run functions of the index' owner with the rights of the caller.
+/// Whether an index has a predicate, by its catalogue row. The server's `RelationGetIndexPredicate`
+/// would fold the predicate, and run functions of the index' owner with the rights of the caller.
 ///
 /// # Safety
 /// `index` must be open.
@@ -188,13 +189,14 @@ pub unsafe fn is_partial(index: pg_sys::Relation) -> bool {
     unsafe { !pg_sys::heap_attisnull((*index).rd_indextuple, predicate, std::ptr::null_mut()) }
 }
 
-/// Whether a table is neither partitioned, foreign nor inherited from, and no index has this column or an
-/// expression.
+/// Whether a table is neither partitioned, foreign nor inherited from, and no index has this column
+/// or an expression.
 ///
 /// # Safety
 /// The caller must hold a lock on the table.
 pub unsafe fn is_plain_and_unindexed(table: Oid, column: i16) -> bool {
-    // SAFETY: open and locked by contract; the list and the rows of the cache are copies or released.
+    // SAFETY: open and locked by contract; the list and the rows of the cache are copies or
+    // released.
     unsafe {
         let relation = pg_sys::relation_open(table, pg_sys::NoLock as pg_sys::LOCKMODE);
         let form = &*(*relation).rd_rel;
@@ -224,16 +226,16 @@ unsafe fn has_column(index: Oid, column: i16) -> bool {
     }
 }
 
-/// The collations by which a type compares its parts: of the fields of a row, the bounds of a range, the
-/// elements of an array.
+/// The collations by which a type compares its parts: of the fields of a row, the bounds of a
+/// range, the elements of an array.
 ///
 /// # Safety
 /// Needs catalogue access.
 pub unsafe fn collations_of(typid: Oid, found: &mut BTreeSet<u32>) {
     let (mut open, mut seen) = (vec![typid], BTreeSet::new());
     while let Some(typid) = open.pop() {
-        // SAFETY: catalogue look-ups of an existing type, whose parts exist, too; entries of the type cache
-        // are never freed.
+        // SAFETY: catalogue look-ups of an existing type, whose parts exist, too; entries of the
+        // type cache are never freed.
         unsafe {
             let typid = pg_sys::getBaseType(typid);
             if !seen.insert(typid.to_u32()) {
@@ -266,14 +268,16 @@ pub unsafe fn collations_of(typid: Oid, found: &mut BTreeSet<u32>) {
     }
 }
 
-/// Whether Citus keeps the rows of a table in shards, on this server or others: whether its own catalogue lists the table.
+/// Whether Citus keeps the rows of a table in shards, on this server or others: whether its own
+/// catalogue lists the table.
 ///
 /// # Safety
 /// Needs catalogue access.
 pub unsafe fn is_distributed(table: Oid) -> bool {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-    // SAFETY: by contract. Citus' catalogue is in pg_catalog, where nobody else creates tables. It is read as a table of
-    // rows and not by a query, so no code of anybody runs. What it must look like is compared first.
+    // SAFETY: by contract. Citus' catalogue is in pg_catalog, where nobody else creates tables. It
+    // is read as a table of rows and not by a query, so no code of anybody runs. What it must look
+    // like is compared first.
     unsafe {
         let schema = Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
         let relid = pg_sys::get_relname_relid(c"pg_dist_partition".as_ptr(), schema);

@@ -1,17 +1,20 @@
 //! Reading an index on a standby: which snapshots may use it, and how far it has to be.
 //!
-//! A follower (`upkeep/follow`) keeps an index that is FOLLOWING equal to its table, as far as recovery has replayed the
-//! WAL. `Entry::reflects` says how far it has come.
+//! A follower (`upkeep/follow`) keeps an index that is FOLLOWING equal to its table, as far as
+//! recovery has replayed the WAL. `Entry::reflects` says how far it has come.
 //!
-//! *Invariant* (bound): a scan reads nothing before the index reflects the position that recovery had when the scan's
-//! snapshot was already taken. All that the snapshot sees was replayed before that position: a commit becomes visible
-//! before the position moves past its record, and all other records of the transaction end before it.
+//! *Invariant* (bound): a scan reads nothing before the index reflects the position that recovery
+//! had when the scan's snapshot was already taken. All that the snapshot sees was replayed before
+//! that position: a commit becomes visible before the position moves past its record, and all other
+//! records of the transaction end before it.
 //!
-//! What the follower does beyond that position is harmless to the scan. It inserts entries of rows that are too new for
-//! the snapshot. It removes entries of rows that are dead to every snapshot of this server.
+//! What the follower does beyond that position is harmless to the scan. It inserts entries of rows
+//! that are too new for the snapshot. It removes entries of rows that are dead to every snapshot of
+//! this server.
 //!
-//! *Invariant* (old snapshots): a snapshot that is older than the index' row in `pg_index` does not use the index. A chain
-//! of HOT updates that was broken for this index has only the key of its last member here.
+//! *Invariant* (old snapshots): a snapshot that is older than the index' row in `pg_index` does not
+//! use the index. A chain of HOT updates that was broken for this index has only the key of its
+//! last member here.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +57,8 @@ unsafe fn is_older(index: Relation, xmin: TransactionId) -> bool {
     }
 }
 
-/// Returns when a scan with this snapshot may read the index; ERROR if it may not, or if the follower takes too long.
+/// Returns when a scan with this snapshot may read the index; ERROR if it may not, or if the
+/// follower takes too long.
 ///
 /// # Safety
 /// `index` must be open and locked, in recovery.
@@ -98,7 +102,8 @@ unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
         std::hint::spin_loop();
         return;
     }
-    // SAFETY: the process may have ended: then there is none of this PID, or another one whose latch does no harm.
+    // SAFETY: the process may have ended: then there is none of this PID, or another one whose
+    // latch does no harm.
     unsafe { wake(entry.tenant(Kind::Database).follower()) };
     if waited < PATIENCE {
         std::thread::sleep(NAP);

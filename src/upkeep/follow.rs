@@ -1,34 +1,38 @@
 //! The follower: keeps the nitro indexes of one database of a standby equal to their tables.
 //!
-//! It asks the replayed WAL one thing: which rows of which blocks (`feed::rows`). Then it looks at the pages, which are
-//! at least as new, and makes the indexes equal to them. So the order of records and repetition do not matter, and a
-//! follower that ends is continued by the next one. An index that is new here is an index whose whole table is still to
-//! be looked at.
+//! It asks the replayed WAL one thing: which rows of which blocks (`feed::rows`). Then it looks at
+//! the pages, which are at least as new, and makes the indexes equal to them. So the order of
+//! records and repetition do not matter, and a follower that ends is continued by the next one. An
+//! index that is new here is an index whose whole table is still to be looked at.
 //!
 //! *Invariants*
-//! - Position: the follower has noted all records that end at or before `position`. An index without work reflects
-//!   `position`; one with work reflects what it did before. `Entry::reflects` only rises.
-//! - Look: the work that a record makes is done after the record was replayed, so the page has the record's change.
-//! - Exact: the reverse map knows all keys of a TID, so a row that gave its TID away has no entry left (`ReverseMap`).
-//! - Not in the way: a transaction of the follower lasts some milliseconds. It waits for no lock on tables and indexes,
-//!   and at most `LOCK_TIMEOUT` for others. What replay cancels is done again.
-//! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a promotion the first
-//!   process that needs the index retires it and builds it anew.
+//! - Position: the follower has noted all records that end at or before `position`. An index
+//!   without work reflects `position`; one with work reflects what it did before. `Entry::reflects`
+//!   only rises.
+//! - Look: the work that a record makes is done after the record was replayed, so the page has the
+//!   record's change.
+//! - Exact: the reverse map knows all keys of a TID, so a row that gave its TID away has no entry
+//!   left (`ReverseMap`).
+//! - Not in the way: a transaction of the follower lasts some milliseconds. It waits for no lock on
+//!   tables and indexes, and at most `LOCK_TIMEOUT` for others. What replay cancels is done again.
+//! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a
+//!   promotion the first process that needs the index retires it and builds it anew.
 //!
-//! The follower runs code of indexes as the owner of the table. That code may query tables: the planner offers no nitro
-//! index to this process, which would wait for itself.
+//! The follower runs code of indexes as the owner of the table. That code may query tables: the
+//! planner offers no nitro index to this process, which would wait for itself.
 //!
-//! An ERROR that says nothing about the row (a conflict with recovery, a lock) is tried again. Any other one, and a lack of
-//! memory, retires the index; it is built anew after `AGAIN`.
+//! An ERROR that says nothing about the row (a conflict with recovery, a lock) is tried again. Any
+//! other one, and a lack of memory, retires the index; it is built anew after `AGAIN`.
 
 mod apply;
+mod followed;
 mod work;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
-use nitro_engine::{Index, IndexOptions, InsertError, REVERSE_OPTIONS, ReverseMap};
+use nitro_engine::{IndexOptions, REVERSE_OPTIONS, ReverseMap};
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 use pgrx::prelude::*;
@@ -36,14 +40,15 @@ use pgrx::prelude::*;
 use crate::feed::rows::{Change, Records};
 use crate::feed::{Gap, readable_end};
 use crate::pg::background::{self, try_transaction};
-use crate::pg::compat::{self, Locator};
+use crate::pg::compat;
 use crate::pg::wait::{self, Wait};
-use crate::pg::{catalog, error, guc, subtransaction};
+use crate::pg::{catalog, guc, subtransaction};
 use crate::state::claim::Claim;
-use crate::state::directory::{Entry, State};
-use crate::state::handle::{Handle, Unfinished};
+use crate::state::directory::Entry;
+use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{given_up, lifecycle, open, options, shmem};
+use followed::{Building, Followed, Step};
 use work::Work;
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
@@ -52,7 +57,8 @@ const LOOK_AROUND: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_secs(60);
 /// A follower that was asked for comes within so many seconds, or is asked for again.
 const START_SECONDS: u32 = 5;
-/// The most that the follower waits for a lock that code of an index takes, as a value of the setting.
+/// The most that the follower waits for a lock that code of an index takes, as a value of the
+/// setting.
 const LOCK_TIMEOUT: &std::ffi::CStr = c"50ms";
 /// How long the follower sleeps when recovery has replayed something a moment ago, in microseconds.
 const NAP: Duration = Duration::from_micros(50);
@@ -63,8 +69,13 @@ const SLEEP_MS: i64 = 5;
 /// How long the follower reads WAL before it does the work that it has found.
 const READ: Duration = Duration::from_millis(20);
 
-/// Registers the process that starts followers when a standby opens; only while `shared_preload_libraries` are loaded.
+/// Registers the process that starts followers when a standby opens; only while
+/// `shared_preload_libraries` are loaded. Where `nitro.follow` comes on later, queries ask for
+/// followers.
 pub fn register() {
+    if !guc::FOLLOW_WAL.get() {
+        return;
+    }
     BackgroundWorkerBuilder::new("nitro standby")
         .set_type("nitro standby")
         .set_library("nitro")
@@ -74,7 +85,8 @@ pub fn register() {
         .load();
 }
 
-/// Entry point of the process that starts a follower in each database, and ends. One without nitro indexes ends at once.
+/// Entry point of the process that starts a follower in each database, and ends. One without nitro
+/// indexes ends at once.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nitro_standby_main(_argument: pg_sys::Datum) {
@@ -103,7 +115,8 @@ pub fn wake(entry: &Entry) {
     }
 }
 
-/// Starts a follower of a database. A server without a place for it goes on without: the next query asks again.
+/// Starts a follower of a database. A server without a place for it goes on without: the next query
+/// asks again.
 fn start(database: u32) {
     let worker = BackgroundWorkerBuilder::new("nitro follower")
         .set_type("nitro follower")
@@ -169,39 +182,6 @@ pub extern "C-unwind" fn nitro_follower_main(argument: pg_sys::Datum) {
     }
 }
 
-/// An index that is built or followed.
-struct Followed {
-    entry: &'static Entry,
-    generation: u32,
-    relid: Oid,
-    /// The file of its table.
-    table: Locator,
-    both: ReverseMap,
-    main: Index,
-    work: Work,
-    /// What is not the entry's yet.
-    building: Option<Building>,
-}
-
-/// An index that is not FOLLOWING yet.
-struct Building {
-    claim: Claim,
-    main: Unfinished,
-    map: Unfinished,
-}
-
-/// What came of a step.
-enum Step {
-    /// There is no more work.
-    Done,
-    /// There is, or a lock was not to be had: again.
-    Again,
-    /// The index, or the file of its table, is gone, or somebody else has changed its state.
-    Gone,
-    /// A row cannot be indexed, or there is no memory.
-    Failed(String),
-}
-
 struct Follower {
     here: u32,
     records: Option<Records>,
@@ -228,8 +208,8 @@ impl Follower {
         }
     }
 
-    /// Notes what has been replayed, works for some milliseconds, and sleeps a moment if there is nothing to do; false if this
-    /// process is not needed.
+    /// Notes what has been replayed, works for some milliseconds, and sleeps a moment if there is
+    /// nothing to do; false if this process is not needed.
     fn turn(&mut self) -> bool {
         if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) {
             if !self.look_around() {
@@ -447,101 +427,8 @@ fn note(here: u32, followed: &mut [Followed], change: Change) {
             let own = followed.iter_mut().filter(|followed| followed.table == at);
             own.for_each(|followed| followed.work.note(block, action));
         }
-        // The file, or all files, are others now. The step that finds that out leaves the index alone.
+        // The file, or all files, are others now. The step that finds that out leaves the index
+        // alone.
         Change::File(_) | Change::Database(_) | Change::Block(..) => (),
-    }
-}
-
-impl Followed {
-    /// Whether the entry still stands for this index, in the state in which this process has left it.
-    fn is_there(&self) -> bool {
-        let entry = self.entry;
-        let engine = entry.readable_index(shmem::process());
-        entry.generation() == self.generation
-            && match &self.building {
-                Some(_) => entry.state() == State::Sorting,
-                None => engine.is_some_and(|engine| engine.root() == self.main.root()),
-            }
-    }
-
-    /// Works for some milliseconds.
-    fn step(&mut self) -> Step {
-        let mut step = Step::Gone;
-        let outcome = try_transaction(
-            || {
-                // SAFETY: inside a transaction.
-                unsafe {
-                    let free = open::with_index_at_once(self.relid, |heap, index, handle| {
-                        step = self.step_locked(heap, index, handle);
-                    });
-                    if !free {
-                        step = Step::Again;
-                    }
-                }
-            },
-            |caught| {
-                let transient = subtransaction::is_transient(caught);
-                (transient, subtransaction::message(caught))
-            },
-        );
-        match outcome {
-            Ok(()) => step,
-            // A conflict with recovery, a lock that was not to be had in time, a lack of resources of the server.
-            Err((true, _)) => Step::Again,
-            Err((false, why)) => Step::Failed(why),
-        }
-    }
-
-    unsafe fn step_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Step {
-        // SAFETY: open relations. Under the lock nobody frees the indexes of an entry that stands for them.
-        unsafe {
-            if !std::ptr::eq(handle.entry, self.entry)
-                || compat::locator(heap) != self.table
-                || !self.is_there()
-            {
-                return Step::Gone;
-            }
-            match apply::apply((heap, index), handle, &self.both, &mut self.work) {
-                Ok(true) => Step::Done,
-                Ok(false) => Step::Again,
-                Err(InsertError::OutOfMemory(e)) => {
-                    given_up::refused(self.entry);
-                    Step::Failed(e.to_string())
-                }
-                Err(e) => Step::Failed(e.to_string()),
-            }
-        }
-    }
-
-    /// There is no more work: the index has what all records before `position` say.
-    fn finish(&mut self, position: XLogRecPtr) {
-        match self.building.take() {
-            Some(Building { claim, main, map }) => claim.follow(main, map, position),
-            None => self.entry.reflects.store(position, Release),
-        }
-    }
-
-    /// Nobody follows the index any more.
-    fn retire(self, why: &str) {
-        let (relid, building) = (self.relid, self.building.is_some());
-        // What was being built goes with the claim.
-        drop(self.building);
-        let _ = try_transaction(
-            || {
-                // SAFETY: inside a transaction.
-                unsafe {
-                    open::with_index(relid, |_, index, handle| {
-                        error::log!(
-                            "nitro index \"{}\" is not kept up to date by this standby: {why}",
-                            compat::name(index)
-                        );
-                        if !building {
-                            given_up::stop_following(index, handle.entry);
-                        }
-                    });
-                }
-            },
-            |caught| subtransaction::report("nitro could not give an index up".into(), caught),
-        );
     }
 }

@@ -15,11 +15,12 @@ use crate::upkeep::bring_up::{Evaluator, hot_chains};
 /// How long a transaction of the follower lasts.
 const STEP: Duration = Duration::from_millis(20);
 
-/// Looks at blocks for some milliseconds, or until there is no more work; returns whether there is none. After an ERROR
-/// the block at which it came is still to be looked at.
+/// Looks at blocks for some milliseconds, or until there is no more work; returns whether there is
+/// none. After an ERROR the block at which it came is still to be looked at.
 ///
 /// # Safety
-/// Open relations, in a transaction; `both` are the indexes of the handle's entry, which nobody frees meanwhile.
+/// Open relations, in a transaction; `both` are the indexes of the handle's entry, which nobody
+/// frees meanwhile.
 pub unsafe fn apply(
     (heap, index): (Relation, Relation),
     handle: &Handle,
@@ -32,7 +33,8 @@ pub unsafe fn apply(
         let owner = AsOwner::begin(heap);
         let evaluator = Evaluator::begin(heap, index, handle, &owner);
         let mut step = Step { heap, both, process: shmem::process(), evaluator, roots: Vec::new() };
-        // After the records were read that made the work: a block that is not there is gone for good.
+        // After the records were read that made the work: a block that is not there is gone for
+        // good.
         let blocks = compat::blocks(heap);
         let mut change = Change::default();
         let mut outcome = Ok(());
@@ -97,8 +99,8 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Collects the keys of the wanted rows of a block, and the TIDs that have none: their row is dead, or the predicate
-    /// leaves it out.
+    /// Collects the keys of the wanted rows of a block, and the TIDs that have none: their row is
+    /// dead, or the predicate leaves it out.
     unsafe fn keys(&mut self, change: &mut Change, block: BlockNumber, look: &Look) {
         let mut wanted = if look.all { self.roots.clone() } else { look.rows.clone() };
         wanted.sort_unstable();

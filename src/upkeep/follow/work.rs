@@ -66,9 +66,11 @@ impl Work {
         self.noted.is_empty() && self.whole.is_none()
     }
 
-    /// Notes what a record says of a block. Where too many blocks are noted, the whole table is to be looked at.
+    /// Notes what a record says of a block. Where too many blocks are noted, the whole table is to
+    /// be looked at.
     pub fn note(&mut self, block: BlockNumber, action: Action) {
-        // A look at the whole table that has not come to the block yet will see what recovery has done there.
+        // A look at the whole table that has not come to the block yet will see what recovery has
+        // done there.
         let comes = self.whole.is_some_and(|next| block >= next);
         if comes || self.whole.is_some() && guc::BREAK.get() == Mechanism::FollowBuilding {
             return;
@@ -84,7 +86,8 @@ impl Work {
         }
     }
 
-    /// The next block of a table of `blocks` blocks, and what to look at there; `None` if there is none.
+    /// The next block of a table of `blocks` blocks, and what to look at there; `None` if there is
+    /// none.
     pub fn next(&mut self, blocks: BlockNumber) -> Option<(BlockNumber, Cow<'_, Look>)> {
         self.whole = self.whole.filter(|&next| next < blocks);
         match self.noted.first_key_value() {

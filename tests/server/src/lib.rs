@@ -6,8 +6,9 @@
 //! - `NITRO_TMP`: an empty folder
 //! - `NITRO_TEMPLATE`: a data folder as `initdb` makes it, if there is one
 //!
-//! Servers listen on sockets below `NITRO_TMP` and on no port. A test runs as a user who may start a server, not as root.
-//! When a [`Server`] goes, it is stopped, and its log must have no failed assertion, panic or crash.
+//! Servers listen on sockets below `NITRO_TMP` and on no port. A test runs as a user who may start
+//! a server, not as root. When a [`Server`] goes, it is stopped, and its log must have no failed
+//! assertion, panic or crash.
 
 pub mod released;
 mod server;

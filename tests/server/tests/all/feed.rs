@@ -1,10 +1,12 @@
-//! What `nitro_feed` reads from the WAL, compared with the line pointers of the table before and after.
+//! What `nitro_feed` reads from the WAL, compared with the line pointers of the table before and
+//! after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nitro_server_tests::{Random, Server, Session, seed};
 
-/// The roots of HOT chains by (block, line pointer). A row is known by its inserting transaction, a redirection has none.
+/// The roots of HOT chains by (block, line pointer). A row is known by its inserting transaction, a
+/// redirection has none.
 fn roots(session: &mut Session) -> BTreeMap<(u64, u64), String> {
     let rows = session.sql(
         "SELECT b, lp, CASE lp_flags WHEN 1 THEN t_xmin::text ELSE '' END

@@ -26,7 +26,8 @@ fn uses_index(session: &mut Session, query: &str) -> bool {
     plan.iter().flatten().flatten().any(|line| line.contains("Index Scan"))
 }
 
-/// The rows of a condition by the index, in three kinds of plans, and by the table alone, all in one snapshot.
+/// The rows of a condition by the index, in three kinds of plans, and by the table alone, all in
+/// one snapshot.
 fn compare(session: &mut Session, condition: &str) {
     let query = format!(
         "SELECT count(*) || ' ' || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0) \

@@ -1,0 +1,146 @@
+//! One index that a follower builds or keeps up to date.
+
+use std::sync::atomic::Ordering::Release;
+
+use nitro_engine::{Index, InsertError, ReverseMap};
+use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
+
+use super::apply;
+use super::work::Work;
+use crate::pg::background::try_transaction;
+use crate::pg::compat::{self, Locator};
+use crate::pg::{error, subtransaction};
+use crate::state::claim::Claim;
+use crate::state::directory::{Entry, State};
+use crate::state::handle::{Handle, Unfinished};
+use crate::state::{given_up, open, shmem};
+
+/// An index that is built or followed.
+pub struct Followed {
+    pub entry: &'static Entry,
+    pub generation: u32,
+    pub relid: Oid,
+    /// The file of its table.
+    pub table: Locator,
+    pub both: ReverseMap,
+    pub main: Index,
+    pub work: Work,
+    /// What is not the entry's yet.
+    pub building: Option<Building>,
+}
+
+/// An index that is not FOLLOWING yet.
+pub struct Building {
+    pub claim: Claim,
+    pub main: Unfinished,
+    pub map: Unfinished,
+}
+
+/// What came of a step.
+pub enum Step {
+    /// There is no more work.
+    Done,
+    /// There is, or a lock was not to be had: again.
+    Again,
+    /// The index, or the file of its table, is gone, or somebody else has changed its state.
+    Gone,
+    /// A row cannot be indexed, or there is no memory.
+    Failed(String),
+}
+
+impl Followed {
+    /// Whether the entry still stands for this index, in the state in which this process has left
+    /// it.
+    pub fn is_there(&self) -> bool {
+        let entry = self.entry;
+        let engine = entry.readable_index(shmem::process());
+        entry.generation() == self.generation
+            && match &self.building {
+                Some(_) => entry.state() == State::Sorting,
+                None => engine.is_some_and(|engine| engine.root() == self.main.root()),
+            }
+    }
+
+    /// Works for some milliseconds.
+    pub fn step(&mut self) -> Step {
+        let mut step = Step::Gone;
+        let outcome = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    let free = open::with_index_at_once(self.relid, |heap, index, handle| {
+                        step = self.step_locked(heap, index, handle);
+                    });
+                    if !free {
+                        step = Step::Again;
+                    }
+                }
+            },
+            |caught| {
+                let transient = subtransaction::is_transient(caught);
+                (transient, subtransaction::message(caught))
+            },
+        );
+        match outcome {
+            Ok(()) => step,
+            // A conflict with recovery, a lock that was not to be had in time, a lack of resources
+            // of the server.
+            Err((true, _)) => Step::Again,
+            Err((false, why)) => Step::Failed(why),
+        }
+    }
+
+    unsafe fn step_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Step {
+        // SAFETY: open relations. Under the lock nobody frees the indexes of an entry that stands
+        // for them.
+        unsafe {
+            if !std::ptr::eq(handle.entry, self.entry)
+                || compat::locator(heap) != self.table
+                || !self.is_there()
+            {
+                return Step::Gone;
+            }
+            match apply::apply((heap, index), handle, &self.both, &mut self.work) {
+                Ok(true) => Step::Done,
+                Ok(false) => Step::Again,
+                Err(InsertError::OutOfMemory(e)) => {
+                    given_up::refused(self.entry);
+                    Step::Failed(e.to_string())
+                }
+                Err(e) => Step::Failed(e.to_string()),
+            }
+        }
+    }
+
+    /// There is no more work: the index has what all records before `position` say.
+    pub fn finish(&mut self, position: XLogRecPtr) {
+        match self.building.take() {
+            Some(Building { claim, main, map }) => claim.follow(main, map, position),
+            None => self.entry.reflects.store(position, Release),
+        }
+    }
+
+    /// Nobody follows the index any more.
+    pub fn retire(self, why: &str) {
+        let (relid, building) = (self.relid, self.building.is_some());
+        // What was being built goes with the claim.
+        drop(self.building);
+        let _ = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                unsafe {
+                    open::with_index(relid, |_, index, handle| {
+                        error::log!(
+                            "nitro index \"{}\" is not kept up to date by this standby: {why}",
+                            compat::name(index)
+                        );
+                        if !building {
+                            given_up::stop_following(index, handle.entry);
+                        }
+                    });
+                }
+            },
+            |caught| subtransaction::report("nitro could not give an index up".into(), caught),
+        );
+    }
+}
