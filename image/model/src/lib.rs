@@ -34,10 +34,12 @@
 #![cfg(test)]
 
 mod backup;
+mod check;
 mod crash;
 mod heap;
 mod loader;
 mod protocol;
+mod standby;
 mod state;
 mod tests;
 mod vacuum;

@@ -3,10 +3,9 @@
 //! `cargo test -p nitro-model -- --nocapture` prints how many states were looked at, and the shortest way to each
 //! wrong answer.
 
-use std::time::Instant;
+use stateright::HasDiscoveries;
 
-use stateright::{Checker, HasDiscoveries, Model};
-
+use crate::check::check;
 use crate::protocol::{Action, Protocol, Size};
 use crate::state::Break;
 
@@ -20,30 +19,19 @@ const SMALL: Size = Size {
     sorts: false,
 };
 
-/// Looks at every state, unless a wrong answer is found before: which, and how it comes about.
-fn check(size: Size, broken: Option<Break>) -> Option<(&'static str, Vec<Action>)> {
-    let begun = Instant::now();
-    let checker = Protocol { size, broken }.checker();
-    let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    println!(
-        "{broken:?}, {size:?}: {} states, at most {} steps, {:.1?}",
-        checker.unique_state_count(),
-        checker.max_depth(),
-        begun.elapsed()
-    );
-    let found = checker.discoveries().into_iter().next()?;
-    Some((found.0, found.1.into_actions()))
+fn run(size: Size, broken: Option<Break>) -> Option<(&'static str, Vec<Action>)> {
+    check(Protocol { size, broken }, HasDiscoveries::AnyFailures)
 }
 
 fn passes(size: Size) {
-    if let Some((what, steps)) = check(size, None) {
+    if let Some((what, steps)) = run(size, None) {
         panic!("not true: {what}\n{steps:#?}");
     }
 }
 
 /// `what` is not true any more.
 fn fails(broken: Break, what: &str, size: Size) {
-    let (found, steps) = check(size, Some(broken)).expect("nothing is wrong without it");
+    let (found, steps) = run(size, Some(broken)).expect("nothing is wrong without it");
     assert_eq!(found, what, "{steps:#?}");
     println!("{broken:?}: {what} is not true: {steps:?}");
 }
