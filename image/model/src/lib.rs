@@ -30,6 +30,8 @@
 //! Not in the model: what needs a second block (truncation, new pages), a HOT chain, another timeline,
 //! WAL that was flushed and is lost, and the order of memory accesses (the code's are sequentially
 //! consistent where it counts).
+//!
+//! The module `standby` is a model of its own: an index on a server that replays WAL.
 
 #![cfg(test)]
 
