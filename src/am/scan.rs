@@ -288,7 +288,8 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
             Found::Nothing => false,
             Found::Entry if (*scan).xs_want_itup => {
                 let i = state.place.pos as usize;
-                let former = state.former.get_or_insert_with(|| TupleFormer::new(scan));
+                let former =
+                    state.former.get_or_insert_with(|| TupleFormer::new(scan, &state.handle.desc));
                 former.form(scan, &state.handle.desc, &state.place.cursor, i)
             }
             Found::Entry => {

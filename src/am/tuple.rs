@@ -10,6 +10,7 @@ use pgrx::pg_sys::{self, Datum, IndexScanDesc};
 use pgrx::varlena;
 
 use crate::key::KeyDesc;
+use crate::key::datum::LONGEST_SHORT;
 use crate::pg::memory;
 
 /// Header of an index tuple: heap TID and `t_info`.
@@ -20,8 +21,6 @@ const HEADER_WITH_NULLS: usize = 16;
 const MAX_SIZE: usize = 0x1fff;
 const HAS_VARIABLE: u16 = 0x4000;
 const HAS_NULLS: u16 = 0x8000;
-/// Longest value that gets a one-byte header.
-const MAX_SHORT: usize = 126;
 
 /// How a column lies in a tuple.
 struct Layout {
@@ -50,13 +49,14 @@ impl TupleFormer {
     /// current memory context.
     ///
     /// # Safety
-    /// `scan` must be an open index scan.
-    pub unsafe fn new(scan: IndexScanDesc) -> TupleFormer {
+    /// `scan` must be an open index scan, `desc` the description of its index.
+    pub unsafe fn new(scan: IndexScanDesc, desc: &KeyDesc) -> TupleFormer {
         // SAFETY: by contract.
         let attributes = unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*scan).xs_itupdesc) };
         let columns: Vec<Layout> = attributes
             .iter()
-            .map(|a| Layout {
+            .zip(&desc.columns)
+            .map(|(a, column)| Layout {
                 length: a.attlen,
                 align: match a.attalign as u8 {
                     b's' => 2,
@@ -65,7 +65,7 @@ impl TupleFormer {
                     _ => 1,
                 },
                 by_value: a.attbyval,
-                may_be_short: a.attlen == -1 && a.attstorage as u8 != b'p',
+                may_be_short: column.short,
             })
             .collect();
         let n = columns.len();
@@ -199,13 +199,12 @@ impl TupleFormer {
                 continue;
             }
             let pointer = value.cast_mut_ptr::<u8>();
-            // SAFETY: a datum of this column, made by `decode`: fixed length, or a flat varlena with
-            // a four-byte header, or a zero-terminated string.
+            // SAFETY: a datum of this column, made by `decode`: fixed length, or a flat varlena, or a zero-terminated string.
             let image = unsafe {
                 match length {
                     -1 => {
                         let data = varlena::varsize_any_exhdr(pointer.cast());
-                        if may_be_short && data <= MAX_SHORT {
+                        if may_be_short && data <= LONGEST_SHORT {
                             self.reserve(at + 1);
                             self.bytes()[at] = ((data + 1) as u8) << 1 | 1;
                             at += 1;

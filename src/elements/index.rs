@@ -45,6 +45,15 @@ unsafe fn check_class(rel: pg_sys::Relation, i: usize) {
     }
 }
 
+/// The operator class for whole values of the type of an element column.
+unsafe fn class_of_values(rel: pg_sys::Relation, i: usize) -> &'static str {
+    // SAFETY: `i` is a key column of an open index.
+    match unsafe { *(*rel).rd_opcintype.add(i) } {
+        pg_sys::JSONBOID => "jsonb_ops",
+        _ => "array_order_ops",
+    }
+}
+
 /// What an index with an element column cannot be is an ERROR.
 ///
 /// # Safety
@@ -54,32 +63,45 @@ pub unsafe fn check_index(rel: pg_sys::Relation) {
     let (elements, keys, columns, unique) = unsafe {
         let form = &*(*rel).rd_index;
         let keys = form.indnkeyatts as usize;
-        let elements = (0..keys).filter(|&i| holds_elements(rel, i)).count();
-        (0..keys).filter(|&i| holds_elements(rel, i)).for_each(|i| check_class(rel, i));
+        let elements: Vec<usize> = (0..keys).filter(|&i| holds_elements(rel, i)).collect();
+        elements.iter().for_each(|&i| check_class(rel, i));
         (elements, keys, form.indnatts as usize, form.indisunique)
     };
-    if elements == 0 {
-        return;
-    }
-    if elements > 1 {
+    let Some(&last) = elements.last() else { return };
+    // SAFETY: by contract.
+    let class = unsafe { class_of_values(rel, last) };
+    if elements.len() > 1 {
         refuse(
             "nitro index cannot have more than one column with an entry per element".into(),
             "A row would need an entry for each combination of elements.".into(),
-            "Create an index for each of the columns; the planner combines them.",
+            format!(
+                "Create an index for each of the columns; the planner combines them. Operator class \"{class}\" orders whole values of column {}.",
+                last + 1
+            ),
         );
     }
     if unique {
+        let exclusion = match class {
+            "array_order_ops" => {
+                " An exclusion constraint with operator && keeps rows from sharing elements."
+            }
+            _ => "",
+        };
         refuse(
             "nitro index with an entry per element cannot be unique".into(),
             "A row has as many entries as elements.".into(),
-            "An exclusion constraint with operator && keeps rows from sharing elements.",
+            format!(
+                "Use operator class \"{class}\" to keep rows from having equal values.{exclusion}"
+            ),
         );
     }
     if columns > keys {
         refuse(
             "nitro index with an entry per element cannot have INCLUDE columns".into(),
             "Such an index is not used for index-only scans.".into(),
-            "Leave the INCLUDE columns out, or make them key columns.",
+            format!(
+                "Use operator class \"{class}\" for an index on whole values, or leave the INCLUDE columns out."
+            ),
         );
     }
 }

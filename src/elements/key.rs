@@ -69,6 +69,7 @@ pub unsafe fn column(
         own_type: attr.atttypid,
         collation: Oid::INVALID,
         codec: Codec::Bytes(Layout::Varlena),
+        short: false,
         comparator: None,
     };
     // SAFETY: catalogue access; `i` is a key column.

@@ -76,11 +76,14 @@ pub unsafe fn with_bytes<R>(layout: Layout, d: Datum, f: impl FnOnce(&[u8]) -> R
     }
 }
 
-/// A new value of this layout in the current memory context.
+/// The longest string that has a header of one byte.
+pub const LONGEST_SHORT: usize = 126;
+
+/// A new value of this layout in the current memory context; if `short`, with a header of one byte where one will do.
 ///
 /// # Safety
 /// Needs a memory context; for fixed lengths `bytes` must have that length.
-unsafe fn from_bytes(layout: Layout, bytes: &[u8]) -> Datum {
+unsafe fn from_bytes(layout: Layout, bytes: &[u8], short: bool) -> Datum {
     if let Layout::Value(n) = layout {
         let n = usize::from(n);
         let mut image = [0; 8];
@@ -89,7 +92,9 @@ unsafe fn from_bytes(layout: Layout, bytes: &[u8]) -> Datum {
         let shift = 64 - 8 * n as u32;
         return Datum::from((i64::from_le_bytes(image) << shift >> shift) as usize);
     }
+    let short = short && bytes.len() <= LONGEST_SHORT;
     let (header, total) = match layout {
+        Layout::Varlena | Layout::BlankPadded if short => (1, 1 + bytes.len()),
         Layout::Varlena | Layout::BlankPadded => (pg_sys::VARHDRSZ, pg_sys::VARHDRSZ + bytes.len()),
         Layout::Name => (0, pg_sys::NAMEDATALEN as usize),
         Layout::CString => (0, bytes.len() + 1),
@@ -98,8 +103,10 @@ unsafe fn from_bytes(layout: Layout, bytes: &[u8]) -> Datum {
     // SAFETY: `total` is at least `header + bytes.len()` (a name has at most 63 bytes).
     unsafe {
         let p = pg_sys::palloc0(total).cast::<u8>();
-        if header != 0 {
-            varlena::set_varsize_4b(p.cast(), total as i32);
+        match header {
+            0 => (),
+            1 => varlena::set_varsize_1b(p.cast(), total as i32),
+            _ => varlena::set_varsize_4b(p.cast(), total as i32),
         }
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), p.add(header), bytes.len());
         Datum::from(p.cast::<core::ffi::c_void>())
@@ -204,7 +211,13 @@ fn count(bytes: &[u8]) -> usize {
 ///
 /// # Safety
 /// `segment` and `extra` must have been made by [`put`] with this codec.
-pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) -> Datum {
+pub unsafe fn get(
+    codec: Codec,
+    segment: &[u8],
+    flip: u8,
+    extra: Option<&[u8]>,
+    short: bool,
+) -> Datum {
     let r = &mut Reader::new(segment, flip);
     match codec {
         Codec::Int(kind) => from_int(kind, codec::get_int(r)),
@@ -220,13 +233,13 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
         Codec::Numeric => {
             let image = numeric::get(r, extra.map(|e| count(e) as u16));
             // SAFETY: any length will do for a varlena.
-            unsafe { from_bytes(Layout::Varlena, &image) }
+            unsafe { from_bytes(Layout::Varlena, &image, short) }
         }
         Codec::Interval => {
             let canonical = || Interval::canonical(codec::get_wide(r)).to_bytes();
             let image = extra.and_then(|e| e.try_into().ok()).unwrap_or_else(canonical);
             // SAFETY: the 16 bytes of an interval.
-            unsafe { from_bytes(Layout::Fixed(16), &image) }
+            unsafe { from_bytes(Layout::Fixed(16), &image, short) }
         }
         Codec::TimeTz => {
             let instant = codec::get_int(r);
@@ -235,22 +248,26 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
             image[..8].copy_from_slice(&timetz_instant(instant, -zone).to_ne_bytes());
             image[8..].copy_from_slice(&zone.to_ne_bytes());
             // SAFETY: the 12 bytes of a timetz.
-            unsafe { from_bytes(Layout::Fixed(12), &image) }
+            unsafe { from_bytes(Layout::Fixed(12), &image, short) }
         }
         // SAFETY: a value of so many bytes.
-        Codec::Fixed(n) => unsafe { from_bytes(Layout::Fixed(n), &codec::get_fixed(r, n.into())) },
+        Codec::Fixed(n) => unsafe {
+            from_bytes(Layout::Fixed(n), &codec::get_fixed(r, n.into()), short)
+        },
         Codec::Unsigned => Datum::from(codec::get_wide(r) as usize),
         Codec::Tid => {
             let tid = compat::u64_to_tid(codec::get_int(r) as u64);
             let image =
                 [tid.ip_blkid.bi_hi, tid.ip_blkid.bi_lo, tid.ip_posid].map(u16::to_ne_bytes);
             // SAFETY: the 6 bytes of a tid.
-            unsafe { from_bytes(Layout::Fixed(6), image.as_flattened()) }
+            unsafe { from_bytes(Layout::Fixed(6), image.as_flattened(), short) }
         }
         // SAFETY: any length will do for a varlena.
-        Codec::Inet => unsafe { from_bytes(Layout::Varlena, &inet::get(r)) },
+        Codec::Inet => unsafe { from_bytes(Layout::Varlena, &inet::get(r), short) },
         // SAFETY: as above.
-        Codec::Bits => unsafe { from_bytes(Layout::Varlena, &codec::get_bits(segment, flip)) },
+        Codec::Bits => unsafe {
+            from_bytes(Layout::Varlena, &codec::get_bits(segment, flip), short)
+        },
         Codec::Bytes(layout) | Codec::Raw(layout) => {
             let mut bytes = match codec {
                 Codec::Raw(_) => Cow::Borrowed(codec::get_raw(segment)),
@@ -264,7 +281,7 @@ pub unsafe fn get(codec: Codec, segment: &[u8], flip: u8, extra: Option<&[u8]>) 
                 bytes = Cow::Owned(padded);
             }
             // SAFETY: the bytes of a value of this layout.
-            unsafe { from_bytes(layout, &bytes) }
+            unsafe { from_bytes(layout, &bytes, short) }
         }
     }
 }

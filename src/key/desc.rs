@@ -24,6 +24,8 @@ pub struct Column {
     /// Collation, or `InvalidOid`.
     pub collation: Oid,
     pub codec: Codec,
+    /// Short values have a header of one byte in tuples, and so when they are given back.
+    pub short: bool,
     /// Orders a column that is stored raw.
     pub comparator: Option<Comparator>,
 }
@@ -118,10 +120,11 @@ impl KeyDesc {
                     own_type: attr.atttypid,
                     collation: attr.attcollation,
                     codec: include_codec(attr.atttypid, layout),
+                    short: false,
                     comparator: None,
                 }
             };
-            desc.columns.push(column);
+            desc.columns.push(Column { short: has_short_headers(attr), ..column });
         }
         desc
     }
@@ -196,6 +199,7 @@ impl KeyDesc {
             own_type,
             collation,
             codec,
+            short: false,
             comparator,
         }
     }
@@ -351,14 +355,22 @@ impl KeyDesc {
     unsafe fn value(&self, i: usize, segment: &[u8], extra: Option<&[u8]>) -> Datum {
         let column = &self.columns[i];
         // SAFETY: by contract.
-        unsafe { datum::get(column.codec, segment, column.flip(), extra) }
+        unsafe { datum::get(column.codec, segment, column.flip(), extra, column.short) }
     }
 }
 
-pub fn refuse(message: String, detail: String, hint: &'static str) -> ! {
+/// Whether the server gives short values of a type a header of one byte when it forms a tuple. The storage of a column
+/// says less: INSERT forms its tuples by the types.
+fn has_short_headers(attr: &pg_sys::FormData_pg_attribute) -> bool {
+    // SAFETY: a catalogue look-up of an existing type.
+    attr.attlen == -1
+        && unsafe { pg_sys::get_typstorage(attr.atttypid) } as u8 != pg_sys::TYPSTORAGE_PLAIN
+}
+
+pub fn refuse(message: String, detail: String, hint: impl AsRef<str>) -> ! {
     Failure::new(PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED, message)
         .detail(detail)
-        .hint(hint)
+        .hint(hint.as_ref())
         .raise()
 }
 

@@ -3,13 +3,11 @@
 use pgrx::pg_sys::Datum;
 
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
-use super::datum;
+use super::datum::{self, LONGEST_SHORT as LONGEST};
 use super::desc::{Column, KeyDesc};
 use crate::pg::memory;
 
-/// Longest string that has a one-byte header, and the bytes that it takes with it.
-const LONGEST: usize = 126;
-/// They are written eight bytes at a time.
+/// Bytes of a short string with its header, written eight bytes at a time.
 const ROOM: usize = 1 + (LONGEST + 1).next_multiple_of(8);
 /// A `uuid`, which may lie anywhere.
 const UUID: u16 = 16;
@@ -105,7 +103,8 @@ impl Plain {
                     let column = &desc.columns[i];
                     let segment = &bytes[at..][..column.segment_len(&bytes[at..])];
                     // SAFETY: a segment of this column, by contract; by value, so nothing is allocated.
-                    *value = unsafe { datum::get(column.codec, segment, column.flip(), None) };
+                    *value =
+                        unsafe { datum::get(column.codec, segment, column.flip(), None, false) };
                     at += segment.len();
                     continue;
                 }

@@ -9,15 +9,15 @@ use crate::key::plain::{Passed, Plain};
 use crate::state::handle::with_order;
 
 /// How the columns of an index are passed.
-unsafe fn passed(index: Relation) -> Vec<Passed> {
+unsafe fn passed(index: Relation, desc: &KeyDesc) -> Vec<Passed> {
     // SAFETY: an open index.
     let columns = unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att) };
+    let columns = columns.iter().zip(&desc.columns);
     columns
-        .iter()
-        .map(|a| match (a.attbyval, a.attlen, a.attstorage as u8) {
-            (true, ..) => Passed::Value,
-            (false, -1, storage) if storage != b'p' => Passed::Short,
-            _ => Passed::Pointer,
+        .map(|(a, column)| match (a.attbyval, column.short) {
+            (true, _) => Passed::Value,
+            (false, true) => Passed::Short,
+            (false, false) => Passed::Pointer,
         })
         .collect()
 }
@@ -247,7 +247,7 @@ impl Scan {
     pub(in crate::am) unsafe fn hand_up_values(&mut self, index: Relation) {
         if !std::mem::replace(&mut self.hands_up, true) {
             // SAFETY: by contract.
-            self.plain = Plain::new(&self.handle.desc, unsafe { passed(index) });
+            self.plain = Plain::new(&self.handle.desc, unsafe { passed(index, &self.handle.desc) });
         }
     }
 
