@@ -20,8 +20,8 @@ baseline=$(sql "SELECT used, indexes FROM nitro_memory")
 # --- actors ------------------------------------------------------------------------------------------
 walk="WalkCopied WalkInserted WalkEnded WalkReady"
 load="LoadClaimed LoadWal LoadRead"
-delete="DeleteBegun DeleteLocked DeleteRemoved DeleteUnlocked DeleteAwaited"
-backup="BackupClaimed BackupLsn BackupXid BackupTerm"
+delete="DeleteBegun DeleteLocked DeleteRemoved DeleteUnlocked DeleteFenced DeleteAwaited"
+backup="BackupClaimed BackupLsn BackupXid BackupSnapshot BackupTerm"
 declare -A steps=(
     [backup]="$backup BackupWritten BackupFlushed BackupCommitted" [refresh]="$backup RefreshFlushed RefreshCommitted"
     [vacuum]="$delete Packed" [drop]="DropCommitted DropFreed" [reindex]="CreateLoaded DropCommitted DropFreed"

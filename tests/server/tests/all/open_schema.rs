@@ -16,7 +16,8 @@ const PATHS: [&str; 5] = [
 ];
 
 /// Calls of functions with exactly their types: a call that does not match exactly is a matter of the caller.
-const CALLS: [&str; 37] = [
+const CALLS: [&str; 38] = [
+    "SELECT pg_catalog.count(*) FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
     "SELECT public.nitro_relation_size('public.t'::pg_catalog.regclass)",
     "SELECT public.nitro_estimate_size('public.t'::pg_catalog.regclass, '{i,s}'::pg_catalog.text[])",
     "SELECT public.nitro_estimate_size('public.t_expression'::pg_catalog.regclass, NULL::pg_catalog.text[])",

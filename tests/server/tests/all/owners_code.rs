@@ -192,6 +192,7 @@ fn arguments(function: &str, types: &[String], relations: &[String]) -> Option<V
             "anycompatiblearray" => vec!["ARRAY[1, 2]".into()],
             "anycompatible" => vec!["1".into()],
             "anycompatiblerange" => vec!["int4range(1, 5)".into()],
+            "pg_lsn" => vec!["pg_current_wal_insert_lsn()".into()],
             "jsonb" => vec!["'[1, \"a\"]'::jsonb".into()],
             other => panic!("{function} takes a value of type {other}: say which one to call it with"),
         };
