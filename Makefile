@@ -25,7 +25,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck deb demo test mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt clean help
+.PHONY: build install uninstall installcheck deb demo test test-all mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt clean help
 
 build: scripts    ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -72,7 +72,11 @@ demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and 
 	@ci/deps.sh
 	@demo/demo.sh
 
-test:             ## everything: style, engine, regression, isolation, crash tests (LONG=1: longer)
+test:             ## does it work here? ten minutes: style, engine, regression, isolation, a crash
+	@ci/deps.sh
+	@ci/quick.sh
+
+test-all:         ## every test there is, on PostgreSQL 18 with assertions too: 45 minutes (LONG=1: longer)
 	@ci/deps.sh
 	@ci/test.sh
 
@@ -103,12 +107,15 @@ bench-check:      ## instructions that the engine's operations take, beside thos
 	@ci/deps.sh
 	@bench/check.sh
 
-check:            ## rustfmt and clippy
+check: check-workspace ## rustfmt and clippy
+	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
+	cargo clippy -q --manifest-path bench/report/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
+
+.PHONY: check-workspace
+check-workspace:  # the same without what only measures
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
 	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model -p nitro-server-tests --all-targets -- -D warnings
-	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
-	cargo clippy -q --manifest-path bench/report/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 
 fmt:              ## format the sources
 	cargo fmt --all

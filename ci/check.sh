@@ -2,7 +2,7 @@
 # ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/, and the tests of the
 # crate tests/server. With names (sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen)
-# only those; NITRO_HALF=0 or 1 leaves out every other one of
+# only those, and with sql, specs or server/first all of a folder or module; NITRO_HALF=0 or 1 leaves out every other one of
 # the programs. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
 # one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
 only=("$@")
 for name in "${only[@]}"; do
-    [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || [[ $name == server/* ]] || { echo "there is no test $name" >&2; exit 2; }
+    [ "$name" = sql ] || [ "$name" = specs ] || [ -f "$name" ] || [ -f "$name.sql" ] || [ -f "$name.spec" ] || [[ $name == server/* ]] || { echo "there is no test $name" >&2; exit 2; }
 done
 export NITRO_PG_CONFIG=$pgc    # for tests that build a module of the server
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
@@ -58,7 +58,8 @@ run() {
         PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$t/nitro.conf" NITRO_TEMPLATE="$t/template" "$@")
 }
 
-wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+# By its own name, or by that of its folder or module.
+wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* || " ${only[*]} " == *" ${1%%::*} "* || " ${only[*]} " == *" ${1%%/*} "* ]]; }
 pick() { # FOLDER SUFFIX: the names of its tests that are wanted
     local f
     for f in "$t/$1"/*"$2"; do # the copies, which are run

@@ -4,27 +4,11 @@
 # rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-results=$(mktemp); stages=$(mktemp -d); chmod 755 "$stages"
-trap 'rm -rf "$results"* "$stages"' EXIT
-start=$SECONDS failed=()
-
-step() { # NAME COMMAND...
-    local name=$1 s=0 t=$SECONDS; shift
-    echo "== $name"
-    "$@" || s=$?
-    if [ $s = 0 ]; then echo "1 0" >> "$results"; else echo "0 1 $name" >> "$results"; fi
-    echo "== $name: $([ $s = 0 ] && echo ok || echo FAILED) ($((SECONDS - t))s)"
-}
+. ci/steps.sh
 
 set -- ${PG:-18 debian}
 export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
-if [ -n "${LONG:-}" ]; then
-    export PROPTEST_CASES=${PROPTEST_CASES:-2000}
-elif tree=$(git rev-parse HEAD^{tree} 2> /dev/null); then
-    # The same files make the same choices on every machine; LONG=1 draws anew.
-    export NITRO_SEED=${NITRO_SEED:-$((0x${tree:0:5} % 1000000))}
-    export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$NITRO_SEED} SHUTTLE_RANDOM_SEED=${SHUTTLE_RANDOM_SEED:-$NITRO_SEED}
-fi
+draw_seeds
 
 # Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
@@ -98,8 +82,4 @@ for v in "$@"; do
 done
 [ -z "${LONG:-}" ] || [ -z "${config[debian]:-}" ] || step "pg_upgrade" ci/pg_upgrade.sh debian 18
 
-read -r p f < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results")
-mapfile -t -O ${#failed[@]} failed < <(sed -n 's/^0 1 //p' "$results")
-[ ${#failed[@]} = 0 ] || printf 'failed: %s\n' "${failed[@]}"
-echo "$p passed, $f failed ($(((SECONDS - start) / 60)) min)"
-[ "$f" = 0 ]
+count

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/upgrade.sh [PG_CONFIG [VERSION...]]: data directories of released versions, all if none is named, under this library,
-# and back (tests/upgrade/first.sh). They are built from this repository's history, so `make test` does without. 0.1.0 is for
+# and back (tests/upgrade/first.sh). They are built from this repository's history, so `make test-all` does without. 0.1.0 is for
 # PostgreSQL 15 to 18.
 set -euo pipefail
 cd "$(dirname "$0")/.."

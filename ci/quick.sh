@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# ci/quick.sh: does nitro work on this machine? Ten minutes on two processors, from a clean clone: the library is built
+# once, for the server at hand, and no PostgreSQL is built. Two rows run beside each other: the server's tests, and what
+# needs no server. The last line counts.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. ci/steps.sh
+export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0} CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
+draw_seeds
+server=$(ci/pg.sh system)
+
+without_server() {
+    renice -n 10 -p $BASHPID > /dev/null
+    step "engine" cargo test -q -p nitro-engine
+    step "images" cargo test -q -p nitro-image
+    step "rustfmt and clippy" make -s check-workspace PG_CONFIG="$server"
+}
+build() { ci/stage.sh "$server" "$stages/quick" dev > /dev/null; }
+# cargo lets one of them build at a time: the server's tests wait for nothing else.
+step "build" build
+without_server > "$results.without" 2>&1 &
+NITRO_STAGED=$stages/quick NITRO_RESULTS=$results \
+    ci/check.sh "$server" sql specs server/first tests/restart.sh tests/unique_storms.sh || failed+=("PostgreSQL at hand")
+wait; cat "$results.without"
+count
