@@ -52,7 +52,6 @@ BEGIN
                          ELSE t.opcname = s.opcname AND t.opcnamespace = s.opcnamespace END;
     obstacle := CASE
         WHEN method IS NULL THEN format('Access method "%s" has nothing in common with nitro.', own.amname)
-        WHEN own.indisunique AND current_setting('server_version_num')::int < 180000 THEN 'It is unique.'
         WHEN own.relispartition THEN format('It is a partition of index "%s": convert that.',
             (SELECT inhparent::regclass FROM pg_inherits WHERE inhrelid = index LIMIT 1))
         WHEN own.schema IN ('pg_catalog'::regnamespace, 'pg_toast'::regnamespace) THEN 'Its table belongs to the server.'
@@ -74,6 +73,7 @@ BEGIN
             WHEN part.indisexclusion THEN 'It belongs to an exclusion constraint.'
             WHEN EXISTS (SELECT FROM pg_constraint WHERE conindid = part.indexrelid AND contype IN ('p', 'u')) THEN 'It belongs to a constraint.'
             WHEN part.indisreplident THEN 'It is the replica identity of its table.'
+            WHEN part.indisunique AND current_setting('server_version_num')::int < 180000 THEN 'It is unique.'
             WHEN part.indisclustered THEN 'Its table is clustered by it.'
             WHEN NOT part.indisvalid THEN 'It is not valid.'
             WHEN EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = part.indexrelid AND deptype IN ('e', 'x'))
