@@ -37,6 +37,12 @@ pub unsafe fn apply(
         // good.
         let blocks = compat::blocks(heap);
         let mut change = Change::default();
+        if work.is_whole() {
+            // Blocks that were noted before may be gone: the look at all blocks does not come there.
+            let behind = u64::from(blocks) << 16..1 << 48;
+            with_order!(handle.desc, order =>
+                both.retain(step.process, order, behind, &mut change, |_| false));
+        }
         let mut outcome = Ok(());
         while outcome.is_ok()
             && begun.elapsed() < STEP

@@ -66,6 +66,11 @@ impl Work {
         self.noted.is_empty() && self.whole.is_none()
     }
 
+    /// Whether the whole table is to be looked at.
+    pub fn is_whole(&self) -> bool {
+        self.whole.is_some()
+    }
+
     /// Notes what a record says of a block. Where too many blocks are noted, the whole table is to
     /// be looked at.
     pub fn note(&mut self, block: BlockNumber, action: Action) {
