@@ -3,7 +3,7 @@
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/, and the tests of the
 # crate tests/server. With names (sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen)
 # only those, and with sql, specs or server/first all of a folder or module; NITRO_HALF=0 or 1 leaves out every other one of
-# the programs. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
+# the programs and of the crate's tests. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
 # one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,10 +16,21 @@ export NITRO_PG_CONFIG=$pgc    # for tests that build a module of the server
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
 
 t=$(mktemp -d /tmp/nitro-check.XXXXXX); chmod 755 "$t"
+# A test of the crate that was killed, by its time limit or with this script, has left its servers running. A postmaster
+# works in its data folder: a file that is left does not name another process.
+stop_servers() { # FOLDER
+    local file pid
+    while read -r file; do
+        read -r pid < "$file" || continue
+        [ "$(readlink "/proc/$pid/cwd")" = "${file%/*}" ] || continue
+        kill -QUIT "$pid" && timeout 60 tail -s 0.1 -f --pid="$pid" /dev/null || true
+    done < <(find "$1" -name postmaster.pid 2> /dev/null || true)
+}
 end() {
     local p
     for p in $(jobs -p); do pkill -TERM -P "$p" || true; done
     wait
+    stop_servers "$t/run"
     if [ -n "${KEEP:-}" ]; then echo "kept: $t"; else rm -rf "$t"; fi
 }
 trap end EXIT
@@ -114,9 +125,16 @@ finished() { # waits for one of them and shows what it printed
 # Tests wait more than they compute: with one more than processors these were idle a sixth of the time.
 jobs=${JOBS:-$(($(nproc) + 2))}
 x=$($pgc --pkglibdir)/pgxs/src/test
-# The longest first.
+# The longest first. Most files have a table t, so what runs side by side has servers of its own: one for each processor,
+# or one for a few files. The largest files are dealt out first.
 mapfile -t names < <(pick sql .sql)
-[ ${#names[@]} = 0 ] || begin regress regress regress regress/pg_regress "${names[@]}"
+servers=$((${#names[@]} < 8 ? 1 : $(nproc)))
+for ((i = 0; i < servers; i++)); do
+    mapfile -t dealt < <(ls -S sql/*.sql | sed 's|.*/\(.*\)\.sql|\1|' | grep -xF -f <(printf '%s\n' "${names[@]}") |
+        awk -v n="$servers" -v i="$i" '{ at = (NR - 1) % (2 * n); if (at == i || at == 2 * n - 1 - i) print }')
+    kind=regress$((i + 1)); [ "$i" != 0 ] || kind=regress
+    [ ${#names[@]} = 0 ] || begin $kind regress $kind regress/pg_regress "${dealt[@]}"
+done
 # Most servers of the programs begin as a copy of this one: initdb takes a second of a processor.
 [ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* && " ${only[*]} " != *" server/"* ]] ||
     run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
@@ -125,18 +143,24 @@ server_test() { # NAME NUMBER: a short folder, for the name of a socket has litt
     local d=$t/run/server$2 s=0
     run mkdir -p "$d"
     run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$t/server_tests" --exact "$1" --nocapture || s=$?
+    stop_servers "$d"
     return $s
 }
+programs=0
 if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/"* ]]; then
     tests=$(cargo test -q -p nitro-server-tests --test all --no-run --message-format=json | sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     cp "$tests" "$t/server_tests"
-    number=0
-    while read -r name; do
-        number=$((number + 1))
-        wanted "server/$name" && begin "server/$name" server_test "$name" $number
-    done < <("$t/server_tests" --list --format terse | sed -n 's/: test$//p')
+    mapfile -t names < <("$t/server_tests" --list --format terse | sed -n 's/: test$//p')
+    for name in "${only[@]}"; do
+        [[ $name != server/* ]] || printf 'server/%s\n' "${names[@]}" | grep -qE "^$name(::|\$)" || { echo "there is no test $name" >&2; exit 2; }
+    done
+    for name in "${names[@]}"; do
+        wanted "server/$name" || continue
+        programs=$((programs + 1))
+        [ -z "${NITRO_HALF:-}" ] || [ $((programs % 2)) = "$NITRO_HALF" ] || continue
+        begin "server/$name" server_test "$name" $programs
+    done
 fi
-programs=0
 # By the size of their files. What lies in a folder of tests/ runs only when it is named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name

@@ -23,6 +23,11 @@ for file in engine/tests/*.rs; do
     grep -qx "mod $name;" engine/tests/all.rs || grep -qx "name = \"$name\"" engine/Cargo.toml || say "$file: in no program of tests"
 done
 
+for file in tests/server/tests/all/*.rs; do
+    name=$(basename "$file" .rs)
+    [ "$name" = main ] || grep -qx "mod $name;" tests/server/tests/all/main.rs || say "$file: in no program of tests"
+done
+
 # Names of files and of goals of make, wherever they stand.
 dockerfile=packaging/Dockerfile
 mapfile -t yaml < <(ls .github/workflows/*.yml packaging/*.yaml)

@@ -141,7 +141,7 @@ impl Server {
 
     #[track_caller]
     fn control(&self, arguments: &[&str]) {
-        let (data, log) = (self.data(), self.folder.join("log"));
+        let (data, log) = (self.data(), self.folder.join("server.log"));
         self.run("pg_ctl", |command| {
             command.arg("-D").arg(data).arg("-l").arg(log).arg("-w").args(arguments)
         });
@@ -265,7 +265,7 @@ impl Server {
 
     /// Its log.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder.join("server.log")).unwrap_or_default()
     }
 
     fn tail_of_log(&self) -> String {

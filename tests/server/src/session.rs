@@ -154,8 +154,10 @@ impl Background {
         self.thread.is_finished()
     }
 
-    /// Waits for their end.
+    /// Waits for their end, at most three minutes.
+    #[track_caller]
     pub fn finish(self) -> (Session, Result<Rows, SqlError>) {
+        crate::wait_until("the statements have ended", || self.is_done());
         self.thread.join().expect("a session does not panic")
     }
 }
