@@ -253,9 +253,11 @@ begin() { # WHO POINT [STATEMENT]: a session that builds and of which the leader
     session control
     case $1 in
     leader) ask control "SELECT pg_advisory_lock($class, $leader)" ;;
-    # Workers are among the next ones that begin.
-    worker) ask control "SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" ;;
+    # Workers are among the next ones that begin. A leader that does not stop may load all shards before they come.
+    worker) ask control "SELECT pg_advisory_lock($class, $leader) WHERE '$2' = 'ShareSorted';
+                         SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" ;;
     esac > /dev/null
+    victim="$stopped AND (pid = $leader) = ('$1' = 'leader')"
     tell q "${3:-CREATE INDEX x ON t USING nitro (i)}"
 }
 over() { # WHAT WANTED
@@ -311,13 +313,13 @@ for point in ShareBegun ShareScanned ShareSorted; do
     for who in leader worker; do
         note "$who at $point"
         begin $who $point
-        wait_until "SELECT count(*) >= 1 FROM ($stopped) s"
+        wait_until "SELECT count(*) >= 1 FROM ($victim) s"
         sql "SELECT pg_cancel_backend($leader)" > /dev/null
         over "cancel, $who at $point" "canceling statement"
         begin $who $point
-        wait_until "SELECT count(*) >= 1 FROM ($stopped) s"
+        wait_until "SELECT count(*) >= 1 FROM ($victim) s"
         if [ $who = worker ]; then
-            sql "SELECT pg_terminate_backend(($stopped LIMIT 1))" > /dev/null
+            sql "SELECT pg_terminate_backend(($victim LIMIT 1))" > /dev/null
             over "the end of a worker at $point" "terminating background worker"
         else
             sql "SELECT pg_terminate_backend($leader)" > /dev/null
@@ -332,8 +334,8 @@ done
 # SIGKILL of one of them: the server begins anew, and nothing is left.
 for who in leader worker; do
     begin $who ShareSorted
-    wait_until "SELECT count(*) >= 1 FROM ($stopped) s"
-    kill_backend "$(sql "$stopped LIMIT 1")" || fail "$who was gone"
+    wait_until "SELECT count(*) >= 1 FROM ($victim) s"
+    kill_backend "$(sql "$victim LIMIT 1")" || fail "$who was gone"
     end q; end control
     wait_until "SELECT (SELECT row(used, indexes)::text FROM nitro_memory) = '($(tr '|' ',' <<< "$baseline"))'"
     whole "SIGKILL of the $who"
