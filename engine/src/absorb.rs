@@ -62,6 +62,7 @@ impl Index {
         let (entries, shape) = (&mut *pair.entries, &mut *pair.shape);
         shape.extend(&Of(entries, 0..pair.own), pair.own);
         let mut gathered = Gathered { rights: [right; AT_ONCE], n: 0 };
+        // At most `AT_ONCE` turns.
         loop {
             let all = Of(entries, 0..entries.len());
             let mut longer = shape.clone();

@@ -35,6 +35,7 @@ pub(crate) fn leaves(index: Index, leaf: Ref, forward: bool, most: usize) -> Opt
     }
     all.append(index);
     let at = all.leaves.iter().position(|&l| l == leaf)? + usize::from(forward);
+    // Ends: each index node is behind the one before, in one direction.
     while all.leaves.len() < at + most && all.beyond != 0 {
         all.append(index);
     }

@@ -250,6 +250,7 @@ impl Builder {
 
     /// Makes packed leaves of the first `n` entries, until those that are left fit one.
     fn cut_packed(&mut self, mut n: usize) -> Result<(), BuildError> {
+        // Each turn takes at least one entry.
         loop {
             let low = self.low.low().size(MAX_SKIP);
             let size = packed_class(low).size();

@@ -338,19 +338,23 @@ impl Cursor {
         order: &O,
         mut hint: Ref,
     ) -> Option<usize> {
-        let mut way =
-            match self.state {
-                State::Behind | State::Batch { last: true, .. } => {
-                    return Some(self.stop(State::Behind));
+        let mut way = match self.state {
+            State::Behind | State::Batch { last: true, .. } => {
+                return Some(self.stop(State::Behind));
+            }
+            State::Batch { leaf, ver, next, to, n, .. }
+                if ver != NONE && index.block(leaf).is_at(ver)
+                    || mutant!("a forward scan looks whether its leaf has changed") =>
+            {
+                match next {
+                    _ if to < n => Way::Rest(leaf, ver, to),
+                    // The scan came from behind everything, paused, and turns.
+                    0 => return Some(self.stop(State::Behind)),
+                    next => Way::Neighbour(next),
                 }
-                State::Batch { leaf, ver, next, to, n, .. }
-                    if ver != NONE && index.block(leaf).is_at(ver)
-                        || mutant!("a forward scan looks whether its leaf has changed") =>
-                {
-                    if to < n { Way::Rest(leaf, ver, to) } else { Way::Neighbour(next) }
-                }
-                _ => Way::Search,
-            };
+            }
+            _ => Way::Search,
+        };
         stop!("next: place known");
         // Has a leaf been read, so that the scan goes on behind `last`?
         let mut moved = matches!(self.state, State::Batch { .. });
@@ -361,6 +365,8 @@ impl Cursor {
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
         let mut backoff = Backoff::default();
+        // Ends, whatever the order says. The scan goes on by ranks and by links. It searches again only
+        // where another process has killed the neighbour or changed the leaf.
         let n = loop {
             let (leaf, v, from, resumed) = match way {
                 Way::Neighbour(leaf) => {
@@ -436,7 +442,11 @@ impl Cursor {
                 self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
-            way = if cut { Way::Search } else { Way::Neighbour(next) };
+            way = match cut {
+                true if mutant!("a scan goes on by its rank in a leaf") => Way::Search,
+                true => Way::Rest(leaf, v.ver, to),
+                false => Way::Neighbour(next),
+            };
         };
         self.upper = upper;
         n

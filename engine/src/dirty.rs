@@ -16,6 +16,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 /// A list of blocks; zeroed = empty.
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub(crate) struct BlockList {
     /// Head in the low half, tail in the high half.
     ends: AtomicU64,
@@ -45,6 +46,7 @@ impl BlockList {
         self.len.fetch_add(taken.len, Relaxed);
         let last = Block::at(area, taken.tail);
         let mut seen = self.ends.load(Relaxed);
+        // An exchange fails only if that of another process did not.
         loop {
             let (head, tail) = (seen as u32, (seen >> 32) as u32);
             last.set_link(head);

@@ -47,6 +47,7 @@ impl Index {
         let small = self.garbage() == 0;
         let mut workspace = None;
         let mut moved = 0;
+        // Ends: an extent is closed once in a round.
         while moved < budget
             && let Some(extent) = heap.close_sparse(&self.area, small)
         {

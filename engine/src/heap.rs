@@ -345,7 +345,7 @@ impl HeapState {
         let least = (EXTENT_HEADER + size).next_multiple_of(PAGE);
         let held = self.classes[class.0 as usize].bytes.load(Relaxed) as usize;
         let mut bytes = extent_size(size, held);
-        // A nearly full or fragmented area: take what there is.
+        // A nearly full or fragmented area: take what there is, half as much each time.
         let at = loop {
             match self.charged(bytes, || area.alloc_extent(bytes)) {
                 Ok(at) => break at,

@@ -24,6 +24,10 @@ pub(crate) const MAX_RECORD: usize = 512;
 /// How often an insert tries to find memory while others may be about to free some: about 20 ms.
 const RELIEFS: u32 = 100;
 
+/// An insert splits at most this many leaves. A split makes room for the entry. If the insert finds none
+/// afterwards, other inserts have filled it, or the order leads to another leaf than before.
+pub(crate) const MOST_SPLITS: u32 = 100;
+
 /// How an attempt ended.
 pub(crate) enum Step {
     Done(bool),
@@ -138,6 +142,9 @@ impl Index {
         let mut backoff = Backoff::default();
         let mut reliefs = 0;
         let mut finger = true;
+        let mut splits = 0;
+        // Ends. A latch fails only where another process made progress. Writing a full leaf anew makes
+        // room for the entry, unless other inserts take it. Splits are counted.
         loop {
             if !O::MEMCMP {
                 // The process may end inside the comparator: it holds nothing there.
@@ -160,6 +167,13 @@ impl Index {
                     backoff.wait();
                 }
                 Step::Crowded => return Err(InsertError::TooManyLives),
+                Step::Promote(_) => {
+                    splits += 1;
+                    if splits > MOST_SPLITS {
+                        order.inconsistent();
+                    }
+                    backoff.wait();
+                }
                 _ => backoff.wait(),
             }
         }

@@ -18,6 +18,10 @@ use core::cell::RefCell;
 use core::cmp::Ordering;
 
 /// What was read did not belong to one state of the node: look at it again.
+///
+/// Another process has published a version since: of this node, or of the node whose low key was looked
+/// for through it. (A child may have died. The process that killed it had published the nodes that led
+/// to it before.) So a loop that looks again goes on only while other processes make progress.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
@@ -158,7 +162,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         }
     }
 
-    /// This position against the low key of the node at `r`.
+    /// This position against the low key of the node at `r`. It looks again while other processes
+    /// change the node.
     pub(crate) fn compare_low(&self, area: Area, r: Ref) -> Result<Ordering, Retry> {
         let b = Block::at(area, r);
         loop {

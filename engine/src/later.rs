@@ -32,6 +32,7 @@ impl Index {
     fn push_later(&self) {
         let head = self.area.given_up();
         let mut next = head.load(Relaxed);
+        // An exchange fails only if that of another process did not.
         loop {
             self.shared().later.next.store(next, Relaxed);
             match head.compare_exchange_weak(next, self.root, Release, Relaxed) {
@@ -50,6 +51,7 @@ impl Area {
         if head.load(Relaxed) == 0 {
             return false;
         }
+        // Ends: a list grows at its head, which was taken.
         let mut at = head.swap(0, Acquire);
         let oldest = self.oldest_session(0);
         let mut left = false;

@@ -106,6 +106,13 @@ pub trait KeyOrder {
     /// outside latches. Keys that it calls equal are ordered by their bytes: equal bytes are the same
     /// key, other bytes never are, and that can be seen under a latch, where nobody may be asked.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
+    /// Says that the order contradicts itself, and unwinds. It is called outside latches, where a search
+    /// has found no place for its key.
+    fn inconsistent(&self) -> ! {
+        panic!(
+            "no place for a key: the order of the keys contradicts itself, or the index is damaged"
+        )
+    }
 }
 
 /// The order of two keys.

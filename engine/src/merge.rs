@@ -52,7 +52,7 @@ impl Index {
         if v.dead() || !v.is_sparse(MERGED / 2) {
             return;
         }
-        // Neighbours that were visited while this one was still full.
+        // Neighbours that were visited while this one was still full. Ends when the leaf has no room.
         while self.absorb_right(leaf, workspace) {}
         let prev = b.prev();
         if prev != 0 && self.block(prev).next() == leaf {
@@ -148,9 +148,11 @@ impl Index {
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,
     /// unless it is before `first`.
     pub(crate) fn separator_latched(&self, leaf: Ref, first: usize) -> Option<(Latch, usize)> {
+        // Ends: the leaf gets another parent only where another process splits the index node. No other
+        // process kills one.
         loop {
             let node = self.block(leaf).parent();
-            // DEAD: its children are about to have another parent.
+            // DEAD: its children have another parent.
             let Some(latch) = self.block(node).latch() else { continue };
             if self.block(leaf).parent() != node {
                 latch.release();
@@ -176,6 +178,7 @@ impl Index {
         let left = self.block(node).prev();
         let absorbed = left != 0 && undisturbed(|| self.try_absorb_node(left, Some(node), MERGED));
         if !absorbed {
+            // Ends when the node has no room.
             while undisturbed(|| self.try_absorb_node(node, None, MERGED)) {}
         }
     }

@@ -50,6 +50,9 @@ const MUTANTS: &[(&str, &str)] = &[
     // The reverse map.
     ("the reverse map learns of a key first", "reverse"),
     ("the reverse map forgets a key last", "reverse"),
+    // Searches.
+    ("a search goes right from the first node", "seek::tests"),
+    ("a scan goes on by its rank in a leaf", "seek::tests"),
     // Split and promotion.
     ("lives of one entry stay together", "bytes"),
     ("a split tells the right neighbour", "schedule::splitting"),

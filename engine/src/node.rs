@@ -107,6 +107,7 @@ impl Index {
 
     /// Enters `leaf`, or the first one on its left that has no separator.
     fn enter_next(&self, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, Retry> {
+        // Ends: each step leads to the left, and the first leaf has a separator.
         let (left, lv) = loop {
             let (left, lv) = left_of(*self, leaf).ok_or(Retry)?;
             if self.block(left).parent() != 0 {
@@ -246,6 +247,14 @@ impl Index {
             }
             stop!("split of an index node: N.prev is R");
         }
+        // Under both latches. A promotion of the same leaf takes the left latch later, and finds the
+        // parent.
+        for &(child, _) in moved.list() {
+            if !mutant!("separators that move change the parent") {
+                self.block(child).set_parent(r);
+            }
+        }
+        stop!("node split: parents set");
         latch.exclude();
         b.set_perm(latch.other(), &perm);
         b.set_mask(latch.other(), keep);
@@ -253,13 +262,6 @@ impl Index {
         stop!("node split: left excluded");
         latch.finish();
         stop!("node split: left finished");
-        // Under the latch of their new node.
-        for &(child, _) in moved.list() {
-            if !mutant!("separators that move change the parent") {
-                self.block(child).set_parent(r);
-            }
-        }
-        stop!("node split: parents set");
         right_latch.release();
         stop!("node split: right released");
         self.nodes_made(1);

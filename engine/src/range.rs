@@ -191,7 +191,8 @@ impl LowBuf {
     }
 
     /// The low key of the node at `r`, leaf or index node; None if it is DEAD. Inside the barrier, or
-    /// of a node that is private or cannot die.
+    /// of a node that is private or cannot die. It looks again while other processes
+    /// change the node.
     pub(crate) fn load(&mut self, r: Ref) -> Option<Low<'_>> {
         let b = Block::at(self.area, r);
         loop {

@@ -28,7 +28,7 @@ impl Index {
             let spot = self.seek(&probe, true);
             let Some(slot) = spot.place.hit else { return false };
             let alive = spot.v.died(slot) == 0;
-            // Otherwise the slot may have another entry by now.
+            // Otherwise another process has changed the leaf, and the slot may have another entry.
             if spot.v.valid() || mutant!("an entry that was found is validated") {
                 return alive;
             }
@@ -41,6 +41,9 @@ impl Index {
         let probe = Probe::new(order, key, tid);
         let mut backoff = Backoff::default();
         let mut relieved = false;
+        // Ends: a latch fails only where another process made progress. A packed leaf gets slots around
+        // the entry once, unless another process packs it again. Without memory for slots, snapshots
+        // are lost, and then the removal needs no slots.
         loop {
             let (_section, early) = if O::MEMCMP {
                 (None, Some(self.enter_writer(p)))

@@ -53,6 +53,7 @@ impl Index {
         let retired = &self.shared().retired;
         retired.waiting.fetch_add(1, Relaxed);
         let mut head = retired.open.load(Relaxed);
+        // An exchange fails only if that of another process did not.
         loop {
             link(self.area, r).store(head, Release);
             match retired.open.compare_exchange_weak(head, r, AcqRel, Relaxed) {
@@ -99,6 +100,7 @@ impl Index {
         }
     }
 
+    /// Frees a list that nobody adds to.
     fn free_list(&self, mut at: Ref) {
         while at != 0 {
             let r = at & !EXACT;

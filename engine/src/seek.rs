@@ -13,7 +13,11 @@ use crate::mutants::mutant;
 use crate::prefetch;
 use crate::root::Index;
 use crate::stop::stop;
+use crate::sync::atomic::Ordering::Relaxed;
 use core::cmp::Ordering;
+
+/// A search that comes too far to the right begins anew at the flat top this many times.
+const TURNS: u32 = 32;
 
 /// What a node is to a probe.
 pub(crate) enum Route {
@@ -69,19 +73,50 @@ impl Index {
         upper: bool,
         fetch: impl Fn(Area, Ref) + Copy,
     ) -> Spot {
-        loop {
-            let node = self.top(probe);
-            stop!("seek: top read");
-            let Some(leaf) = self.descend(probe, node, fetch) else { continue };
-            stop!("seek: leaf found");
-            if let Some(spot) = self.settle(probe, leaf, upper) {
-                stop!("seek: place found");
-                return spot;
-            }
-        }
+        let found = self.seek_from(probe, self.top(probe), upper, fetch);
+        found.unwrap_or_else(|| self.seek_again(probe, upper))
+    }
+
+    /// The place, by way of this index node; None if some node on the way is to the right of it.
+    #[inline(always)]
+    fn seek_from<O: KeyOrder>(
+        &self,
+        probe: &Probe<'_, O>,
+        node: Ref,
+        upper: bool,
+        fetch: impl Fn(Area, Ref) + Copy,
+    ) -> Option<Spot> {
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        steps::way();
+        stop!("seek: top read");
+        let leaf = self.descend(probe, node, fetch)?;
+        stop!("seek: leaf found");
+        let spot = self.settle(probe, leaf, upper);
+        stop!("seek: place found");
+        spot
+    }
+
+    /// Searches again, after a search came too far to the right. No hint leads there, so the order
+    /// contradicts itself: its answers, or the numbers of keys, are not the same each time. Other
+    /// answers may still lead to a place. The last attempt uses no hint: it goes right from the first
+    /// index node. If it fails, the order has no place for the probe, and this unwinds.
+    #[cold]
+    #[inline(never)]
+    fn seek_again<O: KeyOrder>(&self, probe: &Probe<'_, O>, upper: bool) -> Spot {
+        let first = self.shared().node.load(Relaxed);
+        let first = (!mutant!("a search goes right from the first node")).then_some(first);
+        let ways = (0..TURNS).map(|_| self.top(probe)).chain(first);
+        let spot =
+            ways.into_iter().find_map(|node| self.seek_from(probe, node, upper, prefetch::leaf));
+        spot.unwrap_or_else(|| probe.order.inconsistent())
     }
 
     /// From an index node at or to the left of the right one to a leaf that is the same.
+    ///
+    /// Ends, whatever the order says. Each step right leads to a node behind all nodes before. A step
+    /// left leads through a DEAD node, to which no live node leads any more. A node is looked at again
+    /// only in another version (see [`Retry`]). So the search goes on only while other processes make
+    /// nodes, or publish versions of this one.
     #[inline]
     pub(crate) fn descend<O: KeyOrder>(
         &self,
@@ -112,7 +147,8 @@ impl Index {
         }
     }
 
-    /// From a leaf at or to the left of the right one to the place.
+    /// From a leaf at or to the left of the right one to the place. Ends as
+    /// [`descend`](Self::descend) does.
     #[inline]
     pub(crate) fn settle<O: KeyOrder>(
         &self,
@@ -249,22 +285,47 @@ enum Child {
 /// A search has gone to a neighbour instead of down.
 #[inline(always)]
 fn step_aside() {
-    #[cfg(test)]
-    tests::STEPS.with(|steps| steps.set(steps.get() + 1));
+    #[cfg(all(test, not(loom), not(shuttle)))]
+    steps::aside();
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
+/// What searches of a thread do, for tests.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) mod steps {
     use core::cell::Cell;
 
     thread_local! {
-        pub(super) static STEPS: Cell<u64> = const { Cell::new(0) };
+        /// Steps aside and ways down, while they are counted.
+        static COUNTED: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
     }
 
-    /// How many steps aside the searches of this thread take meanwhile.
-    pub(crate) fn steps_aside(act: impl FnOnce()) -> u64 {
-        STEPS.set(0);
+    /// More than any test has index nodes and leaves.
+    const MOST: u64 = 1_000_000;
+
+    fn count(aside: u64, ways: u64) {
+        if let Some(before) = COUNTED.get() {
+            let now = (before.0 + aside, before.1 + ways);
+            assert!(now.0 < MOST && now.1 < MOST, "a search does not end");
+            COUNTED.set(Some(now));
+        }
+    }
+
+    pub(super) fn aside() {
+        count(1, 0);
+    }
+
+    pub(super) fn way() {
+        count(0, 1);
+    }
+
+    /// How many steps aside the searches of this thread take meanwhile, and how many ways down.
+    pub(crate) fn of(act: impl FnOnce()) -> (u64, u64) {
+        COUNTED.set(Some((0, 0)));
         act();
-        STEPS.get()
+        COUNTED.take().expect("counted until now")
     }
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "seek_tests.rs"]
+mod tests;

@@ -86,6 +86,32 @@ fn a_new_index_node_is_latched_before_anything_leads_to_it() {
     index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
 }
 
+/// While an index node is split for a leaf, another process enters the separator of the same leaf.
+#[test]
+fn a_leaf_has_one_separator() {
+    let area = Mapping::new(1 << 26, 2);
+    let (p, other) = (attach(&area, 0), attach(&area, 1));
+    let index = Index::create(&p, &IndexOptions { fillfactor: 100, key_len_hint: 8 }).unwrap();
+    let passed = Rc::new(Cell::new(0));
+    let count = Rc::clone(&passed);
+    stop::doing(
+        move |point| {
+            if point == "node split: left finished" {
+                count.set(count.get() + 1);
+                let _section = index.enter(&other);
+                let mut leaf = index.shared().leaf.load(Relaxed);
+                while index.block(leaf).next() != 0 {
+                    leaf = index.block(leaf).next();
+                }
+                index.promote(leaf);
+            }
+        },
+        || (0..20_000).for_each(|i| _ = index.insert(&p, &Memcmp, &key(i), i).unwrap()),
+    );
+    assert!(passed.get() > 0);
+    index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
+}
+
 /// Separators are entered, and the flat top is renewed, outside the writer section: no snapshot waits.
 #[test]
 fn promotions_are_not_done_as_a_writer() {

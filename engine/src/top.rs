@@ -306,6 +306,7 @@ impl Index {
         let mut start = [((HEADER + skip).div_ceil(64)) as u32; MAX_LEVELS + 1];
         let mut levels = 0;
         let mut len = n;
+        // At most `MAX_LEVELS` turns.
         loop {
             let top = len <= WIDE || levels + 1 == MAX_LEVELS;
             let padded = len.next_multiple_of(if top { 8 } else { SLOTS });
@@ -362,6 +363,7 @@ impl Index {
         let memcmp = self.memcmp();
         let mut nodes = Vec::new();
         let mut at = self.shared().node.load(Relaxed);
+        // Ends: it goes to the right only. It looks at a node again only if another process changed it.
         while at != 0 {
             let v = self.block(at).view();
             let next = v.b.next();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::area::tests::Mapping;
 use crate::barrier::Process;
-use crate::seek::tests::steps_aside;
+use crate::seek::steps;
 use crate::stop::doing;
 use crate::{IndexOptions, Memcmp, Sweep, Swept};
 use core::cell::Cell;
@@ -53,7 +53,7 @@ impl World {
     /// The most steps aside that a look-up of one of these takes.
     fn steps(&self, keys: impl Iterator<Item = u64>) -> u64 {
         let look = |i: u64| _ = self.index.contains(&self.p, &Memcmp, &key(i), i & 0xffff);
-        keys.map(|i| steps_aside(|| look(i))).max().expect("some keys")
+        keys.map(|i| steps::of(|| look(i)).0).max().expect("some keys")
     }
 
     fn nodes(&self) -> u32 {

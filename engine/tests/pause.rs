@@ -88,3 +88,24 @@ fn pauses() {
     }
     assert!(pauses > 1000, "{pauses} pauses");
 }
+
+/// Behind the last leaf there is nothing, also for a cursor that came from there, saw nothing, paused and turned.
+#[test]
+fn a_turn_in_the_last_leaf() {
+    let mapping = Mapping::new(1 << 24, 1);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let holder = ix.create_snapshot(&p, 0, &mut || ()).unwrap();
+    for i in 0..ENTRIES {
+        ix.insert(&p, &Memcmp, &key(i), i).unwrap();
+    }
+    let mut cursor = Cursor::new(true);
+    // It has none of them.
+    cursor.set_snapshot_range(&[], None, holder.sn());
+    assert_eq!(cursor.prev_within(1, &p, ix, &Memcmp), None);
+    assert_eq!(cursor.next_within(1, &p, ix, &Memcmp), Some(0));
+    assert_eq!(cursor.next_within(1, &p, ix, &Memcmp), Some(0));
+    assert_eq!(cursor.prev_within(usize::MAX, &p, ix, &Memcmp), Some(0));
+    assert_eq!(cursor.next_within(usize::MAX, &p, ix, &Memcmp), Some(0));
+    ix.release(&p, holder);
+}

@@ -264,4 +264,8 @@ impl nitro_engine::KeyOrder for KeyRef<'_> {
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         self.0.compare(a, b)
     }
+
+    fn inconsistent(&self) -> ! {
+        self.0.inconsistent()
+    }
 }

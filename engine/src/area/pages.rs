@@ -135,6 +135,7 @@ impl Area {
         let granules = count.div_ceil(GRANULE_PAGES);
         let pool = self.pool();
         let mut backoff = Backoff::default();
+        // Ends: it waits only while others move granules in or out, which takes them a system call.
         let page = loop {
             {
                 let _held = pool.lock.lock();

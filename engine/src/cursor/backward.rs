@@ -50,6 +50,8 @@ impl Cursor {
         // Attempts in vain: while they last, the parts stay small.
         let mut tries = 0;
         let mut backoff = Backoff::default();
+        // Ends, whatever the order says. The scan goes on by ranks and by links. It searches again only
+        // where another process has changed the leaf, or is changing the link to the left of it.
         let n = loop {
             let (leaf, v, to, resumed) = match way {
                 Way::Neighbour(right) => match left_of(index, right) {
@@ -58,6 +60,8 @@ impl Cursor {
                         (leaf, v, usize::MAX, false)
                     }
                     None => {
+                        // A process that is about to link a leaf may have been descheduled.
+                        backoff.wait();
                         way = Way::Search;
                         continue;
                     }
@@ -122,7 +126,11 @@ impl Cursor {
                 self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
                 break None;
             }
-            way = if cut { Way::Search } else { Way::Neighbour(leaf) };
+            way = match cut {
+                true if mutant!("a scan goes on by its rank in a leaf") => Way::Search,
+                true => Way::Rest(leaf, v.ver, from),
+                false => Way::Neighbour(leaf),
+            };
         };
         self.lower = lower;
         n

@@ -80,6 +80,7 @@ impl HeapState {
             return;
         }
         let _held = self.lock.lock();
+        // Ends: each turn takes an extent off the list, which is changed under the lock only.
         loop {
             self.leaving.remove(area, at);
             self.drop_extent(area, at);

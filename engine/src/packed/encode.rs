@@ -108,6 +108,7 @@ fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layou
     let each = tids + if keys(1) > 0 { heads + ends + tail_ends + tails } else { 0 };
     let free = 64 * room - sum(needs);
     let mut more = (free * shape.n).checked_div(each).unwrap_or(0).min(MAX_ENTRIES - shape.n);
+    // Each turn is without one more at least, and what there is without any has room.
     while sum(with(more)) > room {
         more -= (64 * shape.n).checked_div(each).unwrap_or(0).clamp(1, more);
     }
