@@ -38,7 +38,9 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_index_stats(
     OUT progress_command text,
     OUT progress_total bigint,
     OUT progress_done bigint,
-    OUT progress_bytes bigint)
+    OUT progress_bytes bigint,
+    OUT max_bytes bigint,
+    OUT alarm_percent integer)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_index_stats_wrapper';
@@ -90,7 +92,9 @@ CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_indexes AS
            '0/0'::pg_lsn + s.image_lsn::numeric AS image_lsn,
            s.image_time,
            s.image_entries,
-           s.image_bytes
+           s.image_bytes,
+           s.max_bytes,
+           s.alarm_percent
     FROM @extschema@.nitro_index_stats() s FULL JOIN @extschema@.nitro_index_names() n ON n.indexrelid = s.indexrelid;
 COMMENT ON VIEW @extschema@.pg_stat_nitro_indexes IS 'nitro indexes of the current database';
 GRANT SELECT ON @extschema@.pg_stat_nitro_indexes TO PUBLIC;
@@ -122,7 +126,8 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_memory_stats(
     OUT barrier_oldest_session bigint,
     OUT processes_inside bigint,
     OUT committed bigint,
-    OUT reserved bigint)
+    OUT reserved bigint,
+    OUT alarm_percent integer)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', 'nitro_memory_stats_wrapper';
@@ -137,14 +142,15 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_database_stats(
     OUT indexes bigint,
     OUT bytes bigint,
     OUT max_indexes bigint,
-    OUT max_bytes bigint)
+    OUT max_bytes bigint,
+    OUT alarm_percent integer)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_database_stats_wrapper';
 COMMENT ON FUNCTION @extschema@.nitro_database_stats() IS 'shared memory that the nitro indexes of each database hold';
 
 CREATE OR REPLACE VIEW @extschema@.nitro_memory_by_database AS
-    SELECT s.datid, d.datname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
+    SELECT s.datid, d.datname, s.indexes, s.bytes, s.max_indexes, s.max_bytes, s.alarm_percent
     FROM @extschema@.nitro_database_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
 COMMENT ON VIEW @extschema@.nitro_memory_by_database IS 'shared memory that the nitro indexes of each database hold, and may hold';
 GRANT SELECT ON @extschema@.nitro_memory_by_database TO PUBLIC;
@@ -154,14 +160,15 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_owner_stats(
     OUT indexes bigint,
     OUT bytes bigint,
     OUT max_indexes bigint,
-    OUT max_bytes bigint)
+    OUT max_bytes bigint,
+    OUT alarm_percent integer)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_owner_stats_wrapper';
 COMMENT ON FUNCTION @extschema@.nitro_owner_stats() IS 'shared memory that the nitro indexes of each owner hold';
 
 CREATE OR REPLACE VIEW @extschema@.nitro_memory_by_owner AS
-    SELECT s.roleid, r.rolname, s.indexes, s.bytes, s.max_indexes, s.max_bytes
+    SELECT s.roleid, r.rolname, s.indexes, s.bytes, s.max_indexes, s.max_bytes, s.alarm_percent
     FROM @extschema@.nitro_owner_stats() s LEFT JOIN pg_roles r ON r.oid = s.roleid;
 COMMENT ON VIEW @extschema@.nitro_memory_by_owner IS 'shared memory that the nitro indexes of each owner hold, and may hold';
 GRANT SELECT ON @extschema@.nitro_memory_by_owner TO PUBLIC;
@@ -180,7 +187,9 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_all_index_stats(
     OUT refused bigint,
     OUT images bigint,
     OUT images_failed bigint,
-    OUT stats_reset timestamptz)
+    OUT stats_reset timestamptz,
+    OUT max_bytes bigint,
+    OUT alarm_percent integer)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_all_index_stats_wrapper';
@@ -188,7 +197,8 @@ COMMENT ON FUNCTION @extschema@.nitro_all_index_stats() IS 'state of the nitro i
 
 CREATE OR REPLACE VIEW @extschema@.nitro_indexes_all AS
     SELECT s.datid, d.datname, s.indexrelid, n.indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans,
-           s.builds, s.loads, s.given_up, s.refused, s.images, s.images_failed, s.stats_reset
+           s.builds, s.loads, s.given_up, s.refused, s.images, s.images_failed, s.stats_reset, s.max_bytes,
+           s.alarm_percent
     FROM @extschema@.nitro_all_index_stats() s
          LEFT JOIN pg_database d ON d.oid = s.datid
          LEFT JOIN @extschema@.nitro_index_names() n ON n.indexrelid = s.indexrelid AND d.datname = current_database();
@@ -208,6 +218,22 @@ COMMENT ON FUNCTION @extschema@.nitro_wait_stats() IS 'how long processes have w
 CREATE OR REPLACE VIEW @extschema@.nitro_waits AS SELECT * FROM @extschema@.nitro_wait_stats() WHERE event <> 'NitroKeeperMain'::text AND event <> 'NitroFollowerMain'::text;
 COMMENT ON VIEW @extschema@.nitro_waits IS 'how long the processes of this server have waited, by wait event';
 GRANT SELECT ON @extschema@.nitro_waits TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.nitro_slot_stats(
+    OUT state text,
+    OUT restart_lsn bigint,
+    OUT wal_bytes bigint,
+    OUT copy_dropped timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
+    AS 'MODULE_PATHNAME', 'nitro_slot_stats_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_slot_stats() IS 'the replication slot nitro: whose it is, and how much WAL it keeps';
+
+CREATE OR REPLACE VIEW @extschema@.nitro_slot AS
+    SELECT s.state, '0/0'::pg_lsn + s.restart_lsn::numeric AS restart_lsn, s.wal_bytes, s.copy_dropped
+    FROM @extschema@.nitro_slot_stats() s;
+COMMENT ON VIEW @extschema@.nitro_slot IS 'the replication slot nitro: whose it is, and how much WAL it keeps';
+GRANT SELECT ON @extschema@.nitro_slot TO PUBLIC;
 
 -- As pg_stat_reset(): for a superuser, and who is given the right.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_stat_reset() RETURNS void

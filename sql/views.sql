@@ -31,7 +31,7 @@ INSERT INTO v SELECT i, 'more' FROM generate_series(1001, 1010) i;
 SELECT indexrelname, entries, scans FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY 1;
 
 -- The area.
-SELECT total = pg_size_bytes(current_setting('nitro.max_memory')) AS total,
+SELECT CASE current_setting('nitro.max_memory') WHEN '-1' THEN total BETWEEN 16 << 20 AND reserved ELSE total = pg_size_bytes(current_setting('nitro.max_memory')) END AS total,
        used > :before AS used, used + free + overhead = total AS sums_up, largest_free BETWEEN 1 AND free AS largest_free,
        indexes - :indexes_before AS indexes, max_indexes = current_setting('nitro.max_indexes')::bigint AS max_indexes,
        barrier_session >= barrier_oldest_session AS sessions, processes_inside >= 0 AS processes_inside

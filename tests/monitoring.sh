@@ -27,7 +27,7 @@ while IFS=$'\t' read -r of _ query; do
     assert_eq "rows of $of" "$(PGUSER=watcher sql "SELECT count(*) > 0 FROM ($query) q")" t
     declared+=("$of")
 done < <(awk -F '\t' '$2 == "query"' <<< "$parsed")
-assert_eq "as many as there are" "${#declared[@]}" 4
+assert_eq "as many as there are" "${#declared[@]}" 6
 
 note "a counter only grows, so it is a count of a view"
 counters=$(awk -F '\t' '$3 == "COUNTER" { print $1 "_" $2 }' <<< "$columns")

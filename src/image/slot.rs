@@ -5,10 +5,16 @@
 //! waits for the owner of a slot that it has to invalidate. It is moved by the clock, also when no
 //! image succeeds, and never keeps more than `nitro.max_wal_lag`.
 //!
-//! A slot of this name that nitro did not make is left alone. Ours says so itself: a physical slot has
-//! no plugin, and no function or protocol of the server gives one a plugin's name; ours has "nitro"
-//! there. So the mark is written, synced, restored and removed with the slot, and is not in a copy of
-//! the data directory, since base backups leave slots out.
+//! Ours says so itself: a physical slot has no plugin, and no function or protocol of the server gives
+//! one a plugin's name; ours has "nitro" there. So the mark is written, synced, restored and removed
+//! with the slot, and is not in a copy of the data directory, since base backups leave slots out.
+//!
+//! A slot of this name without the mark is left alone, and said in a WARNING, but for one case. A
+//! cluster manager may copy all slots of a primary to its standbys, by SQL, so without the mark.
+//! Nothing moves such a *copy* after a promotion, so it would keep WAL until the disk is full. A slot is a
+//! copy if the keeper's first look finds it physical, not in use, and not moved since this timeline
+//! began. It is dropped if it still is so when `upkeep::keeper::SETTLED` has passed: a standby that
+//! uses a slot of this name is connected again by then.
 //!
 //! There is a slot only while a keeper lives, since nobody else moves it. It is made with the mark or
 //! not at all: until it is complete it is one that the server drops by itself. Where no keeper comes
@@ -21,10 +27,15 @@
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::time::SystemTime;
 
+use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, XLogRecPtr};
 
 use crate::feed;
+use crate::pg::background::transaction;
+use crate::pg::error::Failure;
 use crate::pg::{compat, guc, subtransaction};
 use crate::state::shmem;
 
@@ -48,7 +59,7 @@ pub enum Found {
     Lost = 2,
     /// A slot that promises its WAL.
     Valid = 3,
-    /// A slot of somebody else.
+    /// A slot without the mark.
     Foreign = 4,
 }
 
@@ -74,6 +85,25 @@ unsafe fn judge(slot: *mut pg_sys::ReplicationSlot) -> Found {
     }
 }
 
+/// Returns where the slot keeps WAL from, if it is a copy: see above.
+///
+/// # Safety
+/// Inside a transaction, outside of recovery.
+unsafe fn find_copy() -> Option<XLogRecPtr> {
+    // SAFETY: by contract; slots are in shared memory and never freed.
+    unsafe {
+        let slot = pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true);
+        if judge(slot) != Found::Foreign {
+            return None;
+        }
+        let facts = compat::slot_facts(slot);
+        let from = facts.restart_lsn;
+        // Since then: a new slot begins at a checkpoint of the new timeline, and a user moves its own.
+        let is_copy = facts.lasting && !facts.used && from != 0 && from <= compat::timeline_began();
+        is_copy.then_some(from)
+    }
+}
+
 /// Notes what the server started with; by the keeper, before anybody makes the slot. `first` comes before others
 /// are told, so that no page is compared with an image that it removes. If another keeper did this before, in the same
 /// life of the server, the start is long over.
@@ -82,6 +112,13 @@ pub fn look_at_start(first: impl FnOnce(Found)) {
     if noted.load(Acquire) == Found::Unknown as u32 {
         let found = find();
         first(found);
+        if found == Found::Foreign {
+            transaction("look at a replication slot", || {
+                // SAFETY: the keeper, which comes after recovery.
+                let copy = unsafe { find_copy() };
+                shmem::directory().life.slot_copy.store(copy.unwrap_or(0), Relaxed);
+            });
+        }
         noted.store(found as u32, Release);
     }
 }
@@ -89,7 +126,7 @@ pub fn look_at_start(first: impl FnOnce(Found)) {
 /// What the server started with.
 pub fn found_at_start() -> Found {
     match shmem::directory().life.slot_found.load(Acquire) {
-        // Somebody else's slot: ours was not there.
+        // A slot without the mark: ours was not there.
         1 | 4 => Found::None,
         2 => Found::Lost,
         3 => Found::Valid,
@@ -162,13 +199,15 @@ fn release_after_error() {
 }
 
 /// Moves the slot to `oldest`, the LSN from which WAL is still wanted, or to the newest WAL if there is
-/// none, but not further behind than `nitro.max_wal_lag`. Drops a slot that is lost or not wanted.
+/// none, but not further behind than `nitro.max_wal_lag`. Drops a slot that is lost or not wanted, and,
+/// once the server has `settled` after its start, a copy.
 ///
 /// # Safety
 /// By the keeper, inside a transaction, outside of recovery.
-pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
+pub unsafe fn maintain(oldest: Option<XLogRecPtr>, settled: bool) {
     // SAFETY: by contract. The keeper owns the slot except for the moment in which a backup makes it.
     unsafe {
+        look_after_copy(settled);
         let found = find();
         if found == Found::Lost || (found == Found::Valid && (!wanted() || oldest.is_none())) {
             drop_slot();
@@ -206,6 +245,100 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>) {
     }
 }
 
+/// Drops a copy, or says that a slot of this name is not ours.
+///
+/// # Safety
+/// As [`maintain`].
+unsafe fn look_after_copy(settled: bool) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let life = &shmem::directory().life;
+    if find() != Found::Foreign {
+        life.slot_copy.store(0, Relaxed);
+        return SAID.store(false, Relaxed);
+    }
+    let noted = life.slot_copy.load(Relaxed);
+    // SAFETY: by contract.
+    let copy = unsafe { find_copy() }.filter(|&from| from == noted);
+    if copy.is_none() {
+        // In use after all, for good.
+        life.slot_copy.store(0, Relaxed);
+    }
+    match copy {
+        Some(_) if guc::DROP_COPIED_SLOT.get() && !settled => (),
+        // SAFETY: by contract.
+        Some(from) if guc::DROP_COPIED_SLOT.get() => unsafe { drop_copy(from) },
+        _ if (copy.is_some() || wanted()) && !SAID.swap(true, Relaxed) => say_foreign(),
+        _ => (),
+    }
+}
+
+/// # Safety
+/// Inside a transaction; the slot is a copy that keeps WAL from there.
+unsafe fn drop_copy(from: XLogRecPtr) {
+    // SAFETY: by contract.
+    unsafe { drop_slot() };
+    if find() == Found::Foreign {
+        return;
+    }
+    let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
+    shmem::directory().life.slot_dropped.store(now, Relaxed);
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_WARNING,
+        "replication slot \"nitro\" is dropped: it was copied to this server before the promotion",
+    )
+    .detail(format!("Nothing has used it since the promotion. It kept WAL from {} on.", lsn(from)))
+    .hint("Let the cluster manager leave out the slot \"nitro\"; set \"nitro.drop_copied_slot\" to off to keep slots that it copied.")
+    .warn();
+}
+
+fn say_foreign() {
+    let Some(from) = report().restart_lsn else { return };
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_WARNING,
+        "replication slot \"nitro\" was not made by nitro, which leaves it alone",
+    )
+    .detail(format!(
+        "It keeps WAL from {} on. Images of nitro indexes are without a slot.",
+        lsn(from)
+    ))
+    .hint("If nothing needs the slot, drop it: SELECT pg_drop_replication_slot('nitro').")
+    .warn();
+}
+
+/// As the server writes one.
+fn lsn(at: XLogRecPtr) -> String {
+    format!("{:X}/{:X}", at >> 32, at as u32)
+}
+
+/// The slot as a view shows it.
+pub struct Report {
+    /// `none`, `lost`, `nitro`, `copy` or `foreign`.
+    pub state: &'static str,
+    /// Where the WAL that it keeps begins.
+    pub restart_lsn: Option<XLogRecPtr>,
+    /// When a copy was dropped, in seconds since 1970; 0 = never.
+    pub copy_dropped: &'static AtomicI64,
+}
+
+/// Looks at the slot; also in recovery.
+pub fn report() -> Report {
+    let life = &shmem::directory().life;
+    // SAFETY: a lookup under the slots' own lock; slots are never freed.
+    let (found, restart_lsn) = unsafe {
+        let slot = pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true);
+        let from = (!slot.is_null()).then(|| compat::slot_facts(slot).restart_lsn);
+        (judge(slot), from.filter(|&from| from != 0))
+    };
+    let state = match found {
+        Found::None | Found::Unknown => "none",
+        Found::Lost => "lost",
+        Found::Valid => "nitro",
+        Found::Foreign if life.slot_copy.load(Relaxed) != 0 => "copy",
+        Found::Foreign => "foreign",
+    };
+    Report { state, restart_lsn, copy_dropped: &life.slot_dropped }
+}
+
 /// How far the slot stays behind at most, in bytes: no more than the server lets a slot keep before it
 /// invalidates it.
 fn longest() -> u64 {
@@ -240,14 +373,20 @@ unsafe fn drop_slot() {
     }
 }
 
-/// Drops our slot where there is no keeper.
+/// Drops our slot, or outside of recovery a copy, where there is no keeper.
 ///
 /// # Safety
 /// Inside a transaction.
-pub unsafe fn drop_unkept() {
-    if matches!(find(), Found::Valid | Found::Lost) {
-        // SAFETY: by contract.
-        unsafe { drop_slot() };
+pub unsafe fn drop_unkept(recovery: bool) {
+    // SAFETY: by contract.
+    unsafe {
+        match find() {
+            Found::Valid | Found::Lost => drop_slot(),
+            Found::Foreign if !recovery && guc::DROP_COPIED_SLOT.get() => {
+                find_copy().inspect(|&from| drop_copy(from));
+            }
+            _ => (),
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database` and
-//! `nitro_memory`. Under the directory's lock they only collect: what raises comes after it.
+//! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database`,
+//! `nitro_memory` and `nitro_slot`. Under the directory's lock they only collect: what raises comes after it.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
@@ -8,9 +8,11 @@ use pgrx::pg_sys::FunctionCallInfo;
 use pgrx::prelude::*;
 
 use super::rows::{self, Value};
-use crate::pg::wait;
+use crate::image::slot;
+use crate::pg::{compat, wait};
+use crate::state::alarm;
 use crate::state::counters::Counters;
-use crate::state::directory::State;
+use crate::state::directory::{Entry, State};
 use crate::state::shmem;
 use crate::state::tenants::{self, Kind, Tenant};
 
@@ -33,6 +35,19 @@ fn counted(counters: &Counters) -> [rows::Named; 8] {
 fn moment(at: &AtomicI64) -> Option<Value> {
     let at = Some(at.load(Relaxed)).filter(|&at| at != 0)?;
     Some(Value::Time(pgrx::datum::to_timestamp(at as f64)))
+}
+
+/// How much an index may hold, and which level of that it has reached.
+fn limited(entry: &Entry, bytes: Option<u64>) -> [rows::Named; 2] {
+    let limit = Some(entry.limit()).filter(|&limit| limit != u64::MAX);
+    [
+        ("max_bytes", limit.map(Value::count)),
+        ("alarm_percent", alarm_percent(bytes.unwrap_or(0), entry.limit())),
+    ]
+}
+
+fn alarm_percent(used: u64, limit: u64) -> Option<Value> {
+    alarm::level(used, limit).map(|level| Value::Int4(level.into()))
 }
 
 /// The indexes of the current database that this server knows.
@@ -100,7 +115,8 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("progress_done", command.map(|_| Value::count(image.done.load(Relaxed)))),
             ("progress_bytes", command.map(|_| Value::count(image.bytes.load(Relaxed)))),
         ];
-        all.push([row.as_slice(), &counted(&entry.counters)].concat());
+        let limited = limited(entry, stats.map(|s| s.bytes as u64));
+        all.push([row.as_slice(), &counted(&entry.counters), &limited].concat());
     });
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
@@ -132,7 +148,8 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
             ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
             ("free_bytes", stats.map(|s| Value::count(s.idle as u64))),
         ];
-        all.push([row.as_slice(), &counted(&entry.counters)].concat());
+        let limited = limited(entry, stats.map(|s| s.bytes as u64));
+        all.push([row.as_slice(), &counted(&entry.counters), &limited].concat());
     });
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
@@ -154,7 +171,7 @@ fn nitro_owner_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &held_by(Kind::Owner, "roleid")) }
 }
 
-fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 5]> {
+fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 6]> {
     // SAFETY: a function called from SQL runs in a transaction.
     let all = unsafe { tenants::known(kind) }.into_iter();
     let row = |tenant: &Tenant| {
@@ -167,6 +184,7 @@ fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 5]> {
             ("bytes", Some(Value::count(memory.used()))),
             ("max_indexes", most.map(|most| Value::Int8(most.into()))),
             ("max_bytes", limit.map(Value::count)),
+            ("alarm_percent", alarm_percent(memory.used(), memory.limit())),
         ]
     };
     all.map(row).collect()
@@ -192,6 +210,23 @@ fn nitro_memory_stats(fcinfo: FunctionCallInfo) {
         ("processes_inside", count(usage.active)),
         ("committed", count(usage.committed)),
         ("reserved", count(usage.reserved)),
+        ("alarm_percent", alarm_percent((usage.total - usage.free) as u64, usage.total as u64)),
+    ]];
+    // SAFETY: declared to return a set of rows.
+    unsafe { rows::give(fcinfo, &all) }
+}
+
+/// The replication slot `nitro`.
+#[pg_extern]
+fn nitro_slot_stats(fcinfo: FunctionCallInfo) {
+    crate::pg::witness!();
+    let slot = slot::report();
+    let kept = slot.restart_lsn.map(|from| compat::newest_wal().saturating_sub(from));
+    let all = [[
+        ("state", Some(Value::Text(slot.state))),
+        ("restart_lsn", slot.restart_lsn.map(|lsn| Value::Int8(lsn as i64))),
+        ("wal_bytes", kept.map(Value::count)),
+        ("copy_dropped", moment(slot.copy_dropped)),
     ]];
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }

@@ -20,8 +20,11 @@ pub const MAX_BUILDERS: usize = 32;
 /// The largest area in MB: what a reference of the engine reaches.
 pub const MOST_MEMORY: i32 = 262_144;
 
-/// How much of the area may be used, in MB.
-pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(1024);
+/// The smallest area in MB.
+pub const LEAST_MEMORY: i32 = 16;
+
+/// How much of the area may be used, in MB; -1: see `state::shmem`.
+pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(-1);
 /// Addresses that are kept for the area, in MB; 0: as many as the machine has memory.
 pub static RESERVED_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(0);
 /// How many nitro indexes the server can hold in memory at once.
@@ -45,6 +48,8 @@ pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(16);
 /// Whether a replication slot keeps the WAL that images need.
 pub static USE_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether a slot that was copied to this server before its promotion is dropped: see `image::slot`.
+pub static DROP_COPIED_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Most MB of WAL that the slot keeps.
 pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
 /// What a query does that would use an index whose image is not loaded yet.
@@ -325,18 +330,20 @@ pub fn follow_limit(reserved: i32, follow: fn(i32)) {
 unsafe extern "C-unwind" fn check_limit(
     new: *mut i32,
     _: *mut *mut core::ffi::c_void,
-    source: pg_sys::GucSource::Type,
+    _: pg_sys::GucSource::Type,
 ) -> bool {
     let reserved = RESERVED.load(Relaxed);
-    // SAFETY: the server passes the new value, and copies the DETAIL. A parallel worker begins with the default, which
-    // has to pass; where it stays the area has all that is reserved.
-    unsafe {
-        if reserved == 0 || *new <= reserved || source == pg_sys::GucSource::PGC_S_DEFAULT {
-            return true;
+    // SAFETY: the server passes the new value.
+    let detail = match unsafe { *new } {
+        -1 => return true,
+        ..LEAST_MEMORY => c"It is at least 16 MB, or -1: a quarter of the machine's memory.",
+        mb if reserved != 0 && mb > reserved => {
+            c"It is larger than \"nitro.reserved_memory\", which can be raised when the server starts."
         }
-        let detail = c"It is larger than \"nitro.reserved_memory\", which can be raised when the server starts.";
-        pg_sys::GUC_check_errdetail_string = detail.as_ptr().cast_mut();
-    }
+        _ => return true,
+    };
+    // SAFETY: the server copies the DETAIL.
+    unsafe { pg_sys::GUC_check_errdetail_string = detail.as_ptr().cast_mut() };
     false
 }
 
@@ -353,9 +360,9 @@ fn register_sizes() {
         GucRegistry::define_int_guc_with_hooks(
             c"nitro.max_memory",
             c"Largest amount of memory for all nitro indexes.",
-            c"Taken from the operating system as indexes grow, and given back. When all is used, statements that need more fail with SQLSTATE 53200; nothing is lost. At most \"nitro.reserved_memory\".",
+            c"Taken from the operating system as indexes grow, and given back. When all is used, statements that need more fail with SQLSTATE 53200; nothing is lost. At most \"nitro.reserved_memory\". -1: a quarter of the memory of the machine or its cgroup, which nitro_memory.total shows.",
             &MAX_MEMORY,
-            16,
+            -1,
             MOST_MEMORY,
             GucContext::Sighup,
             GucFlags::UNIT_MB,
@@ -431,6 +438,14 @@ fn register_images() {
         c"Keeps the WAL since the oldest image by a replication slot named \"nitro\".",
         c"Without it an image is only usable after a restart if the WAL since then happens to be there.",
         &USE_SLOT,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.drop_copied_slot",
+        c"Drops a replication slot \"nitro\" that a cluster manager had copied to this server before it was promoted.",
+        c"Nothing moves such a slot, so it would keep WAL without end. It is dropped if it is physical, and nothing has used it since the promotion.",
+        &DROP_COPIED_SLOT,
         GucContext::Sighup,
         GucFlags::default(),
     );

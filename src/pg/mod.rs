@@ -10,6 +10,7 @@ pub mod error;
 #[cfg(debug_assertions)]
 pub mod fault;
 pub mod guc;
+pub mod machine;
 pub mod memory;
 pub mod owner;
 pub mod stop;

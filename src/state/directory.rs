@@ -19,6 +19,7 @@ use pgrx::prelude::*;
 
 use crate::pg::guc;
 use crate::pg::wait::Clocks;
+use crate::state::alarm::Alarm;
 use crate::state::counters::Counters;
 use crate::state::file::{File, Table};
 use crate::state::image::ImageState;
@@ -78,6 +79,8 @@ pub struct Entry {
     pub reflects: AtomicU64,
     /// Bytes that it may hold.
     limit: AtomicU64,
+    /// What was said of that limit.
+    pub alarm: Alarm,
     /// Who shares limits with it: numbers of tenants.
     tenants: [AtomicU32; KINDS.len()],
     /// Its images on disk.
@@ -105,6 +108,10 @@ pub struct Life {
     pub thread_slots: AtomicU64,
     /// The replication slot as the keeper found it: see `image::slot`.
     pub slot_found: AtomicU32,
+    /// Where a copied slot keeps WAL from; 0 = none was there when the keeper looked first.
+    pub slot_copy: AtomicU64,
+    /// When such a slot was dropped, in seconds since 1970; 0 = never.
+    pub slot_dropped: AtomicI64,
     /// PID of the keeper; 0 = none came up yet, negative: see `upkeep::keeper`.
     pub keeper: AtomicI32,
     /// When somebody first missed it, in seconds since 1970.
@@ -117,6 +124,8 @@ pub struct Life {
     pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
     pub no_builder: AtomicU64,
+    /// What was said of `nitro.max_memory`.
+    pub alarm: Alarm,
     /// How long processes have waited: see [`Clocks`].
     pub waited: Clocks,
     /// When that was last taken back, in seconds since 1970; 0 = never.
@@ -334,6 +343,7 @@ impl Directory {
         entry.needs.store(0, Relaxed);
         entry.reverse.store(0, Relaxed);
         entry.reflects.store(0, Relaxed);
+        entry.alarm.reset();
         entry.image.reset();
         entry.counters.reset(0);
         let bucket = self.bucket(database, incarnation);

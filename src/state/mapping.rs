@@ -75,6 +75,11 @@ pub fn fresh(len: usize, limit: usize) -> (NonNull<u8>, Pages) {
     (NonNull::new(mapping.base as *mut u8).expect("a mapping is not at 0"), mapping.pages)
 }
 
+/// What the memory consists of; `None` before it is made.
+pub fn pages() -> Option<Pages> {
+    MAPPING.get().map(|mapping| mapping.pages)
+}
+
 fn make(len: usize, limit: usize) -> Mapping {
     // SAFETY: a setting of the server, which is there.
     let wanted = unsafe {

@@ -1,5 +1,6 @@
 //! Which indexes there are, where they are in memory and what they are good for.
 
+pub mod alarm;
 pub mod claim;
 pub mod counters;
 pub mod directory;

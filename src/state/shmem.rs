@@ -14,8 +14,9 @@ use nitro_engine::{Area, Process};
 use pgrx::prelude::*;
 
 use crate::pg::stop::{self, Point};
-use crate::pg::{compat, error, guc, wait};
+use crate::pg::{compat, error, guc, machine, wait};
 use crate::state::directory::Directory;
+use crate::state::mapping::Pages;
 use crate::state::{handle, limits, mapping, threads};
 
 const PAGE: usize = 4096;
@@ -40,18 +41,46 @@ static EXITS: OnceLock<Exits> = OnceLock::new();
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-/// The limit of the area.
-fn limit() -> usize {
-    guc::MAX_MEMORY.get() as usize * MB
+/// Returns the bytes that `nitro.max_memory` allows; -1: as many as the machine and its cgroups suggest, but
+/// what `nitro.reserved_memory` has room for.
+fn limit(mb: i32) -> usize {
+    let mb = match mb {
+        -1 => {
+            let most = match guc::RESERVED_MEMORY.get() {
+                0 => guc::MOST_MEMORY,
+                reserved => reserved.max(guc::LEAST_MEMORY),
+            };
+            let (memory, cgroup) = (machine::memory(), machine::cgroup_limit());
+            machine::automatic_mb(memory, cgroup, guc::LEAST_MEMORY, most)
+        }
+        mb => mb,
+    };
+    mb as usize * MB
+}
+
+/// As [`limit`], in huge pages of the kernel's pool. They are taken out of the pool when the server
+/// starts, so automatically only as many as suffice for most servers.
+fn pooled_limit(mb: i32) -> usize {
+    match mb {
+        -1 => limit(mb).min(machine::LEAST_MB as usize * MB),
+        mb => limit(mb),
+    }
+}
+
+fn limit_in(pages: Pages, mb: i32) -> usize {
+    match pages {
+        Pages::Huge => pooled_limit(mb),
+        Pages::Transparent | Pages::Small => limit(mb),
+    }
 }
 
 /// What the limit can be raised to without a restart.
-fn reserved() -> usize {
+fn reserved(limit: usize) -> usize {
     let reserved = match guc::RESERVED_MEMORY.get() as usize * MB {
-        0 => machine().clamp(limit(), guc::MOST_MEMORY as usize * MB),
+        0 => (machine::memory() as usize).clamp(limit, guc::MOST_MEMORY as usize * MB),
         some => some,
     };
-    if reserved < limit() {
+    if reserved < limit {
         error::Failure::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
             "\"nitro.max_memory\" must not be larger than \"nitro.reserved_memory\"",
@@ -62,14 +91,6 @@ fn reserved() -> usize {
         .raise();
     }
     reserved.next_multiple_of(mapping::GRANULE)
-}
-
-/// Bytes of memory that the machine has.
-fn machine() -> usize {
-    // SAFETY: two plain questions.
-    let (pages, size) =
-        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    pages.max(0) as usize * size.max(0) as usize
 }
 
 /// Every process and every thread may have a slot of its own.
@@ -146,11 +167,12 @@ unsafe extern "C-unwind" fn startup() {
 
 /// In the postmaster, also when it begins anew after a crash: no other process is there.
 fn make_area() {
-    // Once: the limit may have become the default meanwhile, and that be more.
+    // Once: the mapping stays as long as it is when the server begins anew after a crash.
     static RESERVED: OnceLock<usize> = OnceLock::new();
-    let reserved = *RESERVED.get_or_init(reserved);
-    let limit = limit().min(reserved);
-    let (base, pages) = mapping::fresh(Area::mapped(reserved), limit);
+    let mb = guc::MAX_MEMORY.get();
+    let reserved = *RESERVED.get_or_init(|| reserved(limit(mb)));
+    let (base, pages) = mapping::fresh(Area::mapped(reserved), pooled_limit(mb));
+    let limit = limit_in(pages, mb).min(reserved);
     // SAFETY: the mapping is as long, stays for ever, and all that use it are forks of this process.
     match unsafe { Area::format(base, reserved, process_slots(), &mapping::BACKING) } {
         Ok(area) => area.set_limit(limit),
@@ -163,21 +185,37 @@ fn make_area() {
     }
     AREA.store(base.as_ptr(), Relaxed);
     guc::follow_limit((reserved / MB) as i32, set_limit);
-    error::log!(
-        "nitro: {} MB of shared memory for at most {} indexes, {}; up to {} MB without a restart",
-        limit / MB,
-        guc::MAX_INDEXES.get(),
-        pages.describe(),
-        reserved / MB
+    let said = error::Failure::new(
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!(
+            "nitro: {} MB of shared memory for at most {} indexes, {}; up to {} MB without a restart",
+            limit / MB,
+            guc::MAX_INDEXES.get(),
+            pages.describe(),
+            reserved / MB
+        ),
     );
+    match mb {
+        -1 => said.detail(why_automatic()).log(),
+        _ => said.log(),
+    }
+}
+
+fn why_automatic() -> String {
+    let cgroup = match machine::cgroup_limit() {
+        Some(bytes) => format!("its cgroup may use {} MB", bytes / MB as u64),
+        None => "no cgroup limits it".to_owned(),
+    };
+    let memory = machine::memory() / MB as u64;
+    format!("\"nitro.max_memory\" is automatic: the machine has {memory} MB, and {cgroup}.")
 }
 
 /// A reload, in the postmaster. What a process that crashed has left in shared memory must not end it.
 fn set_limit(mb: i32) {
     if let Some(base) = NonNull::new(AREA.load(Relaxed)) {
         // SAFETY: formatted by the startup hook; what is there now is looked at.
-        if let Ok(area) = unsafe { Area::attach(base) } {
-            area.set_limit(mb as usize * MB);
+        if let (Ok(area), Some(pages)) = (unsafe { Area::attach(base) }, mapping::pages()) {
+            area.set_limit(limit_in(pages, mb));
         }
     }
 }

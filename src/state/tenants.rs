@@ -13,6 +13,7 @@ use nitro_engine::Account;
 use pgrx::prelude::*;
 
 use crate::pg::text;
+use crate::state::alarm::Alarm;
 use crate::state::directory::Entry;
 use crate::state::shmem;
 
@@ -52,6 +53,7 @@ pub struct Tenant {
     follower: AtomicI32,
     /// When a query last asked for a follower, in seconds since 1970.
     asked: AtomicU32,
+    alarm: Alarm,
 }
 
 fn name(kind: Kind, oid: u32) -> u64 {
@@ -82,6 +84,7 @@ pub(super) fn find_or_make(all: &'static [Tenant], kind: Kind, oid: u32) -> Opti
     }
     let i = free?;
     all[i].seen.store(0, Relaxed);
+    all[i].alarm.reset();
     all[i].name.store(wanted, Relaxed);
     Some(i as u32)
 }
@@ -134,6 +137,11 @@ impl Tenant {
         &self.memory
     }
 
+    /// What was said of its limit of memory.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
     /// How many indexes it has in memory.
     pub fn indexes(&self) -> u32 {
         self.indexes.load(Relaxed)
@@ -179,7 +187,15 @@ impl Tenant {
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn describe(kind: Kind, tenant: &Tenant) -> String {
-    let oid = tenant.oid();
+    // SAFETY: by contract.
+    unsafe { describe_oid(kind, tenant.oid()) }
+}
+
+/// A database or an owner as a message names it.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn describe_oid(kind: Kind, oid: pg_sys::Oid) -> String {
     // SAFETY: look-ups in shared catalogues, of palloc'd strings; null if there is none.
     unsafe {
         let (what, name) = match kind {

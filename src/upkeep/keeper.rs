@@ -28,12 +28,15 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
 use crate::state::shmem;
-use crate::upkeep::worker;
+use crate::upkeep::{alarms, worker};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
 /// How often it looks after the slot.
 const SLOT_CARE: Duration = Duration::from_secs(10);
+/// So long after the start of the keeper, who uses a replication slot is connected again: a standby
+/// tries each `wal_retrieve_retry_interval`, 5 seconds by default.
+pub const SETTLED: Duration = Duration::from_secs(10);
 /// A database gets no second worker within this time.
 const AGAIN: Duration = Duration::from_secs(2);
 /// A worker that still runs after this long does not keep others from being started.
@@ -127,7 +130,7 @@ pub unsafe fn look_for_one() {
         .log();
     }
     // SAFETY: by contract.
-    unsafe { slot::drop_unkept() };
+    unsafe { slot::drop_unkept(recovery) };
 }
 
 /// Marks all indexes for a new image.
@@ -165,6 +168,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     // Folders of databases that are gone were removed first, so every worker gets where it is sent.
     remove_orphans();
     let mut keeper = Keeper {
+        since: Instant::now(),
         waiting: image::store().databases().unwrap_or_default().into(),
         sent: None,
         last: None,
@@ -227,6 +231,8 @@ fn last_images() {
 }
 
 struct Keeper {
+    /// When it came up.
+    since: Instant,
     /// Databases that need a worker.
     waiting: VecDeque<u32>,
     /// The worker at work, one at a time.
@@ -250,6 +256,7 @@ impl Keeper {
     fn look_around(&mut self) {
         // Whoever gave an index up did not wait until its memory could go.
         shmem::area().destroy_due();
+        alarms::look();
         // Before images: somebody waits.
         self.late.retain(|_, at| at.elapsed() < AGAIN);
         for database in worker::turned_away() {
@@ -300,7 +307,7 @@ impl Keeper {
             transaction("look after the replication slot", || {
                 let oldest = guc::BACKUP.get().then(oldest_image).flatten();
                 // SAFETY: the keeper, inside a transaction.
-                unsafe { slot::maintain(oldest) };
+                unsafe { slot::maintain(oldest, self.since.elapsed() >= SETTLED) };
             });
         }
     }

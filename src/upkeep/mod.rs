@@ -1,5 +1,6 @@
 //! Bringing indexes up and keeping them so: the walk over the heap, and the background processes.
 
+mod alarms;
 pub mod bring_up;
 pub mod follow;
 pub mod keeper;

@@ -52,6 +52,64 @@ pub unsafe fn slot_has_mark(slot: *mut pg_sys::ReplicationSlot, mark: &CStr) -> 
     }
 }
 
+/// What a slot of the server says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotFacts {
+    /// Whether it is physical and outlives its maker's session.
+    pub lasting: bool,
+    /// Whether a process has acquired it, or a standby has held rows by it.
+    pub used: bool,
+    /// Where the WAL that it keeps begins. 0: it keeps none.
+    pub restart_lsn: pg_sys::XLogRecPtr,
+}
+
+/// Reads a slot.
+///
+/// # Safety
+/// `slot` must be a slot of the server's array.
+pub unsafe fn slot_facts(slot: *mut pg_sys::ReplicationSlot) -> SlotFacts {
+    // SAFETY: by contract; the mutex guards the words.
+    unsafe {
+        pg_sys::SpinLockAcquire(&raw mut (*slot).mutex);
+        let data = (*slot).data;
+        #[cfg(not(feature = "pg19"))]
+        let acquired = (*slot).active_pid != 0;
+        #[cfg(feature = "pg19")]
+        let acquired = (*slot).active_proc != pg_sys::INVALID_PROC_NUMBER;
+        pg_sys::SpinLockRelease(&raw mut (*slot).mutex);
+        SlotFacts {
+            lasting: data.database == pg_sys::InvalidOid
+                && data.persistency == pg_sys::ReplicationSlotPersistency::RS_PERSISTENT,
+            used: acquired || data.xmin != pg_sys::InvalidTransactionId,
+            restart_lsn: data.restart_lsn,
+        }
+    }
+}
+
+/// Returns the end of the WAL: of what was written here, or replayed while the server is in recovery.
+pub fn newest_wal() -> pg_sys::XLogRecPtr {
+    // SAFETY: shared positions.
+    unsafe {
+        match pg_sys::RecoveryInProgress() {
+            true => pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut()),
+            false => pg_sys::GetXLogInsertRecPtr(),
+        }
+    }
+}
+
+/// Returns where the current timeline began; 0 on a server that was never promoted.
+///
+/// # Safety
+/// Inside a transaction, outside of recovery.
+pub unsafe fn timeline_began() -> pg_sys::XLogRecPtr {
+    // SAFETY: by contract; the list has at least the timeline itself, which comes first.
+    unsafe {
+        let history = pg_sys::readTimeLineHistory(pg_sys::GetWALInsertionTimeLine());
+        let newest = pgrx::PgList::<pg_sys::TimeLineHistoryEntry>::from_pg(history).head();
+        newest.map_or(0, |newest| (*newest).begin)
+    }
+}
+
 /// Acquires a replication slot; ERROR if it is in use.
 ///
 /// # Safety

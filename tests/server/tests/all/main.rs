@@ -1,6 +1,9 @@
 //! Tests that start servers. `ci/check.sh` runs them, each as one verdict.
 
 mod adopted;
+mod alarms;
+mod alerts;
+mod copied_slot;
 mod feed;
 mod first;
 mod open_schema;
