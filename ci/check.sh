@@ -36,6 +36,11 @@ end() {
 trap end EXIT
 if [ -d "${NITRO_STAGED:-}" ]; then mv "$NITRO_STAGED" "$t/server"; else ci/stage.sh "$pgc" "$t/server" dev > /dev/null; fi
 bin=$t/server$($pgc --bindir)
+# For server/beside, where the server is Debian's.
+if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/beside"* ]]; then
+    ci/extensions.sh "$pgc" "$t/server" > "$t/out" || [ $? = 3 ]
+    while read -r line; do say "beside: $line"; done < "$t/out"
+fi
 for d in sql expected specs tests monitoring; do [ ! -d $d ] || cp -r $d "$t/"; done
 
 # The server of most users has a linguistic collation: make one where the machine has none.

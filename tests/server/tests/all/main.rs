@@ -3,6 +3,7 @@
 mod adopted;
 mod alarms;
 mod alerts;
+mod beside;
 mod copied_slot;
 mod feed;
 mod first;
