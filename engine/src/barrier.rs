@@ -514,3 +514,5 @@ impl Drop for Process {
 #[cfg(test)]
 #[path = "barrier_tests.rs"]
 mod tests;
+#[cfg(all(test, loom))]
+pub(crate) use tests::model;

@@ -241,26 +241,26 @@ mod units {
 
 /// `RUSTFLAGS="--cfg loom" cargo test -p nitro-engine --release --lib model`
 #[cfg(loom)]
-mod model {
+pub(crate) mod model {
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU32;
     use loom::thread;
 
-    struct World {
+    pub(crate) struct World {
         globals: Globals,
         slots: [Slot; 1],
         /// Whether the node is still linked, or the entry still in the index.
         linked: AtomicU32,
         /// The memory, or the TID: loom fails when reuse is not ordered behind every visit.
         node: UnsafeCell<bool>,
-        term: AtomicU32,
+        pub(crate) term: AtomicU32,
         published: AtomicU32,
     }
 
     impl World {
-        fn new() -> Arc<World> {
+        pub(crate) fn new() -> Arc<World> {
             Arc::new(World {
                 globals: Globals { session: AtomicU64::new(1), epoch: AtomicU64::new(1) },
                 slots: [Slot {
@@ -279,6 +279,19 @@ mod model {
 
         fn barrier(&self) -> Barrier<'_> {
             Barrier { globals: &self.globals, slots: &self.slots }
+        }
+
+        /// What a writer does, in a section under the term that it is told.
+        pub(crate) fn write(&self, act: impl FnOnce(u32)) {
+            let term = || self.term.load(Acquire);
+            act(self.slots[0].enter_writer(&self.globals, true, 7, term));
+            self.slots[0].leave_writer();
+            self.slots[0].leave();
+        }
+
+        /// Nobody writes under this term, or one before it.
+        pub(crate) fn writers_passed(&self, sn: u32) -> bool {
+            self.barrier().writers_passed(7, sn)
         }
 
         /// Whether the node is found.
@@ -363,16 +376,10 @@ mod model {
             let world = World::new();
             let writer = thread::spawn({
                 let world = world.clone();
-                move || {
-                    let term = || world.term.load(Acquire);
-                    let born = world.slots[0].enter_writer(&world.globals, true, 7, term);
-                    world.published.store(born, Relaxed);
-                    world.slots[0].leave_writer();
-                    world.slots[0].leave();
-                }
+                move || world.write(|born| world.published.store(born, Relaxed))
             });
             let sn = world.term.fetch_add(1, AcqRel);
-            if world.barrier().writers_passed(7, sn) {
+            if world.writers_passed(sn) {
                 let first = world.published.load(Relaxed);
                 writer.join().unwrap();
                 let last = world.published.load(Relaxed);
@@ -380,7 +387,7 @@ mod model {
             } else {
                 writer.join().unwrap();
             }
-            assert!(world.barrier().writers_passed(7, u32::MAX));
+            assert!(world.writers_passed(u32::MAX));
         });
     }
 

@@ -57,6 +57,8 @@ mod slots;
 mod version;
 
 pub(crate) use slots::{full_mask, insert_slot, keep_slots};
+#[cfg(all(test, loom))]
+pub(crate) use version::models;
 pub(crate) use version::{Latch, View, held};
 
 /// Slots of a node.

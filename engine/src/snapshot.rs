@@ -18,7 +18,7 @@ use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use std::fmt;
 
 /// Fewer than slots in a node: versions of one (key, TID) that live snapshots need always fit.
-pub(crate) const MAX_SNAPSHOTS: usize = CAPACITY / 2;
+pub(crate) const MAX_SNAPSHOTS: usize = if cfg!(loom) { 1 } else { CAPACITY / 2 };
 
 /// The term that no snapshot closes: readers of the current state ask for a term above all others.
 const LAST_TERM: u32 = CURRENT - 1;
@@ -31,6 +31,7 @@ const LOST: u64 = 3 << 32;
 const STATE: u64 = 3 << 32;
 
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub(crate) struct Descriptor {
     /// State in the high half; in the low half its term, a lower bound while PENDING.
     word: AtomicU64,
@@ -52,6 +53,7 @@ impl Descriptor {
 }
 
 #[repr(C)]
+#[cfg_attr(loom, derive(Default))]
 pub(crate) struct Descriptors {
     /// Descriptors that are PENDING or LIVE, or about to be.
     used: AtomicU32,
@@ -169,6 +171,26 @@ impl Descriptors {
         self.none()
     }
 
+    /// Takes a free descriptor. It is PENDING under the current term: its snapshot will have this term
+    /// or a later one. None: all are in use.
+    fn take(&self, holder: u64, term: &AtomicU32) -> Option<Making<'_>> {
+        self.used.fetch_add(1, SeqCst);
+        let taken = {
+            let _taking = self.taking.lock();
+            let slot = self.table.iter().position(|d| d.word.load(Relaxed) & STATE == FREE);
+            slot.map(|slot| {
+                let pending = PENDING | u64::from(term.load(Acquire));
+                self.table[slot].holder.store(holder, Relaxed);
+                self.table[slot].word.store(pending, SeqCst);
+                Making { of: self, slot, pending }
+            })
+        };
+        if taken.is_none() {
+            self.used.fetch_sub(1, SeqCst);
+        }
+        taken
+    }
+
     /// Exactly one of those who end a descriptor takes it out of the count: who finds it in use.
     fn free(&self, descriptor: &Descriptor) {
         if descriptor.word.swap(FREE, SeqCst) & STATE != LOST {
@@ -201,11 +223,40 @@ impl Descriptors {
 }
 
 /// A descriptor in the making; freed if the wait unwinds.
-struct Making<'a>(&'a Descriptors, &'a Descriptor);
+struct Making<'a> {
+    of: &'a Descriptors,
+    slot: usize,
+    /// The word of the descriptor.
+    pending: u64,
+}
+
+impl Making<'_> {
+    fn descriptor(&self) -> &Descriptor {
+        &self.of.table[self.slot]
+    }
+
+    /// Closes the term and returns it. Terms are not reused: an index that has closed four billion of
+    /// them takes no more snapshots.
+    fn close(&self, term: &AtomicU32) -> Result<u32, SnapshotError> {
+        let more = |term| (term < LAST_TERM).then_some(term + 1);
+        term.fetch_update(SeqCst, Acquire, more).map_err(|_| SnapshotError::NoMoreTerms)
+    }
+
+    /// Makes the descriptor that of the snapshot of this term. Err: the snapshot has been lost
+    /// meanwhile.
+    fn live(self, sn: u32) -> Result<(), Self> {
+        let (word, live) = (&self.descriptor().word, LIVE | u64::from(sn));
+        if word.compare_exchange(self.pending, live, SeqCst, Relaxed).is_err() {
+            return Err(self);
+        }
+        core::mem::forget(self);
+        Ok(())
+    }
+}
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.0.free(self.1);
+        self.of.free(self.descriptor());
     }
 }
 
@@ -221,44 +272,23 @@ impl Index {
         self.check_area(p);
         let area = p.area();
         let root = self.shared();
-        let descriptors = &root.snapshots;
-        let term = &root.term;
-        descriptors.used.fetch_add(1, SeqCst);
-        let taken = {
-            let _taking = descriptors.taking.lock();
-            let mut table = descriptors.table.iter().enumerate();
-            let free = table.find(|(_, d)| d.word.load(Relaxed) & STATE == FREE);
-            free.map(|(slot, d)| {
-                let pending = PENDING | u64::from(term.load(Acquire));
-                d.holder.store(holder, Relaxed);
-                d.word.store(pending, SeqCst);
-                (slot, d, pending)
-            })
-        };
-        let Some((slot, descriptor, pending)) = taken else {
-            descriptors.used.fetch_sub(1, SeqCst);
-            return Err(SnapshotError::TooMany);
-        };
-        let making = Making(descriptors, descriptor);
+        let making = root.snapshots.take(holder, &root.term).ok_or(SnapshotError::TooMany)?;
         stop!("snapshot: pending");
-        // Terms are not reused: an index that has closed four billion of them takes no more.
-        let more = |term| (term < LAST_TERM).then_some(term + 1);
-        let closed = term.fetch_update(SeqCst, Acquire, more);
-        let sn = closed.map_err(|_| SnapshotError::NoMoreTerms)?;
+        let sn = making.close(&root.term)?;
         stop!("snapshot: term closed");
+        // Ends: no writer calls a comparison function in its section.
         while !area.writers_passed(self.root, sn) && !mutant!("a snapshot waits for writers") {
             wait();
         }
         stop!("snapshot: writers passed");
+        let (slot, descriptor) = (making.slot, &root.snapshots.table[making.slot]);
         descriptor.references.store(1, Relaxed);
         descriptor.dead.splice(area, root.dirty.take());
         stop!("snapshot: list moved");
-        let live = LIVE | u64::from(sn);
-        if descriptor.word.compare_exchange(pending, live, SeqCst, Relaxed).is_err() {
+        if let Err(_lost) = making.live(sn) {
             root.work.splice(area, descriptor.dead.take());
             return Err(SnapshotError::Lost);
         }
-        core::mem::forget(making);
         stop!("snapshot: live");
         Ok(Snapshot { of: self.identity(), sn, slot: slot as u32 })
     }
@@ -353,3 +383,7 @@ impl Index {
 #[cfg(all(test, not(loom)))]
 #[path = "snapshot_tests.rs"]
 mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "snapshot_models.rs"]
+mod models;

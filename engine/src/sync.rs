@@ -76,13 +76,14 @@ impl Backoff {
 /// * `collecting` is tried by collectors and sweeps. Only [`Index::adopt`](crate::Index::adopt) waits for it. Its
 ///   holder allocates and takes milliseconds. The guard gives the lock back when the holder unwinds.
 #[repr(transparent)]
+#[cfg_attr(loom, derive(Default))]
 pub(crate) struct SpinLock(AtomicU32);
 
 /// Holding a [`SpinLock`].
 pub(crate) struct SpinGuard<'a>(&'a SpinLock);
 
 impl SpinLock {
-    /// Waits for the lock.
+    /// Waits for the lock, until its holder gives it back and no other process is faster.
     pub(crate) fn lock(&self) -> SpinGuard<'_> {
         let mut backoff = Backoff::default();
         while self.0.load(Ordering::Relaxed) != 0 || self.0.swap(1, Ordering::Acquire) != 0 {

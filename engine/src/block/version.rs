@@ -48,6 +48,7 @@ impl Block {
         View { b: self, ver: self.header().ver.load(Acquire) }
     }
 
+    /// Waits for the end of an exclusive phase: as long as its holder is descheduled, if it is.
     #[cold]
     fn view_slow(self) -> View {
         let mut backoff = Backoff::default();
@@ -67,7 +68,8 @@ impl Block {
         self.header().ver.load(Acquire) & !LOCK == ver
     }
 
-    /// Waits for the latch; None if the node is DEAD.
+    /// Waits for the latch, until its holder gives it back and no other process is faster; None if the
+    /// node is DEAD.
     pub(crate) fn latch(self) -> Option<Latch> {
         let mut backoff = Backoff::default();
         loop {
@@ -326,4 +328,4 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod models;
+pub(crate) mod models;

@@ -15,11 +15,11 @@ mod packed;
 
 /// A header, and a [`Block`] that is nothing else.
 #[derive(Clone)]
-struct Node(Arc<Header>);
+pub(crate) struct Node(Arc<Header>);
 
 impl Node {
     /// As far as its masks.
-    fn new() -> Node {
+    pub(crate) fn new() -> Node {
         Node::of(5)
     }
 
@@ -29,12 +29,12 @@ impl Node {
         Node(Arc::new(Header { words, ..Header::default() }))
     }
 
-    fn block(&self) -> Block {
+    pub(crate) fn block(&self) -> Block {
         Block(core::ptr::from_ref::<Header>(&self.0).cast_mut().cast())
     }
 
     /// In the state of this count.
-    fn view(&self, count: u64) -> View {
+    pub(crate) fn view(&self, count: u64) -> View {
         View { b: self.block(), ver: count * STEP }
     }
 
