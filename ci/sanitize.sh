@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/sanitize.sh thread|address|loom|shuttle: the engine's tests under ThreadSanitizer or AddressSanitizer
-# (these need a nightly toolchain), its models under loom, or drawn schedules of the whole engine under
-# shuttle. Each has a target folder of its own.
+# ci/sanitize.sh thread|address|loom|shuttle|storms: the engine's tests under ThreadSanitizer or AddressSanitizer
+# (these need a nightly toolchain), its models under loom, drawn schedules of the whole engine under
+# shuttle, or its storms with small nodes and pauses. Each has a target folder of its own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -12,12 +12,16 @@ export RUST_BACKTRACE=0
 # The engine's memory is the area; what a test forgets of the process's own is not looked for.
 export ASAN_OPTIONS=detect_leaks=0
 
-case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle} in
+case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle|storms} in
     loom)
         RUSTFLAGS="--cfg loom" cargo test -q -p nitro-engine --profile checker --lib --target-dir "$target/loom" model ;;
     shuttle)
         [ -z "${LONG:-}" ] || export SHUTTLE_ITERATIONS=${SHUTTLE_ITERATIONS:-200000}
         RUSTFLAGS="--cfg shuttle" cargo test -q -p nitro-engine --profile checker --lib --target-dir "$target/shuttle" random ;;
+    storms)
+        # All at once: they sleep more than they run.
+        cargo test -q -p nitro-engine --features chaos --target-dir "$target/storms" --test all -- \
+            --test-threads 8 storm:: ;;
     thread|address)
         run() { # ARGS...
             RUSTFLAGS="-Zsanitizer=$sanitizer -Cunsafe-allow-abi-mismatch=sanitizer" cargo +nightly test -q -p nitro-engine \

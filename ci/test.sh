@@ -29,6 +29,7 @@ checkers() {
     step "engine, instructions" bench/check.sh
     step "engine, models under loom" ci/sanitize.sh loom
     step "engine, schedules under shuttle" ci/sanitize.sh shuttle
+    step "engine, storms with pauses" ci/sanitize.sh storms
     if grep -q ^nightly <<< "$(rustup toolchain list 2> /dev/null)"; then
         step "engine under the thread sanitizer" ci/sanitize.sh thread
         [ -z "${LONG:-}" ] || step "engine under the address sanitizer" ci/sanitize.sh address

@@ -63,8 +63,14 @@ pub(crate) use version::{Latch, View, held};
 
 /// Slots of a node.
 pub(crate) const SLOTS: usize = 64;
-/// How many of them are used. Under shuttle few, so that splits and merges are near.
-pub(crate) const CAPACITY: usize = if cfg!(shuttle) { 4 } else { SLOTS };
+/// How many of them are used. Few under shuttle and in storms, so that splits and merges are near.
+pub(crate) const CAPACITY: usize = if cfg!(shuttle) {
+    4
+} else if cfg!(feature = "chaos") {
+    6
+} else {
+    SLOTS
+};
 
 /// On a list of dirty blocks.
 pub(crate) const DIRTY: u8 = 2;

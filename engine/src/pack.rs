@@ -17,8 +17,14 @@ use core::ops::Range;
 
 /// Where the low key of a packed leaf is.
 const LOW: usize = 104;
-/// Entries of a packed leaf; under shuttle few.
-pub(crate) const MOST: usize = if cfg!(shuttle) { 2 * CAPACITY } else { MAX_ENTRIES };
+/// Entries of a packed leaf; few under shuttle and in storms.
+pub(crate) const MOST: usize = if cfg!(shuttle) {
+    2 * CAPACITY
+} else if cfg!(feature = "chaos") {
+    3 * CAPACITY
+} else {
+    MAX_ENTRIES
+};
 
 /// Some of the entries that were copied, none of which has a chunk.
 pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);

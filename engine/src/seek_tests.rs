@@ -152,7 +152,7 @@ fn act(p: &Process, index: Index, order: &Liar, cursor: &mut Cursor, i: u64) {
         8..11 => _ = index.remove(p, order, &bytes(key), tid),
         11 => _ = index.contains(p, order, &bytes(key), tid),
         12..15 => {
-            cursor.read_few(i % 3 == 0);
+            cursor.read_few(i.is_multiple_of(3));
             cursor.set_range(&bytes(key), Some(&bytes(key + 90)), CURRENT);
             for _ in 0..10 {
                 match mix(i) & 1 == 0 {

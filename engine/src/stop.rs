@@ -1,6 +1,7 @@
 //! Stop points: the places between two steps of a protocol. The driver in `schedule/` halts a thread
 //! there and lets another one run; a single test may do something there, as another process might.
-//! They are compiled into the unit tests and into nothing else.
+//! With the feature `chaos` each may be a pause, so that any number of actors meet in any order. Stop
+//! points are compiled into the unit tests and into builds with that feature, and into nothing else.
 
 /// Marks the place between two steps, by its name in [`POINTS`].
 macro_rules! stop {
@@ -10,10 +11,52 @@ macro_rules! stop {
             const POINT: usize = crate::stop::number($name);
             crate::stop::at(POINT);
         }
+        #[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+        crate::stop::pause();
     };
 }
 
 pub(crate) use stop;
+
+#[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+pub(crate) use chaos::pause;
+
+#[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+mod chaos {
+    use core::cell::Cell;
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use core::time::Duration;
+    use std::thread;
+
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// The random numbers of the next thread begin with this.
+    static NEXT: AtomicU64 = AtomicU64::new(STEP);
+
+    thread_local! {
+        static RANDOM: Cell<u64> = Cell::new(NEXT.fetch_add(STEP, Relaxed) | 1);
+    }
+
+    /// Does nothing, mostly. Sometimes the thread yields, or sleeps for up to 200 us. Rarely it sleeps as
+    /// long as a process that was descheduled.
+    pub(crate) fn pause() {
+        // None while the thread ends.
+        let drawn = RANDOM.try_with(|random| {
+            let mut x = random.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            random.set(x);
+            x
+        });
+        let Ok(drawn) = drawn else { return };
+        match drawn % 4096 {
+            0..60 => thread::yield_now(),
+            60..66 => thread::sleep(Duration::from_micros(1 + (drawn >> 20) % 200)),
+            66 => thread::sleep(Duration::from_micros(1500)),
+            _ => {}
+        }
+    }
+}
 
 /// All stop points. The driver's tests pass every one of them.
 #[cfg(all(test, not(loom), not(shuttle)))]

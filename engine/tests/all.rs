@@ -24,6 +24,7 @@ mod reverse;
 mod scroll;
 mod shared;
 mod shrink;
+mod storm;
 mod sweep;
 mod tight;
 mod unwind;
