@@ -14,6 +14,7 @@ mod short;
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -217,6 +218,11 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.held.items.truncate(mark.1);
     }
 
+    /// The order of the keys.
+    pub fn order(&self) -> &'o O {
+        self.order
+    }
+
     /// How many entries have been pushed.
     pub fn entries(&self) -> u64 {
         self.entries
@@ -335,6 +341,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             let header = if key.len() < LONG { HEADER } else { HEADER + 4 };
             run.write(&self.held.arena[at..at + header + key.len()]);
         }
+        run.end();
         self.runs.push(run);
         self.held.clear();
     }
@@ -376,13 +383,18 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         memory::reserve(&mut heads, self.runs.len());
         let mut heads = BinaryHeap::from(heads);
         for (i, run) in self.runs.iter().enumerate() {
-            run.rewind();
-            heads.extend(Head::read(self.order, run, i, Vec::new()));
+            run.rewind(self.held.budget / self.runs.len());
+            let mut head = Head { order: self.order, abbrev: 0, key: Vec::new(), tid: 0, run: i };
+            if head.advance(run) {
+                heads.push(head);
+            }
         }
-        while let Some(head) = heads.pop() {
+        while let Some(mut head) = heads.peek_mut() {
             sink(&head.key, head.tid)?;
-            let run = head.run;
-            heads.extend(Head::read(self.order, &self.runs[run], run, head.key));
+            let run = &self.runs[head.run];
+            if !head.advance(run) {
+                PeekMut::pop(head);
+            }
         }
         Ok(())
     }
@@ -397,10 +409,13 @@ struct Head<'o, O: KeyOrder> {
     run: usize,
 }
 
-impl<'o, O: KeyOrder> Head<'o, O> {
-    fn read(order: &'o O, source: &Run, run: usize, mut key: Vec<u8>) -> Option<Self> {
-        let tid = source.read(&mut key)?;
-        Some(Head { order, abbrev: abbreviate(order, &key), key, tid, run })
+impl<O: KeyOrder> Head<'_, O> {
+    /// Goes on to the next entry of its run; false at the end.
+    fn advance(&mut self, run: &Run) -> bool {
+        let next = run.read(&mut self.key);
+        self.tid = next.unwrap_or_default();
+        self.abbrev = abbreviate(self.order, &self.key);
+        next.is_some()
     }
 }
 
