@@ -21,6 +21,7 @@
 //! without an LSN (extended, not yet logged) counts as changed. Where that comparison is sound is
 //! decided by `load`.
 
+mod pages;
 pub mod rows;
 pub mod shared;
 mod wal;
@@ -36,6 +37,8 @@ use crate::pg::compat::{self, Locator};
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::subtransaction;
 
+use pages::Pages;
+pub use pages::newer_pages;
 use wal::Reader;
 pub use wal::{before_header, flush, flushed_end, readable_end, segment_exists};
 
@@ -141,6 +144,8 @@ pub struct Feed {
     notes: usize,
     /// The latest record after which nothing is known of what was before.
     gap: Option<(XLogRecPtr, &'static str)>,
+    /// The table whose pages were read last, for the next one of its indexes.
+    pages: Option<Pages>,
 }
 
 /// What a changed block takes at most, in bytes: a place in a hash table that has just grown.
@@ -155,7 +160,8 @@ fn no_memory() -> Gap {
 impl Feed {
     /// A feed that has read nothing.
     pub fn new(database: u32) -> Feed {
-        Feed { database, from: 0, to: 0, tables: HashMap::new(), notes: 0, gap: None }
+        let tables = HashMap::new();
+        Feed { database, from: 0, to: 0, tables, notes: 0, gap: None, pages: None }
     }
 
     /// Reads what is missing of the WAL from `from` to `to`, which must be flushed.
@@ -391,34 +397,6 @@ struct SmgrTruncate {
     block: BlockNumber,
     locator: compat::CoreLocator,
     flags: c_int,
-}
-
-/// The blocks of a table whose pages are newer than `since`, or say nothing.
-///
-/// # Safety
-/// `heap` must be an open heap relation with storage.
-pub unsafe fn newer_pages(
-    heap: pg_sys::Relation,
-    since: XLogRecPtr,
-    blocks: BlockNumber,
-) -> Result<Touched, Gap> {
-    let mut touched = Touched::none(blocks)?;
-    // SAFETY: pages are read under a share lock; an ERROR releases pins and locks.
-    unsafe {
-        let strategy = pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
-        for block in 0..blocks {
-            crate::pg::wait::interrupts();
-            let buffer = compat::read_shared(heap, block, strategy);
-            let lsn = compat::page_lsn(buffer);
-            pg_sys::UnlockReleaseBuffer(buffer);
-            let unknown = lsn == 0 && guc::BREAK.get() != Mechanism::NewPages;
-            if unknown || lsn > since {
-                touched.add(block);
-            }
-        }
-        pg_sys::FreeAccessStrategy(strategy);
-    }
-    Ok(touched)
 }
 
 #[cfg(test)]

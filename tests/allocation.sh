@@ -94,7 +94,6 @@ sql "SELECT nitro_verify(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = re
 checkpointer="SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
 ended() { logged 'background worker "nitro builder".*exited' "$1"; }
 by_verify() { starved "$1" "SELECT nitro_verify('f_nitro', false);"; }
-by_query() { starved "$1" "SET enable_seqscan = off; SELECT s FROM f WHERE i = 77;"; }
 # The postmaster hands its limit down. This session is older.
 by_builder() {
     local i p
@@ -137,7 +136,7 @@ sql "CREATE EXTENSION pageinspect; CREATE TABLE f (i int, s text) WITH (fillfact
 backup f_nitro; changed
 # Who has no time for a sort loads an image of which little is left.
 export PGOPTIONS="-c statement_timeout=1h"
-for work in by_verify by_query by_builder; do
+for work in by_verify by_builder; do
     result= limits="0 600 8000"
     [ -z "$LONG" ] || limits=$(seq 0 200 8000)
     for kb in $limits; do brought_up $work "$kb"; done

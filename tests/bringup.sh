@@ -37,10 +37,7 @@ own_table() { # WHAT queries the table, the index' columns, a condition that use
     [ "$4" = "from its table" ] || backup t_nitro
     sql "INSERT INTO t SELECT i, i / 2, 'n' || i FROM generate_series(301, 350) i"
     crash; start; started; from=$(log_end)
-    case $4 in
-        "by a query") sql "$index_plans; SELECT count(*) FROM t WHERE $3" > /dev/null ;;
-        *) ready t_nitro ;;
-    esac
+    ready t_nitro
     assert_eq "state" "$(state t_nitro)" ready
     assert_eq "queries that went without it because of an error" "$(logged 'planned without|stack depth' "$from")" 0
     verified t
@@ -243,19 +240,22 @@ inserted_while_it_is_read() { # MECHANISM
 }
 
 wal_that_cannot_be_read() {
-    note "WAL that cannot be read now: a query does without the index, and its image is used later"
+    note "WAL that cannot be read now: the index is not there, and its image is used later"
     local segment from
     sql "CREATE TABLE r (k int) WITH (autovacuum_enabled = off); INSERT INTO r SELECT generate_series(1, 2000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
     backup r_nitro
     segment=$(data)/pg_wal/$(sql "SELECT pg_walfile_name('$(image_lsn r_nitro)')")
-    sql "DELETE FROM r WHERE k < 100; VACUUM (INDEX_CLEANUP on) r; INSERT INTO r SELECT generate_series(3001, 3090); SELECT pg_switch_wal()" > /dev/null
-    crash; start; started; from=$(log_end)
-    chmod 000 "$segment"
-    assert_eq "without the index" "$(sql "SET enable_seqscan = off; SELECT count(*) FROM r WHERE k > 3000")" 90
+    sql "DELETE FROM r WHERE k < 100; VACUUM (INDEX_CLEANUP on) r; INSERT INTO r SELECT generate_series(3001, 3090); SELECT pg_switch_wal(); CHECKPOINT" > /dev/null
+    # Here the keeper finds a place for a builder.
+    crash; chmod 000 "$segment"; from=$(log_end)
+    settings "max_worker_processes = 8"; start
+    wait_until "SELECT count(*) = 1 FROM pg_stat_nitro_indexes WHERE state = 'unbuilt'"; no_builders
+    assert_eq "without the index" "$(sql "SET nitro.enable_scan = off; SELECT count(*) FROM r WHERE k > 3000")" 90
     assert_eq "state" "$(state r_nitro)" unbuilt
     [ "$(logged '"r_nitro": its image is not used: .*ermission denied' "$from")" -ge 1 ] || fail "nothing in the log"
     chmod 600 "$segment"; from=$(log_end)
     ready r_nitro
+    settings "max_worker_processes = 1"
     assert_eq "r_nitro" "$(came_from r_nitro "$from")" image
     verified r; same_answers r "SELECT k FROM r WHERE k > 1900 ORDER BY k" "SELECT * FROM r WHERE k < 200"
     sql "DROP TABLE r"
@@ -310,7 +310,7 @@ ended_anywhere() {
     sql "UPDATE r SET k = k WHERE k % 3 = 0"
     crash; start; started
     for ms in $(seq 4 4 80); do
-        PGOPTIONS="-c transaction_timeout=${ms}ms" "${PSQL[@]}" -p "$(port)" -c "EXPLAIN SELECT * FROM r WHERE s = 'a'" > /dev/null 2>&1 || true
+        PGOPTIONS="-c transaction_timeout=${ms}ms" "${PSQL[@]}" -p "$(port)" -c "SELECT nitro_verify('r_s_nitro', false)" > /dev/null 2>&1 || true
     done
     verified r; any_plan=1 same_answers r "SELECT k FROM r WHERE k > 39000 ORDER BY k"
     sql "DROP TABLE r"
@@ -324,7 +324,7 @@ forgets_what_was_dropped() {
     [ "$n" -gt 0 ] && [ "$n" -lt 50 ] || fail "$n indexes are remembered"
 }
 
-for how in "by a query" "from its table"; do
+for how in "from its image" "from its table"; do
     run own_table "an expression" '((parent_name(parent)) COLLATE "C")' "parent_name(parent) = 'n5'" "$how"
     run own_table "a predicate" '(id) WHERE parent_name(parent) IS NOT NULL' "parent_name(parent) IS NOT NULL AND id > 7" "$how"
     run own_table "a comparison function" '((ROW(id)::c) c_ops)' "ROW(id)::c >= ROW(30)::c" "$how"

@@ -270,7 +270,7 @@ unsafe fn without(heap: Relation, index: Relation, handle: &Handle, tid: u64, ch
         }
         if guc::WHEN_FULL.get() == WhenFull::Error {
             if given_up::may_fit(handle.entry) {
-                worker::wake(handle.entry, false);
+                worker::wake(&[(handle.entry, true)], false);
             }
             refusal::was_given_up(&compat::name(index), handle.entry);
         }

@@ -172,16 +172,22 @@ pub unsafe fn load_one(
         let known = feed.read(manifest.lsn, read_to).and_then(|()| {
             feed.touched(&compat::locator(heap), Records::All, manifest.lsn, blocks)
         });
-        let (touched, by_pages) = match known {
-            Ok(touched) => (touched, false),
+        let (touched, read_to, by_pages) = match known {
+            Ok(touched) => (touched, read_to, false),
+            Err(Gap::Missing(why)) if manifest.slot && !slot::was_looked_at() => {
+                return Err(Refusal::NotNow(format!(
+                    "the keeper has not looked at the replication slot, and {why}"
+                )));
+            }
             Err(Gap::Missing(why)) if pages_tell(&manifest) => {
                 crate::pg::error::log!(
                     "nitro index \"{}\": comparing the pages of its table with its image, because the WAL cannot be used: {why}",
                     compat::name(index),
                 );
-                let newer = feed::newer_pages(heap, manifest.lsn, blocks)
+                let (newer, read_to) = feed
+                    .newer_pages(heap, manifest.lsn, read_to)
                     .map_err(|gap| Refusal::NotNow(gap.why().to_owned()))?;
-                (newer, true)
+                (newer, read_to, true)
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
@@ -254,7 +260,7 @@ unsafe fn check(
     }
 }
 
-/// Whether the LSNs of pages may be asked where the WAL is missing. Not before the keeper has looked: the slot may promise it.
+/// Whether the LSNs of pages may be asked where the WAL is missing: no slot promises it.
 fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
         || guc::BREAK.get() == Mechanism::Pages

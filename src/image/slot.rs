@@ -28,7 +28,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, XLogRecPtr};
@@ -36,6 +36,7 @@ use pgrx::pg_sys::{self, XLogRecPtr};
 use crate::feed;
 use crate::pg::background::transaction;
 use crate::pg::error::Failure;
+use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, guc, subtransaction};
 use crate::state::shmem;
 
@@ -121,6 +122,21 @@ pub fn look_at_start(first: impl FnOnce(Found)) {
         }
         noted.store(found as u32, Release);
     }
+}
+
+/// Longest time to wait for the keeper, in milliseconds. The keeper looks at the slot before it
+/// does anything else, but a server may have no place for a keeper.
+const LOOK_MS: u64 = 2000;
+
+/// Waits until the keeper has noted what the server started with. Returns false if it does not.
+/// Queries may come before the keeper, and an image that is refused without its note is removed.
+pub fn was_looked_at() -> bool {
+    let begun = Instant::now();
+    let looked = || found_at_start() != Found::Unknown;
+    while !looked() && begun.elapsed().as_millis() < u128::from(LOOK_MS) {
+        wait::nap(Wait::ImageRead, 10);
+    }
+    looked()
 }
 
 /// What the server started with.

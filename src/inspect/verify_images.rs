@@ -118,7 +118,7 @@ impl Check<'_> {
         // SAFETY: open relations; the evaluator ends here, or with the transaction.
         unsafe {
             let Target { heap, index, owner } = self.target;
-            let mut evaluator = Evaluator::begin(*heap, *index, self.handle, owner);
+            let mut evaluator = Evaluator::begin(*heap, [(*index, self.handle)], owner);
             self.missing(order, loaded.index.index(), &since, &mut touched, &mut evaluator)?;
             self.dangling(order, loaded.index.index(), &since, &mut touched, &mut evaluator)?;
             evaluator.end();

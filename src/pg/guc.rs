@@ -17,6 +17,9 @@ pub const MAX_THREADS: u32 = 64;
 /// Most builders in one server.
 pub const MAX_BUILDERS: usize = 32;
 
+/// Longest wait of plans in a statement, in milliseconds: an hour. A longer one is a mistake.
+const MOST_LOADING_WAIT: i32 = 3_600_000;
+
 /// The largest area in MB: what a reference of the engine reaches.
 pub const MOST_MEMORY: i32 = 262_144;
 
@@ -60,11 +63,13 @@ pub static WHEN_LOADING: GucSetting<WhenLoading> =
 pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(false);
 /// How long a scan on a standby waits for the follower, in milliseconds.
 pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+/// Most milliseconds that the plans of a statement wait for indexes whose images are being loaded.
+pub static MAX_LOADING_WAIT: GucSetting<i32> = GucSetting::<i32>::new(200);
 
 /// See [`WHEN_LOADING`].
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum WhenLoading {
-    /// It waits, or loads the image itself.
+    /// It waits for [`MAX_LOADING_WAIT`].
     #[name = c"wait"]
     Wait,
     /// It is planned without the index.
@@ -134,9 +139,6 @@ pub enum Mechanism {
     /// A walk that was interrupted begins anew.
     #[name = c"progress"]
     Progress,
-    /// A query fails if an image that it can do without cannot be loaded (D7).
-    #[name = c"failures"]
-    Failures,
     /// Whoever waits for a walk does so where the deadlock detector cannot see it (D7).
     #[name = c"deadlocks"]
     Deadlocks,
@@ -222,10 +224,20 @@ pub fn register(preloading: bool) {
     GucRegistry::define_enum_guc(
         c"nitro.when_loading",
         c"What a query does while the image of an index is being loaded.",
-        c"\"wait\" waits for the index, \"skip\" plans the query without it.",
+        c"\"wait\" waits for the index, but no longer than \"nitro.max_loading_wait\". \"skip\" plans the query without it.",
         &WHEN_LOADING,
         GucContext::Userset,
         GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.max_loading_wait",
+        c"Longest time that the plans of a statement wait for indexes whose images are being loaded.",
+        c"Only an index that the query can use is waited for. Afterwards the query is planned without it.",
+        &MAX_LOADING_WAIT,
+        0,
+        MOST_LOADING_WAIT,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
     );
     GucRegistry::define_enum_guc(
         c"nitro.when_full",

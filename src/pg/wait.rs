@@ -38,10 +38,12 @@ pub enum Wait {
     Follower,
     /// A follower waits for WAL.
     FollowerMain,
+    /// A plan waits for an index whose image a builder loads.
+    Plan,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 11] = [
+pub const NAMES: [&std::ffi::CStr; 12] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -53,6 +55,7 @@ pub const NAMES: [&std::ffi::CStr; 11] = [
     c"NitroParallelBuild",
     c"NitroFollower",
     c"NitroFollowerMain",
+    c"NitroPlan",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.

@@ -18,6 +18,7 @@
 //!   btree family was extended) is shown as one only to a query that compares rows of one table.
 
 mod aggregate;
+mod missing;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -27,25 +28,26 @@ use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo, SysCacheIdentifier};
 use pgrx::prelude::*;
 
+use missing::Missing;
+
+use crate::am;
 use crate::elements::index::element_column;
 use crate::elements::key::Source;
 use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
-use crate::pg::guc::{self, Mechanism, WhenLoading};
+use crate::pg::guc;
 use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::follow as follow_bound;
 use crate::state::handle::Handle;
 use crate::state::{given_up, options, refusal, shmem};
-use crate::upkeep::{bring_up, follow, keeper, worker};
-use crate::{am, image};
+use crate::upkeep::{bring_up, follow, keeper};
 
 thread_local! {
     /// (operator family, input type) -> the btree family to show. Emptied when any operator family
     /// changes.
     static TWINS: RefCell<HashMap<(u32, u32), Oid>> = RefCell::default();
-    static PLANNING: Cell<Planning> = Cell::default();
 }
 
 /// Chains the hook.
@@ -63,10 +65,22 @@ unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *m
             keeper::look_for_one();
         }
         let mut hidden = Vec::new();
+        let mut missing = Vec::new();
         for info in PgList::<IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
-            if am::describes_nitro(&*info) && !describe(root, &*rel, &mut *info) {
-                hidden.push(info);
+            if !am::describes_nitro(&*info) {
+                continue;
             }
+            match describe(root, &mut *info) {
+                Use::Offered => (),
+                Use::Hidden => hidden.push(info),
+                Use::Missing(entry) => missing.push(Missing { info, entry }),
+            }
+        }
+        if !missing.is_empty() {
+            missing::ask(root, &*rel, &missing);
+            let now = |info: *mut IndexOptInfo| describe(root, &mut *info);
+            let infos = missing.iter().map(|missing| missing.info);
+            hidden.extend(infos.filter(|&info| !matches!(now(info), Use::Offered)));
         }
         if inheritance_parent {
             // Conditions are distributed to the parent, and go from there to its partitions.
@@ -78,6 +92,16 @@ unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *m
             (*rel).indexlist = pg_sys::list_delete_ptr((*rel).indexlist, info.cast());
         }
     }
+}
+
+/// What becomes of an index in a plan.
+enum Use {
+    /// The planner may use it.
+    Offered,
+    /// The planner does not see it.
+    Hidden,
+    /// It is not ready, and can be asked for.
+    Missing(&'static Entry),
 }
 
 /// The conditions on the element column of a partitioned index (16+: the planner knows those).
@@ -96,25 +120,22 @@ unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOpt
     }
 }
 
-/// Completes the description of one of our indexes; false hides it.
-unsafe fn describe(
-    root: *mut pg_sys::PlannerInfo,
-    rel: &RelOptInfo,
-    info: &mut IndexOptInfo,
-) -> bool {
+/// Completes the description of one of our indexes, if it can be used now.
+unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> Use {
     // SAFETY: the planner holds a lock on the index, so it can be opened without one.
     unsafe {
         if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
-            return false;
+            return Use::Hidden;
         }
         let recovery = pg_sys::RecoveryInProgress();
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let usable = |handle: &Handle| match recovery {
-            true => is_followed(root, index, handle),
-            false => ready(root, rel, index, handle),
-        };
-        let visible = match open(index) {
-            Some(handle) if usable(&handle) => {
+        let mut used = Use::Hidden;
+        if let Some(handle) = open(index) {
+            used = match recovery {
+                true => followed(root, index, &handle),
+                false => ready(root, index, &handle),
+            };
+            if let Use::Offered = used {
                 set_size(info, &handle);
                 if recovery {
                     no_index_only_scans(info);
@@ -125,31 +146,29 @@ unsafe fn describe(
                         rewrite::rewrite_query(root, info, column);
                     }
                 }
-                true
             }
-            _ => false,
-        };
+        }
         pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
-        if visible {
+        if let Use::Offered = used {
             show_btree(root, info);
         }
-        visible
+        used
     }
 }
 
 /// Whether a standby keeps the index up to date for the query; asks for a follower otherwise.
-unsafe fn is_followed(
+unsafe fn followed(
     root: *mut pg_sys::PlannerInfo,
     index: pg_sys::Relation,
     handle: &Handle,
-) -> bool {
-    // SAFETY: open and locked by the caller; the planner has a snapshot.
-    let offered = unsafe { follow_bound::offers(index, handle) };
-    if !offered {
-        plan_again_soon(root);
-    }
+) -> Use {
     follow::wake(handle.entry);
-    offered
+    // SAFETY: open and locked by the caller; the planner has a snapshot.
+    if unsafe { follow_bound::offers(index, handle) } {
+        return Use::Offered;
+    }
+    plan_again_soon(root);
+    Use::Hidden
 }
 
 /// On a standby nothing keeps a TID from being freed between an entry and the visibility map.
@@ -177,29 +196,19 @@ unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
     .execute()
 }
 
-/// Whether scans may use the index now; asks for it to be built otherwise. A temporary index is out of
-/// the builders' reach, and a scan in a query with parallel workers can build none: it is built here.
-unsafe fn ready(
-    root: *mut pg_sys::PlannerInfo,
-    rel: &RelOptInfo,
-    index: pg_sys::Relation,
-    handle: &Handle,
-) -> bool {
+/// Whether scans may use the index now. A temporary index is out of the builders' reach, and a scan
+/// in a query with parallel workers can build none: it is built here.
+unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle: &Handle) -> Use {
     match handle.entry.state() {
-        State::Ready => true,
-        State::Failed => false,
+        State::Ready => return Use::Offered,
+        State::Failed => return Use::Hidden,
         // Nor is one tried again for which there is no memory.
         _ if !given_up::may_fit(handle.entry) => {
             // SAFETY: open and locked by the caller.
             unsafe { given_up::reclaim(index, handle.entry) };
-            plan_again_soon(root);
-            false
         }
         // Code of an index that is being brought up does without all that are not.
-        _ if !claim::may_bring_up() => {
-            plan_again_soon(root);
-            false
-        }
+        _ if !claim::may_bring_up() => (),
         State::Unbuilt
         | State::Following
         | State::Bare
@@ -210,116 +219,38 @@ unsafe fn ready(
         | State::CatchingUp => {
             // SAFETY: open relation by the caller's contract.
             let persistence = unsafe { (*(*index).rd_rel).relpersistence } as u8;
-            if persistence == pg_sys::RELPERSISTENCE_TEMP {
-                // SAFETY: open and locked by the caller; planning is not done in recovery here.
-                let built = unsafe { bring_up(index, handle, bring_up::Origin::Anything) };
-                if !built {
-                    plan_again_soon(root);
-                }
-                return built;
+            if persistence != pg_sys::RELPERSISTENCE_TEMP {
+                plan_again_soon(root);
+                return Use::Missing(handle.entry);
             }
-            // SAFETY: the planner's own live structures.
-            let (mut planning, many) = unsafe { (Planning::of(root), is_one_of_many(root, rel)) };
-            let waits = guc::WHEN_LOADING.get() == WhenLoading::Wait
-                && !(many && planning.wake(handle.entry));
             // SAFETY: open and locked by the caller; planning is not done in recovery here.
-            if waits && unsafe { load(index, handle, &mut planning) } {
-                return true;
+            if unsafe { bring_up(index, handle) } {
+                return Use::Offered;
             }
-            plan_again_soon(root);
-            planning.wake(handle.entry);
-            false
         }
     }
+    plan_again_soon(root);
+    Use::Hidden
 }
 
-/// A query waits for so many indexes at most; builders load the rest, and the next plan uses it.
-const WAITS: u32 = 8;
-
-/// Whether a table is one of so many partitions that a query would not wait for all. Its plan is not much
-/// better with a few of their indexes: it waits for none then, if there is a builder.
-unsafe fn is_one_of_many(root: *mut pg_sys::PlannerInfo, rel: &RelOptInfo) -> bool {
-    if rel.reloptkind != pg_sys::RelOptKind::RELOPT_OTHER_MEMBER_REL {
-        return false;
-    }
-    // SAFETY: the planner's own live structures; a member has a parent, whose partitions were counted before
-    // they are described.
-    unsafe {
-        let parent = (**(*root).append_rel_array.add(rel.relid as usize)).parent_relid;
-        let parent = &**(*root).simple_rel_array.add(parent as usize);
-        pg_sys::bms_num_members(parent.live_parts) > WAITS as i32
-    }
-}
-
-/// What the planning of one query has done about indexes that are not ready.
-#[derive(Clone, Copy, Default)]
-struct Planning {
-    /// Which planning: the time of its statement, and its own memory.
-    id: (i64, usize),
-    waits: u32,
-    /// There is a builder for what was met so far.
-    served: bool,
-}
-
-impl Planning {
-    unsafe fn of(root: *mut pg_sys::PlannerInfo) -> Planning {
-        // SAFETY: the planner's own live structures.
-        let id = unsafe { (pg_sys::GetCurrentStatementStartTimestamp(), (*root).glob as usize) };
-        let latest = PLANNING.get();
-        if latest.id == id { latest } else { Planning { id, ..Planning::default() } }
-    }
-
-    /// Counts a wait. Before it: code of the index, which may plan as well, comes in between.
-    fn waits(&mut self) {
-        self.waits += 1;
-        PLANNING.set(*self);
-    }
-
-    /// Asks for an index to be brought up; false if nobody will. Builders run on the processors that the
-    /// query needs, too, and one sees all that it asks for.
-    fn wake(&mut self, entry: &'static Entry) -> bool {
-        self.served = worker::wake(entry, self.served);
-        PLANNING.set(*self);
-        self.served
-    }
-}
-
-/// Waits for the load of an image, or loads it here and now; false if there is none to be loaded. The
-/// wait is for a heavyweight lock, which the deadlock detector sees.
-unsafe fn load(index: pg_sys::Relation, handle: &Handle, planning: &mut Planning) -> bool {
-    if planning.waits >= WAITS {
-        return false;
-    }
-    // A table is sorted in the place of an image of which little is left.
-    let comes = match handle.entry.state() {
-        State::Loading | State::CatchingUp => true,
-        State::Unbuilt | State::Sorting => image::exist(handle.entry),
-        _ => false,
-    };
-    if !comes {
-        return false;
-    }
-    planning.waits();
-    // SAFETY: by contract.
-    unsafe { bring_up(index, handle, bring_up::Origin::Image) }
-}
-
-/// Brings an index up here and now, if that is possible; false if it is not ready then.
+/// Brings a temporary index up here and now, if that is possible; false if it is not ready then.
 ///
 /// # Safety
 /// `index` must be open and locked, outside of recovery.
-unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle, origin: bring_up::Origin) -> bool {
+unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle) -> bool {
     // SAFETY: by contract; the caller has seen that this process may.
     unsafe {
         if pg_sys::IsInParallelMode() {
             return false;
         }
         let mut feed = shared::take(Keep::Transaction);
-        let outcome = subtransaction::run(|| bring_up::bring_up(index, handle, &mut feed, origin));
+        let outcome = subtransaction::run(|| {
+            bring_up::bring_up(index, handle, &mut feed, bring_up::Origin::Anything)
+        });
         drop(feed);
         // A query that can do without the index does not fail for it.
         if let Err(error) = outcome {
-            if subtransaction::ends(&error) || guc::BREAK.get() == Mechanism::Failures {
+            if subtransaction::ends(&error) {
                 error.rethrow();
             }
             crate::pg::error::log!(

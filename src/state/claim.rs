@@ -64,6 +64,24 @@ impl BuildLock {
         unsafe { BuildLock::take(index, mode) }
     }
 
+    /// As `exclusive`, if no other process has the lock or waits for it.
+    ///
+    /// # Safety
+    /// As `exclusive`.
+    pub unsafe fn at_once(index: Relation) -> Option<BuildLock> {
+        // SAFETY: by contract; a lock tag that no other code uses.
+        unsafe {
+            let lock = BuildLock { index: (*index).rd_id, mode: pg_sys::ExclusiveLock as i32 };
+            pg_sys::ConditionalLockDatabaseObject(
+                pg_sys::RelationRelationId,
+                lock.index,
+                BUILD_LOCK,
+                lock.mode,
+            )
+            .then_some(lock)
+        }
+    }
+
     unsafe fn take(index: Relation, mode: u32) -> BuildLock {
         // SAFETY: a lock tag that no other code uses.
         unsafe {
@@ -217,7 +235,7 @@ impl Claim {
         self.entry.cut_short.store(0, Relaxed);
     }
 
-    /// LOADING to BARE: there is no image.
+    /// LOADING to BARE: there is no image, or one that is outdated.
     pub fn refuse(&self) {
         self.entry.condition.must(Event::Refuse, 0);
     }
@@ -278,6 +296,7 @@ impl Claim {
         self.entry.warned.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
         self.entry.cut_short.store(0, Relaxed);
+        self.entry.demand.store(0, Relaxed);
         let counters = &self.entry.counters;
         let way = if from_table { &counters.builds } else { &counters.loads };
         if self.entry.condition.may(Event::Finish).is_none() {

@@ -66,8 +66,13 @@ pub struct Entry {
     pub build_ms: AtomicU64,
     /// An insert has warned about the FAILED state.
     pub warned: AtomicU32,
-    /// When a query asked the background worker to bring the index up; 0 = it is not asked.
+    /// When a builder was asked to bring the index up; 0 = none is asked. See `upkeep::worker`.
     pub requested: AtomicU32,
+    /// Plans that could have used the index since it was last brought up, plus one; 0 = no plan has
+    /// met it.
+    pub demand: AtomicU32,
+    /// Not 0: it is unique, so inserts wait for it.
+    pub unique: AtomicU32,
     /// It was given up in this life of the server: see `given_up`.
     pub was_given_up: AtomicU32,
     /// So many bytes have to be free before it is brought up again, since it was given up for lack of
@@ -120,6 +125,8 @@ pub struct Life {
     pub builders: [AtomicU64; guc::MAX_BUILDERS],
     /// Where each of them was sent last.
     pub builder_databases: [AtomicU32; guc::MAX_BUILDERS],
+    /// The table whose indexes each of them brings up; 0 = none.
+    pub builder_tables: [AtomicU32; guc::MAX_BUILDERS],
     /// Not 0: somebody asked for an index when no place for a builder was free.
     pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
@@ -339,6 +346,7 @@ impl Directory {
         entry.build_ms.store(0, Relaxed);
         entry.warned.store(0, Relaxed);
         entry.requested.store(0, Relaxed);
+        entry.demand.store(0, Relaxed);
         entry.was_given_up.store(0, Relaxed);
         entry.needs.store(0, Relaxed);
         entry.reverse.store(0, Relaxed);
@@ -425,8 +433,18 @@ impl Directory {
 
     /// Whether an index has an entry.
     pub fn knows(&self, database: u32, incarnation: Incarnation) -> bool {
+        self.knows_one(database, incarnation, |_| true)
+    }
+
+    /// Whether an index has an entry for which `wanted` says yes.
+    pub fn knows_one(
+        &self,
+        database: u32,
+        incarnation: Incarnation,
+        wanted: impl Fn(&Entry) -> bool,
+    ) -> bool {
         let _shared = self.locked(pg_sys::LWLockMode::LW_SHARED);
-        self.find(database, incarnation, |_| true).is_some()
+        self.find(database, incarnation, wanted).is_some()
     }
 
     /// How many entries have an engine root. Only for assertions: it is never more than one.

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use nitro_engine::{Index, IndexOptions, OutOfMemory, Process};
 use pgrx::prelude::*;
@@ -125,6 +126,7 @@ impl Handle {
             let terms = limits::of(index);
             let directory = shmem::directory();
             let entry = directory.attach(File::of(index), incarnation, relid, table, &terms)?;
+            entry.unique.store(u32::from((*(*index).rd_index).indisunique), Relaxed);
             temporary::remember(index, entry);
             let generation = entry.generation();
             let handle = Rc::new(Handle { desc, entry, generation });

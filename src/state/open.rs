@@ -1,5 +1,7 @@
 //! Opening an index by its OID, as far as it still exists.
 
+use std::rc::Rc;
+
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
 
@@ -20,10 +22,7 @@ pub unsafe fn with_index(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relatio
     // SAFETY: by contract.
     unsafe {
         with_relations(relid, |heap, index| {
-            let class = (*index).rd_rel;
-            let other_temp = (*class).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
-                && !(*index).rd_islocaltemp;
-            if (*(*index).rd_index).indisready && !other_temp {
+            if is_usable(index) {
                 work(heap, index, &Handle::open(index));
             }
         });
@@ -48,6 +47,62 @@ pub unsafe fn with_index_at_once(
             with_index(relid, work);
         }
         free
+    }
+}
+
+/// As [`with_index_at_once`], for several indexes of one table. `work` gets those whose locks are
+/// free.
+///
+/// # Safety
+/// Inside a transaction.
+pub unsafe fn with_indexes_at_once(
+    heap: pg_sys::Oid,
+    relids: &[pg_sys::Oid],
+    work: impl FnOnce(&[(Relation, Rc<Handle>)]),
+) {
+    // SAFETY: by contract; the locks end with the transaction.
+    unsafe {
+        let mode = pg_sys::AccessShareLock as i32;
+        if !pg_sys::ConditionalLockRelationOid(heap, mode) {
+            return;
+        }
+        let table = pg_sys::try_table_open(heap, pg_sys::NoLock as i32);
+        if table.is_null() {
+            return;
+        }
+        let mut open = Vec::new();
+        for &relid in relids {
+            if pg_sys::IndexGetRelation(relid, true) != heap
+                || !pg_sys::ConditionalLockRelationOid(relid, mode)
+            {
+                continue;
+            }
+            let index = compat::try_index_open(relid, pg_sys::NoLock as i32);
+            if index.is_null() {
+                continue;
+            }
+            let same = (*(*index).rd_index).indrelid == heap;
+            if same && options::is_nitro(index) && is_usable(index) {
+                open.push((index, Handle::open(index)));
+            } else {
+                pg_sys::index_close(index, pg_sys::NoLock as i32);
+            }
+        }
+        work(&open);
+        for (index, _) in open {
+            pg_sys::index_close(index, pg_sys::NoLock as i32);
+        }
+        pg_sys::table_close(table, pg_sys::NoLock as i32);
+    }
+}
+
+/// Whether an open index is ready for inserts, and not one of a temporary table of another session.
+unsafe fn is_usable(index: Relation) -> bool {
+    // SAFETY: open relation by the caller's contract.
+    unsafe {
+        let other_temp = (*(*index).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_TEMP
+            && !(*index).rd_islocaltemp;
+        (*(*index).rd_index).indisready && !other_temp
     }
 }
 

@@ -24,6 +24,7 @@
 //!
 //! A crash at any point loses all of shared memory, and with it every half-built index.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -33,7 +34,7 @@ use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
 use crate::feed::shared::{self, Keep};
-use crate::feed::{self, Feed, Records, Touched};
+use crate::feed::{Feed, Touched};
 use crate::image;
 use crate::image::load::Refusal;
 use crate::key::KeyDesc;
@@ -49,6 +50,7 @@ use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
 use crate::state::{given_up, options, shmem};
 
+mod catch_up;
 mod evaluate;
 mod fill;
 pub mod hot_chains;
@@ -121,18 +123,20 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
 pub enum Origin {
     /// Its image if there is one, else its table.
     Anything,
-    /// Only an image, or its table where that takes less time.
+    /// Only an image.
     Image,
 }
 
 /// Brings an index up, or waits for who does. It is not READY afterwards if there was no usable image
-/// and nothing else was allowed, or if there was no memory for it and there still is none.
+/// and nothing else was allowed, or if there was no memory for it and there still is none. Returns
+/// true if its image is outdated: to read its table takes less time.
 ///
 /// # Safety
 /// As [`ensure_ready`], neither in recovery nor in parallel mode, and if this process may
 /// ([`claim::may_bring_up`]).
-pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) {
+pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) -> bool {
     debug_assert!(claim::may_bring_up());
+    let mut outdated = false;
     // SAFETY: by contract; the heap of an open index exists.
     unsafe {
         if guc::BREAK.get() == Mechanism::Deadlocks {
@@ -144,12 +148,47 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
         let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
         if handle.entry.state() != State::Ready && fits {
             let up = Bringing::begin(index, handle, &lock);
-            up.bring_up(feed, origin);
+            outdated = up.bring_up(feed, origin);
             stop::at(Point::WalkReady);
             up.end();
         }
         lock.unlock();
     }
+    outdated
+}
+
+/// Brings indexes of one table up by one reading of the table, the last index first. An index stays
+/// as it is if another process brings it up, if it was built in part, or if it may not be sorted.
+///
+/// # Safety
+/// As [`bring_up`], for each; in the process of a builder.
+pub unsafe fn bring_up_together(indexes: &[(Relation, Rc<Handle>)], feed: &mut Feed) {
+    debug_assert!(claim::may_bring_up());
+    let (mut ups, mut locks) = (Vec::new(), Vec::new());
+    for (index, handle) in indexes {
+        // SAFETY: by contract.
+        unsafe {
+            // A builder that has one of these locks waits for no other.
+            let Some(lock) = BuildLock::at_once(*index) else { continue };
+            let entry = handle.entry;
+            let empty = matches!(entry.state(), State::Unbuilt | State::Bare | State::GivenUp);
+            let fits = given_up::reclaim(*index, entry) && given_up::may_fit(entry);
+            if !empty || !fits || entry.builder.load(Relaxed) != 0 {
+                lock.unlock();
+                continue;
+            }
+            let up = Bringing::begin(*index, handle, &lock);
+            if up.may_sort() {
+                ups.push(up);
+                locks.push(lock);
+            } else {
+                up.end();
+                lock.unlock();
+            }
+        }
+    }
+    // SAFETY: as above.
+    unsafe { sorted::sort_together(ups, locks, feed) }
 }
 
 /// For VACUUM: returns when no walk is under way, none can begin as long as the lock is held, and no
@@ -263,27 +302,27 @@ impl<'a> Bringing<'a> {
         unsafe { compat::name(self.index) }
     }
 
-    /// From an image, or by sorting the table, or by inserting what is in it.
-    unsafe fn bring_up(&self, feed: &mut Feed, origin: Origin) {
+    /// Brings the index up from an image, by sorting the table, or by inserting the table's rows.
+    /// Returns true if its image is outdated.
+    unsafe fn bring_up(&self, feed: &mut Feed, origin: Origin) -> bool {
         // SAFETY: open relations, under the build lock.
         unsafe {
             let may_sort = self.may_sort();
             let loaded = self.load(feed, may_sort);
             let outdated = matches!(loaded, Err(Without::Outdated));
-            let anything = origin == Origin::Anything;
             // What has no room as an image has none when it is built.
             let fits = || given_up::may_fit(self.handle.entry);
-            if self.catch_up(feed, loaded.ok()) || !(outdated || anything) || !fits() {
-                return;
+            if self.catch_up(feed, loaded.ok()) || origin == Origin::Image || !fits() {
+                return outdated;
             }
             if self.handle.entry.state() == State::Failed {
                 self.look_where_it_failed();
             }
             let sorted = if may_sort { self.sort() } else { None };
-            if sorted.is_some() && self.catch_up(feed, sorted) || !anything || !fits() {
-                return;
+            if !(sorted.is_some() && self.catch_up(feed, sorted)) && fits() {
+                self.build();
             }
-            self.build();
+            outdated
         }
     }
 
@@ -313,7 +352,8 @@ impl<'a> Bringing<'a> {
                 return Err(Without::Nothing);
             }
             Err(Refusal::Outdated(_)) => {
-                self.claim.interrupt();
+                // It stays where it is, for the next life of the server.
+                self.claim.refuse();
                 return Err(Without::Outdated);
             }
             Err(Refusal::Unusable(_) | Refusal::Damaged(_)) => {
@@ -331,75 +371,6 @@ impl<'a> Bringing<'a> {
             read_to,
             begun,
         })
-    }
-
-    /// Looks at what has changed since what was loaded or sorted; false if nothing is. Where another one
-    /// was interrupted all of it is looked at again, which does no harm: who wrote since the index began
-    /// to catch up has published.
-    unsafe fn catch_up(&self, feed: &mut Feed, loaded: Option<Caught>) -> bool {
-        let entry = self.handle.entry;
-        if entry.state() != State::CatchingUp {
-            return false;
-        }
-        let begun = Instant::now();
-        let engine = self.handle.index().unwrap_or_else(|| claim::went_away());
-        // A row that was inserted before the state was seen, and not published, has its WAL record
-        // before this.
-        let end = match &loaded {
-            Some(loaded) if guc::BREAK.get() == Mechanism::Tail => loaded.read_to,
-            _ => feed::flushed_end(),
-        };
-        let by_pages = entry.image.by_pages.load(Relaxed) != 0;
-        let since = entry.image.catch_up_from.load(Relaxed);
-        let records = match &loaded {
-            Some(Caught { source: Source::Table { .. }, .. }) => Records::Rows,
-            _ => Records::All,
-        };
-        // SAFETY: open relations.
-        let changed = unsafe {
-            match &loaded {
-                Some(loaded) if by_pages => changes(self.heap, feed, records, loaded.read_to, end),
-                None if by_pages => {
-                    feed::newer_pages(self.heap, since, compat::blocks(self.heap)).ok()
-                }
-                _ => changes(self.heap, feed, records, since, end),
-            }
-        };
-        let Some(mut changed) = changed else {
-            self.claim.lose();
-            image::remove(entry);
-            return false;
-        };
-        if let Some(touched) = loaded.as_ref().and_then(|loaded| loaded.touched.as_ref()) {
-            changed.add_all(touched);
-        }
-        let looked_at = changed.count();
-        stop::at(Point::CatchUpWal);
-        if guc::BREAK.get() != Mechanism::Reread {
-            // SAFETY: open relations.
-            unsafe { self.walk(engine, Some(&changed)) };
-        }
-        let since = compat::lsn_text(since);
-        let name = self.name();
-        let begun = loaded.as_ref().map_or(begun, |loaded| loaded.begun);
-        let milliseconds = begun.elapsed().as_millis() as u64;
-        let source = loaded.map(|loaded| loaded.source);
-        let from_table = matches!(source, Some(Source::Table { .. }));
-        // The log says so first: who sees the state finds the line.
-        match source {
-            Some(Source::Image { manifest, left_out }) => crate::pg::error::log!(
-                "nitro index \"{name}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {since}",
-                manifest.entries,
-            ),
-            Some(Source::Table { entries }) => crate::pg::error::log!(
-                "nitro index \"{name}\" rebuilt from its table: {entries} entries in {milliseconds} ms, {looked_at} blocks read again since {since}"
-            ),
-            None => crate::pg::error::log!(
-                "nitro index \"{name}\" has caught up with its table: {looked_at} blocks read again since {since} in {milliseconds} ms"
-            ),
-        }
-        self.claim.finish(milliseconds, from_table);
-        true
     }
 
     /// Walks over the table, or goes on with it.
@@ -458,20 +429,5 @@ pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
         }
         stop::at(Point::Packed);
         pause();
-    }
-}
-
-/// The blocks that changed between two LSNs, by the WAL.
-unsafe fn changes(
-    heap: Relation,
-    feed: &mut Feed,
-    records: Records,
-    since: u64,
-    end: u64,
-) -> Option<Touched> {
-    // SAFETY: open relation.
-    unsafe {
-        feed.read(since, end).ok()?;
-        feed.touched(&compat::locator(heap), records, since, compat::blocks(heap)).ok()
     }
 }

@@ -2,6 +2,7 @@
 
 mod alarms;
 pub mod bring_up;
+mod builder;
 pub mod follow;
 pub mod keeper;
 pub mod worker;

@@ -1,4 +1,4 @@
-//! Evaluating an index' predicate and expressions outside of CREATE INDEX and the executor.
+//! Evaluating the predicates and expressions of indexes outside of CREATE INDEX and the executor.
 
 use std::mem::MaybeUninit;
 
@@ -13,21 +13,38 @@ use crate::pg::context::Reading;
 use crate::pg::owner::AsOwner;
 use crate::state::handle::Handle;
 
-/// Executor state for one index of one table, running as the table's owner.
+/// Takes the entries of one index.
+pub trait Sink {
+    /// Takes one. May raise an ERROR (temporary file, comparison function).
+    fn take(&mut self, key: &[u8], tid: Tid);
+}
+
+impl<O: KeyOrder> Sink for Sorter<'_, O> {
+    fn take(&mut self, key: &[u8], tid: Tid) {
+        self.push(key, tid);
+    }
+}
+
+/// Executor state for indexes of one table, running as the table's owner.
 pub struct Evaluator<'a> {
     heap: Relation,
-    index: Relation,
-    handle: &'a Handle,
-    info: *mut pg_sys::IndexInfo,
     estate: *mut pg_sys::EState,
     slot: *mut pg_sys::TupleTableSlot,
-    predicate: *mut pg_sys::ExprState,
     strategy: pg_sys::BufferAccessStrategy,
     snapshot_pushed: bool,
     members: Vec<Member>,
-    keys: Keys,
+    indexes: Vec<OfIndex<'a>>,
     /// Rows that are not committed and live are left out.
     pub only_live: bool,
+}
+
+/// What there is for each index.
+struct OfIndex<'a> {
+    index: Relation,
+    handle: &'a Handle,
+    info: *mut pg_sys::IndexInfo,
+    predicate: *mut pg_sys::ExprState,
+    keys: Keys,
 }
 
 impl<'a> Evaluator<'a> {
@@ -35,11 +52,10 @@ impl<'a> Evaluator<'a> {
     /// [`Evaluator::end`] undoes it, and so does transaction abort.
     ///
     /// # Safety
-    /// Open relations, inside a transaction; `_owner` must be of this table.
+    /// Open relations, inside a transaction; `_owner` must be of this table, and the indexes, too.
     pub unsafe fn begin(
         heap: Relation,
-        index: Relation,
-        handle: &'a Handle,
+        indexes: impl IntoIterator<Item = (Relation, &'a Handle)>,
         _owner: &'a AsOwner,
     ) -> Evaluator<'a> {
         // SAFETY: by contract; the reverse is `end`, or transaction abort.
@@ -55,91 +71,79 @@ impl<'a> Evaluator<'a> {
             if snapshot_pushed {
                 pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
             }
-            let info = pg_sys::BuildIndexInfo(index);
             let estate = pg_sys::CreateExecutorState();
             let slot = pg_sys::MakeSingleTupleTableSlot((*heap).rd_att, &pg_sys::TTSOpsHeapTuple);
             (*compat::per_tuple_expr_context(estate)).ecxt_scantuple = slot;
+            let of_index = |(index, handle)| {
+                let info = pg_sys::BuildIndexInfo(index);
+                let predicate = pg_sys::ExecPrepareQual((*info).ii_Predicate, estate);
+                OfIndex { index, handle, info, predicate, keys: Keys::default() }
+            };
             Evaluator {
                 heap,
-                index,
-                handle,
-                info,
                 estate,
                 slot,
-                predicate: pg_sys::ExecPrepareQual((*info).ii_Predicate, estate),
                 strategy: pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD),
                 snapshot_pushed,
                 members: Vec::new(),
-                keys: Keys::default(),
+                indexes: indexes.into_iter().map(of_index).collect(),
                 only_live: false,
             }
         }
     }
 
-    /// Adds the entries of one block to a batch. When this raises an ERROR, `live` says whether the
-    /// row that failed is committed and live.
+    /// Gives the entries of one block to a sink for each index. When this raises an ERROR, `live`
+    /// says whether the row that failed is committed and live.
     ///
     /// # Safety
     /// Between `begin` and `end`.
-    pub unsafe fn block<O: KeyOrder>(
+    pub unsafe fn block(
         &mut self,
         block: BlockNumber,
-        batch: &mut Sorter<'_, O>,
+        sinks: &mut [&mut dyn Sink],
         live: &mut bool,
     ) {
         *live = false;
         crate::pg::wait::interrupts();
-        let mut node = MaybeUninit::uninit();
         // SAFETY: tuple copies and everything evaluation allocates live in the per-tuple context,
         // which is reset per block.
         unsafe {
-            let _reading = Reading::new(&mut node, self.index);
-            let econtext = compat::per_tuple_expr_context(self.estate);
-            pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
-            let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
-            self.members.clear();
-            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
+            let previous = self.read(block);
             for i in 0..self.members.len() {
                 let Member { tuple, root, live: tuple_live } = self.members[i];
                 if self.only_live && !tuple_live {
                     continue;
                 }
                 *live = tuple_live;
-                self.entry(tuple, (u64::from(block) << 16) | u64::from(root), batch, previous);
+                self.row(tuple, (u64::from(block) << 16) | u64::from(root), sinks, previous);
             }
             *live = false;
             pg_sys::MemoryContextSwitchTo(previous);
         }
     }
 
-    /// Adds the entries of the row that a TID leads to now to a batch; false if there is none that is
-    /// committed and live.
+    /// Gives the entries of the row that a TID leads to now to the sink of the only index; false if
+    /// there is none that is committed and live.
     ///
     /// # Safety
     /// Between `begin` and `end`; the block must be one of the table's.
-    pub unsafe fn live_row<O: KeyOrder>(&mut self, tid: Tid, batch: &mut Sorter<'_, O>) -> bool {
+    pub unsafe fn live_row(&mut self, tid: Tid, sink: &mut dyn Sink) -> bool {
         let (block, offset) = ((tid >> 16) as BlockNumber, tid as pg_sys::OffsetNumber);
-        let mut node = MaybeUninit::uninit();
         // SAFETY: as `block`.
         unsafe {
-            let _reading = Reading::new(&mut node, self.index);
-            let econtext = compat::per_tuple_expr_context(self.estate);
-            pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
-            let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
-            self.members.clear();
-            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
+            let previous = self.read(block);
             let row = self.members.iter().find(|member| member.root == offset && member.live);
             let row = row.map(|member| member.tuple);
             if let Some(tuple) = row {
-                self.entry(tuple, tid, batch, previous);
+                self.row(tuple, tid, &mut [sink], previous);
             }
             pg_sys::MemoryContextSwitchTo(previous);
             row.is_some()
         }
     }
 
-    /// Gives the keys of the rows under wanted line pointers of a block, in the order of their TIDs. The keys of one row are
-    /// in no particular order.
+    /// Gives the keys of the rows under wanted line pointers of a block, in the order of their
+    /// TIDs, where the evaluator has one index. The keys of one row are in no particular order.
     ///
     /// # Safety
     /// Between `begin` and `end`; the block must be one of the table's.
@@ -153,64 +157,49 @@ impl<'a> Evaluator<'a> {
         let mut node = MaybeUninit::uninit();
         // SAFETY: as `block`.
         unsafe {
-            let _reading = Reading::new(&mut node, self.index);
-            let econtext = compat::per_tuple_expr_context(self.estate);
-            pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
-            let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
-            self.members.clear();
-            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
-            for i in 0..self.members.len() {
-                let Member { tuple, root, .. } = self.members[i];
-                if wanted(root) && self.make_keys(tuple) {
-                    give((u64::from(block) << 16) | u64::from(root), &self.keys);
+            let previous = self.read(block);
+            let only = &mut self.indexes[0];
+            let _reading = Reading::new(&mut node, only.index);
+            for &Member { tuple, root, .. } in self.members.iter().filter(|row| wanted(row.root)) {
+                pg_sys::ExecStoreHeapTuple(tuple, self.slot, false);
+                if only.make_keys(self.estate, self.slot) {
+                    give((u64::from(block) << 16) | u64::from(root), &only.keys);
                 }
             }
             pg_sys::MemoryContextSwitchTo(previous);
         }
     }
 
-    unsafe fn entry<O: KeyOrder>(
-        &mut self,
-        tuple: *mut pg_sys::HeapTupleData,
-        tid: u64,
-        batch: &mut Sorter<'_, O>,
-        caller: pg_sys::MemoryContext,
-    ) {
-        // SAFETY: by contract of the caller.
+    /// Copies the rows of a block into the per-tuple context, which is current afterwards. Returns
+    /// the context that was current before.
+    unsafe fn read(&mut self, block: BlockNumber) -> pg_sys::MemoryContext {
+        let mut node = MaybeUninit::uninit();
+        // SAFETY: by the caller's contract; there is an index.
         unsafe {
-            if !self.make_keys(tuple) {
-                return;
-            }
-            // A batch may make a temporary file, which is for longer than a tuple.
-            let of_tuple = pg_sys::MemoryContextSwitchTo(caller);
-            for key in self.keys.iter() {
-                batch.push(key, tid);
-            }
-            pg_sys::MemoryContextSwitchTo(of_tuple);
+            let _reading = Reading::new(&mut node, self.indexes[0].index);
+            let econtext = compat::per_tuple_expr_context(self.estate);
+            pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
+            let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
+            self.members.clear();
+            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
+            previous
         }
     }
 
-    /// Makes the keys of a row; false if the predicate leaves the row out.
-    unsafe fn make_keys(&mut self, tuple: *mut pg_sys::HeapTupleData) -> bool {
+    /// Gives the entries of one row to the sinks.
+    unsafe fn row(
+        &mut self,
+        tuple: *mut pg_sys::HeapTupleData,
+        tid: u64,
+        sinks: &mut [&mut dyn Sink],
+        caller: pg_sys::MemoryContext,
+    ) {
         // SAFETY: the tuple is our copy; the slot only borrows it until the next call.
         unsafe {
             pg_sys::ExecStoreHeapTuple(tuple, self.slot, false);
-            let econtext = compat::per_tuple_expr_context(self.estate);
-            if !pg_sys::ExecQual(self.predicate, econtext) {
-                return false;
+            for (index, sink) in self.indexes.iter_mut().zip(sinks) {
+                index.entries(self.estate, self.slot, tid, *sink, caller);
             }
-            let mut values = [Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
-            let mut isnull = [false; pg_sys::INDEX_MAX_KEYS as usize];
-            pg_sys::FormIndexDatum(
-                self.info,
-                self.slot,
-                self.estate,
-                values.as_mut_ptr(),
-                isnull.as_mut_ptr(),
-            );
-            self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
-            self.keys.check_length(self.index);
-            true
         }
     }
 
@@ -231,6 +220,53 @@ impl<'a> Evaluator<'a> {
             if toast != pg_sys::InvalidOid {
                 pg_sys::UnlockRelationOid(toast, pg_sys::AccessShareLock as i32);
             }
+        }
+    }
+}
+
+impl OfIndex<'_> {
+    unsafe fn entries(
+        &mut self,
+        estate: *mut pg_sys::EState,
+        slot: *mut pg_sys::TupleTableSlot,
+        tid: u64,
+        sink: &mut dyn Sink,
+        caller: pg_sys::MemoryContext,
+    ) {
+        let mut node = MaybeUninit::uninit();
+        // SAFETY: the slot has a row of the table of this index.
+        unsafe {
+            let _reading = Reading::new(&mut node, self.index);
+            if !self.make_keys(estate, slot) {
+                return;
+            }
+            // A sink may make a temporary file, which is for longer than a tuple.
+            let of_tuple = pg_sys::MemoryContextSwitchTo(caller);
+            for key in self.keys.iter() {
+                sink.take(key, tid);
+            }
+            pg_sys::MemoryContextSwitchTo(of_tuple);
+        }
+    }
+
+    /// Makes the keys of the row in the slot; false if the predicate leaves the row out.
+    unsafe fn make_keys(
+        &mut self,
+        estate: *mut pg_sys::EState,
+        slot: *mut pg_sys::TupleTableSlot,
+    ) -> bool {
+        // SAFETY: the slot has a row of the table of this index.
+        unsafe {
+            if !pg_sys::ExecQual(self.predicate, compat::per_tuple_expr_context(estate)) {
+                return false;
+            }
+            let mut values = [Datum::from(0); pg_sys::INDEX_MAX_KEYS as usize];
+            let mut isnull = [false; pg_sys::INDEX_MAX_KEYS as usize];
+            let (to, nulls) = (values.as_mut_ptr(), isnull.as_mut_ptr());
+            pg_sys::FormIndexDatum(self.info, slot, estate, to, nulls);
+            self.keys.set(&self.handle.desc, values.as_ptr(), isnull.as_ptr());
+            self.keys.check_length(self.index);
+            true
         }
     }
 }

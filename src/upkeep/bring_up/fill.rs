@@ -54,7 +54,8 @@ impl Bringing<'_> {
             if at_or_after(next).is_none() {
                 return;
             }
-            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
+            let mut evaluator =
+                Evaluator::begin(self.heap, [(self.index, self.handle)], &self.owner);
             let budget = pg_sys::maintenance_work_mem as usize * 1024;
             let mut step = Vec::with_capacity(STEP);
             let mut attempt = 0;
@@ -120,7 +121,7 @@ impl Bringing<'_> {
             let outcome = subtransaction::run(|| {
                 for &block in blocks {
                     // SAFETY: between the evaluator's `begin` and `end`.
-                    unsafe { evaluator.block(block, batch, &mut live) };
+                    unsafe { evaluator.block(block, &mut [&mut *batch], &mut live) };
                     done += 1;
                     if batch.memory() >= budget {
                         break;
@@ -157,7 +158,7 @@ impl Bringing<'_> {
                 let end = compat::blocks(self.heap).min(first.saturating_add(STEP as u32));
                 let blocks: Vec<_> = (first..end).collect();
                 if !blocks.is_empty() {
-                    let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
+                    let mut evaluator = Evaluator::begin(self.heap, [(self.index, self.handle)], &self.owner);
                     let budget = guc::maintenance_work_mem();
                     self.evaluate_blocks(&mut evaluator, &mut batch, &blocks, budget);
                     evaluator.end();

@@ -1,35 +1,206 @@
-//! All of a table read, sorted and built bottom-up into memory that nobody knows: what CREATE INDEX does, and faster than
-//! inserts. Then it is as if an image had been loaded, whose LSN is one from before the first block was read: a row that was not
-//! in its block by then has a later record (D3), so what has changed since is looked at as after an image. And as with an image
-//! inserts pass meanwhile, and no TID is used again, since VACUUM waits for the build lock (D2).
+//! Builds indexes by sorting: reads the table once, sorts the entries of one or several of its
+//! indexes, and builds each bottom-up in memory that no other process knows. This is what CREATE
+//! INDEX does, and it is faster than inserts.
 //!
-//! This is a short cut, no more. Whatever goes wrong, but a cancel and a lack of memory for the index, leaves the index
-//! BARE: the walk of `fill` follows, which keeps what it has done, and knows whose fault an error is. It is also left to
-//! that walk where
+//! The result is like a loaded image whose LSN is from before the first block was read. A row that
+//! came into its block after the reading has a later record (D3), so changed blocks are looked at
+//! as after an image. As with an image, inserts go on meanwhile. No TID is used again, since VACUUM
+//! waits for the build lock (D2).
+//!
+//! The table is read in steps of [`STEP_TIME`]. Between two steps this process holds only the
+//! claims, the build locks, and the memory and files of the sorters. Nothing here needs a
+//! subtransaction.
+//!
+//! Sorting is a short cut. After any failure but a cancel and a lack of memory, the index is BARE.
+//! Then the walk of `fill` follows: it keeps what it has done, and knows whose fault an error is.
+//! The walk also does the work where
 //! - the table has no feed (D6);
-//! - time is short: who is cancelled here has done nothing. Where that has happened sessions walk, of which each goes on where the
-//!   one before was: if their clients have no patience none of them would ever be done;
+//! - time is short. A process that is cancelled here has done nothing. Where that has happened,
+//!   sessions walk, and each goes on where the one before was. If their clients had no patience, no
+//!   sort would ever end;
 //! - the table is so small that it does not matter.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder};
-use pgrx::pg_sys;
+use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder, Memcmp};
+use pgrx::pg_sys::{self, BlockNumber};
 
+use super::evaluate::Sink;
 use super::{Bringing, Caught, Evaluator, Source};
-use crate::feed;
+use crate::feed::{self, Feed};
 use crate::image::UNKNOWN;
+use crate::key::KeyRef;
 use crate::key::sort::Sorter;
 use crate::pg::stop::{self, Point};
 use crate::pg::{background, compat, guc, memory, subtransaction, wait};
-use crate::state::handle::{Unfinished, with_order};
+use crate::state::claim::{self, BuildLock};
+use crate::state::handle::Unfinished;
 use crate::state::{given_up, options, refusal, shmem};
 
 /// The smallest table that is sorted, in blocks.
 const LEAST: u32 = 256;
-/// Blocks, or entries, between two looks at what others want.
-const STEP: u64 = 64;
+/// How long one step reads the table.
+const STEP_TIME: Duration = Duration::from_millis(50);
+/// Entries between two looks at what others want.
+const LOADED: u64 = 4096;
+
+/// The entries of one index, which are sorted.
+trait Sorting: Sink {
+    /// Entries so far.
+    fn entries(&self) -> u64;
+
+    /// Builds the index of them.
+    fn load(self: Box<Self>, up: &Bringing<'_>) -> Result<Unfinished, BuildError>;
+}
+
+impl<O: KeyOrder> Sorting for Sorter<'_, O> {
+    fn entries(&self) -> u64 {
+        Sorter::entries(self)
+    }
+
+    fn load(self: Box<Self>, up: &Bringing<'_>) -> Result<Unfinished, BuildError> {
+        // Code of the index has run.
+        up.claim.check_sorting();
+        let key_len_hint = self.average_key_length();
+        // SAFETY: open relation.
+        let fillfactor = unsafe { options::fillfactor(up.index) };
+        let index = up.handle.create(&IndexOptions { fillfactor, key_len_hint })?;
+        let process = shmem::process();
+        let mut builder = Builder::new(process, index.index());
+        let order = self.order();
+        let mut n = 0u64;
+        self.try_drain(|key, tid| {
+            n += 1;
+            if n.is_multiple_of(LOADED) {
+                background::give_way();
+                wait::interrupts();
+            }
+            memory::check();
+            builder.push(order, key, tid)
+        })?;
+        index.index().adopt(process, vec![builder.finish()?])?;
+        stop::at(Point::SortLoaded);
+        Ok(index)
+    }
+}
+
+/// One reading of a table for indexes that are SORTING.
+struct Reading<'a> {
+    /// One for each index.
+    sorters: Vec<Box<dyn Sorting + 'a>>,
+    next: BlockNumber,
+    blocks: BlockNumber,
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read the table of these indexes, whose keys have these orders.
+    unsafe fn begin(ups: &[Bringing<'_>], orders: &'a [KeyRef<'a>]) -> Reading<'a> {
+        let budget = guc::maintenance_work_mem() / ups.len();
+        // SAFETY: open relation.
+        let (rows, blocks) =
+            unsafe { (compat::likely_rows(ups[0].heap), compat::blocks(ups[0].heap)) };
+        let sorter = |order: &'a KeyRef<'a>| match order.0.is_memcmp() {
+            true => expecting(rows, Sorter::new(order.0, &Memcmp, budget)),
+            false => expecting(rows, Sorter::new(order.0, order, budget)),
+        };
+        // Blocks that come later have later records.
+        Reading { sorters: orders.iter().map(sorter).collect(), next: 0, blocks }
+    }
+
+    /// Reads blocks for [`STEP_TIME`]; false when none are left.
+    unsafe fn step(&mut self, ups: &[Bringing<'_>]) -> bool {
+        let begun = Instant::now();
+        // SAFETY: open relations, with the identity of the table's owner; the evaluator ends below,
+        // or by abort.
+        unsafe {
+            let indexes = ups.iter().map(|up| (up.index, up.handle));
+            let mut evaluator = Evaluator::begin(ups[0].heap, indexes, &ups[0].owner);
+            let sinks = self.sorters.iter_mut();
+            let mut sinks: Vec<&mut dyn Sink> =
+                sinks.map(|sorter| -> &mut dyn Sink { &mut **sorter }).collect();
+            while self.next < self.blocks && begun.elapsed() < STEP_TIME {
+                evaluator.block(self.next, &mut sinks, &mut false);
+                self.next += 1;
+            }
+            evaluator.end();
+        }
+        ups.iter().for_each(|up| up.handle.entry.next_block.store(self.next, Relaxed));
+        background::give_way();
+        self.next < self.blocks
+    }
+
+    /// Reads all of the table; the sorters have the entries.
+    unsafe fn all(mut self, ups: &[Bringing<'_>]) -> Vec<Box<dyn Sorting + 'a>> {
+        // SAFETY: by the caller's contract.
+        while unsafe { self.step(ups) } {}
+        stop::at(Point::SortRead);
+        self.sorters
+    }
+}
+
+fn expecting<'a, O: KeyOrder>(rows: usize, mut sorter: Sorter<'a, O>) -> Box<dyn Sorting + 'a> {
+    sorter.expect(rows);
+    Box::new(sorter)
+}
+
+/// Notes where the WAL ends before the table of these indexes is read, which are SORTING.
+fn begin(ups: &[Bringing<'_>]) -> u64 {
+    stop::at(Point::SortClaimed);
+    // Whatever comes into a block after it was read has a later record.
+    let since = feed::flushed_end();
+    // The slot keeps the WAL from here on.
+    ups.iter().for_each(|up| up.handle.entry.image.catch_up_from.store(since, Relaxed));
+    since
+}
+
+fn orders<'a>(ups: &[Bringing<'a>]) -> Vec<KeyRef<'a>> {
+    ups.iter().map(|up| KeyRef(&up.handle.desc)).collect()
+}
+
+/// Reads a table once for several of its indexes, and brings each of them up, the last one first.
+/// An index that is not READY afterwards is BARE, also after an ERROR.
+///
+/// # Safety
+/// Open relations of one table that may be sorted, each under its lock, in the order in which they
+/// were begun, and none of them with memory; outside of recovery.
+pub(super) unsafe fn sort_together(
+    mut ups: Vec<Bringing<'_>>,
+    mut locks: Vec<BuildLock>,
+    feed: &mut Feed,
+) {
+    let begun = Instant::now();
+    if ups.is_empty() {
+        return;
+    }
+    if !ups.iter().all(|up| up.claim.sort()) {
+        claim::went_away();
+    }
+    let since = begin(&ups);
+    let orders = orders(&ups);
+    // SAFETY: by contract.
+    unsafe {
+        let mut sorters = Reading::begin(&ups, &orders).all(&ups);
+        while let (Some(up), Some(lock), Some(sorter)) = (ups.pop(), locks.pop(), sorters.pop()) {
+            let entries = sorter.entries();
+            let loaded = sorter.load(&up);
+            let caught = up.end_sort(loaded, Sorted { entries, since, begun });
+            if caught.is_some() {
+                up.catch_up(feed, caught);
+            }
+            up.end();
+            lock.unlock();
+        }
+    }
+}
+
+/// What was sorted.
+struct Sorted {
+    entries: u64,
+    /// The end of the WAL before the table was read.
+    since: u64,
+    begun: Instant,
+}
 
 impl Bringing<'_> {
     /// Whether the table may be sorted.
@@ -44,100 +215,60 @@ impl Bringing<'_> {
         suits && (background::is_worker() || !compat::has_timeout() && !cut_short)
     }
 
-    /// Reads and sorts the table: CATCHING UP from here on. `None`: the index is as good as it was.
+    /// Reads and sorts the table for this index alone: CATCHING UP from here on. `None` if it could
+    /// not be sorted: the index is as it was, or BARE.
     pub(super) unsafe fn sort(&self) -> Option<Caught> {
         let begun = Instant::now();
-        let entry = self.handle.entry;
         if !self.claim.sort() {
             return None;
         }
-        stop::at(Point::SortClaimed);
-        // Whatever comes into a block after it was read has a later record.
-        let since = feed::flushed_end();
-        // The slot keeps the WAL from here on.
-        entry.image.catch_up_from.store(since, Relaxed);
-        let sorted = with_order!(self.handle.desc, order =>
-            // SAFETY: open relations, under the build lock.
-            subtransaction::run(|| unsafe { self.sort_table(order) }));
-        let sorted = match sorted {
+        let this = std::slice::from_ref(self);
+        let since = begin(this);
+        let orders = orders(this);
+        // SAFETY: open relations, under the build lock.
+        let sorted = subtransaction::run(|| unsafe {
+            let sorter = Reading::begin(this, &orders).all(this).pop();
+            sorter.map(|sorter| (sorter.entries(), sorter.load(self)))
+        });
+        match sorted {
+            Ok(Some((entries, loaded))) => self.end_sort(loaded, Sorted { entries, since, begun }),
+            Ok(None) => None,
             Err(error) if subtransaction::ends(&error) => error.rethrow(),
-            sorted => sorted,
-        };
+            Err(error) => self.not_sorted(subtransaction::message(&error)),
+        }
+    }
+
+    /// CATCHING UP with what was built from a sorted table; `None` if that failed.
+    fn end_sort(&self, loaded: Result<Unfinished, BuildError>, sorted: Sorted) -> Option<Caught> {
         // Code of the index has run.
         self.claim.check_sorting();
-        let why = match sorted {
-            Ok(Ok((index, entries))) => {
+        let entry = self.handle.entry;
+        let Sorted { entries, since, begun } = sorted;
+        match loaded {
+            Ok(index) => {
                 // Whatever image there is, it is not of what this engine index will count.
                 entry.image.operations.store(UNKNOWN, Relaxed);
                 self.claim.catch_up(index, since, false);
                 stop::at(Point::SortPublishes);
                 let source = Source::Table { entries };
-                return Some(Caught { source, touched: None, read_to: since, begun });
+                Some(Caught { source, touched: None, read_to: since, begun })
             }
             // Nor is there any for a walk.
-            Ok(Err(BuildError::OutOfMemory(e))) => {
+            Err(BuildError::OutOfMemory(e)) => {
                 self.claim.interrupt();
                 given_up::refused(entry);
                 refusal::out_of_memory(&self.name(), entry, e)
             }
-            Ok(Err(e)) => e.to_string(),
-            Err(error) => subtransaction::message(&error),
-        };
+            Err(e) => self.not_sorted(e.to_string()),
+        }
+    }
+
+    fn not_sorted(&self, why: String) -> Option<Caught> {
+        self.claim.check_sorting();
         crate::pg::error::log!("nitro index \"{}\" is not built by sorting: {why}", self.name());
         self.claim.interrupt();
         // Who waits for the database does not wait for a walk either.
         background::give_way();
         None
-    }
-
-    unsafe fn sort_table<O: KeyOrder>(&self, order: &O) -> Result<(Unfinished, u64), BuildError> {
-        let mut sorter = Sorter::new(&self.handle.desc, order, guc::maintenance_work_mem());
-        // SAFETY: open relations; the evaluator ends below, or by abort.
-        unsafe {
-            sorter.expect(compat::likely_rows(self.heap));
-            let mut evaluator = Evaluator::begin(self.heap, self.index, self.handle, &self.owner);
-            // Blocks that come later have later records.
-            for block in 0..compat::blocks(self.heap) {
-                if u64::from(block).is_multiple_of(STEP) {
-                    background::give_way();
-                    self.handle.entry.next_block.store(block, Relaxed);
-                }
-                evaluator.block(block, &mut sorter, &mut false);
-            }
-            stop::at(Point::SortRead);
-            let entries = sorter.entries();
-            // Comparison functions run as the owner, too.
-            let loaded = self.load_sorted(order, sorter);
-            evaluator.end();
-            stop::at(Point::SortLoaded);
-            Ok((loaded?, entries))
-        }
-    }
-
-    fn load_sorted<O: KeyOrder>(
-        &self,
-        order: &O,
-        sorter: Sorter<'_, O>,
-    ) -> Result<Unfinished, BuildError> {
-        // Code of the index has run.
-        self.claim.check_sorting();
-        let key_len_hint = sorter.average_key_length();
-        // SAFETY: open relation.
-        let fillfactor = unsafe { options::fillfactor(self.index) };
-        let index = self.handle.create(&IndexOptions { fillfactor, key_len_hint })?;
-        let process = shmem::process();
-        let mut builder = Builder::new(process, index.index());
-        let mut n = 0u64;
-        sorter.try_drain(|key, tid| {
-            n += 1;
-            if n.is_multiple_of(64 * STEP) {
-                background::give_way();
-                wait::interrupts();
-            }
-            memory::check();
-            builder.push(order, key, tid)
-        })?;
-        index.index().adopt(process, vec![builder.finish()?])?;
-        Ok(index)
     }
 }

@@ -31,7 +31,7 @@ pub unsafe fn apply(
     // SAFETY: by contract; the owner's identity ends below, or with the transaction.
     unsafe {
         let owner = AsOwner::begin(heap);
-        let evaluator = Evaluator::begin(heap, index, handle, &owner);
+        let evaluator = Evaluator::begin(heap, [(index, handle)], &owner);
         let mut step = Step { heap, both, process: shmem::process(), evaluator, roots: Vec::new() };
         // After the records were read that made the work: a block that is not there is gone for
         // good.

@@ -4,6 +4,7 @@ mod adopted;
 mod alarms;
 mod alerts;
 mod beside;
+mod bringing_up;
 mod copied_slot;
 mod feed;
 mod first;
