@@ -168,6 +168,11 @@ impl ReverseMap {
         ReverseMap { main, map }
     }
 
+    /// The index that it is of.
+    pub fn main(&self) -> Index {
+        self.main
+    }
+
     /// Makes the keys of the change's TIDs what the change says, in both indexes. Failure leaves
     /// some of them undone; a repetition does the rest.
     pub fn set<O: KeyOrder>(

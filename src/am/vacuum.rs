@@ -20,7 +20,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
     fence,
 };
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nitro_engine::{Prune, Tid};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -110,8 +110,7 @@ unsafe fn await_tokens(index: Relation, root: u32) {
     let area = shmem::area();
     let walked = area.token_fence();
     stop::at(Point::DeleteFenced);
-    // SAFETY: a setting of the server.
-    let timeout = Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.max(1) as u64);
+    let timeout = wait::deadlock_timeout();
     let (mut looked, mut suspect) = (Instant::now(), None);
     wait::until(Wait::TidTokens, || {
         let mut holders = None;

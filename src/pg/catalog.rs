@@ -48,16 +48,17 @@ pub unsafe fn nitro_indexes() -> Vec<Oid> {
     }
 }
 
-/// The databases to which sessions may connect.
+/// Those databases that are wanted, as they are now.
 ///
 /// # Safety
-/// Inside a transaction.
-pub unsafe fn databases() -> Vec<Oid> {
+/// Inside a transaction; `wanted` gets rows of `pg_database`.
+pub unsafe fn databases(wanted: impl Fn(pg_sys::Form_pg_database) -> bool) -> Vec<Oid> {
     // SAFETY: by contract; a shared catalogue.
     unsafe {
+        pg_sys::InvalidateCatalogSnapshot();
         scan(pg_sys::DatabaseRelationId, &mut [], |row| {
             let form: pg_sys::Form_pg_database = pg_sys::GETSTRUCT(row).cast();
-            (*form).datallowconn.then_some((*form).oid)
+            wanted(form).then_some((*form).oid)
         })
     }
 }

@@ -108,6 +108,14 @@ pub fn is_transient(error: &CaughtError) -> bool {
         )
 }
 
+/// Whether an ERROR says that a lock was not to be had in time.
+pub fn is_for_lock(error: &CaughtError) -> bool {
+    let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
+        return false;
+    };
+    report.sql_error_code() == PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE
+}
+
 /// Whether an ERROR is meant for the statement or the process as a whole.
 pub fn ends(error: &CaughtError) -> bool {
     use PgSqlErrorCode::*;

@@ -1,7 +1,7 @@
 //! Wait events, seen in `pg_stat_activity`, and interruptible waiting.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
@@ -66,6 +66,12 @@ static CLOCKS: AtomicPtr<Clocks> = AtomicPtr::new(std::ptr::null_mut());
 /// From now on the sleeps of this process, and of those that it forks, are added to `clocks`.
 pub fn count_in(clocks: &'static Clocks) {
     CLOCKS.store(std::ptr::from_ref(clocks).cast_mut(), Relaxed);
+}
+
+/// After this long a process that waits looks for a deadlock.
+pub fn deadlock_timeout() -> Duration {
+    // SAFETY: a setting of the server.
+    Duration::from_millis(unsafe { pg_sys::DeadlockTimeout }.max(1) as u64)
 }
 
 /// Sleeps on the process latch for `milliseconds`, showing `event`, then handles interrupts.

@@ -39,10 +39,10 @@ use crate::pg::guc;
 use crate::pg::{catalog, compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
-use crate::state::follow as follow_bound;
+use crate::state::follow;
 use crate::state::handle::Handle;
 use crate::state::{given_up, options, refusal, shmem};
-use crate::upkeep::{bring_up, follow, keeper};
+use crate::upkeep::{bring_up, keeper};
 
 thread_local! {
     /// (operator family, input type) -> the btree family to show. Emptied when any operator family
@@ -162,9 +162,9 @@ unsafe fn followed(
     index: pg_sys::Relation,
     handle: &Handle,
 ) -> Use {
-    follow::wake(handle.entry);
+    follow::ask(handle.entry);
     // SAFETY: open and locked by the caller; the planner has a snapshot.
-    if unsafe { follow_bound::offers(index, handle) } {
+    if unsafe { follow::offers(index, handle) } {
         return Use::Offered;
     }
     plan_again_soon(root);

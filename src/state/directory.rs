@@ -82,6 +82,9 @@ pub struct Entry {
     reverse: AtomicU32,
     /// On a standby, while FOLLOWING: the index has what all records that end at or before this LSN say. Only rises.
     pub reflects: AtomicU64,
+    /// On a standby: since when the follower waits for a lock that it needs for the index, in microseconds of the
+    /// server's clock; 0 = it does not.
+    pub held_up: AtomicU64,
     /// Bytes that it may hold.
     limit: AtomicU64,
     /// What was said of that limit.
@@ -351,6 +354,7 @@ impl Directory {
         entry.needs.store(0, Relaxed);
         entry.reverse.store(0, Relaxed);
         entry.reflects.store(0, Relaxed);
+        entry.held_up.store(0, Relaxed);
         entry.alarm.reset();
         entry.image.reset();
         entry.counters.reset(0);

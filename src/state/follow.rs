@@ -16,8 +16,11 @@
 //! use the index. A chain of HOT updates that was broken for this index has only the key of its
 //! last member here.
 
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use nitro_engine::{Process, ReverseMap};
+use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Relation, Snapshot, TransactionId};
 use pgrx::prelude::*;
 
@@ -28,6 +31,8 @@ use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
 use crate::state::tenants::Kind;
 
+/// A follower that was asked for comes within so many seconds, or is asked for again.
+const START_SECONDS: u32 = 5;
 /// How long a scan looks again and again, without sleeping.
 const SPIN: Duration = Duration::from_micros(20);
 /// How long a scan sleeps between two looks at first.
@@ -54,6 +59,31 @@ unsafe fn is_older(index: Relation, xmin: TransactionId) -> bool {
     unsafe {
         let made = compat::tuple_xmin((*(*index).rd_indextuple).t_data);
         pg_sys::TransactionIdPrecedes(made, xmin)
+    }
+}
+
+/// In a query on a standby: asks for a follower of the current database, if there is none.
+pub fn ask(entry: &Entry) {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as u32);
+    if guc::FOLLOW_WAL.get() && entry.tenant(Kind::Database).wants_follower(now, START_SECONDS) {
+        start(entry.database());
+    }
+}
+
+/// Starts a follower of a database. A server without a place for it goes on without: the next query
+/// asks again.
+pub fn start(database: u32) {
+    let worker = BackgroundWorkerBuilder::new("nitro follower")
+        .set_type("nitro follower")
+        .set_library("nitro")
+        .set_function("nitro_follower_main")
+        .set_argument(Some(pg_sys::Datum::from(u64::from(database))))
+        .enable_spi_access()
+        // Last: the bindings let a worker with access to a database wait for the end of recovery.
+        .set_start_time(BgWorkerStartTime::ConsistentState)
+        .load_dynamic();
+    if worker.is_err() {
+        pgrx::debug1!("there is no place for a nitro follower");
     }
 }
 
@@ -91,7 +121,34 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
 impl Entry {
     /// Whether the index has what all records before this position say.
     pub fn has_reached(&self, position: u64) -> bool {
-        self.reflects.load(std::sync::atomic::Ordering::Acquire) >= position
+        self.reflects.load(Acquire) >= position
+    }
+
+    /// In the follower: the index has what all records before this position say.
+    pub fn now_reflects(&self, position: u64) {
+        // Who reads again what another one has read comes by positions that were reached before.
+        self.reflects.fetch_max(position, Release);
+    }
+
+    /// The index and its reverse map, if it is FOLLOWING.
+    pub fn followed(&self, process: &Process) -> Option<ReverseMap> {
+        let main = self.readable_index(process).filter(|_| self.state() == State::Following)?;
+        Some(ReverseMap::of(main, self.reverse(process)?))
+    }
+
+    /// In the follower: a step for the index has got the locks that it needs, or it has not.
+    pub fn note_held_up(&self, is: bool) {
+        if !is {
+            self.held_up.store(0, Relaxed);
+        } else if self.held_up.load(Relaxed) == 0 {
+            self.held_up.store(now(), Relaxed);
+        }
+    }
+
+    /// Whether the follower has waited for a lock so long that a deadlock would have been found.
+    fn is_held_up(&self) -> bool {
+        let since = self.held_up.load(Relaxed);
+        since != 0 && now().saturating_sub(since) >= wait::deadlock_timeout().as_micros() as u64
     }
 }
 
@@ -102,18 +159,35 @@ unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
         std::hint::spin_loop();
         return;
     }
-    // SAFETY: the process may have ended: then there is none of this PID, or another one whose
-    // latch does no harm.
-    unsafe { wake(entry.tenant(Kind::Database).follower()) };
+    match entry.tenant(Kind::Database).follower() {
+        0 => ask(entry),
+        // SAFETY: the process may have ended: then there is none of this PID, or another one whose
+        // latch does no harm.
+        pid => unsafe { wake(pid) },
+    }
     if waited < PATIENCE {
         std::thread::sleep(NAP);
         wait::interrupts();
     } else {
         wait::nap(Wait::Follower, 1);
     }
+    if waited >= wait::deadlock_timeout() && entry.is_held_up() {
+        // SAFETY: by contract of the caller.
+        let name = unsafe { compat::name(index) };
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_T_R_SERIALIZATION_FAILURE,
+            "canceling statement due to conflict with recovery",
+        )
+        .detail(format!(
+            "The statement waits for nitro index \"{name}\" to catch up with recovery, which waits for a lock that the \
+             statement's transaction holds."
+        ))
+        .hint("Run the transaction again.")
+        .raise();
+    }
     let most = guc::FOLLOW_TIMEOUT.get();
     if most != 0 && waited >= Duration::from_millis(most as u64) {
-        let reflects = entry.reflects.load(std::sync::atomic::Ordering::Acquire);
+        let reflects = entry.reflects.load(Acquire);
         // SAFETY: by contract of the caller.
         let name = unsafe { compat::name(index) };
         Failure::new(
@@ -130,11 +204,17 @@ unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
     }
 }
 
+/// Microseconds of the server's clock.
+fn now() -> u64 {
+    // SAFETY: asks the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() as u64 }
+}
+
 /// Sets the latch of a process, if there is one of this PID.
 unsafe fn wake(pid: i32) {
     // SAFETY: a process structure stays valid memory for the life of the server.
     unsafe {
-        let process = if pid == 0 { std::ptr::null_mut() } else { pg_sys::BackendPidGetProc(pid) };
+        let process = pg_sys::BackendPidGetProc(pid);
         if !process.is_null() {
             pg_sys::SetLatch(&raw mut (*process).procLatch);
         }

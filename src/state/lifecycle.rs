@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pgrx::prelude::*;
 
 use crate::pg::stop::{self, Point};
-use crate::pg::{compat, memory};
+use crate::pg::{catalog, compat, memory};
 use crate::state::directory::Entry;
 use crate::state::file::File;
 use crate::state::handle::Unfinished;
@@ -182,6 +182,23 @@ fn free_databases() {
         && let Some(directory) = shmem::directory_if_loaded()
     {
         directory.remove(shmem::process(), |entry| gone.contains(&entry.database()));
+    }
+}
+
+/// Frees entries of databases that no longer exist. On a standby nobody hears of DROP DATABASE.
+///
+/// # Safety
+/// As [`sweep`].
+pub unsafe fn sweep_databases() {
+    let Some(directory) = shmem::directory_if_loaded() else { return };
+    let mut known = Vec::new();
+    directory.for_each(|entry| known.push(entry.database()));
+    // Read after that: a database of which there is an entry was there before.
+    // SAFETY: by contract.
+    let there = unsafe { catalog::databases(|_| true) };
+    known.retain(|&database| !there.contains(&pg_sys::Oid::from(database)));
+    if !known.is_empty() {
+        directory.remove(shmem::process(), |entry| known.contains(&entry.database()));
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! It asks the replayed WAL one thing: which rows of which blocks (`feed::rows`). Then it looks at
 //! the pages, which are at least as new, and makes the indexes equal to them. So the order of
-//! records and repetition do not matter, and a follower that ends is continued by the next one. An
-//! index that is new here is an index whose whole table is still to be looked at.
+//! records and repetition do not matter, and a follower that ends is continued by the next one,
+//! which reads again what the indexes do not reflect yet. An index that is new here is an index
+//! whose whole table is still to be looked at.
 //!
 //! *Invariants*
 //! - Position: the follower has noted all records that end at or before `position`. An index
@@ -15,6 +16,8 @@
 //!   left (`ReverseMap`).
 //! - Not in the way: a transaction of the follower lasts some milliseconds. It waits for no lock on
 //!   tables and indexes, and at most `LOCK_TIMEOUT` for others. What replay cancels is done again.
+//!   A scan that waits for the follower may hold the lock that replay waits for, and the follower
+//!   comes behind replay. `Entry::held_up` lets the scan see that, and it raises an ERROR.
 //! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a
 //!   promotion the first process that needs the index retires it and builds it anew.
 //!
@@ -29,7 +32,7 @@ mod followed;
 mod work;
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Release;
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use nitro_engine::{IndexOptions, REVERSE_OPTIONS, ReverseMap};
@@ -44,10 +47,9 @@ use crate::pg::compat;
 use crate::pg::wait::{self, Wait};
 use crate::pg::{catalog, guc, subtransaction};
 use crate::state::claim::Claim;
-use crate::state::directory::Entry;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
-use crate::state::{given_up, lifecycle, open, options, shmem};
+use crate::state::{follow, given_up, lifecycle, open, options, shmem};
 use followed::{Building, Followed, Step};
 use work::Work;
 
@@ -55,8 +57,6 @@ use work::Work;
 const LOOK_AROUND: Duration = Duration::from_secs(5);
 /// An index that could not be followed is built anew after this time.
 const AGAIN: Duration = Duration::from_secs(60);
-/// A follower that was asked for comes within so many seconds, or is asked for again.
-const START_SECONDS: u32 = 5;
 /// The most that the follower waits for a lock that code of an index takes, as a value of the
 /// setting.
 const LOCK_TIMEOUT: &std::ffi::CStr = c"50ms";
@@ -103,33 +103,10 @@ pub extern "C-unwind" fn nitro_standby_main(_argument: pg_sys::Datum) {
     }
     background::transaction("start followers", || {
         // SAFETY: a shared catalogue, inside a transaction.
-        unsafe { catalog::databases() }.into_iter().for_each(|database| start(database.to_u32()));
+        unsafe { catalog::databases(|form| (*form).datallowconn) }
+            .into_iter()
+            .for_each(|database| follow::start(database.to_u32()));
     });
-}
-
-/// In a query on a standby: asks for a follower of the current database, if there is none.
-pub fn wake(entry: &Entry) {
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as u32);
-    if guc::FOLLOW_WAL.get() && entry.tenant(Kind::Database).wants_follower(now, START_SECONDS) {
-        start(entry.database());
-    }
-}
-
-/// Starts a follower of a database. A server without a place for it goes on without: the next query
-/// asks again.
-fn start(database: u32) {
-    let worker = BackgroundWorkerBuilder::new("nitro follower")
-        .set_type("nitro follower")
-        .set_library("nitro")
-        .set_function("nitro_follower_main")
-        .set_argument(Some(pg_sys::Datum::from(u64::from(database))))
-        .enable_spi_access()
-        // Last: the bindings let a worker with access to a database wait for the end of recovery.
-        .set_start_time(BgWorkerStartTime::ConsistentState)
-        .load_dynamic();
-    if worker.is_err() {
-        pgrx::debug1!("there is no place for a nitro follower");
-    }
 }
 
 thread_local! {
@@ -287,7 +264,7 @@ impl Follower {
                 self.followed.swap_remove(i);
                 return true;
             }
-            followed.entry.reflects.store(position, Release);
+            followed.entry.now_reflects(position);
             return true;
         }
         let step = match followed.step() {
@@ -300,7 +277,7 @@ impl Follower {
                 followed.finish(position);
                 false
             }
-            Step::Again => false,
+            Step::Again | Step::HeldUp => false,
             Step::Gone => {
                 self.followed.swap_remove(i);
                 true
@@ -327,6 +304,7 @@ impl Follower {
                 // SAFETY: inside a transaction.
                 unsafe {
                     lifecycle::sweep();
+                    lifecycle::sweep_databases();
                     catalog::nitro_indexes()
                 }
             },
@@ -338,6 +316,14 @@ impl Follower {
             if !known && !self.failed.iter().any(|&(failed, _)| failed == relid) {
                 match self.begin(relid) {
                     Begun::Here(followed) => self.followed.push(followed),
+                    Begun::Left(followed) => {
+                        // Records that were noted for others are noted for them again.
+                        let reflects = followed.entry.reflects.load(Acquire);
+                        if reflects < self.position {
+                            (self.records, self.position) = (None, reflects);
+                        }
+                        self.followed.push(followed);
+                    }
                     Begun::NotNow => (),
                     Begun::Other => return false,
                 }
@@ -383,8 +369,18 @@ impl Follower {
             {
                 return Begun::NotNow;
             }
-            // A follower that has ended noted things that this one does not know.
-            given_up::stop_following(index, entry);
+            let followed = |both: ReverseMap, work, building| Followed {
+                entry,
+                generation: entry.generation(),
+                relid: (*index).rd_id,
+                table: compat::locator(heap),
+                both,
+                work,
+                building,
+            };
+            if let Some(both) = handle.entry.followed(shmem::process()) {
+                return Begun::Left(followed(both, Work::default(), None));
+            }
             if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {
                 return Begun::NotNow;
             }
@@ -398,23 +394,18 @@ impl Follower {
                 given_up::refused(entry);
                 return Begun::NotNow;
             };
-            Begun::Here(Followed {
-                entry,
-                generation: entry.generation(),
-                relid: (*index).rd_id,
-                table: compat::locator(heap),
-                both: ReverseMap::of(main.index(), map.index()),
-                main: main.index(),
-                work: Work::of_new(),
-                building: Some(Building { claim, main, map }),
-            })
+            let both = ReverseMap::of(main.index(), map.index());
+            Begun::Here(followed(both, Work::of_new(), Some(Building { claim, main, map })))
         }
     }
 }
 
 /// What came of the beginning of an index.
 enum Begun {
+    /// It is new here.
     Here(Followed),
+    /// A follower that has ended has left it.
+    Left(Followed),
     NotNow,
     /// Another process follows this database.
     Other,

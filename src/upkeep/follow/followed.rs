@@ -1,8 +1,6 @@
 //! One index that a follower builds or keeps up to date.
 
-use std::sync::atomic::Ordering::Release;
-
-use nitro_engine::{Index, InsertError, ReverseMap};
+use nitro_engine::{InsertError, ReverseMap};
 use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
 
 use super::apply;
@@ -23,7 +21,6 @@ pub struct Followed {
     /// The file of its table.
     pub table: Locator,
     pub both: ReverseMap,
-    pub main: Index,
     pub work: Work,
     /// What is not the entry's yet.
     pub building: Option<Building>,
@@ -40,8 +37,10 @@ pub struct Building {
 pub enum Step {
     /// There is no more work.
     Done,
-    /// There is, or a lock was not to be had: again.
+    /// There is: again.
     Again,
+    /// A lock was not to be had: again.
+    HeldUp,
     /// The index, or the file of its table, is gone, or somebody else has changed its state.
     Gone,
     /// A row cannot be indexed, or there is no memory.
@@ -57,7 +56,7 @@ impl Followed {
         entry.generation() == self.generation
             && match &self.building {
                 Some(_) => entry.state() == State::Sorting,
-                None => engine.is_some_and(|engine| engine.root() == self.main.root()),
+                None => engine.is_some_and(|engine| engine.root() == self.both.main().root()),
             }
     }
 
@@ -72,22 +71,24 @@ impl Followed {
                         step = self.step_locked(heap, index, handle);
                     });
                     if !free {
-                        step = Step::Again;
+                        step = Step::HeldUp;
                     }
                 }
             },
             |caught| {
-                let transient = subtransaction::is_transient(caught);
-                (transient, subtransaction::message(caught))
+                if subtransaction::is_for_lock(caught) {
+                    Step::HeldUp
+                } else if subtransaction::is_transient(caught) {
+                    // A conflict with recovery, a lack of resources of the server.
+                    Step::Again
+                } else {
+                    Step::Failed(subtransaction::message(caught))
+                }
             },
         );
-        match outcome {
-            Ok(()) => step,
-            // A conflict with recovery, a lock that was not to be had in time, a lack of resources
-            // of the server.
-            Err((true, _)) => Step::Again,
-            Err((false, why)) => Step::Failed(why),
-        }
+        let step = outcome.map_or_else(|step| step, |()| step);
+        self.entry.note_held_up(matches!(step, Step::HeldUp));
+        step
     }
 
     unsafe fn step_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Step {
@@ -116,7 +117,7 @@ impl Followed {
     pub fn finish(&mut self, position: XLogRecPtr) {
         match self.building.take() {
             Some(Building { claim, main, map }) => claim.follow(main, map, position),
-            None => self.entry.reflects.store(position, Release),
+            None => self.entry.now_reflects(position),
         }
     }
 

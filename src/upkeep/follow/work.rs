@@ -49,6 +49,7 @@ impl Look {
 }
 
 /// The blocks that are to be looked at.
+#[derive(Default)]
 pub struct Work {
     noted: BTreeMap<BlockNumber, Look>,
     /// The whole table is to be looked at: the next block of it.
@@ -113,11 +114,6 @@ impl Work {
 mod tests {
     use super::*;
 
-    /// Of an index that has all entries.
-    fn none() -> Work {
-        Work { noted: BTreeMap::new(), whole: None }
-    }
-
     fn next(work: &mut Work, blocks: BlockNumber) -> Option<(BlockNumber, Look)> {
         let (block, look) = work.next(blocks)?;
         let all = (block, look.into_owned());
@@ -127,7 +123,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_block_are_looked_at_together() {
-        let mut work = none();
+        let mut work = Work::default();
         assert!(work.is_done());
         for (block, action) in
             [(7, Action::Row(3)), (2, Action::Gone), (7, Action::Row(3)), (7, Action::Row(1))]
@@ -143,7 +139,7 @@ mod tests {
 
     #[test]
     fn many_rows_are_all_rows() {
-        let mut work = none();
+        let mut work = Work::default();
         (0..200).for_each(|offset| work.note(1, Action::Row(offset)));
         let (_, look) = next(&mut work, 2).expect("one block");
         assert!(look.all && look.wants(190) && look.gone);

@@ -11,5 +11,6 @@ mod first;
 mod open_schema;
 mod owners_code;
 mod shards;
+mod standby_events;
 mod standbys;
 mod updates;

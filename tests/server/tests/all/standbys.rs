@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nitro_server_tests::{Builder, Random, Server, Session, seed, wait_until};
 
 /// A server that may have standbys.
-fn primary() -> Builder {
+pub fn primary() -> Builder {
     Server::new()
         .conf("wal_keep_size = '512MB'")
         .conf("max_prepared_transactions = 10")
@@ -14,14 +14,14 @@ fn primary() -> Builder {
 }
 
 /// Waits until a standby follows all nitro indexes of its database.
-fn await_followed(standby: &Server) {
+pub fn await_followed(standby: &Server) {
     standby.wait_until(
         "SELECT bool_and(state = 'following') AND count(*) > 0 FROM pg_stat_nitro_indexes",
     );
 }
 
 /// Whether a plan has a scan of a nitro index.
-fn uses_index(session: &mut Session, query: &str) -> bool {
+pub fn uses_index(session: &mut Session, query: &str) -> bool {
     let plan = session.sql(&format!("EXPLAIN (COSTS OFF) {query}"));
     plan.iter().flatten().flatten().any(|line| line.contains("Index Scan"))
 }

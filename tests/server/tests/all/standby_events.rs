@@ -1,0 +1,194 @@
+//! What happens to the indexes of a standby beside other events: locks that replay waits for, DDL on
+//! the primary, little memory, code of indexes that asks queries, and the end of the follower.
+
+use std::time::{Duration, Instant};
+
+use nitro_server_tests::{Server, Session};
+
+use crate::standbys::{await_followed, primary, uses_index};
+
+/// How long replay and the follower have for what they do at once.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A primary with a table and an index, and a standby that follows it.
+fn pair() -> (Server, Server) {
+    let primary = primary().start();
+    primary.sql(
+        "CREATE TABLE t (id int, k int);
+         INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 5000) i;
+         CREATE INDEX t_k ON t USING nitro (k)",
+    );
+    let standby = primary.standby();
+    for line in [
+        "max_standby_streaming_delay = -1",
+        "deadlock_timeout = '300ms'",
+        "nitro.follow_timeout = '60s'",
+    ] {
+        standby.conf(line);
+    }
+    standby.reload();
+    await_followed(&standby);
+    (primary, standby)
+}
+
+/// The rows of a condition by an index and by the table.
+fn both(session: &mut Session, condition: &str) -> (String, String) {
+    let query = format!("SELECT count(*) FROM t WHERE {condition}");
+    session.sql("SET enable_seqscan = off");
+    let by_index = session.value(&query);
+    session.sql("RESET enable_seqscan; SET enable_indexscan = off; SET enable_bitmapscan = off");
+    let by_table = session.value(&query);
+    session.sql("RESET ALL");
+    (by_index, by_table)
+}
+
+#[track_caller]
+fn same(standby: &Server, condition: &str) {
+    let (by_index, by_table) = both(&mut standby.session(), condition);
+    assert_eq!(by_index, by_table, "{condition}");
+}
+
+#[test]
+fn a_scan_that_holds_replay_up_ends() {
+    let (primary, standby) = pair();
+    let mut reader = standby.session();
+    let mut tries = 0;
+    loop {
+        reader.sql("BEGIN; SET LOCAL enable_seqscan = off; SELECT count(*) FROM t WHERE k = 1");
+        // Replay inserts a row and waits for the reader's lock, both before the follower looks.
+        let insert = format!("INSERT INTO t VALUES ({}, 1)", 10_000 + tries);
+        primary.sql(&format!("BEGIN; {insert}; ALTER TABLE t ADD c{tries} int; COMMIT"));
+        standby.wait_until(
+            "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'",
+        );
+        let got = reader.try_sql("SELECT count(*) FROM t WHERE k = 1");
+        reader.sql("ROLLBACK");
+        tries += 1;
+        match got {
+            Err(error) => {
+                assert_eq!(error.code, "40001", "{error}");
+                break;
+            }
+            Ok(_) => assert!(tries < 30, "the follower was quicker every time"),
+        }
+    }
+    standby.catch_up(&primary);
+    same(&standby, "k = 1");
+    let mut session = standby.session();
+    assert!(uses_index(&mut session, "SELECT * FROM t WHERE k = 1"));
+}
+
+#[test]
+fn ddl_of_the_primary_gives_memory_back() {
+    let (primary, standby) = pair();
+    for (statement, condition) in [
+        ("TRUNCATE t; INSERT INTO t SELECT i, i % 7 FROM generate_series(1, 3000) i", "k = 3"),
+        ("REINDEX INDEX t_k", "k = 4"),
+        ("VACUUM FULL t", "k = 5"),
+        ("ALTER TABLE t ALTER k TYPE bigint", "k = 6"),
+        ("REINDEX INDEX CONCURRENTLY t_k", "k = 2"),
+        ("UPDATE t SET k = 70 WHERE k = 2", "k = 70"),
+    ] {
+        primary.sql(statement);
+        standby.catch_up(&primary);
+        same(&standby, condition);
+        // Asked for again and again, as queries do.
+        let mut session = standby.session();
+        standby.wait_until("SELECT bool_and(state = 'following') FROM pg_stat_nitro_indexes");
+        assert!(uses_index(&mut session, &format!("SELECT * FROM t WHERE {condition}")));
+        same(&standby, condition);
+    }
+    // A database with a follower in it goes.
+    primary.sql("CREATE DATABASE other");
+    primary.session_as("postgres", "other").sql(
+        "CREATE EXTENSION nitro; CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX t_i ON t USING nitro (i)",
+    );
+    standby.catch_up(&primary);
+    {
+        let mut session = standby.session_as("postgres", "other");
+        nitro_server_tests::wait_until("the other database is followed", || {
+            uses_index(&mut session, "SELECT * FROM t WHERE i = 4")
+        });
+    }
+    primary.sql("DROP DATABASE other");
+    let begun = Instant::now();
+    standby.catch_up(&primary);
+    assert!(begun.elapsed() < SOON, "replay waited for the follower of the database");
+    // The follower of another database gives its memory back, and that of indexes.
+    standby.wait_until("SELECT indexes = 1 FROM nitro_memory");
+    primary.sql("DROP INDEX t_k; CREATE INDEX t_id ON t USING nitro (id)");
+    standby.catch_up(&primary);
+    await_followed(&standby);
+    standby.wait_until("SELECT indexes = 1 FROM nitro_memory");
+}
+
+#[test]
+fn little_memory_gives_the_index_up_on_the_standby_alone() {
+    let primary = primary().start();
+    primary.sql(
+        "CREATE TABLE t (id int, k text);
+         INSERT INTO t SELECT i, md5(i::text) || md5((i * 2)::text) FROM generate_series(1, 300000) i;
+         CREATE INDEX t_k ON t USING nitro (k)",
+    );
+    let mut standby = primary.standby();
+    standby.conf("nitro.max_memory = '16MB'");
+    standby.restart();
+    standby
+        .wait_until("SELECT EXISTS (SELECT FROM pg_stat_nitro_indexes WHERE state <> 'following')");
+    let mut session = standby.session();
+    nitro_server_tests::wait_until("the index was given up", || {
+        standby.log().contains("is not kept up to date by this standby")
+    });
+    let by = "k = md5(77::text) || md5(154::text)";
+    assert!(!uses_index(&mut session, &format!("SELECT * FROM t WHERE {by}")));
+    same(&standby, by);
+    assert_eq!(primary.value("SELECT state FROM pg_stat_nitro_indexes"), "ready");
+    standby.conf("nitro.max_memory = '256MB'");
+    standby.restart();
+    await_followed(&standby);
+    same(&standby, by);
+}
+
+#[test]
+fn code_of_an_index_may_ask_its_table() {
+    let (primary, standby) = pair();
+    primary.sql("DELETE FROM t WHERE id > 200");
+    primary.sql("VACUUM t");
+    primary.sql(
+        "CREATE FUNCTION asks(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+             'BEGIN RETURN i + 0 * (SELECT count(*) FROM public.t WHERE k = 1); END';
+         CREATE INDEX n_asks ON t USING nitro (asks(k))",
+    );
+    standby.catch_up(&primary);
+    await_followed(&standby);
+    let mut session = standby.session();
+    for i in 0..20 {
+        primary.sql(&format!(
+            "INSERT INTO t VALUES ({i}, {i}); UPDATE t SET k = k + 1 WHERE id = {i}"
+        ));
+        standby.catch_up(&primary);
+        let (by_index, by_table) = both(&mut session, &format!("asks(k) = {}", i + 1));
+        assert_eq!(by_index, by_table);
+    }
+    assert!(uses_index(&mut session, "SELECT * FROM t WHERE asks(k) = 3"));
+    assert!(!standby.log().contains("is not kept up to date"), "{}", standby.log());
+}
+
+#[test]
+fn a_follower_that_ends_is_followed_by_another() {
+    let (primary, standby) = pair();
+    for _ in 0..3 {
+        standby.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro follower'",
+        );
+        primary.sql("UPDATE t SET k = 60 WHERE id % 50 = 3; UPDATE t SET k = 3 WHERE id % 50 = 4");
+        standby.catch_up(&primary);
+        // Nobody waits for who is gone, and each query asks for another one.
+        same(&standby, "k = 60");
+        let mut session = standby.session();
+        nitro_server_tests::wait_until("the index is followed again", || {
+            uses_index(&mut session, "SELECT * FROM t WHERE k = 60")
+        });
+        same(&standby, "k = 3");
+    }
+}
