@@ -163,7 +163,14 @@ DECLARE
     command text;
     renames text[] := '{}';
     leaf regclass;
+    not_owned name;
 BEGIN
+    SELECT relname INTO not_owned FROM pg_class
+    WHERE oid IN (index::oid, twin::oid) AND relkind IN ('i', 'I') AND NOT pg_has_role(relowner, 'USAGE')
+    ORDER BY oid <> index::oid LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'must be owner of index %', not_owned USING ERRCODE = 'insufficient_privilege';
+    END IF;
     -- The statement may have been run under another search_path, with functions of the same names.
     IF NOT EXISTS (SELECT FROM pg_index o JOIN pg_index t USING (indrelid, indisunique, indnullsnotdistinct, indnkeyatts, indkey, indcollation)
                        JOIN pg_class c ON c.oid = t.indexrelid

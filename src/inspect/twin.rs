@@ -21,8 +21,8 @@ fn nitro_copy_statistics(index: Oid, twin: Oid) {
     // SAFETY: a function called from SQL runs in a transaction with catalogue access. The locks stay until its end.
     unsafe {
         let table = pg_sys::IndexGetRelation(index, true);
-        if table == Oid::INVALID || index == twin || pg_sys::IndexGetRelation(twin, true) != table {
-            open::refuse(WORK, index, Wrong::Kind("is not another index of the same table"));
+        if table == Oid::INVALID {
+            open::refuse(WORK, index, Wrong::Kind("is not an index"));
         }
         if !compat::owns_relation(table, pg_sys::GetUserId()) {
             Failure::new(
@@ -30,6 +30,9 @@ fn nitro_copy_statistics(index: Oid, twin: Oid) {
                 "must be owner of the table of the index",
             )
             .raise();
+        }
+        if index == twin || pg_sys::IndexGetRelation(twin, true) != table {
+            open::refuse(WORK, index, Wrong::Kind("is not another index of the same table"));
         }
         // ANALYZE of the table waits, or is waited for.
         for relid in [table, index, twin] {

@@ -10,6 +10,7 @@ mod feed;
 mod first;
 mod open_schema;
 mod owners_code;
+mod rights;
 mod shards;
 mod standby_events;
 mod standbys;
