@@ -2,10 +2,12 @@
 //! The packed ones have an array of separators above them, the others are a whole index; so trust what is
 //! inside of leaves (reading in order) more than look-ups.
 
+mod common;
+
+use common::{area, cpu, mix};
 use nitro_engine::packed::{Bounds, Draft, Grows, Leaf, PART, Shape, Sorted, encode};
-use nitro_engine::{Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
+use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
 use std::hint::black_box;
-use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 const SIZE: usize = 1792;
@@ -28,24 +30,6 @@ impl Sorted for Window<'_> {
     }
 }
 
-fn mix(i: u64) -> u64 {
-    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// What this thread has used of a processor, in ns.
-fn cpu() -> f64 {
-    // SAFETY: fills the structure.
-    let t = unsafe {
-        let mut t: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t);
-        t
-    };
-    t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
-}
-
 /// The best of three times, in ns per step.
 fn time(steps: usize, mut run: impl FnMut()) -> f64 {
     let mut best = f64::MAX;
@@ -55,21 +39,6 @@ fn time(steps: usize, mut run: impl FnMut()) -> f64 {
         best = best.min((cpu() - used) / steps as f64);
     }
     best
-}
-
-fn area(len: usize) -> Area {
-    // SAFETY: a new mapping, never unmapped.
-    unsafe {
-        let base = libc::mmap(
-            std::ptr::null_mut(),
-            Area::mapped(len),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        Area::format(NonNull::new(base.cast()).unwrap(), len, 8, &Backing::MAPPED).unwrap()
-    }
 }
 
 /// Packed leaves in order, and where each begins.

@@ -1,48 +1,17 @@
 //! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries [case
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
+mod common;
+
+use common::{area, cpu, mix};
 use nitro_engine::{
-    Area, Backing, Builder, Cursor, Forms, Index, IndexOptions, MOST_OF_LEAF, Memcmp, Process,
-    Prune, Rest, Segments, Sweep, Swept, TOGETHER, Tid,
+    Builder, Cursor, Forms, Index, IndexOptions, MOST_OF_LEAF, Memcmp, Process, Prune, Rest,
+    Segments, Sweep, Swept, TOGETHER, Tid,
 };
 use std::hint::black_box;
-use std::ptr::NonNull;
 use std::time::Instant;
 
 const CURRENT: u32 = u32::MAX - 1;
-
-fn area(len: usize) -> Area {
-    // SAFETY: a new mapping, never unmapped.
-    unsafe {
-        let base = libc::mmap(
-            std::ptr::null_mut(),
-            Area::mapped(len),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        Area::format(NonNull::new(base.cast()).unwrap(), len, 8, &Backing::MAPPED).unwrap()
-    }
-}
-
-fn mix(i: u64) -> u64 {
-    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// What this thread has used of a processor, in ns.
-fn cpu() -> f64 {
-    // SAFETY: fills the structure.
-    let t = unsafe {
-        let mut t: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t);
-        t
-    };
-    t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
-}
 
 /// A function of its own: whoever counts instructions knows it by its name.
 #[inline(never)]

@@ -1,43 +1,13 @@
 //! What a reverse map takes: `cargo run --release --example reverse [rows]`.
 //! Rows come in the order of their TIDs, 80 a block, as the rows of a table do.
 
+mod common;
+
+use common::{area, cpu, mix};
 use nitro_engine::{
-    Area, Backing, Builder, Change, Index, IndexOptions, Memcmp, Process, REVERSE_OPTIONS,
-    ReverseMap, Sweep, Swept, reverse_entry,
+    Builder, Change, Index, IndexOptions, Memcmp, Process, REVERSE_OPTIONS, ReverseMap, Sweep,
+    Swept, reverse_entry,
 };
-use std::ptr::NonNull;
-
-fn area(len: usize) -> Area {
-    // SAFETY: a new mapping, never unmapped.
-    unsafe {
-        let base = libc::mmap(
-            std::ptr::null_mut(),
-            Area::mapped(len),
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        );
-        Area::format(NonNull::new(base.cast()).unwrap(), len, 8, &Backing::MAPPED).unwrap()
-    }
-}
-
-fn mix(i: u64) -> u64 {
-    let z = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z ^ (z >> 27)
-}
-
-/// What this thread has used of a processor, in ns.
-fn cpu() -> f64 {
-    // SAFETY: fills the structure.
-    let t = unsafe {
-        let mut t: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t);
-        t
-    };
-    t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
-}
 
 fn tid(row: u64) -> u64 {
     (row / 80) << 16 | (row % 80 + 1)
