@@ -52,8 +52,8 @@ fn print_density(ix: &Index) {
 }
 
 fn sweep(p: &Process, ix: &Index) {
-    let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
+    let mut sweep = Sweep::new(p, *ix);
+    while sweep.next_leaves(1000) == Swept::More {}
     ix.collect_in_steps(p, 1000, || ());
 }
 
@@ -256,11 +256,11 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
     });
     density();
     time("bulk delete", n, || {
-        let mut pass = Prune::default();
+        let mut pass = Prune::new(p, ix);
         let mut old = |tids: &[Tid], dead: &mut [bool]| {
             tids.iter().zip(dead).for_each(|(&tid_of, dead)| *dead = tid_of < tid(n));
         };
-        while ix.prune(p, &Memcmp, &mut pass, &mut old) {}
+        while pass.next_leaf(&mut old) {}
     });
     density();
     time("sweep", n, || sweep(p, &ix));

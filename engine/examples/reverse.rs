@@ -19,8 +19,8 @@ fn bytes(index: &Index) -> f64 {
 }
 
 fn swept(p: &Process, index: &Index) -> f64 {
-    let mut sweep = Sweep::default();
-    while index.sweep(p, &Memcmp, &mut sweep, 1000) == Swept::More {}
+    let mut sweep = Sweep::new(p, *index);
+    while sweep.next_leaves(1000) == Swept::More {}
     index.collect_in_steps(p, 1000, || ());
     bytes(index)
 }

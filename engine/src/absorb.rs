@@ -95,6 +95,7 @@ impl Index {
             && b.parent() == first.b.parent()
             && b.has(PACKED)
             && !b.has(DIRTY)
+            && !b.has_pins()
             && !v.dead();
         Ok(able.then_some((next, v)))
     }

@@ -61,6 +61,7 @@ use tokens::{OTHERS, PLACES, Tokens};
 use crate::area::{Area, Ref};
 use crate::finger::Fingers;
 use crate::mutants::mutant;
+use crate::pin::Pins;
 use crate::stop::stop;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
@@ -325,6 +326,7 @@ pub struct Process {
     life: Cell<u32>,
     tokens: RefCell<Tokens>,
     fingers: Fingers,
+    pins: Pins,
 }
 
 impl Process {
@@ -346,6 +348,7 @@ impl Process {
             life: Cell::new(0),
             tokens: RefCell::default(),
             fingers: Fingers::default(),
+            pins: Pins::default(),
         };
         process.leave_all();
         process.close_all_tokens();
@@ -364,9 +367,9 @@ impl Process {
         self.slot
     }
 
-    /// Leaves the barrier, however deep inside; for the end of a failed transaction, whose sections
-    /// may have been left without running their guards. Tokens stay. Guards that still exist become
-    /// void.
+    /// Leaves the barrier, however deep inside, and gives up all pins; for the end of a failed transaction, whose
+    /// sections and walks may have been left without running their guards. Tokens stay. Guards that still exist become
+    /// void, and walks begin anew.
     ///
     /// # Safety
     /// No call of the engine is under way in this process, and nobody goes on with what was found inside
@@ -379,8 +382,21 @@ impl Process {
         self.life.set(self.life.get().wrapping_add(1));
         self.depth.set(0);
         self.writing.set(false);
+        // Before the section ends: what is pinned has not been destroyed.
+        if !mutant!("a process that is abandoned gives up its pins") {
+            self.pins.clear();
+        }
         self.slot().leave_writer();
         self.slot().leave();
+    }
+
+    /// Changes when all guards and walks become void.
+    pub(crate) fn life(&self) -> u32 {
+        self.life.get()
+    }
+
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
     }
 
     /// Whether this process is inside the barrier: it must not wait for others to leave.
@@ -437,38 +453,6 @@ impl Process {
         self.depth.set(self.depth.get() + 1);
         self.writing.set(true);
         WriterGuard { term, section: BarrierGuard { process: self, life: self.life.get() } }
-    }
-
-    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until the
-    /// token is closed or renewed.
-    pub fn open_token(&self, root: u32) -> TokenId {
-        let mut tokens = self.tokens.borrow_mut();
-        let (id, place) = tokens.open(root, self.epoch());
-        self.slot().show_tokens(&tokens, Some(place));
-        id
-    }
-
-    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing is kept, if it has
-    /// been closed.
-    #[must_use]
-    pub fn renew_token(&self, token: TokenId) -> bool {
-        let mut tokens = self.tokens.borrow_mut();
-        let open = tokens.renew(token, self.epoch());
-        self.slot().show_tokens(&tokens, None);
-        open
-    }
-
-    /// Gives the token up. One that is closed already is ignored.
-    pub fn close_token(&self, token: TokenId) {
-        let mut tokens = self.tokens.borrow_mut();
-        let place = tokens.close(token);
-        self.slot().show_tokens(&tokens, place);
-    }
-
-    /// Gives all tokens of this process up.
-    pub fn close_all_tokens(&self) {
-        self.tokens.borrow_mut().clear();
-        self.slot().hide_tokens();
     }
 
     /// What it remembers of its inserts.

@@ -12,7 +12,7 @@
 //!   48  u16 low_off    the low key: `low_len` bytes, then 6 bytes TID (LOWTID), then 4 bytes
 //!   50  u16 low_len    chunk (LOWBIG)
 //!   52  u16 heap_top   next free byte of the heap
-//!   54  u8  level      0 leaf, 1 index node
+//!   54  u8  kind       bit 0: 0 leaf, 1 index node | bits 1..7: pins, of walks that stand at this leaf
 //!   55  u8  flags
 //!   56  u8  class      size class of this block, set once
 //!   57  u8  ndead      live slots with deadSn != 0
@@ -41,7 +41,9 @@
 //!   c + 1 starts.
 //! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads to
 //!   the node that took its entries, `next` links it until it is free.
-//! * I6 Only the collector makes nodes DEAD, and only leaves with a separator in level 1.
+//! * I6 Only the collector makes nodes DEAD, and only leaves with a separator in level 1 and without pins.
+//! * I7 An entry leaves a leaf that stays alive only by a split, into a new leaf directly behind its own. The entries of a
+//!   leaf that becomes DEAD go to the leaf that it then leads to, and to one new leaf that is linked directly behind that.
 //! * `prev` of a node is written only by who has the latch of its left neighbour, before the change
 //!   is published; `parent` of a leaf only by who has the latch of the index node with its separator.
 
@@ -50,7 +52,6 @@ use crate::area::{Area, Ref};
 use crate::heap::Class;
 use crate::racy;
 use crate::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
-use core::ops::Range;
 
 mod laid;
 mod slots;
@@ -121,7 +122,7 @@ struct Header {
     low_off: AtomicU16,
     low_len: AtomicU16,
     heap_top: AtomicU16,
-    level: AtomicU8,
+    kind: AtomicU8,
     flags: AtomicU8,
     class: AtomicU8,
     ndead: AtomicU8,
@@ -184,8 +185,7 @@ impl Block {
 
     fields! {
         high set_high u64, max_born set_max_born u32, low_len set_low_len u16,
-        low_off set_low_off u16, heap_top set_heap_top u16, level set_level u8,
-        link set_link u32,
+        low_off set_low_off u16, heap_top set_heap_top u16, link set_link u32,
     }
 
     #[inline]
@@ -242,6 +242,20 @@ impl Block {
         } else {
             self.header().flags.fetch_and(!flag, AcqRel);
         }
+    }
+
+    /// 0: a leaf, 1: an index node.
+    #[inline]
+    pub(crate) fn level(self) -> u8 {
+        self.header().kind.load(Relaxed) & 1
+    }
+    /// Only for memory that is still private. There are no pins.
+    pub(crate) fn set_level(self, level: u8) {
+        self.header().kind.store(level, Relaxed);
+    }
+    /// The level, and behind it the pins: see `pin.rs`.
+    pub(crate) fn kind<'a>(self) -> &'a AtomicU8 {
+        &self.header().kind
     }
 
     #[inline]
@@ -340,46 +354,6 @@ impl Block {
     pub(crate) fn visible(self, slot: usize, born: u32, dead: u32) -> bool {
         let died = self.dead(slot);
         self.born(slot) <= born && (died == 0 || died > dead)
-    }
-
-    #[inline]
-    pub(crate) fn perm(self, side: usize) -> Perm {
-        let mut perm = [0; SLOTS];
-        for (i, word) in perm.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = self.word(PERM, 8 * (side & 1) + i).load(Relaxed).to_ne_bytes();
-        }
-        perm
-    }
-    #[inline]
-    pub(crate) fn set_perm(self, side: usize, perm: &Perm) {
-        for (i, word) in perm.as_chunks::<8>().0.iter().enumerate() {
-            let cell = self.word(PERM, 8 * (side & 1) + i);
-            cell.store(u64::from_ne_bytes(*word), Relaxed);
-        }
-    }
-    /// The slot at `rank`.
-    #[inline]
-    pub(crate) fn slot(self, side: usize, rank: usize) -> usize {
-        (self.perm_word(side, rank) >> (8 * (rank % 8))) as usize % SLOTS
-    }
-    /// The slots at these ranks.
-    #[inline]
-    pub(crate) fn slots(self, side: usize, ranks: Range<usize>) -> impl Iterator<Item = usize> {
-        let mut word = self.perm_word(side, ranks.start) >> (8 * (ranks.start % 8));
-        ranks.map(move |rank| {
-            let slot = word as usize % SLOTS;
-            word >>= 8;
-            if rank % 8 == 7 {
-                word = self.perm_word(side, rank + 1);
-            }
-            slot
-        })
-    }
-    /// The slots of `rank` and its neighbours, the lowest first: a whole word, as it was written.
-    #[inline]
-    fn perm_word(self, side: usize, rank: usize) -> u64 {
-        let index = 8 * (side & 1) + rank % SLOTS / 8;
-        self.word(PERM, index).load(Relaxed).to_le()
     }
 
     /// `len` bytes at `offset`, clipped to the block.

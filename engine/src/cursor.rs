@@ -77,7 +77,7 @@ enum State {
 const FEW: usize = 8;
 
 /// No entry dies in a term behind this one.
-const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: u32 = u32::MAX;
 
 /// The version of no node.
 const NONE: u64 = u64::MAX;

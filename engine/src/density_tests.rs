@@ -241,8 +241,8 @@ fn inserted<O: KeyOrder>(
 ) -> Index {
     let index = create(p, fillfactor, forms);
     entries.for_each(|(key, tid)| assert!(index.insert(p, order, &key, tid).unwrap()));
-    let mut sweep = Sweep::default();
-    while index.sweep(p, order, &mut sweep, 100) == Swept::More {}
+    let mut sweep = Sweep::new(p, index);
+    while sweep.next_leaves(100) == Swept::More {}
     index.verify(p, order, true, &mut |_, _| ()).unwrap();
     index
 }
@@ -359,14 +359,14 @@ fn a_sweep_beside_a_collector() {
     let key = |i| Key::default().int(mix(i)).0;
     (0..ROWS).for_each(|i| assert!(index.insert(&p, &Memcmp, &key(i), tid(i)).unwrap()));
     let before = index.stats().blocks[0];
-    let (mut sweep, mut visited) = (Sweep::default(), 0);
+    let (mut sweep, mut visited) = (Sweep::new(&p, index), 0);
     loop {
         {
             let _collecting = index.shared().collecting.try_lock().expect("nobody else is there");
-            assert_eq!(index.sweep(&p, &Memcmp, &mut sweep, 1), Swept::Busy);
+            assert_eq!(sweep.next_leaves(1), Swept::Busy);
             assert_eq!(index.collect(&p, 1), None);
         }
-        if index.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::End {
+        if sweep.next_leaves(1) == Swept::End {
             break;
         }
         visited += 1;

@@ -17,8 +17,8 @@
 //!
 //! Nothing can fail from the first latch on; what fails before gives F back, which nobody has seen.
 //!
-//! R does not move while it has no separator (a promotion is on its way), or dead entries, or is on a list
-//! (which would lead astray), or is the first leaf.
+//! R does not move while it has no separator (a promotion is on its way), or dead entries, or pins (a walk stands
+//! there), or is on a list (which would lead astray), or is the first leaf.
 //!
 //! How an index node moves: `shift.rs`. The first index node stays, since the root leads to it.
 
@@ -90,7 +90,8 @@ impl Index {
     ) -> Result<bool, Retry> {
         let memcmp = self.memcmp();
         let b = rv.b;
-        let stays = || b.has(DIRTY) || b.ndead() > 0;
+        let pinned = || b.has_pins() && !mutant!("a leaf with pins does not move");
+        let stays = || b.has(DIRTY) || b.ndead() > 0 || pinned();
         if b.has(LEFTMOST) || b.parent() == 0 || stays() {
             return Ok(false);
         }

@@ -63,8 +63,9 @@ impl Index {
         let used = |v: &View| Ok(v.packed()?.map_or(0, |leaf| leaf.used()));
         let (mine, more) = (used(&v)?, used(&rv)?);
         let enough = mine >= room * ENOUGH / 100 && mine + more > room && more > 0;
+        let pinned = || r.has_pins() && !mutant!("a leaf with pins gives no entries");
         let stays = || r.has(DIRTY) || b.ndead() > 0 || r.ndead() > 0;
-        if enough || r.parent() == 0 || stays() {
+        if enough || r.parent() == 0 || stays() || pinned() {
             return Ok(false);
         }
         if v.entries()? + rv.entries()? == 0 {
@@ -143,7 +144,8 @@ impl Index {
         // What is packed has no terms: see `merge.rs`.
         let snapshots = !self.shared().snapshots.quiet()
             && !mutant!("a leaf that fills up looks for snapshots");
-        let stays = stays() && !mutant!("a leaf that fills up looks again for what was marked");
+        let stays =
+            stays() && !mutant!("a leaf that fills up looks again for what was marked") || pinned();
         let first = usize::from(!mutant!("a first child gives no entries"));
         let separator = match snapshots || stays {
             true => None,

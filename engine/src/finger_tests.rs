@@ -87,8 +87,8 @@ fn after(runs: &[Run], key: fn(u64) -> Vec<u8>, copies: u64) -> (u64, u64) {
         }
         if run.goes {
             index.collect_all(&q);
-            let mut sweep = Sweep::default();
-            while index.sweep(&q, &Memcmp, &mut sweep, 10) == Swept::More {}
+            let mut sweep = Sweep::new(&q, index);
+            while sweep.next_leaves(10) == Swept::More {}
         }
     }
     check(&q, index, &model);

@@ -10,6 +10,7 @@ use crate::barrier::{Process, WriterGuard};
 use crate::block::{CAPACITY, PACKED, Tail, WHOLE, insert_slot};
 use crate::key::{Place, Probe, chunk_refs};
 use crate::mutants::mutant;
+use crate::repack::Cutting;
 use crate::reserve::Reserve;
 use crate::root::Index;
 use crate::seek::Spot;
@@ -243,7 +244,7 @@ impl Index {
             Step::Cut | Step::Slots => {
                 let _section = writer.into_reader();
                 let slots = matches!(step, Step::Slots);
-                self.cut_packed(probe, &spot, slots, reserve)
+                self.cut_packed(&Cutting::of(probe, &spot), slots, reserve)
             }
             step => step,
         }

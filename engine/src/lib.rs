@@ -34,6 +34,8 @@ mod node;
 mod pack;
 #[doc(hidden)]
 pub mod packed;
+mod pin;
+mod place;
 mod prefetch;
 mod prune;
 mod racy;
@@ -62,7 +64,7 @@ mod top;
 #[path = "torn_tests.rs"]
 mod torn;
 mod verify;
-mod visit;
+mod walk;
 #[cfg(all(test, target_arch = "x86_64", target_os = "linux", not(loom), not(shuttle)))]
 #[path = "words_tests.rs"]
 mod words;
@@ -85,6 +87,7 @@ pub use snapshot::{Snapshot, SnapshotError, SnapshotInfo};
 pub use stats::IndexStats;
 pub use sweep::{Sweep, Swept};
 pub use verify::{VerifyReport, Violation};
+pub use walk::{Boundary, Cut, Walk};
 
 use std::cmp::Ordering;
 use std::fmt;

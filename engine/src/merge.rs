@@ -11,8 +11,8 @@
 //!    inside the barrier, so it goes there.
 //!
 //! R is not absorbed if it is the first child of M (it holds M's low key), or has no separator yet (a
-//! promotion is on its way to it), or is on a dirty list. Index nodes are absorbed in the same way;
-//! the flat top is their upper level.
+//! promotion is on its way to it), or is on a dirty list, or has pins (a walk stands there). Index nodes are
+//! absorbed in the same way; the flat top is their upper level.
 //!
 //! Several neighbours R, S, ... with separators in one M are absorbed at once, each step for all of them: who
 //! goes right from B finds them in their order until 3, and each is DEAD and leads to B after 4.
@@ -139,10 +139,12 @@ impl Index {
         Ok(self.absorb((leaf, v), &[(right, rv)], absorbed)?.is_some())
     }
 
-    /// A leaf on a list would lead that astray, and one whose promotion is on its way has no separator.
+    /// A leaf on a list would lead that astray, one whose promotion is on its way has no separator, and at one with pins
+    /// a walk stands.
     pub(crate) fn stays(&self, r: Block) -> bool {
         let listed = r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
-        listed || r.parent() == 0 && !mutant!("a leaf without separator is not merged")
+        let pinned = r.has_pins() && !mutant!("a leaf with pins is not merged");
+        listed || pinned || r.parent() == 0 && !mutant!("a leaf without separator is not merged")
     }
 
     /// The index node with the separator of a latched leaf, latched, and the separator's rank there,

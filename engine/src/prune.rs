@@ -1,51 +1,54 @@
-//! Taking out of an index what somebody knows to be dead by its TID (VACUUM), leaf by leaf.
+//! Taking out of an index what is known to be dead by its TID (VACUUM), leaf by leaf.
 //!
-//! The TIDs of a leaf are copied and shown to the caller outside of all sections: who is asked may wait, unwind, or take
-//! long. What is dead then goes at once, if the leaf is in the state that was copied; otherwise the leaf is asked about
-//! anew, and after some vain attempts, or beside a snapshot, which packed leaves cannot tell what it may see, each entry
-//! is searched by its key.
+//! The TIDs of a leaf are copied and shown to the caller outside of all sections: the caller may wait, unwind, or take
+//! long. What is dead then goes at once, by its places, if the leaf is in the state that was copied. Otherwise the
+//! leaf is asked about anew. After some vain attempts, or beside a snapshot, which packed leaves cannot tell what it may
+//! see, the entries are removed by their TIDs, in whatever state their leaves are.
 //!
-//! *Invariant*: every entry below [`Prune::at`] that was there when the pass began has been asked about, and is gone if
-//! it was dead. A leaf that is asked about has every entry from `at` up to the low key of its right neighbour, read in
-//! the same state, to which `at` then goes. Whatever splits and merges, an entry keeps its place in the order.
+//! No key is compared: neither where the pass goes on ([`Place`]) nor what is removed depends on an order.
+//!
+//! *Invariant*: every entry in front of the place that was there when the pass began has been asked about, and is gone if
+//! it was dead. The entries of a leaf that is asked about are those between its beginning and the leaf that is pinned ahead,
+//! in one state. Whatever is changed meanwhile, they stay between the two, so they are found there by their TIDs:
+//! * the leaf is split: the pass goes from leaf to leaf up to the one that is pinned ahead;
+//! * one of those is absorbed, or gives its entries away: it is DEAD and leads to one further left, at most to the leaf where
+//!   the pass stands. That one is looked at again, whole.
+//!
+//! It ends as the walk does (`place.rs`). Of the leaves between the two each is left by `next`, and looked at again only if one
+//! has died since.
 
+use crate::Tid;
 use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{Latch, View, tid_of};
-use crate::cursor::{Cursor, Separator};
-use crate::key::{Probe, Retry};
+use crate::block::{Latch, SLOTS, View, tid_of};
+use crate::insert::Step;
+use crate::key::Retry;
 use crate::merge::SPARSE;
 use crate::mutants::mutant;
-use crate::packed::{Draft, PART};
-use crate::prefetch;
-use crate::range::LowBuf;
-use crate::reserve::Spare;
-use crate::root::{CURRENT, Index};
+use crate::packed::{Draft, MAX_ENTRIES, PART};
+use crate::place::Place;
+use crate::repack::Cutting;
+use crate::reserve::{Reserve, Spare};
+use crate::root::Index;
 use crate::stop::stop;
 use crate::sync::Backoff;
-use crate::{KeyOrder, Tid};
-use core::sync::atomic::Ordering::Acquire;
 
-/// So often a leaf that changes is asked about anew.
-const TRIES: u32 = 4;
+/// So often a leaf that changes is asked about anew. Once in schedules, which change a leaf once.
+const TRIES: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// How far a pass has come, and what it has found. A new one begins at the first leaf.
-#[derive(Debug, Default)]
-pub struct Prune {
-    /// Where the leaf begins that is next; of a pass that has not begun, nowhere.
-    at: Option<Separator>,
+/// A pass over the leaves of an index, and what it has found so far.
+pub struct Prune<'p> {
+    place: Place<'p>,
     kept: u64,
     removed: u64,
     leaf: Copied,
 }
 
 /// What was copied of a leaf.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Copied {
-    /// The leaf and its version, to be looked at in this epoch alone.
     leaf: Ref,
     ver: u64,
-    epoch: u64,
     packed: bool,
     /// Of the entries that were not dead, in order.
     tids: Vec<Tid>,
@@ -53,198 +56,240 @@ struct Copied {
     places: Vec<u16>,
     /// Which of them are dead.
     dead: Vec<bool>,
-    /// The low key of its right neighbour; None: it is the last one.
-    end: Option<Separator>,
 }
 
-impl Prune {
+/// Why entries could not be removed by their TIDs yet.
+enum Not {
+    /// A leaf was changed or latched by another process.
+    Now,
+    /// There is no memory for the leaves that a snapshot needs.
+    Memory,
+}
+
+impl<'p> Prune<'p> {
+    /// Begins a pass at the first leaf.
+    ///
+    /// # Panics
+    /// The process is one of another area.
+    pub fn new(p: &'p Process, index: Index) -> Prune<'p> {
+        let place = Place::new(p, index);
+        Prune { place, kept: 0, removed: 0, leaf: Copied::default() }
+    }
+
     /// How many entries stay, and how many were removed, so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.kept, self.removed)
     }
-}
 
-impl Index {
-    /// Asks about the entries of one leaf, and removes those that are dead; false if it was the last one. `dead` is given
-    /// TIDs, and says of each whether its entries are to go. It may be asked about one several times, and may unwind: then
-    /// the pass can go on.
-    pub fn prune<O: KeyOrder>(
-        &self,
-        p: &Process,
-        order: &O,
-        pass: &mut Prune,
-        dead: &mut dyn FnMut(&[Tid], &mut [bool]),
-    ) -> bool {
-        self.check_area(p);
-        self.check_order::<O>();
+    /// Asks about the entries of the next leaf, and removes those that are dead; false if it was the last one. A leaf that
+    /// changes all the time is left to the next call. `dead` is given TIDs, and says of each whether its entries are to go.
+    /// It may be asked about one several times, and may unwind: then the pass can go on.
+    pub fn next_leaf(&mut self, dead: &mut dyn FnMut(&[Tid], &mut [bool])) -> bool {
+        if self.place.has_ended() {
+            return false;
+        }
         let mut backoff = Backoff::default();
-        let Prune { at, kept, removed, leaf } = pass;
         for tries in 0.. {
-            self.copy_tids(p, order, at.as_ref(), leaf);
+            let leaf = &mut self.leaf;
+            if self.place.read(|at, v| leaf.copy(at, v)).is_none() {
+                return true;
+            }
             stop!("prune: copied");
             leaf.dead.clear();
             leaf.dead.resize(leaf.tids.len(), false);
             dead(&leaf.tids, &mut leaf.dead);
-            let n = leaf.dead.iter().filter(|&&dead| dead).count();
-            let snapshot = leaf.packed && !self.shared().snapshots.quiet();
-            let gone = match n {
+            let gone = leaf.gone().count();
+            let removed = match gone {
                 0 => Some(0),
-                _ if tries == TRIES || snapshot => {
-                    Some(self.remove_by_key(p, order, at.as_ref(), leaf))
-                }
-                _ => self.remove_copied(p, leaf),
+                _ if tries < TRIES && self.can_keep_form() => self.remove_copied(),
+                _ => self.remove_by_tids(),
             };
-            if let Some(gone) = gone {
-                *kept += (leaf.tids.len() - n) as u64;
-                *removed += gone;
+            if let Some(removed) = removed {
+                self.kept += (self.leaf.tids.len() - gone) as u64;
+                self.removed += removed;
                 break;
             }
             backoff.wait();
         }
-        match leaf.end.take() {
-            Some(end) => {
-                *at = Some(end);
-                true
-            }
-            None => false,
-        }
+        self.place.go_on()
     }
 
-    /// Copies the leaf in whose range `at` is.
-    fn copy_tids<O: KeyOrder>(
-        &self,
-        p: &Process,
-        order: &O,
-        at: Option<&Separator>,
-        to: &mut Copied,
-    ) {
+    /// Whether the leaf that was copied needs no other form for what is removed from it, as far as is known.
+    fn can_keep_form(&self) -> bool {
+        !self.leaf.packed || self.place.index().shared().snapshots.quiet()
+    }
+
+    /// Removes what is dead from the leaf, if it is as it was copied; returns how many.
+    fn remove_copied(&self) -> Option<u64> {
+        let (index, p, copied) = (self.place.index(), self.place.process(), &self.leaf);
+        let places = || copied.gone().map(|i| copied.places[i]);
+        let mut spare = Spare::take();
+        // Before the latch: it may have to be allocated.
+        let ranks: Vec<u16> = if copied.packed { places().collect() } else { Vec::new() };
+        let draft = spare.draft();
+        let writer = index.enter_writer(p);
+        // It is pinned: a process that was not abandoned finds the leaf that it copied, in that state or another one.
+        self.place.here().filter(|&leaf| leaf == copied.leaf)?;
+        let v = View { b: index.block(copied.leaf), ver: copied.ver };
+        stop!("prune: found again");
+        let (latch, removed) = if copied.packed {
+            (index.remove_ranks(copied.leaf, v, &ranks, draft)?, ranks.len())
+        } else {
+            let latch = v.latch()?;
+            let wanted = places().fold(0, |set, slot| set | 1 << slot);
+            debug_assert_eq!(u64::count_ones(wanted) as usize, copied.gone().count());
+            // An entry may have been marked without another state.
+            let gone = latch.b().not_dead(wanted);
+            let before = if cfg!(debug_assertions) { latch.alive() } else { 0 };
+            let latch = index.remove_slots(latch, copied.leaf, gone, writer.term());
+            let removed = gone.count_ones() as usize;
+            debug_assert_eq!(before - latch.alive(), removed, "all that was asked for has gone");
+            (latch, removed)
+        };
+        stop!("prune: removed");
+        latch.release();
+        index.shared().counters.removed(p, removed as u64);
+        Some(removed as u64)
+    }
+
+    /// Removes what is dead from the leaves up to the one that is pinned ahead, by its TIDs; returns how many. None: the
+    /// process was abandoned, and the pass begins anew.
+    fn remove_by_tids(&self) -> Option<u64> {
+        let (index, p) = (self.place.index(), self.place.process());
+        let mut gone: Vec<Tid> = self.leaf.gone().map(|i| self.leaf.tids[i]).collect();
+        gone.sort_unstable();
+        let (mut removed, mut relieved) = (0, false);
         let mut backoff = Backoff::default();
+        // Ends: a leaf dies, or a cut fails, only where another process made progress. Without memory for slots, snapshots
+        // are lost, and then none are needed.
         loop {
-            {
-                let _section = self.enter(p);
-                to.epoch = self.heap().epoch();
-                // A comparator is asked while nobody can wait for what it does.
-                let (leaf, v, rank) = match at {
-                    None => {
-                        let leaf = self.shared().leaf.load(Acquire);
-                        (leaf, self.block(leaf).view(), 0)
-                    }
-                    Some(at) => {
-                        let spot = self.seek(&Probe::new(order, &at.key, at.tid), false);
-                        (spot.leaf, spot.v, spot.place.rank)
-                    }
-                };
-                stop!("prune: leaf found");
-                if self.try_copy_tids(leaf, &v, rank, to).is_ok() {
-                    return;
+            let why = {
+                let _section = index.enter(p);
+                let leaf = self.place.here()?;
+                match index.remove_tids(p, leaf, self.place.ahead(), &gone, &mut removed) {
+                    Ok(()) => return Some(removed),
+                    Err(why) => why,
                 }
+            };
+            if matches!(why, Not::Memory) {
+                // Once more, with what nobody has freed yet.
+                if relieved || !index.relieve() {
+                    index.lose_snapshots();
+                }
+                relieved = true;
             }
             backoff.wait();
         }
     }
+}
 
-    /// What is before `rank` came from another leaf, and somebody has been asked about it there.
-    fn try_copy_tids(
-        &self,
-        leaf: Ref,
-        v: &View,
-        rank: usize,
-        to: &mut Copied,
-    ) -> Result<(), Retry> {
-        (to.leaf, to.ver) = (leaf, v.ver);
-        to.tids.clear();
-        to.places.clear();
+impl Copied {
+    /// Copies one state of a leaf.
+    fn copy(&mut self, leaf: Ref, v: &View) -> Result<(), Retry> {
+        (self.leaf, self.ver) = (leaf, v.ver);
+        self.tids.clear();
+        self.places.clear();
         let packed = v.packed()?;
-        to.packed = packed.is_some();
+        self.packed = packed.is_some();
         if let Some(packed) = packed {
-            let (mut part, n) = ([0; PART], packed.len());
-            for rank in (rank..n).step_by(PART) {
+            let mut part = [0; PART];
+            for rank in (0..packed.len()).step_by(PART) {
                 let n = packed.tids(rank..rank + PART, &mut part);
-                to.tids.extend_from_slice(&part[..n]);
+                self.tids.extend_from_slice(&part[..n]);
             }
-            to.places.extend(rank.min(n) as u16..n as u16);
+            self.places.extend(0..self.tids.len() as u16);
         } else {
             let n = v.mask().count_ones() as usize;
-            for slot in v.slots(rank.min(n)..n).filter(|&slot| v.b.dead(slot) == 0) {
-                to.tids.push(tid_of(v.b.tid_word(slot)));
-                to.places.push(slot as u16);
+            for slot in v.slots(0..n).filter(|&slot| v.b.dead(slot) == 0) {
+                self.tids.push(tid_of(v.b.tid_word(slot)));
+                self.places.push(slot as u16);
             }
         }
-        let next = v.b.next();
-        if v.dead() || !v.valid() {
-            return Err(Retry);
-        }
-        to.end = match next {
-            0 => None,
-            next => {
-                prefetch::scan(self.area, next);
-                let mut low = LowBuf::new(self.area);
-                // None: it was absorbed meanwhile, or gave its entries to others.
-                Some(Separator::of(&low.load(next).ok_or(Retry)?))
-            }
-        };
         Ok(())
     }
 
-    /// Removes what is dead from the leaf, if it is as it was copied; returns how many.
-    fn remove_copied(&self, p: &Process, copied: &Copied) -> Option<u64> {
-        let gone = || {
-            let both = copied.places.iter().zip(&copied.dead);
-            both.filter(|&(_, &dead)| dead).map(|(&place, _)| place)
-        };
-        let mut spare = Spare::take();
-        // Before the latch: it may have to be allocated.
-        let ranks: Vec<u16> = if copied.packed { gone().collect() } else { Vec::new() };
-        let draft = spare.draft();
-        let writer = self.enter_writer(p);
-        let left = self.heap().epoch() != copied.epoch;
-        if left && !mutant!("a pass looks whether its leaf's memory has left") {
-            return None;
-        }
-        let v = View { b: self.block(copied.leaf), ver: copied.ver };
-        stop!("prune: found again");
-        let (latch, removed) = if copied.packed {
-            (self.remove_ranks(copied.leaf, v, &ranks, draft)?, ranks.len())
-        } else {
-            let latch = v.latch()?;
-            // Somebody may have marked one without making another state.
-            let gone = latch.b().not_dead(gone().fold(0, |set, slot| set | 1 << slot));
-            (self.remove_slots(latch, copied.leaf, gone, writer.term()), gone.count_ones() as usize)
-        };
-        stop!("prune: removed");
-        latch.release();
-        self.shared().counters.removed(p, removed as u64);
-        Some(removed as u64)
+    /// Which of them are to go.
+    fn gone(&self) -> impl Iterator<Item = usize> {
+        (0..self.dead.len()).filter(|&i| self.dead[i])
     }
+}
 
-    /// Removes the entries with these TIDs between `at` and the end of what was copied, each by its key.
-    fn remove_by_key<O: KeyOrder>(
+impl Index {
+    /// Removes the entries with these TIDs, which ascend, from `leaf` and those behind it, up to `end` (0: all). Both are
+    /// pinned. Inside the barrier.
+    fn remove_tids(
         &self,
         p: &Process,
-        order: &O,
-        at: Option<&Separator>,
-        copied: &Copied,
-    ) -> u64 {
-        let both = copied.tids.iter().zip(&copied.dead);
-        let mut gone: Vec<Tid> = both.filter(|&(_, &dead)| dead).map(|(&tid, _)| tid).collect();
-        gone.sort_unstable();
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(&[], None, CURRENT);
-        if let Some(at) = at {
-            cursor.begin_at(at);
-        }
-        if let Some(end) = &copied.end {
-            cursor.end_at(end);
-        }
-        let mut removed = 0;
-        while cursor.next(p, *self, order) > 0 {
-            for i in 0..cursor.len() {
-                let (key, tid) = (cursor.key(i), cursor.tid(i));
-                removed +=
-                    u64::from(gone.binary_search(&tid).is_ok() && self.remove(p, order, key, tid));
+        mut leaf: Ref,
+        end: Ref,
+        gone: &[Tid],
+        removed: &mut u64,
+    ) -> Result<(), Not> {
+        let mut spare = Spare::take();
+        // Ends: each step leads to the right, but for one through a leaf that is DEAD, to which no leaf leads any more.
+        while leaf != end {
+            if self.block(leaf).view().dead() {
+                leaf = self.block(leaf).prev();
+                continue;
             }
+            let next = self.remove_tids_of(p, leaf, gone, spare.draft(), removed)?;
+            if mutant!("a pass goes through all leaves that it has asked about") {
+                break;
+            }
+            leaf = next;
         }
-        removed
+        Ok(())
+    }
+
+    /// The same of one leaf; returns the one behind it.
+    fn remove_tids_of(
+        &self,
+        p: &Process,
+        leaf: Ref,
+        gone: &[Tid],
+        draft: &mut Draft,
+        removed: &mut u64,
+    ) -> Result<Ref, Not> {
+        let writer = self.enter_writer(p);
+        // In whatever state it is.
+        let Some(latch) = self.block(leaf).latch() else { return Err(Not::Now) };
+        let v = latch.v;
+        stop!("prune: latched");
+        let next = v.b.next();
+        let is_gone = |tid: Tid| gone.binary_search(&tid).is_ok();
+        let (latch, n) = match v.packed() {
+            Ok(Some(packed)) => {
+                let (mut ranks, n) = ranks_of(&packed, is_gone);
+                let ranks = &mut ranks[..n];
+                if n > 0 && !self.shared().snapshots.quiet() {
+                    let cutting = Cutting::to_remove(leaf, v, ranks[0].into());
+                    latch.release();
+                    let _section = writer.into_reader();
+                    return Err(match self.cut_packed(&cutting, true, &mut Reserve::new(self)) {
+                        Step::NoMemory(_) | Step::Crowded => Not::Memory,
+                        _ => Not::Now,
+                    });
+                }
+                if n > 0 && packed.remove_all(ranks, draft) {
+                    (self.take_out(latch, leaf, draft), n)
+                } else {
+                    debug_assert_eq!(n, 0, "what a leaf has can be taken out");
+                    (latch, 0)
+                }
+            }
+            Ok(None) => {
+                let slots = (0..SLOTS).filter(|&slot| v.mask() >> slot & 1 != 0);
+                let slots = slots.filter(|&slot| is_gone(tid_of(v.b.tid_word(slot))));
+                let slots = v.b.not_dead(slots.fold(0, |set, slot| set | 1 << slot));
+                let n = slots.count_ones() as usize;
+                (self.remove_slots(latch, leaf, slots, writer.term()), n)
+            }
+            Err(Retry) => unreachable!("a latched leaf is not torn"),
+        };
+        latch.release();
+        self.shared().counters.removed(p, n as u64);
+        *removed += n as u64;
+        Ok(next)
     }
 
     /// Takes these ranks, which ascend, out of a packed leaf in this state, and keeps its latch. None: it is not in this
@@ -266,11 +311,42 @@ impl Index {
         }
         let latch = v.latch()?;
         stop!("remove ranks: latched");
+        let before = if cfg!(debug_assertions) { latch.alive() } else { 0 };
+        let latch = self.take_out(latch, leaf, draft);
+        debug_assert_eq!(before - latch.alive(), ranks.len(), "all that was asked for has gone");
+        Some(latch)
+    }
+
+    /// Makes a latched packed leaf what was arranged without some of its entries, and keeps the latch.
+    fn take_out(&self, latch: Latch, leaf: Ref, draft: &Draft) -> Latch {
         latch.rewrite(draft);
         let latch = latch.finish_latched();
         if latch.v.is_sparse(SPARSE) {
             self.sparse(&latch, leaf);
         }
-        Some(latch)
+        latch
+    }
+}
+
+/// The ranks of a packed leaf whose TIDs are to go, and how many there are. Under its latch: nothing is allocated.
+fn ranks_of(
+    packed: &crate::packed::Leaf<'_>,
+    is_gone: impl Fn(Tid) -> bool,
+) -> ([u16; MAX_ENTRIES], usize) {
+    let (mut ranks, mut n, mut part) = ([0; MAX_ENTRIES], 0, [0; PART]);
+    for first in (0..packed.len().min(MAX_ENTRIES)).step_by(PART) {
+        let m = packed.tids(first..first + PART, &mut part);
+        for i in (0..m).filter(|&i| is_gone(part[i])) {
+            ranks[n] = (first + i) as u16;
+            n += 1;
+        }
+    }
+    (ranks, n)
+}
+
+impl Latch {
+    /// How many entries a latched leaf has that are not dead.
+    fn alive(&self) -> usize {
+        self.v.entries().map_or(0, |n| n - self.b().ndead() as usize)
     }
 }

@@ -11,6 +11,7 @@ use crate::insert::Step;
 use crate::key::{Probe, chunk_refs};
 use crate::merge::SPARSE;
 use crate::mutants::mutant;
+use crate::repack::Cutting;
 use crate::reserve::Reserve;
 use crate::root::Index;
 use crate::stop::stop;
@@ -63,7 +64,7 @@ impl Index {
                     Step::Slots => {
                         let section = writer.into_reader();
                         let reserve = &mut Reserve::new(self);
-                        let step = self.cut_packed(&probe, &spot, true, reserve);
+                        let step = self.cut_packed(&Cutting::of(&probe, &spot), true, reserve);
                         drop(section);
                         if matches!(step, Step::NoMemory(_) | Step::Crowded) {
                             // Once more, with what nobody has freed yet.

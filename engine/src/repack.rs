@@ -5,8 +5,10 @@
 //! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
 //! that place becomes a leaf of slots, which has them.
 
+use crate::KeyOrder;
+use crate::area::Ref;
 use crate::barrier::Process;
-use crate::block::{CAPACITY, LEFTMOST, PACKED, WHOLE};
+use crate::block::{CAPACITY, LEFTMOST, PACKED, View, WHOLE};
 use crate::heap::Class;
 use crate::insert::{MAX_RECORD, Step};
 use crate::key::{Probe, Retry, chunk_class};
@@ -21,7 +23,6 @@ use crate::run;
 use crate::seek::Spot;
 use crate::split::{Copied, MIN_FREE};
 use crate::stop::stop;
-use crate::{KeyOrder, Tid};
 use core::sync::atomic::Ordering::*;
 
 /// So many entries on either side of a place become a leaf of slots,
@@ -40,6 +41,32 @@ enum Cut {
     Halves,
     /// The place comes into a leaf of slots.
     Slots,
+}
+
+/// For what a packed leaf is cut.
+pub(crate) struct Cutting<'a> {
+    leaf: Ref,
+    v: View,
+    /// The entry that comes or goes; of one that goes the TID alone counts.
+    entry: Entry<'a>,
+    /// How many of the others are in front of it, and of those that go, itself.
+    rank: usize,
+    grows: Grows,
+}
+
+impl<'a> Cutting<'a> {
+    /// For an entry whose place was searched.
+    pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Spot) -> Cutting<'a> {
+        let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
+        let entry = Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 };
+        Cutting { leaf: spot.leaf, v: spot.v, entry, rank: spot.place.rank, grows: grows(spot) }
+    }
+
+    /// For the entry at this rank, which is to go.
+    pub(crate) fn to_remove(leaf: Ref, v: View, rank: usize) -> Cutting<'static> {
+        let entry = Entry { key: &[], chunk: 0, abbrev: 0, tid: 0, born: 0, dead: 0 };
+        Cutting { leaf, v, entry, rank: rank + 1, grows: Grows::Entries }
+    }
 }
 
 /// Who comes now says who will come.
@@ -164,19 +191,18 @@ impl Index {
     }
 
     /// Cuts a packed leaf in two. `slots`: the place must come into a leaf of slots.
-    pub(crate) fn cut_packed<O: KeyOrder>(
+    pub(crate) fn cut_packed(
         &self,
-        probe: &Probe<'_, O>,
-        spot: &Spot,
+        cutting: &Cutting<'_>,
         slots: bool,
         reserve: &mut Reserve<'_>,
     ) -> Step {
         let cut = if slots { Cut::Slots } else { Cut::Packed };
-        let mut step = self.try_cut_packed(probe, spot, cut, reserve).unwrap_or(Step::Again);
+        let mut step = self.try_cut_packed(cutting, cut, reserve).unwrap_or(Step::Again);
         if matches!(step, Step::Crowded) {
             // Keys that share more can have longer heads, so that nearly all of a leaf may take more than all of it. Halves
             // never do.
-            step = self.try_cut_packed(probe, spot, Cut::Halves, reserve).unwrap_or(Step::Again);
+            step = self.try_cut_packed(cutting, Cut::Halves, reserve).unwrap_or(Step::Again);
         }
         if let Step::Promote(leaf) = step {
             self.promote(leaf);
@@ -184,17 +210,18 @@ impl Index {
         step
     }
 
-    fn try_cut_packed<O: KeyOrder>(
+    fn try_cut_packed(
         &self,
-        probe: &Probe<'_, O>,
-        spot: &Spot,
+        cutting: &Cutting<'_>,
         how: Cut,
         reserve: &mut Reserve<'_>,
     ) -> Result<Step, Retry> {
+        let &Cutting { leaf: at, v, entry, rank, grows } = cutting;
+        let memcmp = self.memcmp();
         let (scratch, draft) = reserve.packing();
         let (low, high) = (&mut LowBuf::new(self.area), &mut LowBuf::new(self.area));
-        let leaf = self.copy_leaf(spot.v, &mut scratch.0, low, high)?;
-        let (b, entries, rank) = (spot.v.b, leaf.entries, spot.place.rank);
+        let leaf = self.copy_leaf(v, &mut scratch.0, low, high)?;
+        let (b, entries) = (v.b, leaf.entries);
         let n = entries.len();
         let (low, high) = (leaf.low, leaf.high);
         let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
@@ -213,29 +240,23 @@ impl Index {
             true if last => rank.saturating_sub(around).clamp(1, n - 1),
             true => rank + around,
             false if how == Cut::Halves => n / 2,
-            false => self.where_to_cut(spot, entries, probe.tid, high.is_none()),
+            false => self.where_to_cut(cutting, entries, high.is_none()),
         };
         let last = last || cut == n;
-        let first = match cut < n {
-            true => entries.get(cut),
-            false => {
-                let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
-                Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 }
-            }
-        };
-        let sep = Low::between(O::MEMCMP, &entries.get(cut - 1), &first);
+        // Only an entry that comes has its place behind all others.
+        let first = if cut < n { entries.get(cut) } else { entry };
+        let sep = Low::between(memcmp, &entries.get(cut - 1), &first);
         debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
         let skip = self.skip_of(&sep, high.as_ref());
-        let grows = grows(spot);
         let class = if last {
-            let heap = heap_size(entries.range(cut..n), skip, !O::MEMCMP);
+            let heap = heap_size(entries.range(cut..n), skip, !memcmp);
             leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
         } else {
             // At most as large as this leaf, which may be one of those that had slots for long keys.
             let fits = |&class: &Class| {
                 let right = Of(entries, cut..n);
                 let grows = if grows == Grows::Below { Grows::Keys } else { grows };
-                let coming = Coming { grows, tid: (rank >= cut).then_some(probe.tid) };
+                let coming = Coming { grows, tid: (rank >= cut).then_some(entry.tid) };
                 arrange(draft, &right, &sep, high.as_ref(), skip, class, coming)
             };
             let classes = [packed_class(sep.size(0)), WIDE, b.class()];
@@ -251,20 +272,20 @@ impl Index {
         };
         let new = fresh.block();
         if last {
-            let (side, flags) = (new.first_side(), if O::MEMCMP { 0 } else { WHOLE });
+            let (side, flags) = (new.first_side(), if memcmp { 0 } else { WHOLE });
             entries.write(LeafWriter::new(new, class, flags, sep, skip), cut..n, side);
         } else {
             init_packed(new, draft, class, 0, &sep, skip);
         }
-        Right::new(O::MEMCMP, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
-        new.set_prev(spot.leaf);
+        Right::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
+        new.set_prev(at);
         let skip = self.skip_of(&low, Some(&sep));
         let all = Of(entries, 0..cut);
-        let coming = Coming { grows, tid: (rank < cut).then_some(probe.tid) };
+        let coming = Coming { grows, tid: (rank < cut).then_some(entry.tid) };
         if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
             return Ok(Step::Crowded);
         }
-        let end = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
+        let end = Right::new(memcmp, low.key, skip, Some(&sep));
         stop!("split: built");
         let latch = leaf.latch()?;
         stop!("split: left latched");
@@ -290,8 +311,8 @@ impl Index {
     }
 
     /// How many of at least two entries stay on the left of a new one that has no room. `end`: of the index.
-    fn where_to_cut(&self, spot: &Spot, entries: &Entries, tid: Tid, end: bool) -> usize {
-        let (n, rank) = (entries.len(), spot.place.rank);
+    fn where_to_cut(&self, cutting: &Cutting<'_>, entries: &Entries, end: bool) -> usize {
+        let (n, rank, tid) = (entries.len(), cutting.rank, cutting.entry.tid);
         let run = run::cut(n, rank, tid, |at| entries.tid(at));
         match run.or((end && rank == n).then_some(n)) {
             Some(cut) if end => {
@@ -301,8 +322,8 @@ impl Index {
             Some(cut) => cut.max(1),
             // New versions of rows come in the order of their keys, from the leaf before: each key gets another entry, and
             // all that is behind the place moves each time. The left part will be full when they have all come.
-            None if rank <= 1 && spot.place.same.is_some() => {
-                let twice = spot.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
+            None if rank <= 1 && cutting.grows == Grows::Entries => {
+                let twice = cutting.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
                 twice.clamp(1, n / 2)
             }
             None => n / 2,

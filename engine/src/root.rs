@@ -194,7 +194,8 @@ impl Index {
     /// Gives all memory of the index back to the area.
     ///
     /// # Safety
-    /// Nobody uses the index any more.
+    /// Nobody uses the index any more: no call is under way, and no walk over it ([`Prune`](crate::Prune),
+    /// [`Sweep`](crate::Sweep)) is kept, which would give up its pins.
     pub unsafe fn destroy(self, p: &Process) {
         self.check_area(p);
         self.heap().destroy(&self.area);

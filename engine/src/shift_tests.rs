@@ -159,8 +159,8 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
                     let keep = 1 + random.below(6);
                     let is_dead =
                         |t: Tid| t > STABLE && t % 8 == w && !(t / 8).is_multiple_of(keep);
-                    let mut pass = Prune::default();
-                    while ix.prune(p, self.order, &mut pass, &mut |tids, dead| {
+                    let mut pass = Prune::new(p, ix);
+                    while pass.next_leaf(&mut |tids, dead| {
                         tids.iter().zip(dead).for_each(|(&t, d)| *d = is_dead(t));
                     }) {}
                     let before = model.len();
@@ -176,7 +176,7 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
     /// Shifts nodes, and does all else that a collector does. Returns how many shifted.
     fn collector(&self, p: &Process, ix: Index, stop: &AtomicBool) -> usize {
         let mut random = Random(self.seed);
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::new(p, ix);
         let mut shifted = 0;
         while !stop.load(Relaxed) {
             match random.below(8) {
@@ -187,11 +187,7 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
                 4 => shifted += ix.shift_nodes(p, 0),
                 5 => _ = ix.collect(p, 1 + random.below(3000) as usize),
                 6 if random.below(8) == 0 => {
-                    if ix.sweep(p, self.order, &mut sweep, 1 + random.below(60) as usize)
-                        == Swept::End
-                    {
-                        sweep = Sweep::default();
-                    }
+                    let _ = sweep.next_leaves(1 + random.below(60) as usize);
                 }
                 _ => {
                     let _section = ix.enter(p);
@@ -283,17 +279,17 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
         }
         check(&model);
         for _ in 0..3 {
-            let mut sweep = Sweep::default();
+            let mut sweep = Sweep::new(&p, ix);
             let mut calls = 0;
-            while ix.sweep(&p, self.order, &mut sweep, 50) == Swept::More {
+            while sweep.next_leaves(50) == Swept::More {
                 calls += 1;
                 assert!(calls < 100_000, "{what}");
             }
             ix.collect_all(&p);
         }
         check(&model);
-        let mut pass = Prune::default();
-        while ix.prune(&p, self.order, &mut pass, &mut |_, dead| dead.fill(true)) {}
+        let mut pass = Prune::new(&p, ix);
+        while pass.next_leaf(&mut |_, dead| dead.fill(true)) {}
         assert_eq!(pass.counts().1, model.len() as u64);
         (0..4).for_each(|_| ix.collect_all(&p));
         check(&Model::new());

@@ -1,13 +1,11 @@
 use super::*;
 use crate::area::tests::Mapping;
-use crate::stop::doing;
 use crate::{Builder, IndexOptions, Memcmp};
-use core::cell::Cell;
-use std::rc::Rc;
 
-/// Between the search and the moment from which nobody else may, the leaf that was found dies, and the ones behind it.
+/// Between two calls another process merges what it can. The leaf where the sweep goes on stays, and no entry crosses its
+/// beginning.
 #[test]
-fn a_pass_goes_on_where_leaves_have_died() {
+fn a_sweep_goes_on_at_a_leaf_that_stays() {
     let area = Mapping::new(4 << 20, 2);
     // SAFETY: each slot is used by one process at a time.
     let [p, other] = [0, 1].map(|slot| unsafe { Process::attach(*area, slot) });
@@ -16,25 +14,24 @@ fn a_pass_goes_on_where_leaves_have_died() {
     let mut builder = Builder::new(&p, index);
     (0..1000u64).for_each(|i| builder.push(&Memcmp, &i.to_be_bytes(), i + 1).unwrap());
     index.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
-    let mut sweep = Sweep::default();
+    let mut sweep = Sweep::new(&p, index);
     // What is as full as it may be stays as it is.
-    assert_eq!(index.sweep(&p, &Memcmp, &mut sweep, 2), Swept::More);
-    let died = Rc::new(Cell::new(0));
-    let count = died.clone();
-    let merge = move |point| {
-        if point == "sweep: leaf found" {
-            let (_section, mut workspace) = (index.enter(&other), Workspace::new(&index));
-            // The first one is empty, and the one behind it the first child of its node.
-            let first = index.block(index.shared().leaf.load(Acquire)).next();
-            while !matches!(index.try_absorb_right(first, &mut workspace), Ok(false)) {
-                count.set(count.get() + 1);
+    assert_eq!(sweep.next_leaves(3), Swept::More);
+    let here = sweep.here.as_ref().map(Pin::leaf).unwrap();
+    let mut merged = 0;
+    {
+        let (_section, mut workspace) = (index.enter(&other), Workspace::new(&index));
+        // The first one is empty, and the one behind it the first child of its node.
+        let first = index.block(index.shared().leaf.load(Acquire)).next();
+        for leaf in [first, here] {
+            while !matches!(index.try_absorb_right(leaf, &mut workspace), Ok(false)) {
+                merged += 1;
             }
         }
-    };
-    // As one might that collects.
-    doing(merge, || assert_eq!(index.sweep(&p, &Memcmp, &mut sweep, 1), Swept::More));
-    assert!(died.get() > 0);
-    while index.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::More {}
+        assert!(index.block(first).next() == here && !index.block(here).view().dead());
+    }
+    assert!(merged > 1);
+    while sweep.next_leaves(1) == Swept::More {}
     let mut found = 0..1000;
     let mut add = |_: &[u8], tid| assert_eq!(found.next(), Some(tid - 1));
     index.verify(&p, &Memcmp, true, &mut add).unwrap();

@@ -45,8 +45,8 @@ impl World {
 
     /// As VACUUM does it.
     fn tidy(&self) {
-        let mut sweep = Sweep::default();
-        while self.index.sweep(&self.p, &Memcmp, &mut sweep, 1000) == Swept::More {}
+        let mut sweep = Sweep::new(&self.p, self.index);
+        while sweep.next_leaves(1000) == Swept::More {}
         self.index.collect_all(&self.p);
     }
 

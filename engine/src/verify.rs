@@ -10,7 +10,7 @@ use crate::leaf::Entries;
 use crate::memory;
 use crate::range::{Low, LowBuf, Right};
 use crate::root::{CURRENT, Index};
-use crate::{Cursor, KeyOrder, MAX_KEY_LEN, Tid};
+use crate::{KeyOrder, MAX_KEY_LEN, Tid, Walk};
 use core::cmp::Ordering;
 use std::fmt;
 
@@ -74,7 +74,12 @@ impl Index {
         }
         let live = self.verify_order(p, order, entry)?;
         if strict {
-            check!(self.root, live == report.live, "scan found {live} of {} entries", report.live);
+            check!(
+                self.root,
+                live == report.live,
+                "a walk found {live} of {} entries",
+                report.live
+            );
         }
         report.live = live;
         Ok(report)
@@ -86,13 +91,12 @@ impl Index {
         order: &O,
         entry: &mut dyn FnMut(&[u8], Tid),
     ) -> Result<u64, Violation> {
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(&[], None, CURRENT);
+        let mut walk = Walk::new(p, *self, CURRENT);
         let mut last: Option<(Vec<u8>, Tid)> = None;
         let mut live = 0;
-        while cursor.next(p, *self, order) > 0 {
-            for i in 0..cursor.len() {
-                let (key, tid) = (cursor.key(i), cursor.tid(i));
+        while walk.next_leaf() {
+            for i in 0..walk.len() {
+                let (key, tid) = (walk.key(i), walk.tid(i));
                 if let Some((last_key, last_tid)) = &last {
                     let ordering = compare(order, last_key, key).then(last_tid.cmp(&tid));
                     check!(self.root, ordering.is_lt(), "entry {key:?} {tid} out of order");

@@ -132,8 +132,8 @@ fn a_pass_over_leaves_that_change() {
         ix.insert(&p, &order, b"the key of all", 2 * tid).unwrap();
     }
     let (mut inserted, mut kept, before) = (0, Vec::new(), order.0.get());
-    let mut pass = Prune::default();
-    while ix.prune(&p, &order, &mut pass, &mut |tids, dead| {
+    let mut pass = Prune::new(&p, ix);
+    while pass.next_leaf(&mut |tids, dead| {
         tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid % 2 == 0);
         let new = tids.iter().map(|tid| tid | 1).find(|tid| !tids.contains(tid));
         if let Some(tid) = new {
@@ -164,10 +164,10 @@ fn a_pass_that_unwinds() {
     for i in 0..5000u64 {
         ix.insert(&p, &Memcmp, &i.to_be_bytes(), i).unwrap();
     }
-    let (mut pass, mut calls) = (Prune::default(), 0);
+    let (mut pass, mut calls) = (Prune::new(&p, ix), 0);
     loop {
         let prune = || {
-            ix.prune(&p, &Memcmp, &mut pass, &mut |tids, dead| {
+            pass.next_leaf(&mut |tids, dead| {
                 calls += 1;
                 assert!(calls % 3 != 1, "every third call fails");
                 tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid % 2 == 0);

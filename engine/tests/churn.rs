@@ -2,7 +2,7 @@
 //! its entries exactly. Beside them snapshots are read in both directions, and the collector runs.
 
 use crate::common::*;
-use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep, Swept};
+use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread;
@@ -122,12 +122,10 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
         });
         scope.spawn(move || {
             let p = mapping.process(6);
-            let mut sweep = Sweep::default();
+            let mut sweep = Sweep::new(&p, ix);
             while !stop.load(Relaxed) {
                 ix.collect(&p, 200);
-                if ix.sweep(&p, order, &mut sweep, 20) == Swept::End {
-                    sweep = Sweep::default();
-                }
+                let _ = sweep.next_leaves(20);
                 thread::sleep(Duration::from_micros(300));
             }
         });

@@ -79,8 +79,8 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                         }
                     } else {
                         // In one pass, everything of this writer.
-                        let mut pass = Prune::default();
-                        while ix.prune(&p, order, &mut pass, &mut |tids, dead| {
+                        let mut pass = Prune::new(&p, ix);
+                        while pass.next_leaf(&mut |tids, dead| {
                             tids.iter()
                                 .zip(dead)
                                 .for_each(|(&tid, dead)| *dead = tid % 10 == u64::from(writer));
@@ -89,7 +89,7 @@ fn run<O: KeyOrder + Sync>(order: O, key: MakeKey, forms: Forms, seconds: u64) {
                     }
                     if random.below(4) == 0 {
                         ix.collect(&p, 100);
-                        let _ = ix.sweep(&p, order, &mut Sweep::default(), 1000);
+                        let _ = Sweep::new(&p, ix).next_leaves(1000);
                     }
                     changes.fetch_add(done, Relaxed);
                 }

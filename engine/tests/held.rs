@@ -27,8 +27,8 @@ fn draw(i: u64, below: u64) -> u64 {
 
 /// What VACUUM does.
 fn vacuum(p: &Process, ix: Index) {
-    let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 1024) == Swept::More {}
+    let mut sweep = Sweep::new(p, ix);
+    while sweep.next_leaves(1024) == Swept::More {}
     while ix.collect(p, 1024) == Some(1024) {}
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
 }

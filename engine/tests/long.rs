@@ -265,11 +265,11 @@ proptest! {
                     model.remove(&(key, tid));
                 }
                 Op::Prune(dead) => {
-                    let mut pass = Prune::default();
+                    let mut pass = Prune::new(&p, ix);
                     let mut mark = |tids: &[Tid], marks: &mut [bool]| {
                         tids.iter().zip(marks).for_each(|(&tid, mark)| *mark = tid == dead);
                     };
-                    while ix.prune(&p, &Memcmp, &mut pass, &mut mark) {}
+                    while pass.next_leaf(&mut mark) {}
                     let before = model.len();
                     model.retain(|&(_, tid)| tid != dead);
                     prop_assert_eq!(pass.counts().1, (before - model.len()) as u64);

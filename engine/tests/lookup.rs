@@ -1,4 +1,4 @@
-//! Ranges that are read together, and the partition.
+//! Ranges that are read together.
 
 use crate::common::*;
 use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, Prune, TOGETHER, Tid};
@@ -93,37 +93,6 @@ proptest! {
     }
 }
 
-#[test]
-fn partition() {
-    let mapping = Mapping::new(256 << 20, 1);
-    let p = mapping.process(0);
-    let ix = create(&p);
-    assert!(ix.partition(&p, 4).is_empty());
-    const N: u64 = 100_000;
-    for i in 0..N {
-        ix.insert(&p, &Memcmp, &Random(i).next().to_be_bytes(), i).unwrap();
-    }
-    let keys = ix.partition(&p, 5);
-    assert_eq!(keys.len(), 4);
-    let count = |lower: &[u8], upper: Option<&[u8]>| {
-        let mut cursor = Cursor::new(false);
-        cursor.set_range(lower, upper, CURRENT);
-        let mut n = 0;
-        while cursor.next(&p, ix, &Memcmp) > 0 {
-            n += cursor.len() as u64;
-        }
-        n
-    };
-    let mut total = 0;
-    for i in 0..5 {
-        let lower = if i == 0 { &[][..] } else { &keys[i - 1] };
-        let n = count(lower, keys.get(i).map(|key| &key[..]));
-        assert!((N / 6..N / 4).contains(&n), "{n}");
-        total += n;
-    }
-    assert_eq!(total, N);
-}
-
 /// Everything goes, in several ways, and memory is reused.
 #[test]
 fn delete_everything() {
@@ -151,8 +120,8 @@ fn delete_everything() {
                 assert_eq!(cursor.remove(&p, ix, &all), all.len());
             }
         } else {
-            let mut pass = Prune::default();
-            while ix.prune(&p, &Memcmp, &mut pass, &mut |_, dead| dead.fill(true)) {}
+            let mut pass = Prune::new(&p, ix);
+            while pass.next_leaf(&mut |_, dead| dead.fill(true)) {}
             assert_eq!(pass.counts(), (0, 50_000));
         }
         if let Some(snapshot) = snapshot {

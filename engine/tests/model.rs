@@ -123,11 +123,11 @@ impl<O: KeyOrder> Run<'_, O> {
                 });
             }
             Op::Prune(a, b) => {
-                let mut pass = Prune::default();
+                let mut pass = Prune::new(p, ix);
                 let mut dead = |tids: &[Tid], dead: &mut [bool]| {
                     tids.iter().zip(dead).for_each(|(tid, dead)| *dead = tid == a || tid == b);
                 };
-                while ix.prune(p, &self.order, &mut pass, &mut dead) {}
+                while pass.next_leaf(&mut dead) {}
                 let before = self.model.len();
                 self.model.retain(|(_, tid)| tid != a && tid != b);
                 let left = self.model.len();
@@ -146,8 +146,8 @@ impl<O: KeyOrder> Run<'_, O> {
                 }
             }
             Op::Collect => {
-                let mut sweep = Sweep::default();
-                while ix.sweep(p, &self.order, &mut sweep, 3) == Swept::More {}
+                let mut sweep = Sweep::new(p, ix);
+                while sweep.next_leaves(3) == Swept::More {}
                 ix.collect(p, 1000);
             }
             Op::Scan(lower, upper) => self.scan(lower, Some(upper)),

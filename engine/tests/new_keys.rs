@@ -40,8 +40,8 @@ fn check(forms: Forms, key: fn(u64) -> Vec<u8>, changes: &[Change]) -> (u64, u64
         let key = key(i);
         match what {
             0 => {
-                let mut sweep = Sweep::default();
-                while index.sweep(&p, &Memcmp, &mut sweep, 100) == Swept::More {}
+                let mut sweep = Sweep::new(&p, index);
+                while sweep.next_leaves(100) == Swept::More {}
             }
             1 | 2 => {
                 assert_eq!(index.remove(&p, &Memcmp, &key, tid), model.remove(&(i, tid)));

@@ -24,11 +24,11 @@ fn remove_some(p: &Process, ix: Index, way: u64) -> u64 {
             .map(|i| u64::from(ix.remove(p, &Memcmp, &key(i), i)))
             .sum(),
         1 => {
-            let mut pass = Prune::default();
+            let mut pass = Prune::new(p, ix);
             let mut dead = |tids: &[u64], dead: &mut [bool]| {
                 tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = gone(tid));
             };
-            while ix.prune(p, &Memcmp, &mut pass, &mut dead) {}
+            while pass.next_leaf(&mut dead) {}
             pass.counts().1
         }
         _ => {

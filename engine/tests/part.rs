@@ -132,8 +132,8 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
                     let (key, tid) = entry((start + i) % STABLE);
                     ix.insert(&p, order, &key, tid + 1).unwrap();
                 }
-                let mut pass = Prune::default();
-                while ix.prune(&p, order, &mut pass, &mut |tids, dead| {
+                let mut pass = Prune::new(&p, ix);
+                while pass.next_leaf(&mut |tids, dead| {
                     tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid % 2 == 1);
                 }) {}
                 ix.collect(&p, usize::MAX);

@@ -86,7 +86,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
         let ix = create_with(&p, forms);
         let model = RefCell::new(Model::new());
         let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
-        let partial = RefCell::new(Sweep::default());
+        let partial = RefCell::new(Sweep::new(&p, ix));
         let o = &order;
         let kinds = [r.below(12), r.below(12)];
         let tids = r.below(4);
@@ -110,10 +110,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
             }
         };
         let step_sweep = |n: usize| {
-            let swept = ix.sweep(&p, o, &mut partial.borrow_mut(), n);
-            if swept == Swept::End {
-                *partial.borrow_mut() = Sweep::default();
-            }
+            let _ = partial.borrow_mut().next_leaves(n);
         };
         for op in 0..14 {
             let n = model.borrow().len();
@@ -144,7 +141,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
                     // A pass, inside of which there is anything.
                     let (m, rest) = (1 + r.below(6), r.below(6));
                     let is_dead = |tid: Tid| (tid ^ tid >> 16) % m != rest % m.max(2);
-                    let mut pass = Prune::default();
+                    let mut pass = Prune::new(&p, ix);
                     let what = r.below(8);
                     let rr = RefCell::new(Random(r.next()));
                     let mut calls = 0;
@@ -181,20 +178,18 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
                                 }
                                 6 => {
                                     // The same pass inside.
-                                    let mut inner = Prune::default();
+                                    let mut inner = Prune::new(&p, ix);
                                     let mut d = |t: &[Tid], d: &mut [bool]| {
                                         t.iter().zip(d).for_each(|(&t, d)| *d = is_dead(t))
                                     };
                                     if calls % 4 == 0 {
-                                        while ix.prune(&p, o, &mut inner, &mut d) {}
+                                        while inner.next_leaf(&mut d) {}
                                     }
                                 }
                                 _ => {}
                             }
                         };
-                        match catch_unwind(AssertUnwindSafe(|| {
-                            ix.prune(&p, o, &mut pass, &mut dead)
-                        })) {
+                        match catch_unwind(AssertUnwindSafe(|| pass.next_leaf(&mut dead))) {
                             Ok(true) => {}
                             Ok(false) => break,
                             Err(e) => {
@@ -208,9 +203,9 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
                 }
                 6 => step_sweep(1 + r.below(60) as usize),
                 7 => {
-                    let mut s = Sweep::default();
-                    while ix.sweep(&p, o, &mut s, 20) == Swept::More {}
-                    *partial.borrow_mut() = Sweep::default();
+                    let mut s = Sweep::new(&p, ix);
+                    while s.next_leaves(20) == Swept::More {}
+                    *partial.borrow_mut() = Sweep::new(&p, ix);
                     if r.below(2) == 0 {
                         ix.collect(&p, 1000);
                     }
@@ -240,6 +235,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
         for (s, _) in snapshots {
             ix.release(&p, s);
         }
+        drop(partial);
         // SAFETY: nobody else uses it.
         unsafe { ix.destroy(&p) };
     }
@@ -269,14 +265,14 @@ fn a_pass_counts_each_entry_once() {
     for i in 0..3000u64 {
         ix.insert(&p, &Memcmp, &(i * 7919 % 3001).to_be_bytes(), i + 1).unwrap();
     }
-    let mut pass = Prune::default();
+    let mut pass = Prune::new(&p, ix);
     let mut calls = 0;
-    while ix.prune(&p, &Memcmp, &mut pass, &mut |_, _| {
+    while pass.next_leaf(&mut |_, _| {
         calls += 1;
         // As another process would, between two leaves.
         if calls % 8 == 0 {
-            let mut s = Sweep::default();
-            while ix.sweep(&p, &Memcmp, &mut s, 10) == Swept::More {}
+            let mut s = Sweep::new(&p, ix);
+            while s.next_leaves(10) == Swept::More {}
         }
     }) {}
     assert_eq!(pass.counts(), (3000, 0));
@@ -310,8 +306,8 @@ fn threads<O: KeyOrder + Sync>(order: O, key: fn(u64) -> Vec<u8>, forms: Forms, 
                         );
                         done += 1;
                     }
-                    let mut pass = Prune::default();
-                    while ix.prune(&p, order, &mut pass, &mut |tids, dead| {
+                    let mut pass = Prune::new(&p, ix);
+                    while pass.next_leaf(&mut |tids, dead| {
                         tids.iter()
                             .zip(dead)
                             .for_each(|(&t, d)| *d = t > 1 << 20 && t % 8 == u64::from(w));
@@ -323,14 +319,13 @@ fn threads<O: KeyOrder + Sync>(order: O, key: fn(u64) -> Vec<u8>, forms: Forms, 
             });
         }
         for w in 4..6u32 {
-            let (mapping, order, stop, sweeps) = (&mapping, &order, &stop, &sweeps);
+            let (mapping, stop, sweeps) = (&mapping, &stop, &sweeps);
             scope.spawn(move || {
                 let p = mapping.process(w);
                 let mut r = Random(u64::from(w) + 1);
-                let mut s = Sweep::default();
+                let mut s = Sweep::new(&p, ix);
                 while !stop.load(Relaxed) {
-                    if ix.sweep(&p, order, &mut s, 1 + r.below(20) as usize) == Swept::End {
-                        s = Sweep::default();
+                    if s.next_leaves(1 + r.below(20) as usize) == Swept::End {
                         sweeps.fetch_add(1, Relaxed);
                     }
                     if r.below(3) == 0 {

@@ -71,8 +71,8 @@ fn live(shared: usize, forms: Forms, order: impl Fn(u64) -> u64) {
         assert!(ix.remove(&p, &Memcmp, &entry.0, entry.1));
         model.remove(&entry);
     }
-    let mut sweep = Sweep::default();
-    while ix.sweep(&p, &Memcmp, &mut sweep, 1000) == Swept::More {}
+    let mut sweep = Sweep::new(&p, ix);
+    while sweep.next_leaves(1000) == Swept::More {}
     while ix.collect(&p, 1000) == Some(1000) {}
     check(&p, ix, &model);
 }

@@ -18,8 +18,8 @@ fn key(i: u64, len: usize, text: bool) -> Vec<u8> {
 }
 
 fn sweep(p: &Process, ix: Index) {
-    let mut sweep = Sweep::default();
-    while ix.sweep(p, &Memcmp, &mut sweep, 10) == Swept::More {}
+    let mut sweep = Sweep::new(p, ix);
+    while sweep.next_leaves(10) == Swept::More {}
     collect(p, ix);
 }
 
@@ -88,8 +88,8 @@ fn a_sweep_goes_on_behind_equal_keys() {
         model.insert((key, tid));
     }
     let before = ix.stats().blocks[0];
-    let (mut sweep, mut calls) = (Sweep::default(), 0);
-    while ix.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::More {
+    let (mut sweep, mut calls) = (Sweep::new(&p, ix), 0);
+    while sweep.next_leaves(1) == Swept::More {
         calls += 1;
         assert!(calls <= before, "{before} leaves, and no end");
     }
@@ -107,9 +107,8 @@ fn sweeps_of_the_empty_key() {
     for i in 1..5000 {
         assert!(ix.insert(&p, &Memcmp, &[], i * 7919 % 5003).unwrap());
     }
-    let mut sweep = Sweep::default();
-    let rounds =
-        (0..5000).take_while(|_| ix.sweep(&p, &Memcmp, &mut sweep, 1) == Swept::More).count();
+    let mut sweep = Sweep::new(&p, ix);
+    let rounds = (0..5000).take_while(|_| sweep.next_leaves(1) == Swept::More).count();
     assert!((1..5000).contains(&rounds), "{rounds} rounds");
     ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
 }

@@ -12,6 +12,9 @@
 //! - it waits for every TID token for this index taken before the end of its walk, whatever it
 //!   deleted.
 //!
+//! The walk goes from leaf to leaf as they are linked and compares no keys. So it is complete also if the comparison
+//! function of an operator class, or what that depends on, has changed since entries came.
+//!
 //! Cancel or ERROR at any point leaves a superset of the live entries, and VACUUM does not go on to
 //! recycle TIDs.
 
@@ -35,7 +38,7 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::claim::BuildLock;
 use crate::state::directory::State;
-use crate::state::handle::{Handle, with_order};
+use crate::state::handle::Handle;
 use crate::state::{identity, lifecycle, shmem};
 use crate::upkeep::bring_up;
 
@@ -69,14 +72,13 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         // tokens are for stays in memory as long as anybody has a lock on it.
         let engine = handle.index();
         if let Some(engine) = engine {
-            let mut pass = Prune::default();
+            let mut pass = Prune::new(process, engine);
             let mut dead =
                 |tids: &[Tid], dead: &mut [bool]| ask(tids, dead, callback, callback_state);
             let mut more = true;
             while more {
                 compat::vacuum_delay_point();
-                more = with_order!(handle.desc, order =>
-                    engine.prune(process, order, &mut pass, &mut dead));
+                more = pass.next_leaf(&mut dead);
             }
             let (kept, removed) = pass.counts();
             (*stats).num_index_tuples += kept as f64;
@@ -213,7 +215,7 @@ pub unsafe extern "C-unwind" fn cleanup(
         if handle.entry.state() == State::Ready
             && let Some(engine) = handle.index()
         {
-            bring_up::pack(engine, &handle.desc, || compat::vacuum_delay_point());
+            bring_up::pack(engine, || compat::vacuum_delay_point());
             for _ in 0..NAPS {
                 let pause = || compat::vacuum_delay_point();
                 let collected = engine.collect_in_steps(shmem::process(), COLLECT_BLOCKS, pause);

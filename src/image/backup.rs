@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use nitro_engine::{Index, Memcmp, Process};
+use nitro_engine::{Index, Process};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
@@ -35,13 +35,11 @@ use super::pace::Pace;
 use super::shards::{Job, Shards};
 use super::{ImageState, slot, term};
 use crate::feed;
-use crate::key::KeyRef;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
-use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
-use crate::pg::wait::{self, Wait};
+use crate::pg::wait::Wait;
 use crate::state::counters::{Counters, count};
 use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
@@ -170,13 +168,23 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             shards: Vec::new(),
         };
         make(handle.entry, prototype, |engine, sn, draft| {
-            write_shards(heap, index, handle, engine, sn, draft)
+            let image = &handle.entry.image;
+            let hurry = AtomicBool::new(false);
+            let pace = Pace::new(guc::BACKUP_RATE.get(), thread::sleep, &hurry);
+            let abbreviated = !handle.desc.is_memcmp();
+            let job = Job { engine, sn, abbreviated, draft, image, pace };
+            let mut waiters = Waiters { index, image, looked: Instant::now(), hurry: &hurry };
+            // What the catalogue was read with. No access to the catalogue is under way.
+            pg_sys::InvalidateCatalogSnapshot();
+            // The server's clients do not wait for images.
+            let begin = threads::yield_to_others;
+            write_shards(&job, begin, || !threads::stopped(), || waiters.give_way())
         })
     }
 }
 
 /// Makes a last image when the server stops, without a database and by the newest image's description
-/// of the index; only where keys are ordered as bytes. `go_on` is asked whether there is still time.
+/// of the index. `go_on` is asked whether there is still time.
 ///
 /// # Safety
 /// The index must not go away meanwhile; inside a transaction.
@@ -192,14 +200,11 @@ pub unsafe fn back_up_at_exit(
         return Ok(Outcome::NotNow("there is no image that describes the index"));
     };
     make(entry, prototype, |engine, sn, draft| {
-        let shards = Shards::cut(engine);
         let hurry = AtomicBool::new(true);
         let pace = Pace::new(0, thread::sleep, &hurry);
-        let job = Job { engine, sn, draft, image: &entry.image, pace };
-        let write = |process: &Process, i: usize| {
-            job.write(process, &Memcmp, &shards.get(i), || !threads::stopped() && go_on())
-        };
-        threads::run(shards.count(), shards.count(), Wait::ImageWrite, write, || ())
+        let abbreviated = !engine.is_byte_ordered();
+        let job = Job { engine, sn, abbreviated, draft, image: &entry.image, pace };
+        write_shards(&job, || (), || !threads::stopped() && go_on(), || ())
     })
 }
 
@@ -351,84 +356,21 @@ pub fn note(image: &ImageState, manifest: &Manifest, operations: u64) {
     image.saved_lsn.store(manifest.lsn, Relaxed);
 }
 
-unsafe fn write_shards(
-    heap: Relation,
-    index: Relation,
-    handle: &Handle,
-    engine: Index,
-    sn: u32,
-    draft: &Draft<'_>,
+/// Writes the entries of an index by several threads. Each calls `begin` first, and asks `go_on` again and again. This
+/// process calls `tick` meanwhile.
+fn write_shards(
+    job: &Job<'_>,
+    begin: impl Fn() + Sync,
+    go_on: impl Fn() -> bool + Sync,
+    tick: impl FnMut(),
 ) -> Result<Vec<ShardSummary>, String> {
-    let process = shmem::process();
-    let shards = Shards::cut(engine);
-    let pause = match handle.desc.is_memcmp() {
-        true => thread::sleep,
-        false => |time: Duration| wait::nap(Wait::ImageWrite, time.as_millis() as i64),
+    let shards = Shards::cut(job.engine);
+    let all = shards.all();
+    let write = |process: &Process, i: usize| {
+        begin();
+        job.write(process, &all[i], &go_on)
     };
-    let hurry = AtomicBool::new(false);
-    let pace = Pace::new(guc::BACKUP_RATE.get(), pause, &hurry);
-    let job = Job { engine, sn, draft, image: &handle.entry.image, pace };
-    let mut waiters =
-        Waiters { index, image: &handle.entry.image, looked: Instant::now(), hurry: &hurry };
-    // What the catalogue was read with.
-    // SAFETY: between two accesses to the catalogue.
-    unsafe { pg_sys::InvalidateCatalogSnapshot() };
-    if handle.desc.is_memcmp() {
-        threads::run(
-            shards.count(),
-            shards.count(),
-            Wait::ImageWrite,
-            |process, i| {
-                // The server's clients do not wait for images.
-                threads::yield_to_others();
-                job.write(process, &Memcmp, &shards.get(i), || !threads::stopped())
-            },
-            || waiters.give_way(),
-        )
-    } else {
-        // A comparison function is the server's: one shard after the other, by this process, with the
-        // rights of the table's owner. An ERROR gives them back with the transaction.
-        let order = KeyRef(&handle.desc);
-        let go_on = || {
-            crate::pg::wait::interrupts();
-            waiters.give_way();
-            true
-        };
-        let mut go_on = go_on;
-        let snapshot = OwnSnapshot::take();
-        // SAFETY: open relation, inside a transaction; ended at the same level.
-        let owner = unsafe { AsOwner::begin(heap) };
-        let all = (0..shards.count())
-            .map(|i| job.write(process, &order, &shards.get(i), &mut go_on))
-            .collect();
-        // SAFETY: as above.
-        unsafe { owner.end() };
-        snapshot.end();
-        all
-    }
-}
-
-/// A comparison function may need a snapshot; an ERROR takes it away with the transaction.
-struct OwnSnapshot(bool);
-
-impl OwnSnapshot {
-    fn take() -> OwnSnapshot {
-        // SAFETY: inside a transaction.
-        unsafe {
-            let missing = !pg_sys::ActiveSnapshotSet();
-            if missing {
-                pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-            }
-            OwnSnapshot(missing)
-        }
-    }
-
-    fn end(self) {
-        if self.0 {
-            // SAFETY: pushed in `take`.
-            unsafe { pg_sys::PopActiveSnapshot() };
-        }
-    }
+    threads::run(all.len(), all.len(), Wait::ImageWrite, write, tick)
 }
 
 /// Who has to be considered while an image is written: somebody who waits for an exclusive lock on the

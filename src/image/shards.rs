@@ -1,16 +1,18 @@
-//! The ranges of keys of which an image is made, each written to a file by a thread of its own.
+//! The parts of which an image is made, each written to a file by a thread of its own.
+//!
+//! A thread goes from leaf to leaf as they are linked. It compares no keys: an image has all entries also if the order of
+//! the keys has changed since they came, and no code of users runs.
 
 use std::collections::TryReserveError;
 use std::io;
 use std::sync::atomic::Ordering::*;
 
-use nitro_engine::{Cursor, Index, KeyOrder, Process};
+use nitro_engine::{Boundary, Cut, Index, Process, Walk};
 use nitro_image::{Draft, ShardSummary};
 
 use super::ImageState;
 use super::pace::Pace;
 use crate::pg::guc;
-use crate::pg::wait::PATIENCE;
 use crate::state::shmem;
 
 // A key is written behind its abbreviation.
@@ -19,80 +21,77 @@ const _: () = assert!(nitro_engine::MAX_KEY_LEN + size_of::<u64>() <= nitro_imag
 /// Entries that are worth a thread of their own.
 const ENTRIES_PER_SHARD: u64 = 15_000;
 
-/// The ranges that are written by a thread each.
+/// Where an index is cut into the parts that are written by a thread each.
 pub struct Shards {
-    cuts: Vec<Vec<u8>>,
+    cuts: Vec<Cut<'static>>,
 }
 
 impl Shards {
-    /// As many as there are threads for, unless the index is small.
+    /// As many parts as there are threads for, unless the index is small.
     pub fn cut(engine: Index) -> Shards {
         let workers = guc::BACKUP_WORKERS.get() as usize;
         let useful = engine.stats().live.div_ceil(ENTRIES_PER_SHARD) as usize;
-        Shards { cuts: engine.partition(shmem::process(), workers.min(useful).max(1)) }
+        Shards { cuts: engine.cuts(shmem::process(), workers.min(useful).max(1)) }
     }
 
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.cuts.len() + 1
-    }
-
-    /// One of them.
-    pub fn get(&self, i: usize) -> Shard<'_> {
-        let lower = i.checked_sub(1).map_or(&[][..], |i| &self.cuts[i][..]);
-        Shard { number: i, lower, upper: self.cuts.get(i).map(Vec::as_slice) }
+    /// The parts, for any thread.
+    pub fn all(&self) -> Vec<Shard<'_>> {
+        let boundary = |i: usize| self.cuts.get(i).map(Cut::boundary);
+        (0..=self.cuts.len())
+            .map(|i| {
+                let from = i.checked_sub(1).and_then(boundary);
+                Shard { number: i, from, to: boundary(i) }
+            })
+            .collect()
     }
 }
 
-/// One range.
+/// One part.
 pub struct Shard<'a> {
     number: usize,
-    lower: &'a [u8],
-    upper: Option<&'a [u8]>,
+    from: Option<Boundary<'a>>,
+    to: Option<Boundary<'a>>,
 }
 
 /// What all threads of one image share.
 pub struct Job<'a> {
     pub engine: Index,
     pub sn: u32,
+    /// Keys are written behind their abbreviations: their order is not that of their bytes.
+    pub abbreviated: bool,
     pub draft: &'a Draft<'a>,
     pub image: &'a ImageState,
     pub pace: Pace<'a>,
 }
 
 impl Job<'_> {
-    /// Writes the entries of one range; `go_on` is asked again and again.
-    pub fn write<O: KeyOrder>(
+    /// Writes the entries of one part; `go_on` is asked again and again.
+    pub fn write<'a>(
         &self,
-        process: &Process,
-        order: &O,
-        shard: &Shard<'_>,
+        process: &'a Process,
+        shard: &Shard<'a>,
         mut go_on: impl FnMut() -> bool,
     ) -> Result<ShardSummary, String> {
         let explain = |e: io::Error| format!("could not write shard {}: {e}", shard.number);
         let mut out = self.draft.shard(shard.number as u32).map_err(explain)?;
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(shard.lower, shard.upper, self.sn);
+        let mut walk = Walk::between(process, self.engine, self.sn, shard.from, shard.to);
         let (mut written, mut taken) = (0, 0);
         let mut buffer = Vec::new();
         loop {
             if !go_on() {
                 return Err("stopped".into());
             }
-            let n = cursor.next_within(PATIENCE, process, self.engine, order);
-            let Some(n) = n else { continue };
-            if n == 0 {
+            if !walk.next_leaf() {
                 break;
             }
+            let n = walk.len();
             for i in 0..n {
-                let key = match O::MEMCMP {
-                    true => cursor.key(i),
-                    false => {
-                        let (abbrev, key) = (cursor.abbrev(i), cursor.key(i));
-                        abbreviated(abbrev, key, &mut buffer).map_err(|e| explain(e.into()))?
-                    }
+                let key = match self.abbreviated {
+                    false => walk.key(i),
+                    true => abbreviated(walk.abbrev(i), walk.key(i), &mut buffer)
+                        .map_err(|e| explain(e.into()))?,
                 };
-                out.push(key, cursor.tid(i)).map_err(explain)?;
+                out.push(key, walk.tid(i)).map_err(explain)?;
             }
             self.image.done.fetch_add(n as u64, Relaxed);
             self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);

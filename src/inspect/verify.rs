@@ -17,7 +17,7 @@
 use std::cmp::Ordering;
 use std::ffi::c_void;
 
-use nitro_engine::{Cursor, Index, KeyOrder, Process, Tid, TokenId};
+use nitro_engine::{Index, KeyOrder, Process, Tid, TokenId, Walk};
 use pgrx::pg_sys::{BlockNumber, Datum, Oid, Relation};
 use pgrx::prelude::*;
 use pgrx::{PgMemoryContexts, pg_sys};
@@ -28,7 +28,6 @@ use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::memory;
 use crate::pg::owner::AsOwner;
-use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
@@ -58,10 +57,11 @@ fn nitro_verify(index: Oid, heapallindexed: bool) -> i64 {
         // The engine keeps the low key of every leaf.
         memory::expect(engine.stats().blocks[0] as usize * LOW_KEY);
         let entries = with_order!(handle.desc, order => {
-            if let Err(violation) = engine.verify(shmem::process(), order, false, &mut |_, _| ()) {
+            let mut each = |_: &[u8], _| crate::pg::wait::interrupts();
+            if let Err(violation) = engine.verify(shmem::process(), order, false, &mut each) {
                 target.corrupted(violation.to_string());
             }
-            let entries = check_entries(&target, &handle.desc, engine, order);
+            let entries = check_entries(&target, &handle.desc, engine);
             if heapallindexed {
                 check_rows(&target, &handle.desc, engine, order);
             }
@@ -187,37 +187,30 @@ impl Drop for Token<'_> {
     }
 }
 
-unsafe fn check_entries<O: KeyOrder>(
-    target: &Target,
-    desc: &KeyDesc,
-    engine: Index,
-    order: &O,
-) -> u64 {
+unsafe fn check_entries(target: &Target, desc: &KeyDesc, engine: Index) -> u64 {
     let process = shmem::process();
     let token = Token(process, process.open_token(engine.root()));
     let mut heap = HeapBlocks::new(target.heap);
     // SAFETY: open relations, in the memory of this call.
     let mut neighbours = unsafe { Neighbours::new(target.index, desc) };
-    let mut cursor = Cursor::new(true);
-    cursor.set_range(&[], None, engine.term());
+    let mut walk = Walk::new(process, engine, engine.term());
     let mut entries = 0;
     loop {
         crate::pg::wait::interrupts();
         assert!(process.renew_token(token.1), "open as long as this runs");
-        let Some(n) = cursor.next_within(PATIENCE, process, engine, order) else { continue };
-        if n == 0 {
+        if !walk.next_leaf() {
             return entries;
         }
-        for i in 0..n {
+        for i in 0..walk.len() {
             memory::check();
-            let (key, tid) = (cursor.key(i), cursor.tid(i));
+            let (key, tid) = (walk.key(i), walk.tid(i));
             // SAFETY: the key belongs to the index that `desc` describes; open relations.
             let problem = unsafe { neighbours.check(key, tid).or_else(|| heap.check(tid)) };
             if let Some(what) = problem {
                 target.corrupted(format!("The entry for heap tuple {} {what}.", show(tid)));
             }
         }
-        entries += n as u64;
+        entries += walk.len() as u64;
     }
 }
 

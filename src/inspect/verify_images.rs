@@ -17,7 +17,7 @@
 //! What is copied goes with [`Unfinished`](crate::state::handle::Unfinished) on ERROR and cancel. An image
 //! that a load would refuse is no image: INFO says why, and it does not count.
 
-use nitro_engine::{Cursor, Index, KeyOrder, Tid};
+use nitro_engine::{Index, KeyOrder, MOST_OF_LEAF, Tid, Walk};
 use nitro_image::Manifest;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::prelude::*;
@@ -29,14 +29,13 @@ use crate::image::{self, ImageState};
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::pg::wait::PATIENCE;
 use crate::state::directory::State;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
 use crate::upkeep::bring_up::{self, Evaluator};
 
-/// Suspicions that are looked into at once.
+/// Suspicions after which the WAL is read; a leaf may add more.
 const SUSPECTS: usize = 1024;
 
 /// Checks every image of an index and returns their number; ERROR (SQLSTATE XX002) when one is wrong.
@@ -136,15 +135,13 @@ impl Check<'_> {
         evaluator: &mut Evaluator<'_>,
     ) -> Result<(), Refusal> {
         let process = shmem::process();
-        let mut suspects = Vec::with_capacity(SUSPECTS);
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(&[], None, self.live.term());
+        let mut suspects = Vec::with_capacity(SUSPECTS + MOST_OF_LEAF);
+        let mut walk = Walk::new(process, self.live, self.live.term());
         loop {
             crate::pg::wait::interrupts();
-            let n = cursor.next_within(PATIENCE, process, self.live, order);
-            let Some(n) = n else { continue };
-            for i in 0..n {
-                let (key, tid) = (cursor.key(i), cursor.tid(i));
+            let more = walk.next_leaf();
+            for i in 0..walk.len() {
+                let (key, tid) = (walk.key(i), walk.tid(i));
                 if touched.contains((tid >> 16) as u32) || copy.contains(process, order, key, tid) {
                     continue;
                 }
@@ -154,11 +151,11 @@ impl Check<'_> {
                     suspects.push(Suspect { tid, what: "is missing" });
                 }
             }
-            if n == 0 || suspects.len() + 64 > SUSPECTS {
+            if !more || suspects.len() >= SUSPECTS {
                 // SAFETY: open relations.
                 unsafe { self.confirm(&mut suspects, since, touched)? };
             }
-            if n == 0 {
+            if !more {
                 return Ok(());
             }
         }
@@ -174,15 +171,14 @@ impl Check<'_> {
         evaluator: &mut Evaluator<'_>,
     ) -> Result<(), Refusal> {
         let process = shmem::process();
-        let mut suspects = Vec::with_capacity(SUSPECTS);
+        let mut suspects = Vec::with_capacity(SUSPECTS + MOST_OF_LEAF);
         let mut heap = HeapBlocks::new(self.target.heap);
-        let mut cursor = Cursor::new(true);
-        cursor.set_range(&[], None, copy.term());
+        let mut walk = Walk::new(process, copy, copy.term());
         loop {
             crate::pg::wait::interrupts();
-            let Some(n) = cursor.next_within(PATIENCE, process, copy, order) else { continue };
-            for i in 0..n {
-                let (key, tid) = (cursor.key(i), cursor.tid(i));
+            let more = walk.next_leaf();
+            for i in 0..walk.len() {
+                let (key, tid) = (walk.key(i), walk.tid(i));
                 let here = |index: Index| index.contains(process, order, key, tid);
                 if touched.contains((tid >> 16) as u32) || here(self.live) {
                     continue;
@@ -207,11 +203,11 @@ impl Check<'_> {
                 };
                 suspects.extend(what.map(|what| Suspect { tid, what }));
             }
-            if n == 0 || suspects.len() + 64 > SUSPECTS {
+            if !more || suspects.len() >= SUSPECTS {
                 // SAFETY: open relations.
                 unsafe { self.confirm(&mut suspects, since, touched)? };
             }
-            if n == 0 {
+            if !more {
                 return Ok(());
             }
         }

@@ -299,13 +299,14 @@ fn leave() {
     stop::at(Point::ExitBegun);
     threads::stop_all();
     if let Some(process) = process_if_registered() {
+        // Before an index is freed below, in which a walk may have pins.
+        // SAFETY: the process ends.
+        unsafe { process.abandon() };
         if let Some(exits) = EXITS.get() {
             (exits.process)(process);
         }
         handle::Unfinished::abandon_all(process);
         process.close_all_tokens();
-        // SAFETY: the process ends.
-        unsafe { process.abandon() };
     }
 }
 

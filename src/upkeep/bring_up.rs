@@ -37,7 +37,6 @@ use crate::feed::shared::{self, Keep};
 use crate::feed::{Feed, Touched};
 use crate::image;
 use crate::image::load::Refusal;
-use crate::key::KeyDesc;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
@@ -46,7 +45,7 @@ use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
-use crate::state::handle::{Handle, with_order};
+use crate::state::handle::Handle;
 use crate::state::refusal;
 use crate::state::{given_up, options, shmem};
 
@@ -394,7 +393,7 @@ impl<'a> Bringing<'a> {
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.
         unsafe { self.walk(engine, None) };
-        pack(engine, &self.handle.desc, || {
+        pack(engine, || {
             wait::interrupts();
             // An insert may have given it up.
             self.claim.check(engine);
@@ -410,13 +409,11 @@ impl<'a> Bringing<'a> {
 
 /// What inserts have left takes less from now on. Cancelled, some of it does. Nobody waits for who waits here but
 /// by heavyweight locks, and `pause` looks again at what may have changed meanwhile.
-pub fn pack(engine: Index, desc: &KeyDesc, pause: impl Fn()) {
-    let mut sweep = Sweep::default();
-    let mut step =
-        || with_order!(desc, order => engine.sweep(shmem::process(), order, &mut sweep, LEAVES));
+pub fn pack(engine: Index, pause: impl Fn()) {
+    let mut sweep = Sweep::new(shmem::process(), engine);
     let mut tries = 0;
     loop {
-        match step() {
+        match sweep.next_leaves(LEAVES) {
             Swept::End => return,
             Swept::More => tries = 0,
             // Who ends an image, or has found no memory: for a moment. Who finds one there every time leaves the rest

@@ -199,7 +199,7 @@ fn last_images() {
     shmem::directory().for_each(|entry| {
         let size = entry.image.saved_bytes.load(Relaxed);
         let engine = entry.index(process).filter(|_| entry.state() == State::Ready);
-        if engine.is_some_and(|engine| engine.is_byte_ordered()) && size < STOP_BYTES {
+        if engine.is_some() && size < STOP_BYTES {
             all.push((size, entry, entry.generation()));
         }
     });

@@ -1,5 +1,6 @@
 //! The open tokens of one process, of which others see the oldest, and for which indexes they are.
 
+use super::Process;
 use crate::area::Ref;
 
 /// A token of one process.
@@ -124,5 +125,39 @@ impl Tokens {
                 self.epochs.remove(i);
             }
         }
+    }
+}
+
+impl Process {
+    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until the
+    /// token is closed or renewed.
+    pub fn open_token(&self, root: u32) -> TokenId {
+        let mut tokens = self.tokens.borrow_mut();
+        let (id, place) = tokens.open(root, self.epoch());
+        self.slot().show_tokens(&tokens, Some(place));
+        id
+    }
+
+    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing is kept, if it has
+    /// been closed.
+    #[must_use]
+    pub fn renew_token(&self, token: TokenId) -> bool {
+        let mut tokens = self.tokens.borrow_mut();
+        let open = tokens.renew(token, self.epoch());
+        self.slot().show_tokens(&tokens, None);
+        open
+    }
+
+    /// Gives the token up. One that is closed already is ignored.
+    pub fn close_token(&self, token: TokenId) {
+        let mut tokens = self.tokens.borrow_mut();
+        let place = tokens.close(token);
+        self.slot().show_tokens(&tokens, place);
+    }
+
+    /// Gives all tokens of this process up.
+    pub fn close_all_tokens(&self) {
+        self.tokens.borrow_mut().clear();
+        self.slot().hide_tokens();
     }
 }

@@ -1,6 +1,50 @@
 //! Orders and sets of slots.
 
-use super::{Perm, SLOTS};
+use super::{Block, PERM, Perm, SLOTS};
+use core::ops::Range;
+use core::sync::atomic::Ordering::Relaxed;
+
+impl Block {
+    #[inline]
+    pub(crate) fn perm(self, side: usize) -> Perm {
+        let mut perm = [0; SLOTS];
+        for (i, word) in perm.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *word = self.word(PERM, 8 * (side & 1) + i).load(Relaxed).to_ne_bytes();
+        }
+        perm
+    }
+    #[inline]
+    pub(crate) fn set_perm(self, side: usize, perm: &Perm) {
+        for (i, word) in perm.as_chunks::<8>().0.iter().enumerate() {
+            let cell = self.word(PERM, 8 * (side & 1) + i);
+            cell.store(u64::from_ne_bytes(*word), Relaxed);
+        }
+    }
+    /// The slot at `rank`.
+    #[inline]
+    pub(crate) fn slot(self, side: usize, rank: usize) -> usize {
+        (self.perm_word(side, rank) >> (8 * (rank % 8))) as usize % SLOTS
+    }
+    /// The slots at these ranks.
+    #[inline]
+    pub(crate) fn slots(self, side: usize, ranks: Range<usize>) -> impl Iterator<Item = usize> {
+        let mut word = self.perm_word(side, ranks.start) >> (8 * (ranks.start % 8));
+        ranks.map(move |rank| {
+            let slot = word as usize % SLOTS;
+            word >>= 8;
+            if rank % 8 == 7 {
+                word = self.perm_word(side, rank + 1);
+            }
+            slot
+        })
+    }
+    /// The slots of `rank` and its neighbours, the lowest first: a whole word, as it was written.
+    #[inline]
+    fn perm_word(self, side: usize, rank: usize) -> u64 {
+        let index = 8 * (side & 1) + rank % SLOTS / 8;
+        self.word(PERM, index).load(Relaxed).to_le()
+    }
+}
 
 /// `perm` with `slot` at `rank`, everything from there on one further.
 #[inline]

@@ -68,6 +68,18 @@ impl Block {
         self.header().ver.load(Acquire) & !LOCK == ver
     }
 
+    /// Whether the node is alive, at a moment at which nobody has its latch. Waits for that.
+    pub(crate) fn is_alive(self) -> bool {
+        let mut backoff = Backoff::default();
+        loop {
+            let ver = self.header().ver.load(Acquire);
+            if ver & (LOCK | X) == 0 || mutant!("a pin waits for who has the latch") {
+                return ver & DEAD == 0;
+            }
+            backoff.wait();
+        }
+    }
+
     /// Waits for the latch, until its holder gives it back and no other process is faster; None if the
     /// node is DEAD.
     pub(crate) fn latch(self) -> Option<Latch> {

@@ -29,10 +29,6 @@ impl Separator {
         crate::compare(order, &self.key, key).then(self.tid.cmp(&0))
     }
 
-    pub(crate) fn of(low: &Low<'_>) -> Separator {
-        Separator { key: memory::copy(low.key), tid: low.tid.unwrap_or(0) }
-    }
-
     fn set(&mut self, low: &Low<'_>) {
         memory::set(&mut self.key, low.key);
         self.tid = low.tid.unwrap_or(0);

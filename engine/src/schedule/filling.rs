@@ -54,6 +54,7 @@ families! {
     fn gathering_beside_passes(driver) {
         let world = many_sparse();
         driver(&world, &|actor| actor.sweep(), &|actor| actor.prune(&[1200, 2400, 4000]));
+        driver(&world, &|actor| actor.sweep(), &|actor| actor.walk());
         driver(&world, &|actor| actor.prune(&[1200, 2400, 4000]), &|actor| {
             actor.collect();
             actor.scan(false);
@@ -104,6 +105,12 @@ families! {
             actor.scan_and_remove(false, true, |id| id == 1250 || id == 1700);
         });
         driver(&world, &|actor| actor.sweep(), &|actor| actor.prune(&[1250, 1700]));
+    }
+
+    /// No entry crosses the beginning of a leaf that is pinned.
+    fn filling_beside_walks(driver) {
+        let world = thinned();
+        driver(&world, &|actor| actor.sweep(), &|actor| actor.walk());
     }
 
     fn filling_beside_the_collector(driver) {

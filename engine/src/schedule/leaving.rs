@@ -34,6 +34,7 @@ families! {
             });
         }
         driver(&world, &leave, &|actor| actor.prune(&[VICTIM]));
+        driver(&world, &|actor| actor.walk(), &leave);
     }
 
     /// It has gone to the free lists already; whoever remembers it reads the epoch, and then it leaves.

@@ -56,6 +56,7 @@ families! {
     fn a_merge_beside_a_pass(driver) {
         let world = sparse("merge, pass", short, false);
         driver(&world, &|actor| actor.collect(), &|actor| actor.prune(&[TAKES, ABSORBED, BEHIND]));
+        driver(&world, &|actor| actor.collect(), &|actor| actor.walk());
     }
 
     fn a_merge_beside_a_backward_scan_that_removes(driver) {

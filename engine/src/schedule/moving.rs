@@ -2,7 +2,8 @@
 
 use super::quietly;
 use super::world::{Actor, MEMORY, MakeKey, World, record, short};
-use crate::Forms;
+use crate::key::Probe;
+use crate::{Forms, Memcmp};
 
 /// Entries of forty leaves that are left, about 64 apart.
 const LEFT: [u64; 8] = [0, 1950, 3890, 5810, 7730, 11570, 19250, 24000];
@@ -97,13 +98,14 @@ families! {
     }
 
     fn moves_beside_scans_that_remove(driver) {
-        let world = sparse("moves, scans", 20, short, false);
+        let world = sparse("moves, scans", 24, short, false);
         for forward in [true, false] {
             driver(&world, &|actor| actor.collect_some(2), &|actor| {
                 actor.scan_and_remove(forward, true, |id| id % 640 == 30);
             });
         }
-        driver(&world, &|actor| actor.collect_some(2), &|actor| actor.prune(&[30, 670]));
+        driver(&world, &|actor| actor.collect_some(2), &|actor| actor.prune(&[30, 13_470]));
+        driver(&world, &|actor| actor.collect_some(2), &|actor| actor.walk());
     }
 
     fn moves_beside_splits_and_another_collector(driver) {
@@ -116,4 +118,20 @@ families! {
             actor.collect();
         });
     }
+}
+
+/// The worlds of scans and walks have leaves that move.
+#[test]
+fn leaves_of_small_worlds_move() {
+    let world = sparse("moves, scans", 24, short, false);
+    world.restore();
+    let actor = world.actor(0);
+    let last = || {
+        let _section = actor.p.enter();
+        let key = short(13_470);
+        actor.ix.seek(&Probe::new(&Memcmp, &key, 13_470), false).leaf
+    };
+    let before = last();
+    actor.collect_some(2);
+    assert_ne!(last(), before);
 }

@@ -97,6 +97,9 @@ families! {
             actor.scan_and_remove(true, false, |id| id == 100 || id == 110);
         });
         driver(&roomy(), &changes, &|actor| actor.prune(&[100, 110]));
+        for world in [roomy(), full()] {
+            driver(&world, &changes, &|actor| actor.walk());
+        }
     }
 
     /// What a snapshot needs is not removed with its batch.
@@ -106,6 +109,27 @@ families! {
         for removes in [&remove as &(dyn Fn(&Actor) + Sync), &prune] {
             driver(&roomy(), removes, &|actor| actor.snapshot(|| ()));
             driver(&roomy(), &|actor| actor.snapshot(|| ()), removes);
+        }
+    }
+
+    /// A packed leaf that a snapshot needs gets slots around what goes.
+    fn a_pass_beside_a_snapshot(driver) {
+        for key in [long as MakeKey, short] {
+            let world = World::packed("packed, pass", 60, key, |actor| {
+                actor.build((0..120).map(|i| i * 10));
+                actor.hold(HELD);
+            });
+            let pass = |actor: &Actor| actor.prune(&[100, 110, 700]);
+            driver(&world, &pass, &|actor| {
+                actor.insert(105);
+                actor.remove(120);
+                actor.walk();
+            });
+            driver(&world, &pass, &|actor| {
+                actor.end_snapshots(HELD);
+                actor.collect();
+            });
+            driver(&world, &|actor| actor.insert(105), &pass);
         }
     }
 
@@ -201,6 +225,7 @@ families! {
         driver(&world, &|actor| actor.insert(305), &|actor| {
             actor.prune(&[300, 310]);
         });
+        driver(&world, &|actor| actor.insert(305), &|actor| actor.walk());
     }
 
     /// What is packed has no terms: not while there is a snapshot, or one in the making.
@@ -231,6 +256,7 @@ families! {
         });
         driver(&world, &|actor| actor.sweep(), &|actor| {
             actor.prune(&[300, 310]);
+            actor.walk();
         });
     }
 

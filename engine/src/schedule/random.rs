@@ -249,6 +249,46 @@ fn leaves_that_move() {
     );
 }
 
+fn walks(actor: &Actor) {
+    actor.walk();
+}
+
+fn sweeps(actor: &Actor) {
+    actor.sweep();
+}
+
+/// Leaves that are split and merged beside walks and passes.
+#[test]
+fn walks_over_all_leaves() {
+    fn passes(actor: &Actor) {
+        actor.prune(&[30, 80]);
+    }
+    explore(leaves, &[splits, walks, collects]);
+    explore(leaves, &[splits, passes, collects]);
+    explore(
+        leaves,
+        &[passes, walks, |actor| {
+            actor.snapshot(|| ());
+            actor.insert(35);
+            actor.collect();
+        }],
+    );
+}
+
+/// The same where a sweep packs them and lets them fill up.
+#[test]
+fn walks_over_packed_leaves() {
+    let world = || {
+        World::packed("packed, walks", 100, long, |actor| {
+            actor.build((0..60).map(|i| i * 10));
+            (0..60).filter(|i| i % 3 == 0).for_each(|i| actor.remove(i * 10));
+        })
+    };
+    explore(world, &[sweeps, walks, |actor| actor.insert(105)]);
+    explore(world, &[sweeps, |actor| actor.prune(&[110, 400]), |actor| actor.insert(105)]);
+    explore(world, &[|actor| actor.prune(&[110, 400]), |actor| actor.snapshot(|| ()), walks]);
+}
+
 /// The free lists of the heap: no block has two owners.
 #[test]
 fn blocks_that_are_freed_and_taken_again() {

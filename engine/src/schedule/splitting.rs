@@ -68,6 +68,26 @@ families! {
         driver(&world, &|actor| actor.insert(SPLITS), &|actor| actor.prune(&[10, MIDDLE]));
     }
 
+    /// What was in a leaf is in front of the one that was pinned ahead.
+    fn a_split_beside_a_walk(driver) {
+        for (key, comparator) in [(short as MakeKey, false), (record, true)] {
+            let world = about_to_split("split, walk", key, comparator);
+            driver(&world, &|actor| actor.insert(SPLITS), &|actor| actor.walk());
+        }
+    }
+
+    /// Both halves are split again, so that a pass has leaves to go through.
+    fn splits_beside_a_pass(driver) {
+        let world = about_to_split("splits, pass", short, false);
+        let pass = |actor: &Actor| actor.prune(&[10, MIDDLE + 20]);
+        driver(&world, &pass, &|actor| {
+            actor.insert(SPLITS);
+            quietly(|| (0..40).for_each(|i| actor.insert(11 + i / 9 * 10 + i % 9)));
+            quietly(|| (0..40).for_each(|i| actor.insert(MIDDLE + 1 + i / 9 * 10 + i % 9)));
+            actor.insert(MIDDLE + 51);
+        });
+    }
+
     /// The promotion of the new leaf enters the separator of the one before it first.
     fn a_split_of_the_right_half_before_its_separator(driver) {
         let world = about_to_split("split of the right half", short, false);

@@ -7,7 +7,7 @@ use crate::area::{PAGE, Ref, UNIT};
 use crate::heap::Class;
 use crate::{
     Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Prune,
-    Rest, Snapshot, SnapshotError, Sweep, Swept, Tid,
+    Rest, Snapshot, SnapshotError, Sweep, Swept, Tid, Walk,
 };
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;

@@ -3,7 +3,7 @@
 use crate::common::*;
 use nitro_engine::{
     Cursor, Index, InsertError, KeyOrder, Process, Prune, Separator, Snapshot, SnapshotError,
-    Sweep, Swept, TOGETHER,
+    Sweep, TOGETHER, Walk,
 };
 use std::collections::BTreeSet;
 use std::thread;
@@ -49,7 +49,7 @@ pub struct Actor<'a, O> {
     own: BTreeSet<Entry>,
     random: Random,
     held: Vec<Held>,
-    sweep: Sweep,
+    sweep: Sweep<'a>,
 }
 
 impl<'a, O: KeyOrder> Actor<'a, O> {
@@ -62,7 +62,7 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
         seed: u64,
     ) -> Self {
         let random = Random(seed.wrapping_add(me << 32));
-        let (own, held, sweep) = (BTreeSet::new(), Vec::new(), Sweep::default());
+        let (own, held, sweep) = (BTreeSet::new(), Vec::new(), Sweep::new(p, ix));
         Actor { p, ix, order, keys, me, actors, own, random, held, sweep }
     }
 
@@ -72,7 +72,8 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
             0..60 => self.change_some(),
             60..66 => self.insert_new(),
             66..80 => self.scroll(),
-            80..84 => self.read_parts(),
+            80..83 => self.read_parts(),
+            83 => self.walk(),
             84..88 => self.read_together(),
             88 => self.prune(),
             89..92 => self.make_snapshot(),
@@ -355,14 +356,24 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
         let (salt, kept) = (self.random.next(), self.random.below(4));
         let (me, actors) = (self.me, self.actors);
         let goes = |tid: u64| tid % actors == me && Random(tid ^ salt).below(4) > kept;
-        let mut pass = Prune::default();
+        let mut pass = Prune::new(self.p, self.ix);
         let dead = &mut |tids: &[u64], dead: &mut [bool]| {
             tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = goes(tid));
         };
-        while self.ix.prune(self.p, self.order, &mut pass, dead) {}
+        while pass.next_leaf(dead) {}
         let before = self.own.len();
         self.own.retain(|entry| !goes(entry.1));
         assert_eq!(pass.counts().1, (before - self.own.len()) as u64);
+    }
+
+    /// As an image: each of the own entries is read once.
+    fn walk(&self) {
+        let (mut walk, mut own) = (Walk::new(self.p, self.ix, CURRENT), Vec::new());
+        while walk.next_leaf() {
+            let mine = (0..walk.len()).filter(|&i| self.is_own(walk.tid(i)));
+            own.extend(mine.map(|i| ((self.keys.fold)(walk.key(i)), walk.tid(i))));
+        }
+        assert!(own.iter().eq(&self.own), "a walk reads what is there");
     }
 
     fn make_snapshot(&mut self) {
@@ -432,8 +443,6 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
 
     fn sweep(&mut self) {
         let leaves = 1 + self.random.below(30) as usize;
-        if self.ix.sweep(self.p, self.order, &mut self.sweep, leaves) == Swept::End {
-            self.sweep = Sweep::default();
-        }
+        let _ = self.sweep.next_leaves(leaves);
     }
 }

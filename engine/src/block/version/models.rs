@@ -185,3 +185,25 @@ fn a_reader_of_nodes_that_come_and_go() {
         thread.join().expect("no panic");
     });
 }
+
+/// A walk that pins a leaf, and a collector that makes it DEAD if it has no pins: one of them sees the other.
+#[test]
+fn a_pin_beside_a_collector() {
+    fn collect(node: &Node) -> bool {
+        let latch = node.latch(0);
+        let pinned = node.block().has_pins();
+        if pinned {
+            latch.release()
+        } else {
+            latch.kill(7)
+        }
+        !pinned
+    }
+    loom::model(|| {
+        let node = Node::new();
+        let other = node.clone();
+        let thread = thread::spawn(move || collect(&other));
+        let pinned = node.block().pin();
+        assert!(pinned ^ thread.join().expect("no panic"));
+    });
+}

@@ -81,8 +81,8 @@ impl Actor<'_> {
 
     /// All neighbours that fit one packed leaf become one.
     pub(in crate::schedule) fn sweep(&self) {
-        let (mut sweep, p) = (Sweep::default(), &self.p);
-        ordered!(self.world.comparator, order => while self.ix.sweep(p, order, &mut sweep, 2) == Swept::More {});
+        let mut sweep = Sweep::new(&self.p, self.ix);
+        while sweep.next_leaves(2) == Swept::More {}
         progress();
     }
 
@@ -149,6 +149,18 @@ impl Actor<'_> {
 
     pub(in crate::schedule) fn scan(&self, forward: bool) {
         self.scan_and_remove(forward, false, |_| false);
+    }
+
+    /// A walk over all leaves.
+    pub(in crate::schedule) fn walk(&self) {
+        let begin = self.world.now();
+        let (mut seen, mut walk) = (Vec::new(), Walk::new(&self.p, self.ix, CURRENT));
+        while walk.next_leaf() {
+            seen.extend((0..walk.len()).map(|i| walk.tid(i)));
+            progress();
+        }
+        let end = self.world.now();
+        self.log.borrow_mut().push(Event { begin, end, what: What::Scan { forward: true, seen } });
     }
 
     /// A scan that wants TIDs alone, and takes the rest of a leaf at once.
@@ -231,7 +243,7 @@ impl Actor<'_> {
     pub(in crate::schedule) fn prune(&self, victims: &[u64]) {
         let (p, ix) = (&self.p, self.ix);
         for &id in victims {
-            let mut pass = Prune::default();
+            let mut pass = Prune::new(p, ix);
             let mut dead = |tids: &[Tid], dead: &mut [bool]| {
                 progress();
                 tids.iter().zip(dead).for_each(|(&tid, dead)| *dead = tid == id);
@@ -239,7 +251,7 @@ impl Actor<'_> {
             let remove = || {
                 let mut more = true;
                 while more && pass.counts().1 == 0 {
-                    more = ordered!(self.world.comparator, order => ix.prune(p, order, &mut pass, &mut dead));
+                    more = pass.next_leaf(&mut dead);
                 }
                 pass.counts().1 == 1
             };

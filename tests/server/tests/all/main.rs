@@ -9,6 +9,7 @@ mod copied_slot;
 mod feed;
 mod first;
 mod open_schema;
+mod orders;
 mod owners_code;
 mod rights;
 mod shards;

@@ -1,0 +1,119 @@
+//! Comparison functions that lie, or fail: what must be complete does not call them.
+
+use nitro_server_tests::{Server, wait_until};
+
+/// An operator class whose comparison function returns this of two numbers a and b.
+const CLASS: &str = "
+    CREATE FUNCTION lt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 < $2; END';
+    CREATE FUNCTION le(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 <= $2; END';
+    CREATE FUNCTION eq(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 = $2; END';
+    CREATE FUNCTION ge(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 >= $2; END';
+    CREATE FUNCTION gt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 > $2; END';
+    CREATE OPERATOR <# (FUNCTION = lt, LEFTARG = int, RIGHTARG = int);
+    CREATE OPERATOR <=# (FUNCTION = le, LEFTARG = int, RIGHTARG = int);
+    CREATE OPERATOR === (FUNCTION = eq, LEFTARG = int, RIGHTARG = int);
+    CREATE OPERATOR >=# (FUNCTION = ge, LEFTARG = int, RIGHTARG = int);
+    CREATE OPERATOR ># (FUNCTION = gt, LEFTARG = int, RIGHTARG = int);
+    CREATE OPERATOR CLASS changing FOR TYPE int USING nitro AS
+        OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 ===, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 cmp(int, int);
+    CREATE TABLE t (k int, n int);
+    CREATE INDEX t_k ON t USING nitro (k changing)";
+
+fn says(server: &Server, what: &str) {
+    server.sql(&format!(
+        "CREATE OR REPLACE FUNCTION cmp(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+         'BEGIN RETURN {what}; END'"
+    ));
+}
+
+/// A server with this many rows in an index of that class.
+fn with_rows(rows: u32) -> Server {
+    let server = Server::new().start();
+    says(&server, "a - b");
+    server.sql(CLASS);
+    insert(&server, 1, rows);
+    server
+}
+
+fn insert(server: &Server, from: u32, to: u32) {
+    server.sql(&format!("INSERT INTO t SELECT i * 3, i FROM generate_series({from}, {to}) i"));
+}
+
+/// Makes an image, as soon as no process of the server makes one.
+fn back_up(server: &Server) {
+    let mut session = server.session();
+    wait_until("an image", || match session.try_sql("SELECT nitro_backup('t_k')") {
+        Ok(_) => true,
+        Err(e) if e.detail.as_ref().is_some_and(|e| e.contains("another process makes one")) => {
+            false
+        }
+        Err(e) => panic!("{e:?}"),
+    });
+}
+
+/// What the log says of the last load: entries, entries dropped, and blocks read again.
+fn last_load(server: &Server) -> Option<[u32; 3]> {
+    let log = server.log();
+    let line = log.lines().rfind(|line| line.contains("\"t_k\" loaded from its image: "))?;
+    let number = |before: &str, after: &str| {
+        let (_, rest) = line.split_once(before)?;
+        rest.split_once(after)?.0.parse().ok()
+    };
+    Some([
+        number("image: ", " entries")?,
+        number(" ms, ", " of them dropped")?,
+        number("dropped and ", " blocks read again")?,
+    ])
+}
+
+fn check(server: &Server, rows: u32) {
+    server.wait_until("SELECT state = 'ready' FROM pg_stat_nitro_indexes");
+    assert_eq!(server.value("SELECT nitro_verify('t_k', true)"), rows.to_string());
+}
+
+/// VACUUM and an image call no comparison function, so one that fails does not make them fail.
+#[test]
+fn nothing_is_compared() {
+    let mut server = with_rows(20_000);
+    server.sql("DELETE FROM t WHERE n % 3 = 0");
+    says(&server, "1 / (a - a)");
+    server.sql("VACUUM t");
+    back_up(&server);
+    says(&server, "a - b");
+    check(&server, 13_334);
+    server.crash();
+    server.start();
+    check(&server, 13_334);
+    assert_eq!(last_load(&server).map(|load| load[0]), Some(13_334));
+}
+
+/// An image has all entries, whatever the order says while it is written.
+#[test]
+fn images_are_complete() {
+    let mut server = with_rows(40_000);
+    for order in ["b - a", "-1", "1", "(random() * 3)::int - 1"] {
+        says(&server, order);
+        back_up(&server);
+        says(&server, "a - b");
+        server.crash();
+        server.start();
+        check(&server, 40_000);
+        // An image is written anew only after a change.
+        insert(&server, 1, 1);
+        server.sql("DELETE FROM t WHERE ctid = (SELECT max(ctid) FROM t)");
+        server.sql("VACUUM (INDEX_CLEANUP on) t");
+    }
+}
+
+/// A server that stops writes a last image of an index that needs a comparison function.
+#[test]
+fn last_images() {
+    let mut server = with_rows(10_000);
+    back_up(&server);
+    insert(&server, 10_001, 30_000);
+    server.restart();
+    check(&server, 30_000);
+    wait_until("the load is in the log", || last_load(&server).is_some());
+    let [entries, _, blocks] = last_load(&server).unwrap_or_default();
+    assert!(entries == 30_000 && blocks < 10, "{entries} entries, {blocks} blocks read again");
+}
