@@ -202,11 +202,13 @@ fn make_area() {
 }
 
 fn why_automatic() -> String {
-    let cgroup = match machine::cgroup_limit() {
+    let memory = machine::memory();
+    // Version 1 has a huge number where there is no limit.
+    let cgroup = match machine::cgroup_limit().filter(|&bytes| bytes < memory) {
         Some(bytes) => format!("its cgroup may use {} MB", bytes / MB as u64),
         None => "no cgroup limits it".to_owned(),
     };
-    let memory = machine::memory() / MB as u64;
+    let memory = memory / MB as u64;
     format!("\"nitro.max_memory\" is automatic: the machine has {memory} MB, and {cgroup}.")
 }
 

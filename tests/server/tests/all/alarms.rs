@@ -105,3 +105,33 @@ fn of_all_indexes_before_it_is_an_error() {
     }
     assert_eq!(seen, ["80", "90", "95"]);
 }
+
+/// MB that `nitro.max_memory` has without a setting.
+fn automatic(server: &Server) -> u64 {
+    server.value("SELECT total >> 20 FROM nitro_memory").parse().expect("a number of MB")
+}
+
+#[test]
+fn the_limit_is_a_quarter_of_the_machine_without_a_setting() {
+    let server = Server::new().start();
+    let total = automatic(&server);
+    let memory = std::fs::read_to_string("/proc/meminfo").expect("this is Linux");
+    let line = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).expect("MemTotal");
+    let kb: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+    // A cgroup may make it less.
+    assert!((16..=(kb / 1024 / 4).max(1024)).contains(&total), "{total} MB of {kb} kB");
+    let log = server.log();
+    assert!(log.contains(&format!("nitro: {total} MB of shared memory")), "{log}");
+    assert!(log.contains("DETAIL:  \"nitro.max_memory\" is automatic: the machine has "), "{log}");
+    assert!(!log.contains("its cgroup may use 8796093022207 MB"), "{log}");
+    // A reload takes it away and brings it back.
+    server.sql("ALTER SYSTEM SET nitro.max_memory = '64MB'");
+    server.sql("SELECT pg_reload_conf()");
+    server.wait_until("SELECT total = 64 << 20 FROM nitro_memory");
+    server.sql("ALTER SYSTEM RESET nitro.max_memory");
+    server.sql("SELECT pg_reload_conf()");
+    server.wait_until(&format!("SELECT total >> 20 = {total} FROM nitro_memory"));
+    let error = server.session().error("ALTER SYSTEM SET nitro.max_memory = 8");
+    assert_eq!(error.code, "22023");
+    assert!(error.detail.is_some_and(|detail| detail.starts_with("It is at least 16 MB")));
+}
