@@ -176,6 +176,14 @@ impl Drop for Reader {
     fn drop(&mut self) {
         // SAFETY: made in `new`, used no more. Closes the segment that is open.
         unsafe {
+            // An ERROR may leave the reader with a pointer to memory that was freed. All of its
+            // memory goes with its context.
+            if std::thread::panicking() {
+                if (*self.state).seg.ws_file >= 0 {
+                    wal_segment_close(self.state);
+                }
+                return;
+            }
             pg_sys::XLogReaderFree(self.state);
             pg_sys::pfree(self.end.cast());
         }

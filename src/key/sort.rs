@@ -384,19 +384,31 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         let mut heads = BinaryHeap::from(heads);
         for (i, run) in self.runs.iter().enumerate() {
             run.rewind(self.held.budget / self.runs.len());
-            let mut head = Head { order: self.order, abbrev: 0, key: Vec::new(), tid: 0, run: i };
-            if head.advance(run) {
-                heads.push(head);
+            let mut key = Vec::new();
+            if let Some((abbrev, tid)) = self.next(run, &mut key) {
+                heads.push(Head { order: self.order, abbrev, key, tid, run: i });
             }
         }
-        while let Some(mut head) = heads.peek_mut() {
+        let mut key = Vec::new();
+        while let Some(head) = heads.peek() {
             sink(&head.key, head.tid)?;
-            let run = &self.runs[head.run];
-            if !head.advance(run) {
+            // What raises an ERROR comes first: the heap compares keys when `head` ends.
+            let next = self.next(&self.runs[head.run], &mut key);
+            let Some(mut head) = heads.peek_mut() else { break };
+            let Some((abbrev, tid)) = next else {
                 PeekMut::pop(head);
-            }
+                continue;
+            };
+            std::mem::swap(&mut head.key, &mut key);
+            (head.abbrev, head.tid) = (abbrev, tid);
         }
         Ok(())
+    }
+
+    /// The next entry of a run, its key in `key`; `None` at the end.
+    fn next(&self, run: &Run, key: &mut Vec<u8>) -> Option<(u64, Tid)> {
+        let tid = run.read(key)?;
+        Some((abbreviate(self.order, key), tid))
     }
 }
 
@@ -407,16 +419,6 @@ struct Head<'o, O: KeyOrder> {
     key: Vec<u8>,
     tid: Tid,
     run: usize,
-}
-
-impl<O: KeyOrder> Head<'_, O> {
-    /// Goes on to the next entry of its run; false at the end.
-    fn advance(&mut self, run: &Run) -> bool {
-        let next = run.read(&mut self.key);
-        self.tid = next.unwrap_or_default();
-        self.abbrev = abbreviate(self.order, &self.key);
-        next.is_some()
-    }
 }
 
 impl<O: KeyOrder> Ord for Head<'_, O> {
