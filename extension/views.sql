@@ -64,7 +64,7 @@ CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_indexes AS
            n.schemaname,
            n.relname,
            n.indexrelname,
-           coalesce(s.state, 'unbuilt') AS state,
+           coalesce(s.state, CASE WHEN pg_is_in_recovery() THEN 'standby'::text ELSE 'unbuilt'::text END) AS state,
            s.entries,
            s.dead_entries,
            s.bytes,
@@ -287,6 +287,22 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_backup(index regclass DEFAULT NULL)
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
 COMMENT ON FUNCTION @extschema@.nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
+
+-- Health checks, for members of pg_monitor.
+
+CREATE OR REPLACE FUNCTION @extschema@.nitro_ready() RETURNS boolean
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_ready_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_ready() IS 'whether plans can use all nitro indexes of the current database now';
+REVOKE ALL ON FUNCTION @extschema@.nitro_ready() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.nitro_ready() TO pg_monitor;
+
+CREATE OR REPLACE FUNCTION @extschema@.nitro_ready_for_promotion(compare boolean DEFAULT false) RETURNS boolean
+    LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
+    AS 'MODULE_PATHNAME', 'nitro_ready_for_promotion_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) IS 'whether this standby could load all nitro indexes of the current database after a promotion';
+REVOKE ALL ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) TO pg_monitor;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_verify_images(index regclass) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE

@@ -200,15 +200,51 @@ pub unsafe fn load_one(
         };
         stop::at(Point::LoadWal);
         let changed = touched.count();
-        if if_worth && changed > u64::from(blocks) / WORTH {
-            return Err(Refusal::Outdated(format!(
-                "{changed} of {blocks} blocks have changed since it was made"
-            )));
+        if if_worth && let Some(why) = outdated(changed, blocks) {
+            return Err(Refusal::Outdated(why));
         }
         let (index, left_out) = read_shards(index, handle, &manifest, &touched, progress)?;
         stop::at(Point::LoadRead);
         Ok(Loaded { index, manifest, touched, read_to, by_pages, left_out })
     }
+}
+
+/// Why an image takes longer than to read all of the table, if it does.
+fn outdated(changed: u64, blocks: pg_sys::BlockNumber) -> Option<String> {
+    (changed > u64::from(blocks) / WORTH)
+        .then(|| format!("{changed} of {blocks} blocks have changed since it was made"))
+}
+
+/// Returns the bytes of the image that this standby would load after a promotion, or why there is
+/// none. With a feed the pages of the table say whether the image is outdated.
+///
+/// # Safety
+/// Open relations, inside a transaction, in recovery.
+pub unsafe fn would_load(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    feed: Option<&mut Feed>,
+) -> Result<u64, String> {
+    let mut refusal = "it has no image".to_owned();
+    for manifest in super::manifests(handle.entry.database(), handle.entry.incarnation()) {
+        // SAFETY: by contract.
+        if let Err(why) = unsafe { check(heap, index, handle, &manifest) } {
+            refusal = why;
+            continue;
+        }
+        if let Some(feed) = feed {
+            // SAFETY: by contract.
+            let newer = unsafe { feed.newer_pages(heap, manifest.lsn, feed::readable_end()) };
+            let (newer, _) = newer.map_err(|gap| gap.why().to_owned())?;
+            // SAFETY: as above.
+            if let Some(why) = outdated(newer.count(), unsafe { compat::blocks(heap) }) {
+                return Err(why);
+            }
+        }
+        return Ok(manifest.shards.iter().map(|shard| shard.bytes).sum());
+    }
+    Err(refusal)
 }
 
 /// Invariant D4.
@@ -250,7 +286,7 @@ unsafe fn check(
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
             return Err("\"wal_level\" is below \"replica\"".into());
         }
-        if manifest.end > pg_sys::GetXLogInsertRecPtr() {
+        if manifest.end > feed::readable_end() {
             return Err("it is newer than the server's WAL".into());
         }
         if !identity::has_mark(index, manifest.mark) {

@@ -39,6 +39,15 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
     let mut made = 0;
     // SAFETY: a function called from SQL runs in a transaction with catalogue access.
     unsafe {
+        if pg_sys::RecoveryInProgress() {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+                "recovery is in progress",
+            )
+            .detail("A standby makes no images of nitro indexes.")
+            .hint("Call nitro_backup() on the primary, or after a promotion.")
+            .raise();
+        }
         let relids = match index {
             Some(relid) => {
                 check_owner(relid);

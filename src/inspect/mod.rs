@@ -4,6 +4,7 @@ mod estimate;
 mod explain;
 mod feed;
 mod names;
+mod ready;
 mod rows;
 mod twin;
 mod verify;

@@ -24,9 +24,30 @@ fn nitro_index_names(fcinfo: FunctionCallInfo) {
 /// Needs catalogue access.
 unsafe fn indexes() -> Vec<[rows::Named; 5]> {
     let mut found = Vec::new();
+    // SAFETY: by contract; what is kept of a row is a copy.
+    unsafe {
+        each(|index| {
+            let table = pg_sys::IndexGetRelation(index.oid, true);
+            found.push([
+                ("indexrelid", Some(Value::Oid(index.oid.to_u32()))),
+                ("relid", (table != Oid::INVALID).then_some(Value::Oid(table.to_u32()))),
+                ("schemaname", name(pg_sys::get_namespace_name(index.relnamespace))),
+                ("relname", name(pg_sys::get_rel_name(table))),
+                ("indexrelname", Some(Value::Name(index.relname))),
+            ]);
+        });
+    }
+    found
+}
+
+/// Gives the rows of pg_class of the nitro indexes that this session could read.
+///
+/// # Safety
+/// Needs catalogue access.
+pub unsafe fn each(mut look: impl FnMut(&pg_sys::FormData_pg_class)) {
     let mut key = pg_sys::ScanKeyData::default();
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-    // SAFETY: a row is read before the next one is asked for, and what is kept of it is a copy. An ERROR ends the scan.
+    // SAFETY: a row is looked at before the next one is asked for. An ERROR ends the scan.
     unsafe {
         pg_sys::ScanKeyInit(
             &mut key,
@@ -44,24 +65,15 @@ unsafe fn indexes() -> Vec<[rows::Named; 5]> {
                 break;
             }
             let index = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_class>();
-            if index.relkind as u8 != pg_sys::RELKIND_INDEX
-                || pg_sys::isOtherTempNamespace(index.relnamespace)
+            if index.relkind as u8 == pg_sys::RELKIND_INDEX
+                && !pg_sys::isOtherTempNamespace(index.relnamespace)
             {
-                continue;
+                look(index);
             }
-            let table = pg_sys::IndexGetRelation(index.oid, true);
-            found.push([
-                ("indexrelid", Some(Value::Oid(index.oid.to_u32()))),
-                ("relid", (table != Oid::INVALID).then_some(Value::Oid(table.to_u32()))),
-                ("schemaname", name(pg_sys::get_namespace_name(index.relnamespace))),
-                ("relname", name(pg_sys::get_rel_name(table))),
-                ("indexrelname", Some(Value::Name(index.relname))),
-            ]);
         }
         pg_sys::systable_endscan(scan);
         pg_sys::table_close(table, lock);
     }
-    found
 }
 
 /// Copies what a look-up of a name has found.

@@ -13,6 +13,7 @@ use crate::pg::{compat, wait};
 use crate::state::alarm;
 use crate::state::counters::Counters;
 use crate::state::directory::{Entry, State};
+use crate::state::follow;
 use crate::state::shmem;
 use crate::state::tenants::{self, Kind, Tenant};
 
@@ -81,7 +82,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
         };
         let row = [
             ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
-            ("state", Some(Value::Text(state.name()))),
+            ("state", Some(Value::Text(follow::shown(state)))),
             ("entries", stats.map(|s| Value::count(s.live))),
             ("dead_entries", stats.map(|s| Value::Int8(s.dead.into()))),
             ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
@@ -143,7 +144,7 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
         let row = [
             ("datid", Some(Value::Oid(entry.database()))),
             ("indexrelid", Some(Value::Oid(entry.relid.load(Relaxed)))),
-            ("state", Some(Value::Text(state.name()))),
+            ("state", Some(Value::Text(follow::shown(state)))),
             ("entries", stats.map(|s| Value::count(s.live))),
             ("bytes", stats.map(|s| Value::count(s.bytes as u64))),
             ("free_bytes", stats.map(|s| Value::count(s.idle as u64))),

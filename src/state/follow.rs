@@ -53,6 +53,14 @@ pub unsafe fn offers(index: Relation, handle: &Handle) -> bool {
     }
 }
 
+/// The name of a state in views. A standby that does not keep an index up to date says so, in place
+/// of `unbuilt`.
+pub fn shown(state: State) -> &'static str {
+    let unbuilt = matches!(state, State::Unbuilt | State::Bare | State::GivenUp);
+    // SAFETY: reads shared state.
+    if unbuilt && unsafe { pg_sys::RecoveryInProgress() } { "standby" } else { state.name() }
+}
+
 /// Whether the index' row in `pg_index` was made before all transactions from `xmin` on.
 unsafe fn is_older(index: Relation, xmin: TransactionId) -> bool {
     // SAFETY: an open index has its row.

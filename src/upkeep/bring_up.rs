@@ -56,6 +56,7 @@ pub mod hot_chains;
 mod sorted;
 
 pub use evaluate::Evaluator;
+pub use sorted::is_small;
 
 /// Leaves that are packed between two looks at interrupts. Tests stop there.
 const LEAVES: usize = if cfg!(debug_assertions) { 1 } else { 1024 };

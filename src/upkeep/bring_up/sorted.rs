@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nitro_engine::{BuildError, Builder, IndexOptions, KeyOrder, Memcmp};
-use pgrx::pg_sys::{self, BlockNumber};
+use pgrx::pg_sys::{self, BlockNumber, Relation};
 
 use super::evaluate::Sink;
 use super::{Bringing, Caught, Evaluator, Source};
@@ -40,6 +40,15 @@ use crate::state::{given_up, options, refusal, shmem};
 
 /// The smallest table that is sorted, in blocks.
 const LEAST: u32 = 256;
+/// Whether a table is too small to be sorted: a walk over it takes a moment.
+///
+/// # Safety
+/// `heap` must be open.
+pub unsafe fn is_small(heap: Relation) -> bool {
+    // SAFETY: by contract.
+    unsafe { compat::blocks(heap) < LEAST }
+}
+
 /// How long one step reads the table.
 const STEP_TIME: Duration = Duration::from_millis(50);
 /// Entries between two looks at what others want.
@@ -207,7 +216,7 @@ impl Bringing<'_> {
     pub(super) unsafe fn may_sort(&self) -> bool {
         // SAFETY: open relation.
         let suits = unsafe {
-            compat::blocks(self.heap) >= LEAST
+            !is_small(self.heap)
                 && compat::relation_needs_wal(self.heap)
                 && pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32
         };

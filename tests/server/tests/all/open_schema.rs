@@ -16,7 +16,7 @@ const PATHS: [&str; 5] = [
 ];
 
 /// Calls of functions with exactly their types: a call that does not match exactly is a matter of the caller.
-const CALLS: [&str; 38] = [
+const CALLS: [&str; 40] = [
     "SELECT pg_catalog.count(*) FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
     "SELECT public.nitro_relation_size('public.t'::pg_catalog.regclass)",
     "SELECT public.nitro_estimate_size('public.t'::pg_catalog.regclass, '{i,s}'::pg_catalog.text[])",
@@ -24,6 +24,8 @@ const CALLS: [&str; 38] = [
     "SELECT public.nitro_estimate_size('public.t_gin'::pg_catalog.regclass, NULL::pg_catalog.text[])",
     "SELECT public.nitro_verify('public.t_nitro'::pg_catalog.regclass, true::pg_catalog.bool)",
     "SELECT public.nitro_backup(NULL::pg_catalog.regclass)",
+    "SELECT public.nitro_ready()",
+    "SELECT public.nitro_ready_for_promotion(true::pg_catalog.bool)",
     "SELECT public.nitro_verify_images('public.t_nitro'::pg_catalog.regclass)",
     "SELECT * FROM public.nitro_twin('public.t_expression'::pg_catalog.regclass, false::pg_catalog.bool)",
     "SELECT * FROM public.nitro_twin('public.t_nitro'::pg_catalog.regclass, true::pg_catalog.bool)",

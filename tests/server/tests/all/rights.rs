@@ -245,6 +245,8 @@ const CALLS: &[(&str, &str)] = &[
         "nitro_mirror_opclass((SELECT oid FROM pg_opclass WHERE opcname = 'mine'), false)",
     ),
     ("nitro_missing_members(oid,oid,oid)", "nitro_missing_members(0, 0, 0)"),
+    ("nitro_ready()", "nitro_ready()"),
+    ("nitro_ready_for_promotion(boolean)", "nitro_ready_for_promotion(true)"),
     ("nitro_relation_size(regclass)", "nitro_relation_size('t')"),
     (
         "nitro_replace_index(regclass,regclass)",
@@ -292,6 +294,7 @@ fn of_functions() {
                 continue;
             }
             "owner" | "readers of the columns" => [DENIED, DENIED, "", ""],
+            _ if who.contains("pg_monitor") => [DENIED, "", DENIED, ""],
             _ if who.starts_with("superuser") => [DENIED, DENIED, DENIED, ""],
             _ => panic!("{function}: who is \"{who}\"?"),
         };

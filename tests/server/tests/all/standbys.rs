@@ -228,3 +228,116 @@ fn a_promoted_standby_builds_its_indexes_anew() {
         compare(&mut session, condition);
     }
 }
+
+/// A standby that follows nothing says what its indexes are, and whether it could take over.
+#[test]
+fn a_standby_says_what_it_has() {
+    let primary = Server::new().conf("wal_keep_size = '512MB'").start();
+    primary.sql(
+        "CREATE TABLE t (id int, pad text); CREATE TABLE small (i int); \
+         INSERT INTO t SELECT i, repeat('x', 700) FROM generate_series(1, 4000) i; \
+         CREATE INDEX t_id ON t USING nitro (id); CREATE INDEX small_i ON small USING nitro (i); \
+         CREATE TABLE big AS SELECT sha512(i::text::bytea) s FROM generate_series(1, 300000) i; \
+         CREATE INDEX big_s ON big USING nitro (s)",
+    );
+    assert_eq!(primary.value("SELECT nitro_ready()"), "t");
+    assert_eq!(primary.value("SELECT nitro_ready_for_promotion()"), "t");
+    primary.sql("SELECT nitro_backup()");
+    primary.sql("CREATE ROLE probe; GRANT pg_monitor TO probe; CREATE ROLE stranger");
+    let mut standby = primary.standby();
+    standby.catch_up(&primary);
+    let mut session = standby.session();
+    let states = "SELECT string_agg(DISTINCT state, ' ') FROM pg_stat_nitro_indexes";
+    assert_eq!(session.value(states), "standby");
+    // Also of an index that the server has met.
+    session.sql("SELECT FROM t WHERE id = 5");
+    assert_eq!(session.value(states), "standby");
+    assert_eq!(session.value("SELECT DISTINCT state FROM nitro_indexes_all"), "standby");
+    if explains(&mut session) {
+        let plan = session.sql("EXPLAIN (NITRO, COSTS OFF) SELECT FROM t WHERE id = 5");
+        assert!(format!("{plan:?}").contains("Nitro Indexes Hidden: t_id (standby)"), "{plan:?}");
+    }
+    let error = session.error("SELECT nitro_backup()");
+    assert_eq!((error.code.as_str(), error.message.as_str()), ("55000", "recovery is in progress"));
+    assert_eq!(session.value("SELECT nitro_ready()"), "f");
+    // As a health check.
+    session.sql("SET ROLE probe");
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion()"), "t");
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion(true)"), "t");
+    session.sql("SET ROLE stranger");
+    assert_eq!(session.error("SELECT nitro_ready()").code, "42501");
+    assert_eq!(session.error("SELECT nitro_ready_for_promotion()").code, "42501");
+    session.sql("RESET ROLE");
+    drop(session);
+    // The images do not fit.
+    standby.conf("nitro.max_memory = '16MB'");
+    standby.restart();
+    let mut session = standby.session();
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion()"), "f");
+    let told = session.notices().join("\n");
+    assert!(told.contains("the images of nitro indexes do not fit into memory"), "{told}");
+    drop(session);
+    standby.conf("nitro.max_memory = '64MB'");
+    standby.restart();
+    let mut session = standby.session();
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion()"), "t");
+    // A small table needs no image.
+    primary.sql("CREATE TABLE late (i int); CREATE INDEX late_i ON late USING nitro (i)");
+    standby.catch_up(&primary);
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion(true)"), "t");
+    // The image gets old: its pages say so.
+    primary.sql("UPDATE t SET pad = pad || 'y' WHERE id % 2 = 0");
+    standby.catch_up(&primary);
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion()"), "t");
+    session.notices();
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion(true)"), "f");
+    let told = session.notices().join("\n");
+    assert!(told.contains("1 nitro indexes would be built from their tables"), "{told}");
+    // An index that came after the base backup has none.
+    primary.sql("CREATE INDEX t_pad ON t USING nitro (pad)");
+    standby.catch_up(&primary);
+    assert_eq!(session.value("SELECT nitro_ready_for_promotion()"), "f");
+    drop(session);
+    // A server without the preload cannot take over.
+    standby.conf("shared_preload_libraries = ''");
+    standby.restart();
+    assert_eq!(standby.value("SELECT nitro_ready()"), "f");
+    assert_eq!(standby.value("SELECT nitro_ready_for_promotion()"), "f");
+    standby.conf("shared_preload_libraries = 'nitro'");
+    standby.restart();
+    standby.promote();
+    standby.wait_until("SELECT nitro_ready()");
+    assert_eq!(
+        standby.value("SELECT string_agg(DISTINCT state, ' ') FROM pg_stat_nitro_indexes"),
+        "ready"
+    );
+}
+
+/// What a follower keeps is ready on the standby. It is built anew after a promotion.
+#[test]
+fn a_followed_standby_is_ready() {
+    let primary = primary().start();
+    primary.sql(TABLE);
+    primary.sql(
+        "INSERT INTO t SELECT i, i % 50, repeat('v', 500), NULL FROM generate_series(1, 6000) i",
+    );
+    primary.sql("SELECT nitro_backup()");
+    let standby = primary.standby();
+    standby.wait_until("SELECT nitro_ready()");
+    assert_eq!(
+        standby.value("SELECT string_agg(DISTINCT state, ' ') FROM pg_stat_nitro_indexes"),
+        "following"
+    );
+    assert_eq!(standby.value("SELECT nitro_ready_for_promotion()"), "f");
+    let mut session = standby.session();
+    if explains(&mut session) {
+        let plan = session.sql("EXPLAIN (NITRO, COSTS OFF) SELECT FROM t WHERE k = 5 AND v = 'v5'");
+        assert!(!format!("{plan:?}").contains("Hidden"), "{plan:?}");
+    }
+}
+
+/// Whether the server has EXPLAIN's option.
+fn explains(session: &mut Session) -> bool {
+    let version = session.value("SHOW server_version_num");
+    version.parse::<u32>().is_ok_and(|version| version >= 180_000)
+}
