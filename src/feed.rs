@@ -25,6 +25,7 @@ mod pages;
 pub mod rows;
 pub mod shared;
 mod wal;
+pub mod work;
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};

@@ -424,10 +424,12 @@ impl Scan {
         unsafe {
             let index = (*scan).indexRelation;
             self.whole = None;
-            if self.handle.entry.state() == State::Ready {
+            follow::check_snapshot(index, (*scan).xs_snapshot);
+            if self.handle.entry.state() == State::Ready
+                || pg_sys::RecoveryInProgress()
+                    && follow::await_bound(index, &self.handle, (*scan).xs_snapshot)
+            {
                 // As nearly always.
-            } else if pg_sys::RecoveryInProgress() {
-                follow::await_bound(index, &self.handle, (*scan).xs_snapshot);
             } else if !whole::does(scan) {
                 bring_up::ensure_ready(index, &self.handle);
             } else if !bring_up::try_ready(index, &self.handle) {

@@ -92,8 +92,9 @@ struct Found {
     bytes: u64,
 }
 
-/// Returns whether a promoted server could load all nitro indexes of the current database: an image
-/// that can be used is there for each, and memory for all. Indexes of small tables need no image.
+/// Returns whether a promoted server would have all nitro indexes of the current database at once: a
+/// follower keeps each up to date, or an image that can be used is there, and memory for all. Indexes of
+/// small tables need no image.
 /// With `compare` the tables are read, to see whether the images are outdated. True outside of
 /// recovery. What speaks against a promotion is told by an INFO.
 #[pg_extern]
@@ -146,11 +147,9 @@ unsafe fn would_load(
     unsafe {
         // A promotion empties tables that are not logged.
         let logged = (*(*heap).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT;
-        if !logged || bring_up::is_small(heap) {
+        let follows = handle.entry.state() == State::Following;
+        if follows || !logged || bring_up::is_small(heap) {
             return Ok(0);
-        }
-        if handle.entry.state() == State::Following {
-            return Err("a follower keeps it, and it is built anew after a promotion".into());
         }
         load::would_load(heap, index, handle, feed)
     }

@@ -127,6 +127,12 @@ pub enum Mechanism {
     /// A follower does not look at freed line pointers.
     #[name = c"follow_gone"]
     FollowGone,
+    /// Who takes an index over after a promotion removes nothing.
+    #[name = c"follow_takeover"]
+    FollowTakeover,
+    /// Who takes an index over after a promotion does not read the end of the WAL again.
+    #[name = c"follow_once"]
+    FollowOnce,
     /// The first member of a HOT chain that is not dead gives the key, not the last.
     #[name = c"chains"]
     Chains,

@@ -43,6 +43,7 @@ pub enum Point {
     SortRead,
     SortLoaded,
     SortPublishes,
+    TakeOverRead,
     CatchUpWal,
     BuildPublishes,
     WalkCopied,

@@ -200,6 +200,8 @@ unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
 /// in a query with parallel workers can build none: it is built here.
 unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle: &Handle) -> Use {
     match handle.entry.state() {
+        // SAFETY: open and locked by the caller; the planner has a snapshot.
+        State::Ready if unsafe { follow::is_too_new(index) } => (),
         State::Ready => return Use::Offered,
         State::Failed => return Use::Hidden,
         // Nor is one tried again for which there is no memory.

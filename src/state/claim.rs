@@ -22,6 +22,7 @@ use pgrx::prelude::*;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
+use crate::pg::wait::{self, Wait};
 use crate::state::counters::count;
 use crate::state::directory::{Entry, State};
 use crate::state::given_up;
@@ -167,6 +168,14 @@ impl Claim {
         Claim::try_take_entry(handle)
     }
 
+    /// Waits until no follower has the claim. It may have one for some milliseconds after the end of recovery. All others
+    /// need the build lock, which the caller has.
+    pub fn await_follower(entry: &Entry, _lock: &BuildLock) {
+        // SAFETY: a plain global.
+        let me = unsafe { pg_sys::MyProcPid };
+        wait::until(Wait::Ready, || [0, me].contains(&entry.builder.load(Acquire)));
+    }
+
     /// The claim on an index that is new in this transaction.
     pub fn of_new(handle: &Handle) -> Claim {
         Claim::take_entry(handle)
@@ -261,6 +270,23 @@ impl Claim {
         count(&self.entry.counters.builds);
     }
 
+    /// FOLLOWING to CATCHING UP, after recovery: the index has no entry of a row that is gone, and what it lacks has
+    /// records at or behind `since`. False: it is not FOLLOWING any more.
+    pub fn take_over(&self, since: u64) -> bool {
+        let entry = self.entry;
+        entry.next_block.store(0, Relaxed);
+        entry.image.catch_up_from.store(since, Relaxed);
+        entry.image.by_pages.store(0, Relaxed);
+        entry.image.operations.store(UNKNOWN, Relaxed);
+        entry.was_followed.store(1, Relaxed);
+        let taken = entry.condition.may(Event::TakeOver).is_some();
+        if taken && let Some(map) = entry.take_reverse(shmem::process()) {
+            // SAFETY: only who has the claim uses it, and it is in no entry any more.
+            unsafe { map.destroy_later(shmem::process()) };
+        }
+        taken
+    }
+
     /// To BUILDING with an empty engine index. From here on inserts publish.
     ///
     /// Completeness of a build: a writer puts its row into the heap, then reads the state; a
@@ -297,6 +323,7 @@ impl Claim {
         self.entry.needs.store(0, Relaxed);
         self.entry.cut_short.store(0, Relaxed);
         self.entry.demand.store(0, Relaxed);
+        self.entry.was_followed.store(0, Relaxed);
         let counters = &self.entry.counters;
         let way = if from_table { &counters.builds } else { &counters.loads };
         if self.entry.condition.may(Event::Finish).is_none() {
@@ -328,7 +355,9 @@ impl Claim {
     /// Nothing in between is interrupted. Of an index that an insert has retired meanwhile nothing changes.
     fn leave(&self, event: Event) {
         let process = shmem::process();
-        if let Some(root) = self.entry.condition.may(event) {
+        if self.entry.was_followed.load(Relaxed) != 0 {
+            given_up::retire(self.entry);
+        } else if let Some(root) = self.entry.condition.may(event) {
             // SAFETY: the state tells newcomers to stay out, and the root is in no entry any more.
             unsafe { Index::open(process.area(), root).destroy_later(process) };
         }

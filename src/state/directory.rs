@@ -85,6 +85,8 @@ pub struct Entry {
     /// On a standby: since when the follower waits for a lock that it needs for the index, in microseconds of the
     /// server's clock; 0 = it does not.
     pub held_up: AtomicU64,
+    /// It was FOLLOWING, and is not READY yet: scans that began in recovery read it.
+    pub was_followed: AtomicU32,
     /// Bytes that it may hold.
     limit: AtomicU64,
     /// What was said of that limit.
@@ -355,6 +357,7 @@ impl Directory {
         entry.reverse.store(0, Relaxed);
         entry.reflects.store(0, Relaxed);
         entry.held_up.store(0, Relaxed);
+        entry.was_followed.store(0, Relaxed);
         entry.alarm.reset();
         entry.image.reset();
         entry.counters.reset(0);

@@ -95,12 +95,12 @@ pub fn start(database: u32) {
     }
 }
 
-/// Returns when a scan with this snapshot may read the index; ERROR if it may not, or if the
-/// follower takes too long.
+/// Returns true when a scan with this snapshot may read the index, which a follower keeps up to date; false if recovery
+/// has ended. ERROR if the scan may not read it, or if the follower takes too long.
 ///
 /// # Safety
-/// `index` must be open and locked, in recovery.
-pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) {
+/// `index` must be open and locked.
+pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) -> bool {
     // SAFETY: by contract; the snapshot is null or live.
     unsafe {
         if background::is_follower() {
@@ -108,21 +108,60 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
         }
         let entry = handle.entry;
         // Others do not decide answers.
-        let decides = !snapshot.is_null()
-            && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
-            && guc::BREAK.get() != guc::Mechanism::FollowBound;
-        if decides && !is_older(index, (*snapshot).xmin) {
-            refuse(index, "The query's snapshot is older than the index.".into());
-        }
+        let decides = is_mvcc(snapshot) && guc::BREAK.get() != guc::Mechanism::FollowBound;
         // Read after the snapshot was taken.
         let bound = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
         let begun = Instant::now();
         while entry.state() == State::Following && decides && !entry.has_reached(bound) {
+            if !pg_sys::RecoveryInProgress() {
+                return false;
+            }
             pause(index, entry, begun, bound);
         }
-        if entry.state() != State::Following {
+        let follows = entry.state() == State::Following;
+        if !follows && pg_sys::RecoveryInProgress() {
             refuse(index, "It is not kept up to date by this standby now.".into());
         }
+        follows
+    }
+}
+
+unsafe fn is_mvcc(snapshot: Snapshot) -> bool {
+    // SAFETY: null or live.
+    unsafe {
+        !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+    }
+}
+
+/// ERROR if a snapshot was taken in recovery and is older than the index. A scan may have it after
+/// a promotion, too.
+///
+/// # Safety
+/// `index` must be open and locked.
+#[inline]
+pub unsafe fn check_snapshot(index: Relation, snapshot: Snapshot) {
+    // SAFETY: by contract; the snapshot is null or live.
+    unsafe {
+        if is_mvcc(snapshot)
+            && (*snapshot).takenDuringRecovery
+            && !is_older(index, (*snapshot).xmin)
+        {
+            refuse(index, "The query's snapshot is older than the index.".into());
+        }
+    }
+}
+
+/// Whether the snapshot of a query that is being planned was taken in recovery and is older than
+/// the index.
+///
+/// # Safety
+/// As [`offers`].
+pub unsafe fn is_too_new(index: Relation) -> bool {
+    // SAFETY: by contract; an active snapshot is live.
+    unsafe {
+        pg_sys::ActiveSnapshotSet()
+            && (*pg_sys::GetActiveSnapshot()).takenDuringRecovery
+            && !is_older(index, pg_sys::TransactionXmin)
     }
 }
 

@@ -98,15 +98,18 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
 /// # Safety
 /// `index` must be the open and locked index of the entry.
 pub unsafe fn stop_following(index: Relation, entry: &Entry) {
-    if entry.state() != State::Following {
-        return;
-    }
-    // VACUUM waits for scans that go on after a promotion.
-    entry.was_given_up.store(1, SeqCst);
-    if entry.condition.may(Event::Retire).is_some() {
+    if entry.state() == State::Following && retire(entry) {
         // SAFETY: an open index.
         unsafe { plan_again((*(*index).rd_index).indrelid) };
     }
+}
+
+/// An index that is or was FOLLOWING cannot be kept: scans that began in recovery may still read it. False if its state
+/// is another one by now.
+pub(super) fn retire(entry: &Entry) -> bool {
+    // VACUUM waits for them.
+    entry.was_given_up.store(1, SeqCst);
+    entry.condition.may(Event::Retire).is_some()
 }
 
 /// There was no memory for an index that is new: what is free does not do.

@@ -42,7 +42,7 @@ pub enum State {
     /// The table is being read and sorted into memory that is not the index' yet. As BARE.
     Sorting = 8,
     /// On a standby: complete up to an LSN, which a follower moves. Inserts return at once: those that come after a
-    /// promotion are in the table, from which the index is then built.
+    /// promotion have records behind that LSN, which who takes the index over reads.
     Following = 9,
 }
 
@@ -99,13 +99,15 @@ pub(super) enum Event {
     Create,
     /// In recovery: what was sorted is in, and is kept up to date by a follower.
     Follow,
+    /// Recovery has ended: who needs it takes it over from the follower.
+    TakeOver,
     /// A row cannot be indexed.
     Fail,
     /// What has changed since it was read cannot be found out any more.
     Lose,
     /// There is no memory for it, says who brings it up.
     Yield,
-    /// Nobody keeps it up to date any more: an insert finds no memory, a follower cannot go on, or recovery has ended.
+    /// Nobody keeps it up to date any more: an insert finds no memory, or a follower cannot go on.
     Retire,
     /// Nobody reads any more what was retired.
     Reclaim,
@@ -138,7 +140,7 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
 }
 
 /// All there is.
-const TABLE: [Row; 39] = [
+const TABLE: [Row; 40] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
     row(Event::Sort, Unbuilt, Sorting, Root::None),
     row(Event::Sort, Bare, Sorting, Root::None),
@@ -158,6 +160,7 @@ const TABLE: [Row; 39] = [
     row(Event::Finish, Building, Ready, Root::Kept),
     row(Event::Create, Unbuilt, Ready, Root::Gained),
     row(Event::Follow, Sorting, Following, Root::Gained),
+    row(Event::TakeOver, Following, CatchingUp, Root::Kept),
     row(Event::Fail, CatchingUp, Failed, Root::Freed),
     row(Event::Fail, Building, Failed, Root::Freed),
     row(Event::Lose, CatchingUp, Bare, Root::Freed),

@@ -54,6 +54,7 @@ mod evaluate;
 mod fill;
 pub mod hot_chains;
 mod sorted;
+mod take_over;
 
 pub use evaluate::Evaluator;
 pub use sorted::is_small;
@@ -143,8 +144,7 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
             wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
         }
         let lock = BuildLock::exclusive(index);
-        // Recovery has ended, and with it the work of the follower.
-        given_up::stop_following(index, handle.entry);
+        Claim::await_follower(handle.entry, &lock);
         let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
         if handle.entry.state() != State::Ready && fits {
             let up = Bringing::begin(index, handle, &lock);
@@ -302,11 +302,15 @@ impl<'a> Bringing<'a> {
         unsafe { compat::name(self.index) }
     }
 
-    /// Brings the index up from an image, by sorting the table, or by inserting the table's rows.
+    /// Brings the index up from what a follower has left, from an image, by sorting the table, or by inserting the
+    /// table's rows.
     /// Returns true if its image is outdated.
     unsafe fn bring_up(&self, feed: &mut Feed, origin: Origin) -> bool {
         // SAFETY: open relations, under the build lock.
         unsafe {
+            if self.handle.entry.state() == State::Following && !self.take_over() {
+                return false;
+            }
             let may_sort = self.may_sort();
             let loaded = self.load(feed, may_sort);
             let outdated = matches!(loaded, Err(Without::Outdated));

@@ -19,7 +19,9 @@
 //!   A scan that waits for the follower may hold the lock that replay waits for, and the follower
 //!   comes behind replay. `Entry::held_up` lets the scan see that, and it raises an ERROR.
 //! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a
-//!   promotion the first process that needs the index retires it and builds it anew.
+//!   promotion the follower takes its indexes over (`bring_up/take_over`), or whoever needs one
+//!   first does.
+//! - One at a time: an index is changed by the process that has its claim.
 //!
 //! The follower runs code of indexes as the owner of the table. That code may query tables: the
 //! planner offers no nitro index to this process, which would wait for itself.
@@ -29,7 +31,6 @@
 
 mod apply;
 mod followed;
-mod work;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Acquire;
@@ -41,7 +42,8 @@ use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 use pgrx::prelude::*;
 
 use crate::feed::rows::{Change, Records};
-use crate::feed::{Gap, readable_end};
+use crate::feed::work::Work;
+use crate::feed::{Feed, Gap, readable_end};
 use crate::pg::background::{self, try_transaction};
 use crate::pg::compat;
 use crate::pg::wait::{self, Wait};
@@ -51,7 +53,6 @@ use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{follow, given_up, lifecycle, open, options, shmem};
 use followed::{Building, Followed, Step};
-use work::Work;
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
@@ -156,6 +157,8 @@ pub extern "C-unwind" fn nitro_follower_main(argument: pg_sys::Datum) {
     }
     if !guc::FOLLOW_WAL.get() {
         follower.retire_all("nitro.follow is off");
+    } else {
+        follower.take_over_all();
     }
 }
 
@@ -288,6 +291,15 @@ impl Follower {
                 followed.retire(&why);
                 true
             }
+        }
+    }
+
+    /// Recovery has ended: the indexes become what they are on any primary. What cannot be taken over at once is left to
+    /// the first process that needs it.
+    fn take_over_all(&mut self) {
+        let mut feed = Feed::new(self.here);
+        for followed in std::mem::take(&mut self.followed) {
+            followed.take_over(&mut feed);
         }
     }
 

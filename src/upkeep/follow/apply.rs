@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nitro_engine::{Change, InsertError, KeyOrder, Process, ReverseMap};
 use pgrx::pg_sys::{self, BlockNumber, OffsetNumber, Relation};
 
-use super::work::{Look, Work};
+use crate::feed::work::{Look, Work};
 use crate::pg::compat;
 use crate::pg::owner::AsOwner;
 use crate::state::handle::{Handle, with_order};
@@ -108,7 +108,7 @@ impl Step<'_> {
     /// Collects the keys of the wanted rows of a block, and the TIDs that have none: their row is
     /// dead, or the predicate leaves it out.
     unsafe fn keys(&mut self, change: &mut Change, block: BlockNumber, look: &Look) {
-        let mut wanted = if look.all { self.roots.clone() } else { look.rows.clone() };
+        let mut wanted = if look.all { self.roots.clone() } else { look.rows.iter().collect() };
         wanted.sort_unstable();
         let mut wanted = wanted.into_iter().peekable();
         let tid_of = |offset: OffsetNumber| u64::from(block) << 16 | u64::from(offset);

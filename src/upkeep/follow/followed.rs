@@ -4,7 +4,8 @@ use nitro_engine::{InsertError, ReverseMap};
 use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
 
 use super::apply;
-use super::work::Work;
+use crate::feed::Feed;
+use crate::feed::work::Work;
 use crate::pg::background::try_transaction;
 use crate::pg::compat::{self, Locator};
 use crate::pg::{error, subtransaction};
@@ -12,6 +13,7 @@ use crate::state::claim::Claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::{given_up, open, shmem};
+use crate::upkeep::bring_up::{self, Origin};
 
 /// An index that is built or followed.
 pub struct Followed {
@@ -51,12 +53,11 @@ impl Followed {
     /// Whether the entry still stands for this index, in the state in which this process has left
     /// it.
     pub fn is_there(&self) -> bool {
-        let entry = self.entry;
-        let engine = entry.readable_index(shmem::process());
+        let (entry, root) = (self.entry, self.both.main().root());
         entry.generation() == self.generation
             && match &self.building {
                 Some(_) => entry.state() == State::Sorting,
-                None => engine.is_some_and(|engine| engine.root() == self.both.main().root()),
+                None => entry.followed(shmem::process()).is_some_and(|it| it.main().root() == root),
             }
     }
 
@@ -95,13 +96,23 @@ impl Followed {
         // SAFETY: open relations. Under the lock nobody frees the indexes of an entry that stands
         // for them.
         unsafe {
+            // Who takes the index over after a promotion waits for the end of this step.
+            let step = match &self.building {
+                Some(_) => None,
+                None => match Claim::of_follower(handle) {
+                    None => return Step::Gone,
+                    claim => claim,
+                },
+            };
             if !std::ptr::eq(handle.entry, self.entry)
                 || compat::locator(heap) != self.table
                 || !self.is_there()
             {
                 return Step::Gone;
             }
-            match apply::apply((heap, index), handle, &self.both, &mut self.work) {
+            let outcome = apply::apply((heap, index), handle, &self.both, &mut self.work);
+            drop(step);
+            match outcome {
                 Ok(true) => Step::Done,
                 Ok(false) => Step::Again,
                 Err(InsertError::OutOfMemory(e)) => {
@@ -119,6 +130,26 @@ impl Followed {
             Some(Building { claim, main, map }) => claim.follow(main, map, position),
             None => self.entry.now_reflects(position),
         }
+    }
+
+    /// After recovery: READY, if it was FOLLOWING.
+    pub fn take_over(self, feed: &mut Feed) {
+        drop(self.building);
+        let _ = try_transaction(
+            || {
+                // SAFETY: inside a transaction, after recovery.
+                unsafe {
+                    open::with_index(self.relid, |_, index, handle| {
+                        if std::ptr::eq(handle.entry, self.entry)
+                            && handle.entry.state() == State::Following
+                        {
+                            bring_up::bring_up(index, handle, feed, Origin::Image);
+                        }
+                    });
+                }
+            },
+            |caught| subtransaction::report("nitro could not take an index over".into(), caught),
+        );
     }
 
     /// Nobody follows the index any more.

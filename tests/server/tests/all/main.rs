@@ -11,6 +11,7 @@ mod first;
 mod open_schema;
 mod orders;
 mod owners_code;
+mod promotion;
 mod rights;
 mod shards;
 mod standby_events;

@@ -1,24 +1,55 @@
-//! Which rows and blocks of one index' table the follower has to look at.
+//! Which rows and blocks of one table are to be looked at, because of what records say.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use pgrx::pg_sys::{BlockNumber, OffsetNumber};
+use pgrx::pg_sys::{self, BlockNumber, OffsetNumber};
 
-use crate::feed::rows::Action;
+use super::rows::Action;
 use crate::pg::guc::{self, Mechanism};
 
-/// Most line pointers that are noted of one block; beyond them all rows of the block are looked at.
-const MOST_ROWS: usize = 64;
 /// Most blocks that are noted for one index, some 100 MB of memory.
 const MOST_BLOCKS: usize = 1 << 20;
+/// More line pointers than this have no room in a block: each takes four bytes.
+const MOST_ROWS: usize = pg_sys::BLCKSZ as usize / 4;
+
+/// Line pointers of one block.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct Offsets(Vec<u64>);
+
+impl Offsets {
+    fn add(&mut self, offset: OffsetNumber) {
+        let word = usize::from(offset) / 64;
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (offset % 64);
+    }
+
+    /// Whether this one is among them.
+    pub fn has(&self, offset: OffsetNumber) -> bool {
+        self.0.get(usize::from(offset) / 64).is_some_and(|word| word >> (offset % 64) & 1 != 0)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = OffsetNumber> {
+        (0..self.0.len() * 64)
+            .map(|offset| offset as OffsetNumber)
+            .filter(|&offset| self.has(offset))
+    }
+}
 
 /// What to look at in one block.
 #[derive(Clone, Default)]
 pub struct Look {
-    /// The rows under these line pointers.
-    pub rows: Vec<OffsetNumber>,
+    /// The rows under these line pointers, each of which may be new.
+    pub rows: Offsets,
     /// Whether the rows under all line pointers.
     pub all: bool,
     /// Whether line pointers may have become free. So it is where the rows under all are looked at.
@@ -28,22 +59,20 @@ pub struct Look {
 impl Look {
     /// All that there is to look at.
     pub fn everything() -> Look {
-        Look { rows: Vec::new(), all: true, gone: true }
+        Look { rows: Offsets::default(), all: true, gone: true }
     }
 
     /// Whether the row under a line pointer is to be looked at.
     pub fn wants(&self, offset: OffsetNumber) -> bool {
-        self.all || self.rows.contains(&offset)
+        self.all || self.rows.has(offset)
     }
 
     fn add(&mut self, action: Action) {
         match action {
             Action::Gone => self.gone |= guc::BREAK.get() != Mechanism::FollowGone,
-            Action::Look => *self = Look::everything(),
-            Action::Row(_) if self.all => (),
-            Action::Row(_) if self.rows.len() == MOST_ROWS => *self = Look::everything(),
-            Action::Row(offset) if self.rows.contains(&offset) => (),
-            Action::Row(offset) => self.rows.push(offset),
+            // No block has so many: the record is of a kind that this library does not know.
+            Action::Row(offset) if usize::from(offset) < MOST_ROWS => self.rows.add(offset),
+            Action::Row(_) | Action::Look => (self.all, self.gone) = (true, true),
         }
     }
 }
@@ -102,6 +131,11 @@ impl Work {
         }
     }
 
+    /// The blocks that were noted, unless all of the table is to be looked at.
+    pub fn noted(&self) -> Option<impl Iterator<Item = (BlockNumber, &Look)>> {
+        self.whole.is_none().then(|| self.noted.iter().map(|(&block, look)| (block, look)))
+    }
+
     /// The block that `next` gave was looked at.
     pub fn done(&mut self, block: BlockNumber) {
         if self.noted.pop_first().is_none() {
@@ -133,16 +167,19 @@ mod tests {
         let (block, look) = next(&mut work, 9).expect("two blocks");
         assert_eq!((block, look.gone, look.all), (2, true, false));
         let (block, look) = next(&mut work, 9).expect("one more");
-        assert_eq!((block, look.gone, look.rows), (7, false, vec![3, 1]));
+        assert_eq!((block, look.gone), (7, false));
+        assert_eq!(look.rows.iter().collect::<Vec<_>>(), [1, 3]);
         assert!(next(&mut work, 9).is_none() && work.is_done());
     }
 
     #[test]
-    fn many_rows_are_all_rows() {
+    fn a_line_pointer_that_no_block_has_stands_for_all() {
         let mut work = Work::default();
-        (0..200).for_each(|offset| work.note(1, Action::Row(offset)));
+        (1..300).for_each(|offset| work.note(1, Action::Row(offset)));
+        work.note(1, Action::Row(u16::MAX));
         let (_, look) = next(&mut work, 2).expect("one block");
-        assert!(look.all && look.wants(190) && look.gone);
+        assert!(look.all && look.wants(2000) && look.gone);
+        assert_eq!(look.rows.iter().count(), 299);
     }
 
     #[test]
