@@ -18,7 +18,7 @@ caught_up() { # waits until the standby has replayed what the primary has writte
     lsn=$(node=main && sql "SELECT pg_current_wal_flush_lsn()")
     (node=standby && wait_until "SELECT pg_last_wal_replay_lsn() >= '$lsn'")
 }
-new_server -c "hot_standby = on" -c "max_wal_senders = 5"
+new_server -c "hot_standby = on" -c "max_wal_senders = 5" -c "nitro.follow = off"
 sql "CREATE TABLE t (i int, s text, d date)"
 sql "INSERT INTO t SELECT i, md5(i::text), '2024-01-01'::date + i % 300 FROM generate_series(1, 10000) i"
 for kind in nitro btree; do

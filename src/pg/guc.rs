@@ -60,7 +60,7 @@ pub static WHEN_LOADING: GucSetting<WhenLoading> =
     GucSetting::<WhenLoading>::new(WhenLoading::Wait);
 
 /// Whether a standby keeps its nitro indexes up to date.
-pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(false);
+pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// How long a scan on a standby waits for the follower, in milliseconds.
 pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// Most milliseconds that the plans of a statement wait for indexes whose images are being loaded.
