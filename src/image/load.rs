@@ -174,7 +174,7 @@ pub unsafe fn load_one(
         });
         let (touched, read_to, by_pages) = match known {
             Ok(touched) => (touched, read_to, false),
-            Err(Gap::Missing(why)) if manifest.slot && !slot::was_looked_at() => {
+            Err(Gap::Missing(why)) if manifest.slot && !may_ask_pages() => {
                 return Err(Refusal::NotNow(format!(
                     "the keeper has not looked at the replication slot, and {why}"
                 )));
@@ -294,6 +294,11 @@ unsafe fn check(
         }
         Ok(())
     }
+}
+
+/// Whether the keeper has looked at the slot. Before that nobody knows whether pages tell.
+fn may_ask_pages() -> bool {
+    guc::BREAK.get() == Mechanism::Pages || slot::was_looked_at()
 }
 
 /// Whether the LSNs of pages may be asked where the WAL is missing: no slot promises it.
