@@ -7,7 +7,7 @@
 rows=${ROWS:-1000000} repetitions=1
 conf=(-c "fsync = on" -c "checkpoint_timeout = 1h" -c "max_worker_processes = 16" -c "hot_standby_feedback = on"
     -c "maintenance_work_mem = 64MB" -c "max_parallel_workers_per_gather = 2" -c "max_parallel_maintenance_workers = 2"
-    -c "nitro.max_loading_wait = 200ms" -c "shared_buffers = 2GB")
+    -c "nitro.max_loading_wait = 200ms" -c "nitro.follow = ${FOLLOW:-off}" -c "shared_buffers = 2GB")
 now() { date +%s%3N; }
 pgbench() { "$NITRO_BIN/pgbench" -p "$(port)" -n "$@"; }
 q() { "$NITRO_BIN/psql" -p "$(port)" -XAtqc "$1" 2> /dev/null; }
