@@ -2,8 +2,8 @@
 # ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
 # a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/, and the tests of the
 # crate tests/server. With names (sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen)
-# only those, and with sql, specs or server/first all of a folder or module; NITRO_HALF=0 or 1 leaves out every other one of
-# the programs and of the crate's tests. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
+# only those, and with sql, specs or server/first all of a folder or module; NITRO_DONE is names of what has been run, which
+# is left out; NITRO_HALF=0 or 1 leaves out every other one of the programs and of the crate's tests. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
 # one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -77,7 +77,8 @@ run() {
 }
 
 # By its own name, or by that of its folder or module.
-wanted() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* || " ${only[*]} " == *" ${1%%::*} "* || " ${only[*]} " == *" ${1%%/*} "* ]]; }
+named() { local name=$1; shift; [[ " $* " == *" $name "* || " $* " == *" ${name%%::*} "* || " $* " == *" ${name%%/*} "* ]]; }
+wanted() { { [ ${#only[@]} = 0 ] || named "$1" "${only[@]}"; } && ! named "$1" ${NITRO_DONE:-}; }
 pick() { # FOLDER SUFFIX: the names of its tests that are wanted
     local f
     for f in "$t/$1"/*"$2"; do # the copies, which are run

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# ci/test.sh: every test there is, on PostgreSQL 18 with assertions and on this Debian's package, which runs every other
-# one of the programs in tests/, those that the tree chooses (all with LONG=1 or PG). One failure does not stop the
-# rest; the last line counts. PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
+# ci/test.sh: every test there is. First what `make test` does (ci/quick.sh), then the rest on PostgreSQL 18 with assertions
+# and on this Debian's package. The package runs every other one of the programs in tests/ and of the crate's tests, those
+# that the tree chooses (all with LONG=1 or PG). One failure does not stop the rest; the last line counts.
+# PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . ci/steps.sh
@@ -13,9 +14,8 @@ draw_seeds
 # Each build here is one from nothing: what would make the next one quicker makes it slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# All but the suites of servers is three rows of steps. The one that begins with building servers goes first, for its
-# compilers often have work for one processor only and would leave the others idle at the end; the other two take what it
-# leaves. It shares a folder of what is built with the engine's tests: one compiles while the other one tests.
+# Building servers goes first, beside all else, for its compilers often have work for one processor only and would leave
+# the others idle at the end. The checkers take what the others leave.
 servers() { # what ci/pg.sh prints, and behind it its status
     local v s
     for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done
@@ -38,12 +38,8 @@ checkers() {
     fi
 }
 checkers > "$results.checkers" 2>&1 &
-crates() {
-    renice -n 10 -p $BASHPID > /dev/null
-    step "engine" cargo test -q -p nitro-engine
-    step "images" cargo test -q -p nitro-image
-}
-crates > "$results.crates" 2>&1 &
+. ci/quick.sh
+echo "== what make test does: $(((SECONDS - start) / 60)) min"
 step "META.json, Dockerfile and workflows" ci/files.sh
 step "names in the scripts of the extension" ci/pgspot.sh
 wait $servers
@@ -55,11 +51,13 @@ for v in "$@"; do
         *) echo "0 1" >> "$results"; failed+=("PostgreSQL $v") ;;
     esac
 done
+# Whether a server is the one at hand, for which `make test` has built and tested.
+at_hand() { [ "$("$1" --bindir)" = "$("$server" --bindir)" ]; }
 first=${config[$1]:-$(ci/pg.sh debian)}
 major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 export PGRX_PG_CONFIG_PATH=$first
 for v in "$@"; do           # what is compiled differs between versions
-    [ -z "${config[$v]:-}" ] || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
+    at_hand "${config[$v]:-$server}" || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
 # Each server's at one go: cargo builds the library anew when its features change, and again when they change back.
@@ -67,17 +65,18 @@ stage() { ci/stage.sh "$2" "$stages/$1" dev > /dev/null || { rm -rf "${stages:?}
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
-    step "build, PostgreSQL $v" stage "$v" "${config[$v]}"
+    if at_hand "${config[$v]}"; then ln -s quick "$stages/$v"; else step "build, PostgreSQL $v" stage "$v" "${config[$v]}"; fi
 done
 # What make does is the same for each server.
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
-wait; cat "$results.crates" "$results.checkers"
+wait; cat "$results.checkers"
 half=
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     # check.sh counts its own suites; it counts as one here only if it stops before it can.
     before=$(wc -l < "$results")
-    NITRO_STAGED=$stages/$v NITRO_HALF=$half NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
+    done=; ! at_hand "${config[$v]}" || done=${quick[*]}
+    NITRO_STAGED=$stages/$v NITRO_HALF=$half NITRO_DONE=$done NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")
     [ -n "${LONG:-}${PG:-}" ] || half=$((${NITRO_SEED:-0} % 2))
     [ "$(wc -l < "$results")" -gt "$before" ] || echo "0 1" >> "$results"
 done

@@ -85,7 +85,7 @@ pub struct Entry {
     /// On a standby: since when the follower waits for a lock that it needs for the index, in microseconds of the
     /// server's clock; 0 = it does not.
     pub held_up: AtomicU64,
-    /// It was FOLLOWING, and is not READY yet: scans that began in recovery read it.
+    /// It was taken over and is not READY yet: scans that began in recovery may read its root.
     pub was_followed: AtomicU32,
     /// Bytes that it may hold.
     limit: AtomicU64,

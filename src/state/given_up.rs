@@ -178,6 +178,7 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
     }
     if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
         let process = shmem::process();
+        entry.was_followed.store(0, Relaxed);
         // SAFETY: who has used it from one call to the next has no lock any more; who is inside for the time of one
         // call the engine waits for. The root is in no entry any more.
         unsafe { Index::open(process.area(), root).destroy_later(process) };
