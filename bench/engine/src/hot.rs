@@ -89,8 +89,8 @@ fn one(forms: Forms, seconds: u64, samples: &mut Option<File>) {
     for i in 0..ROWS {
         index.insert(&p, &Memcmp, &(i * STRIDE).to_be_bytes(), i).expect("room for the entry");
     }
-    let mut sweep = Sweep::default();
-    while index.sweep(&p, &Memcmp, &mut sweep, 1000) == Swept::More {}
+    let mut sweep = Sweep::new(&p, index);
+    while sweep.next_leaves(1000) == Swept::More {}
 
     let [inserts, removals, lookups, scans] = [(); 4].map(|()| Times::default());
     let end = Instant::now() + Duration::from_secs(seconds);

@@ -177,8 +177,8 @@ impl<K: Key> Thread<K> for Attached {
     }
 
     fn pack(&mut self) -> bool {
-        let mut sweep = Sweep::default();
-        while self.index.sweep(&self.process, &Memcmp, &mut sweep, 1000) == Swept::More {}
+        let mut sweep = Sweep::new(&self.process, self.index);
+        while sweep.next_leaves(1000) == Swept::More {}
         self.index.collect_in_steps(&self.process, 1000, || ());
         true
     }

@@ -146,8 +146,8 @@ fn structure(samples: &Samples, n: u64) {
         println!("| the collector on leaves {what} | {:.3} | ns a leaf |", each(seconds, visited));
     }
     let left = index.stats().live;
-    let mut sweep = Sweep::default();
-    let seconds = time(|| while index.sweep(&p, &Memcmp, &mut sweep, 1000) == Swept::More {});
+    let mut sweep = Sweep::new(&p, index);
+    let seconds = time(|| while sweep.next_leaves(1000) == Swept::More {});
     println!("| the sweep of VACUUM | {:.3} | ns an entry |", each(seconds, left));
     // SAFETY: nobody else uses it.
     unsafe { index.destroy(&p) };

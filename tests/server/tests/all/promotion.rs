@@ -184,3 +184,53 @@ fn switchovers_under_load() {
         server = standby;
     }
 }
+
+/// A takeover that fails leaves the index to scans that began in recovery. The index fails as any
+/// other one does, and can be built again.
+#[test]
+fn a_takeover_that_fails() {
+    // Without images nobody is sent for it.
+    let primary = primary().conf("nitro.backup = off").start();
+    primary.sql(
+        "CREATE TABLE t (id int, k int) WITH (fillfactor = 50);
+         INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i;
+         CREATE FUNCTION same(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END';
+         CREATE INDEX t_same ON t USING nitro (same(k))",
+    );
+    let standby = primary.standby();
+    await_followed(&standby);
+    let mut old = standby.session();
+    old.sql(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off;
+         SET LOCAL enable_bitmapscan = off;
+         DECLARE c CURSOR FOR SELECT k FROM t WHERE same(k) BETWEEN 1 AND 900",
+    );
+    old.sql("FETCH 1 FROM c");
+    let follower = stop_follower(&standby);
+    standby.promote();
+    let mut writer = standby.session();
+    writer.sql("SET nitro.enable_scan = off; UPDATE t SET id = -id WHERE k = 5");
+    writer.sql(
+        "CREATE OR REPLACE FUNCTION same(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
+             'BEGIN IF i = 5 THEN RAISE ''not this one''; END IF; RETURN i; END'",
+    );
+    let states = "SELECT string_agg(state, ' ') FROM pg_stat_nitro_indexes";
+    let mut session = standby.session();
+    // While a scan reads it nobody builds it.
+    wait_until("the index was given up", || {
+        session.sql("SELECT FROM t WHERE same(k) = 7 AND k > 5");
+        session.value(states) == "unbuilt"
+    });
+    assert_eq!(old.sql("FETCH ALL FROM c").len(), 899);
+    old.sql("COMMIT");
+    wait_until("the index has failed", || {
+        session.sql("SELECT FROM t WHERE same(k) = 7 AND k > 5");
+        session.value(states) == "failed"
+    });
+    writer.sql("DELETE FROM t WHERE k = 5");
+    writer.sql("REINDEX INDEX t_same");
+    assert_eq!(session.value(states), "ready");
+    assert_eq!(session.value("SELECT count(*) FROM t WHERE same(k) BETWEEN 1 AND 10"), "9");
+    signal("CONT", &follower);
+    verify(&standby);
+}
