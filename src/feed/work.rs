@@ -1,4 +1,4 @@
-//! Which rows and blocks of one table are to be looked at, because of what records say.
+//! The rows and blocks of one table that records name, and that a follower still has to look at.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ impl Look {
     fn add(&mut self, action: Action) {
         match action {
             Action::Gone => self.gone |= guc::BREAK.get() != Mechanism::FollowGone,
-            // No block has so many: the record is of a kind that this library does not know.
+            // No block has this line pointer, so the record has a format that is not known here.
             Action::Row(offset) if usize::from(offset) < MOST_ROWS => self.rows.add(offset),
             Action::Row(_) | Action::Look => (self.all, self.gone) = (true, true),
         }

@@ -270,8 +270,8 @@ impl Claim {
         count(&self.entry.counters.builds);
     }
 
-    /// FOLLOWING to CATCHING UP, after recovery: the index has no entry of a row that is gone, and what it lacks has
-    /// records at or behind `since`. False: it is not FOLLOWING any more.
+    /// Changes FOLLOWING to CATCHING UP, after recovery. The index has no entry of a row that is gone. Rows that it
+    /// lacks have records at or behind `since`. Returns false if the index is not FOLLOWING any more.
     pub fn take_over(&self, since: u64) -> bool {
         let entry = self.entry;
         entry.next_block.store(0, Relaxed);

@@ -107,7 +107,7 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
             refuse(index, "A process that keeps indexes up to date cannot use them.".into());
         }
         let entry = handle.entry;
-        // Others do not decide answers.
+        // Other snapshots do not decide answers.
         let decides = is_mvcc(snapshot) && guc::BREAK.get() != guc::Mechanism::FollowBound;
         // Read after the snapshot was taken.
         let bound = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
@@ -173,7 +173,7 @@ impl Entry {
 
     /// In the follower: the index has what all records before this position say.
     pub fn now_reflects(&self, position: u64) {
-        // Who reads again what another one has read comes by positions that were reached before.
+        // A follower that reads records again comes by positions that the index reflected before.
         self.reflects.fetch_max(position, Release);
     }
 

@@ -19,8 +19,8 @@
 //!   A scan that waits for the follower may hold the lock that replay waits for, and the follower
 //!   comes behind replay. `Entry::held_up` lets the scan see that, and it raises an ERROR.
 //! - Only in recovery: an index that is FOLLOWING is read by scans that begin in recovery. After a
-//!   promotion the follower takes its indexes over (`bring_up/take_over`), or whoever needs one
-//!   first does.
+//!   promotion the follower takes its indexes over (`bring_up/take_over`), or the first process
+//!   that needs one does.
 //! - One at a time: an index is changed by the process that has its claim.
 //!
 //! The follower runs code of indexes as the owner of the table. That code may query tables: the
@@ -294,8 +294,8 @@ impl Follower {
         }
     }
 
-    /// Recovery has ended: the indexes become what they are on any primary. What cannot be taken over at once is left to
-    /// the first process that needs it.
+    /// Makes the indexes ready after the end of recovery. The first process that needs an index makes it ready if that
+    /// fails here.
     fn take_over_all(&mut self) {
         let mut feed = Feed::new(self.here);
         for followed in std::mem::take(&mut self.followed) {

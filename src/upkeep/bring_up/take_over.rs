@@ -1,23 +1,24 @@
-//! After a promotion: taking over an index from the follower that kept it up to date in recovery.
+//! Takes an index over from the follower that kept it up to date in recovery.
 //!
-//! The index has what all records before `Entry::reflects` say. Inserts do not publish yet, and
-//! VACUUM leaves the index alone. So this process removes what must not stay, by the records from
-//! there on. Then inserts publish, and `catch_up` inserts what is missing.
+//! A promotion leaves the index in the state FOLLOWING. It has all changes of records that end
+//! before `Entry::reflects`. New inserts do not publish yet, and VACUUM leaves the index alone. This
+//! process removes entries that became wrong, by the records from there on. Then the state becomes
+//! CATCHING UP, so inserts publish, and `catch_up` adds the missing entries.
 //!
-//! *Invariant* (before anything is published): no entry leads to a line pointer that is free or has
-//! another row. The steps, in this order:
-//! 1. Read the records up to the end of the WAL. Blocks where line pointers died or became free are
-//!    looked at after that: an entry whose line pointer is no root goes. VACUUM that passed the
-//!    index before this process had the build lock wrote such a record before; one that comes later
-//!    waits for the lock.
-//! 2. Read the records that came meanwhile. A line pointer that was freed may have got a new row
-//!    before the block was looked at. Its row has a record, here or in step 1: each row that a
-//!    record names loses all of its entries.
+//! *Invariant* (before inserts publish): no entry leads to a line pointer that is free or belongs
+//! to another row. The steps, in this order:
+//! 1. Read the records up to the end of the WAL, then look at the blocks where line pointers died
+//!    or became free. Remove the entries whose line pointer is not the root of a row. A VACUUM that
+//!    passed the index before this process took the build lock has written such a record. A later
+//!    VACUUM waits for the lock.
+//! 2. Read the records that were written meanwhile. Before step 1 looked at a block, an insert may
+//!    have given a freed line pointer to a new row. A record names each new row. Remove all entries
+//!    of the rows that records name, in both readings.
 //!
-//! Entries of other rows stay. Scans that began in recovery still read them. They see no row that
-//! has a record behind `reflects`: it was not replayed when they took their snapshots.
+//! Entries of other rows stay, because scans that began in recovery still read them. Those scans
+//! see no row of a record behind `reflects`: it was not replayed when they took their snapshots.
 //!
-//! Nothing is evaluated here. What is interrupted is done again by the next process. The model is
+//! This step evaluates nothing. The next process repeats it after an interrupt. The model is
 //! in `image/model/src/standby/promoted.rs`.
 
 use std::sync::atomic::Ordering::Acquire;
@@ -36,8 +37,8 @@ use crate::state::handle::with_order;
 use crate::state::{given_up, shmem};
 
 impl Bringing<'_> {
-    /// FOLLOWING to CATCHING UP. False if the records of what has changed since cannot be read, or
-    /// are too many: the index is given up then.
+    /// Changes FOLLOWING to CATCHING UP. Returns false, and gives the index up, if the records
+    /// cannot be read or name too many blocks.
     ///
     /// # Safety
     /// Outside of recovery, under the build lock.
@@ -46,7 +47,7 @@ impl Bringing<'_> {
         let Some(both) = entry.followed(shmem::process()) else { return false };
         let from = entry.reflects.load(Acquire);
         // SAFETY: open relations, inside a transaction.
-        let outcome = subtransaction::run(|| unsafe { self.remove_what_went(&both, from) });
+        let outcome = subtransaction::run(|| unsafe { self.remove_stale(&both, from) });
         let why = match outcome {
             Ok(Ok(true)) => return self.claim.take_over(from),
             Ok(Ok(false)) => "too much has changed".to_owned(),
@@ -61,9 +62,9 @@ impl Bringing<'_> {
         false
     }
 
-    /// Removes the entries of rows that have gone since `from`, or may have come. False if too much
-    /// has changed.
-    unsafe fn remove_what_went(&self, both: &ReverseMap, from: XLogRecPtr) -> Result<bool, Gap> {
+    /// Removes the entries of rows that records from `from` on freed or made. Returns false if the
+    /// records name too many blocks.
+    unsafe fn remove_stale(&self, both: &ReverseMap, from: XLogRecPtr) -> Result<bool, Gap> {
         let mut work = Work::default();
         // SAFETY: inside a transaction; open relations.
         unsafe {
