@@ -164,8 +164,12 @@ unsafe fn followed(
 ) -> Use {
     follow::ask(handle.entry);
     // SAFETY: open and locked by the caller; the planner has a snapshot.
-    if unsafe { follow::offers(index, handle) } {
-        return Use::Offered;
+    unsafe {
+        follow::stop_if_off(index, handle.entry);
+        if follow::offers(index, handle) {
+            return Use::Offered;
+        }
+        given_up::reclaim(index, handle.entry);
     }
     plan_again_soon(root);
     Use::Hidden

@@ -28,6 +28,7 @@ use crate::pg::error::Failure;
 use crate::pg::wait::{self, Wait};
 use crate::pg::{background, compat, guc};
 use crate::state::directory::{Entry, State};
+use crate::state::given_up;
 use crate::state::handle::Handle;
 use crate::state::tenants::Kind;
 
@@ -50,6 +51,18 @@ pub unsafe fn offers(index: Relation, handle: &Handle) -> bool {
         handle.entry.state() == State::Following
             && !background::is_follower()
             && is_older(index, pg_sys::TransactionXmin)
+    }
+}
+
+/// Gives an index up that nobody keeps up to date, because `nitro.follow` is off. Its follower does
+/// the same before it ends, unless it has ended earlier or a lock was in its way.
+///
+/// # Safety
+/// `index` must be the open and locked index of the entry.
+pub unsafe fn stop_if_off(index: Relation, entry: &Entry) {
+    if !guc::FOLLOW_WAL.get() {
+        // SAFETY: by contract.
+        unsafe { given_up::stop_following(index, entry) };
     }
 }
 
@@ -107,6 +120,7 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
             refuse(index, "A process that keeps indexes up to date cannot use them.".into());
         }
         let entry = handle.entry;
+        stop_if_off(index, entry);
         // Other snapshots do not decide answers.
         let decides = is_mvcc(snapshot) && guc::BREAK.get() != guc::Mechanism::FollowBound;
         // Read after the snapshot was taken.

@@ -56,7 +56,7 @@ pub mod hot_chains;
 mod sorted;
 mod take_over;
 
-pub use evaluate::Evaluator;
+pub use evaluate::{Evaluator, Unreadable};
 pub use sorted::is_small;
 
 /// Leaves that are packed between two looks at interrupts. Tests stop there.

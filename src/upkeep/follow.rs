@@ -52,6 +52,7 @@ use crate::state::claim::Claim;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{follow, given_up, lifecycle, open, options, shmem};
+use crate::upkeep::bring_up::Unreadable;
 use followed::{Building, Followed, Step};
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
@@ -198,17 +199,15 @@ impl Follower {
             self.looked_around = Some(Instant::now());
         }
         self.read();
-        let mut idle = true;
-        for i in (0..self.followed.len()).rev() {
-            idle &= self.work(i);
-        }
-        if idle {
-            if self.busy.elapsed() < MOMENT {
+        let left = (0..self.followed.len()).rev().map(|i| self.work(i)).max();
+        match left {
+            Some(Left::Work) => (),
+            Some(Left::Locked) => wait::nap(Wait::FollowerMain, SLEEP_MS),
+            _ if self.busy.elapsed() < MOMENT => {
                 std::thread::sleep(NAP);
                 wait::interrupts();
-            } else {
-                wait::nap(Wait::FollowerMain, SLEEP_MS);
             }
+            _ => wait::nap(Wait::FollowerMain, SLEEP_MS),
         }
         true
     }
@@ -258,17 +257,17 @@ impl Follower {
         self.failed.clear();
     }
 
-    /// Works on an index for some milliseconds; returns whether it has no more work.
-    fn work(&mut self, i: usize) -> bool {
+    /// Works on an index for some milliseconds; returns what is left of its work.
+    fn work(&mut self, i: usize) -> Left {
         let position = self.position;
         let followed = &mut self.followed[i];
         if followed.work.is_done() && followed.building.is_none() {
             if !followed.is_there() {
                 self.followed.swap_remove(i);
-                return true;
+                return Left::Nothing;
             }
             followed.entry.now_reflects(position);
-            return true;
+            return Left::Nothing;
         }
         let step = match followed.step() {
             // SAFETY: reads shared state. A builder of recovery does not end outside of it.
@@ -278,18 +277,19 @@ impl Follower {
         match step {
             Step::Done => {
                 followed.finish(position);
-                false
+                Left::Work
             }
-            Step::Again | Step::HeldUp => false,
+            Step::Again => Left::Work,
+            Step::HeldUp => Left::Locked,
             Step::Gone => {
                 self.followed.swap_remove(i);
-                true
+                Left::Nothing
             }
             Step::Failed(why) => {
                 let followed = self.followed.swap_remove(i);
                 self.failed.push((followed.relid, Instant::now()));
                 followed.retire(&why);
-                true
+                Left::Nothing
             }
         }
     }
@@ -388,6 +388,7 @@ impl Follower {
                 table: compat::locator(heap),
                 both,
                 work,
+                unreadable: Unreadable::default(),
                 building,
             };
             if let Some(both) = handle.entry.followed(shmem::process()) {
@@ -410,6 +411,15 @@ impl Follower {
             Begun::Here(followed(both, Work::of_new(), Some(Building { claim, main, map })))
         }
     }
+}
+
+/// What is left of the work for an index.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Left {
+    Nothing,
+    /// There is some, behind a lock that another process has.
+    Locked,
+    Work,
 }
 
 /// What came of the beginning of an index.

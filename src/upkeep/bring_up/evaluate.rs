@@ -1,5 +1,6 @@
 //! Evaluating the predicates and expressions of indexes outside of CREATE INDEX and the executor.
 
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 
 use nitro_engine::{KeyOrder, Tid};
@@ -36,6 +37,29 @@ pub struct Evaluator<'a> {
     indexes: Vec<OfIndex<'a>>,
     /// Rows that are not committed and live are left out.
     pub only_live: bool,
+}
+
+/// Deleted rows of one block whose keys cannot be made. The TOAST data of a deleted row may be gone
+/// before the row is: then no snapshot sees the row.
+#[derive(Default)]
+pub struct Unreadable {
+    rows: RefCell<Vec<Tid>>,
+    /// The deleted row whose keys are being made.
+    trying: Cell<Option<Tid>>,
+}
+
+impl Unreadable {
+    /// Notes the deleted row at which an ERROR came; false if it came at no deleted row.
+    pub fn note(&self) -> bool {
+        let row = self.trying.take();
+        self.rows.borrow_mut().extend(row);
+        row.is_some()
+    }
+
+    /// Forgets all rows, when their block was looked at.
+    pub fn forget(&self) {
+        self.rows.borrow_mut().clear();
+    }
 }
 
 /// What there is for each index.
@@ -110,7 +134,7 @@ impl<'a> Evaluator<'a> {
         unsafe {
             let previous = self.read(block);
             for i in 0..self.members.len() {
-                let Member { tuple, root, live: tuple_live } = self.members[i];
+                let Member { tuple, root, live: tuple_live, .. } = self.members[i];
                 if self.only_live && !tuple_live {
                     continue;
                 }
@@ -144,6 +168,7 @@ impl<'a> Evaluator<'a> {
 
     /// Gives the keys of the rows under wanted line pointers of a block, in the order of their
     /// TIDs, where the evaluator has one index. The keys of one row are in no particular order.
+    /// Leaves out the deleted rows that are known to be unreadable.
     ///
     /// # Safety
     /// Between `begin` and `end`; the block must be one of the table's.
@@ -151,6 +176,7 @@ impl<'a> Evaluator<'a> {
         &mut self,
         block: BlockNumber,
         wanted: impl Fn(pg_sys::OffsetNumber) -> bool,
+        unreadable: &Unreadable,
         mut give: impl FnMut(Tid, &Keys),
     ) {
         crate::pg::wait::interrupts();
@@ -160,11 +186,17 @@ impl<'a> Evaluator<'a> {
             let previous = self.read(block);
             let only = &mut self.indexes[0];
             let _reading = Reading::new(&mut node, only.index);
-            for &Member { tuple, root, .. } in self.members.iter().filter(|row| wanted(row.root)) {
-                pg_sys::ExecStoreHeapTuple(tuple, self.slot, false);
-                if only.make_keys(self.estate, self.slot) {
-                    give((u64::from(block) << 16) | u64::from(root), &only.keys);
+            for row in self.members.iter().filter(|row| wanted(row.root)) {
+                let tid = (u64::from(block) << 16) | u64::from(row.root);
+                if row.deleted && unreadable.rows.borrow().contains(&tid) {
+                    continue;
                 }
+                unreadable.trying.set(row.deleted.then_some(tid));
+                pg_sys::ExecStoreHeapTuple(row.tuple, self.slot, false);
+                if only.make_keys(self.estate, self.slot) {
+                    give(tid, &only.keys);
+                }
+                unreadable.trying.set(None);
             }
             pg_sys::MemoryContextSwitchTo(previous);
         }

@@ -12,6 +12,8 @@ pub struct Member {
     pub root: OffsetNumber,
     /// Committed and not deleted: an index must contain it.
     pub live: bool,
+    /// Deleted, and the deletion has committed: old snapshots may see it.
+    pub deleted: bool,
 }
 
 /// Collects, for every HOT chain of a block, the last member that is not dead.
@@ -51,7 +53,7 @@ unsafe fn last_of_chain(
         let first = item(root);
         let redirected = first.lp_flags() == pg_sys::LP_REDIRECT;
         let mut offset = if redirected { first.lp_off() as OffsetNumber } else { root };
-        let mut last: Option<(HeapTupleData, bool)> = None;
+        let mut last: Option<(HeapTupleData, HTSV_Result::Type)> = None;
         let mut previous_xmax = pg_sys::InvalidTransactionId;
         let mut at_root = !redirected;
         while (1..=max).contains(&offset) {
@@ -81,7 +83,7 @@ unsafe fn last_of_chain(
             if state != HTSV_Result::HEAPTUPLE_DEAD
                 && (last.is_none() || guc::BREAK.get() != Mechanism::Chains)
             {
-                last = Some((tuple, state == HTSV_Result::HEAPTUPLE_LIVE));
+                last = Some((tuple, state));
             }
             if !is_hot_updated(header) {
                 break;
@@ -90,10 +92,11 @@ unsafe fn last_of_chain(
             offset = (*header).t_ctid.ip_posid;
             at_root = false;
         }
-        last.map(|(mut tuple, live)| Member {
+        last.map(|(mut tuple, state)| Member {
             tuple: pg_sys::heap_copytuple(&mut tuple),
             root,
-            live,
+            live: state == HTSV_Result::HEAPTUPLE_LIVE,
+            deleted: state == HTSV_Result::HEAPTUPLE_RECENTLY_DEAD,
         })
     }
 }

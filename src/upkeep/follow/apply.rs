@@ -10,7 +10,7 @@ use crate::pg::compat;
 use crate::pg::owner::AsOwner;
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
-use crate::upkeep::bring_up::{Evaluator, hot_chains};
+use crate::upkeep::bring_up::{Evaluator, Unreadable, hot_chains};
 
 /// How long a transaction of the follower lasts.
 const STEP: Duration = Duration::from_millis(20);
@@ -26,13 +26,15 @@ pub unsafe fn apply(
     handle: &Handle,
     both: &ReverseMap,
     work: &mut Work,
+    unreadable: &Unreadable,
 ) -> Result<bool, InsertError> {
     let begun = Instant::now();
     // SAFETY: by contract; the owner's identity ends below, or with the transaction.
     unsafe {
         let owner = AsOwner::begin(heap);
         let evaluator = Evaluator::begin(heap, [(index, handle)], &owner);
-        let mut step = Step { heap, both, process: shmem::process(), evaluator, roots: Vec::new() };
+        let process = shmem::process();
+        let mut step = Step { heap, both, process, evaluator, unreadable, roots: Vec::new() };
         // After the records were read that made the work: a block that is not there is gone for
         // good.
         let blocks = compat::blocks(heap);
@@ -52,6 +54,7 @@ pub unsafe fn apply(
                 step.look(order, &mut change, block, &look, block < blocks));
             if outcome.is_ok() {
                 work.done(block);
+                unreadable.forget();
             }
         }
         step.evaluator.end();
@@ -65,6 +68,7 @@ struct Step<'a> {
     both: &'a ReverseMap,
     process: &'static Process,
     evaluator: Evaluator<'a>,
+    unreadable: &'a Unreadable,
     roots: Vec<OffsetNumber>,
 }
 
@@ -119,6 +123,7 @@ impl Step<'_> {
             self.evaluator.rows(
                 block,
                 |offset| look.wants(offset),
+                self.unreadable,
                 |tid, keys| {
                     // Those before it have no key.
                     while let Some(offset) = wanted.next_if(|&offset| tid_of(offset) <= tid) {

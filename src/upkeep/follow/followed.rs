@@ -13,7 +13,7 @@ use crate::state::claim::Claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::{given_up, open, shmem};
-use crate::upkeep::bring_up::{self, Origin};
+use crate::upkeep::bring_up::{self, Origin, Unreadable};
 
 /// An index that is built or followed.
 pub struct Followed {
@@ -24,6 +24,8 @@ pub struct Followed {
     pub table: Locator,
     pub both: ReverseMap,
     pub work: Work,
+    /// Rows of the block that is looked at next.
+    pub unreadable: Unreadable,
     /// What is not the entry's yet.
     pub building: Option<Building>,
 }
@@ -87,7 +89,10 @@ impl Followed {
                 }
             },
         );
-        let step = outcome.map_or_else(|step| step, |()| step);
+        let step = match outcome.map_or_else(|step| step, |()| step) {
+            Step::Failed(_) if self.unreadable.note() => Step::Again,
+            step => step,
+        };
         self.entry.note_held_up(matches!(step, Step::HeldUp));
         step
     }
@@ -110,7 +115,8 @@ impl Followed {
             {
                 return Step::Gone;
             }
-            let outcome = apply::apply((heap, index), handle, &self.both, &mut self.work);
+            let Followed { both, work, unreadable, .. } = self;
+            let outcome = apply::apply((heap, index), handle, both, work, unreadable);
             drop(step);
             match outcome {
                 Ok(true) => Step::Done,

@@ -192,3 +192,82 @@ fn a_follower_that_ends_is_followed_by_another() {
         same(&standby, "k = 3");
     }
 }
+
+/// A transaction of the primary locks the table for long, after it has changed it.
+#[test]
+fn a_follower_sleeps_while_a_lock_is_in_its_way() {
+    let (primary, standby) = pair();
+    let mut long = primary.session();
+    long.sql("BEGIN; LOCK TABLE t; INSERT INTO t VALUES (1, 1)");
+    primary.sql("CREATE TABLE other ()");
+    standby.catch_up(&primary);
+    // The follower has noted the row by then.
+    std::thread::sleep(Duration::from_millis(300));
+    standby.wait_until(
+        "SELECT wait_event = 'NitroFollowerMain' OR wait_event = 'Extension' FROM pg_stat_activity \
+         WHERE backend_type = 'nitro follower'",
+    );
+    long.sql("COMMIT");
+    standby.catch_up(&primary);
+    same(&standby, "k = 1");
+}
+
+/// The follower cannot give an index up whose table is locked.
+#[test]
+fn following_is_switched_off_beside_a_lock() {
+    let (primary, standby) = pair();
+    let mut reader = standby.session();
+    reader.sql("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan");
+    reader.sql("PREPARE q AS SELECT count(*) FROM t WHERE k = 1");
+    assert_eq!(reader.value("EXECUTE q"), "100");
+    let mut long = primary.session();
+    long.sql("BEGIN; LOCK TABLE t");
+    primary.sql("CREATE TABLE other ()");
+    standby.catch_up(&primary);
+    standby.conf("nitro.follow = off");
+    standby.reload();
+    standby.wait_until(
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro follower'",
+    );
+    long.sql("INSERT INTO t VALUES (1, 1); COMMIT");
+    standby.catch_up(&primary);
+    assert!(!uses_index(&mut standby.session(), "SELECT * FROM t WHERE k = 1"));
+    assert_eq!(reader.value("EXECUTE q"), "101");
+    reader.sql("DEALLOCATE q");
+    standby.wait_until("SELECT bool_and(state = 'standby') FROM pg_stat_nitro_indexes");
+    standby.conf("nitro.follow = on");
+    standby.reload();
+    nitro_server_tests::wait_until("the index is followed again", || {
+        uses_index(&mut standby.session(), "SELECT * FROM t WHERE k = 1")
+    });
+    same(&standby, "k = 1");
+}
+
+/// VACUUM of a TOAST table does not wait for snapshots of other databases. A standby does, so a row
+/// without its values is one that snapshots might see.
+#[test]
+fn a_deleted_row_whose_values_are_gone() {
+    let primary = primary().start();
+    primary.sql("CREATE DATABASE other");
+    primary.sql(
+        "CREATE TABLE t (id int, k text);
+         ALTER TABLE t ALTER k SET STORAGE EXTERNAL;
+         INSERT INTO t SELECT i, repeat(md5(i::text), 100) FROM generate_series(1, 50) i;
+         CREATE INDEX t_k ON t USING nitro (md5(k))",
+    );
+    let mut long = primary.session_as("postgres", "other");
+    long.sql("BEGIN; SELECT pg_current_xact_id()");
+    primary.sql("DELETE FROM t WHERE id IN (7, 8, 9)");
+    let toast = "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 't'";
+    primary.sql(&format!("VACUUM {}", primary.value(toast)));
+    let standby = primary.standby();
+    await_followed(&standby);
+    let condition = |id: u32| format!("md5(k) = md5(repeat(md5('{id}'), 100))");
+    let mut session = standby.session();
+    for id in 1..=50 {
+        let query = format!("SELECT count(*) FROM t WHERE {}", condition(id));
+        assert_eq!(session.value(&query), if (7..10).contains(&id) { "0" } else { "1" });
+    }
+    assert!(!standby.log().contains("is not kept up to date"), "{}", standby.log());
+    long.sql("COMMIT");
+}
