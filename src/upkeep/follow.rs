@@ -66,8 +66,12 @@ const LOCK_TIMEOUT: &std::ffi::CStr = c"50ms";
 const NAP: Duration = Duration::from_micros(50);
 /// How long a moment is.
 const MOMENT: Duration = Duration::from_millis(2);
-/// How long the follower sleeps otherwise, in milliseconds. A scan that waits wakes it.
+/// How long the follower sleeps later, in milliseconds. A scan that waits wakes it.
 const SLEEP_MS: i64 = 5;
+/// When nothing was replayed for this time, the follower sleeps longer.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long it sleeps then, in milliseconds. A standby that replays nothing pays ten looks a second.
+const QUIET_SLEEP_MS: i64 = 100;
 /// How long the follower reads WAL before it does the work that it has found.
 const READ: Duration = Duration::from_millis(20);
 
@@ -207,7 +211,8 @@ impl Follower {
                 std::thread::sleep(NAP);
                 wait::interrupts();
             }
-            _ => wait::nap(Wait::FollowerMain, SLEEP_MS),
+            _ if self.busy.elapsed() < QUIET => wait::nap(Wait::FollowerMain, SLEEP_MS),
+            _ => wait::nap(Wait::FollowerMain, QUIET_SLEEP_MS),
         }
         true
     }
