@@ -67,7 +67,8 @@ fn a_promoted_standby_has_its_indexes() {
 /// when the builder that takes the index over has read the WAL, and has not looked at the block.
 /// Returns how many rows the index finds by the key that was deleted.
 fn reused_beside_takeover(broken: &str) -> String {
-    let primary = primary().start();
+    // Without images no builder comes before it is asked for.
+    let primary = primary().conf("nitro.backup = off").start();
     primary.sql(
         "CREATE TABLE t (id int, k int);
          INSERT INTO t SELECT i, i FROM generate_series(1, 100) i;
