@@ -35,6 +35,7 @@ keys        with the length of keys
 clients     with the clients
 papers      the papers' experiments, with their figures
 scaling     what docs/scaling.md counts with
+standbys    a standby by streaming: queries, lag, WAL, promotions
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 S
 }
@@ -68,6 +69,7 @@ keys() { growth keys; }
 clients() { growth clients; }
 papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 2) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
 scaling() { nitro_bench scaling; }
+standbys() { ROWS=$(($(million 2) / 10)) bench/standbys.sh; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench/server/standbys.sh: a primary (node main) with a standby by streaming; run.sh starts it. Two
-# tables have the same rows, one with five nitro indexes, one with five btrees. @ stands for the
-# access method. All times are elapsed times.
+# tables have the same rows, one with five nitro indexes, one with five btrees. Times are elapsed
+# times, but for those of replay and the follower.
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions} "
@@ -17,8 +17,11 @@ email() { echo "'user' || lpad(($1)::text, 12, '0') || '.example.com'"; }
 shown='function shown(v) { return sprintf(v >= 100 || v <= -100 ? "%.0f" : "%.3g", v) }'
 # keep NAME METHOD UNIT VALUE: a sample. best NAME METHOD: the best of them, and the median.
 keep() {
+    local basis=elapsed
     printf '%s\t%s\t%s\n' "$1" "$2" "$4" >> "$NITRO_TMP/figures"
-    record "standby_$1" "standbys, ${1//_/ }" "$3" "$2" - elapsed "$4" -
+    [ "$3" != bytes ] || basis=size
+    # Of what has a record less is better.
+    [ "$3" = 1/s ] || record "standby_$1" "standbys, ${1//_/ }" "$3" "$2" - $basis "$4" -
 }
 sorted() { awk -F'\t' -v name="$1" -v am="$2" '$1 == name && $2 == am { print $3 }' "$NITRO_TMP/figures" | sort -g; }
 least() { sorted "$1" "$2" | head -n 1; }
@@ -60,7 +63,7 @@ wal_of() { # METHOD: bytes a row
     sql "$(insert "$1" $inserted)"
     sql "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '$from') / $inserted"
 }
-wal() {
+wals() {
     local am i
     node=main
     for am in none nitro btree; do sql "CHECKPOINT"; keep wal_checkpoint $am bytes "$(wal_of $am)"; done
@@ -155,7 +158,7 @@ lag() {
     sort -g "$NITRO_TMP/lags" | awk '{ v[NR] = $1 / 1024 } END { print v[int((NR + 1) / 2)], v[int(NR * 0.99 + 0.999)] }' > "$NITRO_TMP/lag"
     keep lag "$am" KB "$(cut -d' ' -f1 "$NITRO_TMP/lag")"; keep lag_p99 "$am" KB "$(cut -d' ' -f2 "$NITRO_TMP/lag")"
     node=main; from=$(sql "SELECT last_value - $from FROM next")
-    keep lag_pairs "$am" 1/s $((from / load_seconds))
+    keep lag_pair "$am" us $((load_seconds * 1000000 / from))
     wait_until "SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_flush_lsn()"
     node=standby
     keep lag_replay "$am" us "$(calculate "($(ticks startup) - $replay) * 1e6 / $(getconf CLK_TCK) / $from")"
@@ -244,11 +247,11 @@ table_queries() {
             "$(calculate "$(least "${s}_loaded$p" btree) - $(least "${s}_idle$p" btree)")"
     done; done
     echo; columns "load of these" nitro btree "btree / nitro"
-    both "commits a second" commits
+    both "commits a second, least (median)" commits
 }
 table_lag() {
     echo; columns "the primary as fast as it can, 4 clients" nitro btree "btree / nitro"
-    both "UPDATE and INSERT, pairs/s" lag_pairs
+    both "UPDATE and INSERT, us a pair on the primary" lag_pair
     both "replay is behind by, KB: median" lag
     both "p99" lag_p99
     both "a point query on the standby, us: median" lag_query
@@ -277,7 +280,7 @@ new_server -c "shared_buffers = 1GB" -c "synchronous_commit = on" -c "hot_standb
 step "$("$NITRO_BIN/postgres" --version); $rows rows (ROWS), $rounds rounds (ROUNDS), $promotions promotions (PROMOTIONS)"
 tables; for am in nitro btree; do writes $am; done
 step "tables"
-[[ $parts != *" wal "* ]] || wal
+[[ $parts != *" wal "* ]] || wals
 if [[ $parts = *" queries "* || $parts = *" lag "* ]]; then
     standby standby on; followed; step "standby"
     [[ $parts != *" queries "* ]] || beside_queries
