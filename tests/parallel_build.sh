@@ -251,13 +251,13 @@ begin() { # WHO POINT [STATEMENT]: a session that builds and of which the leader
     session q
     leader=$(ask q "$debug; SET nitro.debug_stop = '$2'; SELECT pg_backend_pid()")
     session control
-    case $1 in
-    leader) ask control "SELECT pg_advisory_lock($class, $leader)" ;;
-    # Workers are among the next ones that begin. A leader that does not stop may load all shards before they come.
-    worker) ask control "SELECT pg_advisory_lock($class, $leader) WHERE '$2' = 'ShareSorted';
-                         SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" ;;
-    esac > /dev/null
-    victim="$stopped AND (pid = $leader) = ('$1' = 'leader')"
+    local stops=$1
+    # Each process stops at its first shard: one that goes on may load all shards before the others come.
+    [ "$2" != ShareSorted ] || stops="leader worker"
+    [[ $1 != alone && $stops != *leader* ]] || ask control "SELECT pg_advisory_lock($class, $leader)" > /dev/null
+    # Workers are among the next ones that begin.
+    [[ $1 = alone || $stops != *worker* ]] || ask control "SELECT count(pg_advisory_lock($class, p)) FROM $(next_pids "$leader")" > /dev/null
+    victim="$stopped AND (pid = $leader) = ('$1' <> 'worker')"
     tell q "${3:-CREATE INDEX x ON t USING nitro (i)}"
 }
 over() { # WHAT WANTED
@@ -297,7 +297,7 @@ assert_eq "a worker's broken chain" "$(sql "SELECT indcheckxmin FROM pg_index WH
 tell old "COMMIT"; end old; end q
 sql "DROP TABLE h"
 # It has taken one shard: workers load the others.
-begin leader ShareSorted
+begin alone ShareSorted
 wait_until "SELECT count(*) = 1 FROM ($stopped) s"
 wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE leader_pid = $leader"
 assert_eq "the phase" "$(sql "SELECT phase FROM pg_stat_progress_create_index WHERE pid = $leader")" "building index: loading index bottom-up"
