@@ -178,6 +178,8 @@ struct Follower {
     looked_around: Option<Instant>,
     /// When something was replayed last.
     busy: Instant,
+    /// An index that scans read has more work than a step has time for.
+    unfinished: bool,
 }
 
 impl Follower {
@@ -190,6 +192,7 @@ impl Follower {
             failed: Vec::new(),
             looked_around: None,
             busy: Instant::now(),
+            unfinished: false,
         }
     }
 
@@ -202,7 +205,10 @@ impl Follower {
             }
             self.looked_around = Some(Instant::now());
         }
-        self.read();
+        // A scan waits until its index has no work. What is noted meanwhile would lengthen that.
+        if !std::mem::take(&mut self.unfinished) {
+            self.read();
+        }
         let left = (0..self.followed.len()).rev().map(|i| self.work(i)).max();
         match left {
             Some(Left::Work) => (),
@@ -284,7 +290,11 @@ impl Follower {
                 followed.finish(position);
                 Left::Work
             }
-            Step::Again => Left::Work,
+            Step::Again => {
+                self.unfinished |= followed.building.is_none() && !followed.work.is_whole();
+                Left::Work
+            }
+            Step::Disturbed => Left::Work,
             Step::HeldUp => Left::Locked,
             Step::Gone => {
                 self.followed.swap_remove(i);

@@ -43,6 +43,8 @@ pub enum Step {
     Done,
     /// There is: again.
     Again,
+    /// A conflict with recovery, or a lack of resources of the server: again.
+    Disturbed,
     /// A lock was not to be had: again.
     HeldUp,
     /// The index, or the file of its table, is gone, or somebody else has changed its state.
@@ -82,15 +84,14 @@ impl Followed {
                 if subtransaction::is_for_lock(caught) {
                     Step::HeldUp
                 } else if subtransaction::is_transient(caught) {
-                    // A conflict with recovery, a lack of resources of the server.
-                    Step::Again
+                    Step::Disturbed
                 } else {
                     Step::Failed(subtransaction::message(caught))
                 }
             },
         );
         let step = match outcome.map_or_else(|step| step, |()| step) {
-            Step::Failed(_) if self.unreadable.note() => Step::Again,
+            Step::Failed(_) if self.unreadable.note() => Step::Disturbed,
             step => step,
         };
         self.entry.note_held_up(matches!(step, Step::HeldUp));
