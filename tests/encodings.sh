@@ -53,7 +53,7 @@ try SQL_ASCII '\xff\xe9\xc3\xa9'
 setting nitro.when_loading skip
 for encoding in LATIN1 EUC_JP; do sql "ALTER DATABASE \"db_$encoding\" SET my.fail = 'on'"; done
 crash; rm -r "$(data)/pg_nitro"; start
-because='nitro could not build: message '
+because='nitro could not bring an index up: message '
 for encoding in LATIN1 EUC_JP; do
     database=db_$encoding
     case $encoding in LATIN1) word=$(printf 'boum\xe9') ;; *) word=$(printf '\xa4\xa2\xc3\xa9') ;; esac

@@ -165,6 +165,11 @@ fn switchovers_under_load() {
             std::thread::sleep(Duration::from_millis(1500 + random.below(1000)));
             // The old primary goes on for a while: its last changes are not the new one's.
             standby.promote();
+            // What was prepared when the old primary was left would hold its rows for ever.
+            for name in standby.sql("SELECT gid FROM pg_prepared_xacts").iter().flatten().flatten()
+            {
+                standby.sql(&format!("ROLLBACK PREPARED '{name}'"));
+            }
             let new = &standby;
             let new_writers: Vec<_> = (0..2)
                 .map(|i| scope.spawn(move || change(new, seed + 100 + round * 2 + i, stop)))
