@@ -180,10 +180,7 @@ fn of_file(rmid: u8, info: u8, data: &[u8]) -> Option<Change> {
 }
 
 /// The records of this server's WAL one after the other, over as many transactions as it takes.
-pub struct Records {
-    reader: Reader,
-    context: pg_sys::MemoryContext,
-}
+pub struct Records(Reader);
 
 impl Records {
     /// Begins at a position where a record ends or begins.
@@ -191,20 +188,8 @@ impl Records {
     /// # Safety
     /// Inside a transaction.
     pub unsafe fn new(position: XLogRecPtr) -> Result<Records, Gap> {
-        // SAFETY: by contract. What the reader allocates lives in the context, which goes with it.
-        unsafe {
-            let context = pg_sys::AllocSetContextCreateExtended(
-                pg_sys::TopMemoryContext,
-                c"nitro records".as_ptr(),
-                0,
-                8192,
-                8 << 20,
-            );
-            let previous = pg_sys::MemoryContextSwitchTo(context);
-            let reader = Reader::new(position);
-            pg_sys::MemoryContextSwitchTo(previous);
-            Ok(Records { reader: reader?, context })
-        }
+        // SAFETY: by contract.
+        unsafe { Reader::new(position).map(Records) }
     }
 
     /// Gives the changes of the next record that begins before `to`, an end that may be read; false
@@ -215,10 +200,7 @@ impl Records {
     pub unsafe fn next(&mut self, to: XLogRecPtr, f: impl FnMut(Change)) -> Result<bool, Gap> {
         // SAFETY: by contract; a record is valid until the next one is read.
         unsafe {
-            let previous = pg_sys::MemoryContextSwitchTo(self.context);
-            let record = self.reader.next(to);
-            pg_sys::MemoryContextSwitchTo(previous);
-            let Some(state) = record? else { return Ok(false) };
+            let Some(state) = self.0.next(to)? else { return Ok(false) };
             changes(state, f);
         }
         crate::pg::wait::interrupts();
@@ -227,7 +209,7 @@ impl Records {
 
     /// Where the last record ends that was read.
     pub fn position(&self) -> XLogRecPtr {
-        self.reader.position()
+        self.0.position()
     }
 }
 

@@ -7,10 +7,53 @@ use pgrx::pg_sys::{self, XLogReaderState, XLogRecPtr};
 use super::Gap;
 use crate::pg::guc::{self, Mechanism};
 
-/// A reader of this server's own WAL.
+/// A reader of this server's own WAL. All of its memory is in a context of its own, which goes with
+/// it: after an ERROR the server's reader may point to memory that it has freed.
 pub struct Reader {
     state: *mut XLogReaderState,
     end: *mut pg_sys::ReadLocalXLogPageNoWaitPrivate,
+    context: Context,
+}
+
+/// A memory context that is deleted when it is dropped.
+struct Context(pg_sys::MemoryContext);
+
+impl Context {
+    unsafe fn new() -> Context {
+        // SAFETY: a child of the context that is always there.
+        unsafe {
+            Context(pg_sys::AllocSetContextCreateExtended(
+                pg_sys::TopMemoryContext,
+                c"nitro WAL reader".as_ptr(),
+                0,
+                8192,
+                8 << 20,
+            ))
+        }
+    }
+
+    /// Runs `work` with this as the current context. An ERROR leaves it the current one.
+    unsafe fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
+        // SAFETY: both contexts live.
+        unsafe {
+            let previous = pg_sys::MemoryContextSwitchTo(self.0);
+            let result = work();
+            pg_sys::MemoryContextSwitchTo(previous);
+            result
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`; what it has is used no more.
+        unsafe {
+            if pg_sys::CurrentMemoryContext == self.0 {
+                pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+            }
+            pg_sys::MemoryContextDelete(self.0);
+        }
+    }
 }
 
 // The bindings have only guarded wrappers of these, which are not C functions.
@@ -36,8 +79,20 @@ impl Reader {
     /// # Safety
     /// Inside a transaction.
     pub unsafe fn new(begin: XLogRecPtr) -> Result<Reader, Gap> {
-        // SAFETY: the routine is copied by the server; the private data lives until `free`, in the
-        // memory context of the caller.
+        // SAFETY: the context lives as long as the reader.
+        unsafe {
+            let context = Context::new();
+            let made = context.inside(|| Reader::make(begin));
+            let (state, end) = made.ok_or_else(|| Gap::Unreadable("out of memory".into()))?;
+            Ok(Reader { state, end, context })
+        }
+    }
+
+    /// What the server has of a reader, in the current context; `None` for lack of memory.
+    unsafe fn make(
+        begin: XLogRecPtr,
+    ) -> Option<(*mut XLogReaderState, *mut pg_sys::ReadLocalXLogPageNoWaitPrivate)> {
+        // SAFETY: the routine is copied by the server; the private data lives as long as the state.
         unsafe {
             let end: *mut pg_sys::ReadLocalXLogPageNoWaitPrivate =
                 pg_sys::palloc0(size_of::<pg_sys::ReadLocalXLogPageNoWaitPrivate>()).cast();
@@ -53,10 +108,10 @@ impl Reader {
                 end.cast(),
             );
             if state.is_null() {
-                return Err(Gap::Unreadable("out of memory".into()));
+                return None;
             }
             pg_sys::XLogBeginRead(state, begin);
-            Ok(Reader { state, end })
+            Some((state, end))
         }
     }
 
@@ -68,7 +123,8 @@ impl Reader {
         // SAFETY: by contract; a new reader is at no record.
         unsafe {
             let reader = Reader::new(position)?;
-            let first = pg_sys::XLogFindNextRecord(reader.state, position);
+            let first =
+                reader.context.inside(|| pg_sys::XLogFindNextRecord(reader.state, position));
             if first == 0 {
                 return Ok(None);
             }
@@ -89,6 +145,16 @@ impl Reader {
     /// As `new`; what is read is gone with the next call. `to` must be an insert position before which
     /// everything is flushed or, in recovery, replayed.
     pub unsafe fn next(&mut self, to: XLogRecPtr) -> Result<Option<*mut XLogReaderState>, Gap> {
+        // SAFETY: by contract; the context lives as long as the reader.
+        unsafe {
+            let previous = pg_sys::MemoryContextSwitchTo(self.context.0);
+            let record = self.read(to);
+            pg_sys::MemoryContextSwitchTo(previous);
+            record
+        }
+    }
+
+    unsafe fn read(&mut self, to: XLogRecPtr) -> Result<Option<*mut XLogReaderState>, Gap> {
         // SAFETY: made in `new`; the page callbacks may raise an ERROR.
         unsafe {
             if (*self.state).EndRecPtr >= before_header(to) {
@@ -174,18 +240,11 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, used no more. Closes the segment that is open.
+        // SAFETY: made in `new`, used no more. The memory goes with the context.
         unsafe {
-            // An ERROR may leave the reader with a pointer to memory that was freed. All of its
-            // memory goes with its context.
-            if std::thread::panicking() {
-                if (*self.state).seg.ws_file >= 0 {
-                    wal_segment_close(self.state);
-                }
-                return;
+            if (*self.state).seg.ws_file >= 0 {
+                wal_segment_close(self.state);
             }
-            pg_sys::XLogReaderFree(self.state);
-            pg_sys::pfree(self.end.cast());
         }
     }
 }

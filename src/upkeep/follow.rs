@@ -312,6 +312,8 @@ impl Follower {
     /// Makes the indexes ready after the end of recovery. The first process that needs an index makes it ready if that
     /// fails here.
     fn take_over_all(&mut self) {
+        // The claims on those that are being built end first: a session may wait for one.
+        self.followed.retain(|followed| followed.building.is_none());
         let mut feed = Feed::new(self.here);
         for followed in std::mem::take(&mut self.followed) {
             followed.take_over(&mut feed);

@@ -139,9 +139,8 @@ impl Followed {
         }
     }
 
-    /// After recovery: READY, if it was FOLLOWING.
+    /// Makes the index READY after recovery, if it is FOLLOWING.
     pub fn take_over(self, feed: &mut Feed) {
-        drop(self.building);
         let _ = try_transaction(
             || {
                 // SAFETY: inside a transaction, after recovery.
