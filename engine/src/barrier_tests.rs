@@ -289,7 +289,7 @@ pub(crate) mod model {
             self.slots[0].leave();
         }
 
-        /// Nobody writes under this term, or one before it.
+        /// Returns whether all writers of this term and of earlier terms have ended.
         pub(crate) fn writers_passed(&self, sn: u32) -> bool {
             self.barrier().writers_passed(7, sn)
         }

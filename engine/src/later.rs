@@ -20,7 +20,7 @@ impl Index {
     /// Gives all memory of the index back to the area as soon as nobody is inside.
     ///
     /// # Safety
-    /// It has been unlinked: whoever enters the barrier from now on cannot find it, and no walk over it
+    /// It has been unlinked: a process that enters the barrier from now on cannot find it. No walk over it
     /// ([`Prune`](crate::Prune), [`Sweep`](crate::Sweep)) is kept.
     pub unsafe fn destroy_later(self, p: &Process) {
         self.check_area(p);

@@ -108,7 +108,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a leaf with pins is not merged", "schedule::merging"),
     ("a leaf with pins gives no entries", "schedule::filling"),
     ("a leaf with pins does not move", "schedule::moving"),
-    ("a pin waits for who has the latch", "block::version::models"),
+    ("a pin waits for the latch", "block::version::models"),
     ("a fence between a pin and the look at the leaf", "block::version::models"),
     ("a fence between a latch and the look at the pins", "block::version::models"),
     ("a process that is abandoned gives up its pins", "pin"),

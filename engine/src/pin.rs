@@ -18,7 +18,7 @@
 //! * the collector's fence comes first: the walk sees the latch, or what came after it. It waits until the latch is given
 //!   up. The leaf is DEAD then, or it stays and any later collector sees the pin.
 //!
-//! Nobody waits for a walk: a pin is no latch, and readers and writers do not look at it.
+//! A walk holds no process up: a pin is no latch, and readers and writers do not look at it.
 //!
 //! A count that is full stays full, and its leaf is never merged. That takes more than a hundred walks at one leaf.
 //!

@@ -32,7 +32,8 @@ use crate::stop::stop;
 use crate::sync::Backoff;
 use core::sync::atomic::Ordering::Acquire;
 
-/// So many times a walk tries to read a leaf that changes, within some ten milliseconds. Then its caller looks at interrupts.
+/// How often a walk tries to read a leaf that changes, which takes some ten milliseconds. Then its caller looks at
+/// interrupts.
 const ATTEMPTS: u32 = 100;
 
 /// Where a walk over the leaves of an index stands.

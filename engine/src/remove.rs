@@ -67,7 +67,7 @@ impl Index {
                         let step = self.cut_packed(&Cutting::of(&probe, &spot), true, reserve);
                         drop(section);
                         if matches!(step, Step::NoMemory(_) | Step::Crowded) {
-                            // Once more, with what nobody has freed yet.
+                            // Once more, after the retired blocks were freed.
                             if relieved || !self.relieve() {
                                 self.lose_snapshots();
                             }

@@ -100,7 +100,7 @@ impl Index {
         }
     }
 
-    /// Frees a list that nobody adds to.
+    /// Frees the blocks of a list. No process adds to it any more.
     fn free_list(&self, mut at: Ref) {
         while at != 0 {
             let r = at & !EXACT;

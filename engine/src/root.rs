@@ -194,7 +194,7 @@ impl Index {
     /// Gives all memory of the index back to the area.
     ///
     /// # Safety
-    /// Nobody uses the index any more: no call is under way, and no walk over it ([`Prune`](crate::Prune),
+    /// No process uses the index any more: no call is under way, and no walk over it ([`Prune`](crate::Prune),
     /// [`Sweep`](crate::Sweep)) is kept, which would give up its pins.
     pub unsafe fn destroy(self, p: &Process) {
         self.check_area(p);

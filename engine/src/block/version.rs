@@ -68,12 +68,12 @@ impl Block {
         self.header().ver.load(Acquire) & !LOCK == ver
     }
 
-    /// Whether the node is alive, at a moment at which nobody has its latch. Waits for that.
+    /// Waits until the node has no latch, and returns whether it is alive then.
     pub(crate) fn is_alive(self) -> bool {
         let mut backoff = Backoff::default();
         loop {
             let ver = self.header().ver.load(Acquire);
-            if ver & (LOCK | X) == 0 || mutant!("a pin waits for who has the latch") {
+            if ver & (LOCK | X) == 0 || mutant!("a pin waits for the latch") {
                 return ver & DEAD == 0;
             }
             backoff.wait();
