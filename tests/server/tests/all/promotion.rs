@@ -141,7 +141,16 @@ fn records_that_are_gone_mean_a_new_build() {
     verify(&standby);
 }
 
-/// Compares for a while, and says whether it has got through.
+/// Stops the writers also where a comparison fails, so that the test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Compares the answers to some random conditions.
 fn compare_some(session: &mut Session, random: &mut Random, n: u32) {
     for _ in 0..n {
         compare(session, &random_condition(random));
@@ -161,6 +170,7 @@ fn switchovers_under_load() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (old, stop) = (&server, &stop);
+            let stopping = Stop(stop);
             let writer = scope.spawn(move || change(old, seed + round, stop));
             std::thread::sleep(Duration::from_millis(1500 + random.below(1000)));
             // The old primary goes on for a while: its last changes are not the new one's.
@@ -176,7 +186,7 @@ fn switchovers_under_load() {
                 .collect();
             let mut session = standby.session();
             compare_some(&mut session, &mut random, 10);
-            stop.store(true, Relaxed);
+            drop(stopping);
             writer.join().expect("the writer of the old primary goes on");
             for writer in new_writers {
                 writer.join().expect("a writer of the new primary goes on");
