@@ -45,7 +45,7 @@ BEGIN
             FROM members m JOIN pg_class c ON c.oid = m.objid JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
             WHERE m.classid = 'pg_class'::regclass AND a.attacl IS NOT NULL
             UNION ALL
-            SELECT m.classid, m.objid, 0, 'FUNCTION', p.oid::regprocedure::text, '', p.proowner,
+            SELECT m.classid, m.objid, 0, 'ROUTINE', p.oid::regprocedure::text, '', p.proowner,
                    coalesce(p.proacl, acldefault('f', p.proowner)), acldefault('f', p.proowner)
             FROM members m JOIN pg_proc p ON p.oid = m.objid WHERE m.classid = 'pg_proc'::regclass)
         SELECT o.*, coalesce(i.initprivs, o.usual) AS first

@@ -11,7 +11,7 @@ BEGIN
             FROM jsonb_to_recordset(current_setting('nitro_update.rights')::jsonb) s(kind text, name text, columns text, acl text))
         SELECT s.*, coalesce(c.relowner, p.proowner) AS owner, i.initprivs AS first, u.usual,
                CASE WHEN s.columns <> '' THEN '{}' ELSE coalesce(c.relacl, p.proacl, u.usual) END AS now
-        FROM saved s LEFT JOIN pg_class c ON s.kind = 'TABLE' AND c.oid = s.objid LEFT JOIN pg_proc p ON s.kind = 'FUNCTION' AND p.oid = s.objid
+        FROM saved s LEFT JOIN pg_class c ON s.kind = 'TABLE' AND c.oid = s.objid LEFT JOIN pg_proc p ON s.kind = 'ROUTINE' AND p.oid = s.objid
              LEFT JOIN pg_init_privs i ON i.classoid = s.classid AND i.objoid = s.objid AND i.objsubid = 0,
              LATERAL (SELECT CASE s.kind WHEN 'TABLE' THEN acldefault('r', c.relowner) ELSE acldefault('f', p.proowner) END AS usual) u
         WHERE s.objid IS NOT NULL

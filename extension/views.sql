@@ -40,7 +40,9 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_index_stats(
     OUT progress_done bigint,
     OUT progress_bytes bigint,
     OUT max_bytes bigint,
-    OUT alarm_percent integer)
+    OUT alarm_percent integer,
+    OUT reflects_lsn pg_lsn,
+    OUT reverse_bytes bigint)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_index_stats_wrapper';
@@ -94,7 +96,9 @@ CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_indexes AS
            s.image_entries,
            s.image_bytes,
            s.max_bytes,
-           s.alarm_percent
+           s.alarm_percent,
+           s.reflects_lsn,
+           s.reverse_bytes
     FROM @extschema@.nitro_index_stats() s FULL JOIN @extschema@.nitro_index_names() n ON n.indexrelid = s.indexrelid;
 COMMENT ON VIEW @extschema@.pg_stat_nitro_indexes IS 'nitro indexes of the current database';
 GRANT SELECT ON @extschema@.pg_stat_nitro_indexes TO PUBLIC;
@@ -113,6 +117,33 @@ CREATE OR REPLACE VIEW @extschema@.pg_stat_progress_nitro AS
     WHERE s.progress_pid IS NOT NULL;
 COMMENT ON VIEW @extschema@.pg_stat_progress_nitro IS 'images of nitro indexes that are being written or read now';
 GRANT SELECT ON @extschema@.pg_stat_progress_nitro TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.nitro_follower_stats(
+    OUT datid oid,
+    OUT pid integer,
+    OUT decoded_lsn pg_lsn,
+    OUT reflects_lsn pg_lsn,
+    OUT lag_bytes bigint,
+    OUT lag_ms bigint,
+    OUT records bigint,
+    OUT rows bigint,
+    OUT blocks bigint,
+    OUT removed bigint,
+    OUT waits bigint,
+    OUT waited_ms bigint,
+    OUT refused_locks bigint,
+    OUT stats_reset timestamptz)
+    RETURNS SETOF record
+    LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
+    AS 'MODULE_PATHNAME', 'nitro_follower_stats_wrapper';
+COMMENT ON FUNCTION @extschema@.nitro_follower_stats() IS 'how far the followers of this standby have come';
+
+CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_followers AS
+    SELECT s.datid, d.datname, s.pid, s.decoded_lsn, s.reflects_lsn, s.lag_bytes, s.lag_ms, s.records, s.rows,
+           s.blocks, s.removed, s.waits, s.waited_ms, s.refused_locks, s.stats_reset
+    FROM @extschema@.nitro_follower_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
+COMMENT ON VIEW @extschema@.pg_stat_nitro_followers IS 'how far the followers of this standby have come';
+GRANT SELECT ON @extschema@.pg_stat_nitro_followers TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_memory_stats(
     OUT total bigint,
@@ -261,7 +292,7 @@ GRANT EXECUTE ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) TO pg_read_serv
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_relation_size(relation regclass) RETURNS bigint LANGUAGE sql STRICT VOLATILE PARALLEL RESTRICTED
 BEGIN ATOMIC
-    SELECT coalesce(sum(s.bytes), 0::numeric)::bigint
+    SELECT coalesce(sum(s.bytes + coalesce(s.reverse_bytes, 0)), 0::numeric)::bigint
     FROM @extschema@.nitro_index_stats() s LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
     WHERE relation::oid IN (s.indexrelid, i.indrelid);
 END;
@@ -303,6 +334,13 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_ready_for_promotion(compare boolean
 COMMENT ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) IS 'whether this standby could load all nitro indexes of the current database after a promotion';
 REVOKE ALL ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.nitro_ready_for_promotion(boolean) TO pg_monitor;
+
+-- Read your writes on a standby. A procedure gives its snapshot up, as WAIT FOR LSN of PostgreSQL 19 does.
+
+CREATE OR REPLACE PROCEDURE @extschema@.nitro_wait_for(lsn pg_lsn, timeout interval DEFAULT NULL)
+    LANGUAGE c
+    AS 'MODULE_PATHNAME', 'nitro_wait_for_wrapper';
+COMMENT ON PROCEDURE @extschema@.nitro_wait_for(pg_lsn, interval) IS 'waits until this server has replayed the WAL up to a position';
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_verify_images(index regclass) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE

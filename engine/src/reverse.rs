@@ -173,22 +173,23 @@ impl ReverseMap {
         self.main
     }
 
-    /// Makes the keys of the change's TIDs what the change says, in both indexes. Failure leaves
-    /// some of them undone; a repetition does the rest.
+    /// Makes the keys of the change's TIDs what the change says, in both indexes. Returns how many
+    /// entries of the main index it removed. Failure leaves some of them undone; a repetition does
+    /// the rest.
     pub fn set<O: KeyOrder>(
         &self,
         p: &Process,
         order: &O,
         change: &mut Change,
-    ) -> Result<(), InsertError> {
+    ) -> Result<u64, InsertError> {
         let Change { tids, wanted, found, cursor } = change;
-        let (Some(first), Some(last)) = (tids.first(), tids.last()) else { return Ok(()) };
+        let (Some(first), Some(last)) = (tids.first(), tids.last()) else { return Ok(0) };
         self.find(p, *first..last + 1, cursor, found, |tid| tids.binary_search(&tid).is_ok());
-        let mut kept = wanted.iter().peekable();
+        let (mut kept, mut removed) = (wanted.iter().peekable(), 0);
         for old in found.iter() {
             while kept.next_if(|&new| new < old).is_some() {}
             if kept.peek() != Some(&old) {
-                self.remove(p, order, old);
+                removed += u64::from(self.remove(p, order, old));
             }
         }
         for entry in wanted.iter() {
@@ -199,7 +200,7 @@ impl ReverseMap {
             self.map.insert(p, &Memcmp, entry, ONE)?;
             self.main.insert(p, order, key, tid)?;
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Removes the entries of all TIDs from `tids.start` up to `tids.end` that are not kept;

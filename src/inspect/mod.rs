@@ -3,6 +3,7 @@
 mod estimate;
 mod explain;
 mod feed;
+mod followers;
 mod names;
 mod ready;
 mod rows;
@@ -10,5 +11,6 @@ mod twin;
 mod verify;
 mod verify_images;
 mod views;
+mod wait_for;
 
 pub use explain::install_hooks;

@@ -33,7 +33,7 @@ fn counted(counters: &Counters) -> [rows::Named; 8] {
 }
 
 /// A time in seconds since 1970, where 0 is none.
-fn moment(at: &AtomicI64) -> Option<Value> {
+pub(super) fn moment(at: &AtomicI64) -> Option<Value> {
     let at = Some(at.load(Relaxed)).filter(|&at| at != 0)?;
     Some(Value::Time(pgrx::datum::to_timestamp(at as f64)))
 }
@@ -117,10 +117,22 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
             ("progress_bytes", command.map(|_| Value::count(image.bytes.load(Relaxed)))),
         ];
         let limited = limited(entry, stats.map(|s| s.bytes as u64));
-        all.push([row.as_slice(), &counted(&entry.counters), &limited].concat());
+        let counted = counted(&entry.counters);
+        all.push([row.as_slice(), &counted, &limited, &followed(entry, state)].concat());
     });
     // SAFETY: declared to return a set of rows.
     unsafe { rows::give(fcinfo, &all) }
+}
+
+/// How far an index of a standby has come, and what its reverse map takes. Inside the barrier.
+fn followed(entry: &Entry, state: State) -> [rows::Named; 2] {
+    let follows = state == State::Following;
+    let reflects = entry.reflects.load(Relaxed);
+    let map = entry.reverse(shmem::process()).filter(|_| follows);
+    [
+        ("reflects_lsn", follows.then_some(Value::Lsn(reflects))),
+        ("reverse_bytes", map.map(|map| Value::count(map.stats().bytes as u64))),
+    ]
 }
 
 /// The indexes of all databases, as far as the user may know.
@@ -266,6 +278,11 @@ fn nitro_stat_reset() {
             entry.counters.reset(now);
         }
     });
+    for tenant in directory.tenants_of(Kind::Database) {
+        if tenant.oid().to_u32() == here {
+            tenant.following().reset(now);
+        }
+    }
     for clock in &directory.life.waited {
         clock.store(0, Relaxed);
     }

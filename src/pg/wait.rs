@@ -40,10 +40,12 @@ pub enum Wait {
     FollowerMain,
     /// A plan waits for an index whose image a builder loads.
     Plan,
+    /// `nitro_wait_for` waits until recovery has replayed a WAL position.
+    Replay,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 12] = [
+pub const NAMES: [&std::ffi::CStr; 13] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -56,6 +58,7 @@ pub const NAMES: [&std::ffi::CStr; 12] = [
     c"NitroFollower",
     c"NitroFollowerMain",
     c"NitroPlan",
+    c"NitroReplay",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.

@@ -28,6 +28,7 @@ use crate::pg::error::Failure;
 use crate::pg::wait::{self, Wait};
 use crate::pg::{background, compat, guc};
 use crate::state::directory::{Entry, State};
+use crate::state::following::Waiting;
 use crate::state::given_up;
 use crate::state::handle::Handle;
 use crate::state::tenants::Kind;
@@ -126,12 +127,16 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
         // Read after the snapshot was taken.
         let bound = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
         let begun = Instant::now();
+        let mut waiting = None;
         while entry.state() == State::Following && decides && !entry.has_reached(bound) {
             if !pg_sys::RecoveryInProgress() {
                 return false;
             }
+            let following = entry.tenant(Kind::Database).following();
+            waiting.get_or_insert_with(|| Waiting::begin(following));
             pause(index, entry, begun, bound);
         }
+        drop(waiting);
         let follows = entry.state() == State::Following;
         if !follows && pg_sys::RecoveryInProgress() {
             refuse(index, "It is not kept up to date by this standby now.".into());

@@ -6,6 +6,7 @@ pub mod counters;
 pub mod directory;
 pub mod file;
 pub mod follow;
+pub mod following;
 pub mod given_up;
 pub mod handle;
 pub mod identity;

@@ -15,6 +15,7 @@ use pgrx::prelude::*;
 use crate::pg::text;
 use crate::state::alarm::Alarm;
 use crate::state::directory::Entry;
+use crate::state::following::Following;
 use crate::state::shmem;
 
 /// What the indexes of a tenant have in common.
@@ -53,6 +54,7 @@ pub struct Tenant {
     follower: AtomicI32,
     /// When a query last asked for a follower, in seconds since 1970.
     asked: AtomicU32,
+    following: Following,
     alarm: Alarm,
 }
 
@@ -85,6 +87,7 @@ pub(super) fn find_or_make(all: &'static [Tenant], kind: Kind, oid: u32) -> Opti
     let i = free?;
     all[i].seen.store(0, Relaxed);
     all[i].alarm.reset();
+    all[i].following.begin();
     all[i].name.store(wanted, Relaxed);
     Some(i as u32)
 }
@@ -130,6 +133,11 @@ impl Tenant {
         self.follower() == 0
             && now.abs_diff(asked) >= patience
             && self.asked.compare_exchange(asked, now, Relaxed, Relaxed).is_ok()
+    }
+
+    /// What the database's follower says of itself.
+    pub fn following(&self) -> &Following {
+        &self.following
     }
 
     /// What its indexes hold and may hold.

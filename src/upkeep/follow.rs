@@ -33,7 +33,7 @@ mod apply;
 mod followed;
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use nitro_engine::{IndexOptions, REVERSE_OPTIONS, ReverseMap};
@@ -41,7 +41,7 @@ use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 use pgrx::prelude::*;
 
-use crate::feed::rows::{Change, Records};
+use crate::feed::rows::{Action, Change, Records};
 use crate::feed::work::Work;
 use crate::feed::{Feed, Gap, readable_end};
 use crate::pg::background::{self, try_transaction};
@@ -172,6 +172,8 @@ struct Follower {
     records: Option<Records>,
     /// All records that end at or before it are noted.
     position: XLogRecPtr,
+    /// How far recovery had come at the last look.
+    replayed: XLogRecPtr,
     followed: Vec<Followed>,
     /// Indexes that could not be followed, and when that was.
     failed: Vec<(Oid, Instant)>,
@@ -188,6 +190,7 @@ impl Follower {
             here,
             records: None,
             position: 0,
+            replayed: 0,
             followed: Vec::new(),
             failed: Vec::new(),
             looked_around: None,
@@ -205,11 +208,14 @@ impl Follower {
             }
             self.looked_around = Some(Instant::now());
         }
+        // SAFETY: asks the clock.
+        let begun = unsafe { pg_sys::GetCurrentTimestamp() };
         // A scan waits until its index has no work. What is noted meanwhile would lengthen that.
         if !std::mem::take(&mut self.unfinished) {
             self.read();
         }
         let left = (0..self.followed.len()).rev().map(|i| self.work(i)).max();
+        self.tell(begun);
         match left {
             Some(Left::Work) => (),
             Some(Left::Locked) => wait::nap(Wait::FollowerMain, SLEEP_MS),
@@ -223,9 +229,20 @@ impl Follower {
         true
     }
 
+    /// Tells the views how far this process has come in a turn that began at that time.
+    fn tell(&self, begun: i64) {
+        let Some(following) = MINE.get().map(Tenant::following) else { return };
+        following.decoded.store(self.position, Relaxed);
+        let is_done = |followed: &Followed| followed.building.is_some() || followed.work.is_done();
+        if self.position == self.replayed && self.followed.iter().all(is_done) {
+            following.is_current(begun);
+        }
+    }
+
     /// Notes what the records say that have been replayed.
     fn read(&mut self) {
         let to = readable_end();
+        self.replayed = to;
         if to == self.position {
             return;
         }
@@ -243,12 +260,19 @@ impl Follower {
                     // SAFETY: inside a transaction.
                     None => records.insert(unsafe { Records::new(*position)? }),
                 };
-                let mut more = true;
+                let (mut more, mut read, mut rows) = (true, 0, 0);
                 while more && begun.elapsed() < READ {
                     // SAFETY: as above.
-                    more = unsafe { records.next(to, |change| note(*here, followed, change))? };
+                    more = unsafe {
+                        records.next(to, |change| rows += note(*here, followed, change))?
+                    };
+                    read += u64::from(more);
                 }
                 *position = records.position();
+                if let Some(following) = MINE.get().map(Tenant::following) {
+                    following.records.fetch_add(read, Relaxed);
+                    following.rows.fetch_add(rows, Relaxed);
+                }
                 Ok(())
             },
             subtransaction::message,
@@ -450,15 +474,16 @@ enum Begun {
     Other,
 }
 
-/// Notes a change for the indexes whose table it is of.
-fn note(here: u32, followed: &mut [Followed], change: Change) {
+/// Notes a change for the indexes whose table it is of. Returns how many rows it names for them.
+fn note(here: u32, followed: &mut [Followed], change: Change) -> u64 {
     match change {
         Change::Block(at, block, action) if at.database == here => {
             let own = followed.iter_mut().filter(|followed| followed.table == at);
-            own.for_each(|followed| followed.work.note(block, action));
+            let noted = own.map(|followed| followed.work.note(block, action)).count();
+            u64::from(matches!(action, Action::Row(_))) * noted as u64
         }
         // The file, or all files, are others now. The step that finds that out leaves the index
         // alone.
-        Change::File(_) | Change::Database(_) | Change::Block(..) => (),
+        Change::File(_) | Change::Database(_) | Change::Block(..) => 0,
     }
 }

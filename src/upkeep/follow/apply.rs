@@ -1,5 +1,6 @@
 //! Making an index equal to blocks of its table.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use nitro_engine::{Change, InsertError, KeyOrder, Process, ReverseMap};
@@ -10,6 +11,7 @@ use crate::pg::compat;
 use crate::pg::owner::AsOwner;
 use crate::state::handle::{Handle, with_order};
 use crate::state::shmem;
+use crate::state::tenants::Kind;
 use crate::upkeep::bring_up::{Evaluator, Unreadable, hot_chains};
 
 /// How long a transaction of the follower lasts.
@@ -39,6 +41,7 @@ pub unsafe fn apply(
         // good.
         let blocks = compat::blocks(heap);
         let mut change = Change::default();
+        let following = handle.entry.tenant(Kind::Database).following();
         if work.is_whole() {
             // Blocks that were noted before may be gone: the look at all blocks does not come there.
             let behind = u64::from(blocks) << 16..1 << 48;
@@ -50,12 +53,14 @@ pub unsafe fn apply(
             && begun.elapsed() < STEP
             && let Some((block, look)) = work.next(blocks)
         {
-            outcome = with_order!(handle.desc, order =>
+            let looked = with_order!(handle.desc, order =>
                 step.look(order, &mut change, block, &look, block < blocks));
-            if outcome.is_ok() {
+            outcome = looked.map(|removed| {
                 work.done(block);
                 unreadable.forget();
-            }
+                following.blocks.fetch_add(1, Relaxed);
+                following.removed.fetch_add(removed, Relaxed);
+            });
         }
         step.evaluator.end();
         owner.end();
@@ -73,7 +78,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Looks at one block.
+    /// Looks at one block; returns how many entries it removed.
     unsafe fn look<O: KeyOrder>(
         &mut self,
         order: &O,
@@ -81,14 +86,14 @@ impl Step<'_> {
         block: BlockNumber,
         look: &Look,
         is_there: bool,
-    ) -> Result<(), InsertError> {
+    ) -> Result<u64, InsertError> {
         let (process, both) = (self.process, self.both);
         let first = u64::from(block) << 16;
         let tids = first..first + (1 << 16);
         if !is_there {
-            both.retain(process, order, tids, change, |_| false);
-            return Ok(());
+            return Ok(both.retain(process, order, tids, change, |_| false));
         }
+        let mut removed = 0;
         // SAFETY: the block is there; the evaluator has not ended.
         unsafe {
             self.roots.clear();
@@ -98,15 +103,15 @@ impl Step<'_> {
             }
             if look.all || !look.rows.is_empty() {
                 self.keys(change, block, look);
-                both.set(process, order, change)?;
+                removed += both.set(process, order, change)?;
             }
             if look.gone {
-                both.retain(process, order, tids, change, |tid| {
+                removed += both.retain(process, order, tids, change, |tid| {
                     self.roots.contains(&(tid as OffsetNumber))
                 });
             }
         }
-        Ok(())
+        Ok(removed)
     }
 
     /// Collects the keys of the wanted rows of a block, and the TIDs that have none: their row is

@@ -1,5 +1,7 @@
 //! One index that a follower builds or keeps up to date.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use nitro_engine::{InsertError, ReverseMap};
 use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
 
@@ -12,6 +14,7 @@ use crate::pg::{error, subtransaction};
 use crate::state::claim::Claim;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::{Handle, Unfinished};
+use crate::state::tenants::Kind;
 use crate::state::{given_up, open, shmem};
 use crate::upkeep::bring_up::{self, Origin, Unreadable};
 
@@ -94,6 +97,9 @@ impl Followed {
             Step::Failed(_) if self.unreadable.note() => Step::Disturbed,
             step => step,
         };
+        if matches!(step, Step::HeldUp) {
+            self.entry.tenant(Kind::Database).following().refused_locks.fetch_add(1, Relaxed);
+        }
         self.entry.note_held_up(matches!(step, Step::HeldUp));
         step
     }

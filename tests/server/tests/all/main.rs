@@ -15,5 +15,6 @@ mod promotion;
 mod rights;
 mod shards;
 mod standby_events;
+mod standby_service;
 mod standbys;
 mod updates;

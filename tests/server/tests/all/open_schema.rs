@@ -16,7 +16,7 @@ const PATHS: [&str; 5] = [
 ];
 
 /// Calls of functions with exactly their types: a call that does not match exactly is a matter of the caller.
-const CALLS: [&str; 40] = [
+const CALLS: [&str; 41] = [
     "SELECT pg_catalog.count(*) FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
     "SELECT public.nitro_relation_size('public.t'::pg_catalog.regclass)",
     "SELECT public.nitro_estimate_size('public.t'::pg_catalog.regclass, '{i,s}'::pg_catalog.text[])",
@@ -25,6 +25,7 @@ const CALLS: [&str; 40] = [
     "SELECT public.nitro_verify('public.t_nitro'::pg_catalog.regclass, true::pg_catalog.bool)",
     "SELECT public.nitro_backup(NULL::pg_catalog.regclass)",
     "SELECT public.nitro_ready()",
+    "CALL public.nitro_wait_for('0/1'::pg_catalog.pg_lsn, NULL::pg_catalog.interval)",
     "SELECT public.nitro_ready_for_promotion(true::pg_catalog.bool)",
     "SELECT public.nitro_verify_images('public.t_nitro'::pg_catalog.regclass)",
     "SELECT * FROM public.nitro_twin('public.t_expression'::pg_catalog.regclass, false::pg_catalog.bool)",
