@@ -69,6 +69,8 @@ pub(super) struct Scan {
     plan: Plan,
     /// Set by the first fetch after a rescan.
     started: bool,
+    /// It does not wait for the follower of a standby. Each row is looked at again.
+    not_bounded: bool,
     sn: u32,
     /// The combination of enumerated intervals whose range the cursor reads.
     at: Vec<usize>,
@@ -150,6 +152,7 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             used: None,
             plan: Plan::default(),
             started: false,
+            not_bounded: false,
             sn: 0,
             at: Vec::new(),
             range: Range::default(),
@@ -427,7 +430,7 @@ impl Scan {
             follow::check_snapshot(index, (*scan).xs_snapshot);
             if self.handle.entry.state() == State::Ready
                 || pg_sys::RecoveryInProgress()
-                    && follow::await_bound(index, &self.handle, (*scan).xs_snapshot)
+                    && follow::await_bound(index, &self.handle, self.bounding(scan))
             {
                 // As nearly always.
             } else if !whole::does(scan) {

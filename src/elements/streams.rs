@@ -257,12 +257,17 @@ pub fn each(reader: &Reader, plan: &mut Plan, limit: usize, mut f: impl FnMut(&[
     true
 }
 
-/// Adds the rows of a plan to a bitmap, which keeps each once. Returns how many were added. Takes the
-/// plan's groups.
+/// Adds the rows of a plan before `end` to a bitmap, which keeps each once. Returns how many were
+/// added. Takes the plan's groups.
 ///
 /// # Safety
 /// `bitmap` must be a live bitmap.
-pub unsafe fn fill(reader: &Reader, plan: &mut Plan, bitmap: *mut pg_sys::TIDBitmap) -> i64 {
+pub unsafe fn fill(
+    reader: &Reader,
+    plan: &mut Plan,
+    bitmap: *mut pg_sys::TIDBitmap,
+    end: Tid,
+) -> i64 {
     let lossy = plan.lossy;
     let mut total = 0;
     let mut buffer = Vec::new();
@@ -271,9 +276,10 @@ pub unsafe fn fill(reader: &Reader, plan: &mut Plan, bitmap: *mut pg_sys::TIDBit
         let mut add = |to, tids: &[Tid]| {
             buffer.clear();
             memory::reserve(&mut buffer, tids.len());
-            buffer.extend(tids.iter().map(|&tid| compat::u64_to_tid(tid)));
+            let before_end = tids.iter().filter(|&&tid| tid < end);
+            buffer.extend(before_end.map(|&tid| compat::u64_to_tid(tid)));
             pg_sys::tbm_add_tuples(to, buffer.as_mut_ptr(), buffer.len() as i32, lossy);
-            total += tids.len() as i64;
+            total += buffer.len() as i64;
         };
         let mut streams = Stream::all(reader, plan);
         if let [only] = &mut streams[..] {

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
+mod standby;
 mod tenants;
 
+pub use standby::*;
 pub use tenants::*;
 
 /// Most threads at work in one server: each has a process slot of its own in the engine's area.
@@ -59,10 +61,6 @@ pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
 pub static WHEN_LOADING: GucSetting<WhenLoading> =
     GucSetting::<WhenLoading>::new(WhenLoading::Wait);
 
-/// Whether a standby keeps its nitro indexes up to date.
-pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(true);
-/// How long a scan on a standby waits for the follower, in milliseconds.
-pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// Most milliseconds that the plans of a statement wait for indexes whose images are being loaded.
 pub static MAX_LOADING_WAIT: GucSetting<i32> = GucSetting::<i32>::new(200);
 
@@ -253,24 +251,7 @@ pub fn register(preloading: bool) {
         GucContext::Suset,
         GucFlags::default(),
     );
-    GucRegistry::define_bool_guc(
-        c"nitro.follow",
-        c"Keeps nitro indexes up to date on a standby, so that its queries can use them.",
-        c"Off: queries on a standby are planned without nitro indexes.",
-        &FOLLOW_WAL,
-        GucContext::Sighup,
-        GucFlags::default(),
-    );
-    GucRegistry::define_int_guc(
-        c"nitro.follow_timeout",
-        c"How long a query on a standby waits for an index to catch up with recovery.",
-        c"Then it fails with SQLSTATE 55000. 0 waits without a limit.",
-        &FOLLOW_TIMEOUT,
-        0,
-        i32::MAX,
-        GucContext::Userset,
-        GucFlags::UNIT_MS,
-    );
+    standby::register();
     GucRegistry::define_enum_guc(
         c"nitro.debug_break",
         c"Switches off one of the mechanisms that answers depend on. Only for nitro's own tests.",

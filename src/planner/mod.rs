@@ -139,6 +139,10 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> U
                 set_size(info, &handle);
                 if recovery {
                     no_index_only_scans(info);
+                    if follow::is_not_bounded() {
+                        // Which look at each row again.
+                        bitmaps_only(info, &handle);
+                    }
                 }
                 if let Some((column, source)) = handle.desc.element {
                     bitmaps_only(info, &handle);

@@ -145,6 +145,13 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
     }
 }
 
+/// Whether scans of this session on a standby do without the follower. Rows may be missing then.
+pub fn is_not_bounded() -> bool {
+    // SAFETY: reads shared state.
+    guc::SCAN_CONSISTENCY.get() == guc::ScanConsistency::NotBounded
+        && unsafe { pg_sys::RecoveryInProgress() }
+}
+
 unsafe fn is_mvcc(snapshot: Snapshot) -> bool {
     // SAFETY: null or live.
     unsafe {

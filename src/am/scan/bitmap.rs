@@ -8,6 +8,7 @@ use nitro_engine::Tid;
 use super::{Scan, state};
 use crate::elements::streams;
 use crate::pg::compat;
+use crate::state::follow;
 
 /// Adds all matches to a bitmap (`amgetbitmap`).
 #[pg_guard]
@@ -19,18 +20,21 @@ pub unsafe extern "C-unwind" fn get_bitmap(
     // SAFETY: see `state`; bitmap scans are MVCC only, so no token is needed.
     unsafe {
         let state = state(scan);
+        state.not_bounded = follow::is_not_bounded();
         state.start(scan, true, false);
+        let end = state.look_again();
         // Until 17 the server may leave rows of all-visible pages unread. On a standby nothing keeps a TID from being
         // freed between the entry and the map.
         state.plan.lossy |= compat::bitmap_scans_trust_the_map() && pg_sys::RecoveryInProgress();
         if state.handle.desc.element.is_some() {
-            return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap));
+            return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap, end));
         }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
         let (mut n, mut total) = (0, 0);
         while state.advance(scan, true) {
-            tids[n] = compat::u64_to_tid(state.place.cursor.tid(state.place.pos as usize));
-            n += 1;
+            let tid = state.tid();
+            tids[n] = compat::u64_to_tid(tid);
+            n += usize::from(tid < end);
             if n == tids.len() {
                 pg_sys::tbm_add_tuples(bitmap, tids.as_mut_ptr(), n as i32, state.plan.lossy);
                 total += n as i64;
@@ -44,6 +48,32 @@ pub unsafe extern "C-unwind" fn get_bitmap(
 }
 
 impl Scan {
+    /// The snapshot that says how far an index of a standby has to be; null if any state will do.
+    ///
+    /// # Safety
+    /// `scan` is the descriptor that this is the state of.
+    pub(super) unsafe fn bounding(&self, scan: IndexScanDesc) -> pg_sys::Snapshot {
+        // SAFETY: by contract.
+        if self.not_bounded { std::ptr::null_mut() } else { unsafe { (*scan).xs_snapshot } }
+    }
+
+    /// Where entries may lead to other rows than those that they were made for, lets the heap scan
+    /// look at each row again. Returns the TID that is behind the table's end.
+    unsafe fn look_again(&mut self) -> Tid {
+        if !self.not_bounded {
+            return Tid::MAX;
+        }
+        self.plan.lossy = true;
+        // SAFETY: who scans the index has a lock on its table, so the table does not get shorter.
+        unsafe {
+            let mode = pg_sys::NoLock as pg_sys::LOCKMODE;
+            let heap = pg_sys::table_open((*(*self.index).rd_index).indrelid, mode);
+            let blocks = compat::blocks(heap);
+            pg_sys::table_close(heap, mode);
+            Tid::from(blocks) << 16
+        }
+    }
+
     /// Starts the scan of an index with an element column and gives its rows away, each once, some at a time, under a token
     /// that is held meanwhile. False, and none was: they have to be looked at, or more than `limit` would have to be held.
     ///

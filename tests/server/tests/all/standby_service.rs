@@ -143,6 +143,59 @@ fn a_client_waits_for_what_it_has_written() {
     session.sql(&format!("CALL nitro_wait_for('{target}')"));
 }
 
+#[test]
+fn a_scan_that_is_not_bounded_gives_no_wrong_row() {
+    let (primary, standby) = pair();
+    primary.sql(
+        "CREATE TABLE u AS SELECT i AS id, i % 50 AS k, ARRAY[i % 50] AS tags FROM generate_series(1, 5000) i;
+         CREATE INDEX u_k ON u USING nitro (k); CREATE INDEX u_tags ON u USING nitro (tags)",
+    );
+    primary.sql("VACUUM u");
+    standby.catch_up(&primary);
+    standby.wait_until("SELECT count(*) = 3 FROM pg_stat_nitro_indexes WHERE state = 'following'");
+    let pid = standby.value("SELECT pid FROM pg_stat_nitro_followers");
+    signal("STOP", &pid);
+    // Rows of other keys take the places of rows that are gone, and the end of the table is cut off.
+    primary.sql("DELETE FROM u WHERE ctid > '(30,0)' OR k IN (1, 9)");
+    primary.sql("VACUUM u");
+    primary.sql("INSERT INTO u SELECT i, 99, '{99}' FROM generate_series(1, 60) i");
+    assert_eq!(primary.value("SELECT k FROM u WHERE ctid = '(0,1)'"), "99");
+    standby.catch_up(&primary);
+    let mut session = standby.session();
+    session.sql("SET enable_seqscan = off; SET nitro.follow_timeout = 200");
+    assert_eq!(session.error("SELECT count(*) FROM u WHERE k = 3").code, "55000");
+    session.sql("SET nitro.scan_consistency = not_bounded; SET enable_bitmapscan = off");
+    let plan = format!("{:?}", session.sql("EXPLAIN SELECT * FROM u WHERE k = 3 ORDER BY k"));
+    assert!(plan.contains("Seq Scan") || plan.contains("Bitmap"), "{plan}");
+    session.sql("RESET enable_bitmapscan");
+    for column in ["k = ", "tags @> ARRAY["] {
+        let by = |k: &str| {
+            let end = if column.ends_with('[') { "]" } else { "" };
+            format!("FROM u WHERE {column}{k}{end}")
+        };
+        // Its row is there, and was there before.
+        let (there, missing) = (by("3"), by("99"));
+        let wanted = primary.value(&format!("SELECT count(*) {there}"));
+        assert_eq!(session.value(&format!("SELECT count(*) {there}")), wanted);
+        assert_eq!(session.value(&format!("SELECT count(*) {missing}")), "0");
+        assert_eq!(session.value(&format!("SELECT count(*) {}", by("1"))), "0");
+        // What the index has behind the end of the table is not asked for.
+        let plan =
+            session.sql(&format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT {}", by("3")));
+        let plan = plan.into_iter().flatten().flatten().collect::<Vec<_>>().join("\n");
+        let scan = plan.split("Bitmap Index Scan").nth(1).unwrap_or_else(|| panic!("{plan}"));
+        let found = scan.split("rows=").nth(1).and_then(|rest| rest.split(['.', ' ']).next());
+        let before = primary.value(&format!("SELECT count(*) {}", by("3")));
+        assert_eq!(found, Some(before.as_str()), "{plan}");
+    }
+    // Another session waits, and may not do so.
+    let mut carl = standby.session_as("carl", "postgres");
+    assert_eq!(carl.error("SET nitro.scan_consistency = not_bounded").code, "42501");
+    signal("CONT", &pid);
+    session.sql("RESET nitro.scan_consistency; RESET nitro.follow_timeout");
+    assert_eq!(session.value("SELECT count(*) FROM u WHERE k = 99"), "60");
+}
+
 /// Where a snapshot is, or may be, it is refused, and the session goes on.
 fn refusals(session: &mut nitro_server_tests::Session, target: &str) {
     let call = format!("CALL nitro_wait_for('{target}')");
