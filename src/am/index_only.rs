@@ -3,7 +3,7 @@
 //! The plan, its node and its state are the server's. When a plan is started, the function that returns the next row of
 //! an Index Only Scan over a nitro index is exchanged for the one here (`ExecSetExecProcNode`, which is there for
 //! that). It does what `ExecIndexOnlyScan` does (nodeIndexonlyscan.c), but
-//! - asks pinned pages of the visibility map (`visibility`),
+//! - asks pinned pages of the visibility map (`visibility`), on a standby for the rows of a batch together,
 //! - puts values into the slot, not into an index tuple first,
 //! - and, where a row needs nothing else, does so without a call of the server.
 //!
@@ -290,7 +290,7 @@ pub(super) unsafe fn step(node: *mut IndexOnlyScanState) -> Option<bool> {
             return None;
         }
         crate::pg::wait::interrupts();
-        Some(own.visibility.ask((*scan).heapRelation, (own.tid() >> 16) as pg_sys::BlockNumber))
+        Some(own.is_all_visible((*scan).heapRelation))
     }
 }
 

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use nitro_engine::{Cursor, Index, Process, Tid};
+use nitro_engine::{Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
@@ -36,7 +36,7 @@ use crate::elements::streams::{self, Reader};
 use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::pg::guc::{self, Mechanism};
+use crate::pg::wait;
 use crate::state::directory::State;
 use crate::state::follow;
 use crate::state::given_up::{self, InUse};
@@ -47,6 +47,7 @@ use crate::upkeep::bring_up;
 mod ahead;
 mod batched;
 pub mod bitmap;
+mod cover;
 pub mod marks;
 pub mod parallel;
 mod values;
@@ -69,6 +70,8 @@ pub(super) struct Scan {
     plan: Plan,
     /// Set by the first fetch after a rescan.
     started: bool,
+    /// The root of the index of a standby for which it has waited; 0: of none.
+    reached: u32,
     /// It does not wait for the follower of a standby. Each row is looked at again.
     not_bounded: bool,
     sn: u32,
@@ -143,7 +146,6 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
         let scan = pg_sys::RelationGetIndexScan(index, keys, order_bys);
         (*scan).xs_itupdesc = (*index).rd_att;
         (*scan).xs_hitupdesc = (*index).rd_att;
-        let cursor = Box::new(Cursor::new(false));
         let state = Box::new(Scan {
             index,
             handle,
@@ -152,11 +154,12 @@ pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32
             used: None,
             plan: Plan::default(),
             started: false,
+            reached: 0,
             not_bounded: false,
             sn: 0,
             at: Vec::new(),
             range: Range::default(),
-            place: Place { cursor, pos: -1, passing: 0, target: Vec::new() },
+            place: Place::new(),
             leaps: false,
             starts: 0,
             searches: 0,
@@ -266,7 +269,11 @@ pub unsafe extern "C-unwind" fn get_tuple(
                 }
                 return true;
             }
-            if let Some(former) = state.former.as_mut().filter(|former| former.is_by_value()) {
+            // The server asks the map itself, where every bit counts.
+            let whole = state.place.trust.is_whole() || state.is_known_visible();
+            if let Some(former) =
+                state.former.as_mut().filter(|former| whole && former.is_by_value())
+            {
                 (*scan).xs_heaptid = compat::u64_to_tid(state.place.cursor.tid(i));
                 former.form_by_value(scan, &state.handle.desc, &state.place.cursor, i);
                 return true;
@@ -287,7 +294,13 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     unsafe {
         let state = state(scan);
         let forward = direction != pg_sys::ScanDirection::BackwardScanDirection;
-        match state.next(scan, forward) {
+        let mut found = state.next(scan, forward);
+        while found == Found::Entry && (*scan).xs_want_itup && !state.may_be_handed_up(scan) {
+            wait::interrupts();
+            (*scan).kill_prior_tuple = false;
+            found = state.next(scan, forward);
+        }
+        match found {
             Found::Nothing => false,
             Found::Entry if (*scan).xs_want_itup => {
                 let i = state.place.pos as usize;
@@ -428,7 +441,9 @@ impl Scan {
             let index = (*scan).indexRelation;
             self.whole = None;
             follow::check_snapshot(index, (*scan).xs_snapshot);
+            let engine = self.handle.readable_index();
             if self.handle.entry.state() == State::Ready
+                || engine.is_some_and(|engine| self.has_reached(engine))
                 || pg_sys::RecoveryInProgress()
                     && follow::await_bound(index, &self.handle, self.bounding(scan))
             {
@@ -443,6 +458,8 @@ impl Scan {
                 return;
             }
             self.engine = self.handle.readable_index();
+            self.reached = self.engine.filter(|_| !self.not_bounded).map_or(0, |it| it.root());
+            self.token.of_recovery = follow::is_of_recovery((*scan).xs_snapshot);
             self.used = self.engine.map(InUse::of);
             if self.engine.is_none() {
                 given_up::scan_ends(index);
@@ -467,8 +484,7 @@ impl Scan {
         if self.handle.desc.element.is_some() {
             // Held until the next rescan: the rows are collected at once.
             if let Some(engine) = self.engine {
-                self.token.renew(self.process, engine);
-                self.check_given_up();
+                self.place.trust = self.cover(engine);
             }
         } else if self.plan.is_impossible() {
             // No range to open; and nothing of the last one may be left.
@@ -489,17 +505,6 @@ impl Scan {
                     self.open_range(forward);
                 }
             }
-        }
-    }
-
-    /// The token of an index that was given up before keeps nobody waiting.
-    pub(super) fn check_given_up(&self) {
-        if self.token.needed
-            && !matches!(self.handle.entry.state(), State::Ready | State::Following)
-            && guc::BREAK.get() != Mechanism::GivenUp
-        {
-            // SAFETY: a scan's index is open.
-            unsafe { given_up::scan_ends(self.index) };
         }
     }
 

@@ -5,12 +5,15 @@
 //! wait for the end of the transaction.
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering::Acquire;
 
 use nitro_engine::{Index, Process, TokenId};
-use pgrx::pg_sys::{self, ResourceOwner, ResourceReleasePhase};
+use pgrx::pg_sys::{self, ResourceOwner, ResourceReleasePhase, XLogRecPtr};
 use pgrx::prelude::*;
 
+use crate::pg::guc::{self, Mechanism};
 use crate::pg::memory;
+use crate::state::directory::{Entry, State};
 use crate::state::shmem;
 
 thread_local! {
@@ -64,11 +67,62 @@ fn close(process: &Process, id: TokenId) {
     OWNED.with_borrow_mut(|all| all.retain(|&(_, open)| open != id));
 }
 
+/// Which bits of the visibility map count for entries that are copied after this was made.
+///
+/// In a READY index a token keeps VACUUM from setting a bit whose block had one of these entries.
+/// So all bits count. Recovery does not wait for tokens: it may free a TID and set the bit after
+/// the entry was copied. So a bit counts only if the LSN of its page of the map is not behind *R*.
+/// R is the position in the WAL that the index reflected before the entries were copied.
+///
+/// *Why this is right.* A bit that was set at or before R and is set when it is read was not
+/// cleared between. So nothing was inserted into the block or deleted there since then. The index
+/// reflects all line pointers of the block that were freed before.
+///
+/// No bit counts by default.
+///
+/// R stays true of the memory of an index, also after a promotion. A token that was taken while
+/// recovery went on kept nothing then. So this belongs to the entries as long as a scan has them.
+#[derive(Clone, Copy, Default)]
+pub struct Trust(XLogRecPtr);
+
+impl Trust {
+    /// All bits count.
+    const ALL: Trust = Trust(XLogRecPtr::MAX);
+
+    /// Reads what counts from now on, for a scan that has a token. `of_recovery`: its snapshot was taken in recovery.
+    fn now(entry: &Entry, of_recovery: bool) -> Trust {
+        match entry.state() {
+            state if of_recovery && state != State::Ready => Trust(entry.reflects.load(Acquire)),
+            _ => Trust::ALL,
+        }
+    }
+
+    /// Whether all bits count.
+    #[inline]
+    pub fn is_whole(self) -> bool {
+        self.0 == Trust::ALL.0
+    }
+
+    /// Whether the bits of a page of the map count that has this LSN. A page without one says
+    /// nothing.
+    pub fn has(self, lsn: XLogRecPtr) -> bool {
+        lsn != 0 && lsn <= self.0 || guc::BREAK.get() == Mechanism::FollowMap
+    }
+
+    /// As this, but where the test has planted that defect, what counts now.
+    pub fn planted(self, entry: &Entry) -> Trust {
+        let planted = guc::BREAK.get() == Mechanism::FollowBatch && entry.state() == State::Ready;
+        if planted { Trust::ALL } else { self }
+    }
+}
+
 /// TID-recycle tokens of one scan: one for the current batch, one for a marked older batch.
 #[derive(Default)]
 pub struct Token {
     /// Whether the scan needs any, see `scan`.
     pub needed: bool,
+    /// The scan's snapshot is one of MVCC that was taken in recovery.
+    pub of_recovery: bool,
     current: Option<TokenId>,
     /// The mark was set while `current` covered the current batch.
     marked_here: bool,
@@ -78,18 +132,21 @@ pub struct Token {
 }
 
 impl Token {
-    /// Call before reading a batch of the index.
-    pub fn renew(&mut self, process: &Process, index: Index) {
-        if !self.needed || self.held {
-            return;
+    /// Call before reading a batch of the index: returns which bits of the map count for it.
+    pub fn renew(&mut self, process: &Process, index: Index, entry: &Entry) -> Trust {
+        if !self.needed {
+            return Trust::default();
         }
-        if std::mem::take(&mut self.marked_here) {
-            self.marked = self.current.take();
+        if !self.held {
+            if std::mem::take(&mut self.marked_here) {
+                self.marked = self.current.take();
+            }
+            // One that went with its owner is taken anew.
+            if !self.current.is_some_and(|id| process.renew_token(id)) {
+                self.current = Some(open(process, index));
+            }
         }
-        // One that went with its owner is taken anew.
-        if !self.current.is_some_and(|id| process.renew_token(id)) {
-            self.current = Some(open(process, index));
-        }
+        Trust::now(entry, self.of_recovery)
     }
 
     /// Gives the current token up at the end of a scan, which may still go back.
@@ -106,10 +163,11 @@ impl Token {
     }
 
     /// Covers what is read from now on until it is let go. (An older token keeps what is read later as well.)
-    pub fn hold(&mut self, process: &Process, index: Index) {
+    pub fn hold(&mut self, process: &Process, index: Index, entry: &Entry) -> Trust {
         self.held = false;
-        self.renew(process, index);
+        let trust = self.renew(process, index, entry);
         self.held = self.current.is_some();
+        trust
     }
 
     /// No more than the current batch is covered.

@@ -125,6 +125,12 @@ pub enum Mechanism {
     /// A follower does not look at freed line pointers.
     #[name = c"follow_gone"]
     FollowGone,
+    /// On a standby every bit of the visibility map counts.
+    #[name = c"follow_map"]
+    FollowMap,
+    /// What counts is the state of the index when a bit is read, not when the entry was copied.
+    #[name = c"follow_batch"]
+    FollowBatch,
     /// Who takes an index over after a promotion removes nothing.
     #[name = c"follow_takeover"]
     FollowTakeover,

@@ -19,6 +19,7 @@ use children::Child;
 
 use crate::am::{self, aggregate::Function};
 use crate::pg::{compat, guc};
+use crate::state::follow;
 use crate::state::handle::Handle;
 use crate::state::shmem;
 
@@ -56,7 +57,7 @@ unsafe extern "C-unwind" fn on_upper_paths(
             && guc::ENABLE_FAST_SCAN.get()
             && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
             && shmem::directory_if_loaded().is_some()
-            && !pg_sys::RecoveryInProgress()
+            && !follow::is_not_bounded()
             && !extra.is_null()
             && is_candidate(root, input)
         {

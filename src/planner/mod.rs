@@ -127,22 +127,18 @@ unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> U
         if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
             return Use::Hidden;
         }
-        let recovery = pg_sys::RecoveryInProgress();
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
         let mut used = Use::Hidden;
         if let Some(handle) = open(index) {
-            used = match recovery {
+            used = match pg_sys::RecoveryInProgress() {
                 true => followed(root, index, &handle),
                 false => ready(root, index, &handle),
             };
             if let Use::Offered = used {
                 set_size(info, &handle);
-                if recovery {
-                    no_index_only_scans(info);
-                    if follow::is_not_bounded() {
-                        // Which look at each row again.
-                        bitmaps_only(info, &handle);
-                    }
+                if follow::is_not_bounded() {
+                    // Which look at each row again.
+                    bitmaps_only(info, &handle);
                 }
                 if let Some((column, source)) = handle.desc.element {
                     bitmaps_only(info, &handle);
@@ -177,12 +173,6 @@ unsafe fn followed(
     }
     plan_again_soon(root);
     Use::Hidden
-}
-
-/// On a standby nothing keeps a TID from being freed between an entry and the visibility map.
-fn no_index_only_scans(info: &mut IndexOptInfo) {
-    // SAFETY: an array of the planner with one element per column.
-    unsafe { std::slice::from_raw_parts_mut(info.canreturn, info.ncolumns as usize) }.fill(false);
 }
 
 /// The handle of an index, or `None` where opening it raises one of our errors: an index that cannot

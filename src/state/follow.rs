@@ -159,6 +159,15 @@ unsafe fn is_mvcc(snapshot: Snapshot) -> bool {
     }
 }
 
+/// Whether a snapshot is one of MVCC that was taken in recovery.
+///
+/// # Safety
+/// The snapshot is null or live.
+pub unsafe fn is_of_recovery(snapshot: Snapshot) -> bool {
+    // SAFETY: by contract.
+    unsafe { is_mvcc(snapshot) && (*snapshot).takenDuringRecovery }
+}
+
 /// ERROR if a snapshot was taken in recovery and is older than the index. A scan may have it after
 /// a promotion, too.
 ///
@@ -168,10 +177,7 @@ unsafe fn is_mvcc(snapshot: Snapshot) -> bool {
 pub unsafe fn check_snapshot(index: Relation, snapshot: Snapshot) {
     // SAFETY: by contract; the snapshot is null or live.
     unsafe {
-        if is_mvcc(snapshot)
-            && (*snapshot).takenDuringRecovery
-            && !is_older(index, (*snapshot).xmin)
-        {
+        if is_of_recovery(snapshot) && !is_older(index, (*snapshot).xmin) {
             refuse(index, "The query's snapshot is older than the index.".into());
         }
     }

@@ -95,13 +95,13 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
         // An ERROR leaves it behind; its pins are the resource owner's.
         let mut map: VisibilityMap = std::mem::take(&mut own.visibility);
         let (mut entries, mut rows) = (0, 0);
-        let counted = own.each_row(scan, most_rows(), |tids| {
+        let counted = own.each_row(scan, most_rows(), |trust, tids| {
             stop::at(Point::AggregateAdds);
             for tids in tids.chunks(PART) {
                 crate::pg::wait::interrupts();
                 let mut seen = 0;
                 let visible = |_, some: u64| seen += u64::from(some.count_ones());
-                run.queue.sift(&mut map, heap, 0, tids, |_| None, visible);
+                run.queue.sift(&mut map, heap, 0, (tids, trust), |_| None, visible);
                 run.groups.count(seen);
                 (entries, rows) = (entries + tids.len(), rows + seen);
                 if run.queue.is_full(&run.groups) {

@@ -6,6 +6,7 @@ use nitro_engine::{MOST_OF_LEAF, Rest, Segments, Tid};
 
 use super::groups::Tally;
 use crate::am::scan::Scan;
+use crate::am::token::Trust;
 use crate::key::KeyDesc;
 use crate::key::codec::{self, Codec};
 use crate::key::columns::MOST;
@@ -49,12 +50,15 @@ pub struct Leaf {
     eights: Box<[u64; MOST_OF_LEAF]>,
     alike: Option<u8>,
     n: usize,
+    /// Which bits of the visibility map count for these entries.
+    trust: Trust,
 }
 
 impl Default for Leaf {
     fn default() -> Leaf {
         let (tids, firsts) = (Box::new([0; MOST_OF_LEAF]), Box::new([0; MOST_OF_LEAF]));
-        Leaf { tids, firsts, eights: Box::new([0; MOST_OF_LEAF]), alike: None, n: 0 }
+        let eights = Box::new([0; MOST_OF_LEAF]);
+        Leaf { tids, firsts, eights, alike: None, n: 0, trust: Trust::default() }
     }
 }
 
@@ -76,14 +80,19 @@ impl Leaf {
             alike: None,
         });
         let mut rest = Rest { tids: &mut self.tids, segments };
-        self.n = own.rest_of_leaf(prefix, forward, &mut rest);
+        (self.n, self.trust) = own.rest_of_leaf(prefix, forward, &mut rest);
         self.alike = rest.segments.and_then(|segments| segments.alike);
         self.n > 0
     }
 
-    /// The TIDs, in order of the keys.
-    pub fn tids(&self) -> &[Tid] {
-        &self.tids[..self.n]
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// The TIDs, in order of the keys, and which bits of the visibility map count for them.
+    pub fn rows(&self) -> (&[Tid], Trust) {
+        (&self.tids[..self.n], self.trust)
     }
 
     /// A number; None for NULL.

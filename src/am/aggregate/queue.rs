@@ -12,7 +12,8 @@ use nitro_engine::Tid;
 use pgrx::pg_sys::{self, BlockNumber};
 
 use super::groups::Groups;
-use crate::am::visibility::VisibilityMap;
+use crate::am::token::Trust;
+use crate::am::visibility::{ROWS, VisibilityMap};
 use crate::pg::{compat, memory, wait};
 
 /// Rows after which the first look at the table comes; each further one comes after twice as many, so that who wants but few
@@ -74,7 +75,7 @@ impl Queue {
         }
     }
 
-    /// Adds those of these rows of a group whose blocks are not all-visible, each with the value that `value` has for it, if one
+    /// Adds those of these rows of a group whose blocks are not all-visible by bits that count for them, each with the value that `value` has for it, if one
     /// is wanted; gives the others away, 64 at a time: from where on, and a bit each.
     ///
     /// # Safety
@@ -84,24 +85,22 @@ impl Queue {
         map: &mut VisibilityMap,
         heap: pg_sys::Relation,
         group: usize,
-        tids: &[Tid],
+        (tids, trust): (&[Tid], Trust),
         value: impl Fn(usize) -> Option<Option<i64>>,
         mut visible: impl FnMut(usize, u64),
     ) {
-        for (from, some) in (0..).step_by(64).zip(tids.chunks(64)) {
-            let mut seen = map.known_of(some);
-            let mut rest = !seen & u64::MAX >> (64 - some.len());
-            while rest != 0 {
-                let (i, one) = (rest.trailing_zeros() as usize, rest & rest.wrapping_neg());
-                rest ^= one;
-                // SAFETY: by contract. Its page of the map may not be here yet.
-                if unsafe { map.ask(heap, (some[i] >> 16) as BlockNumber) } {
-                    seen |= one;
-                } else {
+        for (start, many) in (0..).step_by(ROWS).zip(tids.chunks(ROWS)) {
+            // SAFETY: by contract.
+            let all = unsafe { map.seen(heap, trust, many) };
+            for ((from, some), seen) in (start..).step_by(64).zip(many.chunks(64)).zip(all) {
+                let mut rest = !seen & u64::MAX >> (64 - some.len());
+                while rest != 0 {
+                    let i = rest.trailing_zeros() as usize;
+                    rest &= rest - 1;
                     self.push(some[i], group, value(from + i).into_iter());
                 }
+                visible(from, seen);
             }
-            visible(from, seen);
         }
     }
 

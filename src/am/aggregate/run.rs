@@ -176,10 +176,10 @@ impl Run {
                     let visible = |from, some| last.add_rows(leaf, numbers, from, some);
                     let map = &mut own.visibility;
                     // SAFETY: by contract.
-                    unsafe { self.queue.sift(map, heap, group, leaf.tids(), value, visible) };
+                    unsafe { self.queue.sift(map, heap, group, leaf.rows(), value, visible) };
                     rows += (last.rows() - before) as u64;
-                    entries += leaf.tids().len() as u64;
-                    self.queue.pass(leaf.tids().len() as u64);
+                    entries += leaf.len() as u64;
+                    self.queue.pass(leaf.len() as u64);
                     if self.queue.is_full(&self.groups) {
                         break;
                     }

@@ -5,14 +5,16 @@
 //! scan's, as if it had been read just then:
 //! - A snapshot sees nothing that was put into the index after it was taken, so it does not matter when it was read after
 //!   that. The term is that of the moment before the first look-up.
+//! - What counts of the visibility map is that of before the first look-up, too.
 //! - One token covers all of them, from before the first is read until the next look-up, or until the scan is started in
 //!   another way or ends. Meanwhile it is not renewed (`Token::hold`): to read on under an older one keeps more TIDs.
 //! - A cursor remembers which state of its leaf it has read, and goes on, or removes entries, in no other one.
 
-use nitro_engine::{Cursor, TOGETHER, Tid};
+use nitro_engine::{Cursor, Index, TOGETHER, Tid};
 use pgrx::pg_sys::{IndexScanDesc, ScanKeyData};
 
 use super::{InUse, Plan, Range, Scan, State, parallel};
+use crate::am::token::Trust;
 use crate::pg::compat;
 use crate::pg::wait::{self, PATIENCE};
 use crate::state::handle::with_order;
@@ -32,6 +34,8 @@ pub(super) struct LookedUp {
     /// In which of them nothing can be: there is no search.
     impossible: Vec<bool>,
     added: usize,
+    /// Which bits of the visibility map count for the batches of all.
+    trust: Trust,
     /// Of these ranges the scan may take the cursor.
     ready: usize,
     /// Their keys took so much memory that it is not kept for others.
@@ -62,18 +66,21 @@ impl Scan {
             && shared.is_none()
             && self.whole.is_none()
             && self.handle.desc.element.is_none()
-            && self.handle.entry.state() == State::Ready
             && self.plan.is_one_range();
         if !simple {
             return false;
         }
         // What the cursor has read of another index means nothing in this one.
         self.flush_kills();
-        let Some(engine) = self.handle.index() else { return false };
+        let engine = self.handle.readable_index();
+        // On a standby the scan has waited for this one, when it was started.
+        let known =
+            |engine: &Index| self.handle.entry.state() == State::Ready || self.has_reached(*engine);
+        let Some(engine) = engine.filter(known) else { return false };
         self.engine = Some(engine);
         self.used = Some(InUse::of(engine));
         self.sn = engine.term();
-        self.token.hold(self.process, engine);
+        self.looked_up.trust = self.token.hold(self.process, engine, self.handle.entry);
         self.check_given_up();
         true
     }
@@ -156,8 +163,8 @@ impl Scan {
     /// `scan` is the descriptor that this is the state of.
     pub(in crate::am) unsafe fn start_range(&mut self, scan: IndexScanDesc, i: usize) {
         self.flush_kills();
-        let place = &mut self.place;
-        std::mem::swap(&mut place.cursor, &mut self.looked_up.cursors[i]);
+        let (place, looked_up) = (&mut self.place, &mut self.looked_up);
+        place.exchange(looked_up.trust, &mut looked_up.cursors[i]);
         let n = place.cursor.len();
         (place.pos, place.passing) = (-1, if n == 0 { 0 } else { u64::MAX >> (64 - n) });
         self.work.add(n);

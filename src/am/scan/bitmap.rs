@@ -6,6 +6,7 @@ use pgrx::prelude::*;
 use nitro_engine::Tid;
 
 use super::{Scan, state};
+use crate::am::token::Trust;
 use crate::elements::streams;
 use crate::pg::compat;
 use crate::state::follow;
@@ -23,9 +24,9 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         state.not_bounded = follow::is_not_bounded();
         state.start(scan, true, false);
         let end = state.look_again();
-        // Until 17 the server may leave rows of all-visible pages unread. On a standby nothing keeps a TID from being
+        // Until 17 the server may leave rows of all-visible pages unread. In recovery nothing keeps a TID from being
         // freed between the entry and the map.
-        state.plan.lossy |= compat::bitmap_scans_trust_the_map() && pg_sys::RecoveryInProgress();
+        state.plan.lossy |= compat::bitmap_scans_trust_the_map() && state.token.of_recovery;
         if state.handle.desc.element.is_some() {
             return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap, end));
         }
@@ -75,7 +76,8 @@ impl Scan {
     }
 
     /// Starts the scan of an index with an element column and gives its rows away, each once, some at a time, under a token
-    /// that is held meanwhile. False, and none was: they have to be looked at, or more than `limit` would have to be held.
+    /// that is held meanwhile, with what counts of the visibility map for them. False, and none was: they have to be looked
+    /// at, or more than `limit` would have to be held.
     ///
     /// # Safety
     /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a snapshot of MVCC.
@@ -83,11 +85,15 @@ impl Scan {
         &mut self,
         scan: IndexScanDesc,
         limit: usize,
-        f: impl FnMut(&[Tid]),
+        mut f: impl FnMut(Trust, &[Tid]),
     ) -> bool {
+        // None is looked at again.
+        self.not_bounded = false;
         // SAFETY: by contract.
         unsafe { self.start(scan, true, true) };
         let exact = self.whole.is_none() && !self.plan.lossy;
+        let trust = self.place.trust.planted(self.handle.entry);
+        let f = |tids: &[Tid]| f(trust, tids);
         let given = exact
             && self.reader().is_none_or(|(reader, plan)| streams::each(&reader, plan, limit, f));
         self.token.rest(self.process);

@@ -4,6 +4,7 @@ use nitro_engine::{Cursor, Rest};
 use pgrx::pg_sys::{self, Datum, Relation};
 
 use super::Scan;
+use crate::am::token::Trust;
 use crate::key::KeyDesc;
 use crate::key::plain::{Passed, Plain};
 use crate::state::handle::with_order;
@@ -50,9 +51,8 @@ impl Scan {
         if self.plan.lossy || !self.step_in_batch(forward) {
             return false;
         }
-        let seen = self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber);
         // SAFETY: by contract.
-        if seen == Some(true) && unsafe { self.write_plain(slot) } {
+        if self.is_known_visible() && unsafe { self.write_plain(slot) } {
             return true;
         }
         self.place.pos = before;
@@ -67,10 +67,9 @@ impl Scan {
         if !self.started || rest.start < 0 || rest.end > len || rest.is_empty() {
             return 0;
         }
-        let tids = &cursor.tids()[rest.start as usize..rest.end as usize];
-        let seen = self.visibility.known_of(tids);
-        let n =
-            if forward { seen.trailing_ones() } else { (seen << (64 - tids.len())).leading_ones() };
+        let len = rest.len();
+        let seen = self.known_visible(rest.start as usize..rest.end as usize);
+        let n = if forward { seen.trailing_ones() } else { (seen << (64 - len)).leading_ones() };
         self.place.pos += if forward { n as isize } else { -(n as isize) };
         n as u64
     }
@@ -95,25 +94,28 @@ impl Scan {
     }
 
     /// At the end of a batch, moves over all entries that follow in its leaf, if there are no filters and all of their keys
-    /// begin with `prefix`, as those of the batch; how many there are, and what is wanted of them. Otherwise 0, and the next
-    /// batch is still to be read.
+    /// begin with `prefix`, as those of the batch; how many there are, what is wanted of them, and which bits of the map
+    /// count for them. Otherwise 0, and the next batch is still to be read.
     pub(in crate::am) fn rest_of_leaf(
         &mut self,
         prefix: &[u8],
         forward: bool,
         rest: &mut Rest<'_>,
-    ) -> usize {
-        let Some(engine) = self.engine.filter(|_| self.stands_at_end(forward)) else { return 0 };
+    ) -> (usize, Trust) {
+        let nothing = (0, Trust::default());
+        let Some(engine) = self.engine.filter(|_| self.stands_at_end(forward)) else {
+            return nothing;
+        };
         if self.place.cursor.is_empty() {
-            return 0;
+            return nothing;
         }
         crate::pg::wait::interrupts();
         // Nothing may be left to do that speaks of places in the batch.
         self.flush_kills();
         self.ahead.turn_page();
-        self.token.renew(self.process, engine);
-        self.check_given_up();
+        let trust = self.cover(engine);
         let (place, process) = (&mut self.place, self.process);
+        // If nothing is read, the batch is the one that was read before.
         let n = with_order!(self.handle.desc, order => {
             place.cursor.rest_of_leaf(forward, prefix, process, engine, order, rest)
         });
@@ -123,7 +125,7 @@ impl Scan {
             self.work.add(n);
             (place.pos, place.passing) = (if forward { -1 } else { 0 }, 0);
         }
-        n
+        (n, trust)
     }
 
     /// Batches are not read for the sake of `rest_of_leaf`.
@@ -144,7 +146,7 @@ impl Scan {
         if self.plan.lossy || !self.step_in_batch(forward) {
             return false;
         }
-        if self.visibility.known((self.tid() >> 16) as pg_sys::BlockNumber) == Some(true) {
+        if self.is_known_visible() {
             return true;
         }
         self.place.pos = before;
@@ -167,8 +169,8 @@ impl Scan {
         let n = self.rest_of_group(prefix, forward);
         let from = if forward { pos as usize + 1 } else { pos as usize - n };
         let group = (!(u64::MAX << n)).checked_shl(from as u32).unwrap_or(0);
-        let (wanted, tids) = (self.place.passing & group, &cursor.tids()[from..from + n]);
-        let seen = self.visibility.known_of(tids).checked_shl(from as u32).unwrap_or(0);
+        let wanted = self.place.passing & group;
+        let seen = self.known_visible(from..from + n).checked_shl(from as u32).unwrap_or(0);
         // Up to the first one of which it is not known.
         let unknown = wanted & !seen;
         let taken = wanted

@@ -6,6 +6,8 @@ use nitro_engine::Cursor;
 use pgrx::pg_sys::IndexScanDesc;
 
 use super::{Scan, parallel};
+use crate::am::token::Trust;
+use crate::am::visibility::Answers;
 use crate::pg::wait::PATIENCE;
 use crate::state::handle::with_order;
 
@@ -13,6 +15,10 @@ use crate::state::handle::with_order;
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) cursor: Box<Cursor>,
+    /// Which bits of the visibility map count for the entries of the batch, and what is known of these. Both belong
+    /// to the batch: see `read` and `exchange`.
+    pub(super) trust: Trust,
+    pub(super) answers: Answers,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.
     pub(super) pos: isize,
     /// Which entries of the batch pass the filters, a bit each.
@@ -22,6 +28,31 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// A place in a range that is not opened yet.
+    pub(super) fn new() -> Place {
+        Place {
+            cursor: Box::new(Cursor::new(false)),
+            trust: Trust::default(),
+            answers: Answers::default(),
+            pos: -1,
+            passing: 0,
+            target: Vec::new(),
+        }
+    }
+
+    /// Reads entries by the cursor. `trust` was obtained before.
+    #[inline]
+    pub(super) fn read<R>(&mut self, trust: Trust, by: impl FnOnce(&mut Cursor) -> R) -> R {
+        (self.trust, self.answers) = (trust, Answers::default());
+        by(&mut self.cursor)
+    }
+
+    /// Exchanges the cursor for one that has read a batch. `trust` was obtained before that.
+    pub(super) fn exchange(&mut self, trust: Trust, cursor: &mut Box<Cursor>) {
+        (self.trust, self.answers) = (trust, Answers::default());
+        std::mem::swap(&mut self.cursor, cursor);
+    }
+
     /// The next entry of the batch that passes the filters.
     #[inline]
     fn following(&self, forward: bool) -> Option<isize> {
@@ -108,17 +139,16 @@ impl Scan {
             place.cursor.jump(&place.target);
             self.searches += 1;
         }
-        self.token.renew(self.process, engine);
-        self.check_given_up();
-        let place = &mut self.place;
+        let trust = self.cover(engine);
+        let (place, process) = (&mut self.place, self.process);
         let n = loop {
-            let n = with_order!(self.handle.desc, order => {
+            let n = with_order!(self.handle.desc, order => place.read(trust, |cursor| {
                 if forward {
-                    place.cursor.next_within(PATIENCE, self.process, engine, order)
+                    cursor.next_within(PATIENCE, process, engine, order)
                 } else {
-                    place.cursor.prev_within(PATIENCE, self.process, engine, order)
+                    cursor.prev_within(PATIENCE, process, engine, order)
                 }
-            });
+            }));
             if let Some(n) = n {
                 break n;
             }

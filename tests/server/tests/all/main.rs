@@ -15,6 +15,7 @@ mod promotion;
 mod rights;
 mod shards;
 mod standby_events;
+mod standby_reads;
 mod standby_service;
 mod standbys;
 mod updates;

@@ -1,0 +1,295 @@
+//! Index-only scans, aggregates in the index, counted elements and batched joins on standbys: what counts of the
+//! visibility map there, also over a promotion.
+
+use std::process::Command;
+
+use nitro_server_tests::{Random, Server, Session};
+
+use crate::standbys::{await_followed, primary};
+
+/// The first key of the advisory locks at which stop points wait.
+const STOPS: i32 = 1_852_404_850;
+
+/// Plans that read no table where the visibility map says that they need not.
+const INDEX_ONLY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
+    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; \
+    SET max_parallel_workers_per_gather = 0";
+
+/// Queries that read no table: by the server's function, by nitro's, in the index, and in a join.
+fn queries(random: &mut Random) -> Vec<(&'static str, String)> {
+    let (k, tag) = (random.below(50), random.below(20));
+    let range = format!("k BETWEEN {k} AND {}", k + random.below(9));
+    let aggregate = "SET LOCAL nitro.enable_aggregate = on";
+    let scan = "SET LOCAL nitro.enable_aggregate = off";
+    let stock = "SET LOCAL nitro.enable_aggregate = off; SET LOCAL nitro.enable_fast_scan = off";
+    let counted =
+        "SELECT count(*) || ' ' || coalesce(sum(k), 0) || ' ' || coalesce(max(k), -1) FROM t";
+    let joined = "SELECT count(*) || ' ' || coalesce(sum(d.id), 0) FROM d JOIN t ON t.k = d.k";
+    vec![
+        (aggregate, format!("{counted} WHERE {range}")),
+        (scan, format!("{counted} WHERE {range}")),
+        (stock, format!("{counted} WHERE {range}")),
+        (aggregate, format!("SELECT count(*) FROM t WHERE tags @> ARRAY[{tag}]")),
+        (aggregate, format!("SELECT count(*) FROM t WHERE tags && ARRAY[{tag}, 3]")),
+        (scan, format!("SELECT count(id) || ' ' || coalesce(sum(id), 0) FROM t WHERE {range} AND id % 3 = 0")),
+        (scan, format!("{joined} WHERE d.id < {}", 3 * k)),
+        (
+            aggregate,
+            "SELECT string_agg(k || ':' || n, ' ') FROM (SELECT k, count(*) n FROM t GROUP BY k ORDER BY k) s"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// Compares the answers of such queries with those of sequential scans, in one snapshot.
+pub fn compare_index_only(session: &mut Session, random: &mut Random) {
+    for (settings, query) in queries(random) {
+        session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL nitro.enable_scan = off");
+        let by_table = session.value(&query);
+        session.sql("SET LOCAL nitro.enable_scan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off");
+        session.sql(&format!(
+            "SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off; {settings}"
+        ));
+        if !query.contains("tags") {
+            session.sql("SET LOCAL enable_bitmapscan = off");
+        }
+        let by_index =
+            session.try_sql(&query).unwrap_or_else(|error| panic!("{error}\nby: {query}"));
+        session.sql("COMMIT");
+        assert_eq!(by_index[0][0].as_deref(), Some(by_table.as_str()), "{settings}: {query}");
+    }
+}
+
+/// What the queries of [`compare_index_only`] join.
+pub const OUTER: &str = "CREATE TABLE d (id int, k int); \
+    INSERT INTO d SELECT i, i * 7 % 50 FROM generate_series(1, 150) i; ANALYZE d";
+
+/// A table whose rows are in the order of their keys, and what its queries join.
+fn pair() -> (Server, Server) {
+    let primary = primary().conf("nitro.backup = off").start();
+    primary.sql(
+        "CREATE TABLE t (k int, v int, tags int[]) WITH (vacuum_truncate = off);
+         INSERT INTO t SELECT i, i, ARRAY[i % 10] FROM generate_series(1, 20000) i;
+         CREATE INDEX t_k ON t USING nitro (k, v);
+         CREATE INDEX t_tags ON t USING nitro (tags);
+         CREATE TABLE d AS SELECT i id, 100 * i k FROM generate_series(1, 60) i",
+    );
+    primary.sql("VACUUM (ANALYZE, FREEZE) t, d");
+    let standby = primary.standby();
+    await_followed(&standby);
+    (primary, standby)
+}
+
+fn plan_of(session: &mut Session, query: &str) -> String {
+    format!("{:?}", session.sql(&format!("EXPLAIN (COSTS OFF) {query}")))
+}
+
+fn signal(name: &str, pid: &str) {
+    let done = Command::new("kill").args(["-s", name, pid]).status();
+    assert!(done.is_ok_and(|status| status.success()), "kill -s {name} {pid}");
+}
+
+/// Removes rows on the primary, so that the bits of their pages are set, and waits until the
+/// standby has replayed that.
+fn vacuum(primary: &Server, standby: &Server) {
+    primary.sql("VACUUM (INDEX_CLEANUP on, FREEZE) t");
+    standby.catch_up(primary);
+}
+
+/// Switches a mechanism off in new sessions of a standby.
+fn plant(standby: &Server, broken: &str) {
+    standby.conf(&format!("nitro.debug_break = {broken}"));
+    standby.reload();
+    standby.wait_until(&format!("SELECT current_setting('nitro.debug_break') = '{broken}'"));
+}
+
+/// Runs `work` while the follower of a standby stands still.
+fn without_follower<R>(standby: &Server, work: impl FnOnce() -> R) -> R {
+    let follower = standby
+        .value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro follower' LIMIT 1");
+    signal("STOP", &follower);
+    let result = work();
+    signal("CONT", &follower);
+    result
+}
+
+#[test]
+fn a_standby_has_the_plans_of_its_primary() {
+    let (_primary, standby) = pair();
+    let mut session = standby.session();
+    session.sql("SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0");
+    let plan = plan_of(&mut session, "SELECT k, v FROM t WHERE k < 300");
+    assert!(plan.contains("Index Only Scan"), "{plan}");
+    for query in ["SELECT count(*), sum(v) FROM t", "SELECT count(*) FROM t WHERE tags @> '{4}'"] {
+        let plan = plan_of(&mut session, query);
+        assert!(plan.contains("NitroAggregate"), "{plan}");
+    }
+    // Nothing was fetched from the table.
+    session.sql("SET nitro.enable_aggregate = off; SET enable_bitmapscan = off");
+    for fast in ["on", "off"] {
+        let query =
+            "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT v FROM t WHERE k < 300";
+        let plan =
+            format!("{:?}", session.sql(&format!("SET nitro.enable_fast_scan = {fast}; {query}")));
+        assert!(plan.contains("Heap Fetches: 0"), "{plan}");
+    }
+}
+
+/// A scan reads entries that the follower has not removed yet, of rows whose line pointers are free and whose pages are
+/// all-visible again. Returns how many rows it finds of those that were deleted.
+fn rows_of_freed(
+    (primary, standby): &(Server, Server),
+    (from, broken, settings, cursor): (u32, &str, &str, &str),
+) -> usize {
+    let to = from + 50;
+    primary.sql(&format!("DELETE FROM t WHERE k BETWEEN {from} AND {to}"));
+    standby.catch_up(primary);
+    plant(standby, broken);
+    let mut session = standby.session();
+    session.sql(&format!("{INDEX_ONLY}; {settings}"));
+    session.sql(&format!("BEGIN; DECLARE c CURSOR FOR {cursor}"));
+    assert_eq!(session.sql("FETCH 1 FROM c").len(), 1);
+    let rows = without_follower(standby, || {
+        vacuum(primary, standby);
+        session.sql("FETCH ALL FROM c")
+    });
+    assert!(rows.len() > 1000, "{cursor}");
+    session.sql("COMMIT");
+    let freed = |row: &Vec<Option<String>>| {
+        let k = row[0].as_deref().and_then(|k| k.parse::<u32>().ok());
+        k.is_some_and(|k| (from..=to).contains(&k))
+    };
+    rows.into_iter().filter(freed).count()
+}
+
+#[test]
+fn bits_behind_what_the_index_reflects_do_not_count() {
+    let servers = pair();
+    let stock = "SET nitro.enable_fast_scan = off";
+    let cases = [
+        ("", "SELECT k FROM t ORDER BY k"),
+        (stock, "SELECT k FROM t ORDER BY k"),
+        ("", "SELECT k FROM t ORDER BY k DESC"),
+        (stock, "SELECT k FROM t ORDER BY k DESC"),
+        ("", "SELECT k, count(*) FROM t GROUP BY k"),
+    ];
+    for (from, (settings, cursor)) in (1000..).step_by(2000).zip(cases) {
+        assert_eq!(
+            rows_of_freed(&servers, (from, "none", settings, cursor)),
+            0,
+            "{settings}, {cursor}"
+        );
+        // Planted: rows that were deleted before the snapshot was taken.
+        let planted = rows_of_freed(&servers, (from + 1000, "follow_map", settings, cursor));
+        assert!(planted > 0, "{settings}, {cursor}");
+    }
+}
+
+/// A query that computes an aggregate stands between two batches, or has read all elements, while replay frees line
+/// pointers and sets bits. Returns what it gives, and what the table alone says.
+fn counted_beside(
+    (primary, standby): &(Server, Server),
+    (broken, query, pauses): (&str, &str, bool),
+    delete: &str,
+) -> (String, String) {
+    plant(standby, broken);
+    primary.sql(delete);
+    standby.catch_up(primary);
+    let by_table = standby.value(&format!("SET nitro.enable_scan = off; {query}"));
+    let mut session = standby.session();
+    session.sql("SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0");
+    session.sql("SET nitro.debug_stop = 'AggregateAdds'");
+    let mut control = standby.session();
+    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {})", session.pid()));
+    let running = session.begin(query);
+    control.sql(&format!(
+        "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE classid = {STOPS} AND NOT granted) LOOP \
+         PERFORM pg_sleep(0.01); END LOOP; END $$"
+    ));
+    let rest = |mut control: Session| {
+        vacuum(primary, standby);
+        control.sql("SELECT pg_advisory_unlock_all()");
+        running.finish().1.unwrap_or_else(|error| panic!("{error}"))
+    };
+    let rows = if pauses { without_follower(standby, || rest(control)) } else { rest(control) };
+    (rows[0][0].clone().unwrap_or_default(), by_table)
+}
+
+#[test]
+fn counts_beside_replay_of_vacuum() {
+    let servers = pair();
+    let sums = "SELECT count(*) || ' ' || sum(v) FROM t WHERE k > 0";
+    // All elements are read before the first one is counted.
+    let elements = "SELECT count(*) FROM t WHERE tags && '{4, 5}'";
+    let one = "SELECT count(*) FROM t WHERE tags @> '{7}'";
+    let cases = [
+        (sums, true, "k BETWEEN 9000 AND 9400"),
+        (elements, false, "v BETWEEN 100 AND 300"),
+        (one, true, "v BETWEEN 3000 AND 3400"),
+    ];
+    for (query, pauses, some) in cases {
+        let (by_index, by_table) = counted_beside(
+            &servers,
+            ("none", query, pauses),
+            &format!("DELETE FROM t WHERE {some}"),
+        );
+        assert_eq!(by_index, by_table, "{query}");
+        let more = some.replace("BETWEEN ", "BETWEEN 3 + ").replace("AND ", "AND 900 + ");
+        // Planted: deleted rows are counted.
+        let (by_index, by_table) = counted_beside(
+            &servers,
+            ("follow_map", query, pauses),
+            &format!("DELETE FROM t WHERE {more}"),
+        );
+        assert_ne!(by_index, by_table, "{query}");
+    }
+}
+
+/// A join has looked up some outer rows. Their entries go, recovery ends, and the index gets READY. Returns how many rows
+/// the join finds of these.
+fn joined_over_promotion(broken: &str) -> usize {
+    let (primary, standby) = pair();
+    primary.sql("DELETE FROM t WHERE k BETWEEN 1801 AND 3299");
+    standby.catch_up(&primary);
+    plant(&standby, broken);
+    let mut session = standby.session();
+    session.sql(INDEX_ONLY);
+    let join = "SELECT d.id, t.k FROM d LEFT JOIN t ON t.k = d.k";
+    let plan = plan_of(&mut session, join);
+    assert!(plan.contains("Nested Loop") && plan.contains("Index Only Scan using t_k"), "{plan}");
+    session.sql(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; DECLARE c CURSOR FOR {join}"));
+    // The sixteen rows behind these are looked up with the last one.
+    assert_eq!(session.sql("FETCH 17 FROM c").len(), 17);
+    // These read on, also of rows that the new primary deletes.
+    session.sql("DECLARE r CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 100 FROM r");
+    session.sql("DECLARE s CURSOR FOR SELECT count(*) FROM t GROUP BY k; FETCH 100 FROM s");
+    vacuum(&primary, &standby);
+    standby.promote();
+    standby.wait_until("SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes");
+    let rows = session.sql("FETCH ALL FROM c");
+    assert_eq!(rows.len(), 60 - 17);
+    if broken == "none" {
+        standby.sql(
+            "DELETE FROM t WHERE k > 15000; UPDATE t SET v = -v WHERE k BETWEEN 7000 AND 9000",
+        );
+        standby.sql("VACUUM t");
+        standby.sql("INSERT INTO t SELECT i, i, '{1}' FROM generate_series(15001, 20000) i");
+        let all = session.value("SET LOCAL nitro.enable_scan = off; SELECT count(*) FROM t");
+        for cursor in ["r", "s"] {
+            let n = session.sql(&format!("FETCH ALL FROM {cursor}")).len();
+            assert_eq!((100 + n).to_string(), all, "{cursor}");
+        }
+    }
+    let dead = |row: &&Vec<Option<String>>| {
+        let id = row[0].as_deref().and_then(|id| id.parse::<u32>().ok());
+        row[1].is_some() && id.is_some_and(|id| (19..33).contains(&id))
+    };
+    rows.iter().filter(dead).count()
+}
+
+#[test]
+fn what_was_looked_up_in_recovery_keeps_its_bound() {
+    assert_eq!(joined_over_promotion("none"), 0);
+    // Planted: rows that were deleted before the snapshot was taken.
+    assert!(joined_over_promotion("follow_batch") > 0);
+}
