@@ -158,7 +158,7 @@ fn answers_beside_changes_are_those_of_the_table() {
     let standby = primary.standby();
     let stop = AtomicBool::new(false);
     let seconds = if std::env::var_os("LONG").is_some() { 300 } else { 25 };
-    let (changes, compared, by_index) = std::thread::scope(|scope| {
+    let (changes, compared, by_index, index_only) = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2)
             .map(|i| {
                 scope.spawn({
@@ -170,7 +170,7 @@ fn answers_beside_changes_are_those_of_the_table() {
         // Indexes are built beside changes, too.
         await_followed(&standby);
         let (mut session, mut random) = (standby.session(), Random::new(seed + 9));
-        let (begun, mut compared, mut by_index) = (Instant::now(), 0, 0);
+        let (begun, mut compared, mut by_index, mut index_only) = (Instant::now(), 0, 0, 0);
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while begun.elapsed() < Duration::from_secs(seconds) {
                 let condition = random_condition(&mut random);
@@ -179,7 +179,7 @@ fn answers_beside_changes_are_those_of_the_table() {
                     &format!("SELECT * FROM t WHERE {condition}"),
                 ));
                 compare(&mut session, &condition);
-                compare_index_only(&mut session, &mut random);
+                index_only += compare_index_only(&mut session, &mut random);
                 compared += 1;
             }
         }));
@@ -187,9 +187,12 @@ fn answers_beside_changes_are_those_of_the_table() {
         let changes: u32 =
             writers.into_iter().map(|writer| writer.join().expect("a writer goes on")).sum();
         outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        (changes, compared, by_index)
+        (changes, compared, by_index, index_only / compared as usize)
     });
-    println!("# {changes} changes, {compared} comparisons, {by_index} planned by an index");
+    println!(
+        "# {changes} changes, {compared} comparisons, {by_index} planned by an index, {index_only} of ten index-only"
+    );
+    assert!(index_only > 5, "{index_only} of ten read no table");
     assert!(
         compared > 20 && by_index * 2 > compared,
         "{changes} changes, {compared} comparisons, {by_index} by an index"
