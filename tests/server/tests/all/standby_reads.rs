@@ -314,6 +314,8 @@ fn several_pages_of_the_map() {
     primary.sql(
         "CREATE TABLE t (k int, v int, pad text DEFAULT repeat('x', 390)) WITH (fillfactor = 80)",
     );
+    // Both pages have bits at the same places.
+    primary.sql("INSERT INTO t SELECT i * 619 % 2000, i FROM generate_series(601, 1100) i");
     let file = primary.data().join(primary.value("SELECT pg_relation_filepath('t')"));
     let file = std::fs::File::options().write(true).open(file);
     file.and_then(|file| file.set_len((BLOCKS - 10) * 8192)).expect("the file can be enlarged");
@@ -333,8 +335,9 @@ fn several_pages_of_the_map() {
     ] {
         primary.sql(change);
         standby.catch_up(&primary);
-        let expected =
-            primary.value("SELECT count(*) || ' ' || sum(v) FROM t WHERE ctid >= '(32600,0)'");
+        let expected = primary.value(
+            "SELECT count(*) || ' ' || sum(v) FROM t WHERE ctid < '(50,0)' OR ctid >= '(32600,0)'",
+        );
         for settings in [
             "SET nitro.enable_aggregate = on; SET nitro.enable_fast_scan = on",
             "SET nitro.enable_aggregate = off",
