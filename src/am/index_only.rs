@@ -3,7 +3,8 @@
 //! The plan, its node and its state are the server's. When a plan is started, the function that returns the next row of
 //! an Index Only Scan over a nitro index is exchanged for the one here (`ExecSetExecProcNode`, which is there for
 //! that). It does what `ExecIndexOnlyScan` does (nodeIndexonlyscan.c), but
-//! - asks pinned pages of the visibility map (`visibility`), on a standby for the rows of a batch together,
+//! - asks pinned pages of the visibility map (`visibility`), on a standby for the rows of a batch
+//!   together,
 //! - puts values into the slot, not into an index tuple first,
 //! - and, where a row needs nothing else, does so without a call of the server.
 //!

@@ -89,7 +89,8 @@ impl Trust {
     /// All bits count.
     const ALL: Trust = Trust(XLogRecPtr::MAX);
 
-    /// Reads what counts from now on, for a scan that has a token. `of_recovery`: its snapshot was taken in recovery.
+    /// Reads what counts from now on, for a scan that has a token. `of_recovery`: its snapshot was
+    /// taken in recovery.
     fn now(entry: &Entry, of_recovery: bool) -> Trust {
         match entry.state() {
             state if of_recovery && state != State::Ready => Trust(entry.reflects.load(Acquire)),

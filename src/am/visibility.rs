@@ -9,8 +9,8 @@
 //! leaf was copied, and the copy ends with an acquire fence. A page that stays pinned stays where it is, and its bits
 //! change in place.
 //!
-//! On a standby a bit counts only if the LSN of its page says so ([`Trust`]). Bit and LSN are read together, under the
-//! share lock of the page. So the rows of a batch are asked for together.
+//! On a standby a bit counts only if the LSN of its page says so ([`Trust`]). Bit and LSN are read
+//! together, under the share lock of the page. So the rows of a batch are asked for together.
 
 use nitro_engine::Tid;
 use pgrx::pg_sys::{self, BlockNumber, Buffer, Relation};
@@ -75,8 +75,8 @@ impl Page {
     #[inline]
     fn has(&self, block: BlockNumber) -> bool {
         let at = block % BLOCKS;
-        // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the server's own
-        // `visibilitymap_get_status` has it: one byte is read as a whole.
+        // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the
+        // server's own `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { self.bits.add((at / (8 / BITS)) as usize).read_volatile() };
         byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0
     }
@@ -142,7 +142,8 @@ impl VisibilityMap {
         }
     }
 
-    /// Returns which of at most [`ROWS`] rows are in blocks that are all-visible by bits that count.
+    /// Returns which of at most [`ROWS`] rows are in blocks that are all-visible by bits that
+    /// count.
     ///
     /// # Safety
     /// As [`VisibilityMap::ask`].

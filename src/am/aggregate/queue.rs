@@ -75,8 +75,9 @@ impl Queue {
         }
     }
 
-    /// Adds those of these rows of a group whose blocks are not all-visible by bits that count for them, each with the value that `value` has for it, if one
-    /// is wanted; gives the others away, 64 at a time: from where on, and a bit each.
+    /// Adds those of these rows of a group whose blocks are not all-visible by bits that count for
+    /// them, each with the value that `value` has for it, if one is wanted; gives the others away,
+    /// 64 at a time: from where on, and a bit each.
     ///
     /// # Safety
     /// `heap` is the open table of the map.

@@ -24,8 +24,8 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         state.not_bounded = follow::is_not_bounded();
         state.start(scan, true, false);
         let end = state.look_again();
-        // Until 17 the server may leave rows of all-visible pages unread. In recovery nothing keeps a TID from being
-        // freed between the entry and the map.
+        // Until 17 the server may leave rows of all-visible pages unread. In recovery nothing keeps
+        // a TID from being freed between the entry and the map.
         state.plan.lossy |= compat::bitmap_scans_trust_the_map() && state.token.of_recovery;
         if state.handle.desc.element.is_some() {
             return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap, end));
@@ -76,8 +76,8 @@ impl Scan {
     }
 
     /// Starts the scan of an index with an element column and gives its rows away, each once, some at a time, under a token
-    /// that is held meanwhile, with what counts of the visibility map for them. False, and none was: they have to be looked
-    /// at, or more than `limit` would have to be held.
+    /// that is held meanwhile, with what counts of the visibility map for them. False, and none
+    /// was: they have to be looked at, or more than `limit` would have to be held.
     ///
     /// # Safety
     /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a snapshot of MVCC.

@@ -1,5 +1,5 @@
-//! What keeps the rows of a batch right that are not read from the table: the token, and which bits of the visibility map
-//! count (`token`). Both are obtained before the entries are copied.
+//! What keeps the rows of a batch right that are not read from the table: the token, and which bits
+//! of the visibility map count (`token`). Both are obtained before the entries are copied.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ impl Scan {
         trust
     }
 
-    /// The token of an index that was given up before keeps nobody waiting. Scans from recovery go by what the index
-    /// reflects.
+    /// The token of an index that was given up before keeps nobody waiting. Scans from recovery go
+    /// by what the index reflects.
     pub(super) fn check_given_up(&self) {
         use State::{CatchingUp, Following, Ready};
         if self.token.needed
@@ -71,8 +71,8 @@ impl Scan {
         unsafe { self.visibility.ask_of(heap, trust, row, &mut place.answers) }
     }
 
-    /// Before an entry is handed up to a function of the server, which asks the map by itself: false if that would trust a
-    /// bit that does not count, and the snapshot sees no row.
+    /// Before an entry is handed up to a function of the server, which asks the map by itself:
+    /// false if that would trust a bit that does not count, and the snapshot sees no row.
     pub(super) unsafe fn may_be_handed_up(&mut self, scan: IndexScanDesc) -> bool {
         if self.place.trust.is_whole() {
             return true;
@@ -89,8 +89,8 @@ impl Scan {
         }
     }
 
-    /// Whether this scan has waited until a follower had brought this index as far as its snapshot wants. A snapshot
-    /// of MVCC stays the same for all starts of a scan.
+    /// Whether this scan has waited until a follower had brought this index as far as its snapshot
+    /// wants. A snapshot of MVCC stays the same for all starts of a scan.
     pub(super) fn has_reached(&self, engine: Index) -> bool {
         self.token.of_recovery && self.reached == engine.root()
     }

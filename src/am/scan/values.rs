@@ -94,8 +94,8 @@ impl Scan {
     }
 
     /// At the end of a batch, moves over all entries that follow in its leaf, if there are no filters and all of their keys
-    /// begin with `prefix`, as those of the batch; how many there are, what is wanted of them, and which bits of the map
-    /// count for them. Otherwise 0, and the next batch is still to be read.
+    /// begin with `prefix`, as those of the batch; how many there are, what is wanted of them, and
+    /// which bits of the map count for them. Otherwise 0, and the next batch is still to be read.
     pub(in crate::am) fn rest_of_leaf(
         &mut self,
         prefix: &[u8],

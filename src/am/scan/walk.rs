@@ -15,8 +15,8 @@ use crate::state::handle::with_order;
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) cursor: Box<Cursor>,
-    /// Which bits of the visibility map count for the entries of the batch, and what is known of these. Both belong
-    /// to the batch: see `read` and `exchange`.
+    /// Which bits of the visibility map count for the entries of the batch, and what is known of
+    /// these. Both belong to the batch: see `read` and `exchange`.
     pub(super) trust: Trust,
     pub(super) answers: Answers,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.

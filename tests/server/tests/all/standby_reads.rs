@@ -1,5 +1,5 @@
-//! Index-only scans, aggregates in the index, counted elements and batched joins on standbys: what counts of the
-//! visibility map there, also over a promotion.
+//! Index-only scans, aggregates in the index, counted elements and batched joins on standbys: what
+//! counts of the visibility map there, also over a promotion.
 
 use std::process::Command;
 
@@ -46,8 +46,8 @@ fn queries(random: &mut Random) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Compares the answers of such queries with those of sequential scans, in one snapshot. Returns for how many of each ten
-/// the plan has an index-only scan or an aggregate in the index.
+/// Compares the answers of such queries with those of sequential scans, in one snapshot. Returns
+/// for how many of each ten the plan has an index-only scan or an aggregate in the index.
 pub fn compare_index_only(session: &mut Session, random: &mut Random) -> usize {
     let (mut planned, queries) = (0, queries(random));
     let all = queries.len();
@@ -146,8 +146,9 @@ fn a_standby_has_the_plans_of_its_primary() {
     }
 }
 
-/// A scan reads entries that the follower has not removed yet, of rows whose line pointers are free and whose pages are
-/// all-visible again. Returns how many rows it finds of those that were deleted.
+/// A scan reads entries that the follower has not removed yet, of rows whose line pointers are free
+/// and whose pages are all-visible again. Returns how many rows it finds of those that were
+/// deleted.
 fn rows_of_freed(
     (primary, standby): &(Server, Server),
     (from, broken, settings, cursor): (u32, &str, &str, &str),
@@ -196,8 +197,8 @@ fn bits_behind_what_the_index_reflects_do_not_count() {
     }
 }
 
-/// A query that computes an aggregate stands between two batches, or has read all elements, while replay frees line
-/// pointers and sets bits. Returns what it gives, and what the table alone says.
+/// A query that computes an aggregate stands between two batches, or has read all elements, while
+/// replay frees line pointers and sets bits. Returns what it gives, and what the table alone says.
 fn counted_beside(
     (primary, standby): &(Server, Server),
     (broken, query, pauses): (&str, &str, bool),
@@ -256,8 +257,8 @@ fn counts_beside_replay_of_vacuum() {
     }
 }
 
-/// A join has looked up some outer rows. Their entries go, recovery ends, and the index gets READY. Returns how many rows
-/// the join finds of these.
+/// A join has looked up some outer rows. Their entries go, recovery ends, and the index gets READY.
+/// Returns how many rows the join finds of these.
 fn joined_over_promotion(broken: &str) -> usize {
     let (primary, standby) = pair();
     primary.sql("DELETE FROM t WHERE k BETWEEN 1801 AND 3299");
@@ -305,8 +306,8 @@ fn what_was_looked_up_in_recovery_keeps_its_bound() {
     assert!(joined_over_promotion("follow_batch") > 0);
 }
 
-/// A table of two pages of the map, with rows on both sides of the border. It has holes: pages that were never written are
-/// empty to the server.
+/// A table of two pages of the map, with rows on both sides of the border. It has holes: pages that
+/// were never written are empty to the server.
 #[test]
 fn several_pages_of_the_map() {
     const BLOCKS: u64 = 32_672;
