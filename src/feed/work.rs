@@ -67,6 +67,11 @@ impl Look {
         Look { rows: Offsets::default(), all: true, gone: true }
     }
 
+    /// Whether rows are to be looked at.
+    pub fn has_rows(&self) -> bool {
+        self.all || !self.rows.is_empty()
+    }
+
     /// Whether the row under a line pointer is to be looked at.
     pub fn wants(&self, offset: OffsetNumber) -> bool {
         self.all || self.rows.has(offset)
@@ -83,7 +88,7 @@ impl Look {
 }
 
 /// The blocks that are to be looked at.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Work {
     noted: BTreeMap<BlockNumber, Look>,
     /// The whole table is to be looked at: the next block of it.
@@ -99,6 +104,11 @@ impl Work {
     /// Whether there is none.
     pub fn is_done(&self) -> bool {
         self.noted.is_empty() && self.whole.is_none()
+    }
+
+    /// Whether it is that of an index that has no entries yet.
+    pub fn is_of_new(&self) -> bool {
+        self.whole == Some(0) && self.noted.is_empty()
     }
 
     /// Whether the whole table is to be looked at.

@@ -50,49 +50,66 @@ pub unsafe fn with_index_at_once(
     }
 }
 
-/// As [`with_index_at_once`], for several indexes of one table. `work` gets those whose locks are
-/// free.
+/// An index of a table whose lock is held.
+pub enum Found {
+    Open(Relation, Rc<Handle>),
+    /// Its lock cannot be had at once.
+    Locked,
+    /// It does not exist, or is not usable.
+    Gone,
+}
+
+/// As [`with_index_at_once`], for several indexes of one table; false if the table's lock cannot be
+/// had at once. `work` gets what was found for each index, in the order of `relids`. It is not
+/// called if the table is gone.
 ///
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn with_indexes_at_once(
     heap: pg_sys::Oid,
     relids: &[pg_sys::Oid],
-    work: impl FnOnce(&[(Relation, Rc<Handle>)]),
-) {
+    work: impl FnOnce(Relation, &[Found]),
+) -> bool {
     // SAFETY: by contract; the locks end with the transaction.
     unsafe {
-        let mode = pg_sys::AccessShareLock as i32;
-        if !pg_sys::ConditionalLockRelationOid(heap, mode) {
-            return;
+        if !pg_sys::ConditionalLockRelationOid(heap, LOCK) {
+            return false;
         }
         let table = pg_sys::try_table_open(heap, pg_sys::NoLock as i32);
         if table.is_null() {
-            return;
+            return true;
         }
-        let mut open = Vec::new();
-        for &relid in relids {
-            if pg_sys::IndexGetRelation(relid, true) != heap
-                || !pg_sys::ConditionalLockRelationOid(relid, mode)
-            {
-                continue;
-            }
-            let index = compat::try_index_open(relid, pg_sys::NoLock as i32);
-            if index.is_null() {
-                continue;
-            }
-            let same = (*(*index).rd_index).indrelid == heap;
-            if same && options::is_nitro(index) && is_usable(index) {
-                open.push((index, Handle::open(index)));
-            } else {
+        let found: Vec<Found> = relids.iter().map(|&relid| find(heap, relid)).collect();
+        work(table, &found);
+        for one in found {
+            if let Found::Open(index, _) = one {
                 pg_sys::index_close(index, pg_sys::NoLock as i32);
             }
         }
-        work(&open);
-        for (index, _) in open {
-            pg_sys::index_close(index, pg_sys::NoLock as i32);
-        }
         pg_sys::table_close(table, pg_sys::NoLock as i32);
+        true
+    }
+}
+
+/// Opens an index of a table whose lock is held.
+unsafe fn find(heap: pg_sys::Oid, relid: pg_sys::Oid) -> Found {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        if pg_sys::IndexGetRelation(relid, true) != heap {
+            return Found::Gone;
+        }
+        if !pg_sys::ConditionalLockRelationOid(relid, LOCK) {
+            return Found::Locked;
+        }
+        let index = compat::try_index_open(relid, pg_sys::NoLock as i32);
+        if index.is_null() {
+            return Found::Gone;
+        }
+        if (*(*index).rd_index).indrelid == heap && options::is_nitro(index) && is_usable(index) {
+            return Found::Open(index, Handle::open(index));
+        }
+        pg_sys::index_close(index, pg_sys::NoLock as i32);
+        Found::Gone
     }
 }
 

@@ -24,7 +24,6 @@
 //!
 //! A crash at any point loses all of shared memory, and with it every half-built index.
 
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -46,6 +45,7 @@ use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
 use crate::state::handle::Handle;
+use crate::state::open::Found;
 use crate::state::refusal;
 use crate::state::{given_up, options, shmem};
 
@@ -162,10 +162,11 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
 ///
 /// # Safety
 /// As [`bring_up`], for each; in the process of a builder.
-pub unsafe fn bring_up_together(indexes: &[(Relation, Rc<Handle>)], feed: &mut Feed) {
+pub unsafe fn bring_up_together(indexes: &[Found], feed: &mut Feed) {
     debug_assert!(claim::may_bring_up());
     let (mut ups, mut locks) = (Vec::new(), Vec::new());
-    for (index, handle) in indexes {
+    for found in indexes {
+        let Found::Open(index, handle) = found else { continue };
         // SAFETY: by contract.
         unsafe {
             // A builder that has one of these locks waits for no other.

@@ -237,7 +237,7 @@ impl Share {
         transaction("build indexes of a table", || {
             // SAFETY: inside a transaction.
             unsafe {
-                open::with_indexes_at_once(self.table.into(), &relids, |indexes| {
+                open::with_indexes_at_once(self.table.into(), &relids, |_, indexes| {
                     bring_up::bring_up_together(indexes, feed);
                 });
             }

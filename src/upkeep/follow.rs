@@ -31,6 +31,7 @@
 
 mod apply;
 mod followed;
+mod group;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -41,7 +42,7 @@ use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 use pgrx::prelude::*;
 
-use crate::feed::rows::{Action, Change, Records};
+use crate::feed::rows::Records;
 use crate::feed::work::Work;
 use crate::feed::{Feed, Gap, readable_end};
 use crate::pg::background::{self, try_transaction};
@@ -53,7 +54,8 @@ use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{follow, given_up, lifecycle, open, options, shmem};
 use crate::upkeep::bring_up::Unreadable;
-use followed::{Building, Followed, Step};
+use followed::{Building, Fate, Followed};
+use group::{Group, Step, note};
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
@@ -174,7 +176,8 @@ struct Follower {
     position: XLogRecPtr,
     /// How far recovery had come at the last look.
     replayed: XLogRecPtr,
-    followed: Vec<Followed>,
+    /// The indexes, those of one table with the same work together.
+    groups: Vec<Group>,
     /// Indexes that could not be followed, and when that was.
     failed: Vec<(Oid, Instant)>,
     looked_around: Option<Instant>,
@@ -191,7 +194,7 @@ impl Follower {
             records: None,
             position: 0,
             replayed: 0,
-            followed: Vec::new(),
+            groups: Vec::new(),
             failed: Vec::new(),
             looked_around: None,
             busy: Instant::now(),
@@ -214,7 +217,7 @@ impl Follower {
         if !std::mem::take(&mut self.unfinished) {
             self.read();
         }
-        let left = (0..self.followed.len()).rev().map(|i| self.work(i)).max();
+        let left = (0..self.groups.len()).rev().map(|i| self.work(i)).max();
         self.tell(begun);
         match left {
             Some(Left::Work) => (),
@@ -233,8 +236,8 @@ impl Follower {
     fn tell(&self, begun: i64) {
         let Some(following) = MINE.get().map(Tenant::following) else { return };
         following.decoded.store(self.position, Relaxed);
-        let is_done = |followed: &Followed| followed.building.is_some() || followed.work.is_done();
-        if self.position == self.replayed && self.followed.iter().all(is_done) {
+        let is_done = |group: &Group| group.is_building() || group.work.is_done();
+        if self.position == self.replayed && self.groups.iter().all(is_done) {
             following.is_current(begun);
         }
     }
@@ -247,11 +250,11 @@ impl Follower {
             return;
         }
         self.busy = Instant::now();
-        if self.followed.is_empty() {
+        if self.groups.is_empty() {
             (self.records, self.position) = (None, to);
             return;
         }
-        let Follower { here, records, position, followed, .. } = self;
+        let Follower { here, records, position, groups, .. } = self;
         let outcome = try_transaction(
             || -> Result<(), Gap> {
                 let begun = Instant::now();
@@ -263,9 +266,8 @@ impl Follower {
                 let (mut more, mut read, mut rows) = (true, 0, 0);
                 while more && begun.elapsed() < READ {
                     // SAFETY: as above.
-                    more = unsafe {
-                        records.next(to, |change| rows += note(*here, followed, change))?
-                    };
+                    more =
+                        unsafe { records.next(to, |change| rows += note(*here, groups, change))? };
                     read += u64::from(more);
                 }
                 *position = records.position();
@@ -292,61 +294,61 @@ impl Follower {
         self.failed.clear();
     }
 
-    /// Works on an index for some milliseconds; returns what is left of its work.
+    /// Works on a group for some milliseconds; returns what is left of its work.
     fn work(&mut self, i: usize) -> Left {
         let position = self.position;
-        let followed = &mut self.followed[i];
-        if followed.work.is_done() && followed.building.is_none() {
-            if !followed.is_there() {
-                self.followed.swap_remove(i);
-                return Left::Nothing;
+        let group = &mut self.groups[i];
+        if group.work.is_done() && !group.is_building() {
+            group.members.retain(Followed::is_there);
+            group.finish(position);
+            if group.members.is_empty() {
+                self.groups.swap_remove(i);
             }
-            followed.entry.now_reflects(position);
             return Left::Nothing;
         }
-        let step = match followed.step() {
+        let step = group.step();
+        let (apart, failed) = group.take_out();
+        for (member, why) in failed {
+            self.failed.push((member.relid, Instant::now()));
+            member.retire(&why);
+        }
+        let left = match step {
             // SAFETY: reads shared state. A builder of recovery does not end outside of it.
-            Step::Done if !unsafe { pg_sys::RecoveryInProgress() } => Step::Gone,
-            step => step,
-        };
-        match step {
+            Step::Done if !unsafe { pg_sys::RecoveryInProgress() } => {
+                group.members.clear();
+                Left::Nothing
+            }
             Step::Done => {
-                followed.finish(position);
+                group.finish(position);
                 Left::Work
             }
             Step::Again => {
-                self.unfinished |= followed.building.is_none() && !followed.work.is_whole();
+                self.unfinished |= !group.is_building() && !group.work.is_whole();
                 Left::Work
             }
-            Step::Disturbed => Left::Work,
             Step::HeldUp => Left::Locked,
-            Step::Gone => {
-                self.followed.swap_remove(i);
-                Left::Nothing
-            }
-            Step::Failed(why) => {
-                let followed = self.followed.swap_remove(i);
-                self.failed.push((followed.relid, Instant::now()));
-                followed.retire(&why);
-                Left::Nothing
-            }
+        };
+        if group.members.is_empty() {
+            self.groups.swap_remove(i);
         }
+        self.groups.extend(apart);
+        left
     }
 
     /// Makes the indexes ready after the end of recovery. The first process that needs an index makes it ready if that
     /// fails here.
     fn take_over_all(&mut self) {
         // The claims on those that are being built end first: a session may wait for one.
-        self.followed.retain(|followed| followed.building.is_none());
+        self.groups.retain(|group| !group.is_building());
         let mut feed = Feed::new(self.here);
-        for followed in std::mem::take(&mut self.followed) {
-            followed.take_over(&mut feed);
+        for member in std::mem::take(&mut self.groups).into_iter().flat_map(|group| group.members) {
+            member.take_over(&mut feed);
         }
     }
 
     /// Retires all indexes.
     fn retire_all(&mut self, why: &str) {
-        self.followed.drain(..).for_each(|followed| followed.retire(why));
+        self.groups.drain(..).flat_map(|group| group.members).for_each(|member| member.retire(why));
     }
 
     /// Looks for indexes; false if there are none, or if another process follows this database.
@@ -365,30 +367,50 @@ impl Follower {
         );
         let Ok(indexes) = indexes else { return true };
         for &relid in &indexes {
-            let known = self.followed.iter().any(|followed| followed.relid == relid);
+            let mut all = self.groups.iter().flat_map(|group| &group.members);
+            let known = all.any(|member| member.relid == relid);
             if !known && !self.failed.iter().any(|&(failed, _)| failed == relid) {
                 match self.begin(relid) {
-                    Begun::Here(followed) => self.followed.push(followed),
-                    Begun::Left(followed) => {
-                        // Records that were noted for others are noted for them again.
-                        let reflects = followed.entry.reflects.load(Acquire);
-                        if reflects < self.position {
-                            (self.records, self.position) = (None, reflects);
-                        }
-                        self.followed.push(followed);
+                    Begun::Here(group) => {
+                        self.come_back(&group);
+                        self.add(group);
                     }
                     Begun::NotNow => (),
                     Begun::Other => return false,
                 }
             }
         }
+        self.gather();
         !indexes.is_empty()
+    }
+
+    /// Records that were noted before are noted again for indexes that do not reflect them.
+    fn come_back(&mut self, group: &Group) {
+        if !group.is_building() {
+            let all = group.members.iter().map(|member| member.entry.reflects.load(Acquire));
+            let reflect = all.min().unwrap_or(self.position);
+            if reflect < self.position {
+                (self.records, self.position) = (None, reflect);
+            }
+        }
+    }
+
+    fn add(&mut self, group: Group) {
+        match self.groups.iter_mut().find(|other| other.takes(&group)) {
+            Some(other) => other.members.extend(group.members),
+            None => self.groups.push(group),
+        }
+    }
+
+    /// Joins groups that have the same work by now.
+    fn gather(&mut self) {
+        std::mem::take(&mut self.groups).into_iter().for_each(|group| self.add(group));
     }
 
     /// Begins to build an index, or takes it over from a follower that has ended.
     fn begin(&mut self, relid: Oid) -> Begun {
         // Before anything of the index is known: what is replayed from here on is noted.
-        if self.followed.is_empty() {
+        if self.groups.is_empty() {
             (self.records, self.position) = (None, readable_end());
         }
         let mut begun = Begun::NotNow;
@@ -422,18 +444,15 @@ impl Follower {
             {
                 return Begun::NotNow;
             }
-            let followed = |both: ReverseMap, work, building| Followed {
-                entry,
-                generation: entry.generation(),
-                relid: (*index).rd_id,
-                table: compat::locator(heap),
-                both,
-                work,
-                unreadable: Unreadable::default(),
-                building,
+            let group = |both: ReverseMap, work, building| {
+                let (generation, relid) = (entry.generation(), (*index).rd_id);
+                let (unreadable, fate) = (Unreadable::default(), Fate::Stays);
+                let only = Followed { entry, generation, relid, both, unreadable, building, fate };
+                let (heap, table) = ((*heap).rd_id, compat::locator(heap));
+                Begun::Here(Group { heap, table, members: vec![only], work })
             };
             if let Some(both) = handle.entry.followed(shmem::process()) {
-                return Begun::Left(followed(both, Work::default(), None));
+                return group(both, Work::default(), None);
             }
             if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {
                 return Begun::NotNow;
@@ -449,7 +468,7 @@ impl Follower {
                 return Begun::NotNow;
             };
             let both = ReverseMap::of(main.index(), map.index());
-            Begun::Here(followed(both, Work::of_new(), Some(Building { claim, main, map })))
+            group(both, Work::of_new(), Some(Building { claim, main, map }))
         }
     }
 }
@@ -465,25 +484,9 @@ enum Left {
 
 /// What came of the beginning of an index.
 enum Begun {
-    /// It is new here.
-    Here(Followed),
-    /// A follower that has ended has left it.
-    Left(Followed),
+    /// A group of it alone: it is new here, or a follower that has ended has left it.
+    Here(Group),
     NotNow,
     /// Another process follows this database.
     Other,
-}
-
-/// Notes a change for the indexes whose table it is of. Returns how many rows it names for them.
-fn note(here: u32, followed: &mut [Followed], change: Change) -> u64 {
-    match change {
-        Change::Block(at, block, action) if at.database == here => {
-            let own = followed.iter_mut().filter(|followed| followed.table == at);
-            let noted = own.map(|followed| followed.work.note(block, action)).count();
-            u64::from(matches!(action, Action::Row(_))) * noted as u64
-        }
-        // The file, or all files, are others now. The step that finds that out leaves the index
-        // alone.
-        Change::File(_) | Change::Database(_) | Change::Block(..) => 0,
-    }
 }

@@ -132,7 +132,7 @@ impl<'a> Evaluator<'a> {
         // SAFETY: tuple copies and everything evaluation allocates live in the per-tuple context,
         // which is reset per block.
         unsafe {
-            let previous = self.read(block);
+            let previous = self.read(block, |_| true);
             for i in 0..self.members.len() {
                 let Member { tuple, root, live: tuple_live, .. } = self.members[i];
                 if self.only_live && !tuple_live {
@@ -155,8 +155,8 @@ impl<'a> Evaluator<'a> {
         let (block, offset) = ((tid >> 16) as BlockNumber, tid as pg_sys::OffsetNumber);
         // SAFETY: as `block`.
         unsafe {
-            let previous = self.read(block);
-            let row = self.members.iter().find(|member| member.root == offset && member.live);
+            let previous = self.read(block, |root| root == offset);
+            let row = self.members.iter().find(|member| member.live);
             let row = row.map(|member| member.tuple);
             if let Some(tuple) = row {
                 self.row(tuple, tid, &mut [sink], previous);
@@ -166,35 +166,48 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Gives the keys of the rows under wanted line pointers of a block, in the order of their
-    /// TIDs, where the evaluator has one index. The keys of one row are in no particular order.
-    /// Leaves out the deleted rows that are known to be unreadable.
+    /// Reads the rows under wanted line pointers of a block, for [`Evaluator::keys`].
     ///
     /// # Safety
     /// Between `begin` and `end`; the block must be one of the table's.
-    pub unsafe fn rows(
+    pub unsafe fn read_rows(
         &mut self,
         block: BlockNumber,
         wanted: impl Fn(pg_sys::OffsetNumber) -> bool,
+    ) {
+        crate::pg::wait::interrupts();
+        // SAFETY: as `block`.
+        unsafe { pg_sys::MemoryContextSwitchTo(self.read(block, wanted)) };
+    }
+
+    /// Gives the keys that one of the indexes has for the rows that were read last, in the order of
+    /// their TIDs. The keys of one row are in no particular order. Leaves out the deleted rows that
+    /// are known to be unreadable.
+    ///
+    /// # Safety
+    /// Between `begin` and `end`, after `read_rows`.
+    pub unsafe fn keys(
+        &mut self,
+        index: usize,
         unreadable: &Unreadable,
         mut give: impl FnMut(Tid, &Keys),
     ) {
-        crate::pg::wait::interrupts();
         let mut node = MaybeUninit::uninit();
-        // SAFETY: as `block`.
+        // SAFETY: as `block`: the rows live until the per-tuple context is reset.
         unsafe {
-            let previous = self.read(block);
-            let only = &mut self.indexes[0];
-            let _reading = Reading::new(&mut node, only.index);
-            for row in self.members.iter().filter(|row| wanted(row.root)) {
-                let tid = (u64::from(block) << 16) | u64::from(row.root);
+            let of_tuple = (*compat::per_tuple_expr_context(self.estate)).ecxt_per_tuple_memory;
+            let previous = pg_sys::MemoryContextSwitchTo(of_tuple);
+            let of_index = &mut self.indexes[index];
+            let _reading = Reading::new(&mut node, of_index.index);
+            for row in &self.members {
+                let tid = compat::tid_to_u64(&(*row.tuple).t_self) & !0xffff | u64::from(row.root);
                 if row.deleted && unreadable.rows.borrow().contains(&tid) {
                     continue;
                 }
                 unreadable.trying.set(row.deleted.then_some(tid));
                 pg_sys::ExecStoreHeapTuple(row.tuple, self.slot, false);
-                if only.make_keys(self.estate, self.slot) {
-                    give(tid, &only.keys);
+                if of_index.make_keys(self.estate, self.slot) {
+                    give(tid, &of_index.keys);
                 }
                 unreadable.trying.set(None);
             }
@@ -202,9 +215,13 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Copies the rows of a block into the per-tuple context, which is current afterwards. Returns
-    /// the context that was current before.
-    unsafe fn read(&mut self, block: BlockNumber) -> pg_sys::MemoryContext {
+    /// Copies the rows under wanted line pointers of a block into the per-tuple context, which is
+    /// current afterwards. Returns the context that was current before.
+    unsafe fn read(
+        &mut self,
+        block: BlockNumber,
+        wanted: impl Fn(pg_sys::OffsetNumber) -> bool,
+    ) -> pg_sys::MemoryContext {
         let mut node = MaybeUninit::uninit();
         // SAFETY: by the caller's contract; there is an index.
         unsafe {
@@ -213,7 +230,7 @@ impl<'a> Evaluator<'a> {
             pg_sys::MemoryContextReset((*econtext).ecxt_per_tuple_memory);
             let previous = pg_sys::MemoryContextSwitchTo((*econtext).ecxt_per_tuple_memory);
             self.members.clear();
-            hot_chains::chains(self.heap, block, self.strategy, &mut self.members);
+            hot_chains::chains(self.heap, block, self.strategy, wanted, &mut self.members);
             previous
         }
     }

@@ -16,7 +16,7 @@ pub struct Member {
     pub deleted: bool,
 }
 
-/// Collects, for every HOT chain of a block, the last member that is not dead.
+/// Collects the last member that is not dead of each HOT chain of a block whose root is wanted.
 ///
 /// # Safety
 /// `heap` must be an open heap relation with storage; `strategy` a buffer strategy or null.
@@ -24,6 +24,7 @@ pub unsafe fn chains(
     heap: Relation,
     block: pg_sys::BlockNumber,
     strategy: pg_sys::BufferAccessStrategy,
+    wanted: impl Fn(OffsetNumber) -> bool,
     out: &mut Vec<Member>,
 ) {
     // SAFETY: the buffer is pinned and share-locked while its items are read; an ERROR releases both.
@@ -31,7 +32,7 @@ pub unsafe fn chains(
         let horizon = pg_sys::GetOldestNonRemovableTransactionId(heap);
         let buffer = compat::read_shared(heap, block, strategy);
         let page = pg_sys::BufferGetPage(buffer);
-        for root in 1..=pg_sys::PageGetMaxOffsetNumber(page) {
+        for root in (1..=pg_sys::PageGetMaxOffsetNumber(page)).filter(|&root| wanted(root)) {
             out.extend(last_of_chain(heap, buffer, page, block, root, horizon));
         }
         pg_sys::UnlockReleaseBuffer(buffer);

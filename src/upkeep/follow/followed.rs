@@ -1,20 +1,15 @@
 //! One index that a follower builds or keeps up to date.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use nitro_engine::{InsertError, ReverseMap};
-use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
+use pgrx::pg_sys::{Oid, XLogRecPtr};
 
-use super::apply;
 use crate::feed::Feed;
 use crate::feed::work::Work;
 use crate::pg::background::try_transaction;
-use crate::pg::compat::{self, Locator};
-use crate::pg::{error, subtransaction};
+use crate::pg::{compat, error, subtransaction};
 use crate::state::claim::Claim;
 use crate::state::directory::{Entry, State};
-use crate::state::handle::{Handle, Unfinished};
-use crate::state::tenants::Kind;
+use crate::state::handle::Unfinished;
 use crate::state::{given_up, open, shmem};
 use crate::upkeep::bring_up::{self, Origin, Unreadable};
 
@@ -23,14 +18,25 @@ pub struct Followed {
     pub entry: &'static Entry,
     pub generation: u32,
     pub relid: Oid,
-    /// The file of its table.
-    pub table: Locator,
     pub both: ReverseMap,
-    pub work: Work,
     /// Rows of the block that is looked at next.
     pub unreadable: Unreadable,
     /// What is not the entry's yet.
     pub building: Option<Building>,
+    /// What the last step has decided.
+    pub fate: Fate,
+}
+
+/// What becomes of an index after a step.
+pub enum Fate {
+    /// It goes on with the others of its group.
+    Stays,
+    /// Its lock is taken: it goes on by itself, with the work that the group had before the step.
+    Apart(Work),
+    /// It, or the file of its table, is gone, or another process has changed its state.
+    Gone,
+    /// A row cannot be indexed, or there is no memory.
+    Failed(String),
 }
 
 /// An index that is not FOLLOWING yet.
@@ -38,22 +44,6 @@ pub struct Building {
     pub claim: Claim,
     pub main: Unfinished,
     pub map: Unfinished,
-}
-
-/// What came of a step.
-pub enum Step {
-    /// There is no more work.
-    Done,
-    /// There is: again.
-    Again,
-    /// A conflict with recovery, or a lack of resources of the server: again.
-    Disturbed,
-    /// A lock was not to be had: again.
-    HeldUp,
-    /// The index, or the file of its table, is gone, or somebody else has changed its state.
-    Gone,
-    /// A row cannot be indexed, or there is no memory.
-    Failed(String),
 }
 
 impl Followed {
@@ -68,73 +58,17 @@ impl Followed {
             }
     }
 
-    /// Works for some milliseconds.
-    pub fn step(&mut self) -> Step {
-        let mut step = Step::Gone;
-        let outcome = try_transaction(
-            || {
-                // SAFETY: inside a transaction.
-                unsafe {
-                    let free = open::with_index_at_once(self.relid, |heap, index, handle| {
-                        step = self.step_locked(heap, index, handle);
-                    });
-                    if !free {
-                        step = Step::HeldUp;
-                    }
-                }
-            },
-            |caught| {
-                if subtransaction::is_for_lock(caught) {
-                    Step::HeldUp
-                } else if subtransaction::is_transient(caught) {
-                    Step::Disturbed
-                } else {
-                    Step::Failed(subtransaction::message(caught))
-                }
-            },
-        );
-        let step = match outcome.map_or_else(|step| step, |()| step) {
-            Step::Failed(_) if self.unreadable.note() => Step::Disturbed,
-            step => step,
-        };
-        if matches!(step, Step::HeldUp) {
-            self.entry.tenant(Kind::Database).following().refused_locks.fetch_add(1, Relaxed);
-        }
-        self.entry.note_held_up(matches!(step, Step::HeldUp));
-        step
+    /// Whether it goes on with the others of its group.
+    pub fn stays(&self) -> bool {
+        matches!(self.fate, Fate::Stays)
     }
 
-    unsafe fn step_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Step {
-        // SAFETY: open relations. Under the lock nobody frees the indexes of an entry that stands
-        // for them.
-        unsafe {
-            // Who takes the index over after a promotion waits for the end of this step.
-            let step = match &self.building {
-                Some(_) => None,
-                None => match Claim::of_follower(handle) {
-                    None => return Step::Gone,
-                    claim => claim,
-                },
-            };
-            if !std::ptr::eq(handle.entry, self.entry)
-                || compat::locator(heap) != self.table
-                || !self.is_there()
-            {
-                return Step::Gone;
-            }
-            let Followed { both, work, unreadable, .. } = self;
-            let outcome = apply::apply((heap, index), handle, both, work, unreadable);
-            drop(step);
-            match outcome {
-                Ok(true) => Step::Done,
-                Ok(false) => Step::Again,
-                Err(InsertError::OutOfMemory(e)) => {
-                    given_up::refused(self.entry);
-                    Step::Failed(e.to_string())
-                }
-                Err(e) => Step::Failed(e.to_string()),
-            }
+    /// An insert was refused: the index cannot be followed.
+    pub fn refuse(&mut self, why: &InsertError) {
+        if let InsertError::OutOfMemory(_) = why {
+            given_up::refused(self.entry);
         }
+        self.fate = Fate::Failed(why.to_string());
     }
 
     /// There is no more work: the index has what all records before `position` say.

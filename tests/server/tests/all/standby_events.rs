@@ -78,6 +78,58 @@ fn a_scan_that_holds_replay_up_ends() {
     assert!(uses_index(&mut session, "SELECT * FROM t WHERE k = 1"));
 }
 
+/// The follower reads a block once for all indexes of a table. One that cannot go on leaves the
+/// others alone.
+#[test]
+fn indexes_of_a_table_go_apart() {
+    let (primary, standby) = pair();
+    primary.sql(
+        "CREATE FUNCTION only_primary(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF k = 77 AND pg_is_in_recovery() THEN RAISE EXCEPTION 'not here'; END IF;
+                 RETURN k;
+             END $$;
+         CREATE INDEX t_id ON t USING nitro (id);
+         CREATE INDEX t_f ON t USING nitro (only_primary(k));
+         CREATE INDEX t_fails ON t USING nitro (only_primary(k - 1));
+         CREATE INDEX t_both ON t USING nitro (k, id)",
+    );
+    await_followed(&standby);
+    // Replay holds the lock of one index. The others go on.
+    let mut writer = primary.session();
+    writer.sql(
+        "BEGIN; ALTER INDEX t_f SET TABLESPACE pg_default;
+         INSERT INTO t VALUES (9001, 1); UPDATE t SET k = 51 WHERE id = 9",
+    );
+    standby.catch_up(&primary);
+    standby.wait_until("SELECT count(*) > 0 FROM pg_locks WHERE mode = 'AccessExclusiveLock'");
+    let replayed = standby.session().value("SELECT pg_last_wal_replay_lsn()");
+    standby.wait_until(&format!(
+        "SELECT bool_and((reflects_lsn >= '{replayed}') = (indexrelname <> 't_f')) FROM pg_stat_nitro_indexes"
+    ));
+    // The first blocks are done when one index fails at the last one.
+    writer.sql(
+        "INSERT INTO t SELECT i, 60 + i / 10000 * 18 FROM generate_series(9500, 10000) i; COMMIT",
+    );
+    standby.catch_up(&primary);
+    same(&standby, "only_primary(k) = 60");
+    for condition in
+        ["id = 9001", "only_primary(k) = 51", "k = 51 AND id = 9", "only_primary(k) = 9"]
+    {
+        same(&standby, condition);
+    }
+    // One of them cannot take a row. The others go on.
+    primary.sql("INSERT INTO t VALUES (9002, 77), (9003, 52)");
+    standby.catch_up(&primary);
+    standby.wait_until(
+        "SELECT bool_and((state = 'following') = (indexrelname NOT IN ('t_f', 't_fails'))) FROM pg_stat_nitro_indexes",
+    );
+    assert!(standby.log().contains("\"t_f\" is not kept up to date by this standby: not here"));
+    for condition in ["id = 9002", "k = 77", "k = 52 AND id = 9003"] {
+        same(&standby, condition);
+    }
+}
+
 #[test]
 fn ddl_of_the_primary_gives_memory_back() {
     let (primary, standby) = pair();

@@ -1,0 +1,210 @@
+//! Indexes of one table that have the same work. The follower reads a block once for all of them.
+//!
+//! An index leaves its group where it cannot go on with the others: it has failed, it is gone, or
+//! its lock is taken. One whose lock is taken goes on by itself with a copy of the work.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pgrx::pg_sys::{Oid, Relation, XLogRecPtr};
+
+use super::apply::{self, Target};
+use super::followed::{Fate, Followed};
+use crate::feed::rows::{Action, Change};
+use crate::feed::work::Work;
+use crate::pg::background::try_transaction;
+use crate::pg::compat::{self, Locator};
+use crate::pg::subtransaction;
+use crate::state::claim::Claim;
+use crate::state::open::{self, Found};
+use crate::state::tenants::Kind;
+
+/// Indexes that are built or followed together.
+pub struct Group {
+    /// The table.
+    pub heap: Oid,
+    /// The file of the table.
+    pub table: Locator,
+    pub members: Vec<Followed>,
+    pub work: Work,
+}
+
+/// What came of a step.
+pub enum Step {
+    /// There is no more work.
+    Done,
+    /// There is, or a conflict with recovery or a lack of resources has ended the step: again.
+    Again,
+    /// A lock was not to be had: again.
+    HeldUp,
+}
+
+impl Group {
+    /// Whether its indexes are being built.
+    pub fn is_building(&self) -> bool {
+        self.members.iter().any(|member| member.building.is_some())
+    }
+
+    /// Whether the indexes of the other group may join: they have the same work.
+    pub fn takes(&self, other: &Group) -> bool {
+        let same = |are: fn(&Work) -> bool| are(&self.work) && are(&other.work);
+        self.table == other.table
+            && match (self.is_building(), other.is_building()) {
+                (true, true) => same(Work::is_of_new),
+                (false, false) => same(Work::is_done),
+                _ => false,
+            }
+    }
+
+    /// Works for some milliseconds. Afterwards each member has a fate, which does not depend on how
+    /// the step ended: one that took no part in what was done does not stay.
+    pub fn step(&mut self) -> Step {
+        let relids: Vec<Oid> = self.members.iter().map(|member| member.relid).collect();
+        let at = Cell::new(None);
+        let (mut step, mut is_there) = (Step::Done, false);
+        let outcome = try_transaction(
+            || {
+                // SAFETY: inside a transaction.
+                let free = unsafe {
+                    open::with_indexes_at_once(self.heap, &relids, |heap, found| {
+                        is_there = true;
+                        step = self.step_locked(heap, found, &at);
+                    })
+                };
+                if !free {
+                    step = Step::HeldUp;
+                }
+            },
+            |caught| {
+                if subtransaction::is_for_lock(caught) {
+                    Ended::HeldUp
+                } else if subtransaction::is_transient(caught) {
+                    Ended::Disturbed
+                } else {
+                    Ended::Failed(subtransaction::message(caught))
+                }
+            },
+        );
+        let step = match outcome {
+            Ok(()) if is_there || matches!(step, Step::HeldUp) => step,
+            Ok(()) => {
+                self.members.clear();
+                Step::Done
+            }
+            Err(ended) => self.end_by(ended, at.get()),
+        };
+        let held_up = matches!(step, Step::HeldUp);
+        for member in &self.members {
+            let following = member.entry.tenant(Kind::Database).following();
+            following.refused_locks.fetch_add(u64::from(held_up), Relaxed);
+            member.entry.note_held_up(held_up);
+        }
+        step
+    }
+
+    /// An ERROR has ended the step, while it worked on the index `at`. One outside of all indexes is
+    /// of the table.
+    fn end_by(&mut self, ended: Ended, at: Option<usize>) -> Step {
+        match ended {
+            Ended::HeldUp => return Step::HeldUp,
+            Ended::Disturbed => (),
+            Ended::Failed(why) => {
+                for (i, member) in self.members.iter_mut().enumerate() {
+                    let is_meant = at.is_none_or(|at| i == at) && member.stays();
+                    if is_meant && !member.unreadable.note() {
+                        member.fate = Fate::Failed(why.clone());
+                    }
+                }
+            }
+        }
+        Step::Again
+    }
+
+    unsafe fn step_locked(
+        &mut self,
+        heap: Relation,
+        found: &[Found],
+        at: &Cell<Option<usize>>,
+    ) -> Step {
+        // SAFETY: an open relation.
+        if unsafe { compat::locator(heap) } != self.table {
+            self.members.clear();
+            return Step::Done;
+        }
+        let is_alone = self.members.len() == 1;
+        let (mut targets, mut claims) = (Vec::new(), Vec::new());
+        for (number, (member, found)) in self.members.iter_mut().zip(found).enumerate() {
+            match found {
+                Found::Locked if is_alone => return Step::HeldUp,
+                // This step does what is left of the work for the others.
+                Found::Locked => member.fate = Fate::Apart(self.work.clone()),
+                Found::Gone => member.fate = Fate::Gone,
+                Found::Open(index, handle) => {
+                    // Who takes the index over after a promotion waits for the end of this step.
+                    let claim = member.building.is_none().then(|| Claim::of_follower(handle));
+                    let is_free = !matches!(claim, Some(None));
+                    if is_free && std::ptr::eq(handle.entry, member.entry) && member.is_there() {
+                        claims.push(claim);
+                        targets.push(Target { number, index: *index, handle, member });
+                    } else {
+                        member.fate = Fate::Gone;
+                    }
+                }
+            }
+        }
+        if !targets.is_empty() {
+            // SAFETY: open relations. Under their locks nobody frees the indexes of an entry that
+            // stands for them.
+            unsafe { apply::apply(heap, &mut targets, &mut self.work, at) };
+        }
+        if self.work.is_done() { Step::Done } else { Step::Again }
+    }
+
+    /// Takes the members out that do not stay; returns groups of those that go on by themselves,
+    /// and those that have failed with the reason.
+    pub fn take_out(&mut self) -> (Vec<Group>, Vec<(Followed, String)>) {
+        let (heap, table) = (self.heap, self.table);
+        let (mut apart, mut failed) = (Vec::new(), Vec::new());
+        for mut member in self.members.extract_if(.., |member| !matches!(member.fate, Fate::Stays))
+        {
+            match std::mem::replace(&mut member.fate, Fate::Stays) {
+                Fate::Apart(work) => apart.push(Group { heap, table, members: vec![member], work }),
+                Fate::Failed(why) => failed.push((member, why)),
+                Fate::Gone | Fate::Stays => (),
+            }
+        }
+        (apart, failed)
+    }
+
+    /// There is no more work: the indexes have what all records before `position` say.
+    pub fn finish(&mut self, position: XLogRecPtr) {
+        self.members.iter_mut().for_each(|member| member.finish(position));
+    }
+}
+
+/// Notes a change for the indexes whose table it is of. Returns how many rows it names for them.
+pub fn note(here: u32, groups: &mut [Group], change: Change) -> u64 {
+    match change {
+        Change::Block(at, block, action) if at.database == here => {
+            let mut noted = 0;
+            for group in groups.iter_mut().filter(|group| group.table == at) {
+                group.work.note(block, action);
+                noted += group.members.len();
+            }
+            u64::from(matches!(action, Action::Row(_))) * noted as u64
+        }
+        // The file, or all files, are others now. The step that finds that out leaves the index
+        // alone.
+        Change::File(_) | Change::Database(_) | Change::Block(..) => 0,
+    }
+}
+
+/// How an ERROR ended a step.
+enum Ended {
+    /// A lock was not to be had.
+    HeldUp,
+    /// A conflict with recovery, or a lack of resources of the server.
+    Disturbed,
+    /// A row cannot be indexed.
+    Failed(String),
+}
