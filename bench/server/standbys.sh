@@ -7,7 +7,7 @@
 rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions} "
 # Rows of a range, of an INSERT whose WAL is measured; seconds of a load; queries a sample.
 range=5000 inserted=20000 load_seconds=4 points=1000 ranges=100
-queries="point_int8 point_text range_int8 range_text"
+queries="point_int8 point_text range_int8 range_text only_int8 count_int8 join_int8"
 now() { date +%s%3N; }
 pgbench() { "$NITRO_BIN/pgbench" -p "$(port)" -n -M prepared "$@"; }
 q() { "$NITRO_BIN/psql" -p "$(port)" -XAtqc "$1" 2> /dev/null; }
@@ -40,6 +40,7 @@ tables() {
         for i in id k s at u; do sql "CREATE INDEX t_${am}_$i ON t_$am USING $am ($i)"; done
         keep create $am ms $(($(now) - t))
     done
+    sql "CREATE TABLE few AS SELECT i * 37 % $range::bigint k FROM generate_series(1, 500) i"
     sql "VACUUM ANALYZE"
 }
 
@@ -88,6 +89,10 @@ query() { # QUERY METHOD
         point_int8) echo "SELECT n FROM t_$2 WHERE k = :lo;" ;;
         point_text) echo "SELECT n FROM t_$2 WHERE s = $(email :lo);" ;;
         range_int8) echo "SELECT sum(n) FROM t_$2 WHERE k BETWEEN :lo AND :hi;" ;;
+        # Without fetches: row by row, in the index, and keys of a few rows looked up together.
+        only_int8) echo "SELECT count(*) FROM (SELECT k FROM t_$2 WHERE k BETWEEN :lo AND :hi OFFSET 0) x;" ;;
+        count_int8) echo "SELECT count(*) FROM t_$2 WHERE k BETWEEN :lo / 2 AND :lo / 2 + 10 * $range;" ;;
+        join_int8) echo "SELECT count(t.k) FROM few LEFT JOIN t_$2 t ON t.k = few.k + :lo;" ;;
         range_text) echo "SELECT sum(n) FROM t_$2 WHERE s BETWEEN $(email :lo) AND $(email :hi);" ;;
     esac
 }

@@ -441,9 +441,9 @@ impl Scan {
             let index = (*scan).indexRelation;
             self.whole = None;
             follow::check_snapshot(index, (*scan).xs_snapshot);
-            let engine = self.handle.readable_index();
+            let reached = self.reached();
             if self.handle.entry.state() == State::Ready
-                || engine.is_some_and(|engine| self.has_reached(engine))
+                || reached.is_some()
                 || pg_sys::RecoveryInProgress()
                     && follow::await_bound(index, &self.handle, self.bounding(scan))
             {
@@ -457,7 +457,7 @@ impl Scan {
                 self.started = true;
                 return;
             }
-            self.engine = self.handle.readable_index();
+            self.engine = reached.or_else(|| self.handle.readable_index());
             self.reached = self.engine.filter(|_| !self.not_bounded).map_or(0, |it| it.root());
             self.token.of_recovery = follow::is_of_recovery((*scan).xs_snapshot);
             self.used = self.engine.map(InUse::of);

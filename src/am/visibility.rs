@@ -71,10 +71,9 @@ impl Page {
         Page { number: NONE, buffer: 0, bits: std::ptr::null() }
     }
 
-    /// Whether the bit of a block is set, which is on this page.
+    /// Whether the bit of a block is set, which is on this page at this place.
     #[inline]
-    fn has(&self, block: BlockNumber) -> bool {
-        let at = block % BLOCKS;
+    fn has(&self, at: u32) -> bool {
         // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the
         // server's own `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { self.bits.add((at / (8 / BITS)) as usize).read_volatile() };
@@ -93,7 +92,7 @@ impl VisibilityMap {
     /// The answer for a block, if the page is here: no call of the server, nothing that can fail.
     #[inline]
     pub fn known(&self, block: BlockNumber) -> Option<bool> {
-        self.page(block / BLOCKS).map(|page| page.has(block))
+        self.page(block / BLOCKS).map(|page| page.has(block % BLOCKS))
     }
 
     /// The page of a number, if it is here.
@@ -221,10 +220,11 @@ impl VisibilityMap {
             page.inspect(|page| compat::lock_shared(page.buffer));
             let counts = page.filter(|page| trust.has(compat::page_lsn(page.buffer)));
             for ((asked, seen), tids) in asked.iter_mut().zip(seen).zip(tids.chunks(64)) {
-                let here = bits(tids.iter().map(|&tid| block_of(tid) / BLOCKS == number));
+                let at = |tid: Tid| block_of(tid).wrapping_sub(number * BLOCKS);
+                let here = bits(tids.iter().map(|&tid| at(tid) < BLOCKS));
                 *asked |= here;
                 if let Some(page) = counts {
-                    *seen |= here & bits(tids.iter().map(|&tid| page.has(block_of(tid))));
+                    *seen |= here & bits(tids.iter().map(|&tid| page.has(at(tid).min(BLOCKS - 1))));
                 }
             }
             page.inspect(|page| compat::unlock(page.buffer));

@@ -32,6 +32,7 @@
 mod apply;
 mod followed;
 mod group;
+mod pack;
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -183,6 +184,8 @@ struct Follower {
     looked_around: Option<Instant>,
     /// When something was replayed last.
     busy: Instant,
+    /// When an index was packed last.
+    packed: Instant,
     /// An index that scans read has more work than a step has time for.
     unfinished: bool,
 }
@@ -198,6 +201,7 @@ impl Follower {
             failed: Vec::new(),
             looked_around: None,
             busy: Instant::now(),
+            packed: Instant::now(),
             unfinished: false,
         }
     }
@@ -222,6 +226,7 @@ impl Follower {
         match left {
             Some(Left::Work) => (),
             Some(Left::Locked) => wait::nap(Wait::FollowerMain, SLEEP_MS),
+            _ if self.pack() => (),
             _ if self.busy.elapsed() < MOMENT => {
                 std::thread::sleep(NAP);
                 wait::interrupts();
@@ -447,7 +452,9 @@ impl Follower {
             let group = |both: ReverseMap, work, building| {
                 let (generation, relid) = (entry.generation(), (*index).rd_id);
                 let (unreadable, fate) = (Unreadable::default(), Fate::Stays);
-                let only = Followed { entry, generation, relid, both, unreadable, building, fate };
+                let packed = 0;
+                let only =
+                    Followed { entry, generation, relid, both, unreadable, packed, building, fate };
                 let (heap, table) = ((*heap).rd_id, compat::locator(heap));
                 Begun::Here(Group { heap, table, members: vec![only], work })
             };

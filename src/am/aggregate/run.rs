@@ -157,6 +157,10 @@ impl Run {
             let group = self.groups.len().wrapping_sub(1);
             let Some(mut last) = self.groups.last() else { break };
             let prefix = last.prefix;
+            if let Some(heap) = heap {
+                // SAFETY: by contract.
+                unsafe { own.ask_ahead(heap, forward) };
+            }
             let n = match own.key() {
                 Some(_) => own.walk_group(prefix, forward, |d, b, w| last.add_values(d, b, w)),
                 None => own.count_plain(forward),

@@ -10,10 +10,10 @@
 //!   another way or ends. Meanwhile it is not renewed (`Token::hold`): to read on under an older one keeps more TIDs.
 //! - A cursor remembers which state of its leaf it has read, and goes on, or removes entries, in no other one.
 
-use nitro_engine::{Cursor, Index, TOGETHER, Tid};
+use nitro_engine::{Cursor, TOGETHER, Tid};
 use pgrx::pg_sys::{IndexScanDesc, ScanKeyData};
 
-use super::{InUse, Plan, Range, Scan, State, parallel};
+use super::{InUse, Plan, Range, Scan, parallel};
 use crate::am::token::Trust;
 use crate::pg::compat;
 use crate::pg::wait::{self, PATIENCE};
@@ -72,11 +72,9 @@ impl Scan {
         }
         // What the cursor has read of another index means nothing in this one.
         self.flush_kills();
-        let engine = self.handle.readable_index();
         // On a standby the scan has waited for this one, when it was started.
-        let known =
-            |engine: &Index| self.handle.entry.state() == State::Ready || self.has_reached(*engine);
-        let Some(engine) = engine.filter(known) else { return false };
+        let engine = self.reached().or_else(|| self.handle.ready_index());
+        let Some(engine) = engine else { return false };
         self.engine = Some(engine);
         self.used = Some(InUse::of(engine));
         self.sn = engine.term();

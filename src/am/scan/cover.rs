@@ -71,6 +71,26 @@ impl Scan {
         unsafe { self.visibility.ask_of(heap, trust, row, &mut place.answers) }
     }
 
+    /// Asks the map for the rows of the batch that follow, where it is asked for many together.
+    ///
+    /// # Safety
+    /// `heap` is the open table of the scan.
+    pub(in crate::am) unsafe fn ask_ahead(&mut self, heap: Relation, forward: bool) {
+        let place = &mut self.place;
+        let next = if forward { place.pos + 1 } else { place.pos - 1 };
+        if place.trust.is_whole()
+            || !self.started
+            || next < 0
+            || next >= place.cursor.len() as isize
+        {
+            return;
+        }
+        let trust = place.trust.planted(self.handle.entry);
+        let row = (place.cursor.tids(), next as usize);
+        // SAFETY: by contract.
+        unsafe { self.visibility.ask_of(heap, trust, row, &mut place.answers) };
+    }
+
     /// Before an entry is handed up to a function of the server, which asks the map by itself:
     /// false if that would trust a bit that does not count, and the snapshot sees no row.
     pub(super) unsafe fn may_be_handed_up(&mut self, scan: IndexScanDesc) -> bool {
@@ -89,9 +109,13 @@ impl Scan {
         }
     }
 
-    /// Whether this scan has waited until a follower had brought this index as far as its snapshot
-    /// wants. A snapshot of MVCC stays the same for all starts of a scan.
-    pub(super) fn has_reached(&self, engine: Index) -> bool {
-        self.token.of_recovery && self.reached == engine.root()
+    /// Returns the index that was read before, if that has all that the snapshot sees.
+    ///
+    /// A snapshot of MVCC stays the same for all starts of a scan. What it sees in recovery stays
+    /// in the memory of the index, whatever the state of the index is later. As long as the scan
+    /// has its lock, nobody frees this memory.
+    pub(super) fn reached(&self) -> Option<Index> {
+        let (root, entry) = (self.reached, self.handle.entry);
+        self.engine.filter(|_| self.token.of_recovery && root != 0 && entry.root() == root)
     }
 }

@@ -115,6 +115,11 @@ impl Entry {
         self.condition.read().0
     }
 
+    /// The root of the engine index that it has, 0 = none.
+    pub fn root(&self) -> u32 {
+        self.condition.read().1
+    }
+
     /// Enters the barrier for the index that the entry has now. Should it get another one meanwhile, whose
     /// use makes the section one for any index.
     pub fn enter<'p>(&self, process: &'p Process) -> BarrierGuard<'p> {

@@ -21,6 +21,8 @@ pub struct Followed {
     pub both: ReverseMap,
     /// Rows of the block that is looked at next.
     pub unreadable: Unreadable,
+    /// How many entries had come and gone when it was packed last.
+    pub packed: u64,
     /// What is not the entry's yet.
     pub building: Option<Building>,
     /// What the last step has decided.

@@ -126,7 +126,15 @@ fn without_follower<R>(standby: &Server, work: impl FnOnce() -> R) -> R {
 
 #[test]
 fn a_standby_has_the_plans_of_its_primary() {
-    let (_primary, standby) = pair();
+    let (primary, standby) = pair();
+    // The follower packs what it has built, as CREATE INDEX does.
+    for index in ["t_k", "t_tags"] {
+        let used = format!(
+            "(bytes - free_bytes) FROM pg_stat_nitro_indexes WHERE indexrelname = '{index}'"
+        );
+        let most = primary.value(&format!("SELECT {used}"));
+        standby.wait_until(&format!("SELECT 1.25 * {most} > {used}"));
+    }
     let mut session = standby.session();
     session.sql("SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0");
     let plan = plan_of(&mut session, "SELECT k, v FROM t WHERE k < 300");
@@ -195,6 +203,43 @@ fn bits_behind_what_the_index_reflects_do_not_count() {
         let planted = rows_of_freed(&servers, (from + 1000, "follow_map", settings, cursor));
         assert!(planted > 0, "{settings}, {cursor}");
     }
+}
+
+/// An index is given up while queries read it, and is wanted again. Their answers stay those of the
+/// table, and none fails.
+#[test]
+fn an_index_that_is_given_up_beside_its_readers() {
+    let (primary, standby) = pair();
+    primary.sql("DELETE FROM t WHERE k BETWEEN 1801 AND 3299");
+    standby.catch_up(&primary);
+    let mut session = standby.session();
+    session.sql(INDEX_ONLY);
+    session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    session.sql("DECLARE a CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 1 FROM a");
+    session.sql("DECLARE b CURSOR FOR SELECT d.id FROM d JOIN t ON t.k = d.k; FETCH 2 FROM b");
+    session.sql("SET LOCAL nitro.enable_batched_joins = off");
+    session.sql("DECLARE c CURSOR FOR SELECT d.id FROM d JOIN t ON t.k = d.k; FETCH 2 FROM c");
+    session.sql("DECLARE d CURSOR FOR SELECT count(*) FROM t GROUP BY k; FETCH 1 FROM d");
+    // Its memory stays as long as the transaction has locks.
+    let followers = "FROM pg_stat_activity WHERE backend_type = 'nitro follower'";
+    for (follow, n) in [("off", 0), ("on", 1)] {
+        standby.conf(&format!("nitro.follow = {follow}"));
+        standby.reload();
+        // Each query asks for a follower.
+        nitro_server_tests::wait_until(follow, || {
+            standby.sql("SELECT FROM t WHERE tags @> '{1000}'");
+            standby.value(&format!("SELECT count(*) {followers}")) == n.to_string()
+        });
+        let state = "SELECT string_agg(DISTINCT state, ' ') FROM pg_stat_nitro_indexes";
+        assert_eq!(standby.value(state), "standby");
+    }
+    vacuum(&primary, &standby);
+    primary.sql("INSERT INTO t SELECT i, -1, '{}' FROM generate_series(1801, 3299) i");
+    standby.catch_up(&primary);
+    for (cursor, rows) in [("a", 18_501 - 1), ("b", 46 - 2), ("c", 46 - 2), ("d", 18_501 - 1)] {
+        assert_eq!(session.sql(&format!("FETCH ALL FROM {cursor}")).len(), rows, "{cursor}");
+    }
+    session.sql("COMMIT");
 }
 
 /// A query that computes an aggregate stands between two batches, or has read all elements, while
@@ -275,6 +320,8 @@ fn joined_over_promotion(broken: &str) -> usize {
     // These read on, also of rows that the new primary deletes.
     session.sql("DECLARE r CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 100 FROM r");
     session.sql("DECLARE s CURSOR FOR SELECT count(*) FROM t GROUP BY k; FETCH 100 FROM s");
+    session.sql("SET LOCAL nitro.enable_fast_scan = off");
+    session.sql("DECLARE q CURSOR FOR SELECT k FROM t ORDER BY k; FETCH 100 FROM q");
     vacuum(&primary, &standby);
     standby.promote();
     standby.wait_until("SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes");
@@ -287,7 +334,7 @@ fn joined_over_promotion(broken: &str) -> usize {
         standby.sql("VACUUM t");
         standby.sql("INSERT INTO t SELECT i, i, '{1}' FROM generate_series(15001, 20000) i");
         let all = session.value("SET LOCAL nitro.enable_scan = off; SELECT count(*) FROM t");
-        for cursor in ["r", "s"] {
+        for cursor in ["r", "s", "q"] {
             let n = session.sql(&format!("FETCH ALL FROM {cursor}")).len();
             assert_eq!((100 + n).to_string(), all, "{cursor}");
         }
