@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 . "$(dirname "$0")/by_hand.sh"
 
 new_server -c "nitro.max_memory = 300MB" -c "max_parallel_maintenance_workers = 0" \

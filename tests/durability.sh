@@ -23,6 +23,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 . "$(dirname "$0")/by_hand.sh"
 note "seed $NITRO_SEED"
 new_server "${by_hand[@]}"

@@ -1,5 +1,6 @@
 # tests/image_files.sh: images of indexes as a test sees them. Sourced after answers.sh; needs pageinspect.
 #
+#   in_folders                  each image has a folder of its own; the functions below that name one need it
 #   imaged INDEX...             waits until each has its first image
 #   image_since INDEX LSN       waits until it has an image from there or later
 #   checkpointed INDEX...       CHECKPOINT, then waits until each has an image from after it
@@ -18,6 +19,7 @@
 #   slow_table TABLE [ROWS]     a table of i and s whose image takes its time
 #   words                       makes the collation words
 
+in_folders() { every_server+=("nitro.debug_collect = off"); }
 # Whoever has made one is done with the index: the next one can be made.
 image_since() { wait_until "SELECT image_lsn >= '$2'::pg_lsn - '0/0' AND progress_pid IS NULL FROM nitro_index_stats() WHERE indexrelid = '$1'::regclass"; }
 imaged() { local i; for i; do image_since "$i" 0/0; done; }

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 
 new_server -c "deadlock_timeout = 200ms"
 sql "CREATE EXTENSION pageinspect"

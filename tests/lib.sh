@@ -10,6 +10,7 @@
 #
 #   new_server [-c SETTING]...      initdb and start           settings 'name = value'...   append, not applied
 #   new_data [-c SETTING]...        only initdb, with the options in initdb_options
+#   every_server+=(SETTING)         what all servers made from here on get
 #   start | stop [fast] | restart   fast by default; stop immediate is a crash of the whole server
 #   crash                           SIGKILL to the postmaster and all its children, as a power cut
 #   kill_backend PID                SIGKILL to one backend; returns when the server has recovered, 1 if it was gone
@@ -62,8 +63,9 @@ settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
 
 initdb_options=()
 initdb_to() { "$NITRO_BIN/initdb" -D "$1" -U postgres -A trust -N -E UTF8 --no-locale "${initdb_options[@]}" > "$NITRO_TMP/initdb" || fail "initdb"; }
+every_server=()
 new_data() {
-    local n conf=()
+    local n conf=("${every_server[@]}")
     while [ "${1:-}" = -c ]; do conf+=("$2"); shift 2; done
     n=$(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l)
     # The first server of a test: two of one test have different identifiers.

@@ -4,6 +4,7 @@
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
+in_folders
 . "$(dirname "$0")"/by_hand.sh
 new_server "${by_hand[@]}"
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"

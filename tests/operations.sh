@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 log() { grep -cE "$1" "$NITRO_TMP/$node.log" || true; }
 said() { [ "$(log "$1")" -gt 0 ] || fail "the log does not say: $1"; }
 state() { sql "SELECT state FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }

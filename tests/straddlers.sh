@@ -3,6 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 . "$(dirname "$0")/by_hand.sh"
 new_server "${by_hand[@]}"
 sql "CREATE EXTENSION pageinspect"

@@ -6,7 +6,8 @@
 . "$(dirname "$0")"/upgrade/indexes.sh
 share=$("$NITRO_BIN/pg_config" --sharedir)
 cp "$(dirname "$0")/upgrade/nitro--0.1.0.sql" "$share/extension/"
-new_server -c "nitro.backup = on" -c "max_wal_size = 1GB"
+# The images of its indexes are changed by hand.
+new_server -c "nitro.backup = on" -c "max_wal_size = 1GB" -c "nitro.debug_collect = off"
 
 # Everything that the extension consists of, as far as the catalogues tell; not the names of its schema.
 members() { # SCHEMA

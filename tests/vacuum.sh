@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 quiet=(-c "deadlock_timeout = 200ms" -c "bgwriter_lru_maxpages = 0")
 # No place for workers: an index is brought up exactly when a statement says so.
 alone=(-c "max_worker_processes = 1" -c "max_logical_replication_workers = 0")

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
+in_folders
 . "$(dirname "$0")/by_hand.sh"
 new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" \
     -c "wal_writer_delay = 10s" -c "bgwriter_lru_maxpages = 0" -c "log_checkpoints = off"

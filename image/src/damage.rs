@@ -58,6 +58,8 @@ pub enum Damage {
     ManifestForm,
     /// The manifest describes another index or generation than the folder it is in.
     Misplaced,
+    /// A file of small images has bytes that are no image.
+    Collection,
 }
 
 impl fmt::Display for Damage {
@@ -79,6 +81,7 @@ impl fmt::Display for Damage {
             }
             Damage::ManifestChecksum => write!(f, "bad checksum in the manifest"),
             Damage::ManifestForm => write!(f, "malformed manifest"),
+            Damage::Collection => write!(f, "an image in its file is damaged"),
             Damage::Misplaced => write!(f, "the manifest belongs to another folder"),
         }
     }

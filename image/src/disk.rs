@@ -3,10 +3,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-#[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a lock. Its holder writes and syncs one file of a few hundred kilobytes.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Pause between two attempts to lock: about the time of a sync.
+const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A file system.
 ///
@@ -18,6 +23,8 @@ pub trait Disk: Sync {
     type File: Write + Send;
     /// A file being read.
     type Input: Read + Send;
+    /// A lock, held until it is dropped or its process ends.
+    type Lock;
 
     /// Makes a folder; an error if there is one.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -37,6 +44,10 @@ pub trait Disk: Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// Opens a file for reading, and says how long it is.
     fn open(&self, path: &Path) -> io::Result<(Self::Input, u64)>;
+    /// Locks a folder against all other locks of it, in any process. Waits for a bounded time, then
+    /// fails with [`WouldBlock`](io::ErrorKind::WouldBlock). A file system that has no locks for
+    /// folders fails with [`Unsupported`](io::ErrorKind::Unsupported).
+    fn lock(&self, path: &Path) -> io::Result<Self::Lock>;
 }
 
 /// The file system of the machine.
@@ -81,6 +92,10 @@ fn regular(path: &Path, options: &mut OpenOptions) -> io::Result<(File, u64)> {
     checked.map_err(about(path))
 }
 
+fn folder(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path)
+}
+
 /// An error with the path that it is about; its kind stays.
 fn about(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -89,6 +104,7 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
 impl Disk for RealDisk {
     type File = Spread;
     type Input = File;
+    type Lock = File;
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         fs::create_dir(path).map_err(about(path))
@@ -104,9 +120,7 @@ impl Disk for RealDisk {
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let folder = options.read(true).custom_flags(libc::O_DIRECTORY).open(path);
-        folder.and_then(|folder| folder.sync_all()).map_err(about(path))
+        folder(path).and_then(|folder| folder.sync_all()).map_err(about(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -131,5 +145,27 @@ impl Disk for RealDisk {
 
     fn open(&self, path: &Path) -> io::Result<(File, u64)> {
         regular(path, OpenOptions::new().read(true))
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<File> {
+        let folder = folder(path).map_err(about(path))?;
+        let begun = Instant::now();
+        loop {
+            // SAFETY: an open file; no memory is involved.
+            if unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return Ok(folder);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EWOULDBLOCK | libc::EINTR) if begun.elapsed() < LOCK_PATIENCE => {
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                // NFS locks nothing that is not open for writing.
+                Some(libc::EBADF | libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP) => {
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, error));
+                }
+                _ => return Err(about(path)(error)),
+            }
+        }
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! <root>/<database>/<incarnation, 32 hex digits>/<generation>/{shard-0, shard-1, ..., manifest}
+//! <root>/<database>/small-<2 hex digits>
 //! ```
 //!
-//! A generation is an image if and only if it has a manifest. These hold at every moment, also
-//! after a crash of the machine:
+//! A generation is an image if and only if it has a manifest. A small image is not in a folder but
+//! in a file with others ([`collected`]). These hold at every moment, also after a crash of the
+//! machine:
 //!
 //! - **S1** A manifest that can be read names only shards that are complete and durable. Therefore
 //!   a commit syncs the shards, then the folder with their names, and only then gives the manifest
-//!   its name; a removal takes the manifest away, durably, before the first shard.
+//!   its name; a removal takes the manifest away, durably, before the first shard. A file of small
+//!   images gets its name when all of it is durable.
 //! - **S2** From the first commit on, a crash leaves at least one image that was committed; once
 //!   the commit of generation g has returned, it leaves g or a newer one. Therefore folders are
 //!   durable before anything in them, a manifest is replaced only by a rename, the rename is
@@ -17,16 +20,22 @@
 //! - **S3** Once a discard has returned, no image from before can be read while the machine runs.
 //!   Therefore a discard ends with the removal of the incarnation's folder, which the file system
 //!   refuses until it is empty: a draft that raced with it has lost its folder too and cannot
-//!   commit. A discard is not durable, and gives S1 and S2 up: a crash may bring back all of an
-//!   image (which is right again, since the WAL after it is read) or parts, which are [`Damage`].
+//!   commit. A draft of a small image has a folder for this alone. It looks for the folder under
+//!   the lock that the discard takes afterwards. A discard is not durable, and gives S1 and S2 up:
+//!   a crash may bring back all of an image (which is right again, since the WAL after it is read)
+//!   or parts, which are [`Damage`].
 //!
-//! Errors keep S1 to S3. What a failed operation leaves behind is at worst an orphan for
-//! [`sweep`](Store::sweep). The caller sees to it that one incarnation has one draft, refresh or
+//! Errors keep S1 to S3, with one exception. A discard that cannot write a file of small images
+//! anew, because the disk is full, removes all of the file: the other images in it are lost. What
+//! a failed operation leaves behind is at worst an orphan for [`sweep`](Store::sweep), or a
+//! temporary file that the next writer of its file replaces. The caller sees to it that one incarnation has one draft, refresh or
 //! sweep at a time; everything else may run beside them.
 
+mod collected;
 mod draft;
 
-use std::io::{self, Read, Write};
+use std::collections::BTreeSet;
+use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
 pub use draft::{Draft, ShardFile};
@@ -47,12 +56,36 @@ const ATTEMPTS: usize = 100;
 pub struct Store<D = RealDisk> {
     disk: D,
     root: PathBuf,
+    /// Images of up to this many bytes are collected.
+    small: usize,
+}
+
+/// A shard that is read: a file, or a part of one.
+pub enum Input<I> {
+    /// A file of its own.
+    File(I),
+    /// What it has in a file of small images.
+    Collected(Cursor<Vec<u8>>),
+}
+
+impl<I: Read> Read for Input<I> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::File(file) => file.read(buffer),
+            Input::Collected(bytes) => bytes.read(buffer),
+        }
+    }
 }
 
 impl<D: Disk> Store<D> {
     /// The images below `root`, which need not exist yet.
     pub fn new(disk: D, root: impl Into<PathBuf>) -> Store<D> {
-        Store { disk, root: root.into() }
+        Store { disk, root: root.into(), small: collected::SMALL }
+    }
+
+    /// The same, but every image that is made has a folder of its own.
+    pub fn without_collections(self) -> Store<D> {
+        Store { small: 0, ..self }
     }
 
     /// Starts a new image. Nothing can be read of it before it is committed. Its contents must be
@@ -64,15 +97,21 @@ impl<D: Disk> Store<D> {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 other => other?,
             }
-            // Also if it exists: whoever made it may have been killed before this.
-            self.disk.sync_dir(parent(folder))?;
         }
-        let newest = self.generations(&folder)?.first().copied().unwrap_or(0);
-        let generation = newest.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
+        let newest = self.generations(&folder)?.first().copied();
+        let newest = newest.max(self.collected(database, incarnation)?.into_iter().max());
+        let generation = newest.unwrap_or(0).checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
         self.disk.create_dir(&folder.join(generation.to_string()))?;
-        let draft = Draft::new(self, database, incarnation, generation);
-        self.disk.sync_dir(&folder)?;
-        Ok(draft)
+        Ok(Draft::new(self, database, incarnation, generation))
+    }
+
+    /// Makes the names of a folder and of all above it durable, also of those that existed: whoever
+    /// made them may have been killed before this.
+    fn sync_names_of(&self, folder: &Path) -> io::Result<()> {
+        let below = |folder: &&Path| folder.starts_with(&self.root);
+        let mut folders: Vec<&Path> = folder.ancestors().take_while(below).collect();
+        folders.reverse();
+        folders.into_iter().try_for_each(|folder| self.disk.sync_dir(parent(folder)))
     }
 
     /// Replaces the manifest of an image, when its shards are still right.
@@ -85,21 +124,31 @@ impl<D: Disk> Store<D> {
                 self.write_manifest(&folder, manifest)
             }
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the shards differ")),
-            None => Err(io::ErrorKind::NotFound.into()),
+            None => self.refresh_collected(manifest),
         }
     }
 
     /// The images of an index, newest first.
     pub fn images(&self, database: u32, incarnation: u128) -> Vec<Result<Manifest, Damage>> {
-        match self.generations(&self.incarnation_folder(database, incarnation)) {
-            Ok(generations) => generations
-                .into_iter()
+        let in_folders = || -> io::Result<Vec<_>> {
+            let generations =
+                self.generations(&self.incarnation_folder(database, incarnation))?.into_iter();
+            Ok(generations
                 .filter_map(|generation| {
-                    self.manifest(database, incarnation, generation).transpose()
+                    let manifest = self.manifest(database, incarnation, generation).transpose()?;
+                    Some((generation, manifest))
                 })
-                .collect(),
-            Err(error) => vec![Err(error.into())],
-        }
+                .collect())
+        };
+        // What cannot be read may be the newest.
+        let unread = |error: io::Error| vec![(u64::MAX, Err(error.into()))];
+        let mut all = in_folders().unwrap_or_else(unread);
+        let collected = self.collected_images(database, incarnation).unwrap_or_else(unread);
+        let damaged = |image: &Result<_, _>| matches!(image, Err(Damage::Collection));
+        let none = all.is_empty();
+        all.extend(collected.into_iter().filter(|(_, image)| none || !damaged(image)));
+        all.sort_by_key(|&(generation, _)| std::cmp::Reverse(generation));
+        all.into_iter().map(|(_, image)| image).collect()
     }
 
     /// Opens a shard of an image. One of the wrong length is refused before any of it is read.
@@ -107,11 +156,18 @@ impl<D: Disk> Store<D> {
         &self,
         manifest: &Manifest,
         shard: u32,
-    ) -> Result<ShardReader<D::Input>, Damage> {
+    ) -> Result<ShardReader<Input<D::Input>>, Damage> {
         let missing = Damage::Missing { shard };
         let Some(summary) = manifest.shards.get(shard as usize) else { return Err(missing) };
         let path = self.folder_of(manifest).join(shard_name(shard));
-        let Some((file, length)) = present(self.disk.open(&path))? else { return Err(missing) };
+        let (file, length) = match present(self.disk.open(&path))? {
+            Some((file, length)) => (Input::File(file), length),
+            None => {
+                let bytes = self.collected_shard(manifest, shard)?.ok_or(missing)?;
+                let length = bytes.get_ref().len() as u64;
+                (Input::Collected(bytes), length)
+            }
+        };
         if length < summary.bytes {
             return Err(Damage::Truncated);
         } else if length > summary.bytes {
@@ -122,11 +178,19 @@ impl<D: Disk> Store<D> {
 
     /// Removes one image; an older one stays.
     pub fn remove(&self, manifest: &Manifest) -> io::Result<()> {
-        self.repeated(|| self.remove_generation(&self.folder_of(manifest)))
+        let Manifest { database, incarnation, generation, .. } = *manifest;
+        self.repeated(|| self.remove_generation(&self.folder_of(manifest)))?;
+        self.drop_collected(database, incarnation, |other| other == generation, true)
     }
 
     /// Forgets all images of an index (S3). On an error some may be left: call it again.
     pub fn discard(&self, database: u32, incarnation: u128) -> io::Result<()> {
+        // In this order: a draft that has looked for its folder has the lock.
+        self.discard_folder(database, incarnation)?;
+        self.drop_collected(database, incarnation, |_| true, true)
+    }
+
+    fn discard_folder(&self, database: u32, incarnation: u128) -> io::Result<()> {
         let folder = self.incarnation_folder(database, incarnation);
         let attempt = || {
             for generation in self.generations(&folder)? {
@@ -143,8 +207,14 @@ impl<D: Disk> Store<D> {
         Ok(names.iter().filter_map(|name| canonical(name, u32::to_string)).collect())
     }
 
-    /// The incarnations of a database that have a folder.
-    pub fn incarnations(&self, database: u32) -> io::Result<Vec<u128>> {
+    /// The indexes of a database that have a folder or a collected image.
+    pub fn incarnations(&self, database: u32) -> io::Result<BTreeSet<u128>> {
+        let mut all = self.folders(database)?;
+        all.extend(self.collected_incarnations(database)?);
+        Ok(all)
+    }
+
+    fn folders(&self, database: u32) -> io::Result<BTreeSet<u128>> {
         let names = self.list(&self.database_folder(database))?;
         Ok(names
             .iter()
@@ -153,7 +223,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Removes what is no image or not needed: generations without a manifest other than
-    /// `in_progress`, temporary files, and all images but the newest two.
+    /// `in_progress`, their temporary files, all images but the newest two, and an empty folder.
     pub fn sweep(
         &self,
         database: u32,
@@ -161,8 +231,19 @@ impl<D: Disk> Store<D> {
         in_progress: Option<u64>,
     ) -> io::Result<()> {
         let folder = self.incarnation_folder(database, incarnation);
-        let mut images = 0;
-        for generation in self.generations(&folder)? {
+        let (mut images, mut old) = (0, Vec::new());
+        let collected = self.collected(database, incarnation)?.into_iter().map(|g| (g, true));
+        let mut all: Vec<(u64, bool)> = collected.collect();
+        all.extend(self.generations(&folder)?.into_iter().map(|generation| (generation, false)));
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        for (generation, collected) in all {
+            if collected {
+                images += 1;
+                if images > KEPT {
+                    old.push(generation);
+                }
+                continue;
+            }
             if Some(generation) == in_progress {
                 continue;
             }
@@ -175,15 +256,32 @@ impl<D: Disk> Store<D> {
                 self.remove_generation(&folder)?;
             }
         }
-        Ok(())
+        if !old.is_empty() {
+            self.drop_collected(database, incarnation, |one| old.contains(&one), false)?;
+        }
+        self.remove_if_empty(&folder)
     }
 
     /// Removes the folder of a database. Its images cannot be read afterwards.
     pub fn remove_database(&self, database: u32) -> io::Result<()> {
-        for incarnation in self.incarnations(database)? {
-            self.discard(database, incarnation)?;
+        let folder = self.database_folder(database);
+        let _lock = match self.disk.lock(&folder) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            Err(error) => return Err(error),
+        };
+        for incarnation in self.folders(database)? {
+            self.discard_folder(database, incarnation)?;
         }
-        self.repeated(|| self.remove_tree(&self.database_folder(database)))
+        self.repeated(|| self.remove_tree(&folder))
+    }
+
+    fn remove_if_empty(&self, folder: &Path) -> io::Result<()> {
+        match present(self.disk.remove_dir(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+            other => other.map(|_| ()),
+        }
     }
 
     /// Runs a removal again when new files came up behind it.

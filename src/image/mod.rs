@@ -31,11 +31,13 @@ use pgrx::prelude::*;
 use crate::key::KeyDesc;
 use crate::pg::catalog;
 use crate::pg::error::Failure;
+use crate::pg::guc;
 use crate::state::directory::{Entry, Incarnation};
 
 /// The folder of all images; every process of the server runs in the data directory.
 pub fn store() -> Store<RealDisk> {
-    Store::new(RealDisk, "pg_nitro")
+    let store = Store::new(RealDisk, "pg_nitro");
+    if guc::COLLECT.get() { store } else { store.without_collections() }
 }
 
 /// The readable manifests of an index, newest first. What is not readable is reported by who would load
@@ -65,8 +67,11 @@ pub fn forget(database: u32, incarnation: Incarnation) {
             PgSqlErrorCode::ERRCODE_IO_ERROR,
             format!("could not remove the images of a nitro index: {e}"),
         )
-        .detail(format!("Folder: pg_nitro/{database}/{incarnation:032x}."))
-        .hint("VACUUM must not go on while an image could bring back entries that it removes. Remove the folder.")
+        .detail(format!(
+            "Folder: pg_nitro/{database}/{incarnation:032x}. File: pg_nitro/{database}/{}.",
+            Store::<RealDisk>::collection_name(incarnation)
+        ))
+        .hint("VACUUM must not go on while an image could bring back entries that it removes. Remove the folder and the file.")
         .raise();
     }
 }

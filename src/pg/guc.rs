@@ -89,6 +89,9 @@ pub enum WhenFull {
     GiveUpIndex,
 }
 
+/// Whether small images are collected in common files.
+pub static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
+
 /// A mechanism that is switched off, so that a test can see the answers go wrong without it.
 pub static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
 
@@ -263,6 +266,14 @@ pub fn register(preloading: bool) {
         c"Switches off one of the mechanisms that answers depend on. Only for nitro's own tests.",
         c"",
         &BREAK,
+        GucContext::Sighup,
+        GucFlags::NO_SHOW_ALL,
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.debug_collect",
+        c"Collects small images in common files. Only for nitro's own tests.",
+        c"Off: each image that is made has a folder of its own.",
+        &COLLECT,
         GucContext::Sighup,
         GucFlags::NO_SHOW_ALL,
     );

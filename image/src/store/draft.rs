@@ -1,19 +1,58 @@
 //! An image that is being written.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use super::{Store, shard_name};
 use crate::{Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
 
-/// What a shard's file gathers before it writes; frames larger than this go to the disk as they are. Small, for
-/// there is no fallible way to get it.
+/// What a shard's file gathers before it writes. Larger frames go to the disk as they are. It is
+/// small, for there is no fallible way to get it.
 const BUFFER: usize = 64 << 10;
 
-/// Where the shards of a draft go.
-pub type ShardFile<D> = BufWriter<<D as Disk>::File>;
+/// Where a shard of a draft goes: into memory, and from there into a file once it is too long for
+/// a small image.
+pub struct ShardFile<'a, D: Disk = RealDisk> {
+    store: &'a Store<D>,
+    path: PathBuf,
+    held: Vec<u8>,
+    file: Option<BufWriter<D::File>>,
+}
+
+/// Makes the file of a shard that begins with these bytes.
+fn create<D: Disk>(store: &Store<D>, path: &Path, bytes: &[u8]) -> io::Result<BufWriter<D::File>> {
+    let mut file = BufWriter::with_capacity(BUFFER, store.disk.create(path)?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+impl<D: Disk> Write for ShardFile<'_, D> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None if self.held.len() + bytes.len() <= self.store.small => {
+                self.held.try_reserve(bytes.len())?;
+                self.held.extend_from_slice(bytes);
+                return Ok(bytes.len());
+            }
+            none => none.insert(create(self.store, &self.path, &std::mem::take(&mut self.held))?),
+        };
+        file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+/// A shard that is complete.
+struct Finished {
+    summary: ShardSummary,
+    /// Its bytes; `None` if they are in its file, and durable.
+    held: Option<Vec<u8>>,
+}
 
 /// An image that is being written, by as many threads as it has shards. Dropped before it is
 /// committed, it takes its files along.
@@ -22,8 +61,7 @@ pub struct Draft<'a, D: Disk = RealDisk> {
     database: u32,
     incarnation: u128,
     generation: u64,
-    /// The shards whose contents are durable.
-    finished: Mutex<BTreeMap<u32, ShardSummary>>,
+    finished: Mutex<BTreeMap<u32, Finished>>,
     committed: bool,
 }
 
@@ -44,20 +82,25 @@ impl<'a, D: Disk> Draft<'a, D> {
     }
 
     /// Starts shard `shard`.
-    pub fn shard(&self, shard: u32) -> io::Result<ShardWriter<ShardFile<D>>> {
+    pub fn shard(&self, shard: u32) -> io::Result<ShardWriter<ShardFile<'a, D>>> {
         let Draft { database, incarnation, generation, .. } = *self;
-        let file = self.store.disk.create(&self.folder().join(shard_name(shard)))?;
-        let id = ShardId { database, incarnation, generation, shard };
-        ShardWriter::new(BufWriter::with_capacity(BUFFER, file), id)
+        let path = self.folder().join(shard_name(shard));
+        let file = ShardFile { store: self.store, path, held: Vec::new(), file: None };
+        ShardWriter::new(file, ShardId { database, incarnation, generation, shard })
     }
 
-    /// Closes a shard and makes it durable.
-    pub fn finish_shard(&self, writer: ShardWriter<ShardFile<D>>) -> io::Result<ShardSummary> {
+    /// Closes a shard. What has a file is durable afterwards.
+    pub fn finish_shard(&self, writer: ShardWriter<ShardFile<'a, D>>) -> io::Result<ShardSummary> {
         let shard = writer.id().shard;
-        let (buffer, summary) = writer.finish()?;
-        let file = buffer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        self.store.disk.sync(&file)?;
-        self.finished().insert(shard, summary);
+        let (ShardFile { held, file, .. }, summary) = writer.finish()?;
+        let held = match file {
+            Some(file) => {
+                self.sync(file)?;
+                None
+            }
+            None => Some(held),
+        };
+        self.finished().insert(shard, Finished { summary, held });
         Ok(summary)
     }
 
@@ -69,10 +112,21 @@ impl<'a, D: Disk> Draft<'a, D> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         let folder = self.folder();
-        self.store.disk.sync_dir(&folder)?;
-        self.store.write_manifest(&folder, manifest)?;
+        let collected = match self.small_enough() {
+            Some(shards) => self.store.collect(manifest, shards, &folder)?,
+            None => false,
+        };
+        if !collected {
+            self.write_held()?;
+            self.store.sync_names_of(&folder)?;
+            self.store.disk.sync_dir(&folder)?;
+            self.store.write_manifest(&folder, manifest)?;
+        }
         self.committed = true;
         // What this cannot remove, the next sweep removes.
+        if collected {
+            let _ = self.store.remove_tree(&folder);
+        }
         let _ = self.store.sweep(self.database, self.incarnation, None);
         Ok(())
     }
@@ -80,11 +134,40 @@ impl<'a, D: Disk> Draft<'a, D> {
     fn is_described_by(&self, manifest: &Manifest) -> bool {
         let ids = (manifest.database, manifest.incarnation, manifest.generation);
         let finished = self.finished();
-        let entries: u128 = finished.values().map(|shard| u128::from(shard.entries)).sum();
+        let summaries = || finished.values().map(|shard| &shard.summary);
+        let entries: u128 = summaries().map(|shard| u128::from(shard.entries)).sum();
         ids == (self.database, self.incarnation, self.generation)
             && u128::from(manifest.entries) == entries
             && finished.keys().copied().eq(0..finished.len() as u32)
-            && finished.values().eq(&manifest.shards)
+            && summaries().eq(&manifest.shards)
+    }
+
+    /// Returns the bytes of all shards if none has a file and they are few enough to be collected.
+    fn small_enough(&self) -> Option<Vec<u8>> {
+        let finished = self.finished();
+        let held = || finished.values().map(|shard| shard.held.as_deref());
+        let bytes = held().try_fold(0, |sum, shard| Some(sum + shard?.len()))?;
+        let mut all = Vec::new();
+        if bytes > self.store.small || all.try_reserve_exact(bytes).is_err() {
+            return None;
+        }
+        held().flatten().for_each(|shard| all.extend_from_slice(shard));
+        Some(all)
+    }
+
+    /// Gives each shard that is still in memory a file, and makes it durable.
+    fn write_held(&self) -> io::Result<()> {
+        for (shard, Finished { held, .. }) in self.finished().iter_mut() {
+            let Some(bytes) = held.take() else { continue };
+            let path = self.folder().join(shard_name(*shard));
+            self.sync(create(self.store, &path, &bytes)?)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, file: BufWriter<D::File>) -> io::Result<()> {
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        self.store.disk.sync(&file)
     }
 
     fn folder(&self) -> PathBuf {
@@ -93,7 +176,7 @@ impl<'a, D: Disk> Draft<'a, D> {
             .join(self.generation.to_string())
     }
 
-    fn finished(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, ShardSummary>> {
+    fn finished(&self) -> std::sync::MutexGuard<'_, BTreeMap<u32, Finished>> {
         self.finished.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
@@ -103,6 +186,8 @@ impl<D: Disk> Drop for Draft<'_, D> {
         if !self.committed {
             // What this cannot remove, the next sweep removes.
             let _ = self.store.remove_generation(&self.folder());
+            let folder = self.store.incarnation_folder(self.database, self.incarnation);
+            let _ = self.store.remove_if_empty(&folder);
         }
     }
 }

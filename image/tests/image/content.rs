@@ -7,6 +7,9 @@ use nitro_image::{Damage, Disk, Draft, Manifest, ShardSummary, Store};
 pub const DATABASE: u32 = 16384;
 pub const INCARNATION: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 
+/// Another index, whose small images are in the same file.
+pub const NEIGHBOUR: u128 = 0xfedc_ba98_7654_3210_0000_0000_0000_0077;
+
 pub type Entries = Vec<(Vec<u8>, u64)>;
 
 /// Different for every seed.
@@ -57,8 +60,13 @@ pub fn write<D: Disk>(draft: &Draft<'_, D>, lsn: u64, content: &[Entries]) -> io
 
 /// Begins, writes and commits an image.
 pub fn take<D: Disk>(store: &Store<D>, lsn: u64) -> io::Result<Manifest> {
-    let draft = store.begin(DATABASE, INCARNATION)?;
-    let manifest = write(&draft, lsn, &shards(lsn))?;
+    take_of(store, INCARNATION, lsn)
+}
+
+/// The same, of any index.
+pub fn take_of<D: Disk>(store: &Store<D>, incarnation: u128, lsn: u64) -> io::Result<Manifest> {
+    let draft = store.begin(DATABASE, incarnation)?;
+    let manifest = Manifest { incarnation, ..write(&draft, lsn, &shards(lsn))? };
     draft.commit(&manifest)?;
     Ok(manifest)
 }
@@ -78,8 +86,13 @@ pub fn load<D: Disk>(store: &Store<D>, manifest: &Manifest) -> Result<Vec<Entrie
 
 /// The images of the store, newest first; every one must be intact.
 pub fn intact<D: Disk>(store: &Store<D>) -> Vec<Manifest> {
+    intact_of(store, INCARNATION)
+}
+
+/// The same, of any index.
+pub fn intact_of<D: Disk>(store: &Store<D>, incarnation: u128) -> Vec<Manifest> {
     store
-        .images(DATABASE, INCARNATION)
+        .images(DATABASE, incarnation)
         .into_iter()
         .map(|image| {
             let manifest = image.expect("a readable manifest");

@@ -4,7 +4,7 @@
 
 use nitro_image::{Damage, Manifest, Store};
 
-use crate::content::{DATABASE, INCARNATION, load, shards, take, write};
+use crate::content::{DATABASE, INCARNATION, NEIGHBOUR, load, shards, take, take_of, write};
 use crate::rng::Rng;
 use crate::sim::{Purpose, Sim, Tree};
 
@@ -40,12 +40,10 @@ impl Life {
 
     fn take(&mut self, lsn: u64) -> Manifest {
         let draft = self.store.begin(DATABASE, INCARNATION).unwrap();
-        // Whatever a discard left is unreachable from here on, also after a crash.
-        let promise = Promise { intact: true, ..self.promises.last().unwrap().1 };
-        self.promises.push((self.sim.changes(), promise));
         let manifest = write(&draft, lsn, &shards(lsn)).unwrap();
         self.begun.push((self.sim.changes(), manifest.clone()));
         draft.commit(&manifest).unwrap();
+        // Whatever a discard left is unreachable from here on, also after a crash.
         self.promise(true, Some(&manifest));
         manifest
     }
@@ -92,6 +90,7 @@ impl Life {
             for _ in 0..times {
                 let tree = tree.crash(rng);
                 let newest = check(&tree, &begun, promise)
+                    .and_then(|newest| neighbour(&tree).map(|()| newest))
                     .map_err(|violation| format!("{violation}, after {at} changes"))?;
                 let floor = newest.map(|image| (image.generation, image.lsn));
                 then(tree, begun.clone(), Promise { floor, ..promise }, rng)?;
@@ -125,49 +124,85 @@ fn check(tree: &Tree, begun: &[Manifest], promise: Promise) -> Result<Option<Man
     }
 }
 
+/// The image that another index had before is still there and intact, whatever became of this one's.
+fn neighbour(tree: &Tree) -> Result<(), String> {
+    let store = Sim::mount(tree.clone()).store();
+    let images = store.images(DATABASE, NEIGHBOUR);
+    let [Ok(manifest)] = images.as_slice() else { return Err(format!("a neighbour: {images:?}")) };
+    match load(&store, manifest) {
+        Ok(content) if content == shards(manifest.operations) => Ok(()),
+        other => Err(format!("a neighbour: {other:?}")),
+    }
+}
+
 const NOTHING: Promise = Promise { intact: true, floor: None };
 
-fn run(ignored: Option<Purpose>, seed: u64, times: usize) -> Result<(), String> {
-    let sim = Sim::new();
+/// A disk on which another index has an image.
+fn inhabited(collects: bool, ignored: Option<Purpose>) -> Sim {
+    let sim = Sim::new().collecting(collects);
     ignored.into_iter().for_each(|purpose| sim.ignore(purpose));
-    let mut life = Life::new(sim, vec![], NOTHING);
+    take_of(&sim.store(), NEIGHBOUR, 1).unwrap();
+    sim
+}
+
+fn run(collects: bool, ignored: Option<Purpose>, seed: u64, times: usize) -> Result<(), String> {
+    let mut life = Life::new(inhabited(collects, ignored), vec![], NOTHING);
     life.whole();
     life.crash(&mut Rng(seed), times, |_, _, _, _| Ok(()))
 }
 
 #[test]
 fn every_crash_leaves_an_image() {
-    run(None, 1, 300).unwrap();
+    run(false, None, 1, 300).unwrap();
+    run(true, None, 1, 300).unwrap();
+}
+
+/// An index grows out of the small images, and shrinks.
+#[test]
+fn every_crash_leaves_an_image_where_it_moves() {
+    let mut life = Life::new(inhabited(true, None), vec![], NOTHING);
+    for (lsn, collects) in [true, true, false, false, true, false, true].into_iter().enumerate() {
+        life.store = life.sim.clone().collecting(collects).store();
+        let taken = life.take(1 + 2 * lsn as u64);
+        life.refresh(&taken, 2 + 2 * lsn as u64);
+    }
+    life.crash(&mut Rng(9), 100, |_, _, _, _| Ok(())).unwrap();
 }
 
 /// The server starts again, sweeps, takes an image, and the machine stops once more.
 #[test]
 fn every_second_crash_leaves_an_image() {
-    let mut life = Life::new(Sim::new(), vec![], NOTHING);
-    life.whole();
-    let second = |tree, begun, promise: Promise, rng: &mut Rng| {
-        if !promise.intact {
-            return Ok(());
-        }
-        let mut life = Life::new(Sim::mount(tree), begun, promise);
-        life.store.sweep(DATABASE, INCARNATION, None).unwrap();
-        life.take(100);
-        life.crash(rng, 2, |_, _, _, _| Ok(()))
-    };
-    life.crash(&mut Rng(2), 5, second).unwrap();
+    for collects in [false, true] {
+        let mut life = Life::new(inhabited(collects, None), vec![], NOTHING);
+        life.whole();
+        let second = |tree, begun, promise: Promise, rng: &mut Rng| {
+            if !promise.intact {
+                return Ok(());
+            }
+            let mut life = Life::new(Sim::mount(tree).collecting(collects), begun, promise);
+            life.store.sweep(DATABASE, INCARNATION, None).unwrap();
+            life.take(100);
+            life.crash(rng, 2, |_, _, _, _| Ok(()))
+        };
+        life.crash(&mut Rng(2), 5, second).unwrap();
+    }
 }
 
 #[test]
 fn a_missing_sync_is_found() {
-    for purpose in [
-        Purpose::Shard,
-        Purpose::ManifestContents,
-        Purpose::ShardNames,
-        Purpose::ManifestName,
-        Purpose::ManifestRemoval,
-        Purpose::Folders,
+    for (collects, purpose) in [
+        (false, Purpose::Shard),
+        (false, Purpose::ManifestContents),
+        (false, Purpose::ShardNames),
+        (false, Purpose::ManifestName),
+        (false, Purpose::ManifestRemoval),
+        (false, Purpose::Folders),
+        (true, Purpose::CollectionContents),
+        (true, Purpose::CollectionName),
+        (true, Purpose::Folders),
     ] {
-        let violation = run(Some(purpose), 3, 300).expect_err(&format!("{purpose:?} unnoticed"));
+        let found = run(collects, Some(purpose), 3, 300);
+        let violation = found.expect_err(&format!("{purpose:?} unnoticed"));
         println!("without {purpose:?}: {violation}");
     }
 }
@@ -185,7 +220,7 @@ fn the_disk_forgets() {
     let names = |tree: &Tree| {
         use nitro_image::Disk;
         let folder = format!("/data/pg_nitro/{DATABASE}/{INCARNATION:032x}/2");
-        Sim::mount(tree.clone()).list(folder.as_ref()).unwrap().len()
+        Sim::mount(tree.clone()).list(folder.as_ref()).map_or(0, |names| names.len())
     };
     let found: std::collections::BTreeSet<_> = trees.iter().map(names).collect();
     assert_eq!(found, [0, 1, 2].into());

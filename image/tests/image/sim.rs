@@ -23,6 +23,8 @@ pub enum Purpose {
     ShardNames,
     ManifestName,
     ManifestRemoval,
+    CollectionContents,
+    CollectionName,
     Folders,
 }
 
@@ -42,6 +44,12 @@ type Hook = Box<dyn FnOnce() + Send>;
 
 struct State {
     tree: Tree,
+    /// Whether small images are collected.
+    collects: bool,
+    full: bool,
+    /// Whether locks lock.
+    locks: bool,
+    locked: bool,
     /// The tree after every change, if it is recorded.
     history: Option<Vec<Tree>>,
     changes: usize,
@@ -69,6 +77,10 @@ impl Sim {
     pub fn mount(tree: Tree) -> Sim {
         Sim(Arc::new(Mutex::new(State {
             tree,
+            collects: false,
+            full: false,
+            locks: true,
+            locked: false,
             history: None,
             changes: 0,
             calls: 0,
@@ -78,8 +90,21 @@ impl Sim {
         })))
     }
 
+    /// The same disk, on which small images are collected or not.
+    pub fn collecting(self, collects: bool) -> Sim {
+        self.state().collects = collects;
+        self
+    }
+
+    /// Makes locks do nothing.
+    pub fn without_locks(self) -> Sim {
+        self.state().locks = false;
+        self
+    }
+
     pub fn store(&self) -> Store<Sim> {
-        Store::new(self.clone(), "/data/pg_nitro")
+        let store = Store::new(self.clone(), "/data/pg_nitro");
+        if self.state().collects { store } else { store.without_collections() }
     }
 
     /// Keeps the tree after every change from now on.
@@ -113,6 +138,11 @@ impl Sim {
         self.state().ignored = Some(purpose);
     }
 
+    /// Lets no more bytes be written.
+    pub fn fill(&self) {
+        self.state().full = true;
+    }
+
     /// Makes calls fail, counted from now.
     pub fn fail(&self, fault: Option<Fault>) {
         let mut state = self.state();
@@ -120,7 +150,7 @@ impl Sim {
         state.fault = fault;
     }
 
-    /// Does something in front of a call, counted from now.
+    /// Does something in front of a call, counted from now. It waits until nothing is locked.
     pub fn interrupt(&self, at: usize, hook: impl FnOnce() + Send + 'static) {
         let mut state = self.state();
         state.calls = 0;
@@ -135,7 +165,7 @@ impl Sim {
         let mut state = self.state();
         let call = state.calls;
         state.calls += 1;
-        if let Some((_, hook)) = state.hook.take_if(|(at, _)| *at == call) {
+        if let Some((_, hook)) = hook(&mut state, call) {
             drop(state);
             hook();
             state = self.state();
@@ -154,6 +184,20 @@ impl Sim {
     }
 }
 
+fn hook(state: &mut State, call: usize) -> Option<(usize, Hook)> {
+    let locked = state.locked;
+    state.hook.take_if(|(at, _)| *at <= call && !locked)
+}
+
+/// A lock of the one folder that has any.
+pub struct SimLock(Sim);
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.0.state().locked = false;
+    }
+}
+
 impl State {
     fn record<T>(&mut self, work: impl FnOnce(&mut Tree) -> io::Result<T>) -> io::Result<T> {
         let result = work(&mut self.tree);
@@ -168,6 +212,9 @@ impl State {
 impl Write for SimFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let node = self.node;
+        if self.sim.state().full {
+            return Err(ErrorKind::StorageFull.into());
+        }
         self.sim.change(|tree| {
             if let Node::File { data, .. } = &mut tree.0[node] {
                 data.extend_from_slice(bytes);
@@ -184,15 +231,17 @@ impl Write for SimFile {
 impl Disk for Sim {
     type File = SimFile;
     type Input = Cursor<Vec<u8>>;
+    type Lock = SimLock;
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.change(|tree| tree.add(path, Tree::folder()).map(|_| ()))
     }
 
     fn create(&self, path: &Path) -> io::Result<SimFile> {
-        let purpose = match split(path).1.starts_with("manifest") {
-            true => Purpose::ManifestContents,
-            false => Purpose::Shard,
+        let purpose = match split(path).1 {
+            name if name.starts_with("manifest") => Purpose::ManifestContents,
+            name if name.starts_with("small-") => Purpose::CollectionContents,
+            _ => Purpose::Shard,
         };
         let node = self.change(|tree| match tree.find(path) {
             Ok(node) => match &mut tree.0[node] {
@@ -274,12 +323,27 @@ impl Disk for Sim {
             Node::Folder { .. } => Err(ErrorKind::IsADirectory.into()),
         })
     }
+
+    fn lock(&self, path: &Path) -> io::Result<SimLock> {
+        let lock = |state: &mut State| {
+            state.tree.names(path)?;
+            assert!(!state.locked, "a lock within a lock");
+            state.locked = state.locks;
+            Ok(())
+        };
+        let locked = self.call(lock);
+        let lock = SimLock(self.clone());
+        locked.map(|()| lock)
+    }
 }
 
 impl Purpose {
     /// A folder is synced for the last thing that was done to it.
     fn of_folder(pending: &[Change]) -> Purpose {
         match pending.last() {
+            Some(Change::Rename(_, name, _)) if name.starts_with("small-") => {
+                Purpose::CollectionName
+            }
             Some(Change::Rename(..)) => Purpose::ManifestName,
             Some(Change::Remove(name)) if name == "manifest" => Purpose::ManifestRemoval,
             Some(Change::Add(name, _)) if name.starts_with("shard-") => Purpose::ShardNames,

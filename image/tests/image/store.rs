@@ -10,7 +10,7 @@ use crate::content::{DATABASE, INCARNATION, intact, load, shards, take, write};
 
 fn store() -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(RealDisk, folder.path().join("pg_nitro"));
+    let store = Store::new(RealDisk, folder.path().join("pg_nitro")).without_collections();
     (folder, store)
 }
 
@@ -43,7 +43,7 @@ fn two_images_are_kept() {
     assert_eq!(generations(&store), [4, 3]);
     assert!(!generation(&folder, 2).exists());
     assert_eq!(store.databases().unwrap(), [DATABASE]);
-    assert_eq!(store.incarnations(DATABASE).unwrap(), [INCARNATION]);
+    assert_eq!(store.incarnations(DATABASE).unwrap(), [INCARNATION].into());
 }
 
 #[test]

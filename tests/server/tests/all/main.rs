@@ -14,6 +14,7 @@ mod owners_code;
 mod promotion;
 mod rights;
 mod shards;
+mod small_images;
 mod standby_events;
 mod standby_reads;
 mod standby_service;
