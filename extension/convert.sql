@@ -92,7 +92,7 @@ BEGIN
         RETURN;
     END IF;
     lost := ARRAY(SELECT option_name FROM pg_options_to_table(own.reloptions)
-                  WHERE (method, option_name) NOT IN (('nitro', 'fillfactor'), ('nitro', 'backup'), ('nitro', 'max_memory'),
+                  WHERE (method, option_name) NOT IN (('nitro', 'fillfactor'), ('nitro', 'backup'), ('nitro', 'max_memory'), ('nitro', 'maintenance'), ('nitro', 'hosts'),
                       ('btree', 'fillfactor'), ('btree', 'deduplicate_items'), ('gin', 'fastupdate'), ('gin', 'gin_pending_list_limit'))
                   ORDER BY option_name);
     twin := format('nitro_twin_%s', own.indexrelid::oid);

@@ -54,7 +54,8 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_index_names(
     OUT relid oid,
     OUT schemaname name,
     OUT relname name,
-    OUT indexrelname name)
+    OUT indexrelname name,
+    OUT elsewhere boolean)
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 100
     AS 'MODULE_PATHNAME', 'nitro_index_names_wrapper';
@@ -66,7 +67,8 @@ CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_indexes AS
            n.schemaname,
            n.relname,
            n.indexrelname,
-           coalesce(s.state, CASE WHEN pg_is_in_recovery() THEN 'standby'::text ELSE 'unbuilt'::text END) AS state,
+           CASE WHEN n.elsewhere AND coalesce(s.state, 'unbuilt'::text) IN ('unbuilt'::text, 'standby'::text) THEN 'elsewhere'::text
+                ELSE coalesce(s.state, CASE WHEN pg_is_in_recovery() THEN 'standby'::text ELSE 'unbuilt'::text END) END AS state,
            s.entries,
            s.dead_entries,
            s.bytes,
@@ -227,7 +229,8 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_all_index_stats(
 COMMENT ON FUNCTION @extschema@.nitro_all_index_stats() IS 'state of the nitro indexes of all databases';
 
 CREATE OR REPLACE VIEW @extschema@.nitro_indexes_all AS
-    SELECT s.datid, d.datname, s.indexrelid, n.indexrelname, s.state, s.entries, s.bytes, s.free_bytes, s.scans,
+    SELECT s.datid, d.datname, s.indexrelid, n.indexrelname,
+           CASE WHEN n.elsewhere AND s.state IN ('unbuilt'::text, 'standby'::text) THEN 'elsewhere'::text ELSE s.state END AS state, s.entries, s.bytes, s.free_bytes, s.scans,
            s.builds, s.loads, s.given_up, s.refused, s.images, s.images_failed, s.stats_reset, s.max_bytes,
            s.alarm_percent
     FROM @extschema@.nitro_all_index_stats() s

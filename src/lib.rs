@@ -39,6 +39,7 @@ pub extern "C-unwind" fn _PG_init() {
             process: upkeep::at_exit,
             server: image::slot::remove_at_exit,
         });
+        state::options::register();
         state::lifecycle::install_hooks();
         feed::shared::install_hooks();
         upkeep::keeper::register();

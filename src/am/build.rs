@@ -31,7 +31,7 @@ use crate::state::claim::Claim;
 use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::refusal;
-use crate::state::{given_up, identity, lifecycle, options, shmem};
+use crate::state::{given_up, hosts, identity, lifecycle, options, shmem};
 
 /// Phases shown in `pg_stat_progress_create_index`; 1 is the server's own "initializing".
 const PHASE_SCAN: i64 = 2;
@@ -78,11 +78,18 @@ pub unsafe extern "C-unwind" fn build(
         if !pg_sys::ReindexIsProcessingIndex((*index).rd_id) {
             refuse_borrowed_classes(index, &desc);
         }
+        hosts::check(index);
         let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
         // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
         // the same file: its earlier incarnation is gone, and no callback will tell.
         let here = File::of(index);
         shmem::directory().remove(process, |entry| entry.is_at(here));
+        if hosts::is_elsewhere(index) {
+            // Nobody looks which chains of HOT updates are broken for the index.
+            (*info).ii_BrokenHotChain |= !(*info).ii_Concurrent;
+            // How many rows there are is not known.
+            return result(-1.0, -1.0);
+        }
         let Some(handle) = Handle::attach(index, incarnation, Table::of(heap)) else {
             // What the directory does not know is unbuilt.
             // Nobody has looked whether what is in the table is unique.

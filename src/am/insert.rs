@@ -38,7 +38,7 @@ use crate::state::directory::State;
 use crate::state::file::Table;
 use crate::state::handle::{Handle, with_order};
 use crate::state::refusal;
-use crate::state::{given_up, lifecycle, shmem};
+use crate::state::{given_up, hosts, lifecycle, shmem};
 use crate::upkeep::worker;
 
 /// Keys of one row that are published between two looks at interrupts.
@@ -75,6 +75,14 @@ pub unsafe extern "C-unwind" fn insert(
             return checked;
         };
         stop::at(Point::InsertInHeap);
+        // It stays so: what brings the index here excludes writers, or is a promotion before them.
+        if hosts::stays_away(index, handle.entry) {
+            if !has_fixed_width(index) {
+                check_length(index, &handle, values, isnull);
+            }
+            check_readers(index);
+            return checked;
+        }
         // An expression inside `encode` may insert into another nitro index: take, do not borrow.
         let mut keys = KEYS.take();
         keys.set(&handle.desc, values, isnull);
@@ -105,11 +113,38 @@ pub unsafe extern "C-unwind" fn insert(
         }
         keys.trim();
         KEYS.set(keys);
+        check_readers(index);
+        alone
+    }
+}
+
+/// Whether no value of any column is longer than others, so that no key is too long.
+unsafe fn has_fixed_width(index: Relation) -> bool {
+    // SAFETY: an open index has its descriptor.
+    let columns = unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att) };
+    columns.iter().all(|column| column.attlen > 0)
+}
+
+/// ERROR if a server that hosts the index could not index the row.
+unsafe fn check_length(index: Relation, handle: &Handle, values: *mut Datum, isnull: *mut bool) {
+    let mut keys = KEYS.take();
+    // SAFETY: an open index, and a value for each of its columns.
+    unsafe {
+        keys.set(&handle.desc, values, isnull);
+        keys.check_length(index);
+    }
+    keys.trim();
+    KEYS.set(keys);
+}
+
+/// The second serializable check.
+unsafe fn check_readers(index: Relation) {
+    // SAFETY: an open index.
+    unsafe {
         if pg_sys::XactIsoLevel == pg_sys::XACT_SERIALIZABLE as i32 {
             fence(SeqCst);
             compat::check_serializable_conflict_in(index);
         }
-        alone
     }
 }
 

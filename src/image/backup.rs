@@ -44,7 +44,7 @@ use crate::state::counters::{Counters, count};
 use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
-use crate::state::{identity, options, shmem, threads};
+use crate::state::{hosts, identity, shmem, threads};
 
 /// From this part of the WAL that the slot may keep on an image is written as fast as possible.
 const HURRY: f64 = 0.5;
@@ -108,7 +108,7 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if (*(*index).rd_rel).relpersistence as u8 != pg_sys::RELPERSISTENCE_PERMANENT {
             return Some("its table is not permanent");
         }
-        if !guc::BACKUP.get() || !options::backup(index) {
+        if !guc::BACKUP.get() || !hosts::wants_images(index) {
             return Some("images are switched off");
         }
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {

@@ -12,7 +12,7 @@ use crate::pg::guc;
 use crate::state::directory::State;
 use crate::state::follow;
 use crate::state::handle::Handle;
-use crate::state::{options, shmem};
+use crate::state::{hosts, options, shmem};
 
 /// Gives EXPLAIN its option.
 pub fn install_hooks() {
@@ -136,7 +136,7 @@ unsafe fn why_hidden(index: Relation) -> Option<&'static str> {
             true => follow::offers(index, &handle),
             false => state == State::Ready,
         };
-        (!usable).then(|| follow::shown(state))
+        (!usable).then(|| hosts::shown(index, state))
     }
 }
 
@@ -153,7 +153,9 @@ unsafe fn describe(index: Relation, to: &Explanation) {
         (state, engine.map(|engine| engine.stats()))
     };
     let text = |text: &str| CString::new(text).unwrap_or_default();
-    to.text(c"Nitro State", &text(follow::shown(state)));
+    // SAFETY: by contract.
+    let shown = unsafe { hosts::shown(index, state) };
+    to.text(c"Nitro State", &text(shown));
     if let Some(stats) = stats {
         to.number(c"Nitro Entries", None, stats.live as i64);
         to.number(c"Nitro Memory", Some(c"kB"), (stats.bytes / 1024) as i64);

@@ -9,6 +9,7 @@ use pgrx::pg_sys::{self, FunctionCallInfo, NameData, Oid};
 use pgrx::prelude::*;
 
 use super::rows::{self, Value};
+use crate::state::hosts;
 
 /// Returns a row for each nitro index that this session could read: not for temporary ones of other sessions.
 #[pg_extern]
@@ -22,7 +23,7 @@ fn nitro_index_names(fcinfo: FunctionCallInfo) {
 ///
 /// # Safety
 /// Needs catalogue access.
-unsafe fn indexes() -> Vec<[rows::Named; 5]> {
+unsafe fn indexes() -> Vec<[rows::Named; 6]> {
     let mut found = Vec::new();
     // SAFETY: by contract; what is kept of a row is a copy.
     unsafe {
@@ -34,6 +35,7 @@ unsafe fn indexes() -> Vec<[rows::Named; 5]> {
                 ("schemaname", name(pg_sys::get_namespace_name(index.relnamespace))),
                 ("relname", name(pg_sys::get_rel_name(table))),
                 ("indexrelname", Some(Value::Name(index.relname))),
+                ("elsewhere", Some(Value::Bool(hosts::is_elsewhere_by_name(index.oid)))),
             ]);
         });
     }

@@ -11,7 +11,7 @@ use crate::pg::error::Failure;
 use crate::state::directory::{Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
-use crate::state::{given_up, open, shmem};
+use crate::state::{given_up, hosts, open, shmem};
 use crate::upkeep::{bring_up, worker};
 
 /// Returns whether plans can use all valid nitro indexes of the current database now. Asks for the
@@ -25,7 +25,7 @@ fn nitro_ready() -> bool {
     let (mut all, mut missing) = (true, Vec::new());
     // SAFETY: a function called from SQL runs in a transaction, and has a snapshot.
     unsafe {
-        each_valid_index(|_, found| {
+        each_valid_index(hosts::is_elsewhere_by_name, |_, found| {
             // Queries wait for the lock as well, if there is one.
             all &= found.is_some_and(|(_, index, handle)| is_usable(index, handle, &mut missing));
         });
@@ -59,15 +59,19 @@ unsafe fn is_usable(
 }
 
 /// Gives the valid nitro indexes of the current database one after the other: the table, the index
-/// and its handle, or `None` if the index is locked.
+/// and its handle, or `None` if the index is locked. Leaves those out that are elsewhere.
 ///
 /// # Safety
 /// Inside a transaction.
-unsafe fn each_valid_index(mut look: impl FnMut(Oid, Option<(Relation, Relation, &Handle)>)) {
+unsafe fn each_valid_index(
+    elsewhere: unsafe fn(Oid) -> bool,
+    mut look: impl FnMut(Oid, Option<(Relation, Relation, &Handle)>),
+) {
     let mut all = Vec::new();
     // SAFETY: by contract.
     unsafe {
         names::each(|index| all.push(index.oid));
+        all.retain(|&relid| !elsewhere(relid));
         for relid in all {
             let free = open::with_index_at_once(relid, |heap, index, handle| {
                 if (*(*index).rd_index).indisvalid {
@@ -110,7 +114,7 @@ fn nitro_ready_for_promotion(compare: bool) -> bool {
             return true;
         }
         let mut feed = Feed::new(pg_sys::MyDatabaseId.to_u32());
-        each_valid_index(|relid, index| {
+        each_valid_index(hosts::will_be_elsewhere, |relid, index| {
             let (name, loaded) = match index {
                 Some((heap, index, handle)) => {
                     let feed = compare.then_some(&mut feed);

@@ -16,6 +16,7 @@ pub type Named = (&'static str, Option<Value>);
 /// A value and, with it, the type that its column must have.
 #[derive(Clone, Copy)]
 pub enum Value {
+    Bool(bool),
     Oid(u32),
     Int4(i32),
     Int8(i64),
@@ -33,6 +34,7 @@ impl Value {
 
     fn type_oid(self) -> Oid {
         match self {
+            Value::Bool(_) => pg_sys::BOOLOID,
             Value::Oid(_) => pg_sys::OIDOID,
             Value::Int4(_) => pg_sys::INT4OID,
             Value::Int8(_) => pg_sys::INT8OID,
@@ -45,6 +47,7 @@ impl Value {
 
     fn datum(self) -> Option<Datum> {
         match self {
+            Value::Bool(is) => is.into_datum(),
             Value::Oid(n) => Oid::from(n).into_datum(),
             Value::Int4(n) => n.into_datum(),
             Value::Int8(n) => n.into_datum(),

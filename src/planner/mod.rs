@@ -41,7 +41,7 @@ use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
-use crate::state::{given_up, options, refusal, shmem};
+use crate::state::{given_up, hosts, options, refusal, shmem};
 use crate::upkeep::{bring_up, keeper};
 
 thread_local! {
@@ -162,9 +162,11 @@ unsafe fn followed(
     index: pg_sys::Relation,
     handle: &Handle,
 ) -> Use {
-    follow::ask(handle.entry);
     // SAFETY: open and locked by the caller; the planner has a snapshot.
     unsafe {
+        if !hosts::stays_away(index, handle.entry) {
+            follow::ask(handle.entry);
+        }
         follow::stop_if_off(index, handle.entry);
         if follow::offers(index, handle) {
             return Use::Offered;
@@ -207,6 +209,10 @@ unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle:
             // SAFETY: open and locked by the caller.
             unsafe { given_up::reclaim(index, handle.entry) };
         }
+        // SAFETY: as above.
+        _ if unsafe { hosts::stays_away(index, handle.entry) } => unsafe {
+            given_up::reclaim(index, handle.entry);
+        },
         // Code of an index that is being brought up does without all that are not.
         _ if !claim::may_bring_up() => (),
         State::Unbuilt

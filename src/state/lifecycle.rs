@@ -21,7 +21,7 @@ use crate::pg::{catalog, compat, memory};
 use crate::state::directory::Entry;
 use crate::state::file::File;
 use crate::state::handle::Unfinished;
-use crate::state::{limits, shmem, temporary};
+use crate::state::{hosts, limits, shmem, temporary};
 
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
 
@@ -68,12 +68,15 @@ unsafe extern "C-unwind" fn at_transaction_end(
     memory::keep_spare();
     SWEPT.set(false);
     match event {
+        // SAFETY: still inside the transaction.
+        XACT_EVENT_PRE_COMMIT | XACT_EVENT_PRE_PREPARE => unsafe { hosts::before_commit() },
         XACT_EVENT_COMMIT => {
             // SAFETY: commit processing, before the server deletes the files and drops its locks.
             free_files(&unsafe { compat::pending_deletes(true) });
             free_databases();
             want_images();
             limits::transaction_ended(true);
+            hosts::transaction_ended(true);
         }
         XACT_EVENT_ABORT => {
             shmem::leave_if_exiting();
@@ -82,6 +85,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
             CREATED.with_borrow_mut(Vec::clear);
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             limits::transaction_ended(false);
+            hosts::transaction_ended(false);
             // SAFETY: abort processing, as above.
             free_files(&unsafe { compat::pending_deletes(false) });
         }
@@ -92,6 +96,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
         XACT_EVENT_PREPARE => {
             DROPPED_DATABASES.with_borrow_mut(Vec::clear);
             limits::transaction_ended(false);
+            hosts::transaction_ended(false);
             // The next checkpoint comes soon enough.
             CREATED.with_borrow_mut(Vec::clear);
         }
@@ -164,6 +169,9 @@ unsafe extern "C-unwind" fn on_object_access(
         && class == pg_sys::DbRoleSettingRelationId
     {
         limits::altered();
+    }
+    if access == pg_sys::ObjectAccessType::OAT_POST_ALTER && class == pg_sys::RelationRelationId {
+        hosts::altered(object);
     }
     if access != pg_sys::ObjectAccessType::OAT_DROP {
         return;

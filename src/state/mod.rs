@@ -9,6 +9,7 @@ pub mod follow;
 pub mod following;
 pub mod given_up;
 pub mod handle;
+pub mod hosts;
 pub mod identity;
 pub mod image;
 pub mod lifecycle;

@@ -1,4 +1,5 @@
-//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off, max_memory = '64MB')`.
+//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off, max_memory = '64MB', maintenance = all |
+//! primary | standby, hosts = 'a, b')`. What the last two do is in `hosts`.
 
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -14,15 +15,78 @@ const FILLFACTOR_DEFAULT: i32 = 90;
 const FILLFACTOR_MIN: i32 = 10;
 const FILLFACTOR_MAX: i32 = 100;
 
+/// The longest name of a host, in bytes: that of a name in the catalogue.
+const MOST_OF_HOST: usize = pg_sys::NAMEDATALEN as usize - 1;
+
+/// Which servers keep an index up to date: the values of `maintenance`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Maintenance {
+    /// The primary and standbys.
+    All = 0,
+    /// The primary.
+    Primary = 1,
+    /// Standbys.
+    Standby = 2,
+}
+
 /// What the server stores in `rd_options`.
 #[repr(C)]
-struct Options {
+pub struct Options {
     /// Varlena header, written by the server.
     header: i32,
     fillfactor: i32,
     backup: bool,
     /// Where the text of `max_memory` is, from here; 0 = nowhere.
     max_memory: i32,
+    /// A value of [`Maintenance`].
+    maintenance: i32,
+    /// Where the text of `hosts` is, from here; 0 = nowhere.
+    hosts: i32,
+}
+
+impl Options {
+    /// The parameters of an open index; `None` if it has none.
+    ///
+    /// # Safety
+    /// `index` must be an open nitro index, for as long as the result is used.
+    pub unsafe fn of<'a>(index: pg_sys::Relation) -> Option<&'a Options> {
+        // SAFETY: `rd_options` is null or what `parse` returned.
+        unsafe { (*index).rd_options.cast::<Options>().as_ref() }
+    }
+
+    /// The parameters that the catalogue has of an index.
+    ///
+    /// # Safety
+    /// `reloptions` must be a value of that column of pg_class. The result lives in the current memory
+    /// context.
+    pub unsafe fn parsed<'a>(reloptions: pg_sys::Datum) -> Option<&'a Options> {
+        // SAFETY: by contract.
+        unsafe { parse(reloptions, false).cast::<Options>().as_ref() }
+    }
+
+    /// Which servers keep the index up to date.
+    pub fn maintenance(&self) -> Maintenance {
+        match self.maintenance {
+            1 => Maintenance::Primary,
+            2 => Maintenance::Standby,
+            _ => Maintenance::All,
+        }
+    }
+
+    /// The list of hosts, if there is one.
+    pub fn hosts(&self) -> Option<&[u8]> {
+        // SAFETY: the text is nul-terminated, where the offset says.
+        unsafe { self.text(self.hosts) }.map(CStr::to_bytes)
+    }
+
+    /// # Safety
+    /// `offset` must be one of the fields that say where a text is.
+    unsafe fn text(&self, offset: i32) -> Option<&CStr> {
+        // SAFETY: by contract.
+        (offset != 0).then(|| unsafe {
+            CStr::from_ptr(std::ptr::from_ref(self).byte_add(offset as usize).cast())
+        })
+    }
 }
 
 /// "max_memory" in MB, if it is one.
@@ -51,6 +115,71 @@ unsafe extern "C-unwind" fn check_memory(value: *const core::ffi::c_char) {
         .hint("Valid units are \"kB\", \"MB\", \"GB\", and \"TB\"; without one it is \"MB\".")
         .raise();
     }
+}
+
+/// ERROR unless it is a list of names.
+#[pg_guard]
+unsafe extern "C-unwind" fn check_hosts(value: *const core::ffi::c_char) {
+    crate::pg::witness!();
+    if value.is_null() {
+        return;
+    }
+    // SAFETY: nul-terminated, the server's.
+    let value = unsafe { CStr::from_ptr(value) };
+    let is_name = |name: &[u8]| {
+        let name = name.trim_ascii();
+        !name.is_empty()
+            && name.len() <= MOST_OF_HOST
+            && !name.iter().any(|byte| byte.is_ascii_control())
+    };
+    if !value.to_bytes().split(|&byte| byte == b',').all(is_name) {
+        // SAFETY: nul-terminated.
+        let shown = unsafe { text::from_pointer(value.as_ptr()) };
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            format!("invalid value for storage parameter \"hosts\": \"{shown}\""),
+        )
+        .detail(format!(
+            "It must be a list of names of at most {MOST_OF_HOST} bytes, separated by commas."
+        ))
+        .hint("RESET (hosts) removes the list.")
+        .raise();
+    }
+}
+
+/// ERROR if both say where the index is, and not the same.
+fn check_together(options: &Options) {
+    if options.maintenance() == Maintenance::Primary && options.hosts().is_some() {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
+            "storage parameter \"hosts\" names standbys, and \"maintenance\" excludes them",
+        )
+        .hint("RESET one of both.")
+        .raise();
+    }
+}
+
+/// The values of `maintenance`, in the form of the server.
+fn maintenances() -> *mut pg_sys::relopt_enum_elt_def {
+    use Maintenance::{All, Primary, Standby};
+    let member = |name: *const core::ffi::c_char, value| pg_sys::relopt_enum_elt_def {
+        string_val: name,
+        symbol_val: value,
+    };
+    let all = [
+        member(c"all".as_ptr(), All as i32),
+        member(c"primary".as_ptr(), Primary as i32),
+        member(c"standby".as_ptr(), Standby as i32),
+        member(std::ptr::null(), 0),
+    ];
+    // The server keeps a pointer to it.
+    Box::leak(Box::new(all)).as_mut_ptr()
+}
+
+/// Makes the parameters known in this process and those that it forks. The server looks for the locks
+/// of ALTER INDEX among those that it knows.
+pub fn register() {
+    kind();
 }
 
 /// Our kind of relation options in this process, registered at first use.
@@ -84,19 +213,41 @@ fn kind() -> pg_sys::relopt_kind::Type {
                 Some(check_memory),
                 pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE,
             );
+            // Writers are out when an index comes to a server or leaves it.
+            pg_sys::add_enum_reloption(
+                kind,
+                c"maintenance".as_ptr(),
+                c"Which servers keep the index up to date".as_ptr(),
+                maintenances(),
+                Maintenance::All as i32,
+                c"Valid values are \"all\", \"primary\" and \"standby\".".as_ptr(),
+                pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE,
+            );
+            pg_sys::add_string_reloption(
+                kind,
+                c"hosts".as_ptr(),
+                c"Standbys that keep the index up to date, by their nitro.host".as_ptr(),
+                std::ptr::null(),
+                Some(check_hosts),
+                pg_sys::AccessExclusiveLock as pg_sys::LOCKMODE,
+            );
             kind
         }
     })
 }
 
 /// Names the parameters, their types, and where their values are stored.
-fn known() -> [pg_sys::relopt_parse_elt; 3] {
+fn known() -> [pg_sys::relopt_parse_elt; 5] {
     use compat::storage_parameter as parameter;
-    use pg_sys::relopt_type::{RELOPT_TYPE_BOOL, RELOPT_TYPE_INT, RELOPT_TYPE_STRING};
+    use pg_sys::relopt_type::{
+        RELOPT_TYPE_BOOL, RELOPT_TYPE_ENUM, RELOPT_TYPE_INT, RELOPT_TYPE_STRING,
+    };
     [
         parameter(c"fillfactor", RELOPT_TYPE_INT, offset_of!(Options, fillfactor)),
         parameter(c"backup", RELOPT_TYPE_BOOL, offset_of!(Options, backup)),
         parameter(c"max_memory", RELOPT_TYPE_STRING, offset_of!(Options, max_memory)),
+        parameter(c"maintenance", RELOPT_TYPE_ENUM, offset_of!(Options, maintenance)),
+        parameter(c"hosts", RELOPT_TYPE_STRING, offset_of!(Options, hosts)),
     ]
 }
 
@@ -110,7 +261,7 @@ pub unsafe extern "C-unwind" fn parse(
     let known = known();
     // SAFETY: the table describes `Options`, whose size is passed with it.
     unsafe {
-        pg_sys::build_reloptions(
+        let parsed: *mut pg_sys::bytea = pg_sys::build_reloptions(
             reloptions,
             validate,
             kind(),
@@ -118,7 +269,11 @@ pub unsafe extern "C-unwind" fn parse(
             known.as_ptr(),
             known.len() as i32,
         )
-        .cast()
+        .cast();
+        if validate && let Some(options) = parsed.cast::<Options>().as_ref() {
+            check_together(options);
+        }
+        parsed
     }
 }
 
@@ -141,7 +296,7 @@ const OWN: *const () = parse as *const ();
 /// `index` must be an open nitro index.
 pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
     // SAFETY: `rd_options` is null or what `parse` returned.
-    let options = unsafe { (*index).rd_options.cast::<Options>().as_ref() };
+    let options = unsafe { Options::of(index) };
     options.map_or(FILLFACTOR_DEFAULT, |o| o.fillfactor) as u8
 }
 
@@ -151,7 +306,7 @@ pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
 /// `index` must be an open nitro index.
 pub unsafe fn backup(index: pg_sys::Relation) -> bool {
     // SAFETY: as in `fillfactor`.
-    unsafe { (*index).rd_options.cast::<Options>().as_ref() }.is_none_or(|o| o.backup)
+    unsafe { Options::of(index) }.is_none_or(|o| o.backup)
 }
 
 /// Bytes that an open index may hold.
@@ -160,13 +315,7 @@ pub unsafe fn backup(index: pg_sys::Relation) -> bool {
 /// `index` must be an open nitro index.
 pub unsafe fn max_memory(index: pg_sys::Relation) -> u64 {
     // SAFETY: as in `fillfactor`; the text is nul-terminated, where the offset says.
-    let value = unsafe {
-        let options = (*index).rd_options.cast::<Options>();
-        match options.as_ref().map_or(0, |o| o.max_memory) {
-            0 => None,
-            offset => Some(CStr::from_ptr(options.byte_add(offset as usize).cast())),
-        }
-    };
+    let value = unsafe { Options::of(index).and_then(|o| o.text(o.max_memory)) };
     value.and_then(megabytes).map_or(u64::MAX, |mb| (mb as u64) << 20)
 }
 

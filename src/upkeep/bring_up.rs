@@ -47,7 +47,7 @@ use crate::state::directory::State;
 use crate::state::handle::Handle;
 use crate::state::open::Found;
 use crate::state::refusal;
-use crate::state::{given_up, options, shmem};
+use crate::state::{given_up, hosts, options, shmem};
 
 mod catch_up;
 mod evaluate;
@@ -72,6 +72,9 @@ const TRIES: usize = 100;
 pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
     // SAFETY: by contract.
     unsafe {
+        if hosts::stays_away(index, handle.entry) {
+            hosts::refuse(index);
+        }
         if pg_sys::RecoveryInProgress() {
             not_here(index, "Nitro indexes are not maintained during recovery.");
         }
@@ -99,6 +102,7 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
         if handle.entry.state() == State::Failed
             || !given_up::may_fit(handle.entry)
             || !claim::may_bring_up()
+            || hosts::stays_away(index, handle.entry)
             || pg_sys::RecoveryInProgress()
             || pg_sys::IsInParallelMode()
         {
@@ -145,6 +149,10 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
         }
         let lock = BuildLock::exclusive(index);
         Claim::await_follower(handle.entry, &lock);
+        if hosts::stays_away(index, handle.entry) {
+            lock.unlock();
+            return false;
+        }
         let fits = given_up::reclaim(index, handle.entry) && given_up::may_fit(handle.entry);
         if handle.entry.state() != State::Ready && fits {
             let up = Bringing::begin(index, handle, &lock);
@@ -174,7 +182,8 @@ pub unsafe fn bring_up_together(indexes: &[Found], feed: &mut Feed) {
             let entry = handle.entry;
             let empty = matches!(entry.state(), State::Unbuilt | State::Bare | State::GivenUp);
             let fits = given_up::reclaim(*index, entry) && given_up::may_fit(entry);
-            if !empty || !fits || entry.builder.load(Relaxed) != 0 {
+            let away = hosts::stays_away(*index, entry);
+            if !empty || !fits || away || entry.builder.load(Relaxed) != 0 {
                 lock.unlock();
                 continue;
             }
@@ -206,6 +215,7 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
         if guc::BREAK.get() != Mechanism::Forget
             && matches!(entry.state(), State::Unbuilt | State::Loading)
             && image::exist(entry)
+            && !hosts::stays_away(index, entry)
         {
             let lock = BuildLock::exclusive(index);
             let up = Bringing::begin(index, handle, &lock);

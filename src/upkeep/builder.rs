@@ -32,7 +32,7 @@ use crate::pg::background::{self, transaction};
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{Entry, Incarnation, State};
-use crate::state::{given_up, lifecycle, open, options, shmem};
+use crate::state::{given_up, hosts, lifecycle, open, shmem};
 use crate::upkeep::bring_up::{self, Origin};
 use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
 
@@ -302,9 +302,11 @@ fn expect_image(here: u32, incarnation: Incarnation, manifests: &[Manifest]) {
         for relid in manifests.iter().map(|m| pg_sys::Oid::from(m.index)) {
             // SAFETY: inside a transaction.
             unsafe {
-                let free = open::with_index_at_once(relid, |_, _, handle| {
+                let free = open::with_index_at_once(relid, |_, index, handle| {
                     found |= handle.entry.incarnation() == incarnation;
-                    if found && !is_settled(handle.entry) {
+                    if found && hosts::stays_away(index, handle.entry) {
+                        image::forget(here, incarnation);
+                    } else if found && !is_settled(handle.entry) {
                         worker::expect(handle.entry);
                     }
                 });
@@ -340,7 +342,7 @@ unsafe fn make_image(entry: &'static Entry) -> bool {
             }
             match image::backup::back_up(heap, index, handle) {
                 // Not one that nobody keeps up to date.
-                Ok(Outcome::NotNow(_)) if !options::backup(index) => {
+                Ok(Outcome::NotNow(_)) if !hosts::wants_images(index) => {
                     image::forget(entry.database(), entry.incarnation());
                 }
                 Ok(outcome) => {

@@ -30,6 +30,7 @@
 //! other one, and a lack of memory, retires the index; it is built anew after `AGAIN`.
 
 mod apply;
+mod elsewhere;
 mod followed;
 mod group;
 mod pack;
@@ -53,7 +54,7 @@ use crate::pg::{catalog, guc, subtransaction};
 use crate::state::claim::Claim;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
-use crate::state::{follow, given_up, lifecycle, open, options, shmem};
+use crate::state::{follow, given_up, hosts, lifecycle, open, options, shmem};
 use crate::upkeep::bring_up::Unreadable;
 use followed::{Building, Fate, Followed};
 use group::{Group, Step, note};
@@ -365,12 +366,14 @@ impl Follower {
                 unsafe {
                     lifecycle::sweep();
                     lifecycle::sweep_databases();
-                    catalog::nitro_indexes()
+                    let all = catalog::nitro_indexes().into_iter();
+                    all.partition::<Vec<Oid>, _>(|&relid| !hosts::is_elsewhere_by_name(relid))
                 }
             },
             |caught| subtransaction::report("nitro could not look for indexes".into(), caught),
         );
-        let Ok(indexes) = indexes else { return true };
+        let Ok((indexes, elsewhere)) = indexes else { return true };
+        let all_left = elsewhere::leave(self.here, &mut self.groups, &elsewhere);
         for &relid in &indexes {
             let mut all = self.groups.iter().flat_map(|group| &group.members);
             let known = all.any(|member| member.relid == relid);
@@ -386,7 +389,7 @@ impl Follower {
             }
         }
         self.gather();
-        !indexes.is_empty()
+        !indexes.is_empty() || !all_left
     }
 
     /// Records that were noted before are noted again for indexes that do not reflect them.

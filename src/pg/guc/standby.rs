@@ -1,5 +1,7 @@
 //! Settings of standbys.
 
+use std::ffi::CString;
+
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
 /// Whether a standby keeps its nitro indexes up to date.
@@ -9,6 +11,14 @@ pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 /// What a scan on a standby waits for.
 pub static SCAN_CONSISTENCY: GucSetting<ScanConsistency> =
     GucSetting::<ScanConsistency>::new(ScanConsistency::RequestPlus);
+
+/// What storage parameters of indexes call this server.
+static HOST: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+/// What storage parameters of indexes call this server; empty: nothing.
+pub fn host() -> Vec<u8> {
+    HOST.get().map_or_else(Vec::new, |host| host.to_bytes().trim_ascii().to_vec())
+}
 
 /// See [`SCAN_CONSISTENCY`]. The names are Couchbase's.
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
@@ -49,5 +59,13 @@ pub(super) fn register() {
         // A function or a policy that asks whether a row is missing must not be misled by its caller.
         GucContext::Suset,
         GucFlags::EXPLAIN,
+    );
+    GucRegistry::define_string_guc(
+        c"nitro.host",
+        c"Names this server in the storage parameter \"hosts\" of nitro indexes.",
+        c"A standby keeps an index with such a list only if the list has its name.",
+        &HOST,
+        GucContext::Sighup,
+        GucFlags::default(),
     );
 }
