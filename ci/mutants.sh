@@ -55,7 +55,7 @@ engine() { # NAMES...
         engine_binaries --lib --tests)
     declare -A tests
     while IFS='|' read -r name first; do tests[$name]=$first; done < <(
-        sed -n 's/^    ("\(.*\)", "\(.*\)"),$/\1|\2/p' engine/src/mutants.rs)
+        sed -n 's/^    ("\(.*\)", "\(.*\)"),$/\1|\2/p' engine/src/sync/mutants.rs)
     [ -z "$(engine_kill "" "")" ] || { echo "tests fail without a mutant"; cat "$log"; exit 1; }
     if [ $# = 0 ]; then
         for name in "${engine_pairs[@]}"; do unset "tests[${name%%,*}]"; done  # is not missed alone

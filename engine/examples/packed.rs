@@ -5,7 +5,9 @@
 mod common;
 
 use common::{area, cpu, mix};
+use nitro_engine::adopt;
 use nitro_engine::packed::{Bounds, Draft, Grows, Leaf, PART, Shape, Sorted, encode};
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process, Tid};
 use std::hint::black_box;
 use std::sync::atomic::AtomicU64;
@@ -113,7 +115,7 @@ fn run(p: &Process, name: &str, mut all: Vec<Entry>) {
         let ix = Index::create(p, &IndexOptions { fillfactor, key_len_hint: 0 }).unwrap();
         let mut builder = Builder::new(p, ix);
         all.for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
-        ix.adopt(p, vec![builder.finish().unwrap()]).unwrap();
+        adopt(&ix, p, vec![builder.finish().unwrap()]).unwrap();
         ix
     };
     let mut made = Vec::new();

@@ -4,6 +4,8 @@
 mod common;
 
 use common::{area, cpu, mix};
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Builder, Cursor, Forms, Index, IndexOptions, MOST_OF_LEAF, Memcmp, Process, Prune, Rest,
     Segments, Sweep, Swept, TOGETHER, Tid,
@@ -245,7 +247,7 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
         for (key, tid) in &all {
             builder.push(&Memcmp, key, *tid).unwrap();
         }
-        ix.adopt(p, vec![builder.finish().unwrap()]).unwrap();
+        adopt(&ix, p, vec![builder.finish().unwrap()]).unwrap();
     });
     density();
     time("new versions", n, || {
@@ -371,7 +373,7 @@ fn main() {
             for i in 0..n {
                 builder.push(&Memcmp, &i.to_be_bytes(), i).unwrap();
             }
-            ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+            adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
         });
         println!("{:.1} bytes/entry", ix.stats().bytes as f64 / n as f64);
     }

@@ -4,6 +4,8 @@
 mod common;
 
 use common::{area, cpu, mix};
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Builder, Change, Index, IndexOptions, Memcmp, Process, REVERSE_OPTIONS, ReverseMap, Sweep,
     Swept, reverse_entry,
@@ -33,7 +35,7 @@ fn run(p: &Process, name: &str, rows: u64, key: &dyn Fn(u64) -> Vec<u8>) {
         let mut builder = Builder::new(p, index);
         all.iter().for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
         let chain = builder.finish().unwrap();
-        index.adopt(p, vec![chain]).unwrap();
+        adopt(&index, p, vec![chain]).unwrap();
     };
     let (main, map) = (create(), Index::create(p, &REVERSE_OPTIONS).unwrap());
     build(main, (0..rows).map(|row| (key(row), tid(row))).collect());

@@ -19,12 +19,16 @@
 //!
 //! One process at a time changes the keys of one TID. Readers of the main index need no care.
 
-use crate::barrier::Process;
-use crate::cursor::Cursor;
-use crate::memory;
-use crate::mutants::mutant;
-use crate::root::{CURRENT, Index};
-use crate::{IndexOptions, InsertError, KeyOrder, Memcmp, Tid};
+use crate::check::stats::Statistics;
+use crate::index::root::{Index, IndexOptions};
+use crate::index::snapshots::CURRENT;
+use crate::key::buffer;
+use crate::key::order::{KeyOrder, Memcmp, Tid};
+use crate::memory::process::Process;
+use crate::scan::cursor::Cursor;
+use crate::sync::mutants::mutant;
+use crate::tree::insert::{Insert, InsertError};
+use crate::tree::remove::Remove;
 use std::fmt;
 use std::ops::Range;
 
@@ -60,9 +64,9 @@ impl Entries {
     }
 
     fn add(&mut self, tid: &[u8], key: &[u8]) {
-        memory::append(&mut self.bytes, tid);
-        memory::append(&mut self.bytes, key);
-        memory::push(&mut self.ends, self.bytes.len());
+        buffer::append(&mut self.bytes, tid);
+        buffer::append(&mut self.bytes, key);
+        buffer::push(&mut self.ends, self.bytes.len());
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
@@ -90,7 +94,7 @@ impl Change {
     /// Names a TID, whose keys are those added from here on. TIDs must ascend.
     pub fn tid(&mut self, tid: Tid) {
         debug_assert!(self.tids.last().is_none_or(|&last| last < tid), "TIDs ascend");
-        memory::push(&mut self.tids, tid);
+        buffer::push(&mut self.tids, tid);
     }
 
     /// Adds a key of the last TID. Keys of one TID must ascend in byte order, each once.
@@ -149,11 +153,11 @@ fn prefix(tid: Tid) -> [u8; TID_BYTES] {
     prefix
 }
 
-/// Makes `to` the entry of the map for a key of a TID. In this order a [`Builder`](crate::Builder)
+/// Makes `to` the entry of the map for a key of a TID. In this order a [`Builder`](crate::build::builder::Builder)
 /// of the map wants them: by TID, then by the bytes of the key.
 pub fn reverse_entry(tid: Tid, key: &[u8], to: &mut Vec<u8>) {
-    memory::set(to, &prefix(tid));
-    memory::append(to, key);
+    buffer::set(to, &prefix(tid));
+    buffer::append(to, key);
 }
 
 /// TID and key of an entry of the map; `None` if it is none.
@@ -231,7 +235,7 @@ impl ReverseMap {
             for i in 0..cursor.len() {
                 let (tid, key) = parts(cursor.key(i)).ok_or(Mismatch::Short)?;
                 if !self.main.contains(p, order, key, tid) {
-                    return Err(Mismatch::OnlyInMap { key: memory::copy(key), tid });
+                    return Err(Mismatch::OnlyInMap { key: buffer::copy(key), tid });
                 }
             }
         }

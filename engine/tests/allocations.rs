@@ -3,6 +3,7 @@
 mod common;
 
 use common::{FORMS, Mapping, create_with};
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, Memcmp};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

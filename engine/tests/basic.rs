@@ -1,6 +1,7 @@
 //! Loads that make many leaves and index nodes, checked as a whole.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process, Prune};
 use std::cell::Cell;
 use std::cmp::Ordering;

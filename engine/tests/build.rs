@@ -1,6 +1,8 @@
 //! Bottom-up builds in several shards, and what can be done with the result.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     BuildError, Builder, Chain, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process, Tid,
 };
@@ -38,7 +40,7 @@ fn build<O: KeyOrder>(
             unsafe { Chain::open(ix, chain.name()) }.unwrap()
         })
         .collect();
-    ix.adopt(p, chains).unwrap();
+    adopt(&ix, p, chains).unwrap();
 }
 
 fn check<O: KeyOrder>(p: &Process, ix: Index, order: &O, expected: &[(Vec<u8>, Tid)]) {
@@ -184,7 +186,7 @@ fn refused() {
     assert_eq!(builder.push(&Memcmp, b"b", 0), Err(BuildError::OutOfOrder));
     let chain = builder.finish().unwrap();
     ix.insert(&p, &Memcmp, b"c", 1).unwrap();
-    assert_eq!(ix.adopt(&p, vec![chain]), Err(BuildError::NotEmpty));
+    assert_eq!(adopt(&ix, &p, vec![chain]), Err(BuildError::NotEmpty));
     let mut builder = Builder::new(&p, ix);
     let full = (0u64..).find_map(|i| builder.push(&Memcmp, &i.to_be_bytes(), i).err()).unwrap();
     assert!(matches!(full, BuildError::OutOfMemory(_)));

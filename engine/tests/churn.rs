@@ -2,6 +2,7 @@
 //! its entries exactly. Beside them snapshots are read in both directions, and the collector runs.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, Index, KeyOrder, Memcmp, Process, Sweep};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::*};

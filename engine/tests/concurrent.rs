@@ -2,6 +2,7 @@
 //! exactly once; others come and go.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, Index, InsertError, KeyOrder, Memcmp, Process, Prune, Sweep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::thread;

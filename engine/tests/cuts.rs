@@ -1,6 +1,8 @@
 //! Cuts of packed leaves: what is left must fit.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Forms, KeyOrder, Memcmp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,7 +19,7 @@ fn beside_a_snapshot<O: KeyOrder>(order: O, removes: bool) {
             for i in 0..300 {
                 builder.push(&order, &key(i), 8).unwrap();
             }
-            ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+            adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
             let snapshot = ix.create_snapshot(&p, 1, &mut || ()).unwrap();
             let done = catch_unwind(AssertUnwindSafe(|| match removes {
                 true => assert!(ix.remove(&p, &order, &key(i), 8)),
@@ -67,7 +69,7 @@ fn what_is_cut_fits_also_if_it_shares_more() {
         for i in 1..0x101u64 {
             builder.push(&Memcmp, &key(i), 1).unwrap();
         }
-        ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+        adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
         // Rows in any order, then many of one key.
         let old = (0..f).map(|_| (1 + r.below(0xff), 2 + r.below((1 << 22) - 2)));
         let old: Vec<_> = old.collect();

@@ -1,6 +1,8 @@
 //! What an index holds after inserts, removals and VACUUM, beside one that is built of the same entries.
 
 use crate::common::{Mapping, Random, create};
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 
@@ -39,7 +41,7 @@ fn built(p: &Process, entries: &Entries) -> Index {
     for (key, tid) in entries {
         builder.push(&Memcmp, key, *tid).unwrap();
     }
-    ix.adopt(p, vec![builder.finish().unwrap()]).unwrap();
+    adopt(&ix, p, vec![builder.finish().unwrap()]).unwrap();
     ix
 }
 

@@ -1,6 +1,8 @@
 //! Long keys: up to the limit, around the sizes of their chunks, in both directions, in batches that end by bytes.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Builder, Cursor, Index, KeyOrder, MAX_KEY_LEN, MAX_SEPARATOR_LEN, Memcmp, Process, Prune,
     Separator, Tid,
@@ -85,7 +87,7 @@ fn every_size() {
             for (key, tid) in &model {
                 builder.push(&Memcmp, key, *tid).unwrap();
             }
-            ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+            adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
         } else {
             for (key, tid) in &model {
                 assert!(ix.insert(&p, &Memcmp, key, *tid).unwrap());

@@ -1,6 +1,8 @@
 //! Ranges that are read together.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, Prune, TOGETHER, Tid};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +27,7 @@ fn together<O: KeyOrder>(
             model.entry(fold(key)).or_default().insert(tid);
         }
     }
-    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
     for (key, n) in entries.iter().filter(|_| !packed) {
         for tid in 0..u64::from(*n) {
             let new = model.entry(fold(key)).or_default().insert(tid);

@@ -1,6 +1,8 @@
 //! What safe functions do with what is not theirs: they are wrong, or say so, and touch nothing else.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Cursor, Index, IndexOptions, Memcmp, Process};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -56,7 +58,7 @@ fn a_chain_of_another_index() {
     let mut builder = Builder::new(&p, a);
     builder.push(&Memcmp, b"key", 1).unwrap();
     let chain = builder.finish().unwrap();
-    assert!(panics(|| b.adopt(&p, vec![chain])));
+    assert!(panics(|| adopt(&b, &p, vec![chain])));
     check(&p, b, 0);
 }
 

@@ -1,6 +1,8 @@
 //! The index against a BTreeMap: random operations, every live snapshot, both directions.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Builder, Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
 };
@@ -250,7 +252,7 @@ fn run<O: KeyOrder>(order: O, forms: Forms, fold: Fold, unfold: Fold, built: &Mo
     for (key, tid) in &run.model {
         builder.push(&run.order, &unfold(key), *tid).unwrap();
     }
-    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
     run.check();
     for (i, op) in ops.iter().enumerate() {
         run.apply(op);

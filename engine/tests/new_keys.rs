@@ -1,6 +1,7 @@
 //! Inserts of keys that nobody has, against a model: none that has a twin, and most of the others.
 
 use crate::common::Mapping;
+use nitro_engine::prelude::*;
 use nitro_engine::{Forms, Index, IndexOptions, Memcmp, Process, Sweep, Swept};
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -2,6 +2,7 @@
 //! beside them only mark. What is removed is dead to it: VACUUM waits for the batches of before alone.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Index, Memcmp, Process, Prune};
 
 const ENTRIES: u64 = 3000;

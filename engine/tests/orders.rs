@@ -2,6 +2,7 @@
 //! reads each entry once, whatever a comparison function said when entries came, and says now.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Forms, Index, KeyOrder, Process, Prune, Snapshot, Sweep, Swept, Tid, Walk};
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};

@@ -2,6 +2,7 @@
 //! and each reader's parts follow one another in order.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, KeyOrder, Memcmp, Prune, Separator};
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,6 +1,7 @@
 //! Passes, sweeps and changes inside each other, against a model; and beside each other in threads.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Cursor, Forms, Index, KeyOrder, Memcmp, Process, Prune, Snapshot, Sweep, Swept, Tid,
 };

@@ -1,6 +1,7 @@
 //! A cursor that pauses where nothing is visible, and turns there.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Memcmp};
 
 const ENTRIES: u64 = 2000;

@@ -1,6 +1,7 @@
 //! A full area, and memory that serves other keys than those it was taken for.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, InsertError, Memcmp, Process};
 
 const WIDTHS: [usize; 11] = [8, 20, 40, 70, 120, 300, 480, 700, 1500, 6000, 12000];

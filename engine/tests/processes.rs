@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
 use std::cell::Cell;
 use std::cmp::Ordering;

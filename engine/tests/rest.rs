@@ -1,6 +1,7 @@
 //! The rest of a leaf at once: a scan that takes it returns what one that does not returns, whatever changes between its steps.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Cursor, Forms, Index, KeyOrder, MOST_OF_LEAF, Memcmp, Process, Rest, Segments, Tid,
 };

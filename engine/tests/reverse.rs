@@ -1,6 +1,7 @@
 //! The reverse map against a model: the keys of TIDs, changed, freed by block, and cut short anywhere.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Change, Index, KeyOrder, Memcmp, Mismatch, Process, ReverseMap, reverse_entry};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

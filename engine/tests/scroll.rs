@@ -1,6 +1,7 @@
 //! A cursor that turns at any place, while the leaves it stands on change.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Beyond, Cursor, Memcmp};
 use std::collections::BTreeMap;
 

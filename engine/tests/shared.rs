@@ -1,6 +1,8 @@
 //! Keys that share many bytes: as many as an index node, the flat top, a leaf and a template have room for, one less, one more.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 
@@ -58,7 +60,7 @@ fn live(shared: usize, forms: Forms, order: impl Fn(u64) -> u64) {
     for (key, tid) in &model {
         builder.push(&Memcmp, key, *tid).unwrap();
     }
-    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
     check(&p, ix, &model);
     for i in KEYS / 2..KEYS {
         let key = key(order(i), shared);

@@ -1,6 +1,7 @@
 //! What is left of an index when most of it has been removed.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{Forms, Index, Memcmp, Process, VerifyReport};
 
 fn load(p: &Process, n: u64) -> Index {

@@ -11,6 +11,9 @@ mod actor;
 
 use crate::common::*;
 use actor::{Actor, Keys};
+use nitro_engine::destroy_due;
+use nitro_engine::destroy_later;
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -143,9 +146,9 @@ fn come_and_go(mapping: &Mapping, stop: &AtomicBool) {
             }
         }
         // SAFETY: nobody else knows it.
-        unsafe { ix.destroy_later(&p) };
+        unsafe { destroy_later(ix, &p) };
     }
-    while mapping.area.destroy_due() {
+    while destroy_due(&mapping.area) {
         thread::yield_now();
     }
 }

@@ -1,6 +1,7 @@
 //! What inserts have left is packed by a sweep, and takes inserts and removals as before.
 
 use crate::common::{Mapping, Random, collect, create_with};
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Forms, Index, Memcmp, Process, Sweep, Swept, Tid};
 use std::collections::BTreeSet;
 

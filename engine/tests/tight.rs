@@ -1,6 +1,8 @@
 //! Leaves in which the last bytes count.
 
 use crate::common::*;
+use nitro_engine::adopt;
+use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Cursor, Forms, Index, IndexOptions, KeyOrder, Memcmp, Process};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -148,7 +150,7 @@ fn removals_beside_a_snapshot_in_a_full_area() {
     let ix = create(&p);
     let mut builder = Builder::new(&p, ix);
     (0..50_000).for_each(|i| builder.push(&Memcmp, &key(10 * i), i).unwrap());
-    ix.adopt(&p, vec![builder.finish().unwrap()]).unwrap();
+    adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
     let other = create(&p);
     let full = (0..).find(|&i| other.insert(&p, &Memcmp, &[i as u8; 4000], i).is_err());
     assert!(full.is_some());

@@ -2,6 +2,7 @@
 
 use crate::common::*;
 use nitro_engine::Cursor;
+use nitro_engine::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};

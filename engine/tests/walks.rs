@@ -1,6 +1,8 @@
 //! Walks over all leaves: each entry that is there all the time is read exactly once, beside everything that moves entries.
 
 use crate::common::*;
+use nitro_engine::cuts;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Boundary, Cut, Forms, Index, KeyOrder, Memcmp, Process, Prune, Sweep, Swept, Tid, Walk,
 };
@@ -45,11 +47,11 @@ fn parts() {
     let p = mapping.process(0);
     for forms in FORMS {
         let ix = create_with(&p, forms);
-        assert!(ix.cuts(&p, 4).is_empty(), "there is one leaf");
+        assert!(cuts(&ix, &p, 4).is_empty(), "there is one leaf");
         for i in 0..N {
             ix.insert(&p, &Memcmp, &Random(i).next().to_be_bytes(), i).unwrap();
         }
-        let cuts = ix.cuts(&p, 5);
+        let cuts = cuts(&ix, &p, 5);
         assert_eq!(cuts.len(), 4);
         let ends = boundaries(&cuts);
         let mut all = Vec::new();
@@ -112,7 +114,7 @@ fn beside_everything<O: KeyOrder + Sync>(order: &O, key: fn(u64) -> Vec<u8>, for
         });
         let end = End(stop);
         for round in 0..cases(60).clamp(10, 400) {
-            let cuts = ix.cuts(&p, 1 + round as usize % 3);
+            let cuts = cuts(&ix, &p, 1 + round as usize % 3);
             let parts: Vec<Vec<Entry>> = thread::scope(|readers| {
                 let ends = boundaries(&cuts);
                 let mut parts = Vec::new();
@@ -256,7 +258,7 @@ fn a_cut_of_another_index() {
     let mapping = Mapping::new(64 << 20, 1);
     let p = mapping.process(0);
     let (a, b) = (thinned(&p), thinned(&p));
-    let cuts = a.cuts(&p, 2);
+    let cuts = cuts(&a, &p, 2);
     let walk = || Walk::between(&p, b, CURRENT, Some(cuts[0].boundary()), None);
     assert!(catch_unwind(AssertUnwindSafe(walk)).is_err());
 }

@@ -368,7 +368,7 @@ impl Job<'_> {
             return Err(LeftUnbuilt);
         };
         let chain = builder.finish().map_err(fail)?;
-        unfinished.index().adopt(process, vec![chain]).map_err(fail)?;
+        nitro_engine::adopt(&unfinished.index(), process, vec![chain]).map_err(fail)?;
         progress(pg_sys::PROGRESS_CREATEIDX_TUPLES_DONE, loaded);
         Ok((unfinished, loaded))
     }

@@ -23,6 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{Ordering::*, fence};
 
 use nitro_engine::InsertError;
+use nitro_engine::prelude::*;
 use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 

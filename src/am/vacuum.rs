@@ -25,6 +25,7 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Prune, Tid};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{IndexBulkDeleteResult, IndexVacuumInfo, Relation};
@@ -221,7 +222,7 @@ pub unsafe extern "C-unwind" fn cleanup(
                 let collected = engine.collect_in_steps(shmem::process(), COLLECT_BLOCKS, pause);
                 // It leaves, and makes room for what else can move, when those who were inside have left; and who ends a
                 // snapshot collects a little. Later nobody would look until the next VACUUM.
-                let more = engine.relieve() || collected.is_none();
+                let more = nitro_engine::relieve(&engine) || collected.is_none();
                 if !more || collected == Some(COLLECT_BLOCKS) {
                     break;
                 }

@@ -13,6 +13,7 @@
 
 use std::cell::RefCell;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Rest, Tid};
 
 use pgrx::pg_sys;

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, Process};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};

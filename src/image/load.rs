@@ -378,7 +378,7 @@ unsafe fn read_shards(
     }?;
     let left_out = shards.iter().map(|shard| shard.left_out).sum();
     let chains = shards.into_iter().map(|shard| shard.chain).collect();
-    target.index().adopt(process, chains).map_err(refused)?;
+    nitro_engine::adopt(&target.index(), process, chains).map_err(refused)?;
     Ok((target, left_out))
 }
 

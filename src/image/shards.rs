@@ -7,6 +7,7 @@ use std::collections::TryReserveError;
 use std::io;
 use std::sync::atomic::Ordering::*;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Boundary, Cut, Index, Process, Walk};
 use nitro_image::{Draft, ShardSummary};
 
@@ -31,7 +32,7 @@ impl Shards {
     pub fn cut(engine: Index) -> Shards {
         let workers = guc::BACKUP_WORKERS.get() as usize;
         let useful = engine.stats().live.div_ceil(ENTRIES_PER_SHARD) as usize;
-        Shards { cuts: engine.cuts(shmem::process(), workers.min(useful).max(1)) }
+        Shards { cuts: nitro_engine::cuts(&engine, shmem::process(), workers.min(useful).max(1)) }
     }
 
     /// The parts, for any thread.

@@ -1,5 +1,6 @@
 //! Closing the term of an index, by a snapshot of the engine that nobody reads.
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, Process, Snapshot, SnapshotError};
 use pgrx::prelude::*;
 

@@ -1,5 +1,6 @@
 //! `EXPLAIN (NITRO)`, from 18 on: the state and the size of the index behind a node, and with ANALYZE what was read.
 
+use nitro_engine::prelude::*;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::Ordering::Relaxed;
 

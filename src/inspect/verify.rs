@@ -17,6 +17,7 @@
 use std::cmp::Ordering;
 use std::ffi::c_void;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, KeyOrder, Process, Tid, TokenId, Walk};
 use pgrx::pg_sys::{BlockNumber, Datum, Oid, Relation};
 use pgrx::prelude::*;

@@ -17,6 +17,7 @@
 //! What is copied goes with [`Unfinished`](crate::state::handle::Unfinished) on ERROR and cancel. An image
 //! that a load would refuse is no image: INFO says why, and it does not count.
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, KeyOrder, MOST_OF_LEAF, Tid, Walk};
 use nitro_image::Manifest;
 use pgrx::pg_sys::{self, Oid};

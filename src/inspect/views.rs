@@ -1,6 +1,7 @@
 //! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database`,
 //! `nitro_memory` and `nitro_slot`. Under the directory's lock they only collect: what raises comes after it.
 
+use nitro_engine::prelude::*;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::SystemTime;
 

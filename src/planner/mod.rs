@@ -20,6 +20,7 @@
 mod aggregate;
 mod missing;
 
+use nitro_engine::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;

@@ -157,14 +157,14 @@ impl Claim {
     /// The claim on an index whose build lock the caller holds exclusively.
     pub fn take(handle: &Handle, _lock: &BuildLock) -> Claim {
         // What was given up may be the room that is missing.
-        shmem::area().destroy_due();
+        nitro_engine::destroy_due(&shmem::area());
         Claim::take_entry(handle)
     }
 
     /// The claim of a follower. In recovery there are no heavyweight locks of the strength of a build lock, and only a
     /// follower brings an index up. `None`: another process has the claim.
     pub fn of_follower(handle: &Handle) -> Option<Claim> {
-        shmem::area().destroy_due();
+        nitro_engine::destroy_due(&shmem::area());
         Claim::try_take_entry(handle)
     }
 
@@ -282,7 +282,7 @@ impl Claim {
         let taken = entry.condition.may(Event::TakeOver).is_some();
         if taken && let Some(map) = entry.take_reverse(shmem::process()) {
             // SAFETY: only who has the claim uses it, and it is in no entry any more.
-            unsafe { map.destroy_later(shmem::process()) };
+            unsafe { nitro_engine::destroy_later(map, shmem::process()) };
         }
         taken
     }
@@ -359,7 +359,7 @@ impl Claim {
             given_up::retire(self.entry);
         } else if let Some(root) = self.entry.condition.may(event) {
             // SAFETY: the state tells newcomers to stay out, and the root is in no entry any more.
-            unsafe { Index::open(process.area(), root).destroy_later(process) };
+            unsafe { nitro_engine::destroy_later(Index::open(process.area(), root), process) };
         }
         stop::at(Point::GaveUp);
     }

@@ -22,6 +22,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, Lack};
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
@@ -181,10 +182,10 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
         entry.was_followed.store(0, Relaxed);
         // SAFETY: who has used it from one call to the next has no lock any more; who is inside for the time of one
         // call the engine waits for. The root is in no entry any more.
-        unsafe { Index::open(process.area(), root).destroy_later(process) };
+        unsafe { nitro_engine::destroy_later(Index::open(process.area(), root), process) };
         if let Some(map) = entry.take_reverse(process) {
             // SAFETY: a follower uses it under a lock on the index.
-            unsafe { map.destroy_later(process) };
+            unsafe { nitro_engine::destroy_later(map, process) };
         }
     }
     true

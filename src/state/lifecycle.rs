@@ -234,7 +234,7 @@ pub unsafe fn sweep_once() {
 /// Needs a transaction with catalogue access.
 pub unsafe fn sweep() {
     let Some(directory) = shmem::directory_if_loaded() else { return };
-    shmem::area().destroy_due();
+    nitro_engine::destroy_due(&shmem::area());
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut candidates: Vec<(&'static Entry, u32)> = Vec::new();

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
 use nitro_engine::Account;
+use nitro_engine::prelude::*;
 use pgrx::prelude::*;
 
 use crate::pg::text;

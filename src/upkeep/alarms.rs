@@ -2,6 +2,7 @@
 //!
 //! The keeper looks each time it looks around. It has no database, so an index is named by its OID.
 
+use nitro_engine::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 

@@ -27,6 +27,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, IndexOptions, Sweep, Swept};
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;

@@ -255,7 +255,7 @@ fn redo() -> u64 {
 impl Keeper {
     fn look_around(&mut self) {
         // Whoever gave an index up did not wait until its memory could go.
-        shmem::area().destroy_due();
+        nitro_engine::destroy_due(&shmem::area());
         alarms::look();
         // Before images: somebody waits.
         self.late.retain(|_, at| at.elapsed() < AGAIN);

@@ -4,6 +4,7 @@
 use crate::measure::together;
 use crate::nitro::Room;
 use crate::report::results;
+use nitro_engine::prelude::*;
 use nitro_engine::{Area, Cursor, Forms, Index, IndexOptions, Memcmp, Process, Sweep, Swept};
 use std::fs::File;
 use std::hint::black_box;

@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, Thread};
 use crate::keys::Key;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Area, Backing, Builder, Cursor, Index, IndexOptions, Memcmp, Process, Sweep, Swept,
 };
@@ -103,7 +104,7 @@ impl<K: Key> Engine<K> for Nitro {
             builder.push(&Memcmp, key.bytes().as_ref(), *tid).expect("sorted entries");
         }
         let chain = builder.finish().expect("room for the last nodes");
-        index.adopt(&process, vec![chain]).expect("an empty index");
+        nitro_engine::adopt(&index, &process, vec![chain]).expect("an empty index");
         drop(process);
         Some(e)
     }

@@ -4,6 +4,7 @@
 use crate::keys::{Rows, key};
 use crate::measure::{Rates, time, together};
 use crate::nitro::Room;
+use nitro_engine::prelude::*;
 use nitro_engine::{Area, Builder, Index, IndexOptions, Memcmp, Process, Sweep, Swept};
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -119,7 +120,7 @@ fn structure(samples: &Samples, n: u64) {
     println!("| entries of a leaf that grew by inserts | {:.1} | |", n as f64 / leaves as f64);
     println!("| leaves of an index node | {:.1} | |", leaves as f64 / nodes as f64);
     samples.least("a rebuild of the flat top", "ns an index node", || {
-        let seconds = time(|| assert!(index.measured_rebuild(&p)));
+        let seconds = time(|| assert!(nitro_engine::measured_rebuild(&index, &p)));
         index.collect(&p, 1);
         each(seconds, nodes)
     });
@@ -163,7 +164,7 @@ fn structure(samples: &Samples, n: u64) {
     });
     println!("| a build from sorted entries | {:.3} | ns an entry |", each(seconds, n));
     let chain = builder.finish().expect("room for the last nodes");
-    let seconds = time(|| index.adopt(&p, vec![chain]).expect("an empty index"));
+    let seconds = time(|| nitro_engine::adopt(&index, &p, vec![chain]).expect("an empty index"));
     let [leaves, nodes, _] = index.stats().blocks.map(u64::from);
     println!("| what it built becomes the index | {:.3} | ns a leaf |", each(seconds, leaves));
     println!("| entries of a packed leaf | {:.1} | |", n as f64 / leaves as f64);

@@ -1,9 +1,9 @@
 //! Numbers of any width in the words of a block, and private memory in which a block's next state is
 //! arranged.
 
+use crate::simd::{shift_bits, unpack};
 use crate::sync::atomic::Ordering::Relaxed;
-use crate::sync::plain::AtomicU64;
-use crate::{eights, funnel};
+use crate::sync::atomic::plain::AtomicU64;
 use core::convert::Infallible;
 use core::hint::select_unpredictable;
 use core::ops::Range;
@@ -55,7 +55,7 @@ impl Words<'_> {
     #[inline(always)]
     fn near(self, at: usize) -> u64 {
         #[cfg(not(loom))]
-        if let Some(eight) = crate::racy::eight_of(self.0, at / 8) {
+        if let Some(eight) = crate::sync::racy::eight_of(self.0, at / 8) {
             return eight >> (at % 8);
         }
         self.near_the_end(at)
@@ -121,7 +121,7 @@ impl Array {
     #[inline]
     pub(super) fn partition(self, words: Words<'_>, range: Range<usize>, number: u64) -> usize {
         let mask = mask(self.width);
-        if self.width <= eights::WIDEST {
+        if self.width <= unpack::WIDEST {
             return partition(range, |i| words.near(self.bit(i)) & mask < number);
         }
         partition(range, |i| words.bits(self.bit(i)) & mask < number)
@@ -140,11 +140,11 @@ impl Array {
         let at = self.bit(from);
         match self.width {
             // Fewer are not worth to find out where eight begin.
-            ..=eights::WIDEST if out.len() >= FEWEST => {
+            ..=unpack::WIDEST if out.len() >= FEWEST => {
                 // A copy, in which a number that is in two words is read at once.
-                let mut near = [0; eights::WORDS];
+                let mut near = [0; unpack::WORDS];
                 words.copy(at / 64, &mut near[..(at % 64 + out.len() * self.width) / 64 + 1]);
-                eights::unpack(&near, at % 64, self.width, out, make);
+                unpack::unpack(&near, at % 64, self.width, out, make);
             }
             64 => {
                 out.fill(0);
@@ -308,7 +308,7 @@ impl Draft {
         let (skip, shift) = (by / 64, by % 64);
         let from = first.checked_sub(skip + 1).and_then(|from| old.0.get(from..last - skip));
         if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
-            funnel::copy(from, 64 - shift, to);
+            shift_bits::copy(from, 64 - shift, to);
         } else {
             // Far up, or the block is torn.
             for word in first..last {
@@ -330,7 +330,7 @@ impl Draft {
         if let (Some(to), Some(from)) =
             (self.words.get_mut(first..last), old.0.get(first + skip..=last + skip))
         {
-            funnel::copy(from, shift, to);
+            shift_bits::copy(from, shift, to);
         } else {
             for word in first..last {
                 self.words[word] = old.bits(64 * word + by);

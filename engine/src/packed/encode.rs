@@ -1,49 +1,12 @@
 //! Writing sorted entries into a block.
 
 use super::bits::{Draft, Writer};
+use super::coming::{Bounds, Grows};
+use super::head::short_head;
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
-use super::search::short_head;
 use super::shape::{Shape, Sorted, columns_of, heads_offset};
 use super::tids::narrow;
-use crate::Tid;
-use crate::key::prefix_at;
-
-/// What inserts to come will be: keys from `low` up to `high` (None: no end).
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds<'a> {
-    /// The first key of the range.
-    pub low: &'a [u8],
-    /// The first key behind it.
-    pub high: Option<&'a [u8]>,
-    /// What is known besides.
-    pub coming: Coming,
-}
-
-/// What is known of inserts to come into a leaf.
-#[derive(Clone, Copy, Debug)]
-pub struct Coming {
-    /// Which of them are new.
-    pub grows: Grows,
-    /// The TID of the next one.
-    pub tid: Option<Tid>,
-}
-
-impl From<Grows> for Coming {
-    fn from(grows: Grows) -> Coming {
-        Coming { grows, tid: None }
-    }
-}
-
-/// What is likely to come into a leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grows {
-    /// Keys, and of each as many entries as now.
-    Keys,
-    /// The same, the keys below all that are there.
-    Below,
-    /// More entries of the keys that are there.
-    Entries,
-}
+use crate::key::bytes::prefix_at;
 
 /// Arranges a leaf with these entries, of which `shape` knows all, in a block of `size` bytes. `low`: what is
 /// stored of the low key. False: they do not fit.

@@ -1,8 +1,11 @@
 //! The header of a packed leaf: the only place that knows at which offset something is, and the only one
 //! that believes a number from a block, after it has been checked.
 
-use super::Torn;
 use super::bits::{Array, Draft, MAX_WORDS, Words};
+
+/// The header is not that of a packed leaf: the block was being changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn;
 
 /// Most entries of a packed leaf.
 pub const MAX_ENTRIES: usize = 1024;

@@ -42,66 +42,26 @@
 
 mod alphabet;
 mod bits;
-mod edit;
+mod coming;
 mod encode;
+mod head;
 mod layout;
+mod leaf;
 #[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed_odd.rs"]
 mod odd_tests;
 #[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed_room.rs"]
 mod room_tests;
-mod scan;
-mod search;
-mod segments;
 mod shape;
 #[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed.rs"]
 mod tests;
 mod tids;
 
 pub use bits::Draft;
-pub use encode::{Bounds, Coming, Grows, encode};
-pub use layout::MAX_ENTRIES;
-pub use search::Found;
-pub use segments::Segments;
+pub use coming::{Bounds, Coming, Grows};
+pub use encode::encode;
+pub use layout::{MAX_ENTRIES, Torn};
+pub use leaf::{Found, Leaf, PART, Segments};
 pub use shape::{Shape, Sorted};
-
-use crate::sync::plain::AtomicU64;
-use alphabet::Alphabet;
-use bits::Words;
-use layout::Layout;
-
-/// Entries that are read at once.
-pub const PART: usize = 64;
-
-/// The header is not that of a packed leaf: the block was being changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Torn;
-
-/// A packed leaf as its header was when this was made.
-#[derive(Clone, Copy)]
-pub struct Leaf<'a> {
-    words: Words<'a>,
-    layout: Layout,
-    alphabet: Option<Alphabet>,
-}
-
-impl<'a> Leaf<'a> {
-    /// Reads the header.
-    #[inline(always)]
-    pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
-        let words = Words(block);
-        let layout = Layout::load(words)?;
-        let alphabet = (layout.symbols > 0).then(|| Alphabet::of(words, &layout));
-        Ok(Leaf { words, layout, alphabet })
-    }
-
-    /// How many entries there are.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.layout.n
-    }
-
-    /// There are none.
-    pub fn is_empty(&self) -> bool {
-        self.layout.n == 0
-    }
-}

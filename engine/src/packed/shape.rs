@@ -3,13 +3,12 @@
 
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
-use super::encode::{Bounds, Grows};
+use super::coming::{Bounds, Grows};
+use super::head::{short_head, wide_head};
 use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, MAX_SHORT, RANK_BITS};
-use super::search::{short_head, wide_head};
 use super::tids::{narrow, offset_bits};
-use crate::Tid;
-use crate::key::prefix_at;
-use crate::range::common;
+use crate::key::bytes::{common, prefix_at};
+use crate::key::order::Tid;
 
 /// The most that can be left out of keys in front.
 const MAX_TEMPLATE: usize = u8::MAX as usize;

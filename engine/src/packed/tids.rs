@@ -1,7 +1,7 @@
 //! TIDs as numbers without the bits of the offset that none of a leaf has.
 
 use super::bits::{mask, width};
-use crate::Tid;
+use crate::key::order::Tid;
 
 /// A TID without the bits of the offset that no TID has.
 pub(super) fn narrow(tid: Tid, obits: usize) -> u64 {

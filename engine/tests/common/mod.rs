@@ -1,6 +1,7 @@
 //! What the tests share: an area over anonymous memory, orders and hostile keys.
 #![allow(dead_code, reason = "each test uses a part")]
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Area, Backing, Forms, Index, IndexOptions, KeyOrder, Process};
 use proptest::prelude::*;
 use std::cell::Cell;

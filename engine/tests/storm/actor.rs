@@ -1,6 +1,7 @@
 //! One actor of a storm.
 
 use crate::common::*;
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Cursor, Index, InsertError, KeyOrder, Process, Prune, Separator, Snapshot, SnapshotError,
     Sweep, TOGETHER, Walk,

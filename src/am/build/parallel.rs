@@ -197,7 +197,7 @@ unsafe fn adopt(
         chains.push(Chain::open(engine, name)?);
         Ok(())
     });
-    let adopted = all.and_then(|()| engine.adopt(shmem::process(), chains));
+    let adopted = all.and_then(|()| nitro_engine::adopt(&engine, shmem::process(), chains));
     // SAFETY: open relations; the unfinished index is there.
     adopted.map_err(|e| unsafe { job.fail(e) })
 }

@@ -8,6 +8,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 
+use nitro_engine::prelude::*;
 use nitro_engine::{
     Area, Backing, BuildError, Builder, Index, IndexOptions, IndexStats, KeyOrder, Memcmp, Process,
 };
@@ -200,7 +201,8 @@ impl Memory {
                 Err(_) => full(),
             }
         }
-        let built = builder.finish().and_then(|chain| index.adopt(&process, vec![chain]));
+        let built =
+            builder.finish().and_then(|chain| nitro_engine::adopt(&index, &process, vec![chain]));
         if built.is_err() {
             full();
         }

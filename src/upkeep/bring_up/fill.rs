@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, InsertError, KeyOrder, Tid};
 use pgrx::pg_sys::BlockNumber;
 use pgrx::pg_sys::panic::CaughtError;

@@ -88,7 +88,7 @@ impl<O: KeyOrder> Sorting for Sorter<'_, O> {
             memory::check();
             builder.push(order, key, tid)
         })?;
-        index.index().adopt(process, vec![builder.finish()?])?;
+        nitro_engine::adopt(&index.index(), process, vec![builder.finish()?])?;
         stop::at(Point::SortLoaded);
         Ok(index)
     }

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use nitro_engine::prelude::*;
 use nitro_engine::{Index, IndexStats, Sweep, Swept};
 
 use super::followed::Followed;

@@ -1,0 +1,4 @@
+//! Building an index bottom-up.
+
+pub(crate) mod adopt;
+pub(crate) mod builder;

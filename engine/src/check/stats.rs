@@ -1,0 +1,66 @@
+//! Counters and what they say.
+
+use crate::index::root::Index;
+use crate::index::snapshots::SnapshotInfo;
+use core::sync::atomic::Ordering::*;
+
+/// State and history of an index; not from one moment if others are using it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexStats {
+    /// Entries that are there and not removed.
+    pub live: u64,
+    /// Entries that were removed, but that a snapshot may still see, or that wait for the collector.
+    pub dead: u32,
+    /// Bytes of the area that the index holds.
+    pub bytes: usize,
+    /// Of these, what blocks take that nobody uses: they are filled before the index takes more.
+    pub idle: usize,
+    /// Leaves, index nodes, and whether there is a flat top.
+    pub blocks: [u32; 3],
+    /// The current term.
+    pub term: u32,
+    /// Unlinked blocks that wait for the barrier.
+    pub garbage: u32,
+    /// Blocks that have dead entries for the collector.
+    pub dirty: u32,
+    /// Live snapshots, oldest first.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// Entries inserted (bottom-up built ones not counted).
+    pub inserts: u64,
+    /// Entries removed.
+    pub removes: u64,
+    /// Leaf splits.
+    pub splits: u32,
+    /// Nodes absorbed by their left neighbours.
+    pub merges: u32,
+}
+
+/// What an index says of itself.
+pub trait Statistics {
+    /// State and history of the index; cheap.
+    fn stats(&self) -> IndexStats;
+}
+
+impl Statistics for Index {
+    fn stats(&self) -> IndexStats {
+        let root = self.shared();
+        let counters = &root.counters;
+        let (inserts, removes) = (counters.sum(|s| &s.inserted), counters.sum(|s| &s.removed));
+        let live = (counters.built.load(Relaxed) as u64 + inserts).saturating_sub(removes);
+        IndexStats {
+            live,
+            dead: counters.dead.load(Relaxed),
+            bytes: self.heap().bytes(),
+            idle: self.heap().idle(),
+            blocks: self.blocks(),
+            term: self.term(),
+            garbage: self.garbage(),
+            dirty: root.dirty.len() + root.work.len() + root.snapshots.dirty(),
+            snapshots: root.snapshots.list(),
+            inserts,
+            removes,
+            splits: counters.splits.load(Relaxed),
+            merges: counters.merges.load(Relaxed),
+        }
+    }
+}

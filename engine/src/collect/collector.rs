@@ -1,0 +1,115 @@
+//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves leaves
+//! out of sparse extents, and lets unlinked blocks go.
+//!
+//! One process at a time collects an index; another one that tries is told so.
+
+use crate::collect::workspace::Workspace;
+use crate::collect::{merge, moves, nodes};
+use crate::index::reclaim;
+use crate::index::root::Index;
+use crate::memory::place::Ref;
+use crate::memory::process::Process;
+use crate::node::block::{DIRTY, PACKED};
+use crate::sync::stop::stop;
+use crate::tree::drop;
+
+/// How often each block has its turn in [`Collect::collect_in_steps`], on the average.
+const TURNS: usize = 4;
+
+/// What the collector is asked for.
+pub trait Collect {
+    /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
+    /// nothing (more) to do now. None: somebody else is collecting, and may leave some of it.
+    fn collect(&self, p: &Process, budget_blocks: usize) -> Option<usize>;
+
+    /// Collects in steps of so many blocks, with a pause between two, until there is nothing to do now. Returns how many blocks
+    /// the last step had: `step` if that would go on. While there is a snapshot leaves stay that it needs, and others
+    /// go to and fro between the extents of these: each block has its turn four times on the average, no more.
+    fn collect_in_steps(&self, p: &Process, step: usize, pause: impl FnMut()) -> Option<usize>;
+}
+
+impl Collect for Index {
+    fn collect(&self, p: &Process, budget_blocks: usize) -> Option<usize> {
+        self.check_area(p);
+        let root = self.shared();
+        let _collecting = root.collecting.try_lock()?;
+        let mut visited = clean_listed(self, p, budget_blocks, true);
+        // Outside, so that this process does not hold up its own garbage.
+        reclaim::free_all(self);
+        if visited < budget_blocks {
+            {
+                let _section = self.enter(p);
+                visited += moves::evacuate(self, budget_blocks - visited);
+            }
+            reclaim::free_all(self);
+        }
+        Some(visited.min(budget_blocks))
+    }
+
+    fn collect_in_steps(&self, p: &Process, step: usize, mut pause: impl FnMut()) -> Option<usize> {
+        let blocks: u32 = self.blocks().iter().sum();
+        let most = TURNS * (1 + blocks as usize / step);
+        for _ in 0..most {
+            match self.collect(p, step) {
+                Some(all) if all == step => pause(),
+                less => return less,
+            }
+        }
+        Some(step)
+    }
+}
+
+/// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that are sparse are merged;
+/// unless `merges`, who fills up leaves does that with packed ones. Collector only.
+pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bool) -> usize {
+    let root = index.shared();
+    let mut visited = 0;
+    {
+        let _section = index.enter(p);
+        // What died before the oldest snapshot was made, nobody sees.
+        if let Some(oldest) = root.snapshots.oldest() {
+            root.work.splice(index.area, oldest.dead.take());
+        } else if root.snapshots.none() {
+            root.work.splice(index.area, root.dirty.take());
+        }
+        let mut work = root.work.take();
+        stop!("collect: list taken");
+        let mut workspace = None;
+        while visited < budget
+            && let Some(leaf) = work.pop(index.area)
+        {
+            clean(index, leaf);
+            if merges || !index.block(leaf).has(PACKED) {
+                merge::merge(index, leaf, workspace.get_or_insert_with(|| Workspace::new(index)));
+            }
+            visited += 1;
+        }
+        root.work.splice(index.area, work);
+        nodes::retire_nodes(index);
+    }
+    visited
+}
+
+/// All that there is to do, also what a round has left for the next one. It need not come to an end by
+/// itself: leaves beside one that cannot move may move each time.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn collect_all(index: &Index, p: &Process) {
+    let mut rounds = 0..1000;
+    while rounds.next().is_some() && index.collect(p, 1000) > Some(0) {}
+}
+
+/// Removes the dead entries of a leaf taken from a list. It stays dirty while snapshots need some.
+fn clean(index: &Index, leaf: Ref) {
+    let b = index.block(leaf);
+    let Some(latch) = b.latch() else { return };
+    stop!("clean: latched");
+    let gone = if b.has(PACKED) { 0 } else { drop::removable(index, &latch) };
+    let latch = if gone != 0 { drop::drop_slots(index, latch, gone) } else { latch };
+    stop!("clean: dead dropped");
+    if b.ndead() > 0 {
+        index.shared().dirty.push(index.area, leaf);
+    } else {
+        b.set_flag(DIRTY, false);
+    }
+    latch.release();
+}

@@ -1,0 +1,306 @@
+//! Index nodes that give separators to their left neighbours, or move.
+//!
+//! An index node L takes as many separators from the front of its right neighbour M as it has room for; the others
+//! become a new node F. A low key never changes: F has a greater one than M, and M is DEAD. It is a merge of index nodes
+//! that leaves something over. If L takes none, M has moved: F is its copy. The latches of L, M and F are held, the last
+//! one before anything leads to F:
+//! 1. N.prev = F for M's right neighbour N. Who goes left from N is the collector, and nobody else collects.
+//! 2. L gets its separators, `next` = F and the range up to F in one exclusive phase. Who has read L before goes on to M,
+//!    which is as it was; who reads L now goes on to F.
+//! 3. `parent` of each leaf that had M is L or F.
+//! 4. M is DEAD and leads to L, from where it goes right to F.
+//! * a promotion that found its place in L or M, or a split of one of them: no latch. In F it waits until the end;
+//! * the flat top leads to M until there is one without it, and M goes to the barrier only then, as in a merge;
+//! * who looks for a leaf's separator under the latch of its node is the collector.
+
+use super::workspace::undisturbed;
+#[cfg(all(test, not(loom), not(shuttle)))]
+use crate::index::reclaim;
+use crate::index::root::Index;
+use crate::memory::place::Ref;
+#[cfg(all(test, not(loom), not(shuttle)))]
+use crate::memory::process::Process;
+use crate::node::block::{CAPACITY, Retry};
+use crate::node::children;
+use crate::node::children::{Children, NodePage, node_class};
+use crate::node::empty::init_block;
+use crate::node::fresh::Fresh;
+use crate::node::low_key::{Low, LowBuf, Right};
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::drop::SPARSE;
+use crate::tree::seek::left_of;
+use crate::tree::{drop, separators, top};
+use core::sync::atomic::Ordering::*;
+
+/// The left neighbour of `node` takes separators from it until it has `most`. If it has that many, `node` moves among
+/// others, not to new memory. Everything is prepared from copies. Collector only, inside the barrier.
+pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, Retry> {
+    let memcmp = index.memcmp();
+    let mv = index.block(node).view();
+    if mv.dead() {
+        return Ok(false);
+    }
+    let Some((left, v)) = left_of(*index, node) else { return Ok(false) };
+    let (b, m) = (v.b, mv.b);
+    let (kept, more) = (v.mask().count_ones() as usize, mv.mask().count_ones() as usize);
+    let taken = most.saturating_sub(kept);
+    if taken >= more {
+        return Ok(false);
+    }
+    let (mut stay, mut rest) = (Children::new(), Children::new());
+    stay.load(&v, 0..kept);
+    stay.load(&mv, 0..taken);
+    rest.load(&mv, taken..more);
+    let (next, number) = (m.next(), m.high());
+    if !v.valid() || !mv.valid() {
+        return Err(Retry);
+    }
+    let [own, low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let own = own.load(left).ok_or(Retry)?;
+    let (first, abbrev) = rest.list()[0];
+    let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
+    let high = match next {
+        0 => None,
+        next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+    };
+    let (class, fresh) = if taken == 0 {
+        (m.class(), Fresh::among(index.heap(), index.area, m.class()))
+    } else {
+        let class = node_class(low.key.len());
+        (class, index.fresh(class).ok())
+    };
+    let Some(fresh) = fresh else { return Ok(false) };
+    let f = fresh.block();
+    init_block(f, class, 1, 0);
+    separators::fill_node(index, f, &rest, &low, m.skip(), next, high.as_ref())?;
+    f.set_prev(left);
+    let mut page = NodePage::default();
+    let content = page.block();
+    init_block(content, b.class(), 1, 0);
+    separators::fill_node(index, content, &stay, &own, b.skip(), 0, Some(&low))?;
+    let range_end = Right::new(memcmp, own.key, content.skip(), Some(&low));
+
+    stop!("shift: built");
+    let latch = v.latch().ok_or(Retry)?;
+    stop!("shift: left latched");
+    let Some(old_latch) = mv.latch() else {
+        latch.release();
+        return Err(Retry);
+    };
+    stop!("shift: node latched");
+    let (new, new_latch) = fresh.latch();
+    if next != 0 && !mutant!("an index node that gives separators tells the right neighbour") {
+        index.block(next).set_prev(new);
+    }
+    stop!("shift: prev leads to new");
+    latch.exclude();
+    children::take_separators(&latch, content, kept + taken);
+    range_end.store(b, new);
+    stop!("shift: left excluded");
+    let latch = latch.finish_latched();
+    stop!("shift: left finished");
+    for (parent, children) in [(left, &stay.list()[kept..]), (new, rest.list())] {
+        for &(child, _) in children {
+            if !mutant!("separators that are given change the parent") {
+                index.block(child).set_parent(parent);
+            }
+        }
+    }
+    stop!("shift: parents set");
+    latch.release();
+    if mutant!("an index node that has given its separators is dead") {
+        old_latch.release();
+    } else {
+        old_latch.kill(left);
+    }
+    stop!("shift: node dead");
+    new_latch.release();
+    stop!("shift: new released");
+    // The flat top still leads to it.
+    let root = index.shared();
+    root.dead_nodes.push(index.area, node);
+    root.top_state.dead.fetch_add(1, Relaxed);
+    Ok(true)
+}
+
+/// Nodes are merged if together they have at most so many entries: a quarter stays free.
+pub(crate) const MERGED: usize = CAPACITY * 3 / 4;
+/// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
+pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
+/// A sweep joins index nodes that have at most so many separators together, of which it soon takes many away.
+const JOINED: usize = CAPACITY * 15 / 16;
+
+/// A sweep publishes a flat top without the DEAD index nodes when there is more than one to so many others.
+const WORTH_A_TOP: u32 = 16;
+
+/// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:
+/// of neighbours that both become sparse, the first finds the second still full, so the second has
+/// to look back, from whatever side it came.
+pub(crate) fn merge_node(index: &Index, node: Ref) {
+    let left = index.block(node).prev();
+    let absorbed = left != 0 && undisturbed(|| try_absorb_node(index, left, Some(node), MERGED));
+    if !absorbed {
+        // Ends when the node has no room.
+        while undisturbed(|| try_absorb_node(index, node, None, MERGED)) {}
+    }
+}
+
+/// If the next leaf is the first child of another index node, the one of this leaf absorbs that, or takes separators from it
+/// if they have too many together and it has room: a first child gives no entries to the leaf before it. Collector only,
+/// inside the barrier.
+pub(crate) fn join_nodes(index: &Index, leaf: Ref) {
+    let b = index.block(leaf);
+    let (node, next) = (b.parent(), b.next());
+    let other = if next == 0 { 0 } else { index.block(next).parent() };
+    if node == 0 || other == 0 || node == other {
+        return;
+    }
+    let joined = undisturbed(|| try_absorb_node(index, node, Some(other), JOINED));
+    let v = index.block(node).view();
+    // The first node leaves nothing out of its separators: the fewer it has, the faster are searches.
+    if !joined && v.b.prev() != 0 && v.mask().count_ones() as usize <= MERGED {
+        undisturbed(|| try_shift(index, other, JOINED));
+    }
+}
+
+/// The index node `left` absorbs its right neighbour (which is to be `wanted`) if together they have at most `most`
+/// separators. As with leaves, prepared from copies.
+fn try_absorb_node(
+    index: &Index,
+    left: Ref,
+    wanted: Option<Ref>,
+    most: usize,
+) -> Result<bool, Retry> {
+    let v = index.block(left).view();
+    let b = v.b;
+    let node = b.next();
+    if v.dead() || node == 0 || wanted.is_some_and(|wanted| wanted != node) {
+        return Ok(false);
+    }
+    if !v.valid() {
+        return Err(Retry);
+    }
+    let mv = index.block(node).view();
+    let m = mv.b;
+    let (kept, more) = (v.mask().count_ones() as usize, mv.mask().count_ones() as usize);
+    if kept + more > most {
+        return Ok(false);
+    }
+    let mut children = Children::new();
+    children.load(&v, 0..kept);
+    children.load(&mv, 0..more);
+    let (next, number) = (m.next(), m.high());
+    if mv.dead() || !v.valid() || !mv.valid() {
+        return Err(Retry);
+    }
+    let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let low = low.load(left).ok_or(Retry)?;
+    let high = match next {
+        0 => None,
+        next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+    };
+    let mut page = NodePage::default();
+    let content = page.block();
+    init_block(content, b.class(), 1, 0);
+    separators::fill_node(index, content, &children, &low, b.skip(), next, high.as_ref())?;
+    let range_end = Right::new(index.memcmp(), low.key, content.skip(), high.as_ref());
+
+    let latch = v.latch().ok_or(Retry)?;
+    let Some(right_latch) = mv.latch() else {
+        latch.release();
+        return Err(Retry);
+    };
+    stop!("node merge: latched");
+    if next != 0 {
+        if !mutant!("a merge of index nodes tells the right neighbour") {
+            index.block(next).set_prev(left);
+        }
+        stop!("node merge: prev leads to left");
+    }
+    latch.exclude();
+    children::take_separators(&latch, content, kept + more);
+    range_end.store(b, next);
+    stop!("node merge: left excluded");
+    let latch = latch.finish_latched();
+    stop!("node merge: left finished");
+    for &(child, _) in children.list() {
+        index.block(child).set_parent(left);
+    }
+    stop!("node merge: parents set");
+    latch.release();
+    if mutant!("an index node that was merged is dead") {
+        right_latch.release();
+    } else {
+        right_latch.kill(left);
+    }
+    stop!("node merge: right dead");
+    let root = index.shared();
+    root.top_state.nodes.fetch_sub(1, Relaxed);
+    root.counters.merges.fetch_add(1, Relaxed);
+    // The flat top still leads to it.
+    if mutant!("an index node is retired behind the flat top") {
+        index.retire(node);
+    } else {
+        root.dead_nodes.push(index.area, node);
+        root.top_state.dead.fetch_add(1, Relaxed);
+    }
+    // No longer a first child: it can be absorbed now.
+    let boundary = children.list()[kept].0;
+    if let Some(latch) = index.block(boundary).latch() {
+        if latch.v.is_sparse(SPARSE) {
+            drop::make_dirty(index, &latch, boundary);
+        }
+        latch.release();
+    }
+    Ok(true)
+}
+
+/// Retires DEAD index nodes as soon as they are some part of all: to publish a flat top without them takes a look at
+/// each of the others.
+pub(crate) fn retire_many_nodes(index: &Index) {
+    let state = &index.shared().top_state;
+    if state.dead.load(Relaxed) > state.nodes.load(Relaxed) / WORTH_A_TOP {
+        retire_nodes(index);
+    }
+}
+
+/// Retires DEAD index nodes after publishing a flat top without them.
+pub(crate) fn retire_nodes(index: &Index) {
+    let root = index.shared();
+    let mut dead = root.dead_nodes.take();
+    if dead.head == 0 {
+        return;
+    }
+    if !top::rebuild_top(index) {
+        root.dead_nodes.splice(index.area, dead);
+        return;
+    }
+    root.top_state.dead.store(0, Relaxed);
+    while let Some(node) = dead.pop(index.area) {
+        index.retire(node);
+    }
+}
+
+/// Each index node but the first one gives separators, or moves, if there is room; returns how many did.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) fn shift_nodes(index: &Index, p: &Process, most: usize) -> usize {
+    let Some(_collecting) = index.shared().collecting.try_lock() else { return 0 };
+    let mut shifted = 0;
+    {
+        let _section = index.enter(p);
+        let mut node = index.shared().node.load(Relaxed);
+        while node != 0 {
+            let next = index.block(node).next();
+            shifted += usize::from(undisturbed(|| try_shift(index, node, most)));
+            node = next;
+        }
+        retire_nodes(index);
+    }
+    reclaim::free_all(index);
+    shifted
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/nodes.rs"]
+mod tests;

@@ -1,0 +1,21 @@
+//! Giving back what was unlinked, without visiting anything.
+
+use super::given_up::destroy_due;
+use super::root::Index;
+use crate::index::tops;
+
+/// Frees what can be freed without visiting anything. True if there may be more soon: the barrier holds
+/// something up, or somebody else is freeing.
+pub fn relieve(index: &Index) -> bool {
+    let Some(_collecting) = index.shared().collecting.try_lock() else { return true };
+    free_all(index);
+    let due = destroy_due(&index.area);
+    due || index.garbage() > 0 || index.heap().is_leaving()
+}
+
+/// Blocks go to the heap, and from there extents that are free to the area.
+pub(crate) fn free_all(index: &Index) {
+    index.shared().retired.free(index.area, index.root, index.heap());
+    tops::reclaim(index);
+    index.heap().release(&index.area);
+}

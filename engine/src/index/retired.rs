@@ -1,0 +1,112 @@
+//! What has been unlinked and may still be looked at: nodes and chunks on their way to the free lists.
+//!
+//! The list runs through the blocks themselves (the word behind the version, which is also the link
+//! of a free block), so retiring allocates nothing. Blocks are retired onto `open`; the collector
+//! takes that list, closes a barrier session and keeps the list as a batch tagged with the session
+//! until every process that was inside has left.
+
+use crate::memory::area::Area;
+use crate::memory::heap::HeapState;
+use crate::memory::place::Ref;
+use crate::node::block::EXACT;
+use crate::sync::atomic::Ordering::*;
+use crate::sync::atomic::{AtomicU32, AtomicU64};
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+
+const BATCHES: usize = 4;
+
+/// Zeroed = empty.
+#[repr(C)]
+pub(crate) struct Retired {
+    /// First of those retired since the last close; bit 31 of a link says chunk.
+    open: AtomicU32,
+    /// Retired and not yet reused.
+    waiting: AtomicU32,
+    /// Changed under `Root::collecting`.
+    batches: [Batch; BATCHES],
+}
+
+#[repr(C)]
+struct Batch {
+    head: AtomicU32,
+    _pad: u32,
+    session: AtomicU64,
+}
+
+/// The link of a retired block, bytes 8..12.
+fn link<'a>(area: Area, r: Ref) -> &'a AtomicU32 {
+    // SAFETY: a block or chunk of a live index; nodes access this word as an atomic, too.
+    unsafe { &*area.at(r & !EXACT).add(8).cast() }
+}
+
+impl Retired {
+    /// Retires a DEAD node that nothing leads to any more.
+    pub(crate) fn node(&self, area: Area, r: Ref) {
+        self.push(area, r);
+    }
+
+    /// Retires a chunk that no record refers to any more.
+    pub(crate) fn chunk(&self, area: Area, chunk: Ref) {
+        self.push(area, chunk | EXACT);
+    }
+
+    fn push(&self, area: Area, r: Ref) {
+        self.waiting.fetch_add(1, Relaxed);
+        let mut head = self.open.load(Relaxed);
+        // An exchange fails only if that of another process did not.
+        loop {
+            link(area, r).store(head, Release);
+            match self.open.compare_exchange_weak(head, r, AcqRel, Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Retired blocks that are not free yet.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Frees what the barrier lets go of the index at `root` and closes a session for what has been retired since.
+    /// Under `collecting`.
+    pub(crate) fn free(&self, area: Area, root: Ref, heap: &HeapState) {
+        self.free_batches(area, root, heap);
+        let Some(batch) = self.batches.iter().find(|b| b.head.load(Relaxed) == 0) else {
+            return;
+        };
+        let head = self.open.swap(0, AcqRel);
+        stop!("retired: batch taken");
+        if head != 0 {
+            batch.session.store(area.close_session(), Relaxed);
+            stop!("retired: session closed");
+            batch.head.store(head, Relaxed);
+            self.free_batches(area, root, heap);
+        }
+    }
+
+    fn free_batches(&self, area: Area, root: Ref, heap: &HeapState) {
+        let oldest = area.oldest_session(root);
+        for batch in &self.batches {
+            if batch.head.load(Relaxed) != 0
+                && (oldest > batch.session.load(Relaxed)
+                    || mutant!("retired blocks wait for the barrier"))
+            {
+                self.free_list(area, heap, batch.head.swap(0, Relaxed));
+                stop!("retired: freed");
+            }
+        }
+    }
+
+    /// Frees the blocks of a list. No process adds to it any more.
+    fn free_list(&self, area: Area, heap: &HeapState, mut at: Ref) {
+        while at != 0 {
+            let r = at & !EXACT;
+            // Before `free`, which uses the same word.
+            at = link(area, r).load(Acquire);
+            heap.free(&area, r);
+            self.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The root of an index: everything shared about it that is not in its nodes.
+
+use crate::index::block_list::BlockList;
+use crate::index::counters::Counters;
+use crate::index::identity::Identity;
+use crate::index::retired::Retired;
+use crate::index::snapshots::Descriptors;
+use crate::key::order::KeyOrder;
+use crate::memory::area::{Area, OutOfMemory};
+use crate::memory::charge::Charge;
+use crate::memory::class::Class;
+use crate::memory::heap;
+use crate::memory::heap::HeapState;
+use crate::memory::place::Ref;
+use crate::memory::process::{BarrierGuard, Process, WriterGuard};
+use crate::node::block::{Block, EXACT, LEFTMOST};
+use crate::node::empty::{first_class, init_block};
+use crate::node::fresh::Fresh;
+use crate::sync::atomic::Ordering::*;
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use crate::sync::lock::SpinLock;
+use core::mem::offset_of;
+
+/// The first term; bottom-up built entries are older (0).
+const FIRST_TERM: u32 = 1;
+
+/// At the beginning of the first run of pages of an index; a zeroed root but for the fields set by
+/// [`Index::create`] is valid.
+#[repr(C)]
+pub(crate) struct Root {
+    // Read by every operation, written rarely.
+    pub(crate) term: AtomicU32,
+    /// First leaf and first index node: never removed, since nodes are absorbed to the left.
+    pub(crate) leaf: AtomicU32,
+    pub(crate) node: AtomicU32,
+    /// The flat top, 0 = none yet.
+    pub(crate) top: AtomicU32,
+    /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
+    order: AtomicU8,
+    pub(crate) fillfactor: AtomicU8,
+    /// See [`Index::force`].
+    forms: AtomicU8,
+    coin: AtomicU8,
+    /// See [`Index::identity`].
+    id: AtomicU64,
+    /// Of an index that was given up; see `later`.
+    pub(crate) later: Later,
+    _to_line: [u8; 16],
+    /// A hint: the last leaf, when the latest insert appended there. Not on the line above: where some inserts
+    /// append and others do not, it changes all the time.
+    pub(crate) last: AtomicU32,
+    _pad: u32,
+    pub(crate) top_state: crate::index::top_state::TopState,
+    /// Blocks with dead entries since the latest snapshot.
+    pub(crate) dirty: BlockList,
+    /// Blocks that the collector should visit.
+    pub(crate) work: BlockList,
+    /// DEAD index nodes to which the flat top still leads.
+    pub(crate) dead_nodes: BlockList,
+    /// One collector at a time.
+    pub(crate) collecting: SpinLock,
+    pub(crate) retired: Retired,
+    pub(crate) snapshots: Descriptors,
+    pub(crate) counters: Counters,
+    heap: HeapState,
+}
+
+// An index without entries is to cost little.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<Root>() <= crate::memory::place::PAGE);
+
+/// The place of an index on the list of those that were given up.
+#[repr(C)]
+pub(crate) struct Later {
+    /// The barrier session that was closed then.
+    pub(crate) session: AtomicU64,
+    pub(crate) next: AtomicU32,
+    _pad: u32,
+}
+
+const OTHER_ORDER: &str = "the index is ordered otherwise, by bytes or by a comparator";
+
+fn kind<O: KeyOrder>() -> u8 {
+    if O::MEMCMP { 1 } else { 2 }
+}
+
+/// The forms of leaves in byte order, for tests.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forms {
+    /// Packed when they are built and where inserts have left them, if that is possible.
+    Best,
+    /// With slots.
+    Slots,
+    /// Packed, also where one is full.
+    Packed,
+    /// The same, and with slots again now and then.
+    Mixed,
+}
+
+/// How an index is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexOptions {
+    /// How full, in percent (10 to 100), the bottom-up build and ascending inserts leave blocks.
+    pub fillfactor: u8,
+    /// About how long keys are, in bytes; 0 if not known.
+    pub key_len_hint: u32,
+}
+
+impl Default for IndexOptions {
+    fn default() -> Self {
+        IndexOptions { fillfactor: 90, key_len_hint: 0 }
+    }
+}
+
+/// One index in an area. A plain name: copying it costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    pub(crate) area: Area,
+    pub(crate) root: Ref,
+}
+
+impl Index {
+    /// Creates an empty index.
+    pub fn create(p: &Process, options: &IndexOptions) -> Result<Index, OutOfMemory> {
+        // SAFETY: no accounts.
+        unsafe { Index::create_for(p, options, &Charge::default()) }
+    }
+
+    /// The same for somebody who answers for its memory.
+    ///
+    /// # Safety
+    /// All processes of the area have the accounts at these addresses, in memory that they share, as long as there is
+    /// an index that is charged to them.
+    pub unsafe fn create_for(
+        p: &Process,
+        options: &IndexOptions,
+        charge: &Charge,
+    ) -> Result<Index, OutOfMemory> {
+        let area = p.area();
+        let root = heap::create_root(&area, size_of::<Root>(), offset_of!(Root, heap), charge)?;
+        let index = Index { area, root };
+        match index.init(options) {
+            Ok(()) => Ok(index),
+            Err(e) => {
+                index.heap().destroy(&area);
+                Err(e)
+            }
+        }
+    }
+
+    /// The first leaf and the first index node, whose only separator is below every key.
+    fn init(&self, options: &IndexOptions) -> Result<(), OutOfMemory> {
+        let root = self.shared();
+        root.id.store(self.area.new_identity(), Relaxed);
+        root.term.store(FIRST_TERM, Relaxed);
+        root.fillfactor.store(options.fillfactor.clamp(10, 100), Relaxed);
+        let class = first_class(options.key_len_hint as usize);
+        let leaf = self.fresh(class)?;
+        let node = self.fresh(Class::INDEX)?;
+        let (b, m) = (leaf.block(), node.block());
+        init_block(b, class, 0, LEFTMOST);
+        init_block(m, Class::INDEX, 1, LEFTMOST);
+        let (leaf, leaf_latch) = leaf.latch();
+        let (node, node_latch) = node.latch();
+        b.set_parent(node);
+        m.set_prefix(0, 0);
+        m.set_child(0, leaf | EXACT);
+        m.set_mask(node_latch.v.side(), 1);
+        root.node.store(node, Release);
+        root.leaf.store(leaf, Release);
+        leaf_latch.release();
+        node_latch.release();
+        root.top_state.nodes.store(1, Relaxed);
+        root.counters.leaves.store(1, Relaxed);
+        Ok(())
+    }
+
+    /// Others answer for its memory from now on, also for what it holds already.
+    ///
+    /// # Safety
+    /// As for [`create_for`](Self::create_for).
+    pub unsafe fn charge_to(&self, p: &Process, charge: &Charge) {
+        self.check_area(p);
+        self.heap().charge_to(charge);
+    }
+
+    /// The index whose root another process knows.
+    ///
+    /// # Safety
+    /// `root` came from [`Index::root`] of an index of this area that has not been destroyed.
+    pub unsafe fn open(area: Area, root: u32) -> Index {
+        Index { area, root }
+    }
+
+    /// The name by which other processes open the index.
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    /// Gives all memory of the index back to the area.
+    ///
+    /// # Safety
+    /// No process uses the index any more: no call is under way, and no walk over it ([`Prune`](crate::collect::prune::Prune),
+    /// [`Sweep`](crate::collect::sweep::Sweep)) is kept, which would give up its pins.
+    pub unsafe fn destroy(self, p: &Process) {
+        self.check_area(p);
+        self.heap().destroy(&self.area);
+    }
+
+    /// The term in which inserts and removals happen now. Readers of the current state use
+    /// `u32::MAX - 1`.
+    pub fn term(&self) -> u32 {
+        self.shared().term.load(Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Root {
+        // SAFETY: `root` names the root of an index that is not destroyed (contract of `open`);
+        // all its fields are atomics valid for any bits.
+        unsafe { &*self.area.at(self.root).cast::<Root>() }
+    }
+
+    #[inline]
+    pub(crate) fn heap(&self) -> &HeapState {
+        &self.shared().heap
+    }
+
+    /// Ends all snapshots: a removal has no memory to keep what they see.
+    pub(crate) fn lose_snapshots(&self) {
+        let root = self.shared();
+        root.snapshots.lose(self.area, &root.work);
+    }
+
+    /// Retires a DEAD node that nothing leads to any more.
+    pub(crate) fn retire(&self, r: Ref) {
+        self.shared().retired.node(self.area, r);
+    }
+
+    /// Retires a chunk that no record refers to any more.
+    pub(crate) fn retire_chunk(&self, chunk: Ref) {
+        self.shared().retired.chunk(self.area, chunk);
+    }
+
+    /// Retired blocks that are not free yet.
+    pub(crate) fn garbage(&self) -> u32 {
+        self.shared().retired.waiting()
+    }
+
+    /// Leaves, index nodes, and whether there is a flat top.
+    pub(crate) fn blocks(&self) -> [u32; 3] {
+        let root = self.shared();
+        [
+            root.counters.leaves.load(Relaxed),
+            root.top_state.nodes.load(Relaxed),
+            u32::from(root.top.load(Relaxed) != 0),
+        ]
+    }
+
+    /// A block that nobody else knows.
+    pub(crate) fn fresh(&self, class: Class) -> Result<Fresh<'_>, OutOfMemory> {
+        Fresh::new(self.heap(), self.area, class)
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, r: Ref) -> Block {
+        Block::at(self.area, r)
+    }
+
+    /// Enters the barrier for this index.
+    #[inline]
+    pub(crate) fn enter<'a>(&self, p: &'a Process) -> BarrierGuard<'a> {
+        self.check_area(p);
+        p.enter_index(self.root)
+    }
+
+    #[inline]
+    pub(crate) fn enter_writer<'a>(&self, p: &'a Process) -> WriterGuard<'a> {
+        self.check_area(p);
+        p.enter_writer(self.root, &self.shared().term)
+    }
+
+    /// The sections of a process protect what is in its area, and nothing else.
+    #[inline]
+    pub(crate) fn check_area(&self, p: &Process) {
+        assert!(p.area().is(&self.area), "a process of another area");
+    }
+
+    /// What tells this index from every other one of its area, also from one that was destroyed and had
+    /// the same root: who remembers something of an index remembers this with it.
+    #[inline]
+    pub(crate) fn identity(&self) -> Identity {
+        Identity { area: self.area, id: self.id() }
+    }
+
+    /// Its number, among all that there have been in this area.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.shared().id.load(Relaxed)
+    }
+
+    /// Remembers how this index orders its keys, for those who visit it without an order.
+    #[inline]
+    pub(crate) fn note_order<O: KeyOrder>(&self) {
+        let order = &self.shared().order;
+        if order.load(Relaxed) != kind::<O>() {
+            let seen = order.compare_exchange(0, kind::<O>(), Relaxed, Relaxed);
+            assert!(seen.is_ok() || seen == Err(kind::<O>()), "{OTHER_ORDER}");
+        }
+    }
+
+    /// The order is of the kind that the entries were inserted with, if there are any.
+    #[inline]
+    pub(crate) fn check_order<O: KeyOrder>(&self) {
+        let seen = self.shared().order.load(Relaxed);
+        assert!(seen == kind::<O>() || seen == 0, "{OTHER_ORDER}");
+    }
+
+    /// Which forms leaves have from now on.
+    #[doc(hidden)]
+    pub fn force(&self, forms: Forms) {
+        self.shared().forms.store(forms as u8, Relaxed);
+    }
+
+    /// May leaves be packed?
+    pub(crate) fn packs(&self) -> bool {
+        self.shared().forms.load(Relaxed) != Forms::Slots as u8
+    }
+
+    /// Is a leaf packed that is full?
+    pub(crate) fn packs_full(&self) -> bool {
+        let forms = self.shared().forms.load(Relaxed);
+        forms == Forms::Packed as u8 || forms == Forms::Mixed as u8
+    }
+
+    /// Must one that is packed get slots?
+    pub(crate) fn unpacks(&self) -> bool {
+        self.shared().forms.load(Relaxed) == Forms::Mixed as u8
+            && self.shared().coin.fetch_add(37, Relaxed) < 32
+    }
+
+    /// Keys are ordered as bytes (or there are none yet).
+    pub fn is_byte_ordered(&self) -> bool {
+        self.memcmp()
+    }
+
+    /// Keys are ordered as bytes (or there are none).
+    pub(crate) fn memcmp(&self) -> bool {
+        self.shared().order.load(Relaxed) != 2
+    }
+}

@@ -1,0 +1,309 @@
+//! Snapshots: O(1) to create, reference counted, released in any order.
+//!
+//! A snapshot of term s sees what was born in a term <= s and is not dead in one. Creating it closes
+//! the term and waits for the writers that announced it (writer terms, see `memory/barrier.rs`), so that it
+//! may run beside writers. The descriptor is there *before* the term moves, as PENDING with the term
+//! it will at least have: who removes an entry that died in a later term has seen the new term and
+//! therefore sees the descriptor, so nothing is removed that a snapshot in the making will see.
+//! If the wait unwinds, the descriptor is freed and an unused term number has passed.
+
+use crate::index::block_list::BlockList;
+use crate::index::identity::Identity;
+use crate::memory::area::Area;
+use crate::node::block::CAPACITY;
+use crate::sync::atomic::Ordering::*;
+use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
+use crate::sync::lock::SpinLock;
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use std::fmt;
+
+/// Entry visibility for readers of the current state.
+pub(crate) const CURRENT: u32 = u32::MAX - 1;
+
+/// Fewer than slots in a node: versions of one (key, TID) that live snapshots need always fit.
+pub(crate) const MAX_SNAPSHOTS: usize = if cfg!(loom) { 1 } else { CAPACITY / 2 };
+
+/// The term that no snapshot closes: readers of the current state ask for a term above all others.
+const LAST_TERM: u32 = CURRENT - 1;
+
+const FREE: u64 = 0;
+const PENDING: u64 = 1 << 32;
+const LIVE: u64 = 2 << 32;
+/// Nothing is kept for it any more, and its holder has not given it back yet.
+const LOST: u64 = 3 << 32;
+const STATE: u64 = 3 << 32;
+
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+pub(crate) struct Descriptor {
+    /// State in the high half; in the low half its term, a lower bound while PENDING.
+    word: AtomicU64,
+    pub(crate) references: AtomicU32,
+    _pad: u32,
+    holder: AtomicU64,
+    /// Blocks with entries that died between the snapshot before it and this one.
+    pub(crate) dead: BlockList,
+}
+
+impl Descriptor {
+    pub(crate) fn is_live(&self) -> bool {
+        self.word.load(Acquire) & STATE == LIVE
+    }
+
+    fn sn(&self) -> u32 {
+        self.word.load(Relaxed) as u32
+    }
+}
+
+#[repr(C)]
+#[cfg_attr(loom, derive(Default))]
+pub(crate) struct Descriptors {
+    /// Descriptors that are PENDING or LIVE, or about to be.
+    used: AtomicU32,
+    /// Taking a descriptor.
+    taking: SpinLock,
+    table: [Descriptor; MAX_SNAPSHOTS],
+}
+
+/// Why there is no snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotError {
+    /// All descriptors are in use.
+    TooMany,
+    /// The index has closed as many terms as there are numbers.
+    NoMoreTerms,
+    /// Meanwhile there was no memory to keep what was removed.
+    Lost,
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::TooMany => write!(f, "the index has {MAX_SNAPSHOTS} snapshots already"),
+            SnapshotError::NoMoreTerms => {
+                f.write_str("the index has had as many snapshots as it can in its life")
+            }
+            SnapshotError::Lost => f.write_str("no memory was left for what the snapshot sees"),
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// One reference to a snapshot, to be given back with `release`; the snapshot stays if it is
+/// dropped, until `release_all` of its holder.
+#[must_use]
+#[derive(Debug, PartialEq)]
+pub struct Snapshot {
+    pub(crate) of: Identity,
+    /// Terms are not reused: this tells it from an earlier one in the same slot.
+    pub(crate) sn: u32,
+    pub(crate) slot: u32,
+}
+
+impl Snapshot {
+    /// What a cursor takes to read it.
+    pub fn sn(&self) -> u32 {
+        self.sn
+    }
+}
+
+/// One live snapshot, for monitoring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its term.
+    pub sn: u32,
+    /// How often it is referenced.
+    pub references: u32,
+    /// As given when it was created.
+    pub holder: u64,
+}
+
+/// Which entries the snapshots of one moment need.
+pub(crate) struct Horizon {
+    n: usize,
+    sns: [u32; MAX_SNAPSHOTS],
+    /// The lowest bound of a snapshot in the making.
+    pending: u32,
+}
+
+impl Horizon {
+    /// Does a snapshot see an entry that lived from `born` until `dead`? No future one will, if the
+    /// entry is dead already. Nobody sees one that was born in the term it died in.
+    #[inline]
+    pub(crate) fn needs(&self, born: u32, dead: u32) -> bool {
+        let mut sns = self.sns[..self.n].iter();
+        let pending = dead > self.pending && !mutant!("a snapshot in the making has a bound");
+        born < dead && (pending || sns.any(|&sn| born <= sn && sn < dead))
+    }
+}
+
+impl Descriptors {
+    /// To be called after the death of the entry in question was read (under the latch of its
+    /// block) or its term was announced.
+    #[inline]
+    pub(crate) fn horizon(&self) -> Horizon {
+        let mut horizon = Horizon { n: 0, sns: [0; MAX_SNAPSHOTS], pending: u32::MAX };
+        fence(SeqCst);
+        if self.used.load(SeqCst) == 0 {
+            return horizon;
+        }
+        for descriptor in &self.table {
+            let word = descriptor.word.load(SeqCst);
+            match word & STATE {
+                PENDING => horizon.pending = horizon.pending.min(word as u32),
+                LIVE => {
+                    horizon.sns[horizon.n] = word as u32;
+                    horizon.n += 1;
+                }
+                _ => {}
+            }
+        }
+        horizon
+    }
+
+    /// The oldest snapshot, if there is one; not one in the making.
+    pub(crate) fn oldest(&self) -> Option<&Descriptor> {
+        self.table.iter().filter(|d| d.is_live()).min_by_key(|d| d.sn())
+    }
+
+    /// There is no snapshot that could tell what happens now from what was before: to be called in the
+    /// same place as `horizon`.
+    pub(crate) fn quiet(&self) -> bool {
+        fence(SeqCst);
+        self.none()
+    }
+
+    /// Takes a free descriptor. It is PENDING under the current term: its snapshot will have this term
+    /// or a later one. None: all are in use.
+    pub(crate) fn take(&self, holder: u64, term: &AtomicU32) -> Option<Making<'_>> {
+        self.used.fetch_add(1, SeqCst);
+        let taken = {
+            let _taking = self.taking.lock();
+            let slot = self.table.iter().position(|d| d.word.load(Relaxed) & STATE == FREE);
+            slot.map(|slot| {
+                let pending = PENDING | u64::from(term.load(Acquire));
+                self.table[slot].holder.store(holder, Relaxed);
+                self.table[slot].word.store(pending, SeqCst);
+                Making { of: self, slot, pending }
+            })
+        };
+        if taken.is_none() {
+            self.used.fetch_sub(1, SeqCst);
+        }
+        taken
+    }
+
+    /// Exactly one of those who end a descriptor takes it out of the count: who finds it in use.
+    pub(crate) fn free(&self, descriptor: &Descriptor) {
+        if descriptor.word.swap(FREE, SeqCst) & STATE != LOST {
+            self.used.fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// The descriptor of a snapshot that has not been given back.
+    pub(crate) fn of(&self, snapshot: &Snapshot) -> Option<&Descriptor> {
+        let descriptor = &self.table[snapshot.slot as usize];
+        let word = descriptor.word.load(Acquire);
+        let held = [LIVE, LOST].map(|state| state | u64::from(snapshot.sn));
+        held.contains(&word).then_some(descriptor)
+    }
+
+    /// Those of a holder, in whatever state.
+    pub(crate) fn held_by(&self, holder: u64) -> impl Iterator<Item = &Descriptor> {
+        self.table.iter().filter(move |descriptor| {
+            // The state first: the holder belongs to it, or to a later owner, who is not this one.
+            let used = descriptor.word.load(Acquire) & STATE != FREE;
+            used && descriptor.holder.load(Relaxed) == holder
+        })
+    }
+
+    /// All snapshots end, and those in the making come to nothing: a removal that would have to keep what it
+    /// removes has no memory for that, and must not fail. Who reads one is told by `keeps`.
+    ///
+    /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot that came to
+    ///   life meanwhile is met by the next attempt of the removal.
+    /// * beside a removal that still met it: that has marked its entry, which the collector then drops.
+    pub(crate) fn lose(&self, area: Area, work: &BlockList) {
+        for descriptor in &self.table {
+            let word = descriptor.word.load(SeqCst);
+            let in_use = matches!(word & STATE, PENDING | LIVE);
+            let lost = LOST | word & !STATE;
+            stop!("snapshot lost: word read");
+            if in_use && descriptor.word.compare_exchange(word, lost, SeqCst, Relaxed).is_ok() {
+                self.used.fetch_sub(1, SeqCst);
+                work.splice(area, descriptor.dead.take());
+            }
+        }
+    }
+
+    /// Nobody needs anything that is dead.
+    pub(crate) fn none(&self) -> bool {
+        self.used.load(SeqCst) == 0
+    }
+
+    /// Dirty blocks on the lists of snapshots.
+    pub(crate) fn dirty(&self) -> u32 {
+        self.table.iter().map(|d| d.dead.len()).sum()
+    }
+
+    pub(crate) fn list(&self) -> Vec<SnapshotInfo> {
+        let live = self.table.iter().filter(|d| d.is_live());
+        let mut list: Vec<_> = live
+            .map(|d| SnapshotInfo {
+                sn: d.sn(),
+                references: d.references.load(Relaxed),
+                holder: d.holder.load(Relaxed),
+            })
+            .collect();
+        list.sort_unstable_by_key(|info| info.sn);
+        list
+    }
+}
+
+/// A descriptor in the making; freed if the wait unwinds.
+pub(crate) struct Making<'a> {
+    of: &'a Descriptors,
+    pub(crate) slot: usize,
+    /// The word of the descriptor.
+    pending: u64,
+}
+
+impl<'a> Making<'a> {
+    pub(crate) fn descriptor(&self) -> &'a Descriptor {
+        &self.of.table[self.slot]
+    }
+
+    /// Closes the term and returns it. Terms are not reused: an index that has closed four billion of
+    /// them takes no more snapshots.
+    pub(crate) fn close(&self, term: &AtomicU32) -> Result<u32, SnapshotError> {
+        let more = |term| (term < LAST_TERM).then_some(term + 1);
+        term.fetch_update(SeqCst, Acquire, more).map_err(|_| SnapshotError::NoMoreTerms)
+    }
+
+    /// Makes the descriptor that of the snapshot of this term. Err: the snapshot has been lost
+    /// meanwhile.
+    pub(crate) fn live(self, sn: u32) -> Result<(), Self> {
+        let (word, live) = (&self.descriptor().word, LIVE | u64::from(sn));
+        if word.compare_exchange(self.pending, live, SeqCst, Relaxed).is_err() {
+            return Err(self);
+        }
+        core::mem::forget(self);
+        Ok(())
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.of.free(self.descriptor());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "../tests/snapshots.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "../tests/snapshot_models.rs"]
+mod models;

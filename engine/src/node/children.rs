@@ -1,0 +1,105 @@
+//! The content of index nodes: leaves with separators.
+
+use super::block::{Block, EXACT, LOWBIG, LOWTID, Latch, NODE_HEAP, SLOTS, View, full_mask};
+use super::low_key::{Low, MAX_SKIP};
+use crate::memory::class::Class;
+use crate::memory::place::Ref;
+
+/// Bytes of the TID behind a low key.
+const LOW_TID: usize = 6;
+
+/// An index node with room for a low key of so many bytes. Of one that has more than the largest the first bytes are there,
+/// for `skip`.
+pub(crate) fn node_class(low: usize) -> Class {
+    Class::index(NODE_HEAP + low + LOW_TID)
+}
+
+/// So much of a low key can be in an index node of this class.
+pub(crate) const fn low_room(class: Class) -> usize {
+    class.size() - NODE_HEAP - LOW_TID
+}
+
+const _: () = assert!(low_room(Class::LONGEST_INDEX) >= MAX_SKIP);
+
+/// Leaves with separators, in order, and their numbers under a comparator.
+#[derive(Clone, Copy)]
+pub(crate) struct Children {
+    list: [(Ref, u64); SLOTS],
+    n: usize,
+}
+
+impl Children {
+    pub(crate) fn new() -> Children {
+        Children { list: [(0, 0); SLOTS], n: 0 }
+    }
+
+    pub(crate) fn push(&mut self, leaf: Ref, abbrev: u64) {
+        self.list[self.n] = (leaf, abbrev);
+        self.n += 1;
+    }
+
+    /// Adds those of these ranks of an index node. To be validated by the caller.
+    pub(crate) fn load(&mut self, v: &View, ranks: core::ops::Range<usize>) {
+        for rank in ranks {
+            let slot = v.slot(rank);
+            self.push(v.b.child(slot) & !EXACT, v.b.prefix(slot));
+        }
+    }
+
+    pub(crate) fn list(&self) -> &[(Ref, u64)] {
+        &self.list[..self.n]
+    }
+}
+
+/// In an exclusive phase: the node gets the separators of a private one that was made for it, so many, and what these leave
+/// out.
+pub(crate) fn take_separators(latch: &Latch, content: Block, n: usize) {
+    let b = latch.v.b;
+    b.set_skip(content.skip());
+    for slot in 0..n {
+        b.set_prefix(slot, content.prefix(slot));
+        b.set_child(slot, content.child(slot));
+    }
+    b.set_perm(latch.other(), &content.perm(0));
+    b.set_mask(latch.other(), full_mask(n));
+}
+
+/// What `child` says of a separator.
+pub(crate) fn flag(exact: bool) -> u32 {
+    if exact { EXACT } else { 0 }
+}
+
+/// Stores the low key of a private index node, if it fits; else its first bytes.
+pub(crate) fn set_node_low(b: Block, low: &Low<'_>) {
+    let key = low.key;
+    let room = low_room(b.class());
+    if key.len() <= room {
+        b.write_bytes(NODE_HEAP, key);
+        b.set_low_len(key.len() as u16);
+        if let Some(tid) = low.tid {
+            b.write_bytes(NODE_HEAP + key.len(), &tid.to_le_bytes()[..LOW_TID]);
+            b.set_flag(LOWTID, true);
+        }
+    } else {
+        b.write_bytes(NODE_HEAP, &key[..room]);
+        b.set_low_len(room as u16);
+        b.set_flag(LOWBIG, true);
+    }
+}
+
+/// Private memory to build an index node in.
+#[repr(C, align(64))]
+pub(crate) struct NodePage([u8; Class::LONGEST_INDEX.size()]);
+
+impl Default for NodePage {
+    fn default() -> NodePage {
+        NodePage([0; Class::LONGEST_INDEX.size()])
+    }
+}
+
+impl NodePage {
+    pub(crate) fn block(&mut self) -> Block {
+        // SAFETY: aligned, of the size of the largest index node, and the callers use it while they have the page.
+        unsafe { Block::private(self.0.as_mut_ptr()) }
+    }
+}

@@ -1,0 +1,42 @@
+//! Empty nodes: which class a block has, and what its header says.
+
+use super::block::{Block, LEAF_HEAP, NODE_HEAP, SLOTS};
+use crate::memory::class::Class;
+
+/// The class of a leaf about which nothing is known but the usual length of keys.
+pub(crate) fn first_class(key_len: usize) -> Class {
+    match key_len {
+        0 => Class::LEAF[2],
+        1..=9 => Class::LEAF[0],
+        n => leaf_class(n * 48),
+    }
+}
+
+/// The smallest leaf whose heap has this many bytes, or the largest leaf.
+pub(crate) fn leaf_class(heap: usize) -> Class {
+    let fits = Class::LEAF.iter().find(|class| class.size() - LEAF_HEAP >= heap);
+    *fits.unwrap_or(&Class::LEAF[Class::LEAF.len() - 1])
+}
+
+/// Makes a block that nobody else knows an empty node.
+pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
+    let heap = if level == 0 { LEAF_HEAP } else { NODE_HEAP };
+    b.set_class(class);
+    b.set_level(level);
+    b.init_flags(flags);
+    b.set_next(0);
+    b.set_prev(0);
+    b.set_high(u64::MAX);
+    b.set_link(0);
+    b.set_max_born(0);
+    b.set_low_off(heap as u16);
+    b.set_low_len(0);
+    b.set_heap_top(heap as u16);
+    b.set_ndead(0);
+    b.set_skip(0);
+    b.set_parent(0);
+    for side in 0..2 {
+        b.set_mask(side, 0);
+        b.set_perm(side, &[0; SLOTS]);
+    }
+}

@@ -1,0 +1,201 @@
+//! The content of leaves: entries copied out, and written into new leaves (split, bottom-up build) or
+//! into private memory that then replaces a leaf's content. All of this happens before a latch is taken.
+
+use crate::key::order::Tid;
+use crate::memory::area::Area;
+use crate::memory::place::Ref;
+use crate::node::block::{Retry, SLOTS, Tail, View, tid_of};
+use crate::node::chunk::chunk_key;
+use crate::node::copy::append_key;
+use crate::node::entry::Entry;
+use crate::node::writer::LeafWriter;
+use crate::packed::{Leaf, PART};
+
+/// The entries of one or two leaves, copied out.
+pub(crate) struct Entries {
+    keys: Vec<u8>,
+    list: Vec<Stored>,
+    /// How many dead entries the leaves said they have, before these were copied.
+    ndead: usize,
+    area: Area,
+    /// Keys are ordered as bytes.
+    memcmp: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Stored {
+    start: u32,
+    len: u32,
+    chunk: Ref,
+    abbrev: u64,
+    tid: Tid,
+    born: u32,
+    dead: u32,
+}
+
+impl Entries {
+    pub(crate) fn new(area: Area, memcmp: bool) -> Entries {
+        let (keys, list) = (Vec::with_capacity(4096), Vec::with_capacity(2 * SLOTS));
+        Entries { keys, list, ndead: 0, area, memcmp }
+    }
+
+    /// Adds the entries of this state of a leaf, in order. A removal marks an entry dead without making
+    /// another state: see `ndead`.
+    pub(crate) fn load(&mut self, v: &View) -> Result<(), Retry> {
+        self.ndead += v.b.ndead() as usize;
+        if let Some(leaf) = v.packed()? {
+            return self.load_packed(v, &leaf);
+        }
+        for rank in 0..v.mask().count_ones() as usize {
+            let slot = v.slot(rank);
+            let word = v.b.tid_word(slot);
+            let start = self.keys.len();
+            let chunk = match v.b.tail(word) {
+                Tail::Chunk(chunk) => chunk,
+                _ => {
+                    append_key(self.area, v, slot, word, &mut self.keys)?;
+                    0
+                }
+            };
+            self.list.push(Stored {
+                start: start as u32,
+                len: (self.keys.len() - start) as u32,
+                chunk,
+                abbrev: v.b.prefix(slot),
+                tid: tid_of(word),
+                born: v.b.born(slot),
+                dead: v.b.dead(slot),
+            });
+        }
+        if v.valid() { Ok(()) } else { Err(Retry) }
+    }
+
+    fn load_packed(&mut self, v: &View, leaf: &Leaf<'_>) -> Result<(), Retry> {
+        let (mut tids, mut ends, mut numbers) = ([0; PART], [0; PART], [0; PART]);
+        let compared = !self.memcmp;
+        for rank in (0..leaf.len()).step_by(PART) {
+            let mut start = self.keys.len() as u32;
+            let n = leaf.keys(rank..rank + PART, &mut self.keys, &mut ends);
+            leaf.tids(rank..rank + PART, &mut tids);
+            if compared {
+                leaf.numbers(rank..rank + PART, &mut numbers);
+            }
+            for ((&end, &tid), &abbrev) in ends.iter().zip(&tids).zip(&numbers).take(n) {
+                let (chunk, born, dead) = (0, 0, 0);
+                self.list.push(Stored { start, len: end - start, chunk, abbrev, tid, born, dead });
+                start = end;
+            }
+        }
+        if v.valid() { Ok(()) } else { Err(Retry) }
+    }
+
+    /// If the latched leaves still have so many dead entries, then the deaths that were copied are all
+    /// there are: the number rises with each, under the latch, and falls only with another state.
+    pub(crate) fn ndead(&self) -> usize {
+        self.ndead
+    }
+
+    /// Adds one entry that is to be built.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) {
+        let start = self.keys.len();
+        if entry.chunk == 0 {
+            self.keys.extend_from_slice(entry.key);
+        }
+        self.list.push(Stored {
+            start: start as u32,
+            len: entry.key.len() as u32,
+            chunk: entry.chunk,
+            abbrev: entry.abbrev,
+            tid: entry.tid,
+            born: entry.born,
+            dead: entry.dead,
+        });
+    }
+
+    /// Keeps the entries from the `n`th on.
+    pub(crate) fn keep_from(&mut self, n: usize) {
+        // Keys that are here are one behind the other.
+        let here = self.list[n..].iter().find(|e| e.chunk == 0);
+        let start = here.map_or(self.keys.len(), |e| e.start as usize);
+        self.keys.drain(..start);
+        self.list.drain(..n);
+        for e in &mut self.list {
+            e.start = e.start.saturating_sub(start as u32);
+        }
+    }
+
+    /// Keeps the first `n` entries, of leaves without long keys.
+    pub(crate) fn truncate(&mut self, n: usize) {
+        let Some(first) = self.list.get(n) else { return };
+        self.keys.truncate(first.start as usize);
+        self.list.truncate(n);
+    }
+
+    /// Those to come are of an index in this area, ordered as bytes or not.
+    pub(crate) fn serve(&mut self, area: Area, memcmp: bool) {
+        (self.area, self.memcmp) = (area, memcmp);
+    }
+
+    /// What these take is worth to be kept for others.
+    pub(crate) fn is_small(&self) -> bool {
+        self.keys.capacity() <= 1 << 16
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.list.clear();
+        self.ndead = 0;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn get(&self, i: usize) -> Entry<'_> {
+        let e = &self.list[i];
+        let key = match e.chunk {
+            0 => &self.keys[e.start as usize..][..e.len as usize],
+            chunk => chunk_key(self.area, chunk),
+        };
+        Entry { key, chunk: e.chunk, abbrev: e.abbrev, tid: e.tid, born: e.born, dead: e.dead }
+    }
+
+    pub(crate) fn tid(&self, i: usize) -> Tid {
+        self.list[i].tid
+    }
+
+    /// The key of an entry that has no chunk.
+    #[inline]
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        let e = &self.list[i];
+        debug_assert_eq!(e.chunk, 0);
+        &self.keys[e.start as usize..][..e.len as usize]
+    }
+
+    /// The number of a key, if there is a comparator.
+    #[inline]
+    pub(crate) fn number(&self, i: usize) -> Option<u64> {
+        (!self.memcmp).then(|| self.list[i].abbrev)
+    }
+
+    /// Adds an entry at `rank`; it has no chunk, and nobody has seen it yet.
+    pub(crate) fn insert(&mut self, rank: usize, key: &[u8], abbrev: u64, tid: Tid) {
+        let (start, len) = (self.keys.len() as u32, key.len() as u32);
+        self.keys.extend_from_slice(key);
+        self.list.insert(rank, Stored { start, len, chunk: 0, abbrev, tid, born: 0, dead: 0 });
+    }
+
+    pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {
+        range.map(|i| self.get(i))
+    }
+
+    /// Builds a leaf from a range of the entries.
+    pub(crate) fn write(&self, mut to: LeafWriter, range: core::ops::Range<usize>, side: usize) {
+        let mut previous = None;
+        for entry in self.range(range) {
+            to.push(&entry, previous.as_ref());
+            previous = Some(entry);
+        }
+        to.finish(side);
+    }
+}

@@ -1,0 +1,67 @@
+//! Blocks that nobody else knows.
+//!
+//! Whoever can find a block may latch and change it, so a node must be latched *before* anything leads
+//! to it, and a chunk must have its key. This is a matter of types: a block comes from the heap as a
+//! [`Fresh`] one, which can be filled but neither stored nor linked, since its reference is not to be
+//! had. [`Fresh::latch`] makes a node of it and gives the reference together with the latch;
+//! [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to a [`Ref`]. One that is
+//! dropped goes back to the heap.
+
+use crate::memory::area::{Area, OutOfMemory};
+use crate::memory::class::Class;
+use crate::memory::heap::HeapState;
+use crate::memory::place::Ref;
+use crate::node::block::{Block, Latch};
+use crate::node::chunk::init_chunk;
+use core::mem::ManuallyDrop;
+
+/// A block from the heap that only its owner knows.
+#[must_use]
+pub(crate) struct Fresh<'a> {
+    at: Ref,
+    area: Area,
+    heap: &'a HeapState,
+}
+
+impl<'a> Fresh<'a> {
+    /// Takes one from the heap of an index, at least of this class.
+    pub(crate) fn new(
+        heap: &'a HeapState,
+        area: Area,
+        class: Class,
+    ) -> Result<Fresh<'a>, OutOfMemory> {
+        let at = heap.alloc(&area, class)?;
+        Ok(Fresh { at, area, heap })
+    }
+
+    /// Takes one from an extent that there is; nothing if none has room.
+    pub(crate) fn among(heap: &'a HeapState, area: Area, class: Class) -> Option<Fresh<'a>> {
+        let at = heap.alloc_among(&area, class)?;
+        Some(Fresh { at, area, heap })
+    }
+
+    /// The memory, to build a node in.
+    pub(crate) fn block(&self) -> Block {
+        Block::at(self.area, self.at)
+    }
+
+    /// The node that was built, latched: now it may be linked. Nobody can change it before the latch
+    /// is released.
+    pub(crate) fn latch(self) -> (Ref, Latch) {
+        let fresh = ManuallyDrop::new(self);
+        (fresh.at, Latch::of_fresh(fresh.block()))
+    }
+
+    /// Makes it the chunk of a key (of the class for keys of this length), referred to once.
+    pub(crate) fn chunk(self, key: &[u8]) -> Ref {
+        let fresh = ManuallyDrop::new(self);
+        init_chunk(fresh.area, fresh.at, key);
+        fresh.at
+    }
+}
+
+impl Drop for Fresh<'_> {
+    fn drop(&mut self) {
+        self.heap.free(&self.area, self.at);
+    }
+}

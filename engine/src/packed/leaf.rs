@@ -1,0 +1,47 @@
+//! A packed leaf that is read.
+
+mod edit;
+mod scan;
+mod search;
+mod segments;
+
+pub use search::Found;
+pub use segments::Segments;
+
+use super::alphabet::Alphabet;
+use super::bits::Words;
+use super::layout::{Layout, Torn};
+use crate::sync::atomic::plain::AtomicU64;
+
+/// Entries that are read at once.
+pub const PART: usize = 64;
+
+/// A packed leaf as its header was when this was made.
+#[derive(Clone, Copy)]
+pub struct Leaf<'a> {
+    words: Words<'a>,
+    layout: Layout,
+    alphabet: Option<Alphabet>,
+}
+
+impl<'a> Leaf<'a> {
+    /// Reads the header.
+    #[inline(always)]
+    pub fn new(block: &'a [AtomicU64]) -> Result<Leaf<'a>, Torn> {
+        let words = Words(block);
+        let layout = Layout::load(words)?;
+        let alphabet = (layout.symbols > 0).then(|| Alphabet::of(words, &layout));
+        Ok(Leaf { words, layout, alphabet })
+    }
+
+    /// How many entries there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.layout.n
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.layout.n == 0
+    }
+}

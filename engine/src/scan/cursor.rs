@@ -1,0 +1,478 @@
+//! Reading a range in order, in either direction, a leaf at a time.
+//!
+//! A batch is copied out of one state of a leaf. Between calls nothing is held: the cursor remembers
+//! the leaf, its version and the first and last entry that the batch covered. If the version has not
+//! changed, the neighbour is still the neighbour; otherwise the place is searched again by key. In
+//! both cases the next batch starts exactly where this one ended, so an entry that lives through the
+//! whole scan is neither missed nor repeated, whichever way it goes. A jump changes the place and not
+//! the range, so that a cursor that turns comes back over what was jumped.
+//! * forward, `next` was read in the same state as the entries, and the neighbour's range begins where
+//!   that state's range ended. Entries moved left by a merge changed this leaf's version, or made the
+//!   neighbour DEAD;
+//! * backward, the left neighbour counts only if its `next`, read in the same state as its entries, is
+//!   this leaf. Its range then ends where this leaf's begins. Otherwise it was split (walk right), or
+//!   merged (search).
+
+mod backward;
+mod bounds;
+mod copy;
+mod outside;
+mod part;
+mod remove;
+mod rest;
+mod together;
+
+use crate::index::identity::Identity;
+use crate::index::root::Index;
+use crate::index::snapshots::CURRENT;
+use crate::key::buffer;
+use crate::key::order::{KeyOrder, Tid};
+use crate::memory::place::Ref;
+use crate::memory::process::Process;
+use crate::node::block::SLOTS;
+use crate::node::probe::Probe;
+use crate::scan::ahead::Ahead;
+use crate::sync::lock::Backoff;
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::seek;
+use bounds::{part_of_leaf, rank_of_end};
+pub use outside::Beyond;
+use outside::Outside;
+pub use part::{MAX_SEPARATOR_LEN, Separator};
+pub use rest::{MOST_OF_LEAF, Rest};
+pub use together::TOGETHER;
+
+/// An entry at which a batch begins or ends.
+#[derive(Clone, Debug, Default)]
+struct Bound {
+    key: Vec<u8>,
+    tid: Tid,
+}
+
+/// Where the cursor is.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Nothing read yet.
+    Start,
+    /// Between two batches, at `goal`.
+    Jump,
+    /// On a batch that covers these of the `n` ranks of this version of `leaf`, whose right neighbour was
+    /// `next`. `first`, `last`: there is nothing before it, behind it, in the range.
+    Batch {
+        leaf: Ref,
+        ver: u64,
+        next: Ref,
+        first: bool,
+        last: bool,
+        from: usize,
+        to: usize,
+        n: usize,
+    },
+    /// Before everything in the range.
+    Before,
+    /// Behind everything in the range.
+    Behind,
+}
+
+/// Entries of a batch before the rest of a leaf.
+const FEW: usize = 8;
+
+/// No entry dies in a term behind this one.
+pub(crate) const NEVER: u32 = u32::MAX;
+
+/// The version of no node.
+const NONE: u64 = u64::MAX;
+
+/// How the next leaf to read is found.
+#[derive(Clone, Copy)]
+enum Way {
+    Search,
+    /// The right neighbour of what was read; or, backward, what was read last.
+    Neighbour(Ref),
+    /// This version of what was read last, from this rank on; or, backward, up to it.
+    Rest(Ref, u64, usize),
+}
+
+/// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds, the
+/// cursor must be given its range again.
+#[derive(Clone)]
+pub struct Cursor {
+    want_keys: bool,
+    /// The batch has them.
+    has_keys: bool,
+    /// The index that was read last; what is remembered of it means nothing in another one.
+    of: Option<Identity>,
+    /// In which epoch of the index' memory leaves are remembered.
+    epoch: u64,
+    /// It reads entries that were born in a term up to this one.
+    born: u32,
+    /// It reads dead entries that died in a term behind this one.
+    dead: u32,
+    lower: Vec<u8>,
+    upper: Vec<u8>,
+    /// Where the range begins and ends among entries with these keys.
+    lower_tid: Tid,
+    upper_tid: Tid,
+    bounded: bool,
+    state: State,
+    /// The first and the last entry that the batch covers, visible or not.
+    first: Bound,
+    last: Bound,
+    /// The same of a batch that has not been validated.
+    new_first: Bound,
+    new_last: Bound,
+    /// The key that is searched.
+    sought: Vec<u8>,
+    /// Most entries of a batch.
+    most: usize,
+    n: usize,
+    tids: [Tid; SLOTS],
+    /// Of each entry; in a packed leaf, the rank behind the first one.
+    slots: [u8; SLOTS],
+    packed: bool,
+    keys: Vec<u8>,
+    /// Where each key ends.
+    ends: [u32; SLOTS],
+    /// By which number its leaf has each key under a comparator.
+    abbrevs: [u64; SLOTS],
+    /// Where a jump goes.
+    goal: Vec<u8>,
+    /// The nearest entry outside of the range, if `outside` says so.
+    nearest: Vec<u8>,
+    outside: Outside,
+    ahead: Ahead,
+}
+
+impl Cursor {
+    /// Whether batches have keys, from the next one on.
+    pub fn want_keys(&mut self, want: bool) {
+        self.want_keys = want;
+    }
+
+    /// Whether batches have few entries, from the next one on: of use to who takes the rest of a leaf at once.
+    pub fn read_few(&mut self, few: bool) {
+        self.most = if few { FEW } else { SLOTS };
+    }
+
+    /// A cursor over nothing. `want_keys`: batches have keys.
+    pub fn new(want_keys: bool) -> Cursor {
+        Cursor {
+            want_keys,
+            has_keys: want_keys,
+            of: None,
+            epoch: 0,
+            born: CURRENT,
+            dead: NEVER,
+            lower: Vec::new(),
+            upper: Vec::new(),
+            lower_tid: 0,
+            upper_tid: 0,
+            bounded: false,
+            state: State::Start,
+            first: Bound::default(),
+            last: Bound::default(),
+            new_first: Bound::default(),
+            new_last: Bound::default(),
+            sought: Vec::new(),
+            most: SLOTS,
+            n: 0,
+            tids: [0; SLOTS],
+            slots: [0; SLOTS],
+            packed: false,
+            keys: Vec::new(),
+            ends: [0; SLOTS],
+            abbrevs: [0; SLOTS],
+            goal: Vec::new(),
+            nearest: Vec::new(),
+            outside: Outside::Unknown,
+            ahead: Ahead::default(),
+        }
+    }
+
+    /// Reads living entries with lower <= key < upper from now on that were born in a term up to `term`
+    /// (`u32::MAX - 1`: all). An entry is dead to this cursor when it has been removed, in whatever term.
+    pub fn set_range(&mut self, lower: &[u8], upper: Option<&[u8]>, term: u32) {
+        (self.born, self.dead) = (term, NEVER);
+        if mutant!("without a snapshot the dead are dead") {
+            self.dead = term;
+        }
+        self.set_bounds(lower, upper);
+    }
+
+    /// Reads entries with lower <= key < upper from now on as a snapshot with this `sn` sees them. The caller holds
+    /// the snapshot: it keeps dead entries that it sees.
+    pub fn set_snapshot_range(&mut self, lower: &[u8], upper: Option<&[u8]>, sn: u32) {
+        (self.born, self.dead) = (sn, sn);
+        self.set_bounds(lower, upper);
+    }
+
+    fn set_bounds(&mut self, lower: &[u8], upper: Option<&[u8]>) {
+        buffer::set(&mut self.lower, lower);
+        buffer::set(&mut self.upper, upper.unwrap_or_default());
+        self.bounded = upper.is_some();
+        (self.lower_tid, self.upper_tid) = (0, 0);
+        self.ahead.clear();
+        self.stop(State::Start);
+    }
+
+    /// Goes on at `key`: the next batch begins with the first entry that is not below it; going
+    /// backward, it ends with the last one that is. The range remains.
+    pub fn jump(&mut self, key: &[u8]) {
+        buffer::set(&mut self.goal, key);
+        self.ahead.clear();
+        self.stop(State::Jump);
+    }
+
+    /// Whether the batch has keys.
+    #[inline]
+    pub fn has_keys(&self) -> bool {
+        self.has_keys
+    }
+
+    /// Whether the keys of the first and the last entry of the batch begin with this, also if it has none.
+    pub fn begins_with(&self, prefix: &[u8]) -> bool {
+        self.first.key.starts_with(prefix) && self.last.key.starts_with(prefix)
+    }
+
+    /// Goes back to where the batch begins; going backward, to where it ends. The range begins, or ends, there from now on.
+    pub fn read_again(&mut self, forward: bool) {
+        let (bound, more) = if forward { (&self.first, 0) } else { (&self.last, 1) };
+        let separator = Separator { key: bound.key.clone(), tid: bound.tid + more };
+        if forward { self.begin_at(&separator) } else { self.end_at(&separator) }
+    }
+
+    /// Entries in the batch.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.n
+    }
+
+    /// There is no batch.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// TID of an entry of the batch.
+    #[inline]
+    pub fn tid(&self, i: usize) -> Tid {
+        self.tids[..self.n][i]
+    }
+
+    /// TIDs of the entries of the batch.
+    #[inline]
+    pub fn tids(&self) -> &[Tid] {
+        &self.tids[..self.n]
+    }
+
+    /// Key of an entry of the batch, if keys are wanted.
+    #[inline]
+    pub fn key(&self, i: usize) -> &[u8] {
+        debug_assert!(self.has_keys);
+        &self.keys[self.start(i)..self.ends[..self.n][i] as usize]
+    }
+
+    /// [`KeyOrder::abbrev`] of an entry's key, if keys are wanted and their order is not that of their bytes.
+    #[inline]
+    pub fn abbrev(&self, i: usize) -> u64 {
+        self.abbrevs[..self.n][i]
+    }
+
+    /// The index that is read now; in another one than before the range begins anew.
+    #[inline]
+    fn read_from<O: KeyOrder>(&mut self, index: Index) {
+        index.check_order::<O>();
+        if self.of != Some(index.identity()) {
+            self.ahead.clear();
+            if self.of.replace(index.identity()).is_some() {
+                self.stop(State::Start);
+            }
+        }
+        self.forget_what_left(&index);
+    }
+
+    /// What is remembered of an earlier epoch may be anything by now: it is not looked at. Inside the
+    /// barrier, before anything is.
+    #[inline]
+    fn forget_what_left(&mut self, index: &Index) {
+        let epoch = index.heap().epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.ahead.clear();
+            if let State::Batch { ver, .. } = &mut self.state {
+                *ver = NONE;
+            }
+        }
+        stop!("cursor: epoch read");
+    }
+
+    /// Reads the batch behind the current one and returns its length, 0 at the end.
+    pub fn next<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
+        self.next_within(usize::MAX, p, index, order).expect("reads on to the end")
+    }
+
+    /// As [`Cursor::next`], but pauses after so many leaves in which nothing is visible: `None`. Nothing is
+    /// held meanwhile; the cursor stands on an empty batch, from which it goes on in either direction.
+    pub fn next_within<O: KeyOrder>(
+        &mut self,
+        leaves: usize,
+        p: &Process,
+        index: Index,
+        order: &O,
+    ) -> Option<usize> {
+        stop!("next: begins");
+        index.check_order::<O>();
+        if self.at_end(index) {
+            return Some(self.stop(State::Behind));
+        }
+        let _section = index.enter(p);
+        self.read_from::<O>(index);
+        self.next_inside(leaves, index, order, 0)
+    }
+
+    /// The same inside the barrier. `hint`: a leaf (0: unknown) not to the right of where a cursor that has read nothing
+    /// begins, found in this section.
+    #[inline]
+    fn next_inside<O: KeyOrder>(
+        &mut self,
+        leaves: usize,
+        index: Index,
+        order: &O,
+        mut hint: Ref,
+    ) -> Option<usize> {
+        let mut way = match self.state {
+            State::Behind | State::Batch { last: true, .. } => {
+                return Some(self.stop(State::Behind));
+            }
+            State::Batch { leaf, ver, next, to, n, .. }
+                if ver != NONE && index.block(leaf).is_at(ver)
+                    || mutant!("a forward scan looks whether its leaf has changed") =>
+            {
+                match next {
+                    _ if to < n => Way::Rest(leaf, ver, to),
+                    // The scan came from behind everything, paused, and turns.
+                    0 => return Some(self.stop(State::Behind)),
+                    next => Way::Neighbour(next),
+                }
+            }
+            _ => Way::Search,
+        };
+        stop!("next: place known");
+        // Has a leaf been read, so that the scan goes on behind `last`?
+        let mut moved = matches!(self.state, State::Batch { .. });
+        let jumped = matches!(self.state, State::Jump);
+        let upper = core::mem::take(&mut self.upper);
+        let end = self.bounded.then(|| Probe::new(order, &upper, self.upper_tid));
+        let mut seen = 0;
+        // Attempts in vain: while they last, the parts stay small.
+        let mut tries = 0;
+        let mut backoff = Backoff::default();
+        // Ends, whatever the order says. The scan goes on by ranks and by links. It searches again only
+        // where another process has killed the neighbour or changed the leaf.
+        let n = loop {
+            let (leaf, v, from, resumed) = match way {
+                Way::Neighbour(leaf) => {
+                    let v = index.block(leaf).view();
+                    if v.dead() {
+                        way = Way::Search;
+                        continue;
+                    }
+                    self.ahead.forward(index, leaf, self.want_keys);
+                    (leaf, v, 0, false)
+                }
+                Way::Rest(leaf, ver, from) => {
+                    let v = index.block(leaf).view();
+                    if v.ver != ver {
+                        way = Way::Search;
+                        continue;
+                    }
+                    (leaf, v, from, true)
+                }
+                Way::Search => {
+                    let key = self.search_key(moved, true);
+                    let tid = match moved {
+                        true => self.last.tid,
+                        false if jumped => 0,
+                        false => self.lower_tid,
+                    };
+                    let behind =
+                        moved && !mutant!("a scan that searches goes on behind its last entry");
+                    let probe = Probe::new(order, &key, tid);
+                    let spot = match core::mem::take(&mut hint) {
+                        0 => None,
+                        leaf => seek::settle(&index, &probe, leaf, behind),
+                    };
+                    let spot = spot.unwrap_or_else(|| seek::seek(&index, &probe, behind));
+                    self.sought = key;
+                    (spot.leaf, spot.v, spot.place.rank, moved || jumped)
+                }
+            };
+            stop!("next: leaf viewed");
+            let next = v.b.next();
+            let read = v.packed().and_then(|packed| {
+                let n = v.count(packed.as_ref());
+                let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
+                let to = end.min(from + part_of_leaf(tries).min(self.most));
+                let batch = self.copy(index, &v, packed.as_ref(), from..to.max(from), true)?;
+                let to = if batch.is_empty() { to } else { batch.end };
+                Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
+            });
+            let Ok((n, to, cut, outside)) = read else {
+                tries += 1;
+                backoff.wait();
+                continue;
+            };
+            stop!("next: copied");
+            moved |= to > from;
+            let last = !cut && (to < n || next == 0);
+            if self.n > 0 {
+                // What is before the batch in its leaf is before the range, unless an earlier batch had
+                // it, or a jump led over it.
+                let first = from > 0 && !resumed;
+                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
+                break Some(self.n);
+            }
+            if last {
+                self.stop(State::Behind);
+                self.outside = outside;
+                break Some(0);
+            }
+            seen += 1;
+            if seen >= leaves && to > from {
+                // Entries that it has passed stay invisible, so nothing is known of an end of the range.
+                let (first, last) = (false, false);
+                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
+                break None;
+            }
+            way = match cut {
+                true if mutant!("a scan goes on by its rank in a leaf") => Way::Search,
+                true => Way::Rest(leaf, v.ver, to),
+                false => Way::Neighbour(next),
+            };
+        };
+        self.upper = upper;
+        n
+    }
+
+    fn stop(&mut self, state: State) -> usize {
+        self.state = state;
+        self.outside = Outside::Unknown;
+        self.n = 0;
+        self.keys.clear();
+        0
+    }
+
+    /// A copy of the key where the scan goes on, in the buffer kept for that.
+    fn search_key(&mut self, moved: bool, forward: bool) -> Vec<u8> {
+        let mut key = core::mem::take(&mut self.sought);
+        let from = match (moved, forward) {
+            (true, true) => &self.last.key,
+            (true, false) => &self.first.key,
+            _ if matches!(self.state, State::Jump) => &self.goal,
+            (false, true) => &self.lower,
+            (false, false) => &self.upper,
+        };
+        buffer::set(&mut key, from);
+        key
+    }
+}

@@ -1,0 +1,305 @@
+//! Searching the 64 prefixes of a node at once. No sorted order and no binary search is needed:
+//! the number of live slots below the key is its rank.
+//!
+//! The prefixes may be changing under the search (a free slot being filled, an exclusive rewrite);
+//! the caller validates the version afterwards. The language has no atomic vector, so the vectors are
+//! loaded by an instruction of which the compiler knows only that it reads memory: each number in them
+//! is 8-byte aligned and torn on no machine, and the result is bounded whatever was loaded.
+
+/// Slots of a node: as many prefixes are searched at once.
+pub(crate) const SLOTS: usize = 64;
+
+/// How many of the slots in `live` have a prefix below `p`.
+///
+/// # Safety
+/// `prefixes` points to 64 mapped, aligned numbers.
+#[inline]
+pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    match x86::level() {
+        // SAFETY: the processor has these features; the rest is the caller's contract.
+        x86::AVX512VL => return unsafe { x86::rank_avx512vl(prefixes, p, live) },
+        // SAFETY: as above.
+        x86::AVX2 => return unsafe { x86::rank_avx2(prefixes, p, live) },
+        _ => {}
+    }
+    // SAFETY: the caller's contract.
+    unsafe { rank_portable(prefixes, p, live) }
+}
+
+/// How many of `len` (a multiple of 8) ascending numbers are below `p`.
+///
+/// # Safety
+/// `numbers` points to `len` mapped, aligned numbers, which do not change.
+#[inline]
+pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    match x86::level() {
+        // SAFETY: the processor has these features; the rest is the caller's contract.
+        x86::AVX512VL => return unsafe { x86::below_avx512vl(numbers, len, p) },
+        // SAFETY: as above.
+        x86::AVX2 => return unsafe { x86::below_avx2(numbers, len, p) },
+        _ => {}
+    }
+    // SAFETY: the caller's contract.
+    unsafe { core::slice::from_raw_parts(numbers, len) }.iter().filter(|&&x| x < p).count()
+}
+
+/// Whether the processor has AVX2, and may be asked for it.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn has_avx2() -> bool {
+    x86::level() >= x86::AVX2
+}
+
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+pub(crate) use x86::load;
+
+/// Any processor: a loop without branches, which the compiler turns into what the target has.
+///
+/// # Safety
+/// As [`rank`].
+unsafe fn rank_portable(prefixes: *const u64, p: u64, live: u64) -> usize {
+    let mut below = 0u64;
+    for i in 0..SLOTS {
+        // SAFETY: i < 64.
+        let prefix = unsafe { &*prefixes.add(i).cast::<core::sync::atomic::AtomicU64>() }
+            .load(core::sync::atomic::Ordering::Relaxed);
+        below |= u64::from(prefix < p) << i;
+    }
+    (below & live).count_ones() as usize
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::*;
+    use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    pub(super) const AVX512VL: u8 = 3;
+    pub(super) const AVX2: u8 = 2;
+    const NONE: u8 = 1;
+
+    /// Detected at first use; every thread finds the same.
+    static LEVEL: AtomicU8 = AtomicU8::new(0);
+
+    #[inline]
+    pub(super) fn level() -> u8 {
+        match LEVEL.load(Relaxed) {
+            0 => detect(),
+            level => level,
+        }
+    }
+
+    #[cold]
+    fn detect() -> u8 {
+        let popcnt = is_x86_feature_detected!("popcnt");
+        let level = if has_avx512vl() {
+            AVX512VL
+        } else if popcnt && is_x86_feature_detected!("avx2") {
+            AVX2
+        } else {
+            NONE
+        };
+        #[cfg(feature = "bench")]
+        let level = level.min(most());
+        LEVEL.store(level, Relaxed);
+        level
+    }
+
+    /// What a measurement allows.
+    #[cfg(feature = "bench")]
+    fn most() -> u8 {
+        match std::env::var("NITRO_SIMD").as_deref() {
+            Err(_) => AVX512VL,
+            Ok("avx2") => AVX2,
+            Ok("none") => NONE,
+            Ok(other) => panic!("NITRO_SIMD is avx2 or none, not {other}"),
+        }
+    }
+
+    /// AVX-512 has unsigned comparisons and masks. They are used on vectors of 256 bits: several
+    /// generations of processors lower their clock by a sixth for about a millisecond after an
+    /// instruction on 512 bits, so the query around a look-up lost more than the look-up won.
+    pub(super) fn has_avx512vl() -> bool {
+        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
+    }
+
+    /// Four numbers that may be changing.
+    ///
+    /// # Safety
+    /// `numbers` points to four mapped, aligned numbers.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(crate) unsafe fn load(numbers: *const u64) -> __m256i {
+        let v: __m256i;
+        // SAFETY: reads 32 bytes, by the contract; such a load exists since AVX.
+        unsafe {
+            core::arch::asm!(
+                "vmovdqu {v}, [{numbers}]",
+                v = out(ymm_reg) v,
+                numbers = in(reg) numbers,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        v
+    }
+
+    /// # Safety
+    /// As [`super::rank`], and the processor has AVX-512F and VL.
+    #[target_feature(enable = "avx512f,avx512vl")]
+    pub(super) unsafe fn rank_avx512vl(prefixes: *const u64, p: u64, live: u64) -> usize {
+        // SAFETY: the caller's contract.
+        unsafe { count_avx512vl(prefixes, super::SLOTS, p, |i| (live >> i) as u8) }
+    }
+
+    /// # Safety
+    /// As [`super::below`], and the processor has AVX-512F and VL.
+    #[target_feature(enable = "avx512f,avx512vl")]
+    pub(super) unsafe fn below_avx512vl(numbers: *const u64, len: usize, p: u64) -> usize {
+        // SAFETY: the caller's contract.
+        unsafe { count_avx512vl(numbers, len, p, |_| 0xf) }
+    }
+
+    /// How many of `len` (a multiple of 8) numbers are below `p`; of the four from i on those whose
+    /// bits are set in `counted(i)`. Counting in vectors is faster than collecting the masks, and
+    /// keeps the compiler from doing that on 512 bits.
+    ///
+    /// # Safety
+    /// `numbers` points to `len` mapped, aligned numbers.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vl")]
+    unsafe fn count_avx512vl(
+        numbers: *const u64,
+        len: usize,
+        p: u64,
+        counted: impl Fn(usize) -> u8,
+    ) -> usize {
+        let key = _mm256_set1_epi64x(p as i64);
+        let one = _mm256_set1_epi64x(1);
+        // Two counters do not wait for each other.
+        let mut sums = [_mm256_setzero_si256(); 2];
+        for i in (0..len).step_by(8) {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                let i = i + 4 * half;
+                // SAFETY: i + 4 <= len.
+                let v = unsafe { load(numbers.add(i)) };
+                let below = _mm256_mask_cmplt_epu64_mask(counted(i), v, key);
+                *sum = _mm256_mask_add_epi64(*sum, below, *sum, one);
+            }
+        }
+        total(sums[0], sums[1])
+    }
+
+    /// # Safety
+    /// As [`super::below`], and the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) unsafe fn below_avx2(numbers: *const u64, len: usize, p: u64) -> usize {
+        let flip = _mm256_set1_epi64x(i64::MIN);
+        let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
+        // A comparison that holds is -1.
+        let mut sums = [_mm256_setzero_si256(); 2];
+        for i in 0..len / 8 {
+            for (half, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: 8 * i + 8 <= len.
+                let v = unsafe { load(numbers.add(8 * i + 4 * half)) };
+                *sum = _mm256_sub_epi64(*sum, _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip)));
+            }
+        }
+        total(sums[0], sums[1])
+    }
+
+    /// The sum of eight counts.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn total(a: __m256i, b: __m256i) -> usize {
+        let sum = _mm256_add_epi64(a, b);
+        let sum = _mm_add_epi64(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+        (_mm_cvtsi128_si64(sum) + _mm_extract_epi64::<1>(sum)) as usize
+    }
+
+    /// # Safety
+    /// As [`super::rank`], and the processor has AVX2.
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(super) unsafe fn rank_avx2(prefixes: *const u64, p: u64, live: u64) -> usize {
+        // There is only a signed comparison: flip the sign bits.
+        let flip = _mm256_set1_epi64x(i64::MIN);
+        let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
+        let mut below = 0u64;
+        for half in 0..2 {
+            let below_key = |i: usize| {
+                // SAFETY: 4 * (8 * half + i) + 4 <= 64.
+                let v = unsafe { load(prefixes.add(32 * half + 4 * i)) };
+                _mm256_cmpgt_epi64(key, _mm256_xor_si256(v, flip))
+            };
+            below |= u64::from(bits(core::array::from_fn(below_key))) << (32 * half);
+        }
+        (below & live).count_ones() as usize
+    }
+
+    /// One bit for each of 32 comparisons. Narrowing them to bytes leaves pairs of them alternately in
+    /// the low and the high half of the vector.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn bits(m: [__m256i; 8]) -> u32 {
+        let two = |a, b| {
+            let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+            _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(a, b))
+        };
+        let low = _mm256_packs_epi32(two(m[0], m[1]), two(m[2], m[3]));
+        let high = _mm256_packs_epi32(two(m[4], m[5]), two(m[6], m[7]));
+        let bytes = _mm256_packs_epi16(low, high);
+        let (a, b) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+        let first = _mm_movemask_epi8(_mm_unpacklo_epi16(a, b)) as u32;
+        let second = _mm_movemask_epi8(_mm_unpackhi_epi16(a, b)) as u32;
+        first | second << 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What the search means.
+    fn expected(prefixes: &[u64; SLOTS], p: u64, live: u64) -> usize {
+        (0..SLOTS).filter(|&i| live >> i & 1 == 1 && prefixes[i] < p).count()
+    }
+
+    proptest! {
+        #[test]
+        fn all_paths_agree(
+            values in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), Just(1 << 63)], SLOTS),
+            p in prop_oneof![any::<u64>(), 0u64..4, Just(u64::MAX), Just(1 << 63)],
+            live: u64,
+        ) {
+            let prefixes: [u64; SLOTS] = values.try_into().unwrap();
+            let want = expected(&prefixes, p, live);
+            let mut sorted = prefixes;
+            sorted.sort_unstable();
+            for len in [0, 8, 16, 64] {
+                let want = sorted[..len].iter().filter(|&&x| x < p).count();
+                // SAFETY: at most 64 numbers.
+                unsafe {
+                    prop_assert_eq!(below(sorted.as_ptr(), len, p), want);
+                    #[cfg(target_arch = "x86_64")]
+                    if x86::has_avx512vl() {
+                        prop_assert_eq!(x86::below_avx512vl(sorted.as_ptr(), len, p), want);
+                    }
+                }
+            }
+            // SAFETY: 64 numbers.
+            unsafe {
+                prop_assert_eq!(rank(prefixes.as_ptr(), p, live), want);
+                prop_assert_eq!(rank_portable(prefixes.as_ptr(), p, live), want);
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx2") {
+                    prop_assert_eq!(x86::rank_avx2(prefixes.as_ptr(), p, live), want);
+                }
+                #[cfg(target_arch = "x86_64")]
+                if x86::has_avx512vl() {
+                    prop_assert_eq!(x86::rank_avx512vl(prefixes.as_ptr(), p, live), want);
+                }
+            }
+        }
+    }
+}

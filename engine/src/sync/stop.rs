@@ -1,0 +1,296 @@
+//! Stop points: the places between two steps of a protocol. The driver in `schedule/` halts a thread
+//! there and lets another one run; a single test may do something there, as another process might.
+//! With the feature `chaos` each may be a pause, so that any number of actors meet in any order. Stop
+//! points are compiled into the unit tests and into builds with that feature, and into nothing else.
+
+/// Marks the place between two steps, by its name in `POINTS`.
+macro_rules! stop {
+    ($name:literal) => {
+        #[cfg(all(test, not(loom), not(shuttle)))]
+        {
+            const POINT: usize = crate::sync::stop::number($name);
+            crate::sync::stop::at(POINT);
+        }
+        #[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+        crate::sync::stop::pause();
+    };
+}
+
+pub(crate) use stop;
+
+#[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+pub(crate) use chaos::pause;
+
+#[cfg(all(feature = "chaos", not(test), not(loom), not(shuttle)))]
+mod chaos {
+    use core::cell::Cell;
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use core::time::Duration;
+    use std::thread;
+
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// The random numbers of the next thread begin with this.
+    static NEXT: AtomicU64 = AtomicU64::new(STEP);
+
+    thread_local! {
+        static RANDOM: Cell<u64> = Cell::new(NEXT.fetch_add(STEP, Relaxed) | 1);
+    }
+
+    /// Does nothing, mostly. Sometimes the thread yields, or sleeps for up to 200 us. Rarely it sleeps as
+    /// long as a process that was descheduled.
+    pub(crate) fn pause() {
+        // None while the thread ends.
+        let drawn = RANDOM.try_with(|random| {
+            let mut x = random.get();
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            random.set(x);
+            x
+        });
+        let Ok(drawn) = drawn else { return };
+        match drawn % 4096 {
+            0..60 => thread::yield_now(),
+            60..66 => thread::sleep(Duration::from_micros(1 + (drawn >> 20) % 200)),
+            66 => thread::sleep(Duration::from_micros(1500)),
+            _ => {}
+        }
+    }
+}
+
+/// All stop points. The driver's tests pass every one of them.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) const POINTS: &[&str] = &[
+    // A section of the barrier, a writer's term.
+    "section: entered",
+    "writer: term announced",
+    // Reading one node.
+    "seek: top read",
+    "seek: leaf found",
+    "seek: place found",
+    // Insert.
+    "insert: searched",
+    "insert: latched",
+    "insert: filled",
+    "insert: published",
+    "insert: begins again",
+    "room: latched",
+    "room: dead dropped",
+    // Packed leaves.
+    "packed insert: latched",
+    "packed insert: excluded",
+    "packed insert: finished",
+    "packed remove: latched",
+    "packed remove: excluded",
+    "pack: built",
+    "pack: latched",
+    "pack: excluded",
+    "pack: finished",
+    // Split of a leaf.
+    "split: built",
+    "split: left latched",
+    "split: right latched",
+    "split: N.prev is R",
+    "split: left excluded",
+    "split: left finished",
+    "split: right released",
+    // Promotion and the split of an index node.
+    "promote: node known",
+    "promote: node viewed",
+    "promote: place found",
+    "promote: node latched",
+    "promote: parent set",
+    "promote: published",
+    "node split: built",
+    "node split: latched",
+    "node split: right latched",
+    "split of an index node: N.prev is R",
+    "node split: parents set",
+    "node split: left excluded",
+    "node split: left finished",
+    "node split: right released",
+    "top: built",
+    "top: published",
+    "top: old one retired",
+    "top: list taken",
+    // Removal.
+    "remove: searched",
+    "remove: latched",
+    "remove: horizon read",
+    "remove: marked",
+    "remove: dead counted",
+    "drop: other side written",
+    "drop: excluded",
+    "drop: published",
+    // Collector: cleaning, merging, retiring.
+    "collect: list taken",
+    "clean: latched",
+    "clean: dead dropped",
+    "merge: built",
+    "merge: left latched",
+    "merge: right latched",
+    "merge: separator latched",
+    "merge: separator removed",
+    "merge: prev leads to left",
+    "merge: left excluded",
+    "merge: left finished",
+    "merge: right dead",
+    "merge: append forgotten",
+    "fill: built",
+    "fill: left latched",
+    "fill: right latched",
+    "fill: separator latched",
+    "fill: node excluded",
+    "fill: prev leads to new",
+    "fill: left finished",
+    "fill: right dead",
+    "fill: node finished",
+    "fill: released",
+    "node merge: latched",
+    "node merge: prev leads to left",
+    "node merge: left excluded",
+    "node merge: left finished",
+    "node merge: parents set",
+    "node merge: right dead",
+    "move: read",
+    "move: built",
+    "move: left latched",
+    "move: old latched",
+    "move: separator latched",
+    "move: excluded",
+    "move: new linked",
+    "move: old dead",
+    "move: node finished",
+    "move: left finished",
+    "move: new released",
+    "shift: built",
+    "shift: left latched",
+    "shift: node latched",
+    "shift: prev leads to new",
+    "shift: left excluded",
+    "shift: left finished",
+    "shift: parents set",
+    "shift: node dead",
+    "shift: new released",
+    "retired: batch taken",
+    "retired: session closed",
+    "retired: freed",
+    "leaving: epoch begun",
+    "leaving: session closed",
+    // Snapshots.
+    "snapshot: pending",
+    "snapshot: term closed",
+    "snapshot: writers passed",
+    "snapshot: list moved",
+    "snapshot: live",
+    "snapshot lost: word read",
+    "snapshot end: list taken",
+    "snapshot end: free",
+    // Cursors.
+    "cursor: epoch read",
+    "next: begins",
+    "next: place known",
+    "next: leaf viewed",
+    "next: copied",
+    "rest: begins",
+    "rest: leaf viewed",
+    "rest: copied",
+    "prev: begins",
+    "prev: place known",
+    "prev: left read",
+    "prev: leaf viewed",
+    "prev: copied",
+    // Walks over all leaves.
+    "pin: counted",
+    "walk: leaf viewed",
+    "walk: leaf ahead pinned",
+    "prune: copied",
+    "prune: found again",
+    "prune: latched",
+    "prune: removed",
+    "remove ranks: latched",
+    "cursor remove: begins",
+    "cursor remove: of this epoch",
+    "cursor remove: latched",
+    "cursor remove: removed",
+];
+
+/// The number of a point; does not compile if the list does not have it.
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) const fn number(name: &str) -> usize {
+    let mut point = 0;
+    while point < POINTS.len() {
+        let (a, b) = (POINTS[point].as_bytes(), name.as_bytes());
+        let mut at = 0;
+        while at < a.len() && at < b.len() && a[at] == b[at] {
+            at += 1;
+        }
+        if at == a.len() && at == b.len() {
+            return point;
+        }
+        point += 1;
+    }
+    panic!("not in stop::POINTS")
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+pub(crate) use on::{Driver, at, doing, drive, waiting};
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+mod on {
+    use super::POINTS;
+    use crate::sync::held;
+    use std::cell::RefCell;
+    use std::sync::OnceLock;
+
+    /// What the driver of schedules does in the threads that it drives.
+    pub(crate) struct Driver {
+        /// Where a thread is at a stop point.
+        pub(crate) reach: fn(usize),
+        /// Where a thread waits for another one. True if the driver has let that one run.
+        pub(crate) waiting: fn() -> bool,
+    }
+
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+
+    /// Names the driver. There is one in a process.
+    pub(crate) fn drive(driver: Driver) {
+        let _ = DRIVER.set(driver);
+    }
+
+    /// This thread waits for another one. True if the driver has let that one run.
+    pub(crate) fn waiting() -> bool {
+        DRIVER.get().is_some_and(|driver| (driver.waiting)())
+    }
+
+    type Action = Box<dyn FnMut(&'static str)>;
+
+    thread_local! {
+        static ACTION: RefCell<Option<Action>> = const { RefCell::new(None) };
+    }
+
+    /// This thread is at a point.
+    pub(crate) fn at(point: usize) {
+        held::aside(|| {
+            if let Some(driver) = DRIVER.get() {
+                (driver.reach)(point);
+            }
+            // Taken out: what is done there passes stop points of its own.
+            if let Some(mut action) = ACTION.take() {
+                action(POINTS[point]);
+                ACTION.set(Some(action));
+            }
+        });
+    }
+
+    /// Runs `what`, with `action` called at every point that this thread passes.
+    pub(crate) fn doing<R>(
+        action: impl FnMut(&'static str) + 'static,
+        what: impl FnOnce() -> R,
+    ) -> R {
+        ACTION.set(Some(Box::new(action)));
+        let result = what();
+        ACTION.set(None);
+        result
+    }
+}

@@ -1,0 +1,59 @@
+//! One state of a leaf, copied.
+
+use crate::memory::place::Ref;
+use crate::node::block::{Block, LEFTMOST, Latch, Retry, View, WHOLE};
+use crate::node::entries::Entries;
+use crate::node::low_key::{Low, LowBuf};
+use crate::node::writer::{LeafWriter, Page};
+use core::ops::Range;
+
+/// One state of a leaf, copied: what a change of all of it is prepared from.
+pub(crate) struct Copied<'a> {
+    pub(crate) v: View,
+    pub(crate) entries: &'a Entries,
+    pub(crate) low: Low<'a>,
+    pub(crate) skip: usize,
+    pub(crate) next: Ref,
+    pub(crate) high: Option<Low<'a>>,
+}
+
+impl Copied<'_> {
+    /// The latch, if nothing has changed.
+    pub(crate) fn latch(&self) -> Result<Latch, Retry> {
+        let latch = self.v.latch().ok_or(Retry)?;
+        if latch.b().ndead() as usize == self.entries.ndead() {
+            return Ok(latch);
+        }
+        latch.release();
+        Err(Retry)
+    }
+
+    /// A range of the entries as the content of this leaf.
+    pub(crate) fn write(&self, range: Range<usize>, skip: usize, page: &mut Page) -> Block {
+        let (b, to) = (self.v.b, page.block());
+        let flags = b.flags() & (WHOLE | LEFTMOST);
+        self.entries.write(LeafWriter::new(to, b.class(), flags, self.low, skip), range, 0);
+        to
+    }
+}
+
+/// Copies the leaf and the ends of its range.
+pub(crate) fn copy_leaf<'a>(
+    v: View,
+    entries: &'a mut Entries,
+    low: &'a mut LowBuf,
+    high: &'a mut LowBuf,
+) -> Result<Copied<'a>, Retry> {
+    let (next, number, skip) = (v.b.next(), v.b.high(), v.b.skip());
+    entries.clear();
+    entries.load(&v)?;
+    if !low.copy(&v) {
+        return Err(Retry);
+    }
+    let high = match next {
+        0 => None,
+        // DEAD: then this leaf has changed, too.
+        next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+    };
+    Ok(Copied { v, entries, low: low.low(), skip, next, high })
+}

@@ -1,0 +1,15 @@
+//! Searching, and changing one leaf: inserts, removals, splits, separators, the flat top.
+
+pub(crate) mod copied;
+pub(crate) mod drop;
+pub(crate) mod finger;
+pub(crate) mod insert;
+pub(crate) mod packed;
+pub(crate) mod remove;
+pub(crate) mod reserve;
+pub(crate) mod seek;
+pub(crate) mod separators;
+pub(crate) mod split;
+pub(crate) mod step;
+pub(crate) mod tid_order;
+pub(crate) mod top;

@@ -1,0 +1,458 @@
+//! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
+//!
+//! What the leaf will be is arranged in private memory from a view of it; the latch is given only in the
+//! state of that view, and readers wait while some words are stored. An entry that some snapshot must not
+//! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
+//! that place becomes a leaf of slots, which has them.
+
+use crate::index::root::Index;
+use crate::key::order::KeyOrder;
+use crate::memory::class::Class;
+use crate::memory::place::Ref;
+use crate::memory::process::Process;
+use crate::node::block::{
+    CAPACITY, LEFTMOST, Latch, MAX_RECORD, MIN_FREE, PACKED, Retry, View, WHOLE,
+};
+use crate::node::chunk::chunk_class;
+use crate::node::empty::leaf_class;
+use crate::node::entries::Entries;
+use crate::node::entry::{Entry, heap_size};
+use crate::node::low_key::{Low, LowBuf, MAX_INLINE_LOW, Right};
+use crate::node::packing;
+use crate::node::packing::{MOST, Of, WIDE, arrange, init_packed, packable, packed_class};
+use crate::node::probe::Probe;
+use crate::node::writer::{LeafWriter, Page};
+use crate::packed::{Coming, Draft, Found, Grows};
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::copied::Copied;
+use crate::tree::drop::SPARSE;
+use crate::tree::reserve::{Reserve, Spare};
+use crate::tree::seek::Spot;
+use crate::tree::step::Step;
+use crate::tree::{copied, drop, finger, separators, tid_order};
+use core::sync::atomic::Ordering::*;
+
+/// So many entries on either side of a place become a leaf of slots,
+const AROUND: usize = CAPACITY * 3 / 8;
+/// and some more, not to be cut off.
+const MORE: usize = CAPACITY / 8;
+/// Heap bytes that they may take there.
+const MAX_HEAP: usize = 12288;
+
+/// How a leaf is cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// In two packed ones, where rows that come in order say, or in the middle.
+    Packed,
+    /// In the middle, whoever comes.
+    Halves,
+    /// The place comes into a leaf of slots.
+    Slots,
+}
+
+/// For what a packed leaf is cut.
+pub(crate) struct Cutting<'a> {
+    leaf: Ref,
+    v: View,
+    /// The entry that comes or goes; of one that goes the TID alone counts.
+    entry: Entry<'a>,
+    /// How many of the others are in front of it, and of those that go, itself.
+    rank: usize,
+    grows: Grows,
+}
+
+impl<'a> Cutting<'a> {
+    /// For an entry whose place was searched.
+    pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Spot) -> Cutting<'a> {
+        let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
+        let entry = Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 };
+        Cutting { leaf: spot.leaf, v: spot.v, entry, rank: spot.place.rank, grows: grows(spot) }
+    }
+
+    /// For the entry at this rank, which is to go.
+    pub(crate) fn to_remove(leaf: Ref, v: View, rank: usize) -> Cutting<'static> {
+        let entry = Entry { key: &[], chunk: 0, abbrev: 0, tid: 0, born: 0, dead: 0 };
+        Cutting { leaf, v, entry, rank: rank + 1, grows: Grows::Entries }
+    }
+}
+
+/// Who comes now says who will come.
+fn grows(spot: &Spot) -> Grows {
+    match spot.place.same {
+        Some(_) => Grows::Entries,
+        None if spot.place.rank == 0 => Grows::Below,
+        None => Grows::Keys,
+    }
+}
+
+/// Inserts into a packed leaf, under a term.
+pub(crate) fn insert_packed<O: KeyOrder>(
+    index: &Index,
+    p: &Process,
+    probe: &Probe<'_, O>,
+    spot: &Spot,
+    reserve: &mut Reserve<'_>,
+) -> Step {
+    let v = spot.v;
+    let Ok(Some(leaf)) = v.packed() else { return Step::Again };
+    if spot.place.hit.is_some() {
+        return if v.valid() { Step::Done(false) } else { Step::Again };
+    }
+    if probe.key.len() > MAX_RECORD || index.unpacks() {
+        return Step::Slots;
+    }
+    if leaf.len() >= MOST {
+        return Step::Cut;
+    }
+    let place = &spot.place;
+    let found = Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
+    if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.draft()) {
+        if leaf.is_full(!found.same, probe.tid) {
+            return Step::Cut;
+        }
+        let (scratch, draft) = reserve.packing();
+        let (low, high) = (&mut LowBuf::new(index.area), &mut LowBuf::new(index.area));
+        let Ok(fits) = encode_with(probe, spot, &mut scratch.0, low, high, draft) else {
+            return Step::Again;
+        };
+        if !fits {
+            return Step::Cut;
+        }
+    }
+    let Some(latch) = v.latch() else { return Step::Again };
+    stop!("packed insert: latched");
+    // The term was announced before: a snapshot that must not see the entry is seen here. One that comes
+    // later closes this term, and sees it.
+    if !index.shared().snapshots.quiet()
+        && !mutant!("an insert into a packed leaf looks for snapshots")
+    {
+        latch.release();
+        return Step::Slots;
+    }
+    if found.rank == leaf.len() && v.b.next() == 0 {
+        let last = &index.shared().last;
+        if last.load(Relaxed) != spot.leaf {
+            last.store(spot.leaf, Release);
+        }
+    }
+    packing::rewrite(&latch, reserve.draft());
+    stop!("packed insert: excluded");
+    latch.finish();
+    stop!("packed insert: finished");
+    finger::put_finger(index, p, spot.leaf, found.key);
+    Step::Done(true)
+}
+
+/// Arranges the leaf with the new entry, encoded anew; false: it does not fit.
+fn encode_with<O: KeyOrder>(
+    probe: &Probe<'_, O>,
+    spot: &Spot,
+    entries: &mut Entries,
+    low: &mut LowBuf,
+    high: &mut LowBuf,
+    draft: &mut Draft,
+) -> Result<bool, Retry> {
+    let (v, next) = (spot.v, spot.v.b.next());
+    entries.clear();
+    entries.load(&v)?;
+    if !low.copy(&v) {
+        return Err(Retry);
+    }
+    let high = match next {
+        0 => None,
+        next => Some(high.load(next).ok_or(Retry)?),
+    };
+    entries.insert(spot.place.rank, probe.key, probe.abbrev, probe.tid);
+    let (all, grows) = (Of(entries, 0..entries.len()), grows(spot));
+    Ok(arrange(draft, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
+}
+
+/// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
+pub(crate) fn remove_packed(index: &Index, spot: &Spot) -> Step {
+    let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
+    let mut spare = Spare::take();
+    let draft = spare.draft();
+    let sparse = match v.packed() {
+        Ok(Some(leaf)) if leaf.remove(rank, draft) => leaf.is_sparse(),
+        _ => return Step::Again,
+    };
+    let Some(latch) = v.latch() else { return Step::Again };
+    stop!("packed remove: latched");
+    if !index.shared().snapshots.quiet()
+        && !mutant!("a removal from a packed leaf looks for snapshots")
+    {
+        latch.release();
+        return Step::Slots;
+    }
+    packing::rewrite(&latch, draft);
+    stop!("packed remove: excluded");
+    let latch = latch.finish_latched();
+    if sparse {
+        drop::sparse(index, &latch, spot.leaf);
+    }
+    latch.release();
+    Step::Done(true)
+}
+
+/// Cuts a packed leaf in two. `slots`: the place must come into a leaf of slots.
+pub(crate) fn cut_packed(
+    index: &Index,
+    cutting: &Cutting<'_>,
+    slots: bool,
+    reserve: &mut Reserve<'_>,
+) -> Step {
+    let cut = if slots { Cut::Slots } else { Cut::Packed };
+    let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or(Step::Again);
+    if matches!(step, Step::Crowded) {
+        // Keys that share more can have longer heads, so that nearly all of a leaf may take more than all of it. Halves
+        // never do.
+        step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or(Step::Again);
+    }
+    if let Step::Promote(leaf) = step {
+        separators::promote(index, leaf);
+    }
+    step
+}
+
+fn try_cut_packed(
+    index: &Index,
+    cutting: &Cutting<'_>,
+    how: Cut,
+    reserve: &mut Reserve<'_>,
+) -> Result<Step, Retry> {
+    let &Cutting { leaf: at, v, entry, rank, grows } = cutting;
+    let memcmp = index.memcmp();
+    let (scratch, draft) = reserve.packing();
+    let (low, high) = (&mut LowBuf::new(index.area), &mut LowBuf::new(index.area));
+    let leaf = copied::copy_leaf(v, &mut scratch.0, low, high)?;
+    let (b, entries) = (v.b, leaf.entries);
+    let n = entries.len();
+    let (low, high) = (leaf.low, leaf.high);
+    let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
+    let around = ((MAX_HEAP / (longest + 2)).saturating_sub(MORE) / 2).clamp(1, AROUND);
+    let slots = how == Cut::Slots;
+    if n < 2 || slots && n <= 2 * around + MORE {
+        match slots_in_place(index, &leaf, n < 2, &mut scratch.1) {
+            Ok(Some(step)) => return Ok(step),
+            Ok(None) => {}
+            Err(Retry) => return Err(Retry),
+        }
+    }
+    // The right part gets slots: it is around the place, or empty and will have the new entry.
+    let last = slots && n <= rank + around + MORE;
+    let cut = match slots {
+        true if last => rank.saturating_sub(around).clamp(1, n - 1),
+        true => rank + around,
+        false if how == Cut::Halves => n / 2,
+        false => where_to_cut(index, cutting, entries, high.is_none()),
+    };
+    let last = last || cut == n;
+    // Only an entry that comes has its place behind all others.
+    let first = if cut < n { entries.get(cut) } else { entry };
+    let sep = Low::between(memcmp, &entries.get(cut - 1), &first);
+    debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
+    let skip = packing::skip_of(index.memcmp(), &sep, high.as_ref());
+    let class = if last {
+        let heap = heap_size(entries.range(cut..n), skip, !memcmp);
+        leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
+    } else {
+        // At most as large as this leaf, which may be one of those that had slots for long keys.
+        let fits = |&class: &Class| {
+            let right = Of(entries, cut..n);
+            let grows = if grows == Grows::Below { Grows::Keys } else { grows };
+            let coming = Coming { grows, tid: (rank >= cut).then_some(entry.tid) };
+            arrange(draft, &right, &sep, high.as_ref(), skip, class, coming)
+        };
+        let classes = [packed_class(sep.size(0)), WIDE, b.class()];
+        let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
+        class
+    };
+    let fresh = match index.fresh(class).and_then(|fresh| {
+        drop(index.fresh(Class::INDEX)?);
+        Ok(fresh)
+    }) {
+        Ok(fresh) => fresh,
+        Err(e) => return Ok(Step::NoMemory(e)),
+    };
+    let new = fresh.block();
+    if last {
+        let (side, flags) = (new.first_side(), if memcmp { 0 } else { WHOLE });
+        entries.write(LeafWriter::new(new, class, flags, sep, skip), cut..n, side);
+    } else {
+        init_packed(new, draft, class, 0, &sep, skip);
+    }
+    Right::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
+    new.set_prev(at);
+    let skip = packing::skip_of(index.memcmp(), &low, Some(&sep));
+    let all = Of(entries, 0..cut);
+    let coming = Coming { grows, tid: (rank < cut).then_some(entry.tid) };
+    if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
+        return Ok(Step::Crowded);
+    }
+    let end = Right::new(memcmp, low.key, skip, Some(&sep));
+    stop!("split: built");
+    let latch = leaf.latch()?;
+    stop!("split: left latched");
+    let (r, right_latch) = fresh.latch();
+    stop!("split: right latched");
+    if leaf.next != 0 {
+        if !mutant!("a cut of a packed leaf tells the right neighbour") {
+            index.block(leaf.next).set_prev(r);
+        }
+        stop!("split: N.prev is R");
+    }
+    packing::rewrite(&latch, draft);
+    b.set_skip(skip);
+    b.set_low_len(low.inline(skip).len() as u16);
+    end.store(b, r);
+    stop!("split: left excluded");
+    latch.finish();
+    stop!("split: left finished");
+    right_latch.release();
+    stop!("split: right released");
+    index.shared().counters.leaf_split();
+    Ok(Step::Promote(r))
+}
+
+/// How many of at least two entries stay on the left of a new one that has no room. `end`: of the index.
+fn where_to_cut(index: &Index, cutting: &Cutting<'_>, entries: &Entries, end: bool) -> usize {
+    let (n, rank, tid) = (entries.len(), cutting.rank, cutting.entry.tid);
+    let run = tid_order::cut(n, rank, tid, |at| entries.tid(at));
+    match run.or((end && rank == n).then_some(n)) {
+        Some(cut) if end => {
+            let full = n * index.shared().fillfactor.load(Relaxed) as usize / 100;
+            cut.min(full).max(1)
+        }
+        Some(cut) => cut.max(1),
+        // New versions of rows come in the order of their keys, from the leaf before: each key gets another entry, and
+        // all that is behind the place moves each time. The left part will be full when they have all come.
+        None if rank <= 1 && cutting.grows == Grows::Entries => {
+            let twice = cutting.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
+            twice.clamp(1, n / 2)
+        }
+        None => n / 2,
+    }
+}
+
+/// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go elsewhere; one
+/// entry then always has room.
+fn slots_in_place(
+    index: &Index,
+    leaf: &Copied<'_>,
+    chunks: bool,
+    page: &mut Page,
+) -> Result<Option<Step>, Retry> {
+    let (b, n, low) = (leaf.v.b, leaf.entries.len(), leaf.low);
+    let skip = packing::skip_of(index.memcmp(), &low, leaf.high.as_ref());
+    let whole = !index.memcmp();
+    let room = b.heap_size() - MIN_FREE - low.size(skip);
+    let heap = heap_size(leaf.entries.range(0..n), skip, whole);
+    if heap > room && !chunks {
+        return Ok(None);
+    }
+    let to = page.block();
+    let flags = b.flags() & LEFTMOST | if whole { WHOLE } else { 0 };
+    let mut writer = LeafWriter::new(to, b.class(), flags, low, skip);
+    let mut chunk = 0;
+    if heap > room {
+        let entry = leaf.entries.get(0);
+        chunk = match index.fresh(chunk_class(entry.key.len())) {
+            Ok(fresh) => fresh.chunk(entry.key),
+            Err(e) => return Ok(Some(Step::NoMemory(e))),
+        };
+        writer.push(&Entry { chunk, ..entry }, None);
+        writer.finish(0);
+    } else {
+        leaf.entries.write(writer, 0..n, 0);
+    }
+    let right = Right::new(index.memcmp(), low.key, skip, leaf.high.as_ref());
+    let Ok(latch) = leaf.latch() else {
+        if chunk != 0 {
+            drop::unref_chunk(index, chunk);
+        }
+        return Err(Retry);
+    };
+    latch.exclude();
+    b.set_flag(PACKED, false);
+    b.set_flag(WHOLE, whole);
+    b.copy_from(to, latch.other());
+    right.store(b, leaf.next);
+    latch.finish();
+    Ok(Some(Step::Again))
+}
+
+/// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
+///
+/// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
+/// terms that the counter has reached, and a snapshot of which there is no descriptor yet closes that term or
+/// a later one.
+pub(crate) fn pack_leaf<O: KeyOrder>(
+    index: &Index,
+    leaf: &Copied<'_>,
+    probe: &Probe<'_, O>,
+    draft: &mut Draft,
+) -> Result<Option<Step>, Retry> {
+    let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &index.shared().snapshots);
+    let able = index.packs_full() && probe.key.len() <= MAX_RECORD;
+    if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries, 0..entries.len()) {
+        return Ok(None);
+    }
+    let (high, skip) =
+        (leaf.high.as_ref(), packing::skip_of(index.memcmp(), &leaf.low, leaf.high.as_ref()));
+    let all = Of(entries, 0..entries.len());
+    if !arrange(draft, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
+        return Ok(None);
+    }
+    let right = Right::new(O::MEMCMP, leaf.low.key, skip, high);
+    stop!("pack: built");
+    let latch = leaf.latch()?;
+    stop!("pack: latched");
+    if !snapshots.quiet() {
+        latch.release();
+        return Ok(None);
+    }
+    packing::pack(latch, draft, &leaf.low, skip, &right, leaf.next).release();
+    stop!("pack: finished");
+    Ok(Some(Step::Again))
+}
+
+/// Takes these ranks, which ascend, out of a packed leaf in this state, and keeps its latch. None: it is not in this
+/// state any more, or snapshots see what would go. Under a term.
+pub(crate) fn remove_ranks(
+    index: &Index,
+    leaf: Ref,
+    v: View,
+    ranks: &[u16],
+    draft: &mut Draft,
+) -> Option<Latch> {
+    // The term was announced before: a snapshot that sees what goes is seen here. One that comes later closes this
+    // term, and waits for its end.
+    let quiet = index.shared().snapshots.quiet()
+        || mutant!("a batch that goes from a packed leaf looks for snapshots");
+    let packed = v.packed().ok()?.filter(|_| quiet)?;
+    if !packed.remove_all(ranks, draft) {
+        return None;
+    }
+    let latch = v.latch()?;
+    stop!("remove ranks: latched");
+    let before = if cfg!(debug_assertions) { alive(&latch) } else { 0 };
+    let latch = take_out(index, latch, leaf, draft);
+    debug_assert_eq!(before - alive(&latch), ranks.len(), "all that was asked for has gone");
+    Some(latch)
+}
+
+/// Makes a latched packed leaf what was arranged without some of its entries, and keeps the latch.
+pub(crate) fn take_out(index: &Index, latch: Latch, leaf: Ref, draft: &Draft) -> Latch {
+    packing::rewrite(&latch, draft);
+    let latch = latch.finish_latched();
+    if latch.v.is_sparse(SPARSE) {
+        drop::sparse(index, &latch, leaf);
+    }
+    latch
+}
+
+/// How many entries a latched leaf has that are not dead.
+pub(crate) fn alive(latch: &Latch) -> usize {
+    latch.v.entries().map_or(0, |n| n - latch.b().ndead() as usize)
+}

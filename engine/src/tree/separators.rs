@@ -1,0 +1,269 @@
+//! Level 1: separators of leaves, and the split of index nodes.
+//!
+//! A separator is the low key of the leaf it leads to. It is entered after the leaf is linked, behind that of
+//! the leaf's left neighbour, and nothing is compared for that. `parent` of a leaf names the index node that
+//! holds its separator and changes only under that node's latch: the collector finds the separator
+//! without comparing keys. The first child of an index node is never merged away, so the low key of
+//! the node is found there when it is too long for the node.
+
+use crate::index::root::Index;
+use crate::memory::area::OutOfMemory;
+use crate::memory::class::Class;
+use crate::memory::place::Ref;
+use crate::node::block::{Block, CAPACITY, EXACT, Retry, View, full_mask, insert_slot};
+use crate::node::children::{Children, flag, low_room, node_class, set_node_low};
+use crate::node::empty::init_block;
+use crate::node::low_key::{Low, LowBuf, Right, Span, likely};
+use crate::sync::lock::Backoff;
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::seek::left_of;
+use crate::tree::top;
+
+/// A promotion gives up after so many attempts, about a second.
+const ATTEMPTS: u32 = 1000;
+
+/// Where the separator of a leaf goes.
+struct Entrance<'a> {
+    /// The neighbour on its left, which has one, and the leaf.
+    left: Ref,
+    leaf: Ref,
+    /// The index node that has the neighbour's, and the rank behind that.
+    node: Ref,
+    rank: usize,
+    /// The number of the leaf's low key in this node; None if the key does not share what the node leaves out.
+    prefix: Option<u64>,
+    low: Low<'a>,
+}
+
+/// Enters the low key of `leaf` into level 1, behind the separator of its left neighbour. A neighbour without one comes
+/// first. Inside the barrier, and not as a writer: it may wait, and it renews the flat top when enough index nodes
+/// have been made.
+///
+/// No key is compared, so level 1 has the leaves in the order in which they are linked, whatever an order says.
+#[cold]
+pub(crate) fn promote(index: &Index, leaf: Ref) {
+    // An attempt fails only if another process has changed one of the nodes meanwhile, or is about to show a leaf
+    // that its right neighbour leads to already. That process may have been stopped.
+    let mut backoff = Backoff::default();
+    for _ in 0..ATTEMPTS {
+        if index.block(leaf).parent() != 0 {
+            break;
+        }
+        match enter_next(index, leaf) {
+            Ok(Ok(())) => {}
+            Ok(Err(OutOfMemory { .. })) => break,
+            Err(Retry) => backoff.wait(),
+        }
+    }
+    // A leaf that has no separator now is found by moving right, and promoted by a later insert.
+    top::renew_top(index);
+}
+
+/// Enters `leaf`, or the first one on its left that has no separator.
+fn enter_next(index: &Index, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, Retry> {
+    // Ends: each step leads to the left, and the first leaf has a separator.
+    let (left, lv) = loop {
+        let (left, lv) = left_of(*index, leaf).ok_or(Retry)?;
+        if index.block(left).parent() != 0 {
+            break (left, lv);
+        }
+        leaf = left;
+    };
+    // Under a comparator the number of the low key.
+    let abbrev = if index.memcmp() { 0 } else { lv.b.high() };
+    let mut low = LowBuf::new(index.area);
+    let low = Low { abbrev, ..low.load(leaf).ok_or(Retry)? };
+    let node = lv.b.parent();
+    if !lv.valid() {
+        return Err(Retry);
+    }
+    stop!("promote: node known");
+    let v = index.block(node).view();
+    stop!("promote: node viewed");
+    // DEAD: its children are about to have another parent.
+    if v.dead() {
+        return Err(Retry);
+    }
+    let n = v.mask().count_ones() as usize;
+    let behind = (0..n).find(|&rank| v.b.child(v.slot(rank)) & !EXACT == left);
+    let rank = behind.ok_or(Retry)? + 1;
+    let shares = low.shares(v.b);
+    let prefix = shares.then(|| low.number(index.memcmp(), v.b.skip()).0);
+    if !v.valid() {
+        return Err(Retry);
+    }
+    debug_assert!(shares || rank == n, "what is left out is shared up to the end of the range");
+    stop!("promote: place found");
+    let to = Entrance { left, leaf, node, rank, prefix, low };
+    match prefix {
+        Some(prefix) if n < CAPACITY => enter_separator(index, &v, &to, prefix).map(Ok),
+        _ => split_node(index, &v, &to),
+    }
+}
+
+/// Whether the leaf still has no separator, and no leaf has come between it and its left neighbour. To be asked under
+/// the latch of the index node with the neighbour's separator, in the state where that was found: until the latch is
+/// given up nothing gets a separator behind it.
+fn is_due(index: &Index, to: &Entrance<'_>) -> bool {
+    let alone = index.block(to.leaf).parent() == 0 || mutant!("a promotion looks for the parent");
+    let next = index.block(to.left).next() == to.leaf
+        || mutant!("a promotion looks for leaves that came between");
+    alone && next
+}
+
+fn enter_separator(index: &Index, v: &View, to: &Entrance<'_>, prefix: u64) -> Result<(), Retry> {
+    let b = v.b;
+    let (_, exact) = to.low.number(index.memcmp(), b.skip());
+    let latch = v.latch().ok_or(Retry)?;
+    stop!("promote: node latched");
+    if !is_due(index, to) {
+        latch.release();
+        return Err(Retry);
+    }
+    let (side, other) = (latch.v.side(), latch.other());
+    let mask = b.mask(side);
+    let slot = (!mask).trailing_zeros() as usize;
+    b.set_prefix(slot, prefix);
+    b.set_child(slot, to.leaf | flag(exact));
+    b.set_perm(other, &insert_slot(&b.perm(side), to.rank, slot));
+    b.set_mask(other, mask | 1 << slot);
+    if !mutant!("a separator comes with the parent") {
+        index.block(to.leaf).set_parent(to.node);
+    }
+    stop!("promote: parent set");
+    latch.publish();
+    stop!("promote: published");
+    Ok(())
+}
+
+/// Splits a full index node, if it is still as it was viewed. Where separators ascend, or the new one
+/// does not share the node's first bytes, nothing moves and the new node gets the new separator
+/// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a new one.
+fn split_node(
+    index: &Index,
+    v: &View,
+    to: &Entrance<'_>,
+) -> Result<Result<(), OutOfMemory>, Retry> {
+    let (b, memcmp) = (v.b, index.memcmp());
+    let n = v.mask().count_ones() as usize;
+    let (next, number) = (b.next(), b.high());
+    let append = to.prefix.is_none() || next == 0 && to.rank == n;
+    let cut = if append { n } else { n / 2 };
+    let mut moved = Children::new();
+    if append {
+        moved.push(to.leaf, to.low.abbrev);
+    } else {
+        moved.load(v, cut..n);
+    }
+    let perm = b.perm(v.side());
+    let skip = b.skip();
+    let left = v.b.child(v.slot(cut - 1)) & !EXACT;
+    if !v.valid() {
+        return Err(Retry);
+    }
+    // What is DEAD by now was not when the node was viewed, and the node has changed since: the
+    // first of the moved ones is another one's first child from now on, or new.
+    let [before, low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let (first, abbrev) = moved.list()[0];
+    let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
+    let own = own.load(to.node).ok_or(Retry)?;
+    let high = match next {
+        0 => None,
+        next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
+    };
+    let likely = likely(before.load(left).ok_or(Retry)?.key, low.key);
+    // Without memory for its low key it is as small as what the split of the leaf has made sure of.
+    let large = node_class(low.key.len());
+    let (class, fresh) = match index.fresh(large) {
+        Ok(fresh) => (large, fresh),
+        Err(_) => match index.fresh(Class::INDEX) {
+            Ok(fresh) => (Class::INDEX, fresh),
+            Err(e) => return Ok(Err(e)),
+        },
+    };
+    let right = fresh.block();
+    init_block(right, class, 1, 0);
+    fill_node(index, right, &moved, &low, likely, next, high.as_ref())?;
+    right.set_prev(to.node);
+    let range_end = Right::new(memcmp, own.key, skip, Some(&low));
+    let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
+
+    stop!("node split: built");
+    let latch = v.latch().ok_or(Retry)?;
+    stop!("node split: latched");
+    if !is_due(index, to) {
+        latch.release();
+        return Err(Retry);
+    }
+    // Latched before anything leads to it: the collector finds it by N.prev.
+    let (r, right_latch) = fresh.latch();
+    stop!("node split: right latched");
+    if next != 0 {
+        if !mutant!("a split of an index node tells the right neighbour") {
+            index.block(next).set_prev(r);
+        }
+        stop!("split of an index node: N.prev is R");
+    }
+    // Under both latches. A promotion of the same leaf takes the left latch later, and finds the
+    // parent.
+    for &(child, _) in moved.list() {
+        if !mutant!("separators that move change the parent") {
+            index.block(child).set_parent(r);
+        }
+    }
+    stop!("node split: parents set");
+    latch.exclude();
+    b.set_perm(latch.other(), &perm);
+    b.set_mask(latch.other(), keep);
+    range_end.store(b, r);
+    stop!("node split: left excluded");
+    latch.finish();
+    stop!("node split: left finished");
+    right_latch.release();
+    stop!("node split: right released");
+    top::nodes_made(index, 1);
+    Ok(Ok(()))
+}
+
+/// Makes a private index node, as it was initialised, that of these leaves, all with separators, up to but not
+/// including `high`, the low key of `next`. `likely`: how many bytes separators
+/// that come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is
+/// DEAD.
+pub(crate) fn fill_node(
+    index: &Index,
+    b: Block,
+    children: &Children,
+    low: &Low<'_>,
+    likely: usize,
+    next: Ref,
+    high: Option<&Low<'_>>,
+) -> Result<(), Retry> {
+    let memcmp = index.memcmp();
+    let mut separator = LowBuf::new(index.area);
+    let list = children.list();
+    if memcmp && let Some(&(last, _)) = list.last() {
+        let last = separator.load(last).ok_or(Retry)?.key;
+        // No more than it takes to have the ends of the separators among the 8 bytes: comparing
+        // the skipped bytes costs a line of memory.
+        let useful = low.key.len().max(last.len()).saturating_sub(8).min(low_room(b.class()));
+        let high = high.map(|high| high.key);
+        b.set_skip(Span { likely, low: low.key, last, high }.skip(useful));
+    }
+    set_node_low(b, low);
+    Right::new(memcmp, low.key, b.skip(), high).store(b, next);
+    for (slot, &(child, abbrev)) in list.iter().enumerate() {
+        let separator = separator.load(child).ok_or(Retry)?;
+        let (prefix, exact) = if separator.is_first() {
+            (0, true)
+        } else {
+            Low { abbrev, ..separator }.number(memcmp, b.skip())
+        };
+        b.set_prefix(slot, prefix);
+        b.set_child(slot, child | flag(exact));
+    }
+    let side = b.first_side();
+    b.set_mask(side, full_mask(list.len()));
+    b.set_perm(side, &core::array::from_fn(|i| i as u8));
+    Ok(())
+}

@@ -1,0 +1,321 @@
+//! Making room in a leaf: drop what nobody sees, pack the heap, or split.
+//!
+//! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if the
+//! leaf is still as it was copied, and what happens under it neither allocates, nor compares, nor fails.
+//! A split builds the right half R privately, links it behind B in one exclusive phase, and then
+//! (outside the latch) promotes R's low key to level 1. Between the two, R is found by moving right.
+//! The cut never separates entries of the same key and TID (old and new lives of one entry), so a
+//! position (key, TID) always lies in one leaf.
+//!
+//! No entry is born or dies in a split: it happens outside the writer section, and no snapshot waits.
+
+use crate::index::root::Index;
+use crate::key::bytes::common;
+use crate::key::order::{KeyOrder, Tid};
+use crate::memory::area::OutOfMemory;
+use crate::memory::class::Class;
+use crate::memory::place::Ref;
+use crate::node::block::{
+    CAPACITY, DIRTY, LEAF_HEAP, LEFTMOST, MIN_FREE, Retry, SLOTS, Tail, View, WHOLE,
+};
+use crate::node::chunk::chunk_refs;
+use crate::node::empty::leaf_class;
+use crate::node::entries::Entries;
+use crate::node::entry::{Entry, heap_size};
+use crate::node::low_key::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, likely};
+use crate::node::probe::Probe;
+use crate::node::writer;
+use crate::node::writer::{LeafWriter, Page};
+use crate::packed::Draft;
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::copied::Copied;
+use crate::tree::reserve::Reserve;
+use crate::tree::seek::Spot;
+use crate::tree::step::{Form, Step};
+use crate::tree::{copied, drop, packed, tid_order};
+use core::sync::atomic::Ordering::*;
+
+/// For how many entries of average size the heap of a new leaf is made.
+const EXPECTED: usize = 52;
+
+/// How a leaf will be split.
+struct Plan {
+    cut: usize,
+    /// The separator is this many bytes of the first key on the right,
+    sep_len: usize,
+    /// and its TID,
+    sep_tid: Option<Tid>,
+    /// or all of it, in this chunk.
+    sep_chunk: Ref,
+    skip: usize,
+    class: Class,
+}
+
+/// Why there is no room yet.
+enum No {
+    Retry,
+    Memory(OutOfMemory),
+}
+
+impl From<Retry> for No {
+    fn from(Retry: Retry) -> No {
+        No::Retry
+    }
+}
+
+impl From<OutOfMemory> for No {
+    fn from(e: OutOfMemory) -> No {
+        No::Memory(e)
+    }
+}
+
+/// Changes a leaf in which the new entry has no room so that it has. Inside the barrier.
+#[cold]
+pub(crate) fn make_room<O: KeyOrder>(
+    index: &Index,
+    probe: &Probe<'_, O>,
+    spot: &Spot,
+    form: Form,
+    reserve: &mut Reserve<'_>,
+) -> Step {
+    let chunk = match form {
+        // An equal key is there.
+        Form::Tail(tail) => match spot.v.b.tail((tail as u64) << 48) {
+            Tail::Chunk(chunk) => chunk,
+            _ => 0,
+        },
+        Form::Record(_) => 0,
+        Form::Chunk => reserve.chunk().unwrap_or(0),
+    };
+    let size = form.size(probe.key);
+    match try_make_room(index, probe, spot, size, chunk, reserve.packing()) {
+        Ok(step) => step,
+        Err(No::Retry) => Step::Again,
+        Err(No::Memory(e)) => Step::NoMemory(e),
+    }
+}
+
+/// `size`: heap bytes of the new entry; `chunk`: where its key is, if it is too long for the leaf.
+fn try_make_room<O: KeyOrder>(
+    index: &Index,
+    probe: &Probe<'_, O>,
+    spot: &Spot,
+    size: usize,
+    chunk: Ref,
+    (scratch, draft): (&mut (Entries, Page), &mut Draft),
+) -> Result<Step, No> {
+    let (v, b) = (spot.v, spot.v.b);
+    if b.ndead() > 0 && drop_unseen(index, &v)? {
+        return Ok(Step::Again);
+    }
+    let (entries, page) = scratch;
+    let (mut low, mut high) = (LowBuf::new(index.area), LowBuf::new(index.area));
+    let leaf = copied::copy_leaf(v, entries, &mut low, &mut high)?;
+    if let Some(step) = packed::pack_leaf(index, &leaf, probe, draft)? {
+        return Ok(step);
+    }
+    let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);
+    if spot.beyond {
+        if n == 0 {
+            return Ok(pack(index, &leaf, 0, page)?);
+        }
+    } else if n < CAPACITY {
+        let used = low.size(skip) + heap_size(leaf.entries.range(0..n), skip, !O::MEMCMP);
+        let slack = if n < 2 { 0 } else { b.heap_size() / 8 };
+        if used + size + slack <= b.heap_size() {
+            return Ok(pack(index, &leaf, skip, page)?);
+        }
+    }
+    match plan(index, &leaf, probe, spot, chunk) {
+        None => Ok(Step::Crowded),
+        Some(plan) => split::<O>(index, &leaf, probe, plan, spot.leaf, page),
+    }
+}
+
+/// Drops what no snapshot sees from the leaf in this state; true if there was something.
+fn drop_unseen(index: &Index, v: &View) -> Result<bool, Retry> {
+    let latch = v.latch().ok_or(Retry)?;
+    stop!("room: latched");
+    let gone = drop::removable(index, &latch);
+    let latch = if gone != 0 { drop::drop_slots(index, latch, gone) } else { latch };
+    stop!("room: dead dropped");
+    latch.release();
+    Ok(gone != 0)
+}
+
+/// Writes the leaf anew: what is left in its heap by entries that are gone comes back.
+fn pack(index: &Index, leaf: &Copied<'_>, skip: usize, page: &mut Page) -> Result<Step, Retry> {
+    let content = leaf.write(0..leaf.entries.len(), skip, page);
+    // Another skip sees another part of the neighbour's low key.
+    let right = Right::new(index.memcmp(), leaf.low.key, skip, leaf.high.as_ref());
+    writer::replace(leaf.latch()?, content, &right, leaf.next);
+    Ok(Step::Again)
+}
+
+fn plan<O: KeyOrder>(
+    index: &Index,
+    leaf: &Copied<'_>,
+    probe: &Probe<'_, O>,
+    spot: &Spot,
+    chunk: Ref,
+) -> Option<Plan> {
+    let entries = leaf.entries;
+    let n = entries.len();
+    let rank = spot.place.rank;
+    let end = leaf.high.is_none();
+    // What a run has left behind, nobody comes to any more.
+    let run = tid_order::cut(n, rank, probe.tid, |at| entries.tid(at));
+    let run = run.filter(|_| !mutant!("a run leaves its leaf full"));
+    let wanted = match run.or((end && rank == n).then_some(n)) {
+        _ if spot.beyond => n,
+        Some(cut) if end => {
+            cut.min(n * index.shared().fillfactor.load(Relaxed) as usize / 100).max(1)
+        }
+        Some(cut) => cut.max(1),
+        None => n / 2,
+    };
+    let append = spot.beyond || rank == n && (end || wanted == n);
+    let new =
+        Entry { key: probe.key, chunk, abbrev: probe.abbrev, tid: probe.tid, born: 0, dead: 0 };
+    let right_of = |cut: usize| if cut < n { entries.get(cut) } else { new };
+    let most = if append { n } else { n.saturating_sub(1) };
+    // Same key and TID may not be separated.
+    let apart = |cut: usize| {
+        let (left, right) = (entries.get(cut - 1), right_of(cut));
+        left.tid != right.tid
+            || left.key != right.key
+            || mutant!("lives of one entry stay together")
+    };
+    let last = if append || n == 0 { probe.key } else { entries.get(n - 1).key };
+    let plan_at = |cut: usize| {
+        let (left, right) = (entries.get(cut - 1), right_of(cut));
+        let (mut sep_len, mut sep_tid) = (right.key.len(), Some(right.tid));
+        if O::MEMCMP && left.key != right.key {
+            (sep_len, sep_tid) = (common(left.key, right.key) + 1, None);
+        }
+        let mut sep_chunk = 0;
+        if sep_len > MAX_INLINE_LOW {
+            sep_len = right.key.len();
+            sep_chunk = right.chunk;
+        }
+        let sep = &right.key[..sep_len];
+        let skip = if O::MEMCMP {
+            // Leaving 8 bytes to tell keys to come apart. A key that does not share what is left
+            // out is handled by another split.
+            let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
+            let high = leaf.high.map(|high| high.key);
+            // A run moves on by as much as half a leaf of it spans, not by its last step: that is inside a
+            // group if the cut is.
+            let known = if append { entries.get(cut / 2).key } else { left.key };
+            Span { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
+        } else {
+            0
+        };
+        let low = Low { key: sep, tid: sep_tid, chunk: sep_chunk, abbrev: 0 }.size(skip);
+        let need = heap_size(entries.range(cut..n), skip, !O::MEMCMP);
+        let average = heap_size(entries.range(0..n), skip, !O::MEMCMP) * EXPECTED / n;
+        let class = leaf_class(low + MIN_FREE + need.max(average));
+        // The new low key may be longer than the old one: a right part with nearly all of the
+        // heap would not fit. One with fewer entries does.
+        let fits = low + MIN_FREE + need <= class.size() - LEAF_HEAP;
+        fits.then_some(Plan { cut, sep_len, sep_tid, sep_chunk, skip, class })
+    };
+    (0..=n)
+        .flat_map(|d| [wanted.wrapping_sub(d), wanted + d])
+        .filter(|&cut| (1..=most).contains(&cut) && apart(cut))
+        .find_map(plan_at)
+}
+
+fn split<O: KeyOrder>(
+    index: &Index,
+    leaf: &Copied<'_>,
+    probe: &Probe<'_, O>,
+    plan: Plan,
+    at: Ref,
+    page: &mut Page,
+) -> Result<Step, No> {
+    let fresh = index.fresh(plan.class)?;
+    // The new leaf wants a separator, and that perhaps another index node. Without one it would do,
+    // found by moving right; but that is for processes that stop half way.
+    drop(index.fresh(Class::INDEX)?);
+    let Copied { v, entries, low, next, high, .. } = *leaf;
+    let (b, n, cut) = (v.b, entries.len(), plan.cut);
+    let (key, abbrev) = match cut < n {
+        true => (entries.get(cut).key, entries.get(cut).abbrev),
+        false => (probe.key, probe.abbrev),
+    };
+    let sep = Low { key: &key[..plan.sep_len], tid: plan.sep_tid, chunk: plan.sep_chunk, abbrev };
+    let right = fresh.block();
+    let flags = if O::MEMCMP { 0 } else { WHOLE };
+    let side = right.first_side();
+    let writer = LeafWriter::new(right, plan.class, flags, sep, plan.skip);
+    entries.write(writer, cut..n, side);
+    Right::new(O::MEMCMP, sep.key, plan.skip, high.as_ref()).store(right, next);
+    right.set_prev(at);
+    right.set_flag(DIRTY, right.ndead() > 0);
+
+    // The left half is written anew if that gives heap bytes back.
+    let tails = b.heap_top() as usize - LEAF_HEAP > low.size(leaf.skip);
+    let mut skip = leaf.skip;
+    let content = (tails && cut < n).then(|| {
+        if O::MEMCMP && !b.has(LEFTMOST) {
+            let shared = common(low.key, sep.key).min(MAX_SKIP);
+            let size = low.size(shared) + heap_size(entries.range(0..cut), shared, false);
+            if shared > skip && size + MIN_FREE <= b.heap_size() {
+                skip = shared;
+            }
+        }
+        leaf.write(0..cut, skip, page)
+    });
+    let perm = b.perm(v.side());
+    // If it has been packed meanwhile these are no slots, and the latch is not given.
+    let slots = perm[..cut].iter().map(|&slot| slot % SLOTS as u8);
+    let keep = slots.fold(0, |mask, slot| mask | 1u64 << slot);
+    let ndead = entries.range(0..cut).filter(|entry| entry.dead != 0).count();
+    let left = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
+
+    // If the latch is not given, the new leaf goes back.
+    stop!("split: built");
+    let latch = leaf.latch()?;
+    stop!("split: left latched");
+    if sep.chunk != 0 {
+        chunk_refs(index.area, sep.chunk).fetch_add(1, Relaxed);
+    }
+    // Latched before anything leads to it, so that nobody who finds it by N.prev changes what B
+    // still shows.
+    let (r, right_latch) = fresh.latch();
+    stop!("split: right latched");
+    if next != 0 {
+        // Under B's latch, and before B shows R: whoever follows it sees that R is not yet B's
+        // neighbour and finds another way.
+        if !mutant!("a split tells the right neighbour") {
+            index.block(next).set_prev(r);
+        }
+        stop!("split: N.prev is R");
+    }
+    match content {
+        Some(content) => writer::replace(latch, content, &left, r),
+        None => {
+            latch.exclude();
+            b.set_perm(latch.other(), &perm);
+            b.set_mask(latch.other(), keep);
+            b.set_ndead(ndead as u8);
+            left.store(b, r);
+            stop!("split: left excluded");
+            latch.finish();
+        }
+    }
+    stop!("split: left finished");
+    if right.has(DIRTY) {
+        index.shared().dirty.push(index.area, r);
+    }
+    right_latch.release();
+    stop!("split: right released");
+    index.shared().counters.leaf_split();
+    Ok(Step::Promote(r))
+}
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/split.rs"]
+mod tests;

@@ -1,0 +1,45 @@
+//! How an attempt to change a leaf ended.
+
+use crate::memory::area::OutOfMemory;
+use crate::memory::place::Ref;
+
+/// How an attempt ended.
+pub(crate) enum Step {
+    Done(bool),
+    /// The term that was asked for is over.
+    Late,
+    /// Somebody was faster, or room has been made.
+    Again,
+    /// There is no room.
+    Room(Form),
+    /// There is no room in a packed leaf.
+    Cut,
+    /// A packed leaf cannot have the entry, or must remember the one that goes.
+    Slots,
+    /// A new leaf wants its separator in level 1.
+    Promote(Ref),
+    NoMemory(OutOfMemory),
+    /// The leaf is full of lives of one entry, all of which snapshots need.
+    Crowded,
+}
+
+/// What the heap of the leaf has to hold for the new key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// Nothing: the key ends inside the prefix, or an equal key is there.
+    Tail(usize),
+    /// Key bytes from here on.
+    Record(usize),
+    /// The whole key is in a chunk.
+    Chunk,
+}
+
+impl Form {
+    pub(crate) fn size(self, key: &[u8]) -> usize {
+        match self {
+            Form::Tail(_) => 0,
+            Form::Record(from) => 2 + key.len() - from,
+            Form::Chunk => 6,
+        }
+    }
+}
