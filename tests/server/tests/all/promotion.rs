@@ -11,7 +11,7 @@ use crate::standbys::{TABLE, await_followed, change, compare, primary, random_co
 /// The first key of the advisory locks at which stop points wait.
 const STOPS: i32 = 1_852_404_850;
 
-fn signal(name: &str, pid: &str) {
+pub fn signal(name: &str, pid: &str) {
     let done = Command::new("kill").args(["-s", name, pid]).status();
     assert!(done.is_ok_and(|status| status.success()), "kill -s {name} {pid}");
 }
