@@ -3,7 +3,7 @@
 //! It is a skiplist whose nodes are cache-conscious blocks of 64 entries, in one contiguous
 //! [`Area`] given by the caller and used by many processes, each mapping it where it likes. Readers
 //! take no latch; a writer latches one block. Snapshots cost O(1) and may be taken beside writers.
-//! See README.md for the protocols.
+//! See README.md for the protocols, and docs/glossary.md for the words.
 //!
 //! The modules are rooms, from the lowest to the highest. A room imports from rooms below it. No circle of
 //! imports goes through two files. A type has its methods in one file (or in a folder of that file's name);

@@ -39,7 +39,7 @@ fn merged_leaf_takes_another_entry() {
     }
 }
 
-/// Most of the heap is on the right of the middle, and the separator there is long.
+/// Most of the key area is on the right of the middle, and the separator there is long.
 #[test]
 fn right_half_of_a_full_leaf() {
     let mapping = Mapping::new(1 << 26, 1);

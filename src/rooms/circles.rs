@@ -231,9 +231,11 @@ fn types_of_the_engine_have_their_methods_where_they_are() {
             }
         }
         // A block that nobody knows is a `Fresh`: only that has its place.
-        let allocates = code.contains("heap.alloc(") || code.contains("heap.alloc_among(");
+        let allocates =
+            code.contains("allocator.alloc(") || code.contains("allocator.alloc_among(");
         if allocates != (name == "node/fresh") {
-            wrong.push(format!("engine/src/{name}.rs takes blocks from the heap, or does not"));
+            wrong
+                .push(format!("engine/src/{name}.rs takes blocks from the allocator, or does not"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -10,7 +10,7 @@ use crate::memory::process::Process;
 use crate::node::block::{PACKED, WHOLE};
 use crate::node::children::{Children, node_class};
 use crate::node::empty::init_block;
-use crate::node::low_key::{Low, LowBuf, Right, likely};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd, likely};
 use crate::sync::atomic::Ordering::*;
 use crate::tree::{separators, top};
 
@@ -31,14 +31,14 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
     let count: u64 = chains.iter().map(|chain| chain.count).sum();
     let Some(&head) = leaves.first() else { return Ok(()) };
     let memcmp = index.memcmp();
-    let [left, low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [left, low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     // Where one chain ends and the next begins.
     for pair in chains.iter().filter(|chain| chain.count > 0).collect::<Vec<_>>().windows(2) {
         let (tail, head) = (pair[0].leaves[pair[0].leaves.len() - 1], pair[1].leaves[0]);
         index.block(head).set_prev(tail);
         let b = index.block(tail);
         let (low, high) = (built_low(index, tail, low), built_low(index, head, high));
-        Right::new(memcmp, low.key, b.skip(), Some(&high)).store(b, head);
+        RangeEnd::new(memcmp, low.key, b.skip(), Some(&high)).store(b, head);
     }
     // Level 1.
     let first_node = root.node.load(Relaxed);
@@ -74,7 +74,7 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
         nodes.push(r);
     }
     // Both first nodes are empty in front, and leave nothing out.
-    let range_end = Right::new(memcmp, &[], 0, Some(&built_low(index, head, low)));
+    let range_end = RangeEnd::new(memcmp, &[], 0, Some(&built_low(index, head, low)));
     let first_built = nodes[0];
     // Publish: level 0 first.
     let _section = index.enter(p);
@@ -112,7 +112,7 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
 }
 
 /// The low key of a leaf that was built, which nobody else knows.
-fn built_low<'a>(index: &Index, leaf: Ref, to: &'a mut LowBuf) -> Low<'a> {
+fn built_low<'a>(index: &Index, leaf: Ref, to: &'a mut LowKeyCopy) -> Low<'a> {
     let abbrev = number_of(index, leaf);
     to.load(leaf).map_or(Low::FIRST, |low| Low { abbrev, ..low })
 }

@@ -12,14 +12,16 @@ use crate::key::order::{KeyOrder, Tid};
 use crate::memory::area::OutOfMemory;
 use crate::memory::place::Ref;
 use crate::memory::process::Process;
-use crate::node::block::{CAPACITY, LEAF_HEAP, MAX_RECORD, MIN_FREE, WHOLE};
+use crate::node::block::{CAPACITY, LEAF_KEYS, MAX_RECORD, MIN_FREE, WHOLE};
 use crate::node::chunk::{MAX_KEY_LEN, chunk_class, chunk_refs};
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
-use crate::node::entry::{Entry, heap_size};
-use crate::node::low_key::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, likely};
+use crate::node::entry::{Entry, key_area_size};
+use crate::node::low_key::{
+    Low, LowKeyCopy, MAX_INLINE_LOW, MAX_SKIP, RangeEnd, SharedBytes, likely,
+};
 use crate::node::packing;
-use crate::node::packing::{MOST, Of, arrange_shaped, extend, init_packed, packed_class};
+use crate::node::packing::{EntryRange, MOST, arrange_shaped, extend, init_packed, packed_class};
 use crate::node::writer::LeafWriter;
 use crate::packed::{Draft, Shape};
 use core::cmp::Ordering;
@@ -27,8 +29,8 @@ use core::sync::atomic::Ordering::*;
 use std::collections::TryReserveError;
 use std::fmt;
 
-/// Heap bytes after which a leaf is closed even if it has few entries.
-const MAX_HEAP: usize = 12288;
+/// Bytes of the key area after which a leaf is closed even if it has few entries.
+const MAX_KEY_AREA: usize = 12288;
 
 /// When it is first looked at whether entries fit the first packed leaf.
 const FIRST_LOOK: usize = 16;
@@ -82,8 +84,8 @@ pub struct Builder {
     /// Entries per leaf.
     fill: usize,
     entries: Entries,
-    /// About the heap bytes of `entries`.
-    heap: usize,
+    /// About the bytes of the key area of `entries`.
+    key_area: usize,
     /// Leaves are packed where they can be.
     packs: bool,
     /// The leaf of `entries` will be packed,
@@ -96,8 +98,8 @@ pub struct Builder {
     shape: Shape,
     draft: Box<Draft>,
     /// The low keys of the leaf of `entries`, and of the one behind it.
-    low: LowBuf,
-    high: LowBuf,
+    low: LowKeyCopy,
+    high: LowKeyCopy,
     /// How many bytes keys like the first are likely to share.
     likely: usize,
     leaves: Vec<Ref>,
@@ -165,15 +167,15 @@ impl Builder {
             index,
             fill: (CAPACITY * fillfactor / 100).max(1),
             entries: Entries::new(index.area, index.memcmp()),
-            heap: 0,
+            key_area: 0,
             packs: index.packs(),
             packing: false,
             look: 0,
             before: 0,
             shape: Shape::default(),
             draft: Box::default(),
-            low: LowBuf::new(index.area),
-            high: LowBuf::new(index.area),
+            low: LowKeyCopy::new(index.area),
+            high: LowKeyCopy::new(index.area),
             likely: 0,
             leaves: Vec::new(),
             count: 0,
@@ -230,11 +232,11 @@ impl Builder {
             self.close(self.entries.len() - 1)?;
         } else if self.packing && n + 1 >= self.look {
             self.cut_packed(n + 1)?;
-        } else if !self.packing && (n == self.fill || self.heap > MAX_HEAP) {
+        } else if !self.packing && (n == self.fill || self.key_area > MAX_KEY_AREA) {
             self.close(n)?;
         }
         // Too much where keys share first bytes; the size is computed exactly in the end.
-        self.heap += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
+        self.key_area += if chunk != 0 { 6 } else { key.len().saturating_sub(inline) + 2 };
         Ok(())
     }
 
@@ -244,7 +246,7 @@ impl Builder {
 
     /// Begins a leaf.
     fn begin(&mut self, packing: bool) {
-        (self.packing, self.look, self.heap) = (packing, self.first_look(), 0);
+        (self.packing, self.look, self.key_area) = (packing, self.first_look(), 0);
         self.shape = Shape::default();
     }
 
@@ -261,7 +263,7 @@ impl Builder {
             let fillfactor = self.index.shared().fillfactor.load(Relaxed) as usize;
             let (entries, room) = (MOST * fillfactor / 100, size * fillfactor / 100);
             let mut used = 0;
-            let all = Of(&self.entries, 0..n);
+            let all = EntryRange(&self.entries, 0..n);
             extend(&mut self.shape, &all, |shape| {
                 used = shape.size(&all, low, size);
                 // One is taken as it is; if it is too long, it gets slots.
@@ -309,7 +311,7 @@ impl Builder {
         let high = (!end).then_some(&high);
         let class = packed_class(low.size(MAX_SKIP));
         let skip = packing::skip_of(index.memcmp(), &low, high);
-        if !arrange_shaped(draft, &Of(entries, 0..n), shape, &low, high, skip, class) {
+        if !arrange_shaped(draft, &EntryRange(entries, 0..n), shape, &low, high, skip, class) {
             return Ok(false);
         }
         leaves.try_reserve(1)?;
@@ -319,7 +321,7 @@ impl Builder {
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }
-        Right::new(index.memcmp(), low.key, b.skip(), high).store(b, 0);
+        RangeEnd::new(index.memcmp(), low.key, b.skip(), high).store(b, 0);
         let (r, latch) = leaf.latch();
         if let Some(&prev) = leaves.last() {
             b.set_prev(prev);
@@ -344,13 +346,13 @@ impl Builder {
             let last = entries.get(n - 1).key;
             let useful = last.len().saturating_sub(8).min(MAX_SKIP);
             let high = high.map(|high| high.key);
-            Span { likely: *likely, low: low.key, last, high }.skip(useful)
+            SharedBytes { likely: *likely, low: low.key, last, high }.skip(useful)
         } else {
             0
         };
-        let need = heap_size(entries.range(0..n), skip, !memcmp);
+        let need = key_area_size(entries.range(0..n), skip, !memcmp);
         let class = leaf_class(low.size(skip) + MIN_FREE + need * CAPACITY / self.fill);
-        debug_assert!(low.size(skip) + MIN_FREE + need <= class.size() - LEAF_HEAP);
+        debug_assert!(low.size(skip) + MIN_FREE + need <= class.size() - LEAF_KEYS);
         leaves.try_reserve(1)?;
         let leaf = index.fresh(class)?;
         let b = leaf.block();
@@ -360,7 +362,7 @@ impl Builder {
         if low.chunk != 0 {
             chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
         }
-        Right::new(memcmp, low.key, skip, high).store(b, 0);
+        RangeEnd::new(memcmp, low.key, skip, high).store(b, 0);
         let (r, latch) = leaf.latch();
         if let Some(&prev) = leaves.last() {
             b.set_prev(prev);

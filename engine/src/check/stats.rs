@@ -50,8 +50,8 @@ impl Statistics for Index {
         IndexStats {
             live,
             dead: counters.dead.load(Relaxed),
-            bytes: self.heap().bytes(),
-            idle: self.heap().idle(),
+            bytes: self.allocator().bytes(),
+            idle: self.allocator().idle(),
             blocks: self.blocks(),
             term: self.term(),
             garbage: self.garbage(),

@@ -9,12 +9,12 @@ use crate::key::order::{KeyOrder, Tid};
 use crate::memory::place::Ref;
 use crate::memory::process::Process;
 use crate::node::block::{
-    Block, DIRTY, EXACT, LEAF_HEAP, LEFTMOST, PACKED, SLOTS, Tail, View, WHOLE, tid_of,
+    Block, DIRTY, EXACT, LEAF_KEYS, LEFTMOST, PACKED, SLOTS, Tail, View, WHOLE, tid_of,
 };
 use crate::node::chunk::{MAX_KEY_LEN, chunk_key};
 use crate::node::copy::append_key;
 use crate::node::entries::Entries;
-use crate::node::low_key::{Low, LowBuf, Right};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd};
 use crate::node::probe::Probe;
 use crate::scan::walk::Walk;
 use crate::tree::{seek, top};
@@ -136,7 +136,7 @@ fn verify_leaves<O: KeyOrder>(
     report: &mut VerifyReport,
 ) -> Result<Vec<Ref>, Violation> {
     let mut leaves = Vec::new();
-    let [low, before] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [low, before] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let mut at = index.shared().leaf.load(core::sync::atomic::Ordering::Acquire);
     let mut last: Option<(Vec<u8>, Tid, u32)> = None;
     while at != 0 {
@@ -188,7 +188,7 @@ fn verify_leaf<O: KeyOrder>(
     }
     let n = check_perm(at, v)?;
     check!(at, n == 0 || b.has(WHOLE) != O::MEMCMP, "flag WHOLE");
-    check!(at, b.heap_top() as usize <= b.size(), "heap beyond the block");
+    check!(at, b.keys_top() as usize <= b.size(), "key area beyond the block");
     check!(at, b.skip() <= low.key.len(), "skip {} of {:?}", b.skip(), low.key);
     let mut ndead = 0;
     for rank in 0..n {
@@ -198,9 +198,9 @@ fn verify_leaf<O: KeyOrder>(
         match b.tail(word) {
             Tail::Inline(_) => check!(at, O::MEMCMP, "an inline key under a comparator"),
             Tail::Record(offset, len) => {
-                let heap = LEAF_HEAP + 2..=b.heap_top() as usize;
-                check!(at, heap.contains(&offset), "record at {offset}");
-                check!(at, heap.contains(&(offset + len)), "record end {}", offset + len);
+                let key_area = LEAF_KEYS + 2..=b.keys_top() as usize;
+                check!(at, key_area.contains(&offset), "record at {offset}");
+                check!(at, key_area.contains(&(offset + len)), "record end {}", offset + len);
             }
             Tail::Chunk(chunk) => {
                 check!(at, v.valid(), "changed during a strict check");
@@ -301,7 +301,7 @@ fn verify_nodes<O: KeyOrder>(
     let mut rest = leaves;
     let mut at = index.shared().node.load(core::sync::atomic::Ordering::Acquire);
     let mut prev = 0;
-    let mut bufs: [LowBuf; 3] = core::array::from_fn(|_| LowBuf::new(index.area));
+    let mut bufs: [LowKeyCopy; 3] = core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let [low, before, leaf_low] = &mut bufs;
     while at != 0 {
         let v = index.block(at).view();
@@ -348,7 +348,7 @@ fn verify_nodes<O: KeyOrder>(
 }
 
 /// The low key of a linked leaf, with its number.
-fn low_of<'a, O: KeyOrder>(order: &O, leaf: Ref, to: &'a mut LowBuf) -> Low<'a> {
+fn low_of<'a, O: KeyOrder>(order: &O, leaf: Ref, to: &'a mut LowKeyCopy) -> Low<'a> {
     let low = to.load(leaf).unwrap_or(Low::FIRST);
     Low { abbrev: if O::MEMCMP { 0 } else { order.abbrev(low.key) }, ..low }
 }
@@ -397,7 +397,7 @@ fn check_high<O: KeyOrder>(
     low: &Low<'_>,
     high: &Low<'_>,
 ) -> Result<(), Violation> {
-    let right = Right::new(O::MEMCMP, low.key, b.skip(), Some(high));
+    let right = RangeEnd::new(O::MEMCMP, low.key, b.skip(), Some(high));
     check!(at, right.is_stored(b), "high is {:x}, not {right:x?}", b.high());
     Ok(())
 }

@@ -8,8 +8,8 @@ use crate::memory::place::Ref;
 use crate::node::block::{
     Block, DIRTY, EXACT, LOWBIG, Latch, PACKED, Retry, View, WHOLE, keep_slots,
 };
-use crate::node::low_key::{Low, LowBuf, Right};
-use crate::node::packing::{Of, arrange_shaped};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd};
+use crate::node::packing::{EntryRange, arrange_shaped};
 use crate::node::{packing, pin};
 use crate::packed::{Draft, Shape, Sorted};
 use crate::sync::mutants::mutant;
@@ -25,7 +25,7 @@ pub(crate) struct Absorbed<'a> {
     pub(crate) content: Content<'a>,
     pub(crate) low: Low<'a>,
     pub(crate) skip: usize,
-    pub(crate) range_end: Right,
+    pub(crate) range_end: RangeEnd,
     /// The leaf behind them.
     pub(crate) next: Ref,
     /// How many dead entries were copied.
@@ -60,14 +60,14 @@ pub(crate) fn gather(
     index: &Index,
     right: (Ref, View),
     pair: &mut Pair<'_>,
-    fits: impl Fn(&Shape, &Of<'_>) -> bool,
+    fits: impl Fn(&Shape, &EntryRange<'_>) -> bool,
 ) -> Result<Gathered, Retry> {
     let (entries, shape) = (&mut *pair.entries, &mut *pair.shape);
-    shape.extend(&Of(entries, 0..pair.own), pair.own);
+    shape.extend(&EntryRange(entries, 0..pair.own), pair.own);
     let mut gathered = Gathered { rights: [right; AT_ONCE], n: 0 };
     // At most `AT_ONCE` turns.
     loop {
-        let all = Of(entries, 0..entries.len());
+        let all = EntryRange(entries, 0..entries.len());
         let mut longer = shape.clone();
         longer.extend(&all, all.len());
         if !fits(&longer, &all) {
@@ -117,17 +117,17 @@ pub(crate) fn absorb_gathered(
         Some((_, last)) => end_of(last)?,
         None => return Ok(None),
     };
-    let mut buffer = LowBuf::new(index.area);
+    let mut buffer = LowKeyCopy::new(index.area);
     let high = match next {
         0 => None,
         next => Some(Low { abbrev: high, ..buffer.load(next).ok_or(Retry)? }),
     };
     let skip = packing::skip_of(index.memcmp(), &low, high.as_ref());
-    let all = Of(entries, 0..shape.entries());
+    let all = EntryRange(entries, 0..shape.entries());
     if !arrange_shaped(draft, &all, shape, &low, high.as_ref(), skip, v.b.class()) {
         return Ok(None);
     }
-    let range_end = Right::new(index.memcmp(), low.key, skip, high.as_ref());
+    let range_end = RangeEnd::new(index.memcmp(), low.key, skip, high.as_ref());
     let content = Content::Packed(draft);
     let absorbed = Absorbed { content, low, skip, range_end, next, ndead: 0 };
     absorb(index, (leaf, v), gathered.rights(), absorbed)

@@ -39,7 +39,7 @@ impl Collect for Index {
         if visited < budget_blocks {
             {
                 let _section = self.enter(p);
-                visited += moves::evacuate(self, budget_blocks - visited);
+                visited += moves::leave_sparse_extents(self, budget_blocks - visited);
             }
             reclaim::free_all(self);
         }

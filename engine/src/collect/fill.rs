@@ -24,8 +24,10 @@ use crate::index::root::Index;
 use crate::key::bytes::common;
 use crate::memory::place::Ref;
 use crate::node::block::{DIRTY, EXACT, LOWBIG, Retry, View};
-use crate::node::low_key::{Low, LowBuf, MAX_SKIP, Right};
-use crate::node::packing::{MOST, Of, arrange_shaped, extend, init_packed, packed_class, shape_of};
+use crate::node::low_key::{Low, LowKeyCopy, MAX_SKIP, RangeEnd};
+use crate::node::packing::{
+    EntryRange, MOST, arrange_shaped, extend, init_packed, packed_class, shape_of,
+};
 use crate::node::{packing, pin};
 use crate::packed::Shape;
 use crate::sync::mutants::mutant;
@@ -87,7 +89,7 @@ fn try_fill(
         };
     }
     let mut pair = workspace.load(leaf, &v, &rv)?;
-    let [low, old, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [low, old, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     if !low.copy(&v) || !old.copy(&rv) {
         return Err(Retry);
     }
@@ -95,7 +97,7 @@ fn try_fill(
     if !pair.packable {
         return Ok(false);
     }
-    let fits = |shape: &Shape, all: &Of<'_>| {
+    let fits = |shape: &Shape, all: &EntryRange<'_>| {
         shape.entries() <= MOST * full / 100
             && shape.size(all, low.size(MAX_SKIP), b.size()) <= room
     };
@@ -110,7 +112,7 @@ fn try_fill(
     let Pair { entries, draft, shape, own, .. } = pair;
     let (next, number) = end_of(&rv)?;
     let high = Low { abbrev: number, ..high.load(next).ok_or(Retry)? };
-    let all = Of(entries, 0..entries.len());
+    let all = EntryRange(entries, 0..entries.len());
     extend(shape, &all, |shape| fits(shape, &all));
     let (memcmp, cut, n) = (index.memcmp(), shape.entries(), entries.len());
     // While somebody stays inside, what is given up is not free for what is new.
@@ -122,7 +124,7 @@ fn try_fill(
     // As large as R, and for its low key.
     let class = [r.class(), packed_class(sep.size(0))].into_iter().max_by_key(|c| c.size());
     let class = class.expect("one of two");
-    let rest = Of(entries, cut..n);
+    let rest = EntryRange(entries, cut..n);
     let left = shape_of(&rest);
     if !arrange_shaped(draft, &rest, &left, &sep, Some(&high), skip, class) {
         return Ok(false);
@@ -130,13 +132,21 @@ fn try_fill(
     let Ok(fresh) = index.fresh(class) else { return Ok(false) };
     let f = fresh.block();
     init_packed(f, draft, class, 0, &sep, skip);
-    Right::new(memcmp, sep.key, skip, Some(&high)).store(f, next);
+    RangeEnd::new(memcmp, sep.key, skip, Some(&high)).store(f, next);
     f.set_prev(leaf);
     let skip = packing::skip_of(index.memcmp(), &low, Some(&sep));
-    if !arrange_shaped(draft, &Of(entries, 0..cut), shape, &low, Some(&sep), skip, b.class()) {
+    if !arrange_shaped(
+        draft,
+        &EntryRange(entries, 0..cut),
+        shape,
+        &low,
+        Some(&sep),
+        skip,
+        b.class(),
+    ) {
         return Ok(false);
     }
-    let range_end = Right::new(memcmp, low.key, skip, Some(&sep));
+    let range_end = RangeEnd::new(memcmp, low.key, skip, Some(&sep));
     let shared = common(old.key, sep.key);
 
     stop!("fill: built");

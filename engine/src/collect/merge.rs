@@ -24,9 +24,9 @@ use crate::collect::{absorb, relink};
 use crate::index::root::Index;
 use crate::memory::place::Ref;
 use crate::node::block::{LEFTMOST, MIN_FREE, PACKED, Retry, WHOLE};
-use crate::node::entry::heap_size;
-use crate::node::low_key::{Low, LowBuf, MAX_SKIP, Right, Span};
-use crate::node::packing::{MOST, Of};
+use crate::node::entry::key_area_size;
+use crate::node::low_key::{Low, LowKeyCopy, MAX_SKIP, RangeEnd, SharedBytes};
+use crate::node::packing::{EntryRange, MOST};
 use crate::node::writer::LeafWriter;
 use crate::packed::Shape;
 
@@ -75,7 +75,7 @@ pub(crate) fn try_absorb_right(
         return Ok(false);
     }
     let mut pair = workspace.load(leaf, &v, &rv)?;
-    let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     if !low.copy(&v) {
         return Err(Retry);
     }
@@ -85,7 +85,7 @@ pub(crate) fn try_absorb_right(
         if !pair.packable {
             return Ok(false);
         }
-        let fits = |shape: &Shape, all: &Of<'_>| {
+        let fits = |shape: &Shape, all: &EntryRange<'_>| {
             let size = shape.size(all, low.size(MAX_SKIP), b.size());
             shape.entries() <= MOST && size <= b.size() * 75 / 100
         };
@@ -108,17 +108,17 @@ pub(crate) fn try_absorb_right(
         // No more than now, unless the range allows it.
         let last = if both == 0 { &[][..] } else { entries.get(both - 1).key };
         let high = high.map(|high| high.key);
-        Span { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
+        SharedBytes { likely: b.skip(), low: low.key, last, high }.skip(MAX_SKIP)
     };
-    let size = low.size(skip) + heap_size(entries.range(0..both), skip, !memcmp);
-    if size + MIN_FREE > b.heap_size() {
+    let size = low.size(skip) + key_area_size(entries.range(0..both), skip, !memcmp);
+    if size + MIN_FREE > b.key_area_size() {
         return Ok(false);
     }
     let flags = b.flags() & LEFTMOST | if memcmp { 0 } else { WHOLE };
     let content = pair.page.block();
     entries.write(LeafWriter::new(content, b.class(), flags, low, skip), 0..both, 0);
     let content = Content::Slots(content, flags);
-    let range_end = Right::new(memcmp, low.key, skip, high.as_ref());
+    let range_end = RangeEnd::new(memcmp, low.key, skip, high.as_ref());
     let ndead = entries.ndead();
     let absorbed = Absorbed { content, low, skip, range_end, next, ndead };
     Ok(absorb::absorb(index, (leaf, v), &[(right, rv)], absorbed)?.is_some())

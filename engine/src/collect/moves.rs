@@ -28,8 +28,8 @@ use crate::index::root::Index;
 use crate::memory::place::Ref;
 use crate::node::block::{DIRTY, EXACT, LEFTMOST, PACKED, Retry, View, WHOLE};
 use crate::node::fresh::Fresh;
-use crate::node::low_key::{Low, LowBuf, Right};
-use crate::node::packing::{Of, arrange, init_packed};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd};
+use crate::node::packing::{EntryRange, arrange, init_packed};
 use crate::node::pin;
 use crate::node::writer::LeafWriter;
 use crate::packed::Grows;
@@ -40,19 +40,19 @@ use core::sync::atomic::Ordering::*;
 
 /// Moves leaves out of sparse extents, up to about `budget` of them; returns how many. Collector only,
 /// inside the barrier.
-pub(crate) fn evacuate(index: &Index, budget: usize) -> usize {
-    let heap = index.heap();
-    heap.begin_round(&index.area);
+pub(crate) fn leave_sparse_extents(index: &Index, budget: usize) -> usize {
+    let allocator = index.allocator();
+    allocator.begin_round(&index.area);
     // While somebody stays inside, what has moved before still takes its old place.
     let small = index.garbage() == 0;
     let mut workspace = None;
     let mut moved = 0;
     // Ends: an extent is closed once in a round.
     while moved < budget
-        && let Some(extent) = heap.close_sparse(&index.area, small)
+        && let Some(extent) = allocator.close_sparse(&index.area, small)
     {
         let mut stuck = false;
-        for block in heap.carved(&index.area, extent) {
+        for block in allocator.carved(&index.area, extent) {
             let workspace = workspace.get_or_insert_with(|| Workspace::new(index));
             if undisturbed(|| try_move(index, block, workspace)) {
                 moved += 1;
@@ -62,7 +62,7 @@ pub(crate) fn evacuate(index: &Index, budget: usize) -> usize {
             }
         }
         if stuck {
-            heap.reopen(&index.area, extent);
+            allocator.reopen(&index.area, extent);
         }
     }
     nodes::retire_nodes(index);
@@ -98,7 +98,7 @@ fn try_move_leaf(
     let Some((left, lv)) = left_of(*index, r) else { return Ok(false) };
     let (entries, draft) = workspace.packing();
     entries.load(&rv)?;
-    let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     if !low.copy(&rv) {
         return Err(Retry);
     }
@@ -115,10 +115,10 @@ fn try_move_leaf(
     stop!("move: read");
     // Never in new memory: inserts may have taken the room that was there, and what is left behind is
     // free only when this section is over.
-    let Some(fresh) = Fresh::among(index.heap(), index.area, class) else { return Ok(false) };
+    let Some(fresh) = Fresh::among(index.allocator(), index.area, class) else { return Ok(false) };
     let f = fresh.block();
     if packed {
-        let all = Of(entries, 0..entries.len());
+        let all = EntryRange(entries, 0..entries.len());
         if !arrange(draft, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
             // It was arranged with entries that are gone, and has hardly room for what is left (`Shape::content`).
             return Ok(false);
@@ -129,7 +129,7 @@ fn try_move_leaf(
         let side = f.first_side();
         entries.write(LeafWriter::new(f, class, flags, low, skip), 0..entries.len(), side);
     }
-    Right::new(memcmp, low.key, skip, high.as_ref()).store(f, next);
+    RangeEnd::new(memcmp, low.key, skip, high.as_ref()).store(f, next);
     f.set_prev(left);
 
     stop!("move: built");

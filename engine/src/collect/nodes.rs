@@ -25,7 +25,7 @@ use crate::node::children;
 use crate::node::children::{Children, NodePage, node_class};
 use crate::node::empty::init_block;
 use crate::node::fresh::Fresh;
-use crate::node::low_key::{Low, LowBuf, Right};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd};
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::drop::SPARSE;
@@ -56,7 +56,7 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
     if !v.valid() || !mv.valid() {
         return Err(Retry);
     }
-    let [own, low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [own, low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let own = own.load(left).ok_or(Retry)?;
     let (first, abbrev) = rest.list()[0];
     let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
@@ -65,7 +65,7 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
         next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
     };
     let (class, fresh) = if taken == 0 {
-        (m.class(), Fresh::among(index.heap(), index.area, m.class()))
+        (m.class(), Fresh::among(index.allocator(), index.area, m.class()))
     } else {
         let class = node_class(low.key.len());
         (class, index.fresh(class).ok())
@@ -79,7 +79,7 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
     let content = page.block();
     init_block(content, b.class(), 1, 0);
     separators::fill_node(index, content, &stay, &own, b.skip(), 0, Some(&low))?;
-    let range_end = Right::new(memcmp, own.key, content.skip(), Some(&low));
+    let range_end = RangeEnd::new(memcmp, own.key, content.skip(), Some(&low));
 
     stop!("shift: built");
     let latch = v.latch().ok_or(Retry)?;
@@ -194,7 +194,7 @@ fn try_absorb_node(
     if mv.dead() || !v.valid() || !mv.valid() {
         return Err(Retry);
     }
-    let [low, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let low = low.load(left).ok_or(Retry)?;
     let high = match next {
         0 => None,
@@ -204,7 +204,7 @@ fn try_absorb_node(
     let content = page.block();
     init_block(content, b.class(), 1, 0);
     separators::fill_node(index, content, &children, &low, b.skip(), next, high.as_ref())?;
-    let range_end = Right::new(index.memcmp(), low.key, content.skip(), high.as_ref());
+    let range_end = RangeEnd::new(index.memcmp(), low.key, content.skip(), high.as_ref());
 
     let latch = v.latch().ok_or(Retry)?;
     let Some(right_latch) = mv.latch() else {

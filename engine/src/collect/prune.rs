@@ -28,9 +28,9 @@ use crate::scan::place::Place;
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
+use crate::tree::outcome::Outcome;
 use crate::tree::packed::Cutting;
 use crate::tree::reserve::{Reserve, Spare};
-use crate::tree::step::Step;
 use crate::tree::{packed, remove};
 
 /// So often a leaf that changes is asked about anew. Once in schedules, which change a leaf once.
@@ -270,7 +270,7 @@ fn remove_tids_of(
                 let _section = writer.into_reader();
                 return Err(
                     match packed::cut_packed(index, &cutting, true, &mut Reserve::new(index)) {
-                        Step::NoMemory(_) | Step::Crowded => Not::Memory,
+                        Outcome::NoMemory(_) | Outcome::Crowded => Not::Memory,
                         _ => Not::Now,
                     },
                 );

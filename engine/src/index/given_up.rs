@@ -24,17 +24,17 @@ use core::sync::atomic::Ordering::*;
 pub unsafe fn destroy_later(index: Index, p: &Process) {
     index.check_area(p);
     let area = index.area;
-    index.shared().later.session.store(area.close_session(), Relaxed);
-    push_later(&index);
+    index.shared().given_up.session.store(area.close_session(), Relaxed);
+    push(&index);
     destroy_due(&area);
 }
 
-fn push_later(index: &Index) {
+fn push(index: &Index) {
     let head = index.area.given_up();
     let mut next = head.load(Relaxed);
     // An exchange fails only if that of another process did not.
     loop {
-        index.shared().later.next.store(next, Relaxed);
+        index.shared().given_up.next.store(next, Relaxed);
         match head.compare_exchange_weak(next, index.root, Release, Relaxed) {
             Ok(_) => return,
             Err(now) => next = now,
@@ -55,13 +55,13 @@ pub fn destroy_due(area: &Area) -> bool {
     let mut left = false;
     while at != 0 {
         let index = Index { area: *area, root: at };
-        let later = &index.shared().later;
-        at = later.next.load(Relaxed);
-        let due = oldest > later.session.load(Relaxed);
+        let given_up = &index.shared().given_up;
+        at = given_up.next.load(Relaxed);
+        let due = oldest > given_up.session.load(Relaxed);
         if due || mutant!("an index that is given up waits for the barrier") {
-            index.heap().destroy(area);
+            index.allocator().destroy(area);
         } else {
-            push_later(&index);
+            push(&index);
             left = true;
         }
     }

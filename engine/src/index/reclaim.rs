@@ -10,12 +10,12 @@ pub fn relieve(index: &Index) -> bool {
     let Some(_collecting) = index.shared().collecting.try_lock() else { return true };
     free_all(index);
     let due = destroy_due(&index.area);
-    due || index.garbage() > 0 || index.heap().is_leaving()
+    due || index.garbage() > 0 || index.allocator().is_leaving()
 }
 
-/// Blocks go to the heap, and from there extents that are free to the area.
+/// Blocks go to the allocator, and from there extents that are free to the area.
 pub(crate) fn free_all(index: &Index) {
-    index.shared().retired.free(index.area, index.root, index.heap());
+    index.shared().retired.free(index.area, index.root, index.allocator());
     tops::reclaim(index);
-    index.heap().release(&index.area);
+    index.allocator().release(&index.area);
 }

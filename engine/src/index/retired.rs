@@ -5,8 +5,8 @@
 //! takes that list, closes a barrier session and keeps the list as a batch tagged with the session
 //! until every process that was inside has left.
 
+use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::Area;
-use crate::memory::heap::HeapState;
 use crate::memory::place::Ref;
 use crate::node::block::EXACT;
 use crate::sync::atomic::Ordering::*;
@@ -24,11 +24,11 @@ pub(crate) struct Retired {
     /// Retired and not yet reused.
     waiting: AtomicU32,
     /// Changed under `Root::collecting`.
-    batches: [Batch; BATCHES],
+    batches: [Closed; BATCHES],
 }
 
 #[repr(C)]
-struct Batch {
+struct Closed {
     head: AtomicU32,
     _pad: u32,
     session: AtomicU64,
@@ -71,8 +71,8 @@ impl Retired {
 
     /// Frees what the barrier lets go of the index at `root` and closes a session for what has been retired since.
     /// Under `collecting`.
-    pub(crate) fn free(&self, area: Area, root: Ref, heap: &HeapState) {
-        self.free_batches(area, root, heap);
+    pub(crate) fn free(&self, area: Area, root: Ref, allocator: &BlockAllocator) {
+        self.free_batches(area, root, allocator);
         let Some(batch) = self.batches.iter().find(|b| b.head.load(Relaxed) == 0) else {
             return;
         };
@@ -82,30 +82,30 @@ impl Retired {
             batch.session.store(area.close_session(), Relaxed);
             stop!("retired: session closed");
             batch.head.store(head, Relaxed);
-            self.free_batches(area, root, heap);
+            self.free_batches(area, root, allocator);
         }
     }
 
-    fn free_batches(&self, area: Area, root: Ref, heap: &HeapState) {
+    fn free_batches(&self, area: Area, root: Ref, allocator: &BlockAllocator) {
         let oldest = area.oldest_session(root);
         for batch in &self.batches {
             if batch.head.load(Relaxed) != 0
                 && (oldest > batch.session.load(Relaxed)
                     || mutant!("retired blocks wait for the barrier"))
             {
-                self.free_list(area, heap, batch.head.swap(0, Relaxed));
+                self.free_list(area, allocator, batch.head.swap(0, Relaxed));
                 stop!("retired: freed");
             }
         }
     }
 
     /// Frees the blocks of a list. No process adds to it any more.
-    fn free_list(&self, area: Area, heap: &HeapState, mut at: Ref) {
+    fn free_list(&self, area: Area, allocator: &BlockAllocator, mut at: Ref) {
         while at != 0 {
             let r = at & !EXACT;
             // Before `free`, which uses the same word.
             at = link(area, r).load(Acquire);
-            heap.free(&area, r);
+            allocator.free(&area, r);
             self.waiting.fetch_sub(1, Relaxed);
         }
     }

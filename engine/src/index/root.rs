@@ -6,11 +6,11 @@ use crate::index::identity::Identity;
 use crate::index::retired::Retired;
 use crate::index::snapshots::Descriptors;
 use crate::key::order::KeyOrder;
+use crate::memory::allocator;
+use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::{Area, OutOfMemory};
 use crate::memory::charge::Charge;
 use crate::memory::class::Class;
-use crate::memory::heap;
-use crate::memory::heap::HeapState;
 use crate::memory::place::Ref;
 use crate::memory::process::{BarrierGuard, Process, WriterGuard};
 use crate::node::block::{Block, EXACT, LEFTMOST};
@@ -43,8 +43,8 @@ pub(crate) struct Root {
     coin: AtomicU8,
     /// See [`Index::identity`].
     id: AtomicU64,
-    /// Of an index that was given up; see `later`.
-    pub(crate) later: Later,
+    /// Of an index that was given up; see `index/given_up.rs`.
+    pub(crate) given_up: GivenUp,
     _to_line: [u8; 16],
     /// A hint: the last leaf, when the latest insert appended there. Not on the line above: where some inserts
     /// append and others do not, it changes all the time.
@@ -62,7 +62,7 @@ pub(crate) struct Root {
     pub(crate) retired: Retired,
     pub(crate) snapshots: Descriptors,
     pub(crate) counters: Counters,
-    heap: HeapState,
+    allocator: BlockAllocator,
 }
 
 // An index without entries is to cost little.
@@ -71,7 +71,7 @@ const _: () = assert!(size_of::<Root>() <= crate::memory::place::PAGE);
 
 /// The place of an index on the list of those that were given up.
 #[repr(C)]
-pub(crate) struct Later {
+pub(crate) struct GivenUp {
     /// The barrier session that was closed then.
     pub(crate) session: AtomicU64,
     pub(crate) next: AtomicU32,
@@ -138,12 +138,13 @@ impl Index {
         charge: &Charge,
     ) -> Result<Index, OutOfMemory> {
         let area = p.area();
-        let root = heap::create_root(&area, size_of::<Root>(), offset_of!(Root, heap), charge)?;
+        let root =
+            allocator::create_root(&area, size_of::<Root>(), offset_of!(Root, allocator), charge)?;
         let index = Index { area, root };
         match index.init(options) {
             Ok(()) => Ok(index),
             Err(e) => {
-                index.heap().destroy(&area);
+                index.allocator().destroy(&area);
                 Err(e)
             }
         }
@@ -182,7 +183,7 @@ impl Index {
     /// As for [`create_for`](Self::create_for).
     pub unsafe fn charge_to(&self, p: &Process, charge: &Charge) {
         self.check_area(p);
-        self.heap().charge_to(charge);
+        self.allocator().charge_to(charge);
     }
 
     /// The index whose root another process knows.
@@ -205,7 +206,7 @@ impl Index {
     /// [`Sweep`](crate::collect::sweep::Sweep)) is kept, which would give up its pins.
     pub unsafe fn destroy(self, p: &Process) {
         self.check_area(p);
-        self.heap().destroy(&self.area);
+        self.allocator().destroy(&self.area);
     }
 
     /// The term in which inserts and removals happen now. Readers of the current state use
@@ -222,8 +223,8 @@ impl Index {
     }
 
     #[inline]
-    pub(crate) fn heap(&self) -> &HeapState {
-        &self.shared().heap
+    pub(crate) fn allocator(&self) -> &BlockAllocator {
+        &self.shared().allocator
     }
 
     /// Ends all snapshots: a removal has no memory to keep what they see.
@@ -259,7 +260,7 @@ impl Index {
 
     /// A block that nobody else knows.
     pub(crate) fn fresh(&self, class: Class) -> Result<Fresh<'_>, OutOfMemory> {
-        Fresh::new(self.heap(), self.area, class)
+        Fresh::new(self.allocator(), self.area, class)
     }
 
     #[inline]

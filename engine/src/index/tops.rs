@@ -61,5 +61,5 @@ pub(crate) fn reclaim(index: &Index) {
 /// Gives an array back that nobody knows.
 pub(crate) fn free(index: &Index, array: Ref) {
     let bytes = Array(index.area.at(array)).header().bytes as usize;
-    index.heap().free_span(&index.area, array, bytes);
+    index.allocator().free_span(&index.area, array, bytes);
 }

@@ -12,7 +12,7 @@
 //! How much may be committed is the *limit*, which can change at any time. When it becomes less than what
 //! is committed, nothing is handed out until enough has come back.
 
-use crate::memory::barrier::{Barrier, Globals, Slot};
+use crate::memory::barrier::{Announcement, Barrier, Globals};
 use crate::memory::place::{PAGE, Ref, UNIT};
 use core::mem::size_of;
 use core::ops::Range;
@@ -42,7 +42,7 @@ struct Header {
     pages: AtomicU32,
     /// Indexes created so far.
     indexes: AtomicU64,
-    /// The first of those that were given up; see `later`.
+    /// The first of those that were given up; see `index/given_up.rs`.
     given_up: AtomicU32,
     /// The same address in all processes: see [`Area::format`].
     backing: AtomicPtr<Backing>,
@@ -345,7 +345,7 @@ impl Area {
     }
 
     fn table_offset(processes: u32) -> usize {
-        size_of::<Header>() + processes as usize * size_of::<Slot>()
+        size_of::<Header>() + processes as usize * size_of::<Announcement>()
     }
 
     fn first(&self) -> u32 {

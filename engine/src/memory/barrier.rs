@@ -1,7 +1,7 @@
 //! The access barrier: who may still be looking at what has been unlinked, who may still publish under
 //! an old term, and who still holds a TID.
 //!
-//! Every process owns one [`Slot`] and writes only to it; whoever waits reads all slots. Every
+//! Every process owns one [`Announcement`] and writes only to it; whoever waits reads all slots. Every
 //! argument below is the same one (Dekker): one side *announces, fence, looks*, the other *acts,
 //! fence, reads the announcements*. The two SeqCst fences are totally ordered. If the announcer's
 //! comes first, the other side reads the announcement (or something later from the same slot) and
@@ -69,7 +69,7 @@ pub(crate) struct Globals {
 
 /// What one process announces, on lines of its own. Zeroed = nothing.
 #[repr(C, align(128))]
-pub(crate) struct Slot {
+pub(crate) struct Announcement {
     /// The session in which its outermost section began; 0 = outside.
     pub(super) session: AtomicU64,
     /// Index root that this section is for; 0 = any.
@@ -84,7 +84,7 @@ pub(crate) struct Slot {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Slot>() == 128 && size_of::<Globals>() == 128);
+const _: () = assert!(size_of::<Announcement>() == 128 && size_of::<Globals>() == 128);
 
 /// Stores an announcement and orders everything after it behind it.
 #[inline]
@@ -117,7 +117,7 @@ impl Globals {
     }
 }
 
-impl Slot {
+impl Announcement {
     #[inline]
     pub(super) fn enter(&self, globals: &Globals, root: Ref) {
         if mutant!("readers enter the barrier") {
@@ -196,7 +196,7 @@ impl Slot {
 #[derive(Clone, Copy)]
 pub(crate) struct Barrier<'a> {
     pub(crate) globals: &'a Globals,
-    pub(crate) slots: &'a [Slot],
+    pub(crate) slots: &'a [Announcement],
 }
 
 impl Barrier<'_> {

@@ -1,8 +1,8 @@
 //! Who answers for the memory of an index, and how much it may be.
 //!
-//! A heap has a limit of its own, and *accounts* that it shares with others. Memory is charged before it
-//! is taken from the area and credited after it went back, both under the heap's lock: each account has
-//! at any moment at least what the heaps hold that are charged to it, and exactly that when no heap is
+//! An allocator has a limit of its own, and *accounts* that it shares with others. Memory is charged before it
+//! is taken from the area and credited after it went back, both under the allocator's lock: each account has
+//! at any moment at least what the allocators hold that are charged to it, and exactly that when no allocator is
 //! locked. Where nothing is taken from the area nothing of this is touched.
 
 use crate::memory::area::{Lack, OutOfMemory};
@@ -94,7 +94,7 @@ fn in_pages(bytes: usize) -> u64 {
     bytes.next_multiple_of(PAGE) as u64
 }
 
-/// A [`Charge`] in shared memory. Changed under the heap's lock.
+/// A [`Charge`] in shared memory. Changed under the allocator's lock.
 #[repr(C)]
 pub(super) struct Charged {
     limit: AtomicU64,

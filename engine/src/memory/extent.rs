@@ -13,10 +13,10 @@ const CLOSED: u32 = 1;
 /// From here on: the round in which it was closed, and something in it did not move.
 pub(super) const ROUNDS: u32 = 2;
 
-/// The first bytes of an extent. All of it changes under the lock of the heap.
+/// The first bytes of an extent. All of it changes under the lock of the allocator.
 #[repr(C)]
 pub(super) struct Extent {
-    /// Neighbours among all extents of the heap.
+    /// Neighbours among all extents of the allocator.
     pub(super) next: AtomicU32,
     pub(super) prev: AtomicU32,
     pub(super) pages: AtomicU32,
@@ -165,13 +165,13 @@ impl Extents {
 }
 
 pub(super) fn extent(area: &Area, at: Ref) -> &Extent {
-    // SAFETY: `at` is an extent of a live heap, which starts with its header (all atomics).
+    // SAFETY: `at` is an extent of a live allocator, which starts with its header (all atomics).
     unsafe { &*area.at(at).cast() }
 }
 
 /// Bytes 8..12 of a block, its link while it is free. Behind the version and where nodes have their
 /// own link, so both uses are atomic accesses of one word.
 fn free_link(area: &Area, r: Ref) -> &AtomicU32 {
-    // SAFETY: `r` is a block of a live heap: mapped, aligned to 64 bytes, at least 64 long.
+    // SAFETY: `r` is a block of a live allocator: mapped, aligned to 64 bytes, at least 64 long.
     unsafe { &*area.at(r).add(8).cast() }
 }

@@ -1,7 +1,7 @@
 //! One registered process of an area, the sections in which it is, and its tokens.
 
 use super::area::Area;
-use super::barrier::Slot;
+use super::barrier::Announcement;
 use super::fingers::Fingers;
 use super::pins::Pins;
 use super::place::Ref;
@@ -83,8 +83,8 @@ impl Process {
         if !mutant!("a process that is abandoned gives up its pins") {
             self.pins.clear(self.area);
         }
-        self.slot().leave_writer();
-        self.slot().leave();
+        self.announcement().leave_writer();
+        self.announcement().leave();
     }
 
     /// Changes when all guards and walks become void.
@@ -113,7 +113,7 @@ impl Process {
     pub fn enter_index(&self, root: u32) -> BarrierGuard<'_> {
         if self.depth.get() == 0 {
             self.within.set(root);
-            self.slot().enter(self.area.barrier().globals, root);
+            self.announcement().enter(self.area.barrier().globals, root);
             stop!("section: entered");
         } else {
             self.also_within(root);
@@ -128,7 +128,7 @@ impl Process {
         let within = self.within.get();
         if within != root && within != 0 {
             self.within.set(0);
-            self.slot().widen();
+            self.announcement().widen();
         }
     }
 
@@ -146,7 +146,7 @@ impl Process {
             self.also_within(root);
         }
         let globals = self.area.barrier().globals;
-        let term = self.slot().enter_writer(globals, outermost, root, load);
+        let term = self.announcement().enter_writer(globals, outermost, root, load);
         self.depth.set(self.depth.get() + 1);
         self.writing.set(true);
         WriterGuard { term, section: BarrierGuard { process: self, life: self.life.get() } }
@@ -164,7 +164,7 @@ impl Process {
         if mutant!("a finger is of the session that was announced") {
             return self.area.barrier().current_session();
         }
-        self.slot().session.load(Relaxed)
+        self.announcement().session.load(Relaxed)
     }
 
     /// Whether nothing has been freed since a moment in this session, nor will be until the section ends in which
@@ -176,7 +176,7 @@ impl Process {
     }
 
     #[inline]
-    pub(crate) fn slot(&self) -> &Slot {
+    pub(crate) fn announcement(&self) -> &Announcement {
         &self.area.barrier().slots[self.slot as usize]
     }
 
@@ -189,7 +189,7 @@ impl Process {
     pub fn open_token(&self, root: u32) -> TokenId {
         let mut tokens = self.tokens.borrow_mut();
         let (id, place) = tokens.open(root, self.epoch());
-        self.slot().show_tokens(&tokens, Some(place));
+        self.announcement().show_tokens(&tokens, Some(place));
         id
     }
 
@@ -199,7 +199,7 @@ impl Process {
     pub fn renew_token(&self, token: TokenId) -> bool {
         let mut tokens = self.tokens.borrow_mut();
         let open = tokens.renew(token, self.epoch());
-        self.slot().show_tokens(&tokens, None);
+        self.announcement().show_tokens(&tokens, None);
         open
     }
 
@@ -207,13 +207,13 @@ impl Process {
     pub fn close_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
         let place = tokens.close(token);
-        self.slot().show_tokens(&tokens, place);
+        self.announcement().show_tokens(&tokens, place);
     }
 
     /// Gives all tokens of this process up.
     pub fn close_all_tokens(&self) {
         self.tokens.borrow_mut().clear();
-        self.slot().hide_tokens();
+        self.announcement().hide_tokens();
     }
 }
 
@@ -241,7 +241,7 @@ impl Drop for BarrierGuard<'_> {
         let depth = process.depth.get() - 1;
         process.depth.set(depth);
         if depth == 0 {
-            process.slot().leave();
+            process.announcement().leave();
         }
     }
 }
@@ -273,7 +273,7 @@ impl Drop for WriterGuard<'_> {
         let process = self.section.process;
         if self.section.life == process.life.get() {
             process.writing.set(false);
-            process.slot().leave_writer();
+            process.announcement().leave_writer();
         }
     }
 }

@@ -11,7 +11,7 @@
 //!   44  u32 max_born   at least the youngest bornSn of the live slots
 //!   48  u16 low_off    the low key: `low_len` bytes, then 6 bytes TID (LOWTID), then 4 bytes
 //!   50  u16 low_len    chunk (LOWBIG)
-//!   52  u16 heap_top   next free byte of the heap
+//!   52  u16 keys_top   next free byte of the key area
 //!   54  u8  kind       bit 0: 0 leaf, 1 index node | bits 1..7: pins, of walks that stand at this leaf
 //!   55  u8  flags
 //!   56  u8  class      size class of this block, set once
@@ -23,10 +23,10 @@
 //!  704  leaf:  u64 tid[64]             48 bits TID, 16 bits tail (below)
 //!       index: u32 child[64]           bit 31 EXACT: the separator is its prefix alone
 //! 1216  leaf:  {u32 born, u32 dead}[64]
-//! 1728  leaf:  heap (the low key first); index: heap at 960, of 64 bytes or more
+//! 1728  leaf:  key area (the low key first); index: key area at 960, of 64 bytes or more
 //! ```
 //! A *tail* <= 8 says that the key ends inside the prefix: it has `skip` + tail bytes. Otherwise it
-//! is the offset of a record in the heap: {u16 length, key bytes from skip + 8 on}, or, with bit 15
+//! is the offset of a record in the key area: {u16 length, key bytes from skip + 8 on}, or, with bit 15
 //! of the length set, {u16, u32 chunk}: the whole key is in a chunk of its own. Under a comparator
 //! (flag WHOLE) records hold whole keys and no key is inline.
 //!
@@ -97,10 +97,10 @@ const PERM: usize = 64;
 const PREFIX: usize = 192;
 const TIDS: usize = 704;
 const SNS: usize = 1216;
-/// Where the heap of a leaf begins.
-pub(crate) const LEAF_HEAP: usize = 1728;
-/// Where the heap of an index node begins.
-pub(crate) const NODE_HEAP: usize = 960;
+/// Where the key area of a leaf begins.
+pub(crate) const LEAF_KEYS: usize = 1728;
+/// Where the key area of an index node begins.
+pub(crate) const NODE_KEYS: usize = 960;
 /// Bytes of a chunk in front of the key.
 pub(crate) const CHUNK_HEADER: usize = 24;
 /// In a record's length: the key is in a chunk.
@@ -108,7 +108,7 @@ const BIG: u16 = 1 << 15;
 
 /// Longest tail that is stored in a leaf itself.
 pub(crate) const MAX_RECORD: usize = 512;
-/// Heap bytes that a leaf has left at least when it is made, merged, or gets another `skip`: some
+/// Bytes of the key area that a leaf has left at least when it is made, merged, or gets another `skip`: some
 /// chunk references, so that a single entry never fills it and a full leaf can be split.
 pub(crate) const MIN_FREE: usize = 32;
 
@@ -128,7 +128,7 @@ struct Header {
     max_born: AtomicU32,
     low_off: AtomicU16,
     low_len: AtomicU16,
-    heap_top: AtomicU16,
+    keys_top: AtomicU16,
     kind: AtomicU8,
     flags: AtomicU8,
     class: AtomicU8,
@@ -152,7 +152,7 @@ pub(crate) type Perm = [u8; SLOTS];
 pub(crate) enum Tail {
     /// The key ends inside the prefix, this many bytes behind `skip`.
     Inline(usize),
-    /// Bytes in the heap: offset in the block, length.
+    /// Bytes in the key area: offset in the block, length.
     Record(usize, usize),
     /// The whole key is in a chunk.
     Chunk(Ref),
@@ -192,7 +192,7 @@ impl Block {
 
     fields! {
         high set_high u64, max_born set_max_born u32, low_len set_low_len u16,
-        low_off set_low_off u16, heap_top set_heap_top u16, link set_link u32,
+        low_off set_low_off u16, keys_top set_keys_top u16, link set_link u32,
     }
 
     #[inline]
@@ -277,9 +277,9 @@ impl Block {
     pub(crate) fn size(self) -> usize {
         self.class().size()
     }
-    /// Bytes that the heap of a leaf can hold.
-    pub(crate) fn heap_size(self) -> usize {
-        self.size() - LEAF_HEAP
+    /// Bytes that the key area of a leaf can hold.
+    pub(crate) fn key_area_size(self) -> usize {
+        self.size() - LEAF_KEYS
     }
 
     #[inline]
@@ -381,7 +381,7 @@ impl Block {
         }
     }
 
-    /// Writes into the heap (latch held, or private).
+    /// Writes into the key area (latch held, or private).
     pub(crate) fn write_bytes(self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.size());
         // SAFETY: inside the block; the caller has the latch, and readers of the current side do
@@ -405,21 +405,21 @@ impl Block {
         }
     }
 
-    /// Appends a record to the heap and returns its offset.
+    /// Appends a record to the key area and returns its offset.
     pub(crate) fn push_record(self, bytes: &[u8]) -> usize {
-        let at = self.heap_top() as usize;
+        let at = self.keys_top() as usize;
         self.write_bytes(at, &(bytes.len() as u16).to_le_bytes());
         self.write_bytes(at + 2, bytes);
-        self.set_heap_top((at + 2 + bytes.len()) as u16);
+        self.set_keys_top((at + 2 + bytes.len()) as u16);
         at
     }
 
     /// Appends a record that refers to a chunk.
     pub(crate) fn push_chunk(self, chunk: Ref) -> usize {
-        let at = self.heap_top() as usize;
+        let at = self.keys_top() as usize;
         self.write_bytes(at, &BIG.to_le_bytes());
         self.write_bytes(at + 2, &chunk.to_le_bytes());
-        self.set_heap_top((at + 6) as u16);
+        self.set_keys_top((at + 6) as u16);
         at
     }
 
@@ -445,7 +445,7 @@ impl Block {
 
     /// Copies everything that `image` holds, except what links it, over this leaf (X phase).
     pub(crate) fn copy_from(self, image: Block, side: usize) {
-        let top = image.heap_top() as usize;
+        let top = image.keys_top() as usize;
         assert!(top <= self.size());
         for slot in 0..SLOTS {
             self.set_prefix(slot, image.prefix(slot));
@@ -454,14 +454,15 @@ impl Block {
             self.set_born_dead(slot, image.born(slot), image.dead(slot));
         }
         // SAFETY: both blocks are at least `top` bytes long; the image is private.
-        let heap = unsafe { core::slice::from_raw_parts(image.0.add(LEAF_HEAP), top - LEAF_HEAP) };
-        self.write_bytes(LEAF_HEAP, heap);
+        let key_area =
+            unsafe { core::slice::from_raw_parts(image.0.add(LEAF_KEYS), top - LEAF_KEYS) };
+        self.write_bytes(LEAF_KEYS, key_area);
         self.set_mask(side, image.mask(0));
         self.set_perm(side, &image.perm(0));
         self.set_max_born(image.max_born());
         self.set_low_off(image.low_off());
         self.set_low_len(image.low_len());
-        self.set_heap_top(image.heap_top());
+        self.set_keys_top(image.keys_top());
         self.set_ndead(image.ndead());
         self.set_skip(image.skip());
     }

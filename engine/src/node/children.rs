@@ -1,6 +1,6 @@
 //! The content of index nodes: leaves with separators.
 
-use super::block::{Block, EXACT, LOWBIG, LOWTID, Latch, NODE_HEAP, SLOTS, View, full_mask};
+use super::block::{Block, EXACT, LOWBIG, LOWTID, Latch, NODE_KEYS, SLOTS, View, full_mask};
 use super::low_key::{Low, MAX_SKIP};
 use crate::memory::class::Class;
 use crate::memory::place::Ref;
@@ -11,12 +11,12 @@ const LOW_TID: usize = 6;
 /// An index node with room for a low key of so many bytes. Of one that has more than the largest the first bytes are there,
 /// for `skip`.
 pub(crate) fn node_class(low: usize) -> Class {
-    Class::index(NODE_HEAP + low + LOW_TID)
+    Class::index(NODE_KEYS + low + LOW_TID)
 }
 
 /// So much of a low key can be in an index node of this class.
 pub(crate) const fn low_room(class: Class) -> usize {
-    class.size() - NODE_HEAP - LOW_TID
+    class.size() - NODE_KEYS - LOW_TID
 }
 
 const _: () = assert!(low_room(Class::LONGEST_INDEX) >= MAX_SKIP);
@@ -74,14 +74,14 @@ pub(crate) fn set_node_low(b: Block, low: &Low<'_>) {
     let key = low.key;
     let room = low_room(b.class());
     if key.len() <= room {
-        b.write_bytes(NODE_HEAP, key);
+        b.write_bytes(NODE_KEYS, key);
         b.set_low_len(key.len() as u16);
         if let Some(tid) = low.tid {
-            b.write_bytes(NODE_HEAP + key.len(), &tid.to_le_bytes()[..LOW_TID]);
+            b.write_bytes(NODE_KEYS + key.len(), &tid.to_le_bytes()[..LOW_TID]);
             b.set_flag(LOWTID, true);
         }
     } else {
-        b.write_bytes(NODE_HEAP, &key[..room]);
+        b.write_bytes(NODE_KEYS, &key[..room]);
         b.set_low_len(room as u16);
         b.set_flag(LOWBIG, true);
     }

@@ -1,6 +1,6 @@
 //! Empty nodes: which class a block has, and what its header says.
 
-use super::block::{Block, LEAF_HEAP, NODE_HEAP, SLOTS};
+use super::block::{Block, LEAF_KEYS, NODE_KEYS, SLOTS};
 use crate::memory::class::Class;
 
 /// The class of a leaf about which nothing is known but the usual length of keys.
@@ -12,15 +12,15 @@ pub(crate) fn first_class(key_len: usize) -> Class {
     }
 }
 
-/// The smallest leaf whose heap has this many bytes, or the largest leaf.
-pub(crate) fn leaf_class(heap: usize) -> Class {
-    let fits = Class::LEAF.iter().find(|class| class.size() - LEAF_HEAP >= heap);
+/// The smallest leaf whose key area has this many bytes, or the largest leaf.
+pub(crate) fn leaf_class(key_area: usize) -> Class {
+    let fits = Class::LEAF.iter().find(|class| class.size() - LEAF_KEYS >= key_area);
     *fits.unwrap_or(&Class::LEAF[Class::LEAF.len() - 1])
 }
 
 /// Makes a block that nobody else knows an empty node.
 pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
-    let heap = if level == 0 { LEAF_HEAP } else { NODE_HEAP };
+    let key_area = if level == 0 { LEAF_KEYS } else { NODE_KEYS };
     b.set_class(class);
     b.set_level(level);
     b.init_flags(flags);
@@ -29,9 +29,9 @@ pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
     b.set_high(u64::MAX);
     b.set_link(0);
     b.set_max_born(0);
-    b.set_low_off(heap as u16);
+    b.set_low_off(key_area as u16);
     b.set_low_len(0);
-    b.set_heap_top(heap as u16);
+    b.set_keys_top(key_area as u16);
     b.set_ndead(0);
     b.set_skip(0);
     b.set_parent(0);

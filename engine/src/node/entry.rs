@@ -17,7 +17,7 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Heap bytes of this entry behind `previous`, with which it shares a record if the keys are
+    /// Bytes of the key area of this entry behind `previous`, with which it shares a record if the keys are
     /// the same.
     pub(crate) fn size(&self, previous: Option<&Entry<'_>>, skip: usize, whole: bool) -> usize {
         let inline = if whole { 0 } else { skip + 8 };
@@ -33,8 +33,8 @@ impl Entry<'_> {
     }
 }
 
-/// Heap bytes of these entries in one leaf, low key not included.
-pub(crate) fn heap_size<'a>(
+/// Bytes of the key area of these entries in one leaf, low key not included.
+pub(crate) fn key_area_size<'a>(
     entries: impl Iterator<Item = Entry<'a>>,
     skip: usize,
     whole: bool,

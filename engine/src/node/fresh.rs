@@ -1,43 +1,47 @@
 //! Blocks that nobody else knows.
 //!
 //! Whoever can find a block may latch and change it, so a node must be latched *before* anything leads
-//! to it, and a chunk must have its key. This is a matter of types: a block comes from the heap as a
+//! to it, and a chunk must have its key. This is a matter of types: a block comes from the allocator as a
 //! [`Fresh`] one, which can be filled but neither stored nor linked, since its reference is not to be
 //! had. [`Fresh::latch`] makes a node of it and gives the reference together with the latch;
 //! [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to a [`Ref`]. One that is
-//! dropped goes back to the heap.
+//! dropped goes back to the allocator.
 
+use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::{Area, OutOfMemory};
 use crate::memory::class::Class;
-use crate::memory::heap::HeapState;
 use crate::memory::place::Ref;
 use crate::node::block::{Block, Latch};
 use crate::node::chunk::init_chunk;
 use core::mem::ManuallyDrop;
 
-/// A block from the heap that only its owner knows.
+/// A block from the allocator that only its owner knows.
 #[must_use]
 pub(crate) struct Fresh<'a> {
     at: Ref,
     area: Area,
-    heap: &'a HeapState,
+    allocator: &'a BlockAllocator,
 }
 
 impl<'a> Fresh<'a> {
-    /// Takes one from the heap of an index, at least of this class.
+    /// Takes one from the allocator of an index, at least of this class.
     pub(crate) fn new(
-        heap: &'a HeapState,
+        allocator: &'a BlockAllocator,
         area: Area,
         class: Class,
     ) -> Result<Fresh<'a>, OutOfMemory> {
-        let at = heap.alloc(&area, class)?;
-        Ok(Fresh { at, area, heap })
+        let at = allocator.alloc(&area, class)?;
+        Ok(Fresh { at, area, allocator })
     }
 
     /// Takes one from an extent that there is; nothing if none has room.
-    pub(crate) fn among(heap: &'a HeapState, area: Area, class: Class) -> Option<Fresh<'a>> {
-        let at = heap.alloc_among(&area, class)?;
-        Some(Fresh { at, area, heap })
+    pub(crate) fn among(
+        allocator: &'a BlockAllocator,
+        area: Area,
+        class: Class,
+    ) -> Option<Fresh<'a>> {
+        let at = allocator.alloc_among(&area, class)?;
+        Some(Fresh { at, area, allocator })
     }
 
     /// The memory, to build a node in.
@@ -62,6 +66,6 @@ impl<'a> Fresh<'a> {
 
 impl Drop for Fresh<'_> {
     fn drop(&mut self) {
-        self.heap.free(&self.area, self.at);
+        self.allocator.free(&self.area, self.at);
     }
 }

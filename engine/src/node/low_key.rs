@@ -52,7 +52,7 @@ impl<'a> Low<'a> {
         self.key.is_empty() && self.tid.is_none()
     }
 
-    /// Heap bytes in a leaf with this `skip`.
+    /// Bytes of the key area in a leaf with this `skip`.
     pub(crate) fn size(&self, skip: usize) -> usize {
         let key = if self.chunk != 0 { skip + 4 } else { self.key.len() };
         key + if self.tid.is_some() { 6 } else { 0 }
@@ -86,7 +86,7 @@ impl<'a> Low<'a> {
 }
 
 /// What decides how many leading bytes a node of byte order leaves out.
-pub(crate) struct Span<'a> {
+pub(crate) struct SharedBytes<'a> {
     /// No more than this is left out because of what the node has now: see [`likely`].
     pub(crate) likely: usize,
     pub(crate) low: &'a [u8],
@@ -96,7 +96,7 @@ pub(crate) struct Span<'a> {
     pub(crate) high: Option<&'a [u8]>,
 }
 
-impl Span<'_> {
+impl SharedBytes<'_> {
     /// How many bytes are left out, at most `most`: what all keys that can ever come share, up to `high`; or
     /// what everything in the node shares now and keys to come are likely to share. A key of the range that does
     /// not is above everything in the node, and begins another.
@@ -117,20 +117,20 @@ pub(crate) fn likely(left: &[u8], right: &[u8]) -> usize {
 
 /// What a node says of its right neighbour's low key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Right {
+pub(crate) struct RangeEnd {
     high: u64,
     exact: bool,
 }
 
-impl Right {
+impl RangeEnd {
     /// As a node with this low key and `skip` sees the end of its range; None: it has none.
-    pub(crate) fn new(memcmp: bool, low: &[u8], skip: usize, high: Option<&Low<'_>>) -> Right {
+    pub(crate) fn new(memcmp: bool, low: &[u8], skip: usize, high: Option<&Low<'_>>) -> RangeEnd {
         let (high, exact) = match high {
             // Everything that shares the node's first bytes is below a neighbour that does not.
             Some(high) if !memcmp || common(high.key, low) >= skip => high.number(memcmp, skip),
             _ => (u64::MAX, false),
         };
-        Right { high, exact }
+        RangeEnd { high, exact }
     }
 
     /// Is it what the node says?
@@ -148,7 +148,7 @@ impl Right {
 
 /// A copy of a low key: of fixed size, so that nothing is allocated to look at one. A key in a chunk is
 /// not copied: the chunk lives as long as the node, and for those inside the barrier longer.
-pub(crate) struct LowBuf {
+pub(crate) struct LowKeyCopy {
     bytes: [u8; MAX_INLINE_LOW],
     len: usize,
     tid: Option<Tid>,
@@ -157,9 +157,9 @@ pub(crate) struct LowBuf {
     area: Area,
 }
 
-impl LowBuf {
-    pub(crate) fn new(area: Area) -> LowBuf {
-        LowBuf { bytes: [0; MAX_INLINE_LOW], len: 0, tid: None, chunk: 0, abbrev: 0, area }
+impl LowKeyCopy {
+    pub(crate) fn new(area: Area) -> LowKeyCopy {
+        LowKeyCopy { bytes: [0; MAX_INLINE_LOW], len: 0, tid: None, chunk: 0, abbrev: 0, area }
     }
 
     /// What was copied last.

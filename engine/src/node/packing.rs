@@ -7,7 +7,7 @@ use crate::memory::place::Ref;
 use crate::node::block::{Block, CAPACITY, LOWBIG, LOWTID, Latch, MAX_RECORD, MIN_FREE, PACKED};
 use crate::node::empty::init_block;
 use crate::node::entries::Entries;
-use crate::node::low_key::{Low, MAX_SKIP, Right};
+use crate::node::low_key::{Low, MAX_SKIP, RangeEnd};
 use crate::packed::{Bounds, Coming, Draft, Grows, MAX_ENTRIES, Shape, Sorted, encode};
 use crate::sync::stop::stop;
 use core::ops::Range;
@@ -24,9 +24,9 @@ pub(crate) const MOST: usize = if cfg!(shuttle) {
 };
 
 /// Some of the entries that were copied, none of which has a chunk.
-pub(crate) struct Of<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
+pub(crate) struct EntryRange<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
 
-impl Sorted for Of<'_> {
+impl Sorted for EntryRange<'_> {
     fn len(&self) -> usize {
         self.1.len()
     }
@@ -62,7 +62,7 @@ pub(crate) const WIDE: Class = Class::LEAF[4];
 
 /// The class of a packed leaf with this low key: one that as a leaf of slots has room for it and an entry.
 pub(crate) fn packed_class(low: usize) -> Class {
-    let small = low + MIN_FREE + 6 <= Class::LEAF[0].size() - crate::node::block::LEAF_HEAP;
+    let small = low + MIN_FREE + 6 <= Class::LEAF[0].size() - crate::node::block::LEAF_KEYS;
     if small { Class::LEAF[0] } else { WIDE }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn pack(
     draft: &Draft,
     low: &Low<'_>,
     skip: usize,
-    right: &Right,
+    right: &RangeEnd,
     next: Ref,
 ) -> Latch {
     let b = latch.b();

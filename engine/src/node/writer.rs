@@ -1,10 +1,10 @@
 //! Writing entries into new leaves (split, bottom-up build) or into private memory that then replaces a leaf's
 //! content.
 
-use super::block::{Block, LEAF_HEAP, LOWBIG, LOWTID, Latch, WHOLE, full_mask};
+use super::block::{Block, LEAF_KEYS, LOWBIG, LOWTID, Latch, WHOLE, full_mask};
 use super::empty::init_block;
 use super::entry::Entry;
-use super::low_key::{Low, Right};
+use super::low_key::{Low, RangeEnd};
 use crate::key::bytes::prefix_at;
 use crate::memory::class::Class;
 use crate::memory::place::Ref;
@@ -28,7 +28,7 @@ impl LeafWriter {
         init_block(b, class, 0, flags);
         b.set_skip(skip);
         let inline = low.inline(skip);
-        let mut at = LEAF_HEAP;
+        let mut at = LEAF_KEYS;
         b.set_low_len(inline.len() as u16);
         b.write_bytes(at, inline);
         at += inline.len();
@@ -42,7 +42,7 @@ impl LeafWriter {
             at += 4;
             b.set_flag(LOWBIG, true);
         }
-        b.set_heap_top(at as u16);
+        b.set_keys_top(at as u16);
         LeafWriter { b, skip, whole: flags & WHOLE != 0, n: 0, ndead: 0, max_born: 0, tail: 0 }
     }
 
@@ -102,7 +102,7 @@ impl Page {
 
 /// Replaces the content of the leaf by a private one and what it knows of its neighbour; gives the
 /// latch up.
-pub(crate) fn replace(latch: Latch, content: Block, right: &Right, next: Ref) {
+pub(crate) fn replace(latch: Latch, content: Block, right: &RangeEnd, next: Ref) {
     latch.exclude();
     latch.b().copy_from(content, latch.other());
     right.store(latch.b(), next);

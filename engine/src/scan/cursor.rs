@@ -295,7 +295,7 @@ impl Cursor {
     /// barrier, before anything is.
     #[inline]
     fn forget_what_left(&mut self, index: &Index) {
-        let epoch = index.heap().epoch();
+        let epoch = index.allocator().epoch();
         if self.epoch != epoch {
             self.epoch = epoch;
             self.ahead.clear();

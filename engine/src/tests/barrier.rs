@@ -238,7 +238,7 @@ mod units {
                     _ => {}
                 }
                 let oldest = model.iter().map(|&(_, epoch)| epoch).min().unwrap_or(0);
-                prop_assert_eq!(p.slot().token.load(Relaxed), oldest);
+                prop_assert_eq!(p.announcement().token.load(Relaxed), oldest);
             }
         }
     }
@@ -255,7 +255,7 @@ pub(crate) mod model {
 
     pub(crate) struct World {
         globals: Globals,
-        slots: [Slot; 1],
+        slots: [Announcement; 1],
         /// Whether the node is still linked, or the entry still in the index.
         linked: AtomicU32,
         /// The memory, or the TID: loom fails when reuse is not ordered behind every visit.
@@ -268,7 +268,7 @@ pub(crate) mod model {
         pub(crate) fn new() -> Arc<World> {
             Arc::new(World {
                 globals: Globals { session: AtomicU64::new(1), epoch: AtomicU64::new(1) },
-                slots: [Slot {
+                slots: [Announcement {
                     session: AtomicU64::new(0),
                     within: AtomicU64::new(0),
                     writer: AtomicU64::new(0),

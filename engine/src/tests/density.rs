@@ -205,7 +205,7 @@ fn create(p: &Process, fillfactor: u8, forms: Forms) -> Index {
 
 /// What the index has in use, for each of its entries.
 fn density(p: &Process, index: Index) -> f64 {
-    let used = index.heap().bytes() - index.heap().idle();
+    let used = index.allocator().bytes() - index.allocator().idle();
     let density = used as f64 / index.stats().live as f64;
     // SAFETY: nobody else knows it.
     unsafe { index.destroy(p) };
@@ -229,7 +229,7 @@ impl KeyOrder for Compared {
 fn held(p: &Process, index: Index) -> f64 {
     collector::collect_all(&index, p);
     index.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap();
-    let held = index.heap().bytes() as f64 / index.stats().live as f64;
+    let held = index.allocator().bytes() as f64 / index.stats().live as f64;
     // SAFETY: nobody else knows it.
     unsafe { index.destroy(p) };
     held

@@ -2,7 +2,7 @@
 
 use crate::memory::area::tests::Mapping;
 use crate::memory::process::Process;
-use crate::node::low_key::LowBuf;
+use crate::node::low_key::LowKeyCopy;
 use crate::prelude::*;
 use crate::sync::stop::doing;
 use crate::tree::insert::MOST_SPLITS;
@@ -267,7 +267,7 @@ fn a_search_without_a_way_raises() {
     let honest = Liar::new(Lie::Reversed);
     let (area, p, index) = world(&honest, 16_000, |i| i.to_be_bytes().to_vec());
     let second = index.block(index.shared().node.load(Relaxed)).next();
-    let mut low = LowBuf::new(*area);
+    let mut low = LowKeyCopy::new(*area);
     let low = low.load(second).expect("a second index node").key.to_vec();
     let in_vain = 1 + u64::from(TURNS);
     for (until, finds) in [(u64::MAX, false), (2 * in_vain, true)] {

@@ -155,7 +155,7 @@ impl Watch {
             let own = i == SLOT as usize % root.counters.stripes.len();
             all.push(part(base, if own { "own stripe" } else { "stripe of others" }, stripe));
         }
-        all.push(part(base, "heap", self.index.heap()));
+        all.push(part(base, "allocator", self.index.allocator()));
         for (first, name) in [(&root.leaf, "leaf"), (&root.node, "node")] {
             let mut at = first.load(Relaxed);
             while at != 0 {
@@ -354,8 +354,15 @@ fn the_collector_with_nothing_to_do_writes_what_is_its_own() {
     each(|watch| {
         // What came of filling it goes.
         (0..4).for_each(|_| _ = watch.index.collect(&watch.process, 100));
-        let own =
-            ["collecting", "dead nodes", "dirty list", "heap", "own slot", "retired", "work list"];
+        let own = [
+            "allocator",
+            "collecting",
+            "dead nodes",
+            "dirty list",
+            "own slot",
+            "retired",
+            "work list",
+        ];
         watch.writes(&own, |p, index| assert_eq!(index.collect(p, 100), Some(0)));
     });
 }

@@ -3,7 +3,7 @@
 use crate::memory::place::Ref;
 use crate::node::block::{Block, LEFTMOST, Latch, Retry, View, WHOLE};
 use crate::node::entries::Entries;
-use crate::node::low_key::{Low, LowBuf};
+use crate::node::low_key::{Low, LowKeyCopy};
 use crate::node::writer::{LeafWriter, Page};
 use core::ops::Range;
 
@@ -41,8 +41,8 @@ impl Copied<'_> {
 pub(crate) fn copy_leaf<'a>(
     v: View,
     entries: &'a mut Entries,
-    low: &'a mut LowBuf,
-    high: &'a mut LowBuf,
+    low: &'a mut LowKeyCopy,
+    high: &'a mut LowKeyCopy,
 ) -> Result<Copied<'a>, Retry> {
     let (next, number, skip) = (v.b.next(), v.b.high(), v.b.skip());
     entries.clear();

@@ -50,7 +50,7 @@ pub(crate) fn make_dirty(index: &Index, latch: &Latch, leaf: Ref) {
     }
 }
 
-/// Takes the slots in `gone` out of a latched leaf. What they occupied in the heap comes back
+/// Takes the slots in `gone` out of a latched leaf. What they occupied in the key area comes back
 /// when the leaf is rewritten.
 pub(crate) fn drop_slots(index: &Index, latch: Latch, gone: u64) -> Latch {
     let b = latch.b();

@@ -27,7 +27,7 @@ use crate::memory::place::Ref;
 use crate::memory::process::Process;
 use crate::node::probe::{Place, Probe};
 use crate::sync::mutants::mutant;
-use crate::tree::seek::Spot;
+use crate::tree::seek::Position;
 
 /// The place of a probe that goes on where this process inserted last. Inside the barrier.
 #[inline]
@@ -35,7 +35,7 @@ pub(crate) fn finger_spot<O: KeyOrder>(
     index: &Index,
     p: &Process,
     probe: &Probe<'_, O>,
-) -> Option<Spot> {
+) -> Option<Position> {
     let id = index.id();
     let finger = p.fingers().of(id).get();
     let same = finger.id == id || mutant!("a finger is of one index");
@@ -52,7 +52,7 @@ pub(crate) fn finger_spot<O: KeyOrder>(
         return None;
     }
     let place = Place::packed(&found, leaf.len(), true);
-    v.valid().then_some(Spot { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
+    v.valid().then_some(Position { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
 }
 
 /// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in which the leaf was

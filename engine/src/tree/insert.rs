@@ -5,7 +5,7 @@
 //! the leaf is changed outside the writer section, and the insert starts again. Running out of memory
 //! happens there, before anything has changed.
 
-use super::step::{Form, Step};
+use super::outcome::{KeyForm, Outcome};
 use crate::index::reclaim;
 use crate::index::root::Index;
 use crate::key::order::{KeyOrder, Tid};
@@ -20,7 +20,7 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::packed::Cutting;
 use crate::tree::reserve::Reserve;
-use crate::tree::seek::Spot;
+use crate::tree::seek::Position;
 use crate::tree::{finger, packed, seek, separators, split};
 use core::sync::atomic::Ordering::*;
 use std::fmt;
@@ -175,11 +175,11 @@ fn insert_under<O: KeyOrder>(
         finger = false;
         stop!("insert: begins again");
         match step {
-            Step::Done(inserted) => return Ok(Some(inserted)),
-            Step::Late => return Ok(None),
+            Outcome::Done(inserted) => return Ok(Some(inserted)),
+            Outcome::Late => return Ok(None),
             // There may be memory that only nobody has freed yet, or that is about to be free. Outside
             // of the sections, which would hold it up; those of the caller do.
-            Step::NoMemory(e) => {
+            Outcome::NoMemory(e) => {
                 let more = reclaim::relieve(index) && !p.is_inside();
                 if reliefs == RELIEFS || reliefs > 0 && !more {
                     return Err(InsertError::OutOfMemory(e));
@@ -187,8 +187,8 @@ fn insert_under<O: KeyOrder>(
                 reliefs += 1;
                 backoff.wait();
             }
-            Step::Crowded => return Err(InsertError::TooManyLives),
-            Step::Promote(_) => {
+            Outcome::Crowded => return Err(InsertError::TooManyLives),
+            Outcome::Promote(_) => {
                 splits += 1;
                 if splits > MOST_SPLITS {
                     order.inconsistent();
@@ -208,7 +208,7 @@ fn attempt<O: KeyOrder>(
     asked: Asked,
     finger: bool,
     reserve: &mut Reserve<'_>,
-) -> Step {
+) -> Outcome {
     // A comparator runs outside the writer section, for which snapshots wait.
     let (_section, early) =
         if O::MEMCMP { (None, Some(index.enter_writer(p))) } else { (Some(index.enter(p)), None) };
@@ -222,11 +222,11 @@ fn attempt<O: KeyOrder>(
         reserve.promoted = spot.leaf;
         let _section = early.map(WriterGuard::into_reader);
         separators::promote(index, spot.leaf);
-        return Step::Again;
+        return Outcome::Again;
     }
     // The latch is given in the searched state only.
     if asked.new && !spot.has_new_key() {
-        return Step::Done(false);
+        return Outcome::Done(false);
     }
     // The tail of an entry with this key is shared.
     let same = match spot.v.b.has(PACKED) {
@@ -235,32 +235,32 @@ fn attempt<O: KeyOrder>(
     };
     let writer = early.unwrap_or_else(|| index.enter_writer(p));
     if asked.term.is_some_and(|term| term != writer.term()) {
-        return Step::Late;
+        return Outcome::Late;
     }
     let step = match spot.v.b.has(PACKED) {
         true => packed::insert_packed(index, p, probe, &spot, reserve),
         false => try_insert(index, writer.term(), probe, &spot, same, reserve),
     };
     match step {
-        Step::Done(true) => {
+        Outcome::Done(true) => {
             // Inside the section: a snapshot that has the entry comes after it was counted.
             index.shared().counters.inserted(p);
-            Step::Done(true)
+            Outcome::Done(true)
         }
-        Step::Room(form) => {
+        Outcome::Room(form) => {
             let _section = writer.into_reader();
             let step = split::make_room(index, probe, &spot, form, reserve);
             if !O::MEMCMP {
                 reserve.drop_chunk();
             }
-            if let Step::Promote(leaf) = step {
+            if let Outcome::Promote(leaf) = step {
                 separators::promote(index, leaf);
             }
             step
         }
-        Step::Cut | Step::Slots => {
+        Outcome::Cut | Outcome::Slots => {
             let _section = writer.into_reader();
-            let slots = matches!(step, Step::Slots);
+            let slots = matches!(step, Outcome::Slots);
             packed::cut_packed(index, &Cutting::of(probe, &spot), slots, reserve)
         }
         step => step,
@@ -270,7 +270,7 @@ fn attempt<O: KeyOrder>(
 /// The end of the last leaf, if the latest insert was an append and this is one again: ascending
 /// keys need no search.
 #[inline]
-fn append_spot<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Option<Spot> {
+fn append_spot<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Option<Position> {
     let last = &index.shared().last;
     let leaf = last.load(Acquire);
     if leaf == 0 {
@@ -286,7 +286,7 @@ fn append_spot<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Option<Spot>
 }
 
 #[inline]
-fn try_append_spot<O: KeyOrder>(index: &Index, at: Ref, probe: &Probe<'_, O>) -> Option<Spot> {
+fn try_append_spot<O: KeyOrder>(index: &Index, at: Ref, probe: &Probe<'_, O>) -> Option<Position> {
     let b = index.block(at);
     let v = b.view();
     let n = v.mask().count_ones() as usize;
@@ -303,7 +303,7 @@ fn try_append_spot<O: KeyOrder>(index: &Index, at: Ref, probe: &Probe<'_, O>) ->
         let found = probe.search_packed(&v, &leaf).ok()?;
         let same = found.same.then_some(found.key);
         let place = Place { rank: n, n, hit: None, same, keys: found.key };
-        let spot = Spot { v, place, prefix: 0, beyond: false, leaf: at };
+        let spot = Position { v, place, prefix: 0, beyond: false, leaf: at };
         return (found.rank == n && v.valid()).then_some(spot);
     }
     if n == 0 {
@@ -330,25 +330,25 @@ fn try_append_spot<O: KeyOrder>(index: &Index, at: Ref, probe: &Probe<'_, O>) ->
         }
     }
     let place = Place { rank: n, n, hit: None, same, keys: 0 };
-    v.valid().then_some(Spot { v, place, prefix, beyond: false, leaf: at })
+    v.valid().then_some(Position { v, place, prefix, beyond: false, leaf: at })
 }
 
 fn try_insert<O: KeyOrder>(
     index: &Index,
     term: u32,
     probe: &Probe<'_, O>,
-    spot: &Spot,
+    spot: &Position,
     same: Option<usize>,
     reserve: &mut Reserve<'_>,
-) -> Step {
-    let Spot { v, place, .. } = spot;
+) -> Outcome {
+    let Position { v, place, .. } = spot;
     let b = v.b;
     let mut born = term;
     if let Some(slot) = place.hit {
         match b.dead(slot) {
             // Alive, if the slot is still what was found.
-            0 if mutant!("an entry that was found is validated") => return Step::Done(false),
-            0 => return if v.valid() { Step::Done(false) } else { Step::Again },
+            0 if mutant!("an entry that was found is validated") => return Outcome::Done(false),
+            0 => return if v.valid() { Outcome::Done(false) } else { Outcome::Again },
             // Removed in a term after the one announced here (a snapshot is being made): the new
             // life begins after the old one.
             _ if mutant!("an entry is born after its earlier life") => {}
@@ -356,21 +356,21 @@ fn try_insert<O: KeyOrder>(
         }
     }
     let form = match same {
-        Some(tail) => Form::Tail(tail),
+        Some(tail) => KeyForm::Tail(tail),
         None => form::<O>(probe.key, v, place.n),
     };
     let chunk = match form {
-        Form::Chunk => match reserve.need_chunk(probe.key) {
+        KeyForm::Chunk => match reserve.need_chunk(probe.key) {
             Ok(chunk) => chunk,
-            Err(e) => return Step::NoMemory(e),
+            Err(e) => return Outcome::NoMemory(e),
         },
         _ => 0,
     };
-    let room = b.size() - (b.heap_top() as usize).min(b.size());
+    let room = b.size() - (b.keys_top() as usize).min(b.size());
     if spot.beyond || place.n == CAPACITY || form.size(probe.key) > room {
-        return Step::Room(form);
+        return Outcome::Room(form);
     }
-    let Some(latch) = v.latch() else { return Step::Again };
+    let Some(latch) = v.latch() else { return Outcome::Again };
     stop!("insert: latched");
     if !O::MEMCMP && !b.has(WHOLE) {
         // The first entry of the first leaf says what kind of keys there are.
@@ -380,14 +380,14 @@ fn try_insert<O: KeyOrder>(
     let mask = b.mask(side);
     let slot = (!mask).trailing_zeros() as usize;
     let tail = match form {
-        Form::Tail(tail) => {
+        KeyForm::Tail(tail) => {
             if let Tail::Chunk(shared) = b.tail((tail as u64) << 48) {
                 chunk_refs(index.area, shared).fetch_add(1, Relaxed);
             }
             tail
         }
-        Form::Record(from) => b.push_record(&probe.key[from..]),
-        Form::Chunk => {
+        KeyForm::Record(from) => b.push_record(&probe.key[from..]),
+        KeyForm::Chunk => {
             reserve.chunk_is_used();
             b.push_chunk(chunk)
         }
@@ -409,19 +409,19 @@ fn try_insert<O: KeyOrder>(
     stop!("insert: filled");
     latch.publish();
     stop!("insert: published");
-    Step::Done(true)
+    Outcome::Done(true)
 }
 
 /// How to store a key in this leaf. Records are kept short enough for several to fit, so that a
 /// full leaf can always be split; to a single entry a chunk reference can always be added.
-fn form<O: KeyOrder>(key: &[u8], v: &crate::node::block::View, n: usize) -> Form {
+fn form<O: KeyOrder>(key: &[u8], v: &crate::node::block::View, n: usize) -> KeyForm {
     let b = v.b;
     let inline = if O::MEMCMP { b.skip() + 8 } else { 0 };
     if O::MEMCMP && key.len() <= inline {
-        return Form::Tail(key.len().saturating_sub(inline - 8));
+        return KeyForm::Tail(key.len().saturating_sub(inline - 8));
     }
     let low = 10 + b.low_len() as usize;
-    let heap = b.heap_size().saturating_sub(low);
+    let key_area = b.key_area_size().saturating_sub(low);
     let len = 2 + key.len() - inline;
     let taken = match n {
         0 => 0,
@@ -430,16 +430,16 @@ fn form<O: KeyOrder>(key: &[u8], v: &crate::node::block::View, n: usize) -> Form
             _ => 6,
         },
         _ => {
-            return if len <= MAX_RECORD.min(heap / 4) {
-                Form::Record(inline)
+            return if len <= MAX_RECORD.min(key_area / 4) {
+                KeyForm::Record(inline)
             } else {
-                Form::Chunk
+                KeyForm::Chunk
             };
         }
     };
-    if len <= MAX_RECORD.min(heap / 4) && taken + len <= heap {
-        Form::Record(inline)
+    if len <= MAX_RECORD.min(key_area / 4) && taken + len <= key_area {
+        KeyForm::Record(inline)
     } else {
-        Form::Chunk
+        KeyForm::Chunk
     }
 }

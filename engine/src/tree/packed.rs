@@ -16,10 +16,10 @@ use crate::node::block::{
 use crate::node::chunk::chunk_class;
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
-use crate::node::entry::{Entry, heap_size};
-use crate::node::low_key::{Low, LowBuf, MAX_INLINE_LOW, Right};
+use crate::node::entry::{Entry, key_area_size};
+use crate::node::low_key::{Low, LowKeyCopy, MAX_INLINE_LOW, RangeEnd};
 use crate::node::packing;
-use crate::node::packing::{MOST, Of, WIDE, arrange, init_packed, packable, packed_class};
+use crate::node::packing::{EntryRange, MOST, WIDE, arrange, init_packed, packable, packed_class};
 use crate::node::probe::Probe;
 use crate::node::writer::{LeafWriter, Page};
 use crate::packed::{Coming, Draft, Found, Grows};
@@ -27,9 +27,9 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::copied::Copied;
 use crate::tree::drop::SPARSE;
+use crate::tree::outcome::Outcome;
 use crate::tree::reserve::{Reserve, Spare};
-use crate::tree::seek::Spot;
-use crate::tree::step::Step;
+use crate::tree::seek::Position;
 use crate::tree::{copied, drop, finger, separators, tid_order};
 use core::sync::atomic::Ordering::*;
 
@@ -37,8 +37,8 @@ use core::sync::atomic::Ordering::*;
 const AROUND: usize = CAPACITY * 3 / 8;
 /// and some more, not to be cut off.
 const MORE: usize = CAPACITY / 8;
-/// Heap bytes that they may take there.
-const MAX_HEAP: usize = 12288;
+/// Bytes of the key area that they may take there.
+const MAX_KEY_AREA: usize = 12288;
 
 /// How a leaf is cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(crate) struct Cutting<'a> {
 
 impl<'a> Cutting<'a> {
     /// For an entry whose place was searched.
-    pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Spot) -> Cutting<'a> {
+    pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Position) -> Cutting<'a> {
         let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
         let entry = Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 };
         Cutting { leaf: spot.leaf, v: spot.v, entry, rank: spot.place.rank, grows: grows(spot) }
@@ -78,7 +78,7 @@ impl<'a> Cutting<'a> {
 }
 
 /// Who comes now says who will come.
-fn grows(spot: &Spot) -> Grows {
+fn grows(spot: &Position) -> Grows {
     match spot.place.same {
         Some(_) => Grows::Entries,
         None if spot.place.rank == 0 => Grows::Below,
@@ -91,36 +91,36 @@ pub(crate) fn insert_packed<O: KeyOrder>(
     index: &Index,
     p: &Process,
     probe: &Probe<'_, O>,
-    spot: &Spot,
+    spot: &Position,
     reserve: &mut Reserve<'_>,
-) -> Step {
+) -> Outcome {
     let v = spot.v;
-    let Ok(Some(leaf)) = v.packed() else { return Step::Again };
+    let Ok(Some(leaf)) = v.packed() else { return Outcome::Again };
     if spot.place.hit.is_some() {
-        return if v.valid() { Step::Done(false) } else { Step::Again };
+        return if v.valid() { Outcome::Done(false) } else { Outcome::Again };
     }
     if probe.key.len() > MAX_RECORD || index.unpacks() {
-        return Step::Slots;
+        return Outcome::Slots;
     }
     if leaf.len() >= MOST {
-        return Step::Cut;
+        return Outcome::Cut;
     }
     let place = &spot.place;
     let found = Found { key: place.keys, same: place.same.is_some(), rank: place.rank, equal: 0 };
     if !leaf.insert(&found, probe.key, probe.abbrev, probe.tid, reserve.draft()) {
         if leaf.is_full(!found.same, probe.tid) {
-            return Step::Cut;
+            return Outcome::Cut;
         }
         let (scratch, draft) = reserve.packing();
-        let (low, high) = (&mut LowBuf::new(index.area), &mut LowBuf::new(index.area));
+        let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
         let Ok(fits) = encode_with(probe, spot, &mut scratch.0, low, high, draft) else {
-            return Step::Again;
+            return Outcome::Again;
         };
         if !fits {
-            return Step::Cut;
+            return Outcome::Cut;
         }
     }
-    let Some(latch) = v.latch() else { return Step::Again };
+    let Some(latch) = v.latch() else { return Outcome::Again };
     stop!("packed insert: latched");
     // The term was announced before: a snapshot that must not see the entry is seen here. One that comes
     // later closes this term, and sees it.
@@ -128,7 +128,7 @@ pub(crate) fn insert_packed<O: KeyOrder>(
         && !mutant!("an insert into a packed leaf looks for snapshots")
     {
         latch.release();
-        return Step::Slots;
+        return Outcome::Slots;
     }
     if found.rank == leaf.len() && v.b.next() == 0 {
         let last = &index.shared().last;
@@ -141,16 +141,16 @@ pub(crate) fn insert_packed<O: KeyOrder>(
     latch.finish();
     stop!("packed insert: finished");
     finger::put_finger(index, p, spot.leaf, found.key);
-    Step::Done(true)
+    Outcome::Done(true)
 }
 
 /// Arranges the leaf with the new entry, encoded anew; false: it does not fit.
 fn encode_with<O: KeyOrder>(
     probe: &Probe<'_, O>,
-    spot: &Spot,
+    spot: &Position,
     entries: &mut Entries,
-    low: &mut LowBuf,
-    high: &mut LowBuf,
+    low: &mut LowKeyCopy,
+    high: &mut LowKeyCopy,
     draft: &mut Draft,
 ) -> Result<bool, Retry> {
     let (v, next) = (spot.v, spot.v.b.next());
@@ -164,26 +164,26 @@ fn encode_with<O: KeyOrder>(
         next => Some(high.load(next).ok_or(Retry)?),
     };
     entries.insert(spot.place.rank, probe.key, probe.abbrev, probe.tid);
-    let (all, grows) = (Of(entries, 0..entries.len()), grows(spot));
+    let (all, grows) = (EntryRange(entries, 0..entries.len()), grows(spot));
     Ok(arrange(draft, &all, &low.low(), high.as_ref(), v.b.skip(), v.b.class(), grows))
 }
 
 /// Removes an entry of a packed leaf, in the state in which it was found at `rank`.
-pub(crate) fn remove_packed(index: &Index, spot: &Spot) -> Step {
-    let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Step::Again };
+pub(crate) fn remove_packed(index: &Index, spot: &Position) -> Outcome {
+    let (v, Some(rank)) = (spot.v, spot.place.hit) else { return Outcome::Again };
     let mut spare = Spare::take();
     let draft = spare.draft();
     let sparse = match v.packed() {
         Ok(Some(leaf)) if leaf.remove(rank, draft) => leaf.is_sparse(),
-        _ => return Step::Again,
+        _ => return Outcome::Again,
     };
-    let Some(latch) = v.latch() else { return Step::Again };
+    let Some(latch) = v.latch() else { return Outcome::Again };
     stop!("packed remove: latched");
     if !index.shared().snapshots.quiet()
         && !mutant!("a removal from a packed leaf looks for snapshots")
     {
         latch.release();
-        return Step::Slots;
+        return Outcome::Slots;
     }
     packing::rewrite(&latch, draft);
     stop!("packed remove: excluded");
@@ -192,7 +192,7 @@ pub(crate) fn remove_packed(index: &Index, spot: &Spot) -> Step {
         drop::sparse(index, &latch, spot.leaf);
     }
     latch.release();
-    Step::Done(true)
+    Outcome::Done(true)
 }
 
 /// Cuts a packed leaf in two. `slots`: the place must come into a leaf of slots.
@@ -201,15 +201,15 @@ pub(crate) fn cut_packed(
     cutting: &Cutting<'_>,
     slots: bool,
     reserve: &mut Reserve<'_>,
-) -> Step {
+) -> Outcome {
     let cut = if slots { Cut::Slots } else { Cut::Packed };
-    let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or(Step::Again);
-    if matches!(step, Step::Crowded) {
+    let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or(Outcome::Again);
+    if matches!(step, Outcome::Crowded) {
         // Keys that share more can have longer heads, so that nearly all of a leaf may take more than all of it. Halves
         // never do.
-        step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or(Step::Again);
+        step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or(Outcome::Again);
     }
-    if let Step::Promote(leaf) = step {
+    if let Outcome::Promote(leaf) = step {
         separators::promote(index, leaf);
     }
     step
@@ -220,17 +220,17 @@ fn try_cut_packed(
     cutting: &Cutting<'_>,
     how: Cut,
     reserve: &mut Reserve<'_>,
-) -> Result<Step, Retry> {
+) -> Result<Outcome, Retry> {
     let &Cutting { leaf: at, v, entry, rank, grows } = cutting;
     let memcmp = index.memcmp();
     let (scratch, draft) = reserve.packing();
-    let (low, high) = (&mut LowBuf::new(index.area), &mut LowBuf::new(index.area));
+    let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
     let leaf = copied::copy_leaf(v, &mut scratch.0, low, high)?;
     let (b, entries) = (v.b, leaf.entries);
     let n = entries.len();
     let (low, high) = (leaf.low, leaf.high);
     let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
-    let around = ((MAX_HEAP / (longest + 2)).saturating_sub(MORE) / 2).clamp(1, AROUND);
+    let around = ((MAX_KEY_AREA / (longest + 2)).saturating_sub(MORE) / 2).clamp(1, AROUND);
     let slots = how == Cut::Slots;
     if n < 2 || slots && n <= 2 * around + MORE {
         match slots_in_place(index, &leaf, n < 2, &mut scratch.1) {
@@ -254,18 +254,18 @@ fn try_cut_packed(
     debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
     let skip = packing::skip_of(index.memcmp(), &sep, high.as_ref());
     let class = if last {
-        let heap = heap_size(entries.range(cut..n), skip, !memcmp);
-        leaf_class(sep.size(skip) + MIN_FREE + 6 + heap * 5 / 4)
+        let key_area = key_area_size(entries.range(cut..n), skip, !memcmp);
+        leaf_class(sep.size(skip) + MIN_FREE + 6 + key_area * 5 / 4)
     } else {
         // At most as large as this leaf, which may be one of those that had slots for long keys.
         let fits = |&class: &Class| {
-            let right = Of(entries, cut..n);
+            let right = EntryRange(entries, cut..n);
             let grows = if grows == Grows::Below { Grows::Keys } else { grows };
             let coming = Coming { grows, tid: (rank >= cut).then_some(entry.tid) };
             arrange(draft, &right, &sep, high.as_ref(), skip, class, coming)
         };
         let classes = [packed_class(sep.size(0)), WIDE, b.class()];
-        let Some(class) = classes.into_iter().find(fits) else { return Ok(Step::Crowded) };
+        let Some(class) = classes.into_iter().find(fits) else { return Ok(Outcome::Crowded) };
         class
     };
     let fresh = match index.fresh(class).and_then(|fresh| {
@@ -273,7 +273,7 @@ fn try_cut_packed(
         Ok(fresh)
     }) {
         Ok(fresh) => fresh,
-        Err(e) => return Ok(Step::NoMemory(e)),
+        Err(e) => return Ok(Outcome::NoMemory(e)),
     };
     let new = fresh.block();
     if last {
@@ -282,15 +282,15 @@ fn try_cut_packed(
     } else {
         init_packed(new, draft, class, 0, &sep, skip);
     }
-    Right::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
+    RangeEnd::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
     new.set_prev(at);
     let skip = packing::skip_of(index.memcmp(), &low, Some(&sep));
-    let all = Of(entries, 0..cut);
+    let all = EntryRange(entries, 0..cut);
     let coming = Coming { grows, tid: (rank < cut).then_some(entry.tid) };
     if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
-        return Ok(Step::Crowded);
+        return Ok(Outcome::Crowded);
     }
-    let end = Right::new(memcmp, low.key, skip, Some(&sep));
+    let end = RangeEnd::new(memcmp, low.key, skip, Some(&sep));
     stop!("split: built");
     let latch = leaf.latch()?;
     stop!("split: left latched");
@@ -312,7 +312,7 @@ fn try_cut_packed(
     right_latch.release();
     stop!("split: right released");
     index.shared().counters.leaf_split();
-    Ok(Step::Promote(r))
+    Ok(Outcome::Promote(r))
 }
 
 /// How many of at least two entries stay on the left of a new one that has no room. `end`: of the index.
@@ -342,31 +342,31 @@ fn slots_in_place(
     leaf: &Copied<'_>,
     chunks: bool,
     page: &mut Page,
-) -> Result<Option<Step>, Retry> {
+) -> Result<Option<Outcome>, Retry> {
     let (b, n, low) = (leaf.v.b, leaf.entries.len(), leaf.low);
     let skip = packing::skip_of(index.memcmp(), &low, leaf.high.as_ref());
     let whole = !index.memcmp();
-    let room = b.heap_size() - MIN_FREE - low.size(skip);
-    let heap = heap_size(leaf.entries.range(0..n), skip, whole);
-    if heap > room && !chunks {
+    let room = b.key_area_size() - MIN_FREE - low.size(skip);
+    let key_area = key_area_size(leaf.entries.range(0..n), skip, whole);
+    if key_area > room && !chunks {
         return Ok(None);
     }
     let to = page.block();
     let flags = b.flags() & LEFTMOST | if whole { WHOLE } else { 0 };
     let mut writer = LeafWriter::new(to, b.class(), flags, low, skip);
     let mut chunk = 0;
-    if heap > room {
+    if key_area > room {
         let entry = leaf.entries.get(0);
         chunk = match index.fresh(chunk_class(entry.key.len())) {
             Ok(fresh) => fresh.chunk(entry.key),
-            Err(e) => return Ok(Some(Step::NoMemory(e))),
+            Err(e) => return Ok(Some(Outcome::NoMemory(e))),
         };
         writer.push(&Entry { chunk, ..entry }, None);
         writer.finish(0);
     } else {
         leaf.entries.write(writer, 0..n, 0);
     }
-    let right = Right::new(index.memcmp(), low.key, skip, leaf.high.as_ref());
+    let right = RangeEnd::new(index.memcmp(), low.key, skip, leaf.high.as_ref());
     let Ok(latch) = leaf.latch() else {
         if chunk != 0 {
             drop::unref_chunk(index, chunk);
@@ -379,7 +379,7 @@ fn slots_in_place(
     b.copy_from(to, latch.other());
     right.store(b, leaf.next);
     latch.finish();
-    Ok(Some(Step::Again))
+    Ok(Some(Outcome::Again))
 }
 
 /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
@@ -392,7 +392,7 @@ pub(crate) fn pack_leaf<O: KeyOrder>(
     leaf: &Copied<'_>,
     probe: &Probe<'_, O>,
     draft: &mut Draft,
-) -> Result<Option<Step>, Retry> {
+) -> Result<Option<Outcome>, Retry> {
     let (b, entries, snapshots) = (leaf.v.b, leaf.entries, &index.shared().snapshots);
     let able = index.packs_full() && probe.key.len() <= MAX_RECORD;
     if !able || entries.ndead() > 0 || !snapshots.quiet() || !packable(entries, 0..entries.len()) {
@@ -400,11 +400,11 @@ pub(crate) fn pack_leaf<O: KeyOrder>(
     }
     let (high, skip) =
         (leaf.high.as_ref(), packing::skip_of(index.memcmp(), &leaf.low, leaf.high.as_ref()));
-    let all = Of(entries, 0..entries.len());
+    let all = EntryRange(entries, 0..entries.len());
     if !arrange(draft, &all, &leaf.low, high, skip, b.class(), Grows::Keys) {
         return Ok(None);
     }
-    let right = Right::new(O::MEMCMP, leaf.low.key, skip, high);
+    let right = RangeEnd::new(O::MEMCMP, leaf.low.key, skip, high);
     stop!("pack: built");
     let latch = leaf.latch()?;
     stop!("pack: latched");
@@ -414,7 +414,7 @@ pub(crate) fn pack_leaf<O: KeyOrder>(
     }
     packing::pack(latch, draft, &leaf.low, skip, &right, leaf.next).release();
     stop!("pack: finished");
-    Ok(Some(Step::Again))
+    Ok(Some(Outcome::Again))
 }
 
 /// Takes these ranks, which ascend, out of a packed leaf in this state, and keeps its latch. None: it is not in this

@@ -15,9 +15,9 @@ use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::drop::SPARSE;
+use crate::tree::outcome::Outcome;
 use crate::tree::packed::Cutting;
 use crate::tree::reserve::Reserve;
-use crate::tree::step::Step;
 use crate::tree::{drop, packed, seek};
 use core::sync::atomic::Ordering::*;
 
@@ -66,17 +66,17 @@ impl Remove for Index {
             let writer = early.unwrap_or_else(|| self.enter_writer(p));
             if spot.v.b.has(PACKED) {
                 match packed::remove_packed(self, &spot) {
-                    Step::Done(_) => {
+                    Outcome::Done(_) => {
                         self.shared().counters.removed(p, 1);
                         return true;
                     }
-                    Step::Slots => {
+                    Outcome::Slots => {
                         let section = writer.into_reader();
                         let reserve = &mut Reserve::new(self);
                         let step =
                             packed::cut_packed(self, &Cutting::of(&probe, &spot), true, reserve);
                         drop(section);
-                        if matches!(step, Step::NoMemory(_) | Step::Crowded) {
+                        if matches!(step, Outcome::NoMemory(_) | Outcome::Crowded) {
                             // Once more, after the retired blocks were freed.
                             if relieved || !reclaim::relieve(self) {
                                 self.lose_snapshots();

@@ -35,7 +35,7 @@ pub(crate) enum Route {
 }
 
 /// A place in a leaf, valid for the version in the view.
-pub(crate) struct Spot {
+pub(crate) struct Position {
     pub(crate) v: View,
     pub(crate) place: Place,
     /// The probe's number in this leaf.
@@ -45,7 +45,7 @@ pub(crate) struct Spot {
     pub(crate) leaf: Ref,
 }
 
-impl Spot {
+impl Position {
     /// Whether no entry has the probe's key, as this leaf tells: the place is between two entries of it that do not, or where there
     /// is nothing beyond. To be validated by the caller.
     pub(crate) fn has_new_key(&self) -> bool {
@@ -58,12 +58,12 @@ impl Spot {
 
 /// The place of `probe` (`upper`: behind entries equal to it), at some moment during the call.
 /// Inside the barrier.
-pub(crate) fn seek<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> Spot {
+pub(crate) fn seek<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> Position {
     seek_with(index, probe, upper, prefetch::leaf)
 }
 
 /// The same, to write there.
-pub(crate) fn seek_to_write<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Spot {
+pub(crate) fn seek_to_write<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Position {
     seek_with(index, probe, true, prefetch::whole_leaf)
 }
 
@@ -73,7 +73,7 @@ fn seek_with<O: KeyOrder>(
     probe: &Probe<'_, O>,
     upper: bool,
     fetch: impl Fn(Area, Ref) + Copy,
-) -> Spot {
+) -> Position {
     let found = seek_from(index, probe, top::top(index, probe), upper, fetch);
     found.unwrap_or_else(|| seek_again(index, probe, upper))
 }
@@ -86,7 +86,7 @@ fn seek_from<O: KeyOrder>(
     node: Ref,
     upper: bool,
     fetch: impl Fn(Area, Ref) + Copy,
-) -> Option<Spot> {
+) -> Option<Position> {
     #[cfg(all(test, not(loom), not(shuttle)))]
     steps::way();
     stop!("seek: top read");
@@ -103,7 +103,7 @@ fn seek_from<O: KeyOrder>(
 /// index node. If it fails, the order has no place for the probe, and this unwinds.
 #[cold]
 #[inline(never)]
-fn seek_again<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> Spot {
+fn seek_again<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> Position {
     let first = index.shared().node.load(Relaxed);
     let first = (!mutant!("a search goes right from the first node")).then_some(first);
     let ways = (0..TURNS).map(|_| top::top(index, probe)).chain(first);
@@ -156,7 +156,7 @@ pub(crate) fn settle<O: KeyOrder>(
     probe: &Probe<'_, O>,
     mut leaf: Ref,
     upper: bool,
-) -> Option<Spot> {
+) -> Option<Position> {
     loop {
         let v = index.block(leaf).view();
         if v.dead() {
@@ -184,7 +184,7 @@ pub(crate) fn settle<O: KeyOrder>(
         if let Ok(place) = place
             && v.valid()
         {
-            return Some(Spot { v, place, prefix, beyond, leaf });
+            return Some(Position { v, place, prefix, beyond, leaf });
         }
     }
 }

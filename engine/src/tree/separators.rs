@@ -13,7 +13,7 @@ use crate::memory::place::Ref;
 use crate::node::block::{Block, CAPACITY, EXACT, Retry, View, full_mask, insert_slot};
 use crate::node::children::{Children, flag, low_room, node_class, set_node_low};
 use crate::node::empty::init_block;
-use crate::node::low_key::{Low, LowBuf, Right, Span, likely};
+use crate::node::low_key::{Low, LowKeyCopy, RangeEnd, SharedBytes, likely};
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
@@ -72,7 +72,7 @@ fn enter_next(index: &Index, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, R
     };
     // Under a comparator the number of the low key.
     let abbrev = if index.memcmp() { 0 } else { lv.b.high() };
-    let mut low = LowBuf::new(index.area);
+    let mut low = LowKeyCopy::new(index.area);
     let low = Low { abbrev, ..low.load(leaf).ok_or(Retry)? };
     let node = lv.b.parent();
     if !lv.valid() {
@@ -164,7 +164,7 @@ fn split_node(
     }
     // What is DEAD by now was not when the node was viewed, and the node has changed since: the
     // first of the moved ones is another one's first child from now on, or new.
-    let [before, low, own, high] = &mut core::array::from_fn(|_| LowBuf::new(index.area));
+    let [before, low, own, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let (first, abbrev) = moved.list()[0];
     let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
     let own = own.load(to.node).ok_or(Retry)?;
@@ -186,7 +186,7 @@ fn split_node(
     init_block(right, class, 1, 0);
     fill_node(index, right, &moved, &low, likely, next, high.as_ref())?;
     right.set_prev(to.node);
-    let range_end = Right::new(memcmp, own.key, skip, Some(&low));
+    let range_end = RangeEnd::new(memcmp, own.key, skip, Some(&low));
     let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
 
     stop!("node split: built");
@@ -240,7 +240,7 @@ pub(crate) fn fill_node(
     high: Option<&Low<'_>>,
 ) -> Result<(), Retry> {
     let memcmp = index.memcmp();
-    let mut separator = LowBuf::new(index.area);
+    let mut separator = LowKeyCopy::new(index.area);
     let list = children.list();
     if memcmp && let Some(&(last, _)) = list.last() {
         let last = separator.load(last).ok_or(Retry)?.key;
@@ -248,10 +248,10 @@ pub(crate) fn fill_node(
         // the skipped bytes costs a line of memory.
         let useful = low.key.len().max(last.len()).saturating_sub(8).min(low_room(b.class()));
         let high = high.map(|high| high.key);
-        b.set_skip(Span { likely, low: low.key, last, high }.skip(useful));
+        b.set_skip(SharedBytes { likely, low: low.key, last, high }.skip(useful));
     }
     set_node_low(b, low);
-    Right::new(memcmp, low.key, b.skip(), high).store(b, next);
+    RangeEnd::new(memcmp, low.key, b.skip(), high).store(b, next);
     for (slot, &(child, abbrev)) in list.iter().enumerate() {
         let separator = separator.load(child).ok_or(Retry)?;
         let (prefix, exact) = if separator.is_first() {

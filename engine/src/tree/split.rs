@@ -1,4 +1,4 @@
-//! Making room in a leaf: drop what nobody sees, pack the heap, or split.
+//! Making room in a leaf: drop what nobody sees, compact the key area, or split.
 //!
 //! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if the
 //! leaf is still as it was copied, and what happens under it neither allocates, nor compares, nor fails.
@@ -16,13 +16,15 @@ use crate::memory::area::OutOfMemory;
 use crate::memory::class::Class;
 use crate::memory::place::Ref;
 use crate::node::block::{
-    CAPACITY, DIRTY, LEAF_HEAP, LEFTMOST, MIN_FREE, Retry, SLOTS, Tail, View, WHOLE,
+    CAPACITY, DIRTY, LEAF_KEYS, LEFTMOST, MIN_FREE, Retry, SLOTS, Tail, View, WHOLE,
 };
 use crate::node::chunk::chunk_refs;
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
-use crate::node::entry::{Entry, heap_size};
-use crate::node::low_key::{Low, LowBuf, MAX_INLINE_LOW, MAX_SKIP, Right, Span, likely};
+use crate::node::entry::{Entry, key_area_size};
+use crate::node::low_key::{
+    Low, LowKeyCopy, MAX_INLINE_LOW, MAX_SKIP, RangeEnd, SharedBytes, likely,
+};
 use crate::node::probe::Probe;
 use crate::node::writer;
 use crate::node::writer::{LeafWriter, Page};
@@ -30,13 +32,13 @@ use crate::packed::Draft;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::copied::Copied;
+use crate::tree::outcome::{KeyForm, Outcome};
 use crate::tree::reserve::Reserve;
-use crate::tree::seek::Spot;
-use crate::tree::step::{Form, Step};
+use crate::tree::seek::Position;
 use crate::tree::{copied, drop, packed, tid_order};
 use core::sync::atomic::Ordering::*;
 
-/// For how many entries of average size the heap of a new leaf is made.
+/// For how many entries of average size the key area of a new leaf is made.
 const EXPECTED: usize = 52;
 
 /// How a leaf will be split.
@@ -53,20 +55,20 @@ struct Plan {
 }
 
 /// Why there is no room yet.
-enum No {
+enum NoRoom {
     Retry,
     Memory(OutOfMemory),
 }
 
-impl From<Retry> for No {
-    fn from(Retry: Retry) -> No {
-        No::Retry
+impl From<Retry> for NoRoom {
+    fn from(Retry: Retry) -> NoRoom {
+        NoRoom::Retry
     }
 }
 
-impl From<OutOfMemory> for No {
-    fn from(e: OutOfMemory) -> No {
-        No::Memory(e)
+impl From<OutOfMemory> for NoRoom {
+    fn from(e: OutOfMemory) -> NoRoom {
+        NoRoom::Memory(e)
     }
 }
 
@@ -75,42 +77,42 @@ impl From<OutOfMemory> for No {
 pub(crate) fn make_room<O: KeyOrder>(
     index: &Index,
     probe: &Probe<'_, O>,
-    spot: &Spot,
-    form: Form,
+    spot: &Position,
+    form: KeyForm,
     reserve: &mut Reserve<'_>,
-) -> Step {
+) -> Outcome {
     let chunk = match form {
         // An equal key is there.
-        Form::Tail(tail) => match spot.v.b.tail((tail as u64) << 48) {
+        KeyForm::Tail(tail) => match spot.v.b.tail((tail as u64) << 48) {
             Tail::Chunk(chunk) => chunk,
             _ => 0,
         },
-        Form::Record(_) => 0,
-        Form::Chunk => reserve.chunk().unwrap_or(0),
+        KeyForm::Record(_) => 0,
+        KeyForm::Chunk => reserve.chunk().unwrap_or(0),
     };
     let size = form.size(probe.key);
     match try_make_room(index, probe, spot, size, chunk, reserve.packing()) {
         Ok(step) => step,
-        Err(No::Retry) => Step::Again,
-        Err(No::Memory(e)) => Step::NoMemory(e),
+        Err(NoRoom::Retry) => Outcome::Again,
+        Err(NoRoom::Memory(e)) => Outcome::NoMemory(e),
     }
 }
 
-/// `size`: heap bytes of the new entry; `chunk`: where its key is, if it is too long for the leaf.
+/// `size`: bytes of the key area of the new entry; `chunk`: where its key is, if it is too long for the leaf.
 fn try_make_room<O: KeyOrder>(
     index: &Index,
     probe: &Probe<'_, O>,
-    spot: &Spot,
+    spot: &Position,
     size: usize,
     chunk: Ref,
     (scratch, draft): (&mut (Entries, Page), &mut Draft),
-) -> Result<Step, No> {
+) -> Result<Outcome, NoRoom> {
     let (v, b) = (spot.v, spot.v.b);
     if b.ndead() > 0 && drop_unseen(index, &v)? {
-        return Ok(Step::Again);
+        return Ok(Outcome::Again);
     }
     let (entries, page) = scratch;
-    let (mut low, mut high) = (LowBuf::new(index.area), LowBuf::new(index.area));
+    let (mut low, mut high) = (LowKeyCopy::new(index.area), LowKeyCopy::new(index.area));
     let leaf = copied::copy_leaf(v, entries, &mut low, &mut high)?;
     if let Some(step) = packed::pack_leaf(index, &leaf, probe, draft)? {
         return Ok(step);
@@ -118,17 +120,17 @@ fn try_make_room<O: KeyOrder>(
     let (n, low, skip) = (leaf.entries.len(), leaf.low, leaf.skip);
     if spot.beyond {
         if n == 0 {
-            return Ok(pack(index, &leaf, 0, page)?);
+            return Ok(compact(index, &leaf, 0, page)?);
         }
     } else if n < CAPACITY {
-        let used = low.size(skip) + heap_size(leaf.entries.range(0..n), skip, !O::MEMCMP);
-        let slack = if n < 2 { 0 } else { b.heap_size() / 8 };
-        if used + size + slack <= b.heap_size() {
-            return Ok(pack(index, &leaf, skip, page)?);
+        let used = low.size(skip) + key_area_size(leaf.entries.range(0..n), skip, !O::MEMCMP);
+        let slack = if n < 2 { 0 } else { b.key_area_size() / 8 };
+        if used + size + slack <= b.key_area_size() {
+            return Ok(compact(index, &leaf, skip, page)?);
         }
     }
     match plan(index, &leaf, probe, spot, chunk) {
-        None => Ok(Step::Crowded),
+        None => Ok(Outcome::Crowded),
         Some(plan) => split::<O>(index, &leaf, probe, plan, spot.leaf, page),
     }
 }
@@ -144,20 +146,25 @@ fn drop_unseen(index: &Index, v: &View) -> Result<bool, Retry> {
     Ok(gone != 0)
 }
 
-/// Writes the leaf anew: what is left in its heap by entries that are gone comes back.
-fn pack(index: &Index, leaf: &Copied<'_>, skip: usize, page: &mut Page) -> Result<Step, Retry> {
+/// Writes the leaf anew: what is left in its key area by entries that are gone comes back.
+fn compact(
+    index: &Index,
+    leaf: &Copied<'_>,
+    skip: usize,
+    page: &mut Page,
+) -> Result<Outcome, Retry> {
     let content = leaf.write(0..leaf.entries.len(), skip, page);
     // Another skip sees another part of the neighbour's low key.
-    let right = Right::new(index.memcmp(), leaf.low.key, skip, leaf.high.as_ref());
+    let right = RangeEnd::new(index.memcmp(), leaf.low.key, skip, leaf.high.as_ref());
     writer::replace(leaf.latch()?, content, &right, leaf.next);
-    Ok(Step::Again)
+    Ok(Outcome::Again)
 }
 
 fn plan<O: KeyOrder>(
     index: &Index,
     leaf: &Copied<'_>,
     probe: &Probe<'_, O>,
-    spot: &Spot,
+    spot: &Position,
     chunk: Ref,
 ) -> Option<Plan> {
     let entries = leaf.entries;
@@ -208,17 +215,17 @@ fn plan<O: KeyOrder>(
             // A run moves on by as much as half a leaf of it spans, not by its last step: that is inside a
             // group if the cut is.
             let known = if append { entries.get(cut / 2).key } else { left.key };
-            Span { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
+            SharedBytes { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
         } else {
             0
         };
         let low = Low { key: sep, tid: sep_tid, chunk: sep_chunk, abbrev: 0 }.size(skip);
-        let need = heap_size(entries.range(cut..n), skip, !O::MEMCMP);
-        let average = heap_size(entries.range(0..n), skip, !O::MEMCMP) * EXPECTED / n;
+        let need = key_area_size(entries.range(cut..n), skip, !O::MEMCMP);
+        let average = key_area_size(entries.range(0..n), skip, !O::MEMCMP) * EXPECTED / n;
         let class = leaf_class(low + MIN_FREE + need.max(average));
         // The new low key may be longer than the old one: a right part with nearly all of the
-        // heap would not fit. One with fewer entries does.
-        let fits = low + MIN_FREE + need <= class.size() - LEAF_HEAP;
+        // key area would not fit. One with fewer entries does.
+        let fits = low + MIN_FREE + need <= class.size() - LEAF_KEYS;
         fits.then_some(Plan { cut, sep_len, sep_tid, sep_chunk, skip, class })
     };
     (0..=n)
@@ -234,7 +241,7 @@ fn split<O: KeyOrder>(
     plan: Plan,
     at: Ref,
     page: &mut Page,
-) -> Result<Step, No> {
+) -> Result<Outcome, NoRoom> {
     let fresh = index.fresh(plan.class)?;
     // The new leaf wants a separator, and that perhaps another index node. Without one it would do,
     // found by moving right; but that is for processes that stop half way.
@@ -251,18 +258,18 @@ fn split<O: KeyOrder>(
     let side = right.first_side();
     let writer = LeafWriter::new(right, plan.class, flags, sep, plan.skip);
     entries.write(writer, cut..n, side);
-    Right::new(O::MEMCMP, sep.key, plan.skip, high.as_ref()).store(right, next);
+    RangeEnd::new(O::MEMCMP, sep.key, plan.skip, high.as_ref()).store(right, next);
     right.set_prev(at);
     right.set_flag(DIRTY, right.ndead() > 0);
 
-    // The left half is written anew if that gives heap bytes back.
-    let tails = b.heap_top() as usize - LEAF_HEAP > low.size(leaf.skip);
+    // The left half is written anew if that gives bytes of the key area back.
+    let tails = b.keys_top() as usize - LEAF_KEYS > low.size(leaf.skip);
     let mut skip = leaf.skip;
     let content = (tails && cut < n).then(|| {
         if O::MEMCMP && !b.has(LEFTMOST) {
             let shared = common(low.key, sep.key).min(MAX_SKIP);
-            let size = low.size(shared) + heap_size(entries.range(0..cut), shared, false);
-            if shared > skip && size + MIN_FREE <= b.heap_size() {
+            let size = low.size(shared) + key_area_size(entries.range(0..cut), shared, false);
+            if shared > skip && size + MIN_FREE <= b.key_area_size() {
                 skip = shared;
             }
         }
@@ -273,7 +280,7 @@ fn split<O: KeyOrder>(
     let slots = perm[..cut].iter().map(|&slot| slot % SLOTS as u8);
     let keep = slots.fold(0, |mask, slot| mask | 1u64 << slot);
     let ndead = entries.range(0..cut).filter(|entry| entry.dead != 0).count();
-    let left = Right::new(O::MEMCMP, low.key, skip, Some(&sep));
+    let left = RangeEnd::new(O::MEMCMP, low.key, skip, Some(&sep));
 
     // If the latch is not given, the new leaf goes back.
     stop!("split: built");
@@ -313,7 +320,7 @@ fn split<O: KeyOrder>(
     right_latch.release();
     stop!("split: right released");
     index.shared().counters.leaf_split();
-    Ok(Step::Promote(r))
+    Ok(Outcome::Promote(r))
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]

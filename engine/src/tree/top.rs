@@ -31,7 +31,7 @@ use crate::memory::place::Ref;
 #[cfg(feature = "bench")]
 use crate::memory::process::Process;
 use crate::node::block::{EXACT, SLOTS};
-use crate::node::low_key::{LowBuf, MAX_SKIP};
+use crate::node::low_key::{LowKeyCopy, MAX_SKIP};
 use crate::node::prefetch;
 use crate::node::probe::Probe;
 use crate::sync::atomic::Ordering::*;
@@ -179,7 +179,7 @@ fn build_top(index: &Index) -> Option<Ref> {
         len = padded / SLOTS;
     }
     let bytes = start[levels] as usize * 64 + n * 4;
-    let r = index.heap().alloc_span(&index.area, bytes).ok()?;
+    let r = index.allocator().alloc_span(&index.area, bytes).ok()?;
     let array = Array(index.area.at(r));
     let header = Header {
         n: n as u32,
@@ -237,7 +237,7 @@ fn try_separators_of_nodes(index: &Index) -> Option<Separators> {
             at = next;
         }
     }
-    let mut low = LowBuf::new(index.area);
+    let mut low = LowKeyCopy::new(index.area);
     let mut shared = Vec::new();
     if let (true, [_, first, .., last]) = (memcmp, &nodes[..]) {
         let first = low.load(first.0)?.key;

@@ -9,7 +9,7 @@ use crate::index::root::Index;
 use crate::key::buffer;
 use crate::key::order::{KeyOrder, Tid};
 use crate::memory::process::Process;
-use crate::node::low_key::{Low, LowBuf};
+use crate::node::low_key::{Low, LowKeyCopy};
 use crate::node::probe::Probe;
 use crate::scan::ahead;
 use crate::sync::mutants::mutant;
@@ -98,7 +98,7 @@ impl Cursor {
             if inside == 0 {
                 return Some(0);
             }
-            let (mut low, mut long) = (LowBuf::new(index.area), false);
+            let (mut low, mut long) = (LowKeyCopy::new(index.area), false);
             let found = (1..=inside).rev().find(|&n| {
                 let leaf = ends[n - 1];
                 // A leaf that was split since it was found leads to one whose low key is not in the range: a part

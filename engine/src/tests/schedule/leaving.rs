@@ -1,4 +1,4 @@
-//! Memory that leaves an index, beside those who remember something of it (`memory/heap/leaving.rs`).
+//! Memory that leaves an index, beside those who remember something of it (`memory/allocator/leaving.rs`).
 
 use super::quietly;
 use super::world::{Actor, World, short};
@@ -93,5 +93,5 @@ fn the_memory_of_the_middle_leaves() {
     assert!(!free());
     remove_the_middle(&actor);
     actor.collect();
-    assert!(free() && actor.ix.heap().epoch() > 0);
+    assert!(free() && actor.ix.allocator().epoch() > 0);
 }

@@ -192,7 +192,7 @@ families! {
         );
     }
 
-    /// An entry at the very beginning of a leaf of a class without a heap.
+    /// An entry at the very beginning of a leaf of a class without a key area.
     fn slots_for_the_first_entry(driver) {
         let world = World::packed("packed, first entry", 60, long, |actor| {
             actor.build((1..60).map(|i| i * 10));

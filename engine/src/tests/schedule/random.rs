@@ -290,13 +290,13 @@ fn walks_over_packed_leaves() {
     explore(world, &[|actor| actor.prune(&[110, 400]), |actor| actor.snapshot(|| ()), walks]);
 }
 
-/// The free lists of the heap: no block has two owners.
+/// The free lists of the allocator: no block has two owners.
 #[test]
 fn blocks_that_are_freed_and_taken_again() {
     fn take(actor: &Actor) {
         let ix = actor.ix;
         let alloc = || {
-            let fresh = Fresh::new(ix.heap(), ix.area, Class::INDEX).unwrap();
+            let fresh = Fresh::new(ix.allocator(), ix.area, Class::INDEX).unwrap();
             assert_eq!(fresh.block().link(), 0, "somebody has it");
             fresh.block().set_link(1);
             fresh

@@ -33,7 +33,7 @@ pub(super) fn short(id: u64) -> Vec<u8> {
     id.to_be_bytes().to_vec()
 }
 
-/// A record of a leaf's heap.
+/// A record of a leaf's key area.
 pub(super) fn record(id: u64) -> Vec<u8> {
     [&id.to_be_bytes()[..], &[b'r'; 20]].concat()
 }
@@ -357,7 +357,7 @@ impl World {
             self.check_now(&actor, &now, changed.keys())?;
         }
         actor.ix.collect(&actor.p, 1);
-        match (actor.ix.garbage(), actor.ix.stats().dirty, actor.ix.heap().is_leaving()) {
+        match (actor.ix.garbage(), actor.ix.stats().dirty, actor.ix.allocator().is_leaving()) {
             (0, 0, false) => Ok(()),
             left => Err(format!("blocks retired, dirty, idle extents: {left:?}")),
         }

@@ -6,7 +6,7 @@
 use super::*;
 use crate::Tid;
 use crate::node::block::{SLOTS, full_mask, tid_of};
-use crate::node::low_key::{Low, Right};
+use crate::node::low_key::{Low, RangeEnd};
 use crate::node::packing::{self, shape_of};
 use crate::packed::{Bounds, Draft, Grows, PART, Sorted, encode};
 
@@ -164,7 +164,7 @@ fn a_scan_beside_packing() {
         let node = slots(&THREE);
         let (writer, draft) = (node.clone(), arranged(&THREE));
         let thread = thread::spawn(move || {
-            let right = Right::new(true, &[], 0, None);
+            let right = RangeEnd::new(true, &[], 0, None);
             packing::pack(writer.latch(0), &draft, &Low::FIRST, 0, &right, 0).release();
         });
         if let Some(seen) = node.entries() {

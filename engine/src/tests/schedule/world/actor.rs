@@ -108,7 +108,7 @@ impl Actor<'_> {
             let _inside = other.p.enter();
             self.collect();
         }
-        self.ix.shared().retired.free(self.ix.area, self.ix.root, self.ix.heap());
+        self.ix.shared().retired.free(self.ix.area, self.ix.root, self.ix.allocator());
     }
 
     /// All memory that is free was another index' meanwhile, which made it look as it did in the beginning. Which pages these are.

@@ -6,13 +6,16 @@ use crate::sync::atomic::AtomicU64;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// A heap in a root of its own.
-fn new_heap(area: &Area) -> &HeapState {
-    heap_at(area, create_root(area, size_of::<HeapState>() + 100, 64, &Charge::default()).unwrap())
+/// An allocator in a root of its own.
+fn new_allocator(area: &Area) -> &BlockAllocator {
+    allocator_at(
+        area,
+        create_root(area, size_of::<BlockAllocator>() + 100, 64, &Charge::default()).unwrap(),
+    )
 }
 
-fn heap_at(area: &Area, root: Ref) -> &HeapState {
-    // SAFETY: the callers create all roots with a heap there.
+fn allocator_at(area: &Area, root: Ref) -> &BlockAllocator {
+    // SAFETY: the callers create all roots with an allocator there.
     unsafe { &*area.at(root).add(64).cast() }
 }
 
@@ -26,15 +29,15 @@ fn classes() -> impl Iterator<Item = Class> {
 }
 
 /// What is counted is what is there.
-fn audit(area: &Area, heap: &HeapState) {
-    for (class, size) in heap.classes.iter().zip(SIZES) {
+fn audit(area: &Area, allocator: &BlockAllocator) {
+    for (class, size) in allocator.classes.iter().zip(SIZES) {
         let in_service = class.open.iter(area).chain(class.idle.iter(area));
         let free: u32 = in_service.map(|at| extent(area, at).unused()).sum();
         assert_eq!(class.free.load(Relaxed), free, "blocks of {size}");
     }
-    let closed = heap.closed.iter(area).map(|at| extent(area, at));
+    let closed = allocator.closed.iter(area).map(|at| extent(area, at));
     let shut: u64 = closed.map(|e| u64::from(e.unused()) * SIZES[e.class()] as u64).sum();
-    assert_eq!(heap.shut.load(Relaxed), shut);
+    assert_eq!(allocator.shut.load(Relaxed), shut);
 }
 
 #[derive(Clone, Debug)]
@@ -61,13 +64,13 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(crate::seeds::of("proptest-regressions/heap.txt"))]
+    #![proptest_config(crate::seeds::of("proptest-regressions/allocator.txt"))]
     #[test]
     fn blocks_and_spans(steps in prop::collection::vec(step(), 1..300)) {
         let area = Mapping::strict(4 << 20, 1);
         let start = area.usage();
-        let other = new_heap(&area);
-        let heap = new_heap(&area);
+        let other = new_allocator(&area);
+        let allocator = new_allocator(&area);
         let mut blocks: Vec<(Ref, Class)> = Vec::new();
         let mut spans: Vec<(Ref, usize)> = Vec::new();
         // Version of every block ever seen, and the epoch: counts on through reuse in that epoch.
@@ -76,10 +79,10 @@ proptest! {
             match step {
                 Step::Alloc(code) => {
                     let class = Class::from_code(code).unwrap();
-                    let Ok(r) = heap.alloc(&area, class) else { continue };
+                    let Ok(r) = allocator.alloc(&area, class) else { continue };
                     let version = word(&area, r, 0).load(Relaxed);
                     let seen = versions.get(&r);
-                    if let Some(&(_, seen)) = seen.filter(|(epoch, _)| *epoch == heap.epoch()) {
+                    if let Some(&(_, seen)) = seen.filter(|(epoch, _)| *epoch == allocator.epoch()) {
                         prop_assert_eq!(version, seen);
                     } else if seen.is_none_or(|&(_, seen)| seen != version) {
                         for offset in (0..64).step_by(8) {
@@ -89,7 +92,7 @@ proptest! {
                     // SAFETY: the block is ours.
                     unsafe { area.at(r).add(8).write_bytes(0xff, class.size() - 8) };
                     word(&area, r, 0).store(version + 1, Relaxed);
-                    versions.insert(r, (heap.epoch(), version + 1));
+                    versions.insert(r, (allocator.epoch(), version + 1));
                     let (from, to) = (r as usize * UNIT, r as usize * UNIT + class.size());
                     let apart = |at: Ref, len: usize| at as usize * UNIT >= to || at as usize * UNIT + len <= from;
                     prop_assert!(blocks.iter().all(|&(at, class)| apart(at, class.size())));
@@ -99,30 +102,30 @@ proptest! {
                 Step::Free(pick) if !blocks.is_empty() => {
                     let (r, class) = blocks.swap_remove(pick % blocks.len());
                     prop_assert_eq!(word(&area, r, class.size() - 8).load(Relaxed), u64::MAX);
-                    heap.free(&area, r);
+                    allocator.free(&area, r);
                 }
                 Step::AllocSpan(bytes) => {
-                    let Ok(r) = heap.alloc_span(&area, bytes) else { continue };
+                    let Ok(r) = allocator.alloc_span(&area, bytes) else { continue };
                     // SAFETY: the span is ours.
                     unsafe { area.at(r).write_bytes(0xff, bytes) };
                     spans.push((r, bytes));
                 }
                 Step::FreeSpan(pick) if !spans.is_empty() => {
                     let (r, bytes) = spans.swap_remove(pick % spans.len());
-                    heap.free_span(&area, r, bytes);
+                    allocator.free_span(&area, r, bytes);
                 }
-                Step::Close => drop(heap.close_sparse(&area, true)),
-                Step::BeginRound => heap.begin_round(&area),
+                Step::Close => drop(allocator.close_sparse(&area, true)),
+                Step::BeginRound => allocator.begin_round(&area),
                 Step::Release => {
-                    heap.release(&area);
-                    prop_assert!(!heap.is_leaving());
+                    allocator.release(&area);
+                    prop_assert!(!allocator.is_leaving());
                 }
                 _ => {}
             }
-            prop_assert_eq!(area.usage().used - start.used, heap.bytes() + other.bytes());
-            audit(&area, heap);
+            prop_assert_eq!(area.usage().used - start.used, allocator.bytes() + other.bytes());
+            audit(&area, allocator);
         }
-        heap.destroy(&area);
+        allocator.destroy(&area);
         prop_assert_eq!(area.usage().used - start.used, other.bytes());
         other.destroy(&area);
         let AreaUsage { session, oldest_session, .. } = area.usage();
@@ -135,13 +138,14 @@ fn threads_own_their_blocks() {
     const THREADS: u64 = 4;
     let area = Mapping::new(64 << 20, 1);
     let start = area.usage();
-    let root = create_root(&area, size_of::<HeapState>() + 100, 64, &Charge::default()).unwrap();
-    let heap = heap_at(&area, root);
+    let root =
+        create_root(&area, size_of::<BlockAllocator>() + 100, 64, &Charge::default()).unwrap();
+    let allocator = allocator_at(&area, root);
     std::thread::scope(|scope| {
         for thread in 1..=THREADS {
             let area = area.alias();
             scope.spawn(move || {
-                let heap = heap_at(&area, root);
+                let allocator = allocator_at(&area, root);
                 let (mut held, mut random) = (Vec::new(), thread);
                 for _ in 0..60_000 {
                     random ^= random << 13;
@@ -149,30 +153,30 @@ fn threads_own_their_blocks() {
                     random ^= random << 17;
                     if held.len() < 40 && random & 1 == 0 {
                         let class = [Class::LEAF[0], Class::INDEX][(random >> 8) as usize & 1];
-                        let r = heap.alloc(&area, class).unwrap();
+                        let r = allocator.alloc(&area, class).unwrap();
                         // The second word is the link while free; the third says who owns it.
                         assert_eq!(word(&area, r, 16).swap(thread, Relaxed), 0, "owned twice");
                         held.push((r, class));
                     } else if !held.is_empty() {
                         let (r, _) = held.swap_remove((random >> 16) as usize % held.len());
                         assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
-                        heap.free(&area, r);
+                        allocator.free(&area, r);
                     }
                     if random.is_multiple_of(512) {
-                        let r = heap.alloc_span(&area, 10_000).unwrap();
-                        heap.free_span(&area, r, 10_000);
+                        let r = allocator.alloc_span(&area, 10_000).unwrap();
+                        allocator.free_span(&area, r, 10_000);
                     }
                 }
                 for (r, _) in held {
                     assert_eq!(word(&area, r, 16).swap(0, Relaxed), thread);
-                    heap.free(&area, r);
+                    allocator.free(&area, r);
                 }
             });
         }
     });
     // Freed blocks were reused: never more than what the threads held at once, plus growth.
-    assert!(heap.bytes() < 4 << 20, "{}", heap.bytes());
-    heap.destroy(&area);
+    assert!(allocator.bytes() < 4 << 20, "{}", allocator.bytes());
+    allocator.destroy(&area);
     assert_eq!(area.usage(), start);
 }
 
@@ -180,11 +184,11 @@ fn threads_own_their_blocks() {
 fn a_full_area_serves_to_the_last_page() {
     let area = Mapping::new(8 << 20, 1);
     let start = area.usage();
-    let heap = new_heap(&area);
+    let allocator = new_allocator(&area);
     let class = Class::LEAF[0];
     let mut blocks = 0;
     let error = loop {
-        match heap.alloc(&area, class) {
+        match allocator.alloc(&area, class) {
             Ok(_) => blocks += 1,
             Err(e) => break e,
         }
@@ -192,17 +196,17 @@ fn a_full_area_serves_to_the_last_page() {
     assert_eq!(error.requested, PAGE);
     assert_eq!(area.usage().free, 0);
     assert!(blocks * class.size() * 100 > start.free * 96, "{blocks} blocks");
-    heap.destroy(&area);
+    allocator.destroy(&area);
     assert_eq!(area.usage(), start);
 }
 
 #[test]
-fn a_new_heap_is_small() {
+fn a_new_allocator_is_small() {
     let area = Mapping::new(1 << 20, 1);
-    let heap = new_heap(&area);
-    heap.alloc(&area, Class::LEAF[0]).unwrap();
-    heap.alloc(&area, Class::INDEX).unwrap();
-    assert_eq!(heap.bytes(), 3 * PAGE);
+    let allocator = new_allocator(&area);
+    allocator.alloc(&area, Class::LEAF[0]).unwrap();
+    allocator.alloc(&area, Class::INDEX).unwrap();
+    assert_eq!(allocator.bytes(), 3 * PAGE);
 }
 
 #[test]
@@ -251,34 +255,34 @@ fn chunk_classes() {
 #[test]
 fn a_closed_extent_serves_again() {
     let area = Mapping::new(4 << 20, 1);
-    let heap = new_heap(&area);
+    let allocator = new_allocator(&area);
     let class = Class::LEAF[0];
-    let mut blocks: Vec<Ref> = (0..100).map(|_| heap.alloc(&area, class).unwrap()).collect();
+    let mut blocks: Vec<Ref> = (0..100).map(|_| allocator.alloc(&area, class).unwrap()).collect();
     let freed = blocks.iter().step_by(2);
-    freed.for_each(|&r| heap.free(&area, r));
+    freed.for_each(|&r| allocator.free(&area, r));
     blocks = blocks.into_iter().skip(1).step_by(2).collect();
-    let class_state = &heap.classes[class.code() as usize];
-    heap.begin_round(&area);
-    let at = heap.close_sparse(&area, true).unwrap();
+    let class_state = &allocator.classes[class.code() as usize];
+    allocator.begin_round(&area);
+    let at = allocator.close_sparse(&area, true).unwrap();
     blocks.retain(|&r| {
         let stays = area.extent_of(r) != at;
         if !stays {
-            heap.free(&area, r);
+            allocator.free(&area, r);
         }
         stays
     });
     // Nothing else has room any more.
     let again = loop {
-        let r = heap.alloc(&area, class).unwrap();
+        let r = allocator.alloc(&area, class).unwrap();
         if area.extent_of(r) == at {
             break r;
         }
         blocks.push(r);
     };
-    heap.free(&area, again);
+    allocator.free(&area, again);
     assert!(class_state.open.iter(&area).all(|open| open != at), "idle, and still open");
-    heap.release(&area);
-    blocks.extend((0..100).map(|_| heap.alloc(&area, class).unwrap()));
+    allocator.release(&area);
+    blocks.extend((0..100).map(|_| allocator.alloc(&area, class).unwrap()));
     blocks.sort_unstable();
     assert!(
         blocks.is_sorted_by(|a, b| b - a >= (class.size() / UNIT) as u32),
@@ -290,21 +294,21 @@ fn a_closed_extent_serves_again() {
 #[test]
 fn among_others_or_nowhere() {
     let area = Mapping::new(4 << 20, 1);
-    let heap = new_heap(&area);
+    let allocator = new_allocator(&area);
     let class = Class::LEAF[0];
-    assert_eq!(heap.alloc_among(&area, class), None);
-    let first = heap.alloc(&area, class).unwrap();
-    let bytes = heap.bytes();
-    let among = std::iter::from_fn(|| heap.alloc_among(&area, class)).count() as u32;
+    assert_eq!(allocator.alloc_among(&area, class), None);
+    let first = allocator.alloc(&area, class).unwrap();
+    let bytes = allocator.bytes();
+    let among = std::iter::from_fn(|| allocator.alloc_among(&area, class)).count() as u32;
     assert_eq!(among + 1, extent(&area, area.extent_of(first)).blocks());
-    let idle = heap.alloc(&area, class).unwrap();
+    let idle = allocator.alloc(&area, class).unwrap();
     assert_ne!(area.extent_of(idle), area.extent_of(first));
-    let more = heap.bytes();
+    let more = allocator.bytes();
     assert!(more > bytes);
-    heap.free(&area, idle);
-    let among = std::iter::from_fn(|| heap.alloc_among(&area, class)).count() as u32;
+    allocator.free(&area, idle);
+    let among = std::iter::from_fn(|| allocator.alloc_among(&area, class)).count() as u32;
     assert_eq!(among, extent(&area, area.extent_of(idle)).blocks());
-    assert_eq!(heap.bytes(), more);
+    assert_eq!(allocator.bytes(), more);
 }
 
 /// The class was larger, and in the only extent that is left is little: that goes to a small one.
@@ -312,24 +316,24 @@ fn among_others_or_nowhere() {
 fn a_small_extent_for_what_is_left() {
     for class in [Class::LEAF[0], Class::INDEX] {
         let area = Mapping::new(16 << 20, 1);
-        let heap = new_heap(&area);
-        let blocks: Vec<Ref> = (0..2000).map(|_| heap.alloc(&area, class).unwrap()).collect();
+        let allocator = new_allocator(&area);
+        let blocks: Vec<Ref> = (0..2000).map(|_| allocator.alloc(&area, class).unwrap()).collect();
         let at = area.extent_of(blocks[1999]);
         let (left, gone): (Vec<Ref>, Vec<Ref>) =
             blocks.into_iter().partition(|&r| area.extent_of(r) == at);
-        gone.into_iter().for_each(|r| heap.free(&area, r));
+        gone.into_iter().for_each(|r| allocator.free(&area, r));
         let few = left.len().min(extent(&area, at).blocks() as usize / 3);
-        left[few..].iter().for_each(|&r| heap.free(&area, r));
-        heap.release(&area);
-        let held = heap.bytes();
-        heap.begin_round(&area);
-        assert_eq!(heap.close_sparse(&area, true), Some(at));
-        let small = heap.bytes() - held;
+        left[few..].iter().for_each(|&r| allocator.free(&area, r));
+        allocator.release(&area);
+        let held = allocator.bytes();
+        allocator.begin_round(&area);
+        assert_eq!(allocator.close_sparse(&area, true), Some(at));
+        let small = allocator.bytes() - held;
         assert!(small < few * class.size() + 2 * PAGE, "{small} bytes for {few} blocks");
-        assert!((0..few).all(|_| heap.alloc_among(&area, class).is_some()));
-        left[..few].iter().for_each(|&r| heap.free(&area, r));
-        heap.release(&area);
-        assert!(heap.bytes() < held / 2 + small);
+        assert!((0..few).all(|_| allocator.alloc_among(&area, class).is_some()));
+        left[..few].iter().for_each(|&r| allocator.free(&area, r));
+        allocator.release(&area);
+        assert!(allocator.bytes() < held / 2 + small);
     }
 }
 
@@ -337,22 +341,22 @@ fn a_small_extent_for_what_is_left() {
 #[test]
 fn a_sparse_extent_is_found_behind_full_ones() {
     let area = Mapping::new(64 << 20, 1);
-    let heap = new_heap(&area);
+    let allocator = new_allocator(&area);
     let class = Class::LEAF[0];
     let mut extents: Vec<Vec<Ref>> = Vec::new();
     for _ in 0..20_000 {
-        let r = heap.alloc(&area, class).unwrap();
+        let r = allocator.alloc(&area, class).unwrap();
         match extents.last_mut() {
             Some(blocks) if area.extent_of(blocks[0]) == area.extent_of(r) => blocks.push(r),
             _ => extents.push(vec![r]),
         }
     }
     let sparse = extents.split_off(extents.len() - 10);
-    sparse.iter().flatten().step_by(2).for_each(|&r| heap.free(&area, r));
+    sparse.iter().flatten().step_by(2).for_each(|&r| allocator.free(&area, r));
     let full = extents.iter().filter(|blocks| blocks.len() > 32);
     assert!(full.clone().count() > 40);
-    full.for_each(|blocks| heap.free(&area, blocks[0]));
-    heap.begin_round(&area);
-    let closed = heap.close_sparse(&area, true).unwrap();
+    full.for_each(|blocks| allocator.free(&area, blocks[0]));
+    allocator.begin_round(&area);
+    let closed = allocator.close_sparse(&area, true).unwrap();
     assert!(sparse.iter().any(|blocks| area.extent_of(blocks[0]) == closed));
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything that an index has let go may still be remembered by somebody outside the barrier as a
 //! (reference, version), so memory keeps its type and its versions count on *within an epoch of the
-//! heap*. What is remembered is remembered with the epoch, and looked at only after the epoch was
+//! allocator*. What is remembered is remembered with the epoch, and looked at only after the epoch was
 //! read again, inside a section, and is the same.
 //! 1. An extent without a block in use is taken off the list of its class: nobody gets a block of it.
 //! 2. The epoch moves.
@@ -19,7 +19,7 @@
 //! A process that ends between the steps leaves the extents on the list of all, and `destroy` finds them.
 //! One collector at a time does this (`Root::collecting`).
 
-use super::HeapState;
+use super::BlockAllocator;
 use crate::memory::area::Area;
 use crate::memory::extent::extent;
 use crate::memory::place::Ref;
@@ -27,7 +27,7 @@ use crate::sync::atomic::Ordering::*;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 
-impl HeapState {
+impl BlockAllocator {
     /// Changes before memory of this index becomes something else. To be read inside the barrier.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! Extents that are given up: the collector takes one with few blocks in use out of service, moves what
 //! can move (`collect/moves.rs`), and when the last block is free it is idle.
 
-use super::HeapState;
+use super::BlockAllocator;
 use crate::memory::area::Area;
 use crate::memory::class::{Class, SIZES};
 use crate::memory::extent::{ROUNDS, extent};
@@ -17,7 +17,7 @@ const SLACK: u32 = 16;
 /// or so many bytes.
 const LEAST: usize = 4 * PAGE;
 
-impl HeapState {
+impl BlockAllocator {
     /// Takes a sparse extent of leaves or index nodes out of service, if others have room for what is in it. Where the class
     /// was larger than it is, few extents are left, as large as it needed them: a small one is made for what is in less than
     /// half of one, if `small`.

@@ -1,17 +1,17 @@
-//! The block heap of one index: fixed-size blocks carved from extents of the area.
+//! The block allocator of one index: fixed-size blocks carved from extents of the area.
 //!
 //! All memory of an index hangs on one list of extents (block extents and spans alike), so
-//! [`HeapState::destroy`] gives it back in O(extents), without allocating and without looking at the
+//! [`BlockAllocator::destroy`] gives it back in O(extents), without allocating and without looking at the
 //! index. An extent has blocks of one class and a list of those that are free: an extent with a free
 //! block is *open*, one without any block in use *idle*, one that is to become idle *closed*
-//! (`memory/heap/sparse.rs`). A freed block keeps its content except for
-//! bytes 8..12. So memory is type-stable until its extent leaves the index (`memory/heap/leaving.rs`), and a
+//! (`memory/allocator/sparse.rs`). A freed block keeps its content except for
+//! bytes 8..12. So memory is type-stable until its extent leaves the index (`memory/allocator/leaving.rs`), and a
 //! version counter in the first 8 bytes of a block counts on through every reuse.
 //!
 //! When the area is full a block may be taken from a larger class, and goes back to it. What was a leaf
 //! can then be a chunk or an index node: still nothing that writes a version which was there before.
 //!
-//! Lock order: heap, then area. An extent begins with a 128-byte header; its blocks follow.
+//! Lock order: allocator, then area. An extent begins with a 128-byte header; its blocks follow.
 
 use super::charge::{Charge, Charged};
 use super::class::{CLASSES, Class, EXTENT_HEADER, SIZES};
@@ -34,11 +34,11 @@ const GROWTH: usize = 16;
 
 /// What an index knows about its memory; part of its root. Zeroed = empty.
 #[repr(C)]
-pub(crate) struct HeapState {
+pub(crate) struct BlockAllocator {
     lock: SpinLock,
     /// First of the doubly linked list of extents.
     extents: AtomicU32,
-    /// The extent that holds the index root and this heap.
+    /// The extent that holds the index root and this allocator.
     root: AtomicU32,
     root_bytes: AtomicU32,
     bytes: AtomicU64,
@@ -69,12 +69,12 @@ struct ClassState {
     free: AtomicU32,
 }
 
-/// Zeroed memory for the root of a new index, whose heap is at `heap_offset` in it. The root is part
-/// of the heap: counted by `bytes`, given back last by `destroy`.
+/// Zeroed memory for the root of a new index, whose allocator is at `allocator_offset` in it. The root is part
+/// of the allocator: counted by `bytes`, given back last by `destroy`.
 pub(crate) fn create_root(
     area: &Area,
     bytes: usize,
-    heap_offset: usize,
+    allocator_offset: usize,
     charge: &Charge,
 ) -> Result<Ref, OutOfMemory> {
     let bytes = bytes.next_multiple_of(PAGE);
@@ -82,17 +82,20 @@ pub(crate) fn create_root(
     let root = area.alloc_pages(bytes).inspect_err(|_| charge.give_back(bytes))?;
     // SAFETY: a run of `bytes` that only this process knows.
     unsafe { area.at(root).write_bytes(0, bytes) };
-    debug_assert!(heap_offset + size_of::<HeapState>() <= bytes && heap_offset.is_multiple_of(8));
-    // SAFETY: inside the run, aligned, and zeroed is a valid empty heap.
-    let heap = unsafe { &*area.at(root).add(heap_offset).cast::<HeapState>() };
-    heap.root.store(root, Relaxed);
-    heap.root_bytes.store(bytes as u32, Relaxed);
-    heap.bytes.store(bytes as u64, Relaxed);
-    heap.charge.store(charge);
+    debug_assert!(
+        allocator_offset + size_of::<BlockAllocator>() <= bytes
+            && allocator_offset.is_multiple_of(8)
+    );
+    // SAFETY: inside the run, aligned, and zeroed is a valid empty allocator.
+    let allocator = unsafe { &*area.at(root).add(allocator_offset).cast::<BlockAllocator>() };
+    allocator.root.store(root, Relaxed);
+    allocator.root_bytes.store(bytes as u32, Relaxed);
+    allocator.bytes.store(bytes as u64, Relaxed);
+    allocator.charge.store(charge);
     Ok(root)
 }
 
-impl HeapState {
+impl BlockAllocator {
     /// A block of `class`, for a `Fresh` of `node/fresh.rs`, or when the area is full a larger one. New memory has its first
     /// 64 bytes zeroed and anything behind them; a reused block has what it had when it was freed, except
     /// for bytes 8..12.
@@ -174,7 +177,7 @@ impl HeapState {
         free.sum::<usize>() + self.shut.load(Relaxed) as usize
     }
 
-    /// Gives everything back, the root (with this heap in it) last. Nobody uses the index any more;
+    /// Gives everything back, the root (with this allocator in it) last. Nobody uses the index any more;
     /// `self` must not be used afterwards.
     pub(crate) fn destroy(&self, area: &Area) {
         let (root, root_bytes) = (self.root.load(Relaxed), self.root_bytes.load(Relaxed));
@@ -340,5 +343,5 @@ fn extent_size(block: usize, held: usize) -> usize {
 }
 
 #[cfg(all(test, not(loom)))]
-#[path = "../tests/heap.rs"]
+#[path = "../tests/allocator.rs"]
 mod tests;

@@ -4,14 +4,14 @@ use crate::memory::area::OutOfMemory;
 use crate::memory::place::Ref;
 
 /// How an attempt ended.
-pub(crate) enum Step {
+pub(crate) enum Outcome {
     Done(bool),
     /// The term that was asked for is over.
     Late,
     /// Somebody was faster, or room has been made.
     Again,
     /// There is no room.
-    Room(Form),
+    Room(KeyForm),
     /// There is no room in a packed leaf.
     Cut,
     /// A packed leaf cannot have the entry, or must remember the one that goes.
@@ -23,9 +23,9 @@ pub(crate) enum Step {
     Crowded,
 }
 
-/// What the heap of the leaf has to hold for the new key.
+/// What the key area of the leaf has to hold for the new key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Form {
+pub(crate) enum KeyForm {
     /// Nothing: the key ends inside the prefix, or an equal key is there.
     Tail(usize),
     /// Key bytes from here on.
@@ -34,12 +34,12 @@ pub(crate) enum Form {
     Chunk,
 }
 
-impl Form {
+impl KeyForm {
     pub(crate) fn size(self, key: &[u8]) -> usize {
         match self {
-            Form::Tail(_) => 0,
-            Form::Record(from) => 2 + key.len() - from,
-            Form::Chunk => 6,
+            KeyForm::Tail(_) => 0,
+            KeyForm::Record(from) => 2 + key.len() - from,
+            KeyForm::Chunk => 6,
         }
     }
 }
