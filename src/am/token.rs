@@ -104,10 +104,10 @@ impl Trust {
         self.0 == Trust::ALL.0
     }
 
-    /// Whether the bits of a page of the map count that has this LSN. A page without one says
-    /// nothing.
+    /// Whether the bits of a page of the map count that has this LSN. Replay gives each page an LSN
+    /// where it sets a bit. A page without one came with the base backup.
     pub fn has(self, lsn: XLogRecPtr) -> bool {
-        lsn != 0 && lsn <= self.0 || guc::BREAK.get() == Mechanism::FollowMap
+        self.0 != 0 && lsn <= self.0 || guc::BREAK.get() == Mechanism::FollowMap
     }
 
     /// As this, but where the test has planted that defect, what counts now.
