@@ -53,8 +53,10 @@ fn the_primary_does_without_an_index_of_standbys() {
     let mut session = server.session();
     session.sql("SET enable_seqscan = off");
     assert!(!uses_index(&mut session, "SELECT * FROM t WHERE k = 3"));
-    let plan = explain(&mut session, "SELECT * FROM t WHERE k = 3");
-    assert!(plan.contains("t_k (elsewhere)"), "{plan}");
+    if session.value("SELECT current_setting('server_version_num')::int >= 180000") == "t" {
+        let plan = explain(&mut session, "SELECT * FROM t WHERE k = 3");
+        assert!(plan.contains("t_k (elsewhere)"), "{plan}");
+    }
     assert_eq!(session.value("SELECT count(*) FROM t WHERE k = 3"), "400");
     assert_eq!(session.value("SELECT nitro_ready()"), "t");
     // Writes, and what a server may do to the index, leave it there.
