@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int};
 use pgrx::pg_sys::{self, XLogReaderState, XLogRecPtr};
 
 use super::Gap;
+use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
 
 /// A reader of this server's own WAL. All of its memory is in a context of its own, which goes with
@@ -123,8 +124,7 @@ impl Reader {
         // SAFETY: by contract; a new reader is at no record.
         unsafe {
             let reader = Reader::new(position)?;
-            let first =
-                reader.context.inside(|| pg_sys::XLogFindNextRecord(reader.state, position));
+            let first = reader.context.inside(|| compat::next_record(reader.state, position));
             if first == 0 {
                 return Ok(None);
             }

@@ -331,6 +331,24 @@ pub unsafe fn try_index_open(relid: pg_sys::Oid, mode: i32) -> pg_sys::Relation 
     }
 }
 
+/// The first record at or behind a position, 0 if there is none. 19 can say why; the next reading
+/// says it, too.
+///
+/// # Safety
+/// `state` must be a reader of WAL, inside a transaction.
+pub unsafe fn next_record(
+    state: *mut pg_sys::XLogReaderState,
+    position: pg_sys::XLogRecPtr,
+) -> pg_sys::XLogRecPtr {
+    // SAFETY: by contract.
+    unsafe {
+        #[cfg(feature = "pg19")]
+        return pg_sys::XLogFindNextRecord(state, position, &mut std::ptr::null_mut());
+        #[cfg(not(feature = "pg19"))]
+        pg_sys::XLogFindNextRecord(state, position)
+    }
+}
+
 /// The block of a main fork that a decoded WAL record refers to under `id`.
 ///
 /// # Safety
