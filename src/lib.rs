@@ -43,7 +43,7 @@ pub extern "C-unwind" fn _PG_init() {
         state::lifecycle::install_hooks();
         feed::shared::install_hooks();
         upkeep::keeper::register();
-        upkeep::follow::register();
+        upkeep::standby::register();
         inspect::install_hooks();
         am::install_hooks();
         pg::compat::install_utility_hook();

@@ -40,7 +40,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use nitro_engine::{IndexOptions, REVERSE_OPTIONS, ReverseMap};
-use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 use pgrx::prelude::*;
 
@@ -54,7 +53,7 @@ use crate::pg::{catalog, guc, subtransaction};
 use crate::state::claim::Claim;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
-use crate::state::{follow, given_up, hosts, lifecycle, open, options, shmem};
+use crate::state::{given_up, hosts, lifecycle, open, options, shmem};
 use crate::upkeep::bring_up::Unreadable;
 use followed::{Building, Fate, Followed};
 use group::{Group, Step, note};
@@ -78,46 +77,6 @@ const QUIET: Duration = Duration::from_secs(1);
 const QUIET_SLEEP_MS: i64 = 100;
 /// How long the follower reads WAL before it does the work that it has found.
 const READ: Duration = Duration::from_millis(20);
-
-/// Registers the process that starts followers when a standby opens; only while
-/// `shared_preload_libraries` are loaded. Where `nitro.follow` comes on later, queries ask for
-/// followers.
-pub fn register() {
-    if !guc::FOLLOW_WAL.get() {
-        return;
-    }
-    BackgroundWorkerBuilder::new("nitro standby")
-        .set_type("nitro standby")
-        .set_library("nitro")
-        .set_function("nitro_standby_main")
-        .enable_spi_access()
-        .set_start_time(BgWorkerStartTime::ConsistentState)
-        .load();
-}
-
-/// Entry point of the process that starts a follower in each database, and ends. One without nitro
-/// indexes ends at once.
-#[pg_guard]
-#[unsafe(no_mangle)]
-pub extern "C-unwind" fn nitro_standby_main(_argument: pg_sys::Datum) {
-    crate::pg::witness!();
-    // SAFETY: the first things a background worker does, in the order the server documents.
-    unsafe {
-        compat::die_on_sigterm();
-        background::set_limits_aside();
-        pg_sys::BackgroundWorkerUnblockSignals();
-        if !pg_sys::RecoveryInProgress() || !guc::FOLLOW_WAL.get() {
-            return;
-        }
-        pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
-    }
-    background::transaction("start followers", || {
-        // SAFETY: a shared catalogue, inside a transaction.
-        unsafe { catalog::databases(|form| (*form).datallowconn) }
-            .into_iter()
-            .for_each(|database| follow::start(database.to_u32()));
-    });
-}
 
 thread_local! {
     /// The database that this process follows.
