@@ -91,6 +91,9 @@ fn insert_after_images(server: &Server, statement: &str) {
     loop {
         let lsn = session.value("SELECT pg_current_wal_insert_lsn() - '0/0'");
         session.sql(statement);
+        server.wait_until(
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'",
+        );
         let newest = session.value("SELECT max(image_lsn - '0/0') FROM pg_stat_nitro_indexes");
         let number = |lsn: &str| lsn.parse::<u64>().expect("a number");
         if number(&newest) <= number(&lsn) {
