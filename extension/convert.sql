@@ -111,9 +111,10 @@ BEGIN
         || CASE WHEN own.indnullsnotdistinct THEN ' NULLS NOT DISTINCT' ELSE '' END
         || coalesce((SELECT format(' WITH (%s)', string_agg(format('%I = %L', option_name, option_value), ', ')) FROM pg_options_to_table(own.reloptions)
                      WHERE option_name <> ALL (lost) HAVING count(*) > 0), '')
-        -- Also its database's, because default_tablespace may name another. For a partitioned table that cannot be said.
+        -- Also its database's, because default_tablespace may name another. For a partitioned table that cannot be said, and
+        -- Citus refuses to hand a tablespace on to shards.
         || coalesce((SELECT format(' TABLESPACE %I', s.spcname) FROM pg_tablespace s, pg_database d
-            WHERE d.datname = current_database() AND s.oid = coalesce(nullif(own.reltablespace, 0::oid), CASE own.relkind WHEN 'i' THEN d.dattablespace END)), '')
+            WHERE d.datname = current_database() AND s.oid = coalesce(nullif(own.reltablespace, 0::oid), CASE WHEN own.relkind = 'i' AND NOT @extschema@.nitro_is_distributed(own.indrelid::regclass) THEN d.dattablespace END)), '')
         || coalesce(' WHERE ' || pg_get_expr(own.indpred, own.indrelid), '');
 END $$;
 

@@ -28,6 +28,8 @@ SELECT nitro_estimate_size('dist_not_a') > 0 AS estimated;
 SELECT method, bytes, obstacle FROM nitro_conversion('dist_a');
 SELECT index, method, gains, writes, scans, file_bytes, nitro_bytes, reason FROM nitro_advise() WHERE index = 'dist_a'::regclass;
 SELECT gains, writes, nitro_bytes > 0 AS nitro_bytes FROM nitro_advise() WHERE index = 'dist_not_a'::regclass;
+-- Citus refuses a tablespace.
+SELECT index, (nitro_conversion(index)).statement LIKE '%TABLESPACE%' AS tablespace FROM unnest('{dist_a,dist_not_a}'::regclass[]) index;
 SELECT nitro_convert('dist_a');
 DROP TABLE pg_catalog.pg_dist_partition;
 RESET allow_system_table_mods;
