@@ -259,7 +259,7 @@ impl Follower {
         self.failed.clear();
     }
 
-    /// Works on a group for some milliseconds; returns what is left of its work.
+    /// Works on a group for some milliseconds. Returns whether it has more work.
     fn work(&mut self, i: usize) -> Left {
         let position = self.position;
         let group = &mut self.groups[i];
@@ -414,9 +414,17 @@ impl Follower {
             let group = |both: ReverseMap, work, building| {
                 let (generation, relid) = (entry.generation(), (*index).rd_id);
                 let (unreadable, fate) = (Unreadable::default(), Fate::Stays);
-                let packed = 0;
-                let only =
-                    Followed { entry, generation, relid, both, unreadable, packed, building, fate };
+                let only = Followed {
+                    entry,
+                    generation,
+                    relid,
+                    both,
+                    unreadable,
+                    packed: 0,
+                    changed: true,
+                    building,
+                    fate,
+                };
                 let (heap, table) = ((*heap).rd_id, compat::locator(heap));
                 Begun::Here(Group { heap, table, members: vec![only], work })
             };

@@ -35,8 +35,8 @@ pub struct Target<'a> {
 /// it came is still to be looked at.
 ///
 /// # Safety
-/// Open relations of one table, in a transaction; there is a target. Nobody frees the indexes of
-/// members meanwhile.
+/// Open relations of one table, in a transaction; there is a target. The locks keep the indexes of
+/// the members in memory.
 pub unsafe fn apply(
     heap: Relation,
     targets: &mut [Target<'_>],
@@ -69,6 +69,7 @@ pub unsafe fn apply(
             for (i, target) in targets.iter_mut().enumerate() {
                 if target.member.stays() {
                     at.set(Some(target.number));
+                    target.member.changed = true;
                     match step.look(i, target, block, &look, block < blocks) {
                         Ok(removed) => _ = following.removed.fetch_add(removed, Relaxed),
                         Err(why) => target.member.refuse(&why),

@@ -21,8 +21,10 @@ pub struct Followed {
     pub both: ReverseMap,
     /// Rows of the block that is looked at next.
     pub unreadable: Unreadable,
-    /// How many entries had come and gone when it was packed last.
+    /// The number of inserts and removals when it was packed last.
     pub packed: u64,
+    /// Whether a step has changed it since.
+    pub changed: bool,
     /// What is not the entry's yet.
     pub building: Option<Building>,
     /// What the last step has decided.
@@ -31,7 +33,7 @@ pub struct Followed {
 
 /// What becomes of an index after a step.
 pub enum Fate {
-    /// It goes on with the others of its group.
+    /// It stays in its group.
     Stays,
     /// Its lock is taken: it goes on by itself, with the work that the group had before the step.
     Apart(Work),
@@ -60,7 +62,7 @@ impl Followed {
             }
     }
 
-    /// Whether it goes on with the others of its group.
+    /// Whether it stays in its group.
     pub fn stays(&self) -> bool {
         matches!(self.fate, Fate::Stays)
     }

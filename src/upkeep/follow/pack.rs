@@ -16,11 +16,12 @@ use crate::state::claim::Claim;
 use crate::state::open;
 use crate::state::shmem;
 
-/// How long a transaction packs. A process that needs the lock of the index waits no longer.
+/// How long a transaction packs an index, and how long its reverse map. A process that needs the lock
+/// of the index waits for both.
 const SLICE: Duration = Duration::from_millis(10);
 /// How long other work comes first, as long as something is replayed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// An index of which one part in so many is new is packed also then.
+/// Beside replay an index is packed when one entry in `PART` is new.
 const PART: u64 = 8;
 /// Leaves of one call of the engine.
 const LEAVES: usize = 64;
@@ -32,9 +33,9 @@ impl Follower {
         if !is_quiet && self.packed.elapsed() < PAUSE {
             return false;
         }
-        let mut all = self.groups.iter_mut().flat_map(|group| &mut group.members);
-        let due = all.find(|followed| followed.is_loose(is_quiet));
-        let packed = due.is_some_and(Followed::pack);
+        let all = self.groups.iter_mut().flat_map(|group| &mut group.members);
+        // An index whose lock is taken does not keep the next one from being packed.
+        let packed = all.filter(|followed| followed.is_loose(is_quiet)).any(Followed::pack);
         self.packed = Instant::now();
         packed
     }
@@ -43,7 +44,7 @@ impl Follower {
 impl Followed {
     /// Whether it has changed since it was packed: if nothing is replayed, at all.
     fn is_loose(&self, is_quiet: bool) -> bool {
-        if self.building.is_some() {
+        if self.building.is_some() || !self.changed {
             return false;
         }
         let stats = self.both.main().stats();
@@ -58,8 +59,7 @@ impl Followed {
             // SAFETY: inside a transaction.
             || unsafe {
                 open::with_index_at_once(self.relid, |_, _, handle| {
-                    // Under the lock nobody frees the index, and under the claim nobody frees the
-                    // reverse map.
+                    // The lock keeps the index in memory, and the claim keeps the reverse map.
                     let claim = Claim::of_follower(handle);
                     if claim.is_none()
                         || !std::ptr::eq(handle.entry, self.entry)
@@ -67,11 +67,10 @@ impl Followed {
                     {
                         return;
                     }
-                    let (process, begun) = (shmem::process(), Instant::now());
                     let changes = changes(&self.both.main().stats());
-                    let both = [Some(self.both.main()), self.entry.reverse(process)];
-                    if both.into_iter().flatten().all(|index| is_packed(index, begun)) {
-                        self.packed = changes;
+                    let both = [Some(self.both.main()), self.entry.reverse(shmem::process())];
+                    if both.into_iter().flatten().all(is_packed) {
+                        (self.packed, self.changed) = (changes, false);
                     }
                     ended = true;
                 });
@@ -86,19 +85,18 @@ impl Followed {
     }
 }
 
-/// How many entries have come and gone.
+/// The number of inserts and removals since the index was made.
 fn changes(stats: &IndexStats) -> u64 {
     stats.inserts + stats.removes
 }
 
-/// Packs an index from the first leaf on, until the slice that began then is over. Returns whether
-/// there is no more to pack, or nothing was packed: what does not come to anything in one slice is
-/// not tried again.
-fn is_packed(index: Index, begun: Instant) -> bool {
-    let before = index.stats().blocks[0];
+/// Packs an index from the first leaf on for one slice. Returns whether the index is packed, or the
+/// slice has saved no leaf: a slice that comes to nothing is not tried again before the next change.
+fn is_packed(index: Index) -> bool {
+    let (begun, before) = (Instant::now(), index.stats().blocks[0]);
     let mut sweep = Sweep::new(shmem::process(), index);
     while begun.elapsed() < SLICE {
-        // Another process collects: it packs, too, or there is a next time.
+        // Done, or another process collects, which packs as well.
         if !matches!(sweep.next_leaves(LEAVES), Swept::More) {
             return true;
         }
