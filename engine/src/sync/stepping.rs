@@ -36,75 +36,82 @@ fn step() {
     POINT.with(|point| point.load(Ordering::SeqCst));
 }
 
-macro_rules! atomics {
-    ($($name:ident $int:ty),*) => { $(
+/// One method of an atomic number, with a scheduling point before it.
+macro_rules! method {
+    (new $name:ident $int:ty) => {
+        pub(crate) const fn new(value: $int) -> Self {
+            $name(core::sync::atomic::$name::new(value))
+        }
+    };
+    (load $name:ident $int:ty) => {
+        pub(crate) fn load(&self, order: Ordering) -> $int {
+            step();
+            self.0.load(order)
+        }
+    };
+    (store $name:ident $int:ty) => {
+        pub(crate) fn store(&self, value: $int, order: Ordering) {
+            step();
+            self.0.store(value, order);
+        }
+    };
+    (compare_exchange $name:ident $int:ty) => {
+        pub(crate) fn compare_exchange(
+            &self,
+            old: $int,
+            new: $int,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$int, $int> {
+            step();
+            self.0.compare_exchange(old, new, success, failure)
+        }
+    };
+    (compare_exchange_weak $name:ident $int:ty) => {
+        pub(crate) fn compare_exchange_weak(
+            &self,
+            old: $int,
+            new: $int,
+            success: Ordering,
+            failure: Ordering,
+        ) -> Result<$int, $int> {
+            self.compare_exchange(old, new, success, failure)
+        }
+    };
+    (fetch_update $name:ident $int:ty) => {
+        pub(crate) fn fetch_update(
+            &self,
+            success: Ordering,
+            failure: Ordering,
+            new: impl FnMut($int) -> Option<$int>,
+        ) -> Result<$int, $int> {
+            step();
+            self.0.fetch_update(success, failure, new)
+        }
+    };
+    // swap, fetch_add and the like.
+    ($replace:ident $name:ident $int:ty) => {
+        pub(crate) fn $replace(&self, value: $int, order: Ordering) -> $int {
+            step();
+            self.0.$replace(value, order)
+        }
+    };
+}
+
+macro_rules! atomic {
+    ($name:ident $int:ty: $($method:ident),*) => {
         #[repr(transparent)]
         #[derive(Default)]
         pub(crate) struct $name(core::sync::atomic::$name);
 
-        #[allow(dead_code, reason = "not every width needs all of them")]
         impl $name {
-            pub(crate) const fn new(value: $int) -> Self {
-                $name(core::sync::atomic::$name::new(value))
-            }
-            pub(crate) fn load(&self, order: Ordering) -> $int {
-                step();
-                self.0.load(order)
-            }
-            pub(crate) fn store(&self, value: $int, order: Ordering) {
-                step();
-                self.0.store(value, order);
-            }
-            pub(crate) fn swap(&self, value: $int, order: Ordering) -> $int {
-                step();
-                self.0.swap(value, order)
-            }
-            pub(crate) fn compare_exchange(
-                &self,
-                old: $int,
-                new: $int,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$int, $int> {
-                step();
-                self.0.compare_exchange(old, new, success, failure)
-            }
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                old: $int,
-                new: $int,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$int, $int> {
-                self.compare_exchange(old, new, success, failure)
-            }
-            pub(crate) fn fetch_add(&self, value: $int, order: Ordering) -> $int {
-                step();
-                self.0.fetch_add(value, order)
-            }
-            pub(crate) fn fetch_sub(&self, value: $int, order: Ordering) -> $int {
-                step();
-                self.0.fetch_sub(value, order)
-            }
-            pub(crate) fn fetch_update(
-                &self,
-                success: Ordering,
-                failure: Ordering,
-                new: impl FnMut($int) -> Option<$int>,
-            ) -> Result<$int, $int> {
-                step();
-                self.0.fetch_update(success, failure, new)
-            }
-            pub(crate) fn fetch_or(&self, value: $int, order: Ordering) -> $int {
-                step();
-                self.0.fetch_or(value, order)
-            }
-            pub(crate) fn fetch_and(&self, value: $int, order: Ordering) -> $int {
-                step();
-                self.0.fetch_and(value, order)
-            }
+            $( method!($method $name $int); )*
         }
-    )* };
+    };
 }
 
-atomics!(AtomicU8 u8, AtomicU16 u16, AtomicU32 u32, AtomicU64 u64);
+// Each has the methods that the engine uses.
+atomic!(AtomicU8 u8: load, store, compare_exchange, compare_exchange_weak, fetch_add, fetch_or, fetch_and);
+atomic!(AtomicU16 u16: load, store);
+atomic!(AtomicU32 u32: new, load, store, swap, compare_exchange, compare_exchange_weak, fetch_add, fetch_sub, fetch_update);
+atomic!(AtomicU64 u64: new, load, store, swap, compare_exchange, compare_exchange_weak, fetch_add, fetch_sub);
