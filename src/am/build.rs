@@ -85,7 +85,7 @@ pub unsafe extern "C-unwind" fn build(
         let here = File::of(index);
         shmem::directory().remove(process, |entry| entry.is_at(here));
         if hosts::is_elsewhere(index) {
-            // Nobody looks which chains of HOT updates are broken for the index.
+            // The table is not read, so broken chains of HOT updates are not found.
             (*info).ii_BrokenHotChain |= !(*info).ii_Concurrent;
             // How many rows there are is not known.
             return result(-1.0, -1.0);

@@ -119,7 +119,7 @@ pub unsafe extern "C-unwind" fn insert(
     }
 }
 
-/// Whether no value of any column is longer than others, so that no key is too long.
+/// Whether all columns have values of a fixed width, so that no key is too long.
 unsafe fn has_fixed_width(index: Relation) -> bool {
     // SAFETY: an open index has its descriptor.
     let columns = unsafe { pgrx::PgTupleDesc::from_pg_unchecked((*index).rd_att) };

@@ -30,7 +30,7 @@ const MOST: usize = 32;
 
 /// Rows that are asked for under one lock of a page.
 pub const ROWS: usize = 1024;
-/// Bits for so many rows, 64 in each element.
+/// A bit for each of [`ROWS`] rows, 64 in an element.
 pub type Bits = [u64; ROWS / 64];
 
 /// What the map says of the rows of a batch, a bit each.
@@ -74,7 +74,7 @@ impl Page {
     /// Whether the bit of a block is set, which is on this page at this place.
     #[inline]
     fn has(&self, at: u32) -> bool {
-        // SAFETY: within the page, which is pinned. Others change the byte meanwhile, as the
+        // SAFETY: within the page, which is pinned. Other processes change the byte meanwhile, as the
         // server's own `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { self.bits.add((at / (8 / BITS)) as usize).read_volatile() };
         byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0

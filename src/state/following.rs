@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// How far a follower has come, and what it has done. Zeroed: nothing.
+/// How far a follower has come, and counts of its work. Zeroed it is that of a new database.
 #[repr(C)]
 #[derive(Default)]
 pub struct Following {
@@ -47,7 +47,7 @@ impl Following {
         self.reset(0);
     }
 
-    /// In the follower: all indexes have what was replayed at that time.
+    /// In the follower: all indexes have the changes that were replayed at that time.
     pub fn is_current(&self, at: i64) {
         self.current_at.store(at, Relaxed);
     }

@@ -229,7 +229,7 @@ pub fn altered(relid: Oid) {
 pub unsafe fn before_commit() {
     for relid in ALTERED.take() {
         let relid = Oid::from(relid);
-        // SAFETY: by contract. What was rolled back may have left no lock.
+        // SAFETY: by contract. A savepoint that was rolled back may have taken the lock along.
         unsafe {
             if !compat::holds_exclusive_lock(relid) {
                 continue;
@@ -250,7 +250,7 @@ pub unsafe fn before_commit() {
     }
 }
 
-/// A transaction has ended. Frees what it sends elsewhere, if it has committed.
+/// A transaction has ended. If it has committed, frees the indexes that it sends elsewhere.
 pub fn transaction_ended(committed: bool) {
     ALTERED.with_borrow_mut(BTreeSet::clear);
     let leaving = LEAVING.take();

@@ -60,7 +60,7 @@ pub enum Found {
 }
 
 /// As [`with_index_at_once`], for several indexes of one table; false if the table's lock cannot be
-/// had at once. `work` gets what was found for each index, in the order of `relids`. It is not
+/// had at once. `work` gets one [`Found`] for each index, in the order of `relids`. It is not
 /// called if the table is gone.
 ///
 /// # Safety

@@ -60,7 +60,7 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
         };
         init_block(b, class, 1, 0);
         separators::fill_node(index, b, &children, &low, likely, 0, high.as_ref())
-            .expect("nobody else knows these leaves");
+            .expect("only this process knows these leaves");
         let (r, latch) = node.latch();
         let prev = nodes.last().copied().unwrap_or(first_node);
         b.set_prev(prev);
@@ -111,7 +111,7 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
     Ok(())
 }
 
-/// The low key of a leaf that was built, which nobody else knows.
+/// Loads the low key of a leaf that was built and is not published.
 fn built_low<'a>(index: &Index, leaf: Ref, to: &'a mut LowKeyCopy) -> Low<'a> {
     let abbrev = number_of(index, leaf);
     to.load(leaf).map_or(Low::FIRST, |low| Low { abbrev, ..low })

@@ -64,8 +64,8 @@ macro_rules! check {
 /// Checking an index.
 pub trait Verify {
     /// Walks the index and checks its invariants; `entry` is called with every live entry in order.
-    /// `strict`: nobody else uses the index, and the whole structure is checked. Otherwise only what
-    /// holds beside writers: the order of the entries.
+    /// With `strict` the caller is the only user of the index, and the whole structure is checked.
+    /// Without it only the order of the entries is checked, which holds beside writers.
     fn verify<O: KeyOrder>(
         &self,
         p: &Process,
@@ -166,7 +166,7 @@ fn verify_leaves<O: KeyOrder>(
         report.leaves += 1;
         leaves.push(at);
         before.set(&low);
-        // Who is not alone must not be led astray.
+        // A writer beside a strict check is a mistake of the caller, and is reported.
         check!(at, v.valid(), "changed during a strict check");
         at = next;
     }

@@ -240,7 +240,7 @@ fn separators_latched(
     }
 }
 
-/// Removes so many separators from this rank on. Returns how many are left.
+/// Removes `gone` separators from this rank on. Returns the number of those that are left.
 fn remove_separators(latch: Latch, rank: usize, gone: usize) -> usize {
     let b = latch.b();
     let mask = latch.v.mask();

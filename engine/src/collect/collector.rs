@@ -18,13 +18,14 @@ const TURNS: usize = 4;
 
 /// What the collector is asked for.
 pub trait Collect {
-    /// Visits or moves up to `budget_blocks` leaves, and returns how many: fewer than the budget if there is
-    /// nothing (more) to do now. None: somebody else is collecting, and may leave some of it.
+    /// Visits or moves up to `budget_blocks` leaves, and returns their number. Fewer than the budget
+    /// means that the work is done. Returns `None` if another process collects, which may leave work.
     fn collect(&self, p: &Process, budget_blocks: usize) -> Option<usize>;
 
-    /// Collects in steps of so many blocks, with a pause between two, until there is nothing to do now. Returns how many blocks
-    /// the last step had: `step` if that would go on. While there is a snapshot leaves stay that it needs, and others
-    /// go to and fro between the extents of these: each block has its turn four times on the average, no more.
+    /// Collects in steps of `step` blocks, with a pause between two steps, until the work is done.
+    /// Returns the number of blocks of the last step: `step` if there is more work. A snapshot keeps
+    /// leaves in place, and other leaves may move between their extents more than once. So the steps
+    /// end when each block has had four turns on the average.
     fn collect_in_steps(&self, p: &Process, step: usize, pause: impl FnMut()) -> Option<usize>;
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bo
     let mut visited = 0;
     {
         let _section = index.enter(p);
-        // What died before the oldest snapshot was made, nobody sees.
+        // No snapshot sees an entry that died before the oldest snapshot was made.
         if let Some(oldest) = root.snapshots.oldest() {
             root.work.splice(index.area, oldest.dead.take());
         } else if root.snapshots.none() {

@@ -5,17 +5,17 @@
 //! one than R, and R is DEAD. It is a merge that leaves something over, under the latches of a merge, and in one
 //! exclusive phase of B and of the index node M, as where a leaf moves: N.prev = F for R's right neighbour N, R's
 //! separator in M becomes that of F, B gets its entries and the range up to F, and R is DEAD and leads to B.
-//! * who comes to B or M waits for the end of the phase, and finds in B or F what was in R;
-//! * who has read B or M before goes to R: alive, with the same entries, or DEAD. Then it goes to B, which is never
-//!   too far right; to F it would be, for keys that B has taken;
+//! * a process that comes to B or M waits for the end of the phase, and finds the entries of R in B or F;
+//! * a process that has read B or M before goes to R. If R is alive, it has the same entries. If R is DEAD, the process
+//!   goes to B, which is never too far right. F would be too far right for keys that B has taken;
 //! * a forward scan that read B before reads R, or finds it DEAD and searches behind the last key it has seen, in B.
 //!   One that reads B after goes to F. Never both, because `next` and entries are of one state;
 //! * a backward scan on N reads F, which is complete, and then waits for B. One that is on R finds that B does not
 //!   lead to it, and searches;
 //! * an insert or a removal that found its place in R, or in B: its latch fails.
 //!
-//! Nothing can fail from the first latch on but the looks at what a merge looks at; F, which nobody has seen, then goes
-//! back. R stays if it could not be merged, or if its index node could not have F's separator.
+//! From the first latch on only the checks of a merge can fail. F, which is not published, is freed then. R stays if it
+//! cannot be merged, or if its index node has no room for F's separator.
 
 use crate::collect::absorb::end_of;
 use crate::collect::workspace::{Pair, Workspace, undisturbed};

@@ -75,9 +75,9 @@ impl Queue {
         }
     }
 
-    /// Adds those of these rows of a group whose blocks are not all-visible by bits that count for
-    /// them, each with the value that `value` has for it, if one is wanted; gives the others away,
-    /// 64 at a time: from where on, and a bit each.
+    /// Divides rows of a group by the visibility map. A row whose block is not all-visible, by a bit
+    /// that counts for it, is added with the value that `value` has for it, if there is one. `visible`
+    /// gets all other rows, 64 at a time: the place of the first, and a bit for each.
     ///
     /// # Safety
     /// `heap` is the open table of the map.

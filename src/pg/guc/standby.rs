@@ -8,7 +8,7 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 pub static FOLLOW_WAL: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// How long a scan on a standby waits for the follower, in milliseconds.
 pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
-/// What a scan on a standby waits for.
+/// How fresh an index of a standby has to be for a scan.
 pub static SCAN_CONSISTENCY: GucSetting<ScanConsistency> =
     GucSetting::<ScanConsistency>::new(ScanConsistency::RequestPlus);
 

@@ -1,7 +1,12 @@
 //! Indexes of one table that have the same work. The follower reads a block once for all of them.
 //!
-//! An index leaves its group where it cannot go on with the others: it has failed, it is gone, or
-//! its lock is taken. One whose lock is taken goes on by itself with a copy of the work.
+//! An index leaves its group in three cases: it has failed, it is gone, or its lock is taken. An index
+//! whose lock is taken goes on by itself, with a copy of the work.
+//!
+//! *Invariant* (share): an index that stays in its group has taken part in each step of the group. A
+//! block is struck off the work only after all indexes that stay were made equal to it. The fate of an
+//! index is decided where the index leaves the step, and an ERROR later in the step does not change
+//! it.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -56,8 +61,8 @@ impl Group {
             }
     }
 
-    /// Works for some milliseconds. Afterwards each member has a fate, which does not depend on how
-    /// the step ended: one that took no part in what was done does not stay.
+    /// Works for some milliseconds. Afterwards each member has a fate. A member that took no part in
+    /// the step does not stay, also if an ERROR ended the step.
     pub fn step(&mut self) -> Step {
         let relids: Vec<Oid> = self.members.iter().map(|member| member.relid).collect();
         let at = Cell::new(None);
@@ -136,11 +141,11 @@ impl Group {
         for (number, (member, found)) in self.members.iter_mut().zip(found).enumerate() {
             match found {
                 Found::Locked if is_alone => return Step::HeldUp,
-                // This step does what is left of the work for the others.
+                // This step strikes blocks off the work of the group.
                 Found::Locked => member.fate = Fate::Apart(self.work.clone()),
                 Found::Gone => member.fate = Fate::Gone,
                 Found::Open(index, handle) => {
-                    // Who takes the index over after a promotion waits for the end of this step.
+                    // A process that takes the index over after a promotion waits for the claim.
                     let claim = member.building.is_none().then(|| Claim::of_follower(handle));
                     let is_free = !matches!(claim, Some(None));
                     if is_free && std::ptr::eq(handle.entry, member.entry) && member.is_there() {
@@ -153,8 +158,7 @@ impl Group {
             }
         }
         if !targets.is_empty() {
-            // SAFETY: open relations. Under their locks nobody frees the indexes of an entry that
-            // stands for them.
+            // SAFETY: open relations. Their locks keep the indexes of their entries in memory.
             unsafe { apply::apply(heap, &mut targets, &mut self.work, at) };
         }
         if self.work.is_done() { Step::Done } else { Step::Again }
@@ -176,7 +180,7 @@ impl Group {
         (apart, failed)
     }
 
-    /// There is no more work: the indexes have what all records before `position` say.
+    /// There is no more work: the indexes have the changes of all records before `position`.
     pub fn finish(&mut self, position: XLogRecPtr) {
         self.members.iter_mut().for_each(|member| member.finish(position));
     }
@@ -193,8 +197,7 @@ pub fn note(here: u32, groups: &mut [Group], change: Change) -> u64 {
             }
             u64::from(matches!(action, Action::Row(_))) * noted as u64
         }
-        // The file, or all files, are others now. The step that finds that out leaves the index
-        // alone.
+        // The table has another file now. The next step compares the file, and ends the group.
         Change::File(_) | Change::Database(_) | Change::Block(..) => 0,
     }
 }
