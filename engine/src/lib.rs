@@ -5,9 +5,10 @@
 //! take no latch; a writer latches one block. Snapshots cost O(1) and may be taken beside writers.
 //! See README.md for the protocols, and docs/glossary.md for the words.
 //!
-//! The modules are rooms, from the lowest to the highest. A room imports from rooms below it. No circle of
-//! imports goes through two files. A type has its methods in one file (or in a folder of that file's name);
-//! a higher room adds functions, or a trait of its own. The traits of the rooms are in [`prelude`].
+//! The modules are rooms, from the lowest to the highest. A room imports from rooms below it. No
+//! circle of imports goes through two files. A type has its methods in one file (or in a folder of
+//! that file's name); a higher room adds functions, or a trait of its own. The traits of the rooms
+//! are in [`prelude`].
 
 mod sync;
 

@@ -153,8 +153,9 @@ fn prefix(tid: Tid) -> [u8; TID_BYTES] {
     prefix
 }
 
-/// Makes `to` the entry of the map for a key of a TID. In this order a [`Builder`](crate::build::builder::Builder)
-/// of the map wants them: by TID, then by the bytes of the key.
+/// Makes `to` the entry of the map for a key of a TID. In this order a
+/// [`Builder`](crate::build::builder::Builder) of the map wants them: by TID, then by the bytes of
+/// the key.
 pub fn reverse_entry(tid: Tid, key: &[u8], to: &mut Vec<u8>) {
     buffer::set(to, &prefix(tid));
     buffer::append(to, key);

@@ -26,10 +26,10 @@
 //!   or parts, which are [`Damage`].
 //!
 //! Errors keep S1 to S3, with one exception. A discard that cannot write a file of small images
-//! anew, because the disk is full, removes all of the file: the other images in it are lost. What
-//! a failed operation leaves behind is at worst an orphan for [`sweep`](Store::sweep), or a
-//! temporary file that the next writer of its file replaces. The caller sees to it that one incarnation has one draft, refresh or
-//! sweep at a time; everything else may run beside them.
+//! anew, because the disk is full, removes all of the file: the other images in it are lost. What a
+//! failed operation leaves behind is at worst an orphan for [`sweep`](Store::sweep), or a temporary
+//! file that the next writer of its file replaces. The caller sees to it that one incarnation has
+//! one draft, refresh or sweep at a time; everything else may run beside them.
 
 mod collected;
 mod draft;

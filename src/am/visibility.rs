@@ -74,8 +74,8 @@ impl Page {
     /// Whether the bit of a block is set, which is on this page at this place.
     #[inline]
     fn has(&self, at: u32) -> bool {
-        // SAFETY: within the page, which is pinned. Other processes change the byte meanwhile, as the
-        // server's own `visibilitymap_get_status` has it: one byte is read as a whole.
+        // SAFETY: within the page, which is pinned. Other processes change the byte meanwhile, as
+        // the server's own `visibilitymap_get_status` has it: one byte is read as a whole.
         let byte = unsafe { self.bits.add((at / (8 / BITS)) as usize).read_volatile() };
         byte >> (at % (8 / BITS) * BITS) & ALL_VISIBLE != 0
     }

@@ -1,9 +1,9 @@
 //! The rooms of the engine, circles of files in both crates, and where types have their methods.
 //!
-//! A *unit* is a file with the folder of its name, if there is one: `scan/cursor.rs` and `scan/cursor/`.
-//! If each type has its methods in the unit that defines it, a call of a method needs no import, but it
-//! leads only where imports lead: to the unit of a type that the caller, or a file below it, imports.
-//! So a circle of calls is a circle of imports.
+//! A *unit* is a file with the folder of its name, if there is one: `scan/cursor.rs` and
+//! `scan/cursor/`. If each type has its methods in the unit that defines it, a call of a method
+//! needs no import, but it leads only where imports lead: to the unit of a type that the caller, or
+//! a file below it, imports. So a circle of calls is a circle of imports.
 
 use super::{imports, sources_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,8 @@ fn defined(code: &str) -> BTreeSet<&str> {
     found.map(|rest| &rest[..end(rest).unwrap_or(rest.len())]).collect()
 }
 
-/// Of each `impl` at the beginning of a line: its trait, if it is one of a trait, and its type; names without paths.
+/// Of each `impl` at the beginning of a line: its trait, if it is one of a trait, and its type;
+/// names without paths.
 fn impls(code: &str) -> Vec<(Option<&str>, &str)> {
     let heads = code.lines().filter_map(|line| {
         let head = line.strip_prefix("unsafe ").unwrap_or(line).strip_prefix("impl")?;

@@ -9,13 +9,13 @@
 //! | `standby` | none | every standby |
 //! | `standby` | `a, b` | the standbys `a` and `b` |
 //!
-//! On another server the index is *elsewhere*: it is unbuilt, and nothing builds it. That is the only
-//! effect. An index that is elsewhere and has entries all the same is read and kept up to date like
-//! any other: a standby was promoted, or `nitro.host` has changed a moment ago. So answers do not
-//! depend on this file.
+//! On another server the index is *elsewhere*: it is unbuilt, and nothing builds it. That is the
+//! only effect. An index that is elsewhere and has entries all the same is read and kept up to date
+//! like any other: a standby was promoted, or `nitro.host` has changed a moment ago. So answers do
+//! not depend on this file.
 //!
-//! Unique indexes, those of exclusion constraints, and those of tables that are not logged are hosted
-//! by every server, whatever their parameters say. New parameters of this kind are refused.
+//! Unique indexes, those of exclusion constraints, and those of tables that are not logged are
+//! hosted by every server, whatever their parameters say. New parameters of this kind are refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off, max_memory = '64MB', maintenance = all |
-//! primary | standby, hosts = 'a, b')`. What the last two do is in `hosts`.
+//! Storage parameters: `WITH (fillfactor = 10..100, backup = on | off, max_memory = '64MB',
+//! maintenance = all | primary | standby, hosts = 'a, b')`. What the last two do is in `hosts`.
 
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -57,8 +57,8 @@ impl Options {
     /// The parameters that the catalogue has of an index.
     ///
     /// # Safety
-    /// `reloptions` must be a value of that column of pg_class. The result lives in the current memory
-    /// context.
+    /// `reloptions` must be a value of that column of pg_class. The result lives in the current
+    /// memory context.
     pub unsafe fn parsed<'a>(reloptions: pg_sys::Datum) -> Option<&'a Options> {
         // SAFETY: by contract.
         unsafe { parse(reloptions, false).cast::<Options>().as_ref() }
@@ -176,8 +176,8 @@ fn maintenances() -> *mut pg_sys::relopt_enum_elt_def {
     Box::leak(Box::new(all)).as_mut_ptr()
 }
 
-/// Makes the parameters known in this process and those that it forks. The server looks for the locks
-/// of ALTER INDEX among those that it knows.
+/// Makes the parameters known in this process and those that it forks. The server looks for the
+/// locks of ALTER INDEX among those that it knows.
 pub fn register() {
     kind();
 }

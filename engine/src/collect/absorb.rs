@@ -1,4 +1,5 @@
-//! Absorbing: a leaf gets the entries of right neighbours, which are DEAD then. The protocol, in `collect/merge.rs`.
+//! Absorbing: a leaf gets the entries of right neighbours, which are DEAD then. The protocol, in
+//! `collect/merge.rs`.
 
 use super::nodes::SPARSE_NODE;
 use crate::collect::workspace::Pair;
@@ -17,7 +18,8 @@ use crate::sync::stop::stop;
 use crate::tree::drop;
 use core::sync::atomic::Ordering::*;
 
-/// As many leaves are absorbed at once: who comes from behind them walks past all of them, a few steps (`left_of`).
+/// As many leaves are absorbed at once: who comes from behind them walks past all of them, a few
+/// steps (`left_of`).
 pub(crate) const AT_ONCE: usize = 6;
 
 /// What a leaf becomes that absorbs its right neighbours.
@@ -54,8 +56,8 @@ impl Gathered {
     }
 }
 
-/// The right neighbour, and those behind it, as many as fit into one packed leaf; all entries of a pair can be packed.
-/// The shape of the pair is that of the entries of those that fit.
+/// The right neighbour, and those behind it, as many as fit into one packed leaf; all entries of a
+/// pair can be packed. The shape of the pair is that of the entries of those that fit.
 pub(crate) fn gather(
     index: &Index,
     right: (Ref, View),
@@ -103,8 +105,8 @@ fn goes_along(index: &Index, rights: &[(Ref, View)]) -> Result<Option<(Ref, View
     Ok(able.then_some((next, v)))
 }
 
-/// The leaf absorbs those that were gathered, as a packed leaf; returns its version then, and nothing is done if it
-/// must not be.
+/// The leaf absorbs those that were gathered, as a packed leaf; returns its version then, and
+/// nothing is done if it must not be.
 pub(crate) fn absorb_gathered(
     index: &Index,
     (leaf, v): (Ref, View),
@@ -133,8 +135,8 @@ pub(crate) fn absorb_gathered(
     absorb(index, (leaf, v), gathered.rights(), absorbed)
 }
 
-/// The left leaf becomes what was prepared from these states, and of its right neighbours, at most [`AT_ONCE`];
-/// returns its version then. Nothing is done if it must not be.
+/// The left leaf becomes what was prepared from these states, and of its right neighbours, at most
+/// [`AT_ONCE`]; returns its version then. Nothing is done if it must not be.
 pub(crate) fn absorb(
     index: &Index,
     (leaf, v): (Ref, View),
@@ -220,8 +222,8 @@ pub(crate) fn absorb(
     Ok(Some(ver))
 }
 
-/// The index node with the separators of these latched leaves, neighbours, latched, and the rank of the first one
-/// there, unless it is before `first`, or the others are elsewhere.
+/// The index node with the separators of these latched leaves, neighbours, latched, and the rank of
+/// the first one there, unless it is before `first`, or the others are elsewhere.
 fn separators_latched(
     index: &Index,
     leaves: &[(Ref, View)],

@@ -1,5 +1,5 @@
-//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves leaves
-//! out of sparse extents, and lets unlinked blocks go.
+//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves
+//! leaves out of sparse extents, and lets unlinked blocks go.
 //!
 //! One process at a time collects an index; another one that tries is told so.
 
@@ -18,14 +18,15 @@ const TURNS: usize = 4;
 
 /// What the collector is asked for.
 pub trait Collect {
-    /// Visits or moves up to `budget_blocks` leaves, and returns their number. Fewer than the budget
-    /// means that the work is done. Returns `None` if another process collects, which may leave work.
+    /// Visits or moves up to `budget_blocks` leaves, and returns their number. Fewer than the
+    /// budget means that the work is done. Returns `None` if another process collects, which may
+    /// leave work.
     fn collect(&self, p: &Process, budget_blocks: usize) -> Option<usize>;
 
     /// Collects in steps of `step` blocks, with a pause between two steps, until the work is done.
-    /// Returns the number of blocks of the last step: `step` if there is more work. A snapshot keeps
-    /// leaves in place, and other leaves may move between their extents more than once. So the steps
-    /// end when each block has had four turns on the average.
+    /// Returns the number of blocks of the last step: `step` if there is more work. A snapshot
+    /// keeps leaves in place, and other leaves may move between their extents more than once. So
+    /// the steps end when each block has had four turns on the average.
     fn collect_in_steps(&self, p: &Process, step: usize, pause: impl FnMut()) -> Option<usize>;
 }
 
@@ -60,8 +61,9 @@ impl Collect for Index {
     }
 }
 
-/// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that are sparse are merged;
-/// unless `merges`, who fills up leaves does that with packed ones. Collector only.
+/// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that
+/// are sparse are merged; unless `merges`, who fills up leaves does that with packed ones.
+/// Collector only.
 pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bool) -> usize {
     let root = index.shared();
     let mut visited = 0;
@@ -91,8 +93,8 @@ pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bo
     visited
 }
 
-/// All that there is to do, also what a round has left for the next one. It need not come to an end by
-/// itself: leaves beside one that cannot move may move each time.
+/// All that there is to do, also what a round has left for the next one. It need not come to an end
+/// by itself: leaves beside one that cannot move may move each time.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn collect_all(index: &Index, p: &Process) {
     let mut rounds = 0..1000;

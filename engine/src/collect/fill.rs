@@ -1,21 +1,25 @@
 //! Leaves that fill up: one that is not full takes entries from the front of its right neighbour.
 //!
-//! Removals leave neighbours that are not full and do not fit one leaf together. B takes as many entries of its
-//! right neighbour R as it has room for; the others become a new leaf F. A low key never changes: F has a greater
-//! one than R, and R is DEAD. It is a merge that leaves something over, under the latches of a merge, and in one
-//! exclusive phase of B and of the index node M, as where a leaf moves: N.prev = F for R's right neighbour N, R's
-//! separator in M becomes that of F, B gets its entries and the range up to F, and R is DEAD and leads to B.
-//! * a process that comes to B or M waits for the end of the phase, and finds the entries of R in B or F;
-//! * a process that has read B or M before goes to R. If R is alive, it has the same entries. If R is DEAD, the process
-//!   goes to B, which is never too far right. F would be too far right for keys that B has taken;
-//! * a forward scan that read B before reads R, or finds it DEAD and searches behind the last key it has seen, in B.
-//!   One that reads B after goes to F. Never both, because `next` and entries are of one state;
-//! * a backward scan on N reads F, which is complete, and then waits for B. One that is on R finds that B does not
-//!   lead to it, and searches;
+//! Removals leave neighbours that are not full and do not fit one leaf together. B takes as many
+//! entries of its right neighbour R as it has room for; the others become a new leaf F. A low key
+//! never changes: F has a greater one than R, and R is DEAD. It is a merge that leaves something
+//! over, under the latches of a merge, and in one exclusive phase of B and of the index node M, as
+//! where a leaf moves: N.prev = F for R's right neighbour N, R's separator in M becomes that of F,
+//! B gets its entries and the range up to F, and R is DEAD and leads to B.
+//! * a process that comes to B or M waits for the end of the phase, and finds the entries of R in B
+//!   or F;
+//! * a process that has read B or M before goes to R. If R is alive, it has the same entries. If R
+//!   is DEAD, the process goes to B, which is never too far right. F would be too far right for
+//!   keys that B has taken;
+//! * a forward scan that read B before reads R, or finds it DEAD and searches behind the last key
+//!   it has seen, in B. One that reads B after goes to F. Never both, because `next` and entries
+//!   are of one state;
+//! * a backward scan on N reads F, which is complete, and then waits for B. One that is on R finds
+//!   that B does not lead to it, and searches;
 //! * an insert or a removal that found its place in R, or in B: its latch fails.
 //!
-//! From the first latch on only the checks of a merge can fail. F, which is not published, is freed then. R stays if it
-//! cannot be merged, or if its index node has no room for F's separator.
+//! From the first latch on only the checks of a merge can fail. F, which is not published, is freed
+//! then. R stays if it cannot be merged, or if its index node has no room for F's separator.
 
 use crate::collect::absorb::end_of;
 use crate::collect::workspace::{Pair, Workspace, undisturbed};
@@ -40,11 +44,13 @@ use core::sync::atomic::Ordering::*;
 const ENOUGH: usize = 88;
 /// A leaf takes at least such a part of what it has: less is not worth it.
 const WORTH: usize = 16;
-/// As many blocks may wait for the barrier: while somebody stays inside, new leaves would take new memory.
+/// As many blocks may wait for the barrier: while somebody stays inside, new leaves would take new
+/// memory.
 pub(crate) const WAITING: u32 = 128;
 
-/// A leaf of which not enough is used takes entries from its right neighbours, up to `full` hundredths; true if it has
-/// taken all of some, and might take more. Collector only, inside the barrier.
+/// A leaf of which not enough is used takes entries from its right neighbours, up to `full`
+/// hundredths; true if it has taken all of some, and might take more. Collector only, inside the
+/// barrier.
 pub(crate) fn fill(index: &Index, leaf: Ref, full: usize, workspace: &mut Workspace) -> bool {
     undisturbed(|| try_fill(index, leaf, full, workspace))
 }
@@ -68,7 +74,8 @@ fn try_fill(
     let rv = index.block(right).view();
     let r = rv.b;
     let room = b.size() * full / 100;
-    // Full, and too full for all of the other one. What slots would take when they are packed is not known.
+    // Full, and too full for all of the other one. What slots would take when they are packed is
+    // not known.
     let used = |v: &View| Ok(v.packed()?.map_or(0, |leaf| leaf.used()));
     let (mine, more) = (used(&v)?, used(&rv)?);
     let enough = mine >= room * ENOUGH / 100 && mine + more > room && more > 0;

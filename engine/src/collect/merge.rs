@@ -4,18 +4,19 @@
 //! 1. R's separator leaves level 1. From now on R is found by moving right from B.
 //! 2. N.prev = B for R's right neighbour N. Who goes back from N sees that B is not yet N's
 //!    neighbour, walks right, and finds R.
-//! 3. B gets R's entries, `next` = N and R's range in one exclusive phase. Who has read B before goes
-//!    on to R, which still has the same entries; who reads B now goes on to N.
-//! 4. R becomes DEAD and leads to B. Who comes to it now (with `next` from before, from N, or with a
-//!    remembered version) searches again or moves to B. Nothing leads to R any more but what is held
-//!    inside the barrier, so it goes there.
+//! 3. B gets R's entries, `next` = N and R's range in one exclusive phase. Who has read B before
+//!    goes on to R, which still has the same entries; who reads B now goes on to N.
+//! 4. R becomes DEAD and leads to B. Who comes to it now (with `next` from before, from N, or with
+//!    a remembered version) searches again or moves to B. Nothing leads to R any more but what is
+//!    held inside the barrier, so it goes there.
 //!
-//! R is not absorbed if it is the first child of M (it holds M's low key), or has no separator yet (a
-//! promotion is on its way to it), or is on a dirty list, or has pins (a walk stands there). Index nodes are
-//! absorbed in the same way; the flat top is their upper level.
+//! R is not absorbed if it is the first child of M (it holds M's low key), or has no separator yet
+//! (a promotion is on its way to it), or is on a dirty list, or has pins (a walk stands there).
+//! Index nodes are absorbed in the same way; the flat top is their upper level.
 //!
-//! Several neighbours R, S, ... with separators in one M are absorbed at once, each step for all of them: who
-//! goes right from B finds them in their order until 3, and each is DEAD and leads to B after 4.
+//! Several neighbours R, S, ... with separators in one M are absorbed at once, each step for all of
+//! them: who goes right from B finds them in their order until 3, and each is DEAD and leads to B
+//! after 4.
 
 use super::nodes::MERGED;
 use crate::collect::absorb::{Absorbed, Content, end_of};

@@ -1,26 +1,28 @@
 //! Leaves and index nodes that move, so that memory becomes free in one piece.
 //!
-//! After removals here and there, and after a sweep, every extent has some of them left. The collector takes a sparse
-//! one out of service, moves what is in it to free blocks of others, and it is idle.
+//! After removals here and there, and after a sweep, every extent has some of them left. The
+//! collector takes a sparse one out of service, moves what is in it to free blocks of others, and
+//! it is idle.
 //!
-//! A leaf R moves to F under the latches of its left neighbour B, its own, and that of the index node M
-//! with its separator. F is a copy of one state of R, latched before anything leads to it. In one exclusive
-//! phase of B and M: N.prev = F for R's right neighbour N, R's separator in M leads to F, B's `next` = F, and
-//! R is DEAD and leads to F, which has the same range.
+//! A leaf R moves to F under the latches of its left neighbour B, its own, and that of the index
+//! node M with its separator. F is a copy of one state of R, latched before anything leads to it.
+//! In one exclusive phase of B and M: N.prev = F for R's right neighbour N, R's separator in M
+//! leads to F, B's `next` = F, and R is DEAD and leads to F, which has the same range.
 //! * who comes to B or M waits for the end of the phase, some tens of nanoseconds, and finds F;
 //! * who has read B before goes to R: alive, with the same entries, or DEAD, and searches;
 //! * who has read M before finds R, or DEAD what leads to F;
-//! * a backward scan on N reads F, which is complete, and then B, which leads to it. One that is on R finds
-//!   that B does not lead to it, and searches;
+//! * a backward scan on N reads F, which is complete, and then B, which leads to it. One that is on
+//!   R finds that B does not lead to it, and searches;
 //! * who looks for M's low key at its first child, and that is R: DEAD, he looks at M again.
 //! * an insert or a removal that found its place in R: its latch fails.
 //!
 //! Nothing can fail from the first latch on; what fails before gives F back, which nobody has seen.
 //!
-//! R does not move while it has no separator (a promotion is on its way), or dead entries, or pins (a walk stands
-//! there), or is on a list (which would lead astray), or is the first leaf.
+//! R does not move while it has no separator (a promotion is on its way), or dead entries, or pins
+//! (a walk stands there), or is on a list (which would lead astray), or is the first leaf.
 //!
-//! How an index node moves: `collect/nodes.rs`. The first index node stays, since the root leads to it.
+//! How an index node moves: `collect/nodes.rs`. The first index node stays, since the root leads to
+//! it.
 
 use crate::collect::workspace::{Workspace, undisturbed};
 use crate::collect::{nodes, relink};
@@ -38,8 +40,8 @@ use crate::sync::stop::stop;
 use crate::tree::seek::left_of;
 use core::sync::atomic::Ordering::*;
 
-/// Moves leaves out of sparse extents, up to about `budget` of them; returns how many. Collector only,
-/// inside the barrier.
+/// Moves leaves out of sparse extents, up to about `budget` of them; returns how many. Collector
+/// only, inside the barrier.
 pub(crate) fn leave_sparse_extents(index: &Index, budget: usize) -> usize {
     let allocator = index.allocator();
     allocator.begin_round(&index.area);
@@ -113,14 +115,15 @@ fn try_move_leaf(
         return Err(Retry);
     }
     stop!("move: read");
-    // Never in new memory: inserts may have taken the room that was there, and what is left behind is
-    // free only when this section is over.
+    // Never in new memory: inserts may have taken the room that was there, and what is left behind
+    // is free only when this section is over.
     let Some(fresh) = Fresh::among(index.allocator(), index.area, class) else { return Ok(false) };
     let f = fresh.block();
     if packed {
         let all = EntryRange(entries, 0..entries.len());
         if !arrange(draft, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
-            // It was arranged with entries that are gone, and has hardly room for what is left (`Shape::content`).
+            // It was arranged with entries that are gone, and has hardly room for what is left
+            // (`Shape::content`).
             return Ok(false);
         }
         init_packed(f, draft, class, 0, &low, skip);

@@ -1,16 +1,19 @@
 //! Index nodes that give separators to their left neighbours, or move.
 //!
-//! An index node L takes as many separators from the front of its right neighbour M as it has room for; the others
-//! become a new node F. A low key never changes: F has a greater one than M, and M is DEAD. It is a merge of index nodes
-//! that leaves something over. If L takes none, M has moved: F is its copy. The latches of L, M and F are held, the last
-//! one before anything leads to F:
-//! 1. N.prev = F for M's right neighbour N. Who goes left from N is the collector, and nobody else collects.
-//! 2. L gets its separators, `next` = F and the range up to F in one exclusive phase. Who has read L before goes on to M,
-//!    which is as it was; who reads L now goes on to F.
+//! An index node L takes as many separators from the front of its right neighbour M as it has room
+//! for; the others become a new node F. A low key never changes: F has a greater one than M, and M
+//! is DEAD. It is a merge of index nodes that leaves something over. If L takes none, M has moved:
+//! F is its copy. The latches of L, M and F are held, the last one before anything leads to F:
+//! 1. N.prev = F for M's right neighbour N. Who goes left from N is the collector, and nobody else
+//!    collects.
+//! 2. L gets its separators, `next` = F and the range up to F in one exclusive phase. Who has read
+//!    L before goes on to M, which is as it was; who reads L now goes on to F.
 //! 3. `parent` of each leaf that had M is L or F.
 //! 4. M is DEAD and leads to L, from where it goes right to F.
-//! * a promotion that found its place in L or M, or a split of one of them: no latch. In F it waits until the end;
-//! * the flat top leads to M until there is one without it, and M goes to the barrier only then, as in a merge;
+//! * a promotion that found its place in L or M, or a split of one of them: no latch. In F it waits
+//!   until the end;
+//! * the flat top leads to M until there is one without it, and M goes to the barrier only then, as
+//!   in a merge;
 //! * who looks for a leaf's separator under the latch of its node is the collector.
 
 use super::workspace::undisturbed;
@@ -33,8 +36,9 @@ use crate::tree::seek::left_of;
 use crate::tree::{drop, separators, top};
 use core::sync::atomic::Ordering::*;
 
-/// The left neighbour of `node` takes separators from it until it has `most`. If it has that many, `node` moves among
-/// others, not to new memory. Everything is prepared from copies. Collector only, inside the barrier.
+/// The left neighbour of `node` takes separators from it until it has `most`. If it has that many,
+/// `node` moves among others, not to new memory. Everything is prepared from copies. Collector
+/// only, inside the barrier.
 pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, Retry> {
     let memcmp = index.memcmp();
     let mv = index.block(node).view();
@@ -128,10 +132,12 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
 pub(crate) const MERGED: usize = CAPACITY * 3 / 4;
 /// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
 pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
-/// A sweep joins index nodes that have at most so many separators together, of which it soon takes many away.
+/// A sweep joins index nodes that have at most so many separators together, of which it soon takes
+/// many away.
 const JOINED: usize = CAPACITY * 15 / 16;
 
-/// A sweep publishes a flat top without the DEAD index nodes when there is more than one to so many others.
+/// A sweep publishes a flat top without the DEAD index nodes when there is more than one to so many
+/// others.
 const WORTH_A_TOP: u32 = 16;
 
 /// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:
@@ -146,9 +152,9 @@ pub(crate) fn merge_node(index: &Index, node: Ref) {
     }
 }
 
-/// If the next leaf is the first child of another index node, the one of this leaf absorbs that, or takes separators from it
-/// if they have too many together and it has room: a first child gives no entries to the leaf before it. Collector only,
-/// inside the barrier.
+/// If the next leaf is the first child of another index node, the one of this leaf absorbs that, or
+/// takes separators from it if they have too many together and it has room: a first child gives no
+/// entries to the leaf before it. Collector only, inside the barrier.
 pub(crate) fn join_nodes(index: &Index, leaf: Ref) {
     let b = index.block(leaf);
     let (node, next) = (b.parent(), b.next());
@@ -158,14 +164,15 @@ pub(crate) fn join_nodes(index: &Index, leaf: Ref) {
     }
     let joined = undisturbed(|| try_absorb_node(index, node, Some(other), JOINED));
     let v = index.block(node).view();
-    // The first node leaves nothing out of its separators: the fewer it has, the faster are searches.
+    // The first node leaves nothing out of its separators: the fewer it has, the faster are
+    // searches.
     if !joined && v.b.prev() != 0 && v.mask().count_ones() as usize <= MERGED {
         undisturbed(|| try_shift(index, other, JOINED));
     }
 }
 
-/// The index node `left` absorbs its right neighbour (which is to be `wanted`) if together they have at most `most`
-/// separators. As with leaves, prepared from copies.
+/// The index node `left` absorbs its right neighbour (which is to be `wanted`) if together they
+/// have at most `most` separators. As with leaves, prepared from copies.
 fn try_absorb_node(
     index: &Index,
     left: Ref,
@@ -256,8 +263,8 @@ fn try_absorb_node(
     Ok(true)
 }
 
-/// Retires DEAD index nodes as soon as they are some part of all: to publish a flat top without them takes a look at
-/// each of the others.
+/// Retires DEAD index nodes as soon as they are some part of all: to publish a flat top without
+/// them takes a look at each of the others.
 pub(crate) fn retire_many_nodes(index: &Index) {
     let state = &index.shared().top_state;
     if state.dead.load(Relaxed) > state.nodes.load(Relaxed) / WORTH_A_TOP {
@@ -282,7 +289,8 @@ pub(crate) fn retire_nodes(index: &Index) {
     }
 }
 
-/// Each index node but the first one gives separators, or moves, if there is room; returns how many did.
+/// Each index node but the first one gives separators, or moves, if there is room; returns how many
+/// did.
 #[cfg(all(test, not(loom), not(shuttle)))]
 pub(crate) fn shift_nodes(index: &Index, p: &Process, most: usize) -> usize {
     let Some(_collecting) = index.shared().collecting.try_lock() else { return 0 };

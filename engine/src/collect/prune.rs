@@ -14,8 +14,8 @@
 //! * one of those is absorbed, or gives its entries away: it is DEAD and leads to one further left, at most to the leaf where
 //!   the pass stands. That one is looked at again, whole.
 //!
-//! It ends as the walk does (`scan/place.rs`). Of the leaves between the two each is left by `next`, and looked at again only if one
-//! has died since.
+//! It ends as the walk does (`scan/place.rs`). Of the leaves between the two each is left by
+//! `next`, and looked at again only if one has died since.
 
 use crate::index::reclaim;
 use crate::index::root::Index;
@@ -218,8 +218,8 @@ impl Copied {
     }
 }
 
-/// Removes the entries with these TIDs, which ascend, from `leaf` and those behind it, up to `end` (0: all). Both are
-/// pinned. Inside the barrier.
+/// Removes the entries with these TIDs, which ascend, from `leaf` and those behind it, up to `end`
+/// (0: all). Both are pinned. Inside the barrier.
 fn remove_tids(
     index: &Index,
     p: &Process,
@@ -229,7 +229,8 @@ fn remove_tids(
     removed: &mut u64,
 ) -> Result<(), Not> {
     let mut spare = Spare::take();
-    // Ends: each step leads to the right, but for one through a leaf that is DEAD, to which no leaf leads any more.
+    // Ends: each step leads to the right, but for one through a leaf that is DEAD, to which no leaf
+    // leads any more.
     while leaf != end {
         if index.block(leaf).view().dead() {
             leaf = index.block(leaf).prev();

@@ -6,8 +6,8 @@ use crate::node::block::{Block, DIRTY, EXACT, Latch};
 use crate::node::pin;
 use crate::sync::mutants::mutant;
 
-/// A leaf on a list would lead that astray, one whose promotion is on its way has no separator, and at one with pins
-/// a walk stands.
+/// A leaf on a list would lead that astray, one whose promotion is on its way has no separator, and
+/// at one with pins a walk stands.
 pub(crate) fn stays(r: Block) -> bool {
     let listed = r.has(DIRTY) && !mutant!("a leaf on a list is not merged");
     let pinned = pin::has_pins(r) && !mutant!("a leaf with pins is not merged");

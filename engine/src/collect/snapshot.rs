@@ -27,19 +27,20 @@ pub trait Snapshots {
     fn retain(&self, snapshot: &Snapshot) -> Snapshot;
 
     /// Gives a reference back. With the last one the snapshot ends, and the entries that only it
-    /// needed are collected, a part of them in this call. One that has ended with its holder is ignored.
+    /// needed are collected, a part of them in this call. One that has ended with its holder is
+    /// ignored.
     ///
     /// # Panics
     /// It is one of another index.
     fn release(&self, p: &Process, snapshot: Snapshot);
 
-    /// Ends all snapshots of a holder that is going away, however often they are referenced, and the
-    /// one that it was making: a process that ends inside `wait` does not unwind. Nobody may be
+    /// Ends all snapshots of a holder that is going away, however often they are referenced, and
+    /// the one that it was making: a process that ends inside `wait` does not unwind. Nobody may be
     /// reading them or use this holder's name meanwhile.
     fn release_all(&self, p: &Process, holder: u64);
 
-    /// Has everything that was read of this snapshot until now been there? Not, if removals had no memory to
-    /// keep what it sees; it may be given back all the same.
+    /// Has everything that was read of this snapshot until now been there? Not, if removals had no
+    /// memory to keep what it sees; it may be given back all the same.
     ///
     /// # Panics
     /// It is one of another index.

@@ -5,9 +5,10 @@
 //! more, slots are wasted. A process goes over the index from time to time, a few leaves per call; what is merged
 //! is merged as the collector does it (`collect/fill.rs`, `collect/merge.rs`).
 //!
-//! Between two calls the leaf where the sweep goes on is pinned (`node/pin.rs`). In a call the sweep holds what the collector
-//! holds, so no other process merges leaves, and the pin would only keep the sweep itself from merging this one. Nothing
-//! is compared. It ends: each call leaves the leaves that it has visited behind it.
+//! Between two calls the leaf where the sweep goes on is pinned (`node/pin.rs`). In a call the
+//! sweep holds what the collector holds, so no other process merges leaves, and the pin would only
+//! keep the sweep itself from merging this one. Nothing is compared. It ends: each call leaves the
+//! leaves that it has visited behind it.
 
 use crate::collect::fill::WAITING;
 use crate::collect::workspace::Workspace;

@@ -19,8 +19,8 @@ use core::sync::atomic::Ordering::*;
 /// Gives all memory of the index back to the area as soon as nobody is inside.
 ///
 /// # Safety
-/// It has been unlinked: a process that enters the barrier from now on cannot find it. No walk over it
-/// ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept.
+/// It has been unlinked: a process that enters the barrier from now on cannot find it. No walk over
+/// it ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept.
 pub unsafe fn destroy_later(index: Index, p: &Process) {
     index.check_area(p);
     let area = index.area;
@@ -42,8 +42,8 @@ fn push(index: &Index) {
     }
 }
 
-/// Frees the indexes that were given up and that nobody can be inside of any more. True if there are
-/// others.
+/// Frees the indexes that were given up and that nobody can be inside of any more. True if there
+/// are others.
 pub fn destroy_due(area: &Area) -> bool {
     let head = area.given_up();
     if head.load(Relaxed) == 0 {

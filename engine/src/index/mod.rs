@@ -1,4 +1,5 @@
-//! What an index is beside its nodes: its root, lists, snapshots and counters, and what waits to be freed.
+//! What an index is beside its nodes: its root, lists, snapshots and counters, and what waits to be
+//! freed.
 
 pub(crate) mod block_list;
 pub(crate) mod counters;

@@ -69,8 +69,8 @@ impl Retired {
         self.waiting.load(Relaxed)
     }
 
-    /// Frees what the barrier lets go of the index at `root` and closes a session for what has been retired since.
-    /// Under `collecting`.
+    /// Frees what the barrier lets go of the index at `root` and closes a session for what has been
+    /// retired since. Under `collecting`.
     pub(crate) fn free(&self, area: Area, root: Ref, allocator: &BlockAllocator) {
         self.free_batches(area, root, allocator);
         let Some(batch) = self.batches.iter().find(|b| b.head.load(Relaxed) == 0) else {

@@ -202,8 +202,9 @@ impl Index {
     /// Gives all memory of the index back to the area.
     ///
     /// # Safety
-    /// No process uses the index any more: no call is under way, and no walk over it ([`Prune`](crate::collect::prune::Prune),
-    /// [`Sweep`](crate::collect::sweep::Sweep)) is kept, which would give up its pins.
+    /// No process uses the index any more: no call is under way, and no walk over it
+    /// ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept,
+    /// which would give up its pins.
     pub unsafe fn destroy(self, p: &Process) {
         self.check_area(p);
         self.allocator().destroy(&self.area);

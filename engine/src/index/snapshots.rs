@@ -1,11 +1,12 @@
 //! Snapshots: O(1) to create, reference counted, released in any order.
 //!
-//! A snapshot of term s sees what was born in a term <= s and is not dead in one. Creating it closes
-//! the term and waits for the writers that announced it (writer terms, see `memory/barrier.rs`), so that it
-//! may run beside writers. The descriptor is there *before* the term moves, as PENDING with the term
-//! it will at least have: who removes an entry that died in a later term has seen the new term and
-//! therefore sees the descriptor, so nothing is removed that a snapshot in the making will see.
-//! If the wait unwinds, the descriptor is freed and an unused term number has passed.
+//! A snapshot of term s sees what was born in a term <= s and is not dead in one. Creating it
+//! closes the term and waits for the writers that announced it (writer terms, see
+//! `memory/barrier.rs`), so that it may run beside writers. The descriptor is there *before* the
+//! term moves, as PENDING with the term it will at least have: who removes an entry that died in a
+//! later term has seen the new term and therefore sees the descriptor, so nothing is removed that a
+//! snapshot in the making will see. If the wait unwinds, the descriptor is freed and an unused term
+//! number has passed.
 
 use crate::index::block_list::BlockList;
 use crate::index::identity::Identity;
@@ -219,12 +220,14 @@ impl Descriptors {
         })
     }
 
-    /// All snapshots end, and those in the making come to nothing: a removal that would have to keep what it
-    /// removes has no memory for that, and must not fail. Who reads one is told by `keeps`.
+    /// All snapshots end, and those in the making come to nothing: a removal that would have to
+    /// keep what it removes has no memory for that, and must not fail. Who reads one is told by
+    /// `keeps`.
     ///
-    /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot that came to
-    ///   life meanwhile is met by the next attempt of the removal.
-    /// * beside a removal that still met it: that has marked its entry, which the collector then drops.
+    /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot
+    ///   that came to life meanwhile is met by the next attempt of the removal.
+    /// * beside a removal that still met it: that has marked its entry, which the collector then
+    ///   drops.
     pub(crate) fn lose(&self, area: Area, work: &BlockList) {
         for descriptor in &self.table {
             let word = descriptor.word.load(SeqCst);

@@ -44,8 +44,8 @@ pub(crate) struct Array(pub(crate) *mut u8);
 
 impl Array {
     pub(crate) fn header<'a>(self) -> &'a Header {
-        // SAFETY: an array starts with its header. Once it is published, nothing but the atomics there changes; the
-        // barrier keeps it until its readers have left.
+        // SAFETY: an array starts with its header. Once it is published, nothing but the atomics
+        // there changes; the barrier keeps it until its readers have left.
         unsafe { &*self.0.cast() }
     }
 

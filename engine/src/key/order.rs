@@ -10,15 +10,16 @@ pub type Tid = u64;
 pub trait KeyOrder {
     /// Byte order: a key before all its extensions. The methods are then never called.
     const MEMCMP: bool;
-    /// A number that compares like the keys as far as it goes: if a < b then abbrev(a) <= abbrev(b),
-    /// and keys that compare equal have the same. 0 if there is none.
+    /// A number that compares like the keys as far as it goes: if a < b then abbrev(a) <=
+    /// abbrev(b), and keys that compare equal have the same. 0 if there is none.
     fn abbrev(&self, key: &[u8]) -> u64;
-    /// Compares two keys. It may be slow, unwind, or use the engine. It is called on private copies,
-    /// outside latches. Keys that it calls equal are ordered by their bytes: equal bytes are the same
-    /// key, other bytes never are, and that can be seen under a latch, where nobody may be asked.
+    /// Compares two keys. It may be slow, unwind, or use the engine. It is called on private
+    /// copies, outside latches. Keys that it calls equal are ordered by their bytes: equal bytes
+    /// are the same key, other bytes never are, and that can be seen under a latch, where nobody
+    /// may be asked.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
-    /// Says that the order contradicts itself, and unwinds. It is called outside latches, where a search
-    /// has found no place for its key.
+    /// Says that the order contradicts itself, and unwinds. It is called outside latches, where a
+    /// search has found no place for its key.
     fn inconsistent(&self) -> ! {
         panic!(
             "no place for a key: the order of the keys contradicts itself, or the index is damaged"

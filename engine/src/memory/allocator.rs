@@ -1,12 +1,12 @@
 //! The block allocator of one index: fixed-size blocks carved from extents of the area.
 //!
 //! All memory of an index hangs on one list of extents (block extents and spans alike), so
-//! [`BlockAllocator::destroy`] gives it back in O(extents), without allocating and without looking at the
-//! index. An extent has blocks of one class and a list of those that are free: an extent with a free
-//! block is *open*, one without any block in use *idle*, one that is to become idle *closed*
-//! (`memory/allocator/sparse.rs`). A freed block keeps its content except for
-//! bytes 8..12. So memory is type-stable until its extent leaves the index (`memory/allocator/leaving.rs`), and a
-//! version counter in the first 8 bytes of a block counts on through every reuse.
+//! [`BlockAllocator::destroy`] gives it back in O(extents), without allocating and without looking
+//! at the index. An extent has blocks of one class and a list of those that are free: an extent
+//! with a free block is *open*, one without any block in use *idle*, one that is to become idle
+//! *closed* (`memory/allocator/sparse.rs`). A freed block keeps its content except for bytes 8..12.
+//! So memory is type-stable until its extent leaves the index (`memory/allocator/leaving.rs`), and
+//! a version counter in the first 8 bytes of a block counts on through every reuse.
 //!
 //! When the area is full a block may be taken from a larger class, and goes back to it. What was a leaf
 //! can then be a chunk or an index node: still nothing that writes a version which was there before.
@@ -69,8 +69,8 @@ struct ClassState {
     free: AtomicU32,
 }
 
-/// Zeroed memory for the root of a new index, whose allocator is at `allocator_offset` in it. The root is part
-/// of the allocator: counted by `bytes`, given back last by `destroy`.
+/// Zeroed memory for the root of a new index, whose allocator is at `allocator_offset` in it. The
+/// root is part of the allocator: counted by `bytes`, given back last by `destroy`.
 pub(crate) fn create_root(
     area: &Area,
     bytes: usize,
@@ -96,9 +96,9 @@ pub(crate) fn create_root(
 }
 
 impl BlockAllocator {
-    /// A block of `class`, for a `Fresh` of `node/fresh.rs`, or when the area is full a larger one. New memory has its first
-    /// 64 bytes zeroed and anything behind them; a reused block has what it had when it was freed, except
-    /// for bytes 8..12.
+    /// A block of `class`, for a `Fresh` of `node/fresh.rs`, or when the area is full a larger one.
+    /// New memory has its first 64 bytes zeroed and anything behind them; a reused block has what
+    /// it had when it was freed, except for bytes 8..12.
     pub(crate) fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
         debug_assert!(held::none(), "a block under a latch");
         let _held = self.lock.lock();
@@ -177,8 +177,8 @@ impl BlockAllocator {
         free.sum::<usize>() + self.shut.load(Relaxed) as usize
     }
 
-    /// Gives everything back, the root (with this allocator in it) last. Nobody uses the index any more;
-    /// `self` must not be used afterwards.
+    /// Gives everything back, the root (with this allocator in it) last. Nobody uses the index any
+    /// more; `self` must not be used afterwards.
     pub(crate) fn destroy(&self, area: &Area) {
         let (root, root_bytes) = (self.root.load(Relaxed), self.root_bytes.load(Relaxed));
         let (charge, held) = (self.charge.load(), self.bytes());
@@ -315,8 +315,8 @@ impl BlockAllocator {
         take().inspect_err(|_| charge.give_back(bytes))
     }
 
-    /// From now on others answer for what the index holds and takes. It holds that also where it is more than
-    /// their limits.
+    /// From now on others answer for what the index holds and takes. It holds that also where it is
+    /// more than their limits.
     pub(crate) fn charge_to(&self, charge: &Charge) {
         let _held = self.lock.lock();
         let bytes = self.bytes.load(Relaxed);

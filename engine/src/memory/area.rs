@@ -314,10 +314,11 @@ impl Area {
         self.barrier().token_fence()
     }
 
-    /// The slots of those who have a TID token for the index at `root` (0: any index) that was taken before `fence` began,
-    /// and neither given up nor renewed. Of a process with tokens for more indexes than it shows the area does not know which:
-    /// `may_hold` says of the owner of a slot whether this index can be among them, and must not say no of who has had
-    /// a token since before `fence` and still uses it.
+    /// The slots of those who have a TID token for the index at `root` (0: any index) that was
+    /// taken before `fence` began, and neither given up nor renewed. Of a process with tokens for
+    /// more indexes than it shows the area does not know which: `may_hold` says of the owner of a
+    /// slot whether this index can be among them, and must not say no of who has had a token since
+    /// before `fence` and still uses it.
     pub fn older_tokens(
         &self,
         root: u32,
@@ -333,7 +334,8 @@ impl Area {
         self.barrier().close_session()
     }
 
-    /// The oldest session that a process is in for the index at `root` (0: for any), or the open one.
+    /// The oldest session that a process is in for the index at `root` (0: for any), or the open
+    /// one.
     pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
         self.barrier().oldest_session(root)
     }

@@ -1,11 +1,11 @@
 //! The access barrier: who may still be looking at what has been unlinked, who may still publish under
 //! an old term, and who still holds a TID.
 //!
-//! Every process owns one [`Announcement`] and writes only to it; whoever waits reads all slots. Every
-//! argument below is the same one (Dekker): one side *announces, fence, looks*, the other *acts,
-//! fence, reads the announcements*. The two SeqCst fences are totally ordered. If the announcer's
-//! comes first, the other side reads the announcement (or something later from the same slot) and
-//! waits. If it comes second, the announcer sees the act. Nothing here depends on x86.
+//! Every process owns one [`Announcement`] and writes only to it; whoever waits reads all slots.
+//! Every argument below is the same one (Dekker): one side *announces, fence, looks*, the other
+//! *acts, fence, reads the announcements*. The two SeqCst fences are totally ordered. If the
+//! announcer's comes first, the other side reads the announcement (or something later from the same
+//! slot) and waits. If it comes second, the announcer sees the act. Nothing here depends on x86.
 //!
 //! **Sessions** (unlinked memory). Act: unlink, then close session k. Announce: the session read from
 //! the counter, then walk. A process that announced too late for the collector to see it cannot find

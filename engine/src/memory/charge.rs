@@ -1,9 +1,10 @@
 //! Who answers for the memory of an index, and how much it may be.
 //!
-//! An allocator has a limit of its own, and *accounts* that it shares with others. Memory is charged before it
-//! is taken from the area and credited after it went back, both under the allocator's lock: each account has
-//! at any moment at least what the allocators hold that are charged to it, and exactly that when no allocator is
-//! locked. Where nothing is taken from the area nothing of this is touched.
+//! An allocator has a limit of its own, and *accounts* that it shares with others. Memory is
+//! charged before it is taken from the area and credited after it went back, both under the
+//! allocator's lock: each account has at any moment at least what the allocators hold that are
+//! charged to it, and exactly that when no allocator is locked. Where nothing is taken from the
+//! area nothing of this is touched.
 
 use crate::memory::area::{Lack, OutOfMemory};
 use crate::memory::place::PAGE;

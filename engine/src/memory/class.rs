@@ -31,7 +31,8 @@ pub(super) const SIZES: [usize; CLASSES] = {
     }
     sizes
 };
-/// Pages of the extents that have one chunk of a very long key each. The last is as large as extents can be.
+/// Pages of the extents that have one chunk of a very long key each. The last is as large as
+/// extents can be.
 pub(super) const LARGE: [usize; 18] =
     [5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, MAX_EXTENT_PAGES];
 

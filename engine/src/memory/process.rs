@@ -64,13 +64,13 @@ impl Process {
         self.slot
     }
 
-    /// Leaves the barrier, however deep inside, and gives up all pins; for the end of a failed transaction, whose
-    /// sections and walks may have been left without running their guards. Tokens stay. Guards that still exist become
-    /// void, and walks begin anew.
+    /// Leaves the barrier, however deep inside, and gives up all pins; for the end of a failed
+    /// transaction, whose sections and walks may have been left without running their guards.
+    /// Tokens stay. Guards that still exist become void, and walks begin anew.
     ///
     /// # Safety
-    /// No call of the engine is under way in this process, and nobody goes on with what was found inside
-    /// its sections. (So not for a failed subtransaction: it may run inside a comparator.)
+    /// No call of the engine is under way in this process, and nobody goes on with what was found
+    /// inside its sections. (So not for a failed subtransaction: it may run inside a comparator.)
     pub unsafe fn abandon(&self) {
         self.leave_all();
     }
@@ -167,8 +167,8 @@ impl Process {
         self.announcement().session.load(Relaxed)
     }
 
-    /// Whether nothing has been freed since a moment in this session, nor will be until the section ends in which
-    /// this process is.
+    /// Whether nothing has been freed since a moment in this session, nor will be until the section
+    /// ends in which this process is.
     #[inline]
     pub(crate) fn is_open(&self, session: u64) -> bool {
         debug_assert!(self.is_inside());
@@ -184,8 +184,8 @@ impl Process {
         self.area.barrier().globals.epoch.load(Acquire)
     }
 
-    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until the
-    /// token is closed or renewed.
+    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until
+    /// the token is closed or renewed.
     pub fn open_token(&self, root: u32) -> TokenId {
         let mut tokens = self.tokens.borrow_mut();
         let (id, place) = tokens.open(root, self.epoch());
@@ -193,8 +193,8 @@ impl Process {
         id
     }
 
-    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing is kept, if it has
-    /// been closed.
+    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing
+    /// is kept, if it has been closed.
     #[must_use]
     pub fn renew_token(&self, token: TokenId) -> bool {
         let mut tokens = self.tokens.borrow_mut();

@@ -26,9 +26,9 @@
 //! 1728  leaf:  key area (the low key first); index: key area at 960, of 64 bytes or more
 //! ```
 //! A *tail* <= 8 says that the key ends inside the prefix: it has `skip` + tail bytes. Otherwise it
-//! is the offset of a record in the key area: {u16 length, key bytes from skip + 8 on}, or, with bit 15
-//! of the length set, {u16, u32 chunk}: the whole key is in a chunk of its own. Under a comparator
-//! (flag WHOLE) records hold whole keys and no key is inline.
+//! is the offset of a record in the key area: {u16 length, key bytes from skip + 8 on}, or, with
+//! bit 15 of the length set, {u16, u32 chunk}: the whole key is in a chunk of its own. Under a
+//! comparator (flag WHOLE) records hold whole keys and no key is inline.
 //!
 //! # Invariants
 //! * I1 Concatenating level 0 from the head yields all entries in order. The low key of a block never
@@ -108,8 +108,9 @@ const BIG: u16 = 1 << 15;
 
 /// Longest tail that is stored in a leaf itself.
 pub(crate) const MAX_RECORD: usize = 512;
-/// Bytes of the key area that a leaf has left at least when it is made, merged, or gets another `skip`: some
-/// chunk references, so that a single entry never fills it and a full leaf can be split.
+/// Bytes of the key area that a leaf has left at least when it is made, merged, or gets another
+/// `skip`: some chunk references, so that a single entry never fills it and a full leaf can be
+/// split.
 pub(crate) const MIN_FREE: usize = 32;
 
 #[repr(C)]

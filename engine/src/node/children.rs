@@ -8,8 +8,8 @@ use crate::memory::place::Ref;
 /// Bytes of the TID behind a low key.
 const LOW_TID: usize = 6;
 
-/// An index node with room for a low key of so many bytes. Of one that has more than the largest the first bytes are there,
-/// for `skip`.
+/// An index node with room for a low key of so many bytes. Of one that has more than the largest
+/// the first bytes are there, for `skip`.
 pub(crate) fn node_class(low: usize) -> Class {
     Class::index(NODE_KEYS + low + LOW_TID)
 }
@@ -51,8 +51,8 @@ impl Children {
     }
 }
 
-/// In an exclusive phase: the node gets the separators of a private one that was made for it, so many, and what these leave
-/// out.
+/// In an exclusive phase: the node gets the separators of a private one that was made for it, so
+/// many, and what these leave out.
 pub(crate) fn take_separators(latch: &Latch, content: Block, n: usize) {
     let b = latch.v.b;
     b.set_skip(content.skip());
@@ -99,7 +99,8 @@ impl Default for NodePage {
 
 impl NodePage {
     pub(crate) fn block(&mut self) -> Block {
-        // SAFETY: aligned, of the size of the largest index node, and the callers use it while they have the page.
+        // SAFETY: aligned, of the size of the largest index node, and the callers use it while they
+        // have the page.
         unsafe { Block::private(self.0.as_mut_ptr()) }
     }
 }

@@ -8,7 +8,8 @@ use crate::sync::racy;
 
 fn push_bytes(out: &mut Vec<u8>, src: *const u8, len: usize) {
     buffer::reserve(out, len.next_multiple_of(8));
-    // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for whole words.
+    // SAFETY: `src .. src + len` was clipped to a block by the callers; there is room for whole
+    // words.
     unsafe {
         racy::copy(src, out.as_mut_ptr().add(out.len()), len);
         out.set_len(out.len() + len);

@@ -17,8 +17,8 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Bytes of the key area of this entry behind `previous`, with which it shares a record if the keys are
-    /// the same.
+    /// Bytes of the key area of this entry behind `previous`, with which it shares a record if the
+    /// keys are the same.
     pub(crate) fn size(&self, previous: Option<&Entry<'_>>, skip: usize, whole: bool) -> usize {
         let inline = if whole { 0 } else { skip + 8 };
         if self.chunk == 0 && !whole && self.key.len() <= inline

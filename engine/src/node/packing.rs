@@ -135,8 +135,8 @@ pub(crate) fn rewrite(latch: &Latch, draft: &Draft) {
     draft.store(latch.b().words());
 }
 
-/// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No snapshot
-/// may have to be told when its entries were born.
+/// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No
+/// snapshot may have to be told when its entries were born.
 pub(crate) fn pack(
     latch: Latch,
     draft: &Draft,
@@ -178,8 +178,8 @@ pub(crate) fn init_packed(
 pub(crate) fn skip_of(memcmp: bool, low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
     let short = low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8);
     if short || !memcmp {
-        // Their first eight bytes say it all, without another look at what is shared; under a comparator a
-        // range says nothing of bytes.
+        // Their first eight bytes say it all, without another look at what is shared; under a
+        // comparator a range says nothing of bytes.
         return 0;
     }
     high.map_or(0, |high| common(low.key, high.key)).min(MAX_SKIP)

@@ -1,26 +1,30 @@
 //! Pins: leaves that stay while a walk over all leaves stands at them.
 //!
-//! VACUUM's pass, a sweep, an image and a check go over all entries of an index. Their result must be complete, so they
-//! ask no order where they are. They go from each leaf to the one that is linked behind it. Between two calls they are
-//! outside of every section, for any time, and a pin keeps the place.
+//! VACUUM's pass, a sweep, an image and a check go over all entries of an index. Their result must
+//! be complete, so they ask no order where they are. They go from each leaf to the one that is
+//! linked behind it. Between two calls they are outside of every section, for any time, and a pin
+//! keeps the place.
 //!
-//! A leaf with pins does not become DEAD: the collector does not merge it into its left neighbour, takes no entries from
-//! its front, and does not move it. So its memory stays the leaf's own. The leaf may be split, change its form, and take
-//! entries from its right neighbours.
+//! A leaf with pins does not become DEAD: the collector does not merge it into its left neighbour,
+//! takes no entries from its front, and does not move it. So its memory stays the leaf's own. The
+//! leaf may be split, change its form, and take entries from its right neighbours.
 //!
-//! *Invariant*: no entry crosses the beginning of a leaf that is pinned. It follows from I7 (`node/block.rs`): a split moves
-//! entries into a leaf directly behind their own, which is in front of the next pinned one. Entries go to the left only
-//! where their leaf becomes DEAD.
+//! *Invariant*: no entry crosses the beginning of a leaf that is pinned. It follows from I7
+//! (`node/block.rs`): a split moves entries into a leaf directly behind their own, which is in
+//! front of the next pinned one. Entries go to the left only where their leaf becomes DEAD.
 //!
-//! The pins of a leaf are a count in its header. A walk counts itself and then looks whether the leaf is DEAD; the
-//! collector latches the leaf and then looks whether it has pins. Each announces, passes a fence, and looks (Dekker):
+//! The pins of a leaf are a count in its header. A walk counts itself and then looks whether the
+//! leaf is DEAD; the collector latches the leaf and then looks whether it has pins. Each announces,
+//! passes a fence, and looks (Dekker):
 //! * the walk's fence comes first: the collector sees the pin, and the leaf stays;
-//! * the collector's fence comes first: the walk sees the latch, or what came after it. It waits until the latch is given
-//!   up. The leaf is DEAD then, or it stays and any later collector sees the pin.
+//! * the collector's fence comes first: the walk sees the latch, or what came after it. It waits
+//!   until the latch is given up. The leaf is DEAD then, or it stays and any later collector sees
+//!   the pin.
 //!
 //! A walk holds no process up: a pin is no latch, and readers and writers do not look at it.
 //!
-//! A count that is full stays full, and its leaf is never merged. That takes more than a hundred walks at one leaf.
+//! A count that is full stays full, and its leaf is never merged. That takes more than a hundred
+//! walks at one leaf.
 //!
 //! A process remembers its pins. One that ends without unwinding gives them up with its sections
 //! ([`Process::abandon`](crate::memory::process::Process::abandon)).
@@ -35,7 +39,8 @@ const PIN: u8 = 2;
 /// As many as there is room for.
 const FULL: u8 = !1;
 
-/// Counts a pin of a leaf that the barrier keeps what it is; false, and it is not counted: the leaf is DEAD.
+/// Counts a pin of a leaf that the barrier keeps what it is; false, and it is not counted: the leaf
+/// is DEAD.
 pub(crate) fn pin(b: Block) -> bool {
     count(b, |kind| kind + PIN);
     if !mutant!("a fence between a pin and the look at the leaf") {

@@ -26,8 +26,8 @@ fn lines<const FROM: usize, const TO: usize>(area: Area, r: Ref) {
     }
 }
 
-/// Header, permutations, prefixes and TIDs of a leaf, and the low key in front of its key area: all that
-/// a search reads.
+/// Header, permutations, prefixes and TIDs of a leaf, and the low key in front of its key area: all
+/// that a search reads.
 #[inline]
 pub(crate) fn leaf(area: Area, r: Ref) {
     lines::<0, 1>(area, r);
@@ -76,8 +76,8 @@ pub(crate) fn scan_entries(leaf: Block, keys: bool) {
     }
 }
 
-/// All of a leaf without a key area, for a writer: it stores to lines that a search does not read, and its
-/// next atomic instruction would wait for them.
+/// All of a leaf without a key area, for a writer: it stores to lines that a search does not read,
+/// and its next atomic instruction would wait for them.
 #[inline]
 pub(crate) fn whole_leaf(area: Area, r: Ref) {
     lines::<0, 28>(area, r);

@@ -1,5 +1,5 @@
-//! Writing entries into new leaves (split, bottom-up build) or into private memory that then replaces a leaf's
-//! content.
+//! Writing entries into new leaves (split, bottom-up build) or into private memory that then
+//! replaces a leaf's content.
 
 use super::block::{Block, LEAF_KEYS, LOWBIG, LOWTID, Latch, WHOLE, full_mask};
 use super::empty::init_block;

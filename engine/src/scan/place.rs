@@ -4,10 +4,11 @@
 //! it does with the entries takes any time, and may fail or unwind. Then it goes on to the leaf that it has pinned, and
 //! gives up the pin of the one before.
 //!
-//! *Invariant*: what was in front of the leaf where the walk stands when that was pinned has been read. Nothing else is
-//! there later but what was inserted meanwhile. For no entry crosses the beginning of a pinned leaf (`node/pin.rs`), and in
-//! the state that was read the leaf led to the one that is pinned ahead. So each entry that is there all the time is
-//! read exactly once, however often a leaf is read, and no key is compared.
+//! *Invariant*: what was in front of the leaf where the walk stands when that was pinned has been
+//! read. Nothing else is there later but what was inserted meanwhile. For no entry crosses the
+//! beginning of a pinned leaf (`node/pin.rs`), and in the state that was read the leaf led to the
+//! one that is pinned ahead. So each entry that is there all the time is read exactly once, however
+//! often a leaf is read, and no key is compared.
 //!
 //! What may come between:
 //! * the leaf is split: what was in it is in front of the leaf that is pinned ahead;

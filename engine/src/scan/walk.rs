@@ -144,7 +144,8 @@ impl<'p> Walk<'p> {
         &self.leaf.keys[start as usize..self.leaf.ends[i] as usize]
     }
 
-    /// [`KeyOrder::abbrev`](crate::key::order::KeyOrder::abbrev) of an entry's key, if their order is not that of their bytes.
+    /// [`KeyOrder::abbrev`](crate::key::order::KeyOrder::abbrev) of an entry's key, if their order
+    /// is not that of their bytes.
     pub fn abbrev(&self, i: usize) -> u64 {
         self.leaf.abbrevs[i]
     }
@@ -190,7 +191,8 @@ impl Entries {
     }
 }
 
-/// At most `k - 1` cuts, in the order of the leaves, between which are about the same number of leaves.
+/// At most `k - 1` cuts, in the order of the leaves, between which are about the same number of
+/// leaves.
 pub fn cuts<'p>(index: &Index, p: &'p Process, k: usize) -> Vec<Cut<'p>> {
     let _section = index.enter(p);
     let leaves = leaves(index);

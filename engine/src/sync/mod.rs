@@ -1,5 +1,5 @@
-//! What all rooms stand on: atomics, waiting and locks, racy bytes, and the hooks of tests (stop points,
-//! mechanisms that can be switched off, latches that are held).
+//! What all rooms stand on: atomics, waiting and locks, racy bytes, and the hooks of tests (stop
+//! points, mechanisms that can be switched off, latches that are held).
 
 pub(crate) mod atomic;
 pub(crate) mod held;

@@ -1,5 +1,5 @@
-//! Where proptest keeps the seeds of cases that failed. It would look for them beside the file that has the
-//! tests, by a path that these files do not have: they are modules of others.
+//! Where proptest keeps the seeds of cases that failed. It would look for them beside the file that
+//! has the tests, by a path that these files do not have: they are modules of others.
 
 use proptest::test_runner::{Config, FileFailurePersistence};
 

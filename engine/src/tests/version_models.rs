@@ -1,5 +1,6 @@
-//! The version protocol under loom: every order of its steps that the memory model allows. A node is its
-//! header alone (packed leaves: `version_models/packed.rs`): two words of it stand for slots, beside the double-buffered mask and the high number.
+//! The version protocol under loom: every order of its steps that the memory model allows. A node
+//! is its header alone (packed leaves: `version_models/packed.rs`): two words of it stand for
+//! slots, beside the double-buffered mask and the high number.
 //!
 //! Loom looks only at the last access to a word when it decides which orders are worth a try, so a thread
 //! that loads a word before it stores to it hides what others did to that word before. Hence the writers

@@ -32,8 +32,8 @@ pub(crate) fn removable(index: &Index, latch: &Latch) -> u64 {
     gone.fold(0, |mask, &(slot, _)| mask | 1u64 << slot)
 }
 
-/// Puts a latched leaf that has become sparse on the list, for the collector to merge, unless it is the only
-/// one.
+/// Puts a latched leaf that has become sparse on the list, for the collector to merge, unless it is
+/// the only one.
 pub(crate) fn sparse(index: &Index, latch: &Latch, leaf: Ref) {
     let b = latch.b();
     if b.next() != 0 || !b.has(LEFTMOST) {

@@ -1,24 +1,27 @@
 //! Where a process inserted last: keys that come in order need no search from the top.
 //!
-//! A finger is a leaf and a place in it, which nothing keeps there. It is used if all of this holds:
-//! 1. The leaf is of the index that is asked for ([`Index::identity`]: not of one whose memory this had
-//!    been).
-//! 2. The session in which it was alive is still open, looked at inside a section. Then its memory is
-//!    what it was, and stays so until that section ends: see "Fingers" in [`crate::memory::barrier`].
+//! A finger is a leaf and a place in it, which nothing keeps there. It is used if all of this
+//! holds:
+//! 1. The leaf is of the index that is asked for ([`Index::identity`]: not of one whose memory this
+//!    had been).
+//! 2. The session in which it was alive is still open, looked at inside a section. Then its memory
+//!    is what it was, and stays so until that section ends: see "Fingers" in
+//!    [`crate::memory::barrier`].
 //! 3. It is not DEAD. Who inserted there otherwise would insert where nobody looks.
-//! 4. The key belongs between two keys that it has, in the state that the latch is then asked for. So
-//!    the leaf's range has the key, whatever that is by now, and nobody needs to be asked for it. Of a
-//!    key that is there already other entries may be in neighbours, unless it has a neighbour on either
-//!    side in this leaf.
-//! 5. The entry itself is not there. A leaf that is absorbed is latched, and still has its entries, until
-//!    after the one that took them has been given up: there an entry may go, and come again, meanwhile.
-//!    Who wants the latch does not get it; who would say that the entry is there needs none.
+//! 4. The key belongs between two keys that it has, in the state that the latch is then asked for.
+//!    So the leaf's range has the key, whatever that is by now, and nobody needs to be asked for
+//!    it. Of a key that is there already other entries may be in neighbours, unless it has a
+//!    neighbour on either side in this leaf.
+//! 5. The entry itself is not there. A leaf that is absorbed is latched, and still has its entries,
+//!    until after the one that took them has been given up: there an entry may go, and come again,
+//!    meanwhile. Who wants the latch does not get it; who would say that the entry is there needs
+//!    none.
 //!
-//! Only the first attempt of an insert goes by a finger: who holds the latch there may be descheduled,
-//! and a search would lead elsewhere.
+//! Only the first attempt of an insert goes by a finger: who holds the latch there may be
+//! descheduled, and a search would lead elsewhere.
 //!
-//! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look at
-//! the leaf before would cost what it never wins.
+//! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look
+//! at the leaf before would cost what it never wins.
 
 use crate::index::root::Index;
 use crate::key::order::KeyOrder;
@@ -55,8 +58,8 @@ pub(crate) fn finger_spot<O: KeyOrder>(
     v.valid().then_some(Position { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
 }
 
-/// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in which the leaf was
-/// latched.
+/// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in
+/// which the leaf was latched.
 #[inline]
 pub(crate) fn put_finger(index: &Index, p: &Process, leaf: Ref, key: usize) {
     let id = index.id();

@@ -1,9 +1,9 @@
 //! Inserting an entry.
 //!
 //! The place is searched latch-free; the latch is then taken only if the leaf is still in the state
-//! that was searched. Under the latch nothing is compared, allocated or called. When there is no room,
-//! the leaf is changed outside the writer section, and the insert starts again. Running out of memory
-//! happens there, before anything has changed.
+//! that was searched. Under the latch nothing is compared, allocated or called. When there is no
+//! room, the leaf is changed outside the writer section, and the insert starts again. Running out
+//! of memory happens there, before anything has changed.
 
 use super::outcome::{KeyForm, Outcome};
 use crate::index::reclaim;
@@ -32,8 +32,8 @@ pub enum InsertError {
     OutOfMemory(OutOfMemory),
     /// The key has this many bytes, more than [`MAX_KEY_LEN`].
     KeyTooLong(usize),
-    /// The entry was removed and inserted more often than a leaf can remember, while a snapshot that may
-    /// see any of its lives was being made. Possible again when that is done.
+    /// The entry was removed and inserted more often than a leaf can remember, while a snapshot
+    /// that may see any of its lives was being made. Possible again when that is done.
     TooManyLives,
 }
 
@@ -56,8 +56,8 @@ impl std::error::Error for InsertError {}
 /// How often an insert tries to find memory while others may be about to free some: about 20 ms.
 const RELIEFS: u32 = 100;
 
-/// An insert splits at most this many leaves. A split makes room for the entry. If the insert finds none
-/// afterwards, other inserts have filled it, or the order leads to another leaf than before.
+/// An insert splits at most this many leaves. A split makes room for the entry. If the insert finds
+/// none afterwards, other inserts have filled it, or the order leads to another leaf than before.
 pub(crate) const MOST_SPLITS: u32 = 100;
 
 /// Under what an entry is inserted.
@@ -74,8 +74,8 @@ pub trait Insert {
     /// Inserts (key, tid) unless it is there; false if it was.
     ///
     /// # Panics
-    /// The TID has more than 48 bits. This, and all other calls with an order: entries were inserted with
-    /// an order of the other kind, or the process is one of another area.
+    /// The TID has more than 48 bits. This, and all other calls with an order: entries were
+    /// inserted with an order of the other kind, or the process is one of another area.
     fn insert<O: KeyOrder>(
         &self,
         p: &Process,
@@ -84,9 +84,10 @@ pub trait Insert {
         tid: Tid,
     ) -> Result<bool, InsertError>;
 
-    /// As [`insert`](Self::insert), but only under the given term; `None`, and nothing has changed, if
-    /// it is over. What the caller saw between reading the term and this call is then what a snapshot
-    /// that closes the term saw, too: such a snapshot has the entry, or this returns `None`.
+    /// As [`insert`](Self::insert), but only under the given term; `None`, and nothing has changed,
+    /// if it is over. What the caller saw between reading the term and this call is then what a
+    /// snapshot that closes the term saw, too: such a snapshot has the entry, or this returns
+    /// `None`.
     fn insert_in_term<O: KeyOrder>(
         &self,
         p: &Process,
@@ -96,9 +97,10 @@ pub trait Insert {
         term: u32,
     ) -> Result<Option<bool>, InsertError>;
 
-    /// As [`insert_in_term`](Self::insert_in_term), but only if no entry has the key at that moment: `Some(false)`, and nothing
-    /// has changed, if one may have it. Of two that insert a key so, with no entry of it, at most one does. Of a key that would
-    /// be the first or the last in its leaf nobody looks at the neighbour, so it may have one.
+    /// As [`insert_in_term`](Self::insert_in_term), but only if no entry has the key at that
+    /// moment: `Some(false)`, and nothing has changed, if one may have it. Of two that insert a key
+    /// so, with no entry of it, at most one does. Of a key that would be the first or the last in
+    /// its leaf nobody looks at the neighbour, so it may have one.
     fn insert_new_in_term<O: KeyOrder>(
         &self,
         p: &Process,
@@ -177,8 +179,8 @@ fn insert_under<O: KeyOrder>(
         match step {
             Outcome::Done(inserted) => return Ok(Some(inserted)),
             Outcome::Late => return Ok(None),
-            // There may be memory that only nobody has freed yet, or that is about to be free. Outside
-            // of the sections, which would hold it up; those of the caller do.
+            // There may be memory that only nobody has freed yet, or that is about to be free.
+            // Outside of the sections, which would hold it up; those of the caller do.
             Outcome::NoMemory(e) => {
                 let more = reclaim::relieve(index) && !p.is_inside();
                 if reliefs == RELIEFS || reliefs > 0 && !more {

@@ -1,9 +1,9 @@
 //! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
 //!
-//! What the leaf will be is arranged in private memory from a view of it; the latch is given only in the
-//! state of that view, and readers wait while some words are stored. An entry that some snapshot must not
-//! see, or still sees, and a key that is too long for this form, need slots: then a part of the leaf around
-//! that place becomes a leaf of slots, which has them.
+//! What the leaf will be is arranged in private memory from a view of it; the latch is given only
+//! in the state of that view, and readers wait while some words are stored. An entry that some
+//! snapshot must not see, or still sees, and a key that is too long for this form, need slots: then
+//! a part of the leaf around that place becomes a leaf of slots, which has them.
 
 use crate::index::root::Index;
 use crate::key::order::KeyOrder;
@@ -122,8 +122,8 @@ pub(crate) fn insert_packed<O: KeyOrder>(
     }
     let Some(latch) = v.latch() else { return Outcome::Again };
     stop!("packed insert: latched");
-    // The term was announced before: a snapshot that must not see the entry is seen here. One that comes
-    // later closes this term, and sees it.
+    // The term was announced before: a snapshot that must not see the entry is seen here. One that
+    // comes later closes this term, and sees it.
     if !index.shared().snapshots.quiet()
         && !mutant!("an insert into a packed leaf looks for snapshots")
     {
@@ -205,8 +205,8 @@ pub(crate) fn cut_packed(
     let cut = if slots { Cut::Slots } else { Cut::Packed };
     let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or(Outcome::Again);
     if matches!(step, Outcome::Crowded) {
-        // Keys that share more can have longer heads, so that nearly all of a leaf may take more than all of it. Halves
-        // never do.
+        // Keys that share more can have longer heads, so that nearly all of a leaf may take more
+        // than all of it. Halves never do.
         step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or(Outcome::Again);
     }
     if let Outcome::Promote(leaf) = step {
@@ -315,7 +315,8 @@ fn try_cut_packed(
     Ok(Outcome::Promote(r))
 }
 
-/// How many of at least two entries stay on the left of a new one that has no room. `end`: of the index.
+/// How many of at least two entries stay on the left of a new one that has no room. `end`: of the
+/// index.
 fn where_to_cut(index: &Index, cutting: &Cutting<'_>, entries: &Entries, end: bool) -> usize {
     let (n, rank, tid) = (entries.len(), cutting.rank, cutting.entry.tid);
     let run = tid_order::cut(n, rank, tid, |at| entries.tid(at));
@@ -325,8 +326,9 @@ fn where_to_cut(index: &Index, cutting: &Cutting<'_>, entries: &Entries, end: bo
             cut.min(full).max(1)
         }
         Some(cut) => cut.max(1),
-        // New versions of rows come in the order of their keys, from the leaf before: each key gets another entry, and
-        // all that is behind the place moves each time. The left part will be full when they have all come.
+        // New versions of rows come in the order of their keys, from the leaf before: each key gets
+        // another entry, and all that is behind the place moves each time. The left part will be
+        // full when they have all come.
         None if rank <= 1 && cutting.grows == Grows::Entries => {
             let twice = cutting.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
             twice.clamp(1, n / 2)
@@ -335,8 +337,8 @@ fn where_to_cut(index: &Index, cutting: &Cutting<'_>, entries: &Entries, end: bo
     }
 }
 
-/// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go elsewhere; one
-/// entry then always has room.
+/// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go
+/// elsewhere; one entry then always has room.
 fn slots_in_place(
     index: &Index,
     leaf: &Copied<'_>,
@@ -384,9 +386,9 @@ fn slots_in_place(
 
 /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
 ///
-/// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were born in
-/// terms that the counter has reached, and a snapshot of which there is no descriptor yet closes that term or
-/// a later one.
+/// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were
+/// born in terms that the counter has reached, and a snapshot of which there is no descriptor yet
+/// closes that term or a later one.
 pub(crate) fn pack_leaf<O: KeyOrder>(
     index: &Index,
     leaf: &Copied<'_>,
@@ -417,8 +419,8 @@ pub(crate) fn pack_leaf<O: KeyOrder>(
     Ok(Some(Outcome::Again))
 }
 
-/// Takes these ranks, which ascend, out of a packed leaf in this state, and keeps its latch. None: it is not in this
-/// state any more, or snapshots see what would go. Under a term.
+/// Takes these ranks, which ascend, out of a packed leaf in this state, and keeps its latch. None:
+/// it is not in this state any more, or snapshots see what would go. Under a term.
 pub(crate) fn remove_ranks(
     index: &Index,
     leaf: Ref,
@@ -426,8 +428,8 @@ pub(crate) fn remove_ranks(
     ranks: &[u16],
     draft: &mut Draft,
 ) -> Option<Latch> {
-    // The term was announced before: a snapshot that sees what goes is seen here. One that comes later closes this
-    // term, and waits for its end.
+    // The term was announced before: a snapshot that sees what goes is seen here. One that comes
+    // later closes this term, and waits for its end.
     let quiet = index.shared().snapshots.quiet()
         || mutant!("a batch that goes from a packed leaf looks for snapshots");
     let packed = v.packed().ok()?.filter(|_| quiet)?;

@@ -1,8 +1,8 @@
 //! Removing entries, and looking for one.
 //!
-//! An entry that some snapshot sees is marked dead with the term, without a new version of the leaf:
-//! `dead` goes 0 -> t once, which readers may see at any time. Its leaf goes onto the dirty list. An
-//! entry that no snapshot sees is dropped from the permutation at once.
+//! An entry that some snapshot sees is marked dead with the term, without a new version of the
+//! leaf: `dead` goes 0 -> t once, which readers may see at any time. Its leaf goes onto the dirty
+//! list. An entry that no snapshot sees is dropped from the permutation at once.
 
 use crate::index::reclaim;
 use crate::index::root::Index;
@@ -51,9 +51,9 @@ impl Remove for Index {
         let probe = Probe::new(order, key, tid);
         let mut backoff = Backoff::default();
         let mut relieved = false;
-        // Ends: a latch fails only where another process made progress. A packed leaf gets slots around
-        // the entry once, unless another process packs it again. Without memory for slots, snapshots
-        // are lost, and then the removal needs no slots.
+        // Ends: a latch fails only where another process made progress. A packed leaf gets slots
+        // around the entry once, unless another process packs it again. Without memory for slots,
+        // snapshots are lost, and then the removal needs no slots.
         loop {
             let (_section, early) = if O::MEMCMP {
                 (None, Some(self.enter_writer(p)))

@@ -1,8 +1,8 @@
 //! What one insert has in hand from one attempt to the next.
 //!
-//! Blocks are not: they are taken from the allocator right before the latch for which they are needed, and
-//! nothing is called out in between. A process that ends inside a comparator, without unwinding, keeps
-//! no memory of the index.
+//! Blocks are not: they are taken from the allocator right before the latch for which they are
+//! needed, and nothing is called out in between. A process that ends inside a comparator, without
+//! unwinding, keeps no memory of the index.
 
 use crate::index::root::Index;
 use crate::memory::area::OutOfMemory;

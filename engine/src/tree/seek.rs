@@ -25,8 +25,8 @@ const TURNS: u32 = 32;
 pub(crate) enum Route {
     /// The probe is in this node's range; search its prefixes for this number.
     Here(u64),
-    /// In this node's range and above everything that shares the node's first `skip` bytes, which is
-    /// everything in it.
+    /// In this node's range and above everything that shares the node's first `skip` bytes, which
+    /// is everything in it.
     Beyond,
     /// Not below the low key of this right neighbour.
     Right(Ref),
@@ -46,8 +46,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Whether no entry has the probe's key, as this leaf tells: the place is between two entries of it that do not, or where there
-    /// is nothing beyond. To be validated by the caller.
+    /// Whether no entry has the probe's key, as this leaf tells: the place is between two entries
+    /// of it that do not, or where there is nothing beyond. To be validated by the caller.
     pub(crate) fn has_new_key(&self) -> bool {
         let (b, Place { rank, n, same, .. }) = (self.v.b, self.place);
         (same.is_none() || mutant!("a new key is not in its leaf"))

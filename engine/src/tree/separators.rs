@@ -1,10 +1,10 @@
 //! Level 1: separators of leaves, and the split of index nodes.
 //!
-//! A separator is the low key of the leaf it leads to. It is entered after the leaf is linked, behind that of
-//! the leaf's left neighbour, and nothing is compared for that. `parent` of a leaf names the index node that
-//! holds its separator and changes only under that node's latch: the collector finds the separator
-//! without comparing keys. The first child of an index node is never merged away, so the low key of
-//! the node is found there when it is too long for the node.
+//! A separator is the low key of the leaf it leads to. It is entered after the leaf is linked,
+//! behind that of the leaf's left neighbour, and nothing is compared for that. `parent` of a leaf
+//! names the index node that holds its separator and changes only under that node's latch: the
+//! collector finds the separator without comparing keys. The first child of an index node is never
+//! merged away, so the low key of the node is found there when it is too long for the node.
 
 use crate::index::root::Index;
 use crate::memory::area::OutOfMemory;
@@ -31,20 +31,22 @@ struct Entrance<'a> {
     /// The index node that has the neighbour's, and the rank behind that.
     node: Ref,
     rank: usize,
-    /// The number of the leaf's low key in this node; None if the key does not share what the node leaves out.
+    /// The number of the leaf's low key in this node; None if the key does not share what the node
+    /// leaves out.
     prefix: Option<u64>,
     low: Low<'a>,
 }
 
-/// Enters the low key of `leaf` into level 1, behind the separator of its left neighbour. A neighbour without one comes
-/// first. Inside the barrier, and not as a writer: it may wait, and it renews the flat top when enough index nodes
-/// have been made.
+/// Enters the low key of `leaf` into level 1, behind the separator of its left neighbour. A
+/// neighbour without one comes first. Inside the barrier, and not as a writer: it may wait, and it
+/// renews the flat top when enough index nodes have been made.
 ///
-/// No key is compared, so level 1 has the leaves in the order in which they are linked, whatever an order says.
+/// No key is compared, so level 1 has the leaves in the order in which they are linked, whatever an
+/// order says.
 #[cold]
 pub(crate) fn promote(index: &Index, leaf: Ref) {
-    // An attempt fails only if another process has changed one of the nodes meanwhile, or is about to show a leaf
-    // that its right neighbour leads to already. That process may have been stopped.
+    // An attempt fails only if another process has changed one of the nodes meanwhile, or is about
+    // to show a leaf that its right neighbour leads to already. That process may have been stopped.
     let mut backoff = Backoff::default();
     for _ in 0..ATTEMPTS {
         if index.block(leaf).parent() != 0 {
@@ -102,9 +104,9 @@ fn enter_next(index: &Index, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, R
     }
 }
 
-/// Whether the leaf still has no separator, and no leaf has come between it and its left neighbour. To be asked under
-/// the latch of the index node with the neighbour's separator, in the state where that was found: until the latch is
-/// given up nothing gets a separator behind it.
+/// Whether the leaf still has no separator, and no leaf has come between it and its left neighbour.
+/// To be asked under the latch of the index node with the neighbour's separator, in the state where
+/// that was found: until the latch is given up nothing gets a separator behind it.
 fn is_due(index: &Index, to: &Entrance<'_>) -> bool {
     let alone = index.block(to.leaf).parent() == 0 || mutant!("a promotion looks for the parent");
     let next = index.block(to.left).next() == to.leaf
@@ -137,9 +139,10 @@ fn enter_separator(index: &Index, v: &View, to: &Entrance<'_>, prefix: u64) -> R
     Ok(())
 }
 
-/// Splits a full index node, if it is still as it was viewed. Where separators ascend, or the new one
-/// does not share the node's first bytes, nothing moves and the new node gets the new separator
-/// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a new one.
+/// Splits a full index node, if it is still as it was viewed. Where separators ascend, or the new
+/// one does not share the node's first bytes, nothing moves and the new node gets the new separator
+/// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a
+/// new one.
 fn split_node(
     index: &Index,
     v: &View,
@@ -226,10 +229,9 @@ fn split_node(
     Ok(Ok(()))
 }
 
-/// Makes a private index node, as it was initialised, that of these leaves, all with separators, up to but not
-/// including `high`, the low key of `next`. `likely`: how many bytes separators
-/// that come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is
-/// DEAD.
+/// Makes a private index node, as it was initialised, that of these leaves, all with separators, up
+/// to but not including `high`, the low key of `next`. `likely`: how many bytes separators that
+/// come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is DEAD.
 pub(crate) fn fill_node(
     index: &Index,
     b: Block,

@@ -1,13 +1,14 @@
 //! Making room in a leaf: drop what nobody sees, compact the key area, or split.
 //!
-//! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if the
-//! leaf is still as it was copied, and what happens under it neither allocates, nor compares, nor fails.
-//! A split builds the right half R privately, links it behind B in one exclusive phase, and then
-//! (outside the latch) promotes R's low key to level 1. Between the two, R is found by moving right.
-//! The cut never separates entries of the same key and TID (old and new lives of one entry), so a
-//! position (key, TID) always lies in one leaf.
+//! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if
+//! the leaf is still as it was copied, and what happens under it neither allocates, nor compares,
+//! nor fails. A split builds the right half R privately, links it behind B in one exclusive phase,
+//! and then (outside the latch) promotes R's low key to level 1. Between the two, R is found by
+//! moving right. The cut never separates entries of the same key and TID (old and new lives of one
+//! entry), so a position (key, TID) always lies in one leaf.
 //!
-//! No entry is born or dies in a split: it happens outside the writer section, and no snapshot waits.
+//! No entry is born or dies in a split: it happens outside the writer section, and no snapshot
+//! waits.
 
 use crate::index::root::Index;
 use crate::key::bytes::common;
@@ -98,7 +99,8 @@ pub(crate) fn make_room<O: KeyOrder>(
     }
 }
 
-/// `size`: bytes of the key area of the new entry; `chunk`: where its key is, if it is too long for the leaf.
+/// `size`: bytes of the key area of the new entry; `chunk`: where its key is, if it is too long for
+/// the leaf.
 fn try_make_room<O: KeyOrder>(
     index: &Index,
     probe: &Probe<'_, O>,
@@ -212,8 +214,8 @@ fn plan<O: KeyOrder>(
             // out is handled by another split.
             let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
             let high = leaf.high.map(|high| high.key);
-            // A run moves on by as much as half a leaf of it spans, not by its last step: that is inside a
-            // group if the cut is.
+            // A run moves on by as much as half a leaf of it spans, not by its last step: that is
+            // inside a group if the cut is.
             let known = if append { entries.get(cut / 2).key } else { left.key };
             SharedBytes { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
         } else {

@@ -7,11 +7,13 @@
 //! DEAD index node may go to the barrier only after an array without it has been published
 //! (otherwise a reader that enters later could still find it).
 //!
-//! A process that stays inside the barrier, stopped at any place, makes no search longer. Nothing is locked: several may
-//! build an array at once, and the first one publishes it. Arrays that wait for the barrier are a list through their
-//! headers, so there may be any number. What they take is in proportion to what changes meanwhile: while some wait, a new
-//! one is built only after a sixty-fourth ([`worth_a_top`]) of the nodes has come or died. So the array that waits
-//! then takes 12 * 64 bytes for each of these nodes, or a part of a page, which is no more than the node itself takes.
+//! A process that stays inside the barrier, stopped at any place, makes no search longer. Nothing
+//! is locked: several may build an array at once, and the first one publishes it. Arrays that wait
+//! for the barrier are a list through their headers, so there may be any number. What they take is
+//! in proportion to what changes meanwhile: while some wait, a new one is built only after a
+//! sixty-fourth ([`worth_a_top`]) of the nodes has come or died. So the array that waits then takes
+//! 12 * 64 bytes for each of these nodes, or a part of a page, which is no more than the node
+//! itself takes.
 //!
 //! ```text
 //!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[5] (in units of 64 bytes)
@@ -114,8 +116,8 @@ fn worth_a_top(index: &Index) -> u32 {
     (index.shared().top_state.nodes.load(Relaxed) / 64).max(4)
 }
 
-/// Rebuilds the array when enough index nodes have come. That takes as long as there are index nodes:
-/// inside the barrier, but not as a writer, for whom snapshots wait.
+/// Rebuilds the array when enough index nodes have come. That takes as long as there are index
+/// nodes: inside the barrier, but not as a writer, for whom snapshots wait.
 pub(crate) fn renew_top(index: &Index) {
     if index.shared().top_state.made.load(Relaxed) >= worth_a_top(index) {
         rebuild_top(index);
@@ -129,9 +131,9 @@ pub fn measured_rebuild(index: &Index, p: &Process) -> bool {
     rebuild_top(index)
 }
 
-/// Publishes a new array of all index nodes, and returns whether it did. It does not if another process was faster, if
-/// there is no memory, or if old arrays wait for the barrier and few nodes have come or died since the last one. Inside
-/// the barrier, not as a writer.
+/// Publishes a new array of all index nodes, and returns whether it did. It does not if another
+/// process was faster, if there is no memory, or if old arrays wait for the barrier and few nodes
+/// have come or died since the last one. Inside the barrier, not as a writer.
 pub(crate) fn rebuild_top(index: &Index) -> bool {
     let root = index.shared();
     let state = &root.top_state;
@@ -140,7 +142,8 @@ pub(crate) fn rebuild_top(index: &Index) -> bool {
     if state.retired.load(Relaxed) != 0 && changed < worth_a_top(index) {
         return false;
     }
-    // Until as many have come again, nobody else begins. If this process is stopped, another one builds it then.
+    // Until as many have come again, nobody else begins. If this process is stopped, another one
+    // builds it then.
     let made = state.made.swap(0, Relaxed);
     // It stays what it is inside the barrier, so nobody publishes another one with this reference.
     let old = root.top.load(Acquire);

@@ -203,7 +203,8 @@ impl<D: Disk> Store<D> {
 
     /// Adds an image to its file, durably. The newest image of this index that is there stays.
     /// Returns false if the image must have a folder: it is too large, or the file is full or
-    /// cannot be locked. Fails if the folder `draft` is gone, because a discard has removed it (S3).
+    /// cannot be locked. Fails if the folder `draft` is gone, because a discard has removed it
+    /// (S3).
     pub(super) fn collect(
         &self,
         manifest: &Manifest,

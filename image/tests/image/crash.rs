@@ -124,7 +124,8 @@ fn check(tree: &Tree, begun: &[Manifest], promise: Promise) -> Result<Option<Man
     }
 }
 
-/// The image that another index had before is still there and intact, whatever became of this one's.
+/// The image that another index had before is still there and intact, whatever became of this
+/// one's.
 fn neighbour(tree: &Tree) -> Result<(), String> {
     let store = Sim::mount(tree.clone()).store();
     let images = store.images(DATABASE, NEIGHBOUR);

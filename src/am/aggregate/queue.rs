@@ -75,9 +75,9 @@ impl Queue {
         }
     }
 
-    /// Divides rows of a group by the visibility map. A row whose block is not all-visible, by a bit
-    /// that counts for it, is added with the value that `value` has for it, if there is one. `visible`
-    /// gets all other rows, 64 at a time: the place of the first, and a bit for each.
+    /// Divides rows of a group by the visibility map. A row whose block is not all-visible, by a
+    /// bit that counts for it, is added with the value that `value` has for it, if there is one.
+    /// `visible` gets all other rows, 64 at a time: the place of the first, and a bit for each.
     ///
     /// # Safety
     /// `heap` is the open table of the map.

@@ -56,7 +56,8 @@ pub(super) fn register() {
         c"What a query on a standby waits for before it reads a nitro index.",
         c"\"request_plus\" waits until the index has all that the query's snapshot may see. \"not_bounded\" does not wait: rows of the last changes may be missing.",
         &SCAN_CONSISTENCY,
-        // A function or a policy that asks whether a row is missing must not be misled by its caller.
+        // A function or a policy that asks whether a row is missing must not be misled by its
+        // caller.
         GucContext::Suset,
         GucFlags::EXPLAIN,
     );

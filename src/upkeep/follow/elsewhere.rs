@@ -34,8 +34,8 @@ pub fn leave(here: u32, groups: &mut Vec<Group>, elsewhere: &[Oid]) -> bool {
     free(here, elsewhere)
 }
 
-/// Frees what indexes that are elsewhere have in memory here; false if something is left. Scans that
-/// are under way keep it until the next call after their end.
+/// Frees what indexes that are elsewhere have in memory here; false if something is left. Scans
+/// that are under way keep it until the next call after their end.
 fn free(here: u32, elsewhere: &[Oid]) -> bool {
     for relid in with_memory(here, elsewhere) {
         let _ = try_transaction(

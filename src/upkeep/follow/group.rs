@@ -1,12 +1,12 @@
 //! Indexes of one table that have the same work. The follower reads a block once for all of them.
 //!
-//! An index leaves its group in three cases: it has failed, it is gone, or its lock is taken. An index
-//! whose lock is taken goes on by itself, with a copy of the work.
+//! An index leaves its group in three cases: it has failed, it is gone, or its lock is taken. An
+//! index whose lock is taken goes on by itself, with a copy of the work.
 //!
-//! *Invariant* (share): an index that stays in its group has taken part in each step of the group. A
-//! block is struck off the work only after all indexes that stay were made equal to it. The fate of an
-//! index is decided where the index leaves the step, and an ERROR later in the step does not change
-//! it.
+//! *Invariant* (share): an index that stays in its group has taken part in each step of the group.
+//! A block is struck off the work only after all indexes that stay were made equal to it. The fate
+//! of an index is decided where the index leaves the step, and an ERROR later in the step does not
+//! change it.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -61,8 +61,8 @@ impl Group {
             }
     }
 
-    /// Works for some milliseconds. Afterwards each member has a fate. A member that took no part in
-    /// the step does not stay, also if an ERROR ended the step.
+    /// Works for some milliseconds. Afterwards each member has a fate. A member that took no part
+    /// in the step does not stay, also if an ERROR ended the step.
     pub fn step(&mut self) -> Step {
         let relids: Vec<Oid> = self.members.iter().map(|member| member.relid).collect();
         let at = Cell::new(None);
@@ -107,8 +107,8 @@ impl Group {
         step
     }
 
-    /// An ERROR has ended the step, while it worked on the index `at`. One outside of all indexes is
-    /// of the table.
+    /// An ERROR has ended the step, while it worked on the index `at`. One outside of all indexes
+    /// is of the table.
     fn end_by(&mut self, ended: Ended, at: Option<usize>) -> Step {
         match ended {
             Ended::HeldUp => return Step::HeldUp,

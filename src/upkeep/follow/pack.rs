@@ -1,7 +1,7 @@
 //! Packs the indexes that a follower keeps, when there is no other work.
 //!
-//! A follower fills its indexes by single inserts, which leave leaves with slots. Packed leaves take
-//! less memory, and aggregates read one as a whole. On a primary CREATE INDEX and VACUUM pack.
+//! A follower fills its indexes by single inserts, which leave leaves with slots. Packed leaves
+//! take less memory, and aggregates read one as a whole. On a primary CREATE INDEX and VACUUM pack.
 
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,8 @@ use crate::state::claim::Claim;
 use crate::state::open;
 use crate::state::shmem;
 
-/// How long a transaction packs an index, and how long its reverse map. A process that needs the lock
-/// of the index waits for both.
+/// How long a transaction packs an index, and how long its reverse map. A process that needs the
+/// lock of the index waits for both.
 const SLICE: Duration = Duration::from_millis(10);
 /// How long other work comes first, as long as something is replayed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -91,7 +91,8 @@ fn changes(stats: &IndexStats) -> u64 {
 }
 
 /// Packs an index from the first leaf on for one slice. Returns whether the index is packed, or the
-/// slice has saved no leaf: a slice that comes to nothing is not tried again before the next change.
+/// slice has saved no leaf: a slice that comes to nothing is not tried again before the next
+/// change.
 fn is_packed(index: Index) -> bool {
     let (begun, before) = (Instant::now(), index.stats().blocks[0]);
     let mut sweep = Sweep::new(shmem::process(), index);

@@ -2,8 +2,8 @@
 //!
 //! Everything that an index has let go may still be remembered by somebody outside the barrier as a
 //! (reference, version), so memory keeps its type and its versions count on *within an epoch of the
-//! allocator*. What is remembered is remembered with the epoch, and looked at only after the epoch was
-//! read again, inside a section, and is the same.
+//! allocator*. What is remembered is remembered with the epoch, and looked at only after the epoch
+//! was read again, inside a section, and is the same.
 //! 1. An extent without a block in use is taken off the list of its class: nobody gets a block of it.
 //! 2. The epoch moves.
 //! 3. A barrier session is closed, and when all who were inside for this index have left, the extent

@@ -25,9 +25,10 @@ use core::ops::Range;
 
 /// What was read did not belong to one state of the node: look at it again.
 ///
-/// Another process has published a version since: of this node, or of the node whose low key was looked
-/// for through it. (A child may have died. The process that killed it had published the nodes that led
-/// to it before.) So a loop that looks again goes on only while other processes make progress.
+/// Another process has published a version since: of this node, or of the node whose low key was
+/// looked for through it. (A child may have died. The process that killed it had published the
+/// nodes that led to it before.) So a loop that looks again goes on only while other processes make
+/// progress.
 #[derive(Debug)]
 pub(crate) struct Retry;
 
@@ -222,8 +223,8 @@ impl Drop for Latch {
 }
 
 impl Latch {
-    /// The latch of a node that nobody else knows ([`Fresh`](crate::node::fresh::Fresh), which alone calls this):
-    /// its count goes on from its earlier life.
+    /// The latch of a node that nobody else knows ([`Fresh`](crate::node::fresh::Fresh), which
+    /// alone calls this): its count goes on from its earlier life.
     pub(in crate::node) fn of_fresh(b: Block) -> Latch {
         let old = b.header().ver.load(Relaxed);
         let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;

@@ -1,4 +1,5 @@
-//! Memory that leaves an index, beside those who remember something of it (`memory/allocator/leaving.rs`).
+//! Memory that leaves an index, beside those who remember something of it
+//! (`memory/allocator/leaving.rs`).
 
 use super::quietly;
 use super::world::{Actor, World, short};

@@ -208,8 +208,8 @@ fn arguments(function: &str, types: &[String], relations: &[String]) -> Option<V
     Some(calls.iter().map(|call| call.join(", ")).collect())
 }
 
-/// Calls a function with all values, each in a transaction that is rolled back, or a procedure outside of one. How many
-/// calls had no ERROR.
+/// Calls a function with all values, each in a transaction that is rolled back, or a procedure
+/// outside of one. How many calls had no ERROR.
 fn call(session: &mut Session, function: &str, is_procedure: bool, calls: &[String]) -> usize {
     let mut done = 0;
     for arguments in calls {

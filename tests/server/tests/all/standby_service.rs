@@ -155,7 +155,8 @@ fn a_scan_that_is_not_bounded_gives_no_wrong_row() {
     standby.wait_until("SELECT count(*) = 3 FROM pg_stat_nitro_indexes WHERE state = 'following'");
     let pid = standby.value("SELECT pid FROM pg_stat_nitro_followers");
     signal("STOP", &pid);
-    // Rows of other keys take the places of rows that are gone, and the end of the table is cut off.
+    // Rows of other keys take the places of rows that are gone, and the end of the table is cut
+    // off.
     primary.sql("DELETE FROM u WHERE ctid > '(30,0)' OR k IN (1, 9)");
     primary.sql("VACUUM u");
     primary.sql("INSERT INTO u SELECT i, 99, '{99}' FROM generate_series(1, 60) i");
