@@ -214,6 +214,8 @@ fn a_standby_says_what_it_has() {
     assert_eq!(primary.value("SELECT nitro_ready()"), "t");
     assert_eq!(primary.value("SELECT nitro_ready_for_promotion()"), "t");
     primary.sql("SELECT nitro_backup()");
+    // It leaves out an index whose image a builder is writing.
+    primary.wait_until("SELECT bool_and(image_lsn IS NOT NULL) FROM pg_stat_nitro_indexes");
     primary.sql("CREATE ROLE probe; GRANT pg_monitor TO probe; CREATE ROLE stranger");
     let mut standby = primary.standby();
     standby.catch_up(&primary);
