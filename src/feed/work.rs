@@ -11,6 +11,8 @@ use crate::pg::guc::{self, Mechanism};
 
 /// Most blocks that are noted for one index, some 100 MB of memory.
 const MOST_BLOCKS: usize = 1 << 20;
+/// Most blocks that are copied for an index that goes on by itself, some 6 MB of memory.
+const MOST_COPIED: usize = MOST_BLOCKS / 16;
 /// More line pointers than this have no room in a block: each takes four bytes.
 const MOST_ROWS: usize = pg_sys::BLCKSZ as usize / 4;
 
@@ -88,7 +90,7 @@ impl Look {
 }
 
 /// The blocks that are to be looked at.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Work {
     noted: BTreeMap<BlockNumber, Look>,
     /// The whole table is to be looked at: the next block of it.
@@ -99,6 +101,15 @@ impl Work {
     /// The work of an index that has no entries yet: all of its table.
     pub fn of_new() -> Work {
         Work { noted: BTreeMap::new(), whole: Some(0) }
+    }
+
+    /// Returns the same work for an index that goes on by itself. Where too many blocks are noted,
+    /// the whole table is to be looked at.
+    pub fn copy(&self) -> Work {
+        if self.noted.len() > MOST_COPIED {
+            return Work::of_new();
+        }
+        Work { noted: self.noted.clone(), whole: self.whole }
     }
 
     /// Whether there is none.
@@ -195,6 +206,18 @@ mod tests {
         let (_, look) = next(&mut work, 2).expect("one block");
         assert!(look.all && look.wants(2000) && look.gone);
         assert_eq!(look.rows.iter().count(), 299);
+    }
+
+    #[test]
+    fn a_copy_has_the_same_work_or_all_of_the_table() {
+        let mut work = Work::default();
+        work.note(3, Action::Row(1));
+        let mut copy = work.copy();
+        assert_eq!(next(&mut copy, 9).map(|(block, look)| (block, look.all)), Some((3, false)));
+        assert!(copy.is_done() && !work.is_done());
+        (0..=MOST_COPIED as u32).for_each(|block| work.note(block, Action::Gone));
+        let mut copy = work.copy();
+        assert_eq!(next(&mut copy, 9).map(|(block, look)| (block, look.all)), Some((0, true)));
     }
 
     #[test]

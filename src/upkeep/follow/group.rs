@@ -142,7 +142,7 @@ impl Group {
             match found {
                 Found::Locked if is_alone => return Step::HeldUp,
                 // This step strikes blocks off the work of the group.
-                Found::Locked => member.fate = Fate::Apart(self.work.clone()),
+                Found::Locked => member.fate = Fate::Apart(self.work.copy()),
                 Found::Gone => member.fate = Fate::Gone,
                 Found::Open(index, handle) => {
                     // A process that takes the index over after a promotion waits for the claim.
