@@ -22,6 +22,7 @@
 //! without an image makes old transactions look at pages, nothing else.
 
 use std::cell::Cell;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -308,10 +309,16 @@ fn steps(
             return Ok(Outcome::NotNow(why));
         }
         stop::at(Point::RefreshFlushed);
-        store.refresh(&manifest).map_err(|e| e.to_string())?;
-        stop::at(Point::RefreshCommitted);
-        note(image, &manifest, after);
-        return Ok(Outcome::Refreshed);
+        match store.refresh(&manifest) {
+            Ok(()) => {
+                stop::at(Point::RefreshCommitted);
+                note(image, &manifest, after);
+                return Ok(Outcome::Refreshed);
+            }
+            // Its file cannot be locked. A folder needs no lock.
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Unsupported) => {}
+            Err(e) => return Err(e.to_string()),
+        }
     }
     // 4
     let draft = store.begin(manifest.database, manifest.incarnation).map_err(|e| e.to_string())?;

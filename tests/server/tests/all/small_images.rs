@@ -116,3 +116,21 @@ fn they_are_collected_in_files() {
     server.wait_until(READY);
     verify(&server);
 }
+
+/// Somebody holds the lock of the folder and does not go on: the image of an index that has not
+/// changed is renewed in a folder of its own, for which nobody waits.
+#[test]
+fn an_unchanged_one_does_without_the_lock() {
+    let server = Server::new().start();
+    server.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 50) i");
+    server.sql("CREATE INDEX t_i ON t USING nitro (i)");
+    imaged(&server, "postgres");
+    let here = folder(&server, "postgres");
+    wait_until("it is collected", || found(&here).keys().all(|name| name.starts_with("small-")));
+    let lock = fs::File::open(&here).expect("a folder");
+    lock.lock().expect("a lock, when nobody writes");
+    assert_eq!(server.value("SELECT nitro_backup('t_i')"), "1");
+    assert!(found(&here).keys().any(|name| name.len() == 32));
+    drop(lock);
+    assert_eq!(server.value("SELECT nitro_verify_images('t_i')"), "2");
+}
