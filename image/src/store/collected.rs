@@ -13,6 +13,7 @@
 //! of one file, so a writer holds the lock of the database's folder meanwhile. A file has no more
 //! than [`COLLECTION`] bytes, and an image that finds no room in it has a folder of its own.
 
+use std::borrow::Cow;
 use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,22 +35,22 @@ const MAGIC: [u8; 8] = *b"NitroSml";
 const HEAD: usize = 44;
 
 /// An image in a file: its manifest, then its shards, as they are in files of their own.
-struct Collected {
+struct Collected<'a> {
     incarnation: u128,
     generation: u64,
-    manifest: Vec<u8>,
-    shards: Vec<u8>,
+    manifest: Cow<'a, [u8]>,
+    shards: &'a [u8],
 }
 
 /// What a file has.
 #[derive(Default)]
-struct Collection {
-    images: Vec<Collected>,
+struct Collection<'a> {
+    images: Vec<Collected<'a>>,
     /// There are bytes that are no image, or the end is missing.
     damaged: bool,
 }
 
-impl Collected {
+impl<'a> Collected<'a> {
     fn bytes(&self) -> usize {
         HEAD + self.manifest.len() + self.shards.len()
     }
@@ -70,8 +71,9 @@ impl Collected {
 
     /// Takes an image off the front of `bytes`, and says whether it was whole: the file may have
     /// been cut.
-    fn take(bytes: &mut &[u8]) -> Option<(Collected, bool)> {
-        let (head, mut rest) = bytes.split_first_chunk::<HEAD>()?;
+    fn take(bytes: &mut &'a [u8]) -> Option<(Collected<'a>, bool)> {
+        let all: &'a [u8] = bytes;
+        let (head, mut rest) = all.split_first_chunk::<HEAD>()?;
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| head[at + i]));
         if head[..8] != MAGIC || word(40) != crc32fast::hash(&head[..40]) {
             return None;
@@ -80,23 +82,25 @@ impl Collected {
         let mut part = |length: u32| {
             let (part, after) = rest.split_at(rest.len().min(length as usize));
             rest = after;
-            part.to_vec()
+            part
         };
         let (manifest, shards) = (part(word(32)), part(word(36)));
         *bytes = rest;
         let incarnation = u128::from(wide(8)) | u128::from(wide(16)) << 64;
+        let manifest = Cow::Borrowed(manifest);
         let image = Collected { incarnation, generation: wide(24), manifest, shards };
         let whole = image.head() == *head;
         Some((image, whole))
     }
 }
 
-impl Collection {
+impl<'a> Collection<'a> {
     /// Reads a file. An image whose head is damaged costs no other image.
-    fn decode(mut bytes: &[u8]) -> Collection {
+    fn decode(mut bytes: &'a [u8]) -> io::Result<Collection<'a>> {
         let mut collection = Collection::default();
         while !bytes.is_empty() {
             if let Some((image, whole)) = Collected::take(&mut bytes) {
+                collection.images.try_reserve(1)?;
                 collection.images.push(image);
                 collection.damaged |= !whole;
                 continue;
@@ -105,7 +109,7 @@ impl Collection {
             let next = bytes[1..].windows(MAGIC.len()).position(|window| window == MAGIC);
             bytes = next.map_or(&[], |next| &bytes[1 + next..]);
         }
-        collection
+        Ok(collection)
     }
 
     fn bytes(&self) -> usize {
@@ -113,7 +117,7 @@ impl Collection {
     }
 
     /// The images of an index.
-    fn of(&self, incarnation: u128) -> impl Iterator<Item = &Collected> {
+    fn of(&self, incarnation: u128) -> impl Iterator<Item = &Collected<'a>> {
         self.images.iter().filter(move |image| image.incarnation == incarnation)
     }
 }
@@ -128,16 +132,19 @@ impl<D: Disk> Store<D> {
         self.database_folder(database).join(Self::collection_name(incarnation))
     }
 
-    fn collection(&self, path: &Path) -> io::Result<Collection> {
-        let Some((file, _)) = present(self.disk.open(path))? else { return Ok(Default::default()) };
+    /// Returns the bytes of a file; none if there is no file.
+    fn content(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        file.take(MAX_COLLECTION).read_to_end(&mut bytes)?;
-        Ok(Collection::decode(&bytes))
+        if let Some((file, _)) = present(self.disk.open(path))? {
+            file.take(MAX_COLLECTION).read_to_end(&mut bytes)?;
+        }
+        Ok(bytes)
     }
 
     /// Returns the generations of an index that are collected, in any order.
     pub(super) fn collected(&self, database: u32, incarnation: u128) -> io::Result<Vec<u64>> {
-        let collection = self.collection(&self.collection_path(database, incarnation))?;
+        let bytes = self.content(&self.collection_path(database, incarnation))?;
+        let collection = Collection::decode(&bytes)?;
         Ok(collection.of(incarnation).map(|image| image.generation).collect())
     }
 
@@ -148,7 +155,8 @@ impl<D: Disk> Store<D> {
         database: u32,
         incarnation: u128,
     ) -> io::Result<Vec<(u64, Result<Manifest, Damage>)>> {
-        let collection = self.collection(&self.collection_path(database, incarnation))?;
+        let bytes = self.content(&self.collection_path(database, incarnation))?;
+        let collection = Collection::decode(&bytes)?;
         let image = |image: &Collected| {
             let manifest = Manifest::decode(&image.manifest)?;
             let ids = (manifest.database, manifest.incarnation, manifest.generation);
@@ -172,7 +180,8 @@ impl<D: Disk> Store<D> {
         shard: u32,
     ) -> io::Result<Option<Cursor<Vec<u8>>>> {
         let path = self.collection_path(manifest.database, manifest.incarnation);
-        let collection = self.collection(&path)?;
+        let bytes = self.content(&path)?;
+        let collection = Collection::decode(&bytes)?;
         let image = collection
             .of(manifest.incarnation)
             .find(|image| image.generation == manifest.generation);
@@ -180,14 +189,16 @@ impl<D: Disk> Store<D> {
             shards.iter().fold(0, |sum: usize, shard| sum.saturating_add(shard.bytes as usize))
         };
         let shard = shard as usize;
-        Ok(image.map(|image| {
-            let from = length(&manifest.shards[..shard]).min(image.shards.len());
-            let to = match shard + 1 == manifest.shards.len() {
-                true => image.shards.len(),
-                false => length(&manifest.shards[..=shard]).min(image.shards.len()),
-            };
-            Cursor::new(image.shards[from..to].to_vec())
-        }))
+        let Some(image) = image else { return Ok(None) };
+        let from = length(&manifest.shards[..shard]).min(image.shards.len());
+        let to = match shard + 1 == manifest.shards.len() {
+            true => image.shards.len(),
+            false => length(&manifest.shards[..=shard]).min(image.shards.len()),
+        };
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(to - from)?;
+        copy.extend_from_slice(&image.shards[from..to]);
+        Ok(Some(Cursor::new(copy)))
     }
 
     /// Returns the indexes of a database that have collected images.
@@ -195,7 +206,9 @@ impl<D: Disk> Store<D> {
         let folder = self.database_folder(database);
         let mut all = Vec::new();
         for name in self.list(&folder)?.iter().filter(|name| is_collection(name)) {
-            let collection = self.collection(&folder.join(name))?;
+            // The images in a file that cannot be read are not known. Those of other files are.
+            let Ok(bytes) = self.content(&folder.join(name)) else { continue };
+            let collection = Collection::decode(&bytes)?;
             all.extend(collection.images.iter().map(|image| image.incarnation));
         }
         Ok(all)
@@ -208,18 +221,20 @@ impl<D: Disk> Store<D> {
     pub(super) fn collect(
         &self,
         manifest: &Manifest,
-        shards: Vec<u8>,
+        shards: &[u8],
         draft: &Path,
     ) -> io::Result<bool> {
         let (incarnation, generation) = (manifest.incarnation, manifest.generation);
         let path = self.collection_path(manifest.database, incarnation);
-        let image = Collected { incarnation, generation, manifest: manifest.encode(), shards };
+        let manifest = Cow::Owned(manifest.encode());
+        let image = Collected { incarnation, generation, manifest, shards };
         if image.bytes() > self.small {
             return Ok(false);
         }
         let Ok(_lock) = self.disk.lock(parent(&path)) else { return Ok(false) };
         self.disk.list(draft)?;
-        let mut collection = self.collection(&path)?;
+        let bytes = self.content(&path)?;
+        let mut collection = Collection::decode(&bytes)?;
         let mut others: Vec<u64> = collection.of(incarnation).map(|old| old.generation).collect();
         others.sort_unstable_by(|a, b| b.cmp(a));
         others.truncate(KEPT - 1);
@@ -239,7 +254,8 @@ impl<D: Disk> Store<D> {
     pub(super) fn refresh_collected(&self, manifest: &Manifest) -> io::Result<()> {
         let path = self.collection_path(manifest.database, manifest.incarnation);
         let _lock = self.disk.lock(parent(&path))?;
-        let mut collection = self.collection(&path)?;
+        let bytes = self.content(&path)?;
+        let mut collection = Collection::decode(&bytes)?;
         let image = collection.images.iter_mut().find(|image| {
             (image.incarnation, image.generation) == (manifest.incarnation, manifest.generation)
         });
@@ -248,7 +264,7 @@ impl<D: Disk> Store<D> {
         if current.shards != manifest.shards {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the shards differ"));
         }
-        image.manifest = manifest.encode();
+        image.manifest = Cow::Owned(manifest.encode());
         self.write_collection(&path, &collection)
     }
 
@@ -272,7 +288,8 @@ impl<D: Disk> Store<D> {
         };
         // Of a writer that was killed.
         self.remove_file(&temporary(&path))?;
-        let mut collection = self.collection(&path)?;
+        let bytes = self.content(&path)?;
+        let mut collection = Collection::decode(&bytes)?;
         let before = collection.images.len();
         collection
             .images
@@ -289,7 +306,8 @@ impl<D: Disk> Store<D> {
     /// Replaces a file, durably and at once; one without images is removed.
     fn write_collection(&self, path: &Path, collection: &Collection) -> io::Result<()> {
         if collection.images.is_empty() {
-            return self.remove_file(path);
+            self.remove_file(path)?;
+            return self.disk.sync_dir(parent(path));
         }
         let temporary = temporary(path);
         let write = || {
@@ -297,8 +315,8 @@ impl<D: Disk> Store<D> {
             bytes.try_reserve_exact(collection.bytes())?;
             for image in &collection.images {
                 bytes.extend(image.head());
-                bytes.extend(&image.manifest);
-                bytes.extend(&image.shards);
+                bytes.extend(&*image.manifest);
+                bytes.extend(image.shards);
             }
             let mut file = self.disk.create(&temporary)?;
             file.write_all(&bytes)?;

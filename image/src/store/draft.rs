@@ -113,7 +113,7 @@ impl<'a, D: Disk> Draft<'a, D> {
         }
         let folder = self.folder();
         let collected = match self.small_enough() {
-            Some(shards) => self.store.collect(manifest, shards, &folder)?,
+            Some(shards) => self.store.collect(manifest, &shards, &folder)?,
             None => false,
         };
         if !collected {

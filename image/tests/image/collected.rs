@@ -220,6 +220,17 @@ fn a_file_of_another_database_is_refused() {
     assert!(matches!(image, Err(Damage::Misplaced)), "{image:?}");
 }
 
+/// Other indexes are still found, so the WAL since their images is kept and they are brought up.
+#[test]
+fn a_file_that_cannot_be_read_hides_no_other() {
+    let (folder, store) = store();
+    take(&store, 1).unwrap();
+    fs::create_dir(database(&folder).join("small-78")).unwrap();
+    let [image] = store.images(DATABASE, INCARNATION + 1).try_into().unwrap();
+    assert!(matches!(image, Err(Damage::Io(_))), "{image:?}");
+    assert_eq!(store.incarnations(DATABASE).unwrap(), [INCARNATION].into());
+}
+
 #[test]
 fn garbage_is_no_image() {
     let (_folder, store, path, bytes, _) = two();

@@ -170,6 +170,21 @@ fn every_crash_leaves_an_image_where_it_moves() {
     life.crash(&mut Rng(9), 100, |_, _, _, _| Ok(())).unwrap();
 }
 
+/// An image that is contradicted by the WAL of now may not be by that of later.
+#[test]
+fn a_removed_image_stays_away() {
+    for collects in [false, true] {
+        let sim = Sim::new().collecting(collects);
+        let store = sim.store();
+        store.remove(&take(&store, 1).unwrap()).unwrap();
+        let mut rng = Rng(10);
+        for _ in 0..20 {
+            let crashed = Sim::mount(sim.tree().crash(&mut rng)).store();
+            assert!(crashed.images(DATABASE, INCARNATION).is_empty(), "collected: {collects}");
+        }
+    }
+}
+
 /// The server starts again, sweeps, takes an image, and the machine stops once more.
 #[test]
 fn every_second_crash_leaves_an_image() {
