@@ -55,7 +55,7 @@ pub enum Found {
     Open(Relation, Rc<Handle>),
     /// Its lock cannot be had at once.
     Locked,
-    /// It does not exist, or is not usable.
+    /// It does not exist, is not usable, or the directory has no place for it.
     Gone,
 }
 
@@ -105,8 +105,12 @@ unsafe fn find(heap: pg_sys::Oid, relid: pg_sys::Oid) -> Found {
         if index.is_null() {
             return Found::Gone;
         }
-        if (*(*index).rd_index).indrelid == heap && options::is_nitro(index) && is_usable(index) {
-            return Found::Open(index, Handle::open(index));
+        if (*(*index).rd_index).indrelid == heap
+            && options::is_nitro(index)
+            && is_usable(index)
+            && let Some(handle) = Handle::try_open(index)
+        {
+            return Found::Open(index, handle);
         }
         pg_sys::index_close(index, pg_sys::NoLock as i32);
         Found::Gone

@@ -185,7 +185,7 @@ impl Follower {
         self.tell(begun);
         match left {
             Some(Left::Work) => (),
-            Some(Left::Locked) => wait::nap(Wait::FollowerMain, SLEEP_MS),
+            Some(Left::Later) => wait::nap(Wait::FollowerMain, SLEEP_MS),
             _ if self.pack() => (),
             _ if self.busy.elapsed() < MOMENT => {
                 std::thread::sleep(NAP);
@@ -291,7 +291,8 @@ impl Follower {
                 self.unfinished |= !group.is_building() && !group.work.is_whole();
                 Left::Work
             }
-            Step::HeldUp => Left::Locked,
+            // Other groups go on meanwhile: the same ERROR may end each step.
+            Step::Disturbed | Step::HeldUp => Left::Later,
         };
         if group.members.is_empty() {
             self.groups.swap_remove(i);
@@ -300,8 +301,8 @@ impl Follower {
         left
     }
 
-    /// Makes the indexes ready after the end of recovery. The first process that needs an index makes it ready if that
-    /// fails here.
+    /// Makes the indexes ready after the end of recovery. If that fails here, the first process
+    /// that needs an index makes it ready.
     fn take_over_all(&mut self) {
         // The claims on those that are being built end first: a session may wait for one.
         self.groups.retain(|group| !group.is_building());
@@ -420,6 +421,7 @@ impl Follower {
                     relid,
                     both,
                     unreadable,
+                    disturbed: false,
                     packed: 0,
                     changed: true,
                     building,
@@ -454,8 +456,8 @@ impl Follower {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
-    /// There is some, behind a lock that another process has.
-    Locked,
+    /// There is some, behind a lock that another process has, or an ERROR that may pass.
+    Later,
     Work,
 }
 

@@ -47,9 +47,13 @@ pub unsafe fn apply(
     // SAFETY: by contract; the owner's identity ends below, or with the transaction.
     unsafe {
         let owner = AsOwner::begin(heap);
-        let of_targets: Vec<_> =
-            targets.iter().map(|target| (target.index, target.handle)).collect();
+        // Its expressions are prepared before the next index is asked for. That may run code.
+        let of_targets = targets.iter().map(|target| {
+            at.set(Some(target.number));
+            (target.index, target.handle)
+        });
         let evaluator = Evaluator::begin(heap, of_targets, &owner);
+        at.set(None);
         let process = shmem::process();
         let (roots, change) = (Vec::new(), Change::default());
         let mut step = Step { heap, process, evaluator, roots, change };
@@ -79,7 +83,7 @@ pub unsafe fn apply(
             at.set(None);
             work.done(block);
             following.blocks.fetch_add(1, Relaxed);
-            targets.iter().for_each(|target| target.member.unreadable.forget());
+            targets.iter_mut().for_each(|target| target.member.block_done());
             if begun.elapsed() >= STEP {
                 break;
             }

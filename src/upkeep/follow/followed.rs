@@ -21,6 +21,8 @@ pub struct Followed {
     pub both: ReverseMap,
     /// Rows of the block that is looked at next.
     pub unreadable: Unreadable,
+    /// Whether a transient ERROR has come at the block that is looked at next.
+    pub disturbed: bool,
     /// The number of inserts and removals when it was packed last.
     pub packed: u64,
     /// Whether a step has changed it since.
@@ -35,7 +37,8 @@ pub struct Followed {
 pub enum Fate {
     /// It stays in its group.
     Stays,
-    /// Its lock is taken: it goes on by itself, with the work that the group had before the step.
+    /// It goes on by itself with this work of the group: its lock is taken, or its code is
+    /// disturbed.
     Apart(Work),
     /// It, or the file of its table, is gone, or another process has changed its state.
     Gone,
@@ -65,6 +68,12 @@ impl Followed {
     /// Whether it stays in its group.
     pub fn stays(&self) -> bool {
         matches!(self.fate, Fate::Stays)
+    }
+
+    /// Forgets the errors of a block: the index is equal to it now.
+    pub fn block_done(&mut self) {
+        self.unreadable.forget();
+        self.disturbed = false;
     }
 
     /// An insert was refused: the index cannot be followed.

@@ -1,7 +1,8 @@
 //! Indexes of one table that have the same work. The follower reads a block once for all of them.
 //!
-//! An index leaves its group in three cases: it has failed, it is gone, or its lock is taken. An
-//! index whose lock is taken goes on by itself, with a copy of the work.
+//! An index leaves its group in four cases: it has failed, it is gone, its lock is taken, or a
+//! transient ERROR has come twice at one block while the step worked on it. In the last two cases
+//! the index goes on by itself, with a copy of the work.
 //!
 //! *Invariant* (share): an index that stays in its group has taken part in each step of the group.
 //! A block is struck off the work only after all indexes that stay were made equal to it. The fate
@@ -38,8 +39,10 @@ pub struct Group {
 pub enum Step {
     /// There is no more work.
     Done,
-    /// There is, or a conflict with recovery or a lack of resources has ended the step: again.
+    /// There is: again.
     Again,
+    /// A conflict with recovery or a lack of resources has ended the step: again, after a pause.
+    Disturbed,
     /// A lock was not to be had: again.
     HeldUp,
 }
@@ -108,11 +111,12 @@ impl Group {
     }
 
     /// An ERROR has ended the step, while it worked on the index `at`. One outside of all indexes
-    /// is of the table.
+    /// is of the table. An index at which a second transient ERROR comes in the same block goes on
+    /// by itself: its code may raise it each time.
     fn end_by(&mut self, ended: Ended, at: Option<usize>) -> Step {
-        match ended {
-            Ended::HeldUp => return Step::HeldUp,
-            Ended::Disturbed => (),
+        let step = match ended {
+            Ended::HeldUp => Step::HeldUp,
+            Ended::Disturbed => Step::Disturbed,
             Ended::Failed(why) => {
                 for (i, member) in self.members.iter_mut().enumerate() {
                     let is_meant = at.is_none_or(|at| i == at) && member.stays();
@@ -120,9 +124,18 @@ impl Group {
                         member.fate = Fate::Failed(why.clone());
                     }
                 }
+                return Step::Again;
             }
+        };
+        let is_alone = self.members.len() == 1;
+        let Some(member) = at.map(|at| &mut self.members[at]).filter(|_| !is_alone) else {
+            return step;
+        };
+        if member.stays() && std::mem::replace(&mut member.disturbed, true) {
+            member.fate = Fate::Apart(self.work.copy());
+            return Step::Again;
         }
-        Step::Again
+        step
     }
 
     unsafe fn step_locked(

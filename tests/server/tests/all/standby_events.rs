@@ -139,6 +139,101 @@ fn indexes_of_a_table_go_apart() {
     }
 }
 
+/// The owner of a table loses the right to call a function of one index. The others go on.
+#[test]
+fn an_index_that_cannot_be_prepared_goes_alone() {
+    let (primary, standby) = pair();
+    primary.sql(
+        "CREATE ROLE alice; ALTER TABLE t OWNER TO alice;
+         CREATE FUNCTION positive(int) RETURNS bool IMMUTABLE LANGUAGE plpgsql
+             AS 'BEGIN RETURN $1 > 0; END';
+         CREATE INDEX t_id ON t USING nitro (id);
+         CREATE INDEX t_part ON t USING nitro (k) WHERE positive(k);
+         CREATE INDEX t_both ON t USING nitro (k, id)",
+    );
+    standby.catch_up(&primary);
+    standby.wait_until(
+        "SELECT count(*) = 4 AND bool_and(state = 'following') FROM pg_stat_nitro_indexes",
+    );
+    primary.sql("REVOKE EXECUTE ON FUNCTION positive FROM PUBLIC; INSERT INTO t VALUES (9001, 1)");
+    standby.catch_up(&primary);
+    standby.wait_until(
+        "SELECT state <> 'following' FROM pg_stat_nitro_indexes WHERE indexrelname = 't_part'",
+    );
+    assert!(
+        standby.log().contains("\"t_part\" is not kept up to date by this standby: permission")
+    );
+    for condition in ["id = 9001", "k = 1"] {
+        same(&standby, condition);
+    }
+    let others = "SELECT bool_and(state = 'following')
+                  FROM pg_stat_nitro_indexes WHERE indexrelname <> 't_part'";
+    assert_eq!(standby.value(others), "t", "{}", standby.log());
+}
+
+/// REINDEX gives an index a new file, for which the directory has no place. The others go on.
+#[test]
+fn an_index_without_a_place_goes_alone() {
+    let (primary, standby) = pair();
+    primary.sql("CREATE INDEX t_id ON t USING nitro (id)");
+    standby.catch_up(&primary);
+    standby.wait_until(
+        "SELECT count(*) = 2 AND bool_and(state = 'following') FROM pg_stat_nitro_indexes",
+    );
+    let pid =
+        standby.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro follower'");
+    signal("STOP", &pid);
+    standby.conf("nitro.max_indexes_per_database = 1");
+    standby.conf("nitro.follow_timeout = '20s'");
+    standby.reload();
+    standby.wait_until("SELECT current_setting('nitro.max_indexes_per_database') = '1'");
+    primary.sql("REINDEX INDEX t_k; INSERT INTO t VALUES (9001, 1)");
+    standby.catch_up(&primary);
+    signal("CONT", &pid);
+    same(&standby, "id = 9001");
+}
+
+/// Code of an index raises each time an ERROR that may pass. The others go on, also those of other
+/// tables.
+#[test]
+fn an_index_that_is_disturbed_each_time_goes_alone() {
+    let (primary, standby) = pair();
+    primary.sql(
+        "CREATE FUNCTION disturbed(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+             BEGIN
+                 IF k = 77 AND pg_is_in_recovery() THEN RAISE SQLSTATE '40001'; END IF;
+                 IF k = 78 AND pg_is_in_recovery() THEN RAISE SQLSTATE '55P03'; END IF;
+                 RETURN k;
+             END $$;
+         CREATE INDEX t_id ON t USING nitro (id);
+         CREATE INDEX t_conflict ON t USING nitro (disturbed(k));
+         CREATE INDEX t_lock ON t USING nitro (disturbed(k + 1));
+         CREATE TABLE u (id int); INSERT INTO u VALUES (1);
+         CREATE INDEX u_id ON u USING nitro (id)",
+    );
+    standby.catch_up(&primary);
+    standby.wait_until(
+        "SELECT count(*) = 5 AND bool_and(state = 'following') FROM pg_stat_nitro_indexes",
+    );
+    standby.conf("nitro.follow_timeout = '20s'");
+    standby.reload();
+    primary.sql("INSERT INTO t VALUES (9001, 77); INSERT INTO u VALUES (2)");
+    standby.catch_up(&primary);
+    for condition in ["id = 9001", "k = 77"] {
+        same(&standby, condition);
+    }
+    let mut session = standby.session();
+    session.sql("SET enable_seqscan = off");
+    assert_eq!(session.value("SELECT count(*) FROM u WHERE id = 2"), "1");
+    // When the code raises no ERROR any more, they follow, too.
+    for statement in ["DELETE FROM t WHERE k = 77", "VACUUM t", "INSERT INTO t VALUES (9002, 52)"] {
+        primary.sql(statement);
+    }
+    standby.catch_up(&primary);
+    same(&standby, "disturbed(k) = 52");
+    same(&standby, "disturbed(k + 1) = 53");
+}
+
 #[test]
 fn ddl_of_the_primary_gives_memory_back() {
     let (primary, standby) = pair();
