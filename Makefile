@@ -107,12 +107,13 @@ bench-check:      ## instructions that the engine's operations take, beside thos
 	@ci/deps.sh
 	@bench/check.sh
 
-check: check-workspace ## rustfmt and clippy
+check: check-workspace ## rustfmt, clippy, and how the pages read
 	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 	cargo clippy -q --manifest-path bench/report/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings
 
 .PHONY: check-workspace
 check-workspace:  # the same without what only measures
+	ci/prose.sh
 	cargo fmt --all --check
 	$(CARGO) clippy -q --all-targets $(FEATURES) -- -D warnings
 	cargo clippy -q -p nitro-engine -p nitro-image -p nitro-model -p nitro-server-tests --all-targets -- -D warnings
