@@ -25,7 +25,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck deb demo test test-all mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt clean help
+.PHONY: build install uninstall installcheck deb demo test test-all mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt docs clean help
 
 build: scripts    ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -120,6 +120,9 @@ check-workspace:  # the same without what only measures
 
 fmt:              ## format the sources
 	cargo fmt --all
+
+docs:             ## the manual as a book with a search, in target/docs/book (installs mdBook into target/)
+	@ci/docs.sh
 
 clean:            ## remove everything that was built here
 	cargo clean
