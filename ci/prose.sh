@@ -21,12 +21,10 @@ docs/compatibility.md
 docs/durability.md
 docs/kubernetes.md
 docs/monitoring.md
-docs/operations.md
 docs/orm.md
 docs/peers.md
 docs/releases.md
 docs/scaling.md
-docs/standbys.md
 docs/testing.md
 docs/unique.md
 engine/README.md
