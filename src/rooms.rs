@@ -243,8 +243,8 @@ fn uses(code: &str, name: &str) -> bool {
 
 /// The rows of the table "Code of users": file without suffix, and kind.
 fn documented() -> BTreeSet<(String, String)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/architecture.md");
-    let page = fs::read_to_string(page).expect("docs/architecture.md is readable");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/internals.md");
+    let page = fs::read_to_string(page).expect("docs/internals.md is readable");
     let (_, section) = page.split_once("\n## Code of users\n").expect("the section is there");
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut all = BTreeSet::new();
@@ -258,7 +258,7 @@ fn documented() -> BTreeSet<(String, String)> {
     all
 }
 
-/// With whose rights it runs is said in docs/architecture.md, for each file and kind.
+/// With whose rights it runs is said in docs/internals.md, for each file and kind.
 #[test]
 fn code_of_users_runs_where_the_table_says() {
     let mut found = BTreeSet::new();
@@ -274,7 +274,7 @@ fn code_of_users_runs_where_the_table_says() {
     let stale: Vec<_> = table.difference(&found).collect();
     assert!(
         missing.is_empty() && stale.is_empty(),
-        "\"Code of users\" in docs/architecture.md lacks {missing:?} and has too many {stale:?}"
+        "\"Code of users\" in docs/internals.md lacks {missing:?} and has too many {stale:?}"
     );
 }
 

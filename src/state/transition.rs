@@ -1,7 +1,7 @@
 //! What an index in memory is good for, and the only place where that changes.
 //!
 //! State and engine root are one word, so whoever reads it gets both of the same moment. Every change is
-//! a row of [`TABLE`]; what is not there is refused. The page is in docs/architecture.md ("States"),
+//! a row of [`TABLE`]; what is not there is refused. The page is in docs/internals.md ("States"),
 //! with who makes each change, under which lock, and what becomes of images, memory and waiters.
 //!
 //! Two rules of the table keep answers right, whatever the callers do:
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_page_says_what_the_table_says() {
-        let page = include_str!("../../docs/architecture.md");
+        let page = include_str!("../../docs/internals.md");
         let name = |state: State| format!("{state:?}").to_lowercase();
         let lines = page.lines().filter(|line| line.starts_with("| *"));
         let told: Vec<String> = lines
