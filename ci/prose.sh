@@ -17,7 +17,6 @@ docs/arrays.md
 docs/benchmarks.md
 docs/citus.md
 docs/compatibility.md
-docs/durability.md
 docs/kubernetes.md
 docs/monitoring.md
 docs/orm.md
