@@ -14,7 +14,6 @@ WIDTH, WORDS = 100, 30
 LATER = set("""
 docs/benchmarks.md
 docs/scaling.md
-docs/testing.md
 engine/README.md
 """.split())
 
