@@ -13,7 +13,6 @@ WIDTH, WORDS = 100, 30
 # Pages that were not rewritten yet: of these only links and paths are checked.
 LATER = set("""
 docs/benchmarks.md
-docs/scaling.md
 engine/README.md
 """.split())
 
