@@ -13,7 +13,6 @@ WIDTH, WORDS = 100, 30
 # Pages that were not rewritten yet: of these only links and paths are checked.
 LATER = set("""
 docs/benchmarks.md
-engine/README.md
 """.split())
 
 # An actor or a thing without a name, and expressions that a reader parses twice. `what` alone is
