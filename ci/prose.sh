@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ci/prose.sh [FILE...]: how the pages read. Without a file: README.md, docs/, the READMEs of engine
-# and image, CONTRIBUTING.md, CHANGELOG.md. Prints FILE:LINE and each fault, and fails if there is one.
+# and image, CONTRIBUTING, CHANGELOG, SECURITY. Prints FILE:LINE and each fault, and fails if there is one.
 # A line has 100 columns and a sentence 30 words. Some words are not used. Links lead to a file and a
 # heading that exist, and a path in `backticks` exists. Tables, URLs and code may be longer.
 set -euo pipefail
@@ -117,7 +117,7 @@ def style(file):
 
 
 pages = sys.argv[1:] or sorted(file for file in tracked if re.fullmatch(
-    r"(README|CONTRIBUTING|CHANGELOG)\.md|docs/[^/]+\.md|(engine|image)/README\.md", file))
+    r"(README|CONTRIBUTING|CHANGELOG|SECURITY)\.md|docs/[^/]+\.md|(engine|image)/README\.md", file))
 for page in pages:
     links(page)
     style(page)
