@@ -10,6 +10,7 @@ exec python3 - "$@" <<'P'
 import functools, os, re, subprocess, sys
 
 WIDTH, WORDS = 100, 30
+LONGEST = {"README.md": 130, "docs/architecture.md": 150}    # lines of a page that is read at once
 # An actor or a thing without a name, and expressions that a reader parses twice. `what` alone is
 # allowed: "the message says what failed" is plain, "of what was inserted" is not.
 BANNED = [re.compile(p, re.I) for p in (
@@ -100,6 +101,9 @@ def texts(file):
 
 
 def style(file):
+    number = sum(1 for _ in open(file, encoding="utf-8"))
+    if number > LONGEST.get(file, number):
+        say(file, number, f"{number} lines, at most {LONGEST[file]}")
     for number, line in lines(file):
         short = re.sub(r"\]\([^)]*\)|<https?:[^>]*>|https?:\S+", "]", line)
         if len(short) > WIDTH and not line.lstrip().startswith("|") and " " in short.strip():
@@ -121,6 +125,10 @@ pages = sys.argv[1:] or sorted(file for file in tracked if re.fullmatch(
 for page in pages:
     links(page)
     style(page)
+sources = "".join(open(file).read() for file in tracked if file.startswith("src/pg/guc"))
+for name in sorted(set(re.findall(r'c"(nitro\.\w+)"', sources))):
+    if "debug_" not in name and f"`{name}`" not in open("docs/reference.md").read():
+        say("docs/reference.md", 1, f"it lacks the setting {name}")
 print(f"prose: {len(pages)} pages")
 sys.exit(wrong)
 P
