@@ -74,6 +74,26 @@ keys() {
     done
 }
 
+# Rows that come in random order at a steady rate, and no VACUUM: a million rows become two.
+steady() {
+    local part n=1000000 column
+    sql "CREATE TABLE t (k int8, s text COLLATE \"C\", a int[]) WITH (autovacuum_enabled = off)"
+    more() { sql "INSERT INTO t SELECT noise(i), md5(i::text), ARRAY[i % 1000, i % 777 + 1000, i % 555 + 2000] FROM generate_series($1::int, $2) i"; }
+    more 1 $n
+    for column in k s a; do sql "CREATE INDEX t_$column ON t USING nitro ($column)"; done
+    sizes() {
+        local all
+        all=$(sql "SELECT string_agg(indexrelname || ' ' || round(bytes / $n.0, 1), ', ' ORDER BY 1) FROM pg_stat_nitro_indexes")
+        step "$n rows, $1: bytes a row: $all"
+    }
+    sizes "built"
+    for part in $(seq 100); do
+        more $((n + 1)) $((n + 10000)); n=$((n + 10000)); sleep 0.3
+        [ $((part % 10)) != 0 ] || sizes "while rows come"
+    done
+    sql "VACUUM t"; sizes "after VACUUM"
+}
+
 clients() {
     local am n
     for am in nitro btree; do

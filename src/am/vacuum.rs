@@ -41,12 +41,7 @@ use crate::state::claim::BuildLock;
 use crate::state::directory::State;
 use crate::state::handle::Handle;
 use crate::state::{identity, lifecycle, shmem};
-use crate::upkeep::bring_up;
-
-/// Blocks that the collector visits between two looks at interrupts.
-const COLLECT_BLOCKS: usize = 1024;
-/// Naps of a millisecond that VACUUM takes until what it gave up has left the index.
-const NAPS: usize = 100;
+use crate::upkeep::{bring_up, pack};
 
 /// Removes all entries whose TID the callback names (`ambulkdelete`).
 #[pg_guard]
@@ -216,18 +211,10 @@ pub unsafe extern "C-unwind" fn cleanup(
         if handle.entry.state() == State::Ready
             && let Some(engine) = handle.index()
         {
-            bring_up::pack(engine, || compat::vacuum_delay_point());
-            for _ in 0..NAPS {
-                let pause = || compat::vacuum_delay_point();
-                let collected = engine.collect_in_steps(shmem::process(), COLLECT_BLOCKS, pause);
-                // It leaves, and makes room for what else can move, when those who were inside have left; and who ends a
-                // snapshot collects a little. Later nobody would look until the next VACUUM.
-                let more = nitro_engine::relieve(&engine) || collected.is_none();
-                if !more || collected == Some(COLLECT_BLOCKS) {
-                    break;
-                }
-                wait::nap(Wait::Barrier, 1);
-            }
+            pack::pack(handle.entry, engine, || {
+                compat::vacuum_delay_point();
+                true
+            });
             let now = engine.stats();
             (*stats).num_pages = (now.bytes / pg_sys::BLCKSZ as usize) as u32;
             if fresh {

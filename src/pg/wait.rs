@@ -42,10 +42,12 @@ pub enum Wait {
     Plan,
     /// `nitro_wait_for` waits until recovery has replayed a WAL position.
     Replay,
+    /// A builder that packs an index rests.
+    Pack,
 }
 
 /// Names of the events.
-pub const NAMES: [&std::ffi::CStr; 13] = [
+pub const NAMES: [&std::ffi::CStr; 14] = [
     c"NitroTidTokens",
     c"NitroBarrier",
     c"NitroReady",
@@ -59,6 +61,7 @@ pub const NAMES: [&std::ffi::CStr; 13] = [
     c"NitroFollowerMain",
     c"NitroPlan",
     c"NitroReplay",
+    c"NitroPack",
 ];
 
 /// Microseconds that processes have slept for each event, in shared memory.

@@ -310,6 +310,7 @@ impl Claim {
     fn gain(&self, event: Event, index: Unfinished) -> Index {
         let root = index.index().root();
         debug_assert_eq!(shmem::directory().owners(root), 0, "a root has one owner");
+        self.entry.packed.reset();
         self.entry.condition.must(event, root);
         let engine = index.done();
         shmem::directory().charge(shmem::process(), self.entry);

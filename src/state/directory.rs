@@ -24,6 +24,7 @@ use crate::state::counters::Counters;
 use crate::state::file::{File, Table};
 use crate::state::image::ImageState;
 use crate::state::limits::Terms;
+use crate::state::packed::PackedState;
 use crate::state::shmem;
 use crate::state::tenants::{self, KINDS, Kind, Tenant};
 use crate::state::transition::{Condition, Event};
@@ -95,6 +96,8 @@ pub struct Entry {
     tenants: [AtomicU32; KINDS.len()],
     /// Its images on disk.
     pub image: ImageState,
+    /// When it was packed.
+    pub packed: PackedState,
     /// What the views count.
     pub counters: Counters,
 }
@@ -360,6 +363,7 @@ impl Directory {
         entry.was_followed.store(0, Relaxed);
         entry.alarm.reset();
         entry.image.reset();
+        entry.packed.reset();
         entry.counters.reset(0);
         let bucket = self.bucket(database, incarnation);
         entry.next.store(bucket.load(Relaxed), Relaxed);

@@ -17,6 +17,7 @@ pub mod limits;
 mod mapping;
 pub mod open;
 pub mod options;
+pub mod packed;
 pub mod refusal;
 pub mod shmem;
 pub mod temporary;

@@ -27,8 +27,8 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use nitro_engine::IndexOptions;
 use nitro_engine::prelude::*;
-use nitro_engine::{Index, IndexOptions, Sweep, Swept};
 use nitro_image::Manifest;
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -48,7 +48,8 @@ use crate::state::directory::State;
 use crate::state::handle::Handle;
 use crate::state::open::Found;
 use crate::state::refusal;
-use crate::state::{given_up, hosts, options, shmem};
+use crate::state::{given_up, hosts, options};
+use crate::upkeep::pack;
 
 mod catch_up;
 mod evaluate;
@@ -59,11 +60,6 @@ mod take_over;
 
 pub use evaluate::{Evaluator, Unreadable};
 pub use sorted::is_small;
-
-/// Leaves that are packed between two looks at interrupts. Tests stop there.
-const LEAVES: usize = if cfg!(debug_assertions) { 1 } else { 1024 };
-/// How often in a row, a millisecond apart, somebody else may be collecting before the rest stays as it is.
-const TRIES: usize = 100;
 
 /// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
 /// ERROR when it cannot be built.
@@ -410,10 +406,11 @@ impl<'a> Bringing<'a> {
         stop::at(Point::BuildPublishes);
         // SAFETY: open relations.
         unsafe { self.walk(engine, None) };
-        pack(engine, || {
+        pack::pack(self.handle.entry, engine, || {
             wait::interrupts();
             // An insert may have given it up.
             self.claim.check(engine);
+            true
         });
         let milliseconds = begun.elapsed().as_millis() as u64;
         crate::pg::error::log!(
@@ -421,27 +418,5 @@ impl<'a> Bringing<'a> {
             engine.stats().live
         );
         self.claim.finish(milliseconds, true);
-    }
-}
-
-/// What inserts have left takes less from now on. Cancelled, some of it does. Nobody waits for who waits here but
-/// by heavyweight locks, and `pause` looks again at what may have changed meanwhile.
-pub fn pack(engine: Index, pause: impl Fn()) {
-    let mut sweep = Sweep::new(shmem::process(), engine);
-    let mut tries = 0;
-    loop {
-        match sweep.next_leaves(LEAVES) {
-            Swept::End => return,
-            Swept::More => tries = 0,
-            // Who ends an image, or has found no memory: for a moment. Who finds one there every time leaves the rest
-            // to the next VACUUM.
-            Swept::Busy if tries == TRIES => return,
-            Swept::Busy => {
-                tries += 1;
-                wait::nap(Wait::Barrier, 1);
-            }
-        }
-        stop::at(Point::Packed);
-        pause();
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! The first query that meets an index which is not ready starts a builder. So do other builders
 //! and the keeper. A builder frees what the catalogue has no more, brings up each index that was
-//! asked for or has an image, and makes the images that are due. Then it ends. It ends earlier when
-//! it sees a DROP DATABASE that waits for it.
+//! asked for or has an image, makes the images that are due, and packs the indexes that have grown.
+//! Then it ends. It ends earlier when it sees a DROP DATABASE that waits for it.
 //!
 //! A builder works on one table at a time. It takes the table of the index that is wanted most, and
 //! a [`Share`] of the table's indexes, so that other builders find some. It loads their images one
@@ -34,6 +34,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{Entry, Incarnation, State};
 use crate::state::{given_up, hosts, lifecycle, open, shmem};
 use crate::upkeep::bring_up::{self, Origin};
+use crate::upkeep::pack;
 use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
 
 thread_local! {
@@ -99,6 +100,8 @@ fn work(here: u32) {
             if !save(entry) {
                 later.push(entry);
             }
+        } else if let Some(entry) = find(here, |entry| entry.packed.wanted.swap(0, AcqRel) != 0) {
+            pack(entry);
         } else {
             break;
         }
@@ -259,15 +262,41 @@ fn is_settled(entry: &Entry) -> bool {
 /// Makes an image; false if that has to wait for a lock.
 fn save(entry: &'static Entry) -> bool {
     let mut free = true;
-    transaction("make an image", || {
-        // SAFETY: inside a transaction. A long one: it must not keep VACUUM from its work.
-        unsafe {
-            pg_sys::PopActiveSnapshot();
-            free = make_image(entry);
-            pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
+    // SAFETY: inside a transaction.
+    in_long_transaction("make an image", || free = unsafe { make_image(entry) });
+    free
+}
+
+/// Packs an index that has grown. If a lock keeps this builder from it, the keeper asks again.
+fn pack(entry: &'static Entry) {
+    in_long_transaction("pack an index", || {
+        let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
+        let mut found = false;
+        // SAFETY: inside a transaction, without a snapshot.
+        let free = unsafe {
+            open::with_index_at_once(relid, |heap, index, handle| {
+                found = std::ptr::eq(handle.entry, entry);
+                if found {
+                    pack::pack_beside(heap, index, handle);
+                }
+            })
+        };
+        if free && !found {
+            // It is not usable: it is not looked at again before it has grown by as much.
+            entry.packed.changes.store(entry.packed.seen.load(Relaxed), Relaxed);
         }
     });
-    free
+}
+
+/// Runs `work` in a transaction without a snapshot: a long one must not keep VACUUM from its work.
+fn in_long_transaction(what: &str, work: impl FnOnce()) {
+    transaction(what, || {
+        // SAFETY: inside a transaction.
+        unsafe { pg_sys::PopActiveSnapshot() };
+        work();
+        // SAFETY: as above.
+        unsafe { pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot()) };
+    });
 }
 
 /// Asks for the indexes that have images and are not ready, the oldest image first. Indexes that

@@ -28,7 +28,7 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::directory::State;
 use crate::state::shmem;
-use crate::upkeep::{alarms, worker};
+use crate::upkeep::{alarms, pack, worker};
 
 /// How often the keeper looks around.
 const PAUSE_MS: i64 = 500;
@@ -174,6 +174,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
         last: None,
         redo: redo(),
         slot: None,
+        packed: None,
         late: HashMap::new(),
     };
     while !compat::asked_to_end() {
@@ -243,6 +244,8 @@ struct Keeper {
     redo: u64,
     /// When the slot was looked after; `None`: it should be.
     slot: Option<Instant>,
+    /// When this process looked for indexes to pack.
+    packed: Option<Instant>,
     /// When builders were sent for queries that had found no place for one.
     late: HashMap<u32, Instant>,
 }
@@ -266,6 +269,10 @@ impl Keeper {
                 self.late.insert(database, Instant::now());
             }
         }
+        if self.packed.is_none_or(|at| at.elapsed() >= pack::LOOK) {
+            self.packed = Some(Instant::now());
+            pack::look();
+        }
         let redo = redo();
         if redo != self.redo {
             self.redo = redo;
@@ -282,12 +289,9 @@ impl Keeper {
         shmem::directory().for_each(|entry| {
             let database = entry.database();
             let again = self.last.is_some_and(|(d, at)| d == database && at.elapsed() < AGAIN);
-            if images
-                && entry.image.wanted.load(Relaxed) != 0
-                && !again
-                && self.sent.is_none()
-                && !self.waiting.contains(&database)
-            {
+            let wanted = images && entry.image.wanted.load(Relaxed) != 0
+                || entry.packed.wanted.load(Relaxed) != 0;
+            if wanted && !again && self.sent.is_none() && !self.waiting.contains(&database) {
                 self.waiting.push_back(database);
             }
         });

@@ -5,6 +5,7 @@ pub mod bring_up;
 mod builder;
 pub mod follow;
 pub mod keeper;
+pub mod pack;
 pub mod standby;
 pub mod worker;
 

@@ -44,6 +44,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is the index of a temporary table.
+    pub fn is_temporary(&self) -> bool {
+        self.backend.load(Relaxed) != File::PERMANENT
+    }
+
     /// As `locator`, with the session.
     pub fn file(&self) -> File {
         File { locator: self.locator(), backend: self.backend.load(Relaxed) }

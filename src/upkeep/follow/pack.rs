@@ -1,12 +1,13 @@
 //! Packs the indexes that a follower keeps, when there is no other work.
 //!
 //! A follower fills its indexes by single inserts, which leave leaves with slots. Packed leaves
-//! take less memory, and aggregates read one as a whole. On a primary CREATE INDEX and VACUUM pack.
+//! take less memory, and aggregates read one as a whole. On a primary other processes pack: see
+//! `upkeep/pack.rs`.
 
 use std::time::{Duration, Instant};
 
 use nitro_engine::prelude::*;
-use nitro_engine::{Index, IndexStats, Sweep, Swept};
+use nitro_engine::{Index, Sweep, Swept};
 
 use super::followed::Followed;
 use super::{Follower, QUIET};
@@ -15,14 +16,13 @@ use crate::pg::subtransaction;
 use crate::state::claim::Claim;
 use crate::state::open;
 use crate::state::shmem;
+use crate::upkeep::pack::{PART, changes};
 
 /// How long a transaction packs an index, and how long its reverse map. A process that needs the
 /// lock of the index waits for both.
 const SLICE: Duration = Duration::from_millis(10);
 /// How long other work comes first, as long as something is replayed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Beside replay an index is packed when one entry in `PART` is new.
-const PART: u64 = 8;
 /// Leaves of one call of the engine.
 const LEAVES: usize = 64;
 
@@ -42,7 +42,7 @@ impl Follower {
 }
 
 impl Followed {
-    /// Whether it has changed since it was packed: if nothing is replayed, at all.
+    /// Whether it has changed since it was packed: beside replay one entry in [`PART`], else any.
     fn is_loose(&self, is_quiet: bool) -> bool {
         if self.building.is_some() || !self.changed {
             return false;
@@ -83,11 +83,6 @@ impl Followed {
         );
         outcome.is_ok() && ended
     }
-}
-
-/// The number of inserts and removals since the index was made.
-fn changes(stats: &IndexStats) -> u64 {
-    stats.inserts + stats.removes
 }
 
 /// Packs an index from the first leaf on for one slice. Returns whether the index is packed, or the

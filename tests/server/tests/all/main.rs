@@ -12,6 +12,7 @@ mod first;
 mod open_schema;
 mod orders;
 mod owners_code;
+mod packing;
 mod promotion;
 mod rights;
 mod shards;
