@@ -211,6 +211,25 @@ impl Server {
         standby
     }
 
+    /// Makes this server, which is not running, a standby of `source` with the files of `source`
+    /// where the two have gone apart, and starts it.
+    #[track_caller]
+    pub fn rewind(&mut self, source: &Server) {
+        let data = self.data();
+        let at =
+            format!("host={} port={PORT} user=postgres dbname=postgres", source.folder.display());
+        self.run("pg_rewind", |command| {
+            command.arg("-R").arg("-D").arg(&data).args(["--source-server", &at])
+        });
+        self.conf(&format!("unix_socket_directories = '{}'", self.folder.display()));
+        self.start();
+    }
+
+    /// Removes a file of its data folder.
+    pub fn remove(&self, name: &str) {
+        fs::remove_file(self.data().join(name)).expect("the file can be removed");
+    }
+
     /// Ends its recovery.
     #[track_caller]
     pub fn promote(&self) {

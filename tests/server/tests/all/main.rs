@@ -20,5 +20,6 @@ mod small_images;
 mod standby_events;
 mod standby_reads;
 mod standby_service;
+mod standby_storms;
 mod standbys;
 mod updates;

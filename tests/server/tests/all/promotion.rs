@@ -29,7 +29,7 @@ fn await_ready(server: &Server) {
 }
 
 /// Every index has what its table has.
-fn verify(server: &Server) {
+pub fn verify(server: &Server) {
     server.sql(
         "SELECT nitro_verify(indexrelid, true) FROM pg_stat_nitro_indexes ORDER BY indexrelid",
     );

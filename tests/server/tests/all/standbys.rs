@@ -68,7 +68,7 @@ pub const TABLE: &str = "CREATE TABLE t (id int, k int, v text, tags int[]) WITH
     CREATE INDEX t_tags ON t USING nitro (tags);";
 
 /// A random change of the table.
-fn random_change(random: &mut Random) -> String {
+pub fn random_change(random: &mut Random) -> String {
     let (from, k) = (random.below(6000), random.below(50));
     let some = format!("id BETWEEN {from} AND {}", from + random.below(40));
     match random.below(11) {
