@@ -18,7 +18,7 @@ verdict() { # NAME TEST: what killed it, or nothing
 # The engine: a mechanism is named by NITRO_MUTANT in a build with the feature `mutants`.
 # Pairs of mechanisms of which the second does what the first one fails to do.
 engine_pairs=(
-    "a merge forgets where inserts append,an append looks whether its leaf is dead"
+    "a leaf that dies is not where inserts append,an append looks whether its leaf is dead"
 )
 
 engine_binaries() { # ARGS...: builds tests and prints their executables

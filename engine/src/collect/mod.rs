@@ -7,7 +7,6 @@ pub(crate) mod merge;
 pub(crate) mod moves;
 pub(crate) mod nodes;
 pub(crate) mod prune;
-pub(crate) mod relink;
 pub(crate) mod snapshot;
 pub(crate) mod sweep;
 pub(crate) mod workspace;

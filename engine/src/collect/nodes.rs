@@ -1,20 +1,10 @@
-//! Index nodes that give separators to their left neighbours, or move.
+//! Index nodes that give separators to their left neighbours, move, or are merged.
 //!
 //! An index node L takes as many separators from the front of its right neighbour M as it has room
-//! for; the others become a new node F. A low key never changes: F has a greater one than M, and M
-//! is DEAD. It is a merge of index nodes that leaves something over. If L takes none, M has moved:
-//! F is its copy. The latches of L, M and F are held, the last one before anything leads to F:
-//! 1. N.prev = F for M's right neighbour N. Who goes left from N is the collector, and nobody else
-//!    collects.
-//! 2. L gets its separators, `next` = F and the range up to F in one exclusive phase. Who has read
-//!    L before goes on to M, which is as it was; who reads L now goes on to F.
-//! 3. `parent` of each leaf that had M is L or F.
-//! 4. M is DEAD and leads to L, from where it goes right to F.
-//! * a promotion that found its place in L or M, or a split of one of them: no latch. In F it waits
-//!   until the end;
-//! * the flat top leads to M until there is one without it, and M goes to the barrier only then, as
-//!   in a merge;
-//! * who looks for a leaf's separator under the latch of its node is the collector.
+//! for; the others become a new node F, and M dies. It is a merge of index nodes that leaves
+//! something over. If L takes none, M has moved: F is its copy. The change is in `tree/relink.rs`.
+//!
+//! The flat top leads to M until there is one without it. M goes to the barrier only then.
 
 use super::workspace::undisturbed;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -24,14 +14,12 @@ use crate::memory::place::Ref;
 #[cfg(all(test, not(loom), not(shuttle)))]
 use crate::memory::process::Process;
 use crate::node::block::{CAPACITY, Retry};
-use crate::node::children;
 use crate::node::children::{Children, NodePage, node_class};
 use crate::node::empty::init_block;
 use crate::node::fresh::Fresh;
 use crate::node::low_key::{Low, LowKeyCopy, RangeEnd};
-use crate::sync::mutants::mutant;
-use crate::sync::stop::stop;
 use crate::tree::drop::SPARSE;
+use crate::tree::relink::{Content, New, Relink, relink};
 use crate::tree::seek::left_of;
 use crate::tree::{drop, separators, top};
 use core::sync::atomic::Ordering::*;
@@ -40,7 +28,6 @@ use core::sync::atomic::Ordering::*;
 /// `node` moves among others, not to new memory. Everything is prepared from copies. Collector
 /// only, inside the barrier.
 pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, Retry> {
-    let memcmp = index.memcmp();
     let mv = index.block(node).view();
     if mv.dead() {
         return Ok(false);
@@ -78,54 +65,20 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
     let f = fresh.block();
     init_block(f, class, 1, 0);
     separators::fill_node(index, f, &rest, &low, m.skip(), next, high.as_ref())?;
-    f.set_prev(left);
     let mut page = NodePage::default();
     let content = page.block();
     init_block(content, b.class(), 1, 0);
     separators::fill_node(index, content, &stay, &own, b.skip(), 0, Some(&low))?;
-    let range_end = RangeEnd::new(memcmp, own.key, content.skip(), Some(&low));
-
-    stop!("shift: built");
-    let latch = v.latch().ok_or(Retry)?;
-    stop!("shift: left latched");
-    let Some(old_latch) = mv.latch() else {
-        latch.release();
-        return Err(Retry);
+    let plan = Relink {
+        left: (left, v),
+        content: Content::Separators { node: content, own: kept, n: kept + taken },
+        range_end: RangeEnd::new(index.memcmp(), own.key, content.skip(), Some(&low)),
+        rights: &[(node, mv)],
+        new: Some(New { fresh, low: Some(low) }),
+        next,
+        ndead: 0,
     };
-    stop!("shift: node latched");
-    let (new, new_latch) = fresh.latch();
-    if next != 0 && !mutant!("an index node that gives separators tells the right neighbour") {
-        index.block(next).set_prev(new);
-    }
-    stop!("shift: prev leads to new");
-    latch.exclude();
-    children::take_separators(&latch, content, kept + taken);
-    range_end.store(b, new);
-    stop!("shift: left excluded");
-    let latch = latch.finish_latched();
-    stop!("shift: left finished");
-    for (parent, children) in [(left, &stay.list()[kept..]), (new, rest.list())] {
-        for &(child, _) in children {
-            if !mutant!("separators that are given change the parent") {
-                index.block(child).set_parent(parent);
-            }
-        }
-    }
-    stop!("shift: parents set");
-    latch.release();
-    if mutant!("an index node that has given its separators is dead") {
-        old_latch.release();
-    } else {
-        old_latch.kill(left);
-    }
-    stop!("shift: node dead");
-    new_latch.release();
-    stop!("shift: new released");
-    // The flat top still leads to it.
-    let root = index.shared();
-    root.dead_nodes.push(index.area, node);
-    root.top_state.dead.fetch_add(1, Relaxed);
-    Ok(true)
+    Ok(relink(index, plan)?.is_some())
 }
 
 /// Nodes are merged if together they have at most so many entries: a quarter stays free.
@@ -211,47 +164,21 @@ fn try_absorb_node(
     let content = page.block();
     init_block(content, b.class(), 1, 0);
     separators::fill_node(index, content, &children, &low, b.skip(), next, high.as_ref())?;
-    let range_end = RangeEnd::new(index.memcmp(), low.key, content.skip(), high.as_ref());
-
-    let latch = v.latch().ok_or(Retry)?;
-    let Some(right_latch) = mv.latch() else {
-        latch.release();
-        return Err(Retry);
+    let plan = Relink {
+        left: (left, v),
+        content: Content::Separators { node: content, own: kept, n: kept + more },
+        range_end: RangeEnd::new(index.memcmp(), low.key, content.skip(), high.as_ref()),
+        rights: &[(node, mv)],
+        new: None,
+        next,
+        ndead: 0,
     };
-    stop!("node merge: latched");
-    if next != 0 {
-        if !mutant!("a merge of index nodes tells the right neighbour") {
-            index.block(next).set_prev(left);
-        }
-        stop!("node merge: prev leads to left");
+    if relink(index, plan)?.is_none() {
+        return Ok(false);
     }
-    latch.exclude();
-    children::take_separators(&latch, content, kept + more);
-    range_end.store(b, next);
-    stop!("node merge: left excluded");
-    let latch = latch.finish_latched();
-    stop!("node merge: left finished");
-    for &(child, _) in children.list() {
-        index.block(child).set_parent(left);
-    }
-    stop!("node merge: parents set");
-    latch.release();
-    if mutant!("an index node that was merged is dead") {
-        right_latch.release();
-    } else {
-        right_latch.kill(left);
-    }
-    stop!("node merge: right dead");
     let root = index.shared();
     root.top_state.nodes.fetch_sub(1, Relaxed);
     root.counters.merges.fetch_add(1, Relaxed);
-    // The flat top still leads to it.
-    if mutant!("an index node is retired behind the flat top") {
-        index.retire(node);
-    } else {
-        root.dead_nodes.push(index.area, node);
-        root.top_state.dead.fetch_add(1, Relaxed);
-    }
     // No longer a first child: it can be absorbed now.
     let boundary = children.list()[kept].0;
     if let Some(latch) = index.block(boundary).latch() {

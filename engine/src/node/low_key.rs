@@ -133,6 +133,11 @@ impl RangeEnd {
         RangeEnd { high, exact }
     }
 
+    /// What a node says. To be validated by the caller.
+    pub(crate) fn of(b: Block) -> RangeEnd {
+        RangeEnd { high: b.high(), exact: b.has(HIGHEXACT) }
+    }
+
     /// Is it what the node says?
     pub(crate) fn is_stored(&self, b: Block) -> bool {
         (b.high(), b.has(HIGHEXACT)) == (self.high, self.exact)

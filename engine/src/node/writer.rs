@@ -1,7 +1,7 @@
 //! Writing entries into new leaves (split, bottom-up build) or into private memory that then
 //! replaces a leaf's content.
 
-use super::block::{Block, LEAF_KEYS, LOWBIG, LOWTID, Latch, WHOLE, full_mask};
+use super::block::{Block, LEAF_KEYS, LOWBIG, LOWTID, Latch, PACKED, WHOLE, full_mask};
 use super::empty::init_block;
 use super::entry::Entry;
 use super::low_key::{Low, RangeEnd};
@@ -100,12 +100,15 @@ impl Page {
     }
 }
 
-/// Replaces the content of the leaf by a private one and what it knows of its neighbour; gives the
-/// latch up.
-pub(crate) fn replace(latch: Latch, content: Block, right: &RangeEnd, next: Ref) {
+/// Replaces the content of the leaf by a private one of slots, and what it knows of its neighbour, in
+/// one exclusive phase. Keeps the latch.
+pub(crate) fn replace(latch: Latch, content: Block, right: &RangeEnd, next: Ref) -> Latch {
+    let b = latch.b();
     latch.exclude();
-    latch.b().copy_from(content, latch.other());
-    right.store(latch.b(), next);
-    stop!("split: left excluded");
-    latch.finish();
+    b.set_flag(WHOLE, content.has(WHOLE));
+    b.set_flag(PACKED, false);
+    b.copy_from(content, latch.other());
+    right.store(b, next);
+    stop!("replace: excluded");
+    latch.finish_latched()
 }

@@ -12,10 +12,9 @@
 //!    So the leaf's range has the key, whatever that is by now, and nobody needs to be asked for
 //!    it. Of a key that is there already other entries may be in neighbours, unless it has a
 //!    neighbour on either side in this leaf.
-//! 5. The entry itself is not there. A leaf that is absorbed is latched, and still has its entries,
-//!    until after the one that took them has been given up: there an entry may go, and come again,
-//!    meanwhile. Who wants the latch does not get it; who would say that the entry is there needs
-//!    none.
+//!
+//! The leaf may be one that dies at this moment, and have its entries still. The leaf that has taken
+//! them does not change before it is DEAD (`tree/relink.rs`), so what it has is true.
 //!
 //! Only the first attempt of an insert goes by a finger: who holds the latch there may be
 //! descheduled, and a search would lead elsewhere.
@@ -51,9 +50,6 @@ pub(crate) fn finger_spot<O: KeyOrder>(
     }
     let leaf = v.packed().ok()??;
     let found = leaf.search_between(probe.key, probe.tid, finger.keys as usize)?;
-    if found.equal > 0 && !mutant!("an entry that a finger finds is searched") {
-        return None;
-    }
     let place = Place::packed(&found, leaf.len(), true);
     v.valid().then_some(Position { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
 }

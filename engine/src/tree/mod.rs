@@ -6,6 +6,7 @@ pub(crate) mod finger;
 pub(crate) mod insert;
 pub(crate) mod outcome;
 pub(crate) mod packed;
+pub(crate) mod relink;
 pub(crate) mod remove;
 pub(crate) mod reserve;
 pub(crate) mod seek;

@@ -10,9 +10,7 @@ use crate::key::order::KeyOrder;
 use crate::memory::class::Class;
 use crate::memory::place::Ref;
 use crate::memory::process::Process;
-use crate::node::block::{
-    CAPACITY, LEFTMOST, Latch, MAX_RECORD, MIN_FREE, PACKED, Retry, View, WHOLE,
-};
+use crate::node::block::{CAPACITY, LEFTMOST, Latch, MAX_RECORD, MIN_FREE, Retry, View, WHOLE};
 use crate::node::chunk::chunk_class;
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
@@ -21,6 +19,7 @@ use crate::node::low_key::{Low, LowKeyCopy, MAX_INLINE_LOW, RangeEnd};
 use crate::node::packing;
 use crate::node::packing::{EntryRange, MOST, WIDE, arrange, init_packed, packable, packed_class};
 use crate::node::probe::Probe;
+use crate::node::writer;
 use crate::node::writer::{LeafWriter, Page};
 use crate::packed::{Coming, Draft, Found, Grows};
 use crate::sync::mutants::mutant;
@@ -28,6 +27,7 @@ use crate::sync::stop::stop;
 use crate::tree::copied::Copied;
 use crate::tree::drop::SPARSE;
 use crate::tree::outcome::Outcome;
+use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 use crate::tree::reserve::{Reserve, Spare};
 use crate::tree::seek::Position;
 use crate::tree::{copied, drop, finger, separators, tid_order};
@@ -283,36 +283,25 @@ fn try_cut_packed(
         init_packed(new, draft, class, 0, &sep, skip);
     }
     RangeEnd::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
-    new.set_prev(at);
     let skip = packing::skip_of(index.memcmp(), &low, Some(&sep));
     let all = EntryRange(entries, 0..cut);
     let coming = Coming { grows, tid: (rank < cut).then_some(entry.tid) };
     if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
         return Ok(Outcome::Crowded);
     }
-    let end = RangeEnd::new(memcmp, low.key, skip, Some(&sep));
-    stop!("split: built");
-    let latch = leaf.latch()?;
-    stop!("split: left latched");
-    let (r, right_latch) = fresh.latch();
-    stop!("split: right latched");
-    if leaf.next != 0 {
-        if !mutant!("a cut of a packed leaf tells the right neighbour") {
-            index.block(leaf.next).set_prev(r);
-        }
-        stop!("split: N.prev is R");
-    }
-    packing::rewrite(&latch, draft);
-    b.set_skip(skip);
-    b.set_low_len(low.inline(skip).len() as u16);
-    end.store(b, r);
-    stop!("split: left excluded");
-    latch.finish();
-    stop!("split: left finished");
-    right_latch.release();
-    stop!("split: right released");
+    let plan = Relink {
+        left: (at, v),
+        content: Content::Packed { draft, low, skip },
+        range_end: RangeEnd::new(memcmp, low.key, skip, Some(&sep)),
+        rights: &[],
+        new: Some(New { fresh, low: Some(sep) }),
+        next: leaf.next,
+        ndead: entries.ndead(),
+    };
+    // No node dies, so none has to stay.
+    let Relinked { new: (new, _), .. } = relink(index, plan)?.ok_or(Retry)?;
     index.shared().counters.leaf_split();
-    Ok(Outcome::Promote(r))
+    Ok(Outcome::Promote(new))
 }
 
 /// How many of at least two entries stay on the left of a new one that has no room. `end`: of the
@@ -375,12 +364,7 @@ fn slots_in_place(
         }
         return Err(Retry);
     };
-    latch.exclude();
-    b.set_flag(PACKED, false);
-    b.set_flag(WHOLE, whole);
-    b.copy_from(to, latch.other());
-    right.store(b, leaf.next);
-    latch.finish();
+    writer::replace(latch, to, &right, leaf.next).release();
     Ok(Some(Outcome::Again))
 }
 

@@ -13,10 +13,12 @@ use crate::memory::place::Ref;
 use crate::node::block::{Block, CAPACITY, EXACT, Retry, View, full_mask, insert_slot};
 use crate::node::children::{Children, flag, low_room, node_class, set_node_low};
 use crate::node::empty::init_block;
+use crate::node::fresh::Fresh;
 use crate::node::low_key::{Low, LowKeyCopy, RangeEnd, SharedBytes, likely};
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
+use crate::tree::relink::{Content, New, Relink, relink_if};
 use crate::tree::seek::left_of;
 use crate::tree::top;
 
@@ -176,57 +178,38 @@ fn split_node(
         next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
     };
     let likely = likely(before.load(left).ok_or(Retry)?.key, low.key);
-    // Without memory for its low key it is as small as what the split of the leaf has made sure of.
-    let large = node_class(low.key.len());
-    let (class, fresh) = match index.fresh(large) {
-        Ok(fresh) => (large, fresh),
-        Err(_) => match index.fresh(Class::INDEX) {
-            Ok(fresh) => (Class::INDEX, fresh),
-            Err(e) => return Ok(Err(e)),
-        },
+    let (class, fresh) = match fresh_node(index, low.key.len()) {
+        Ok(fresh) => fresh,
+        Err(e) => return Ok(Err(e)),
     };
-    let right = fresh.block();
-    init_block(right, class, 1, 0);
-    fill_node(index, right, &moved, &low, likely, next, high.as_ref())?;
-    right.set_prev(to.node);
-    let range_end = RangeEnd::new(memcmp, own.key, skip, Some(&low));
-    let keep = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
-
+    init_block(fresh.block(), class, 1, 0);
+    fill_node(index, fresh.block(), &moved, &low, likely, next, high.as_ref())?;
+    let mask = perm[..cut].iter().fold(0, |mask, &slot| mask | 1u64 << slot);
+    let plan = Relink {
+        left: (to.node, *v),
+        content: Content::Kept { perm, mask, ndead: 0 },
+        range_end: RangeEnd::new(memcmp, own.key, skip, Some(&low)),
+        rights: &[],
+        new: Some(New { fresh, low: None }),
+        next,
+        ndead: 0,
+    };
     stop!("node split: built");
-    let latch = v.latch().ok_or(Retry)?;
-    stop!("node split: latched");
-    if !is_due(index, to) {
-        latch.release();
-        return Err(Retry);
-    }
-    // Latched before anything leads to it: the collector finds it by N.prev.
-    let (r, right_latch) = fresh.latch();
-    stop!("node split: right latched");
-    if next != 0 {
-        if !mutant!("a split of an index node tells the right neighbour") {
-            index.block(next).set_prev(r);
-        }
-        stop!("split of an index node: N.prev is R");
-    }
-    // Under both latches. A promotion of the same leaf takes the left latch later, and finds the
-    // parent.
-    for &(child, _) in moved.list() {
-        if !mutant!("separators that move change the parent") {
-            index.block(child).set_parent(r);
-        }
-    }
-    stop!("node split: parents set");
-    latch.exclude();
-    b.set_perm(latch.other(), &perm);
-    b.set_mask(latch.other(), keep);
-    range_end.store(b, r);
-    stop!("node split: left excluded");
-    latch.finish();
-    stop!("node split: left finished");
-    right_latch.release();
-    stop!("node split: right released");
+    // No node dies, so none has to stay.
+    relink_if(index, plan, || is_due(index, to))?.ok_or(Retry)?;
+    stop!("node split: linked");
     top::nodes_made(index, 1);
     Ok(Ok(()))
+}
+
+/// Memory for an index node with a low key of this length. Without memory for its low key it is as
+/// small as what the split of the leaf has made sure of.
+fn fresh_node(index: &Index, low: usize) -> Result<(Class, Fresh<'_>), OutOfMemory> {
+    let large = node_class(low);
+    match index.fresh(large) {
+        Ok(fresh) => Ok((large, fresh)),
+        Err(_) => index.fresh(Class::INDEX).map(|fresh| (Class::INDEX, fresh)),
+    }
 }
 
 /// Makes a private index node, as it was initialised, that of these leaves, all with separators, up

@@ -2,8 +2,8 @@
 //!
 //! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if
 //! the leaf is still as it was copied, and what happens under it neither allocates, nor compares,
-//! nor fails. A split builds the right half R privately, links it behind B in one exclusive phase,
-//! and then (outside the latch) promotes R's low key to level 1. Between the two, R is found by
+//! nor fails. A split builds the right half privately and links it by `tree/relink.rs`. Then,
+//! outside of the latches, its low key is promoted to level 1. Between the two, it is found by
 //! moving right. The cut never separates entries of the same key and TID (old and new lives of one
 //! entry), so a position (key, TID) always lies in one leaf.
 //!
@@ -19,7 +19,6 @@ use crate::memory::place::Ref;
 use crate::node::block::{
     CAPACITY, DIRTY, LEAF_KEYS, LEFTMOST, MIN_FREE, Retry, SLOTS, Tail, View, WHOLE,
 };
-use crate::node::chunk::chunk_refs;
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
 use crate::node::entry::{Entry, key_area_size};
@@ -34,6 +33,7 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::copied::Copied;
 use crate::tree::outcome::{KeyForm, Outcome};
+use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 use crate::tree::reserve::Reserve;
 use crate::tree::seek::Position;
 use crate::tree::{copied, drop, packed, tid_order};
@@ -158,8 +158,30 @@ fn compact(
     let content = leaf.write(0..leaf.entries.len(), skip, page);
     // Another skip sees another part of the neighbour's low key.
     let right = RangeEnd::new(index.memcmp(), leaf.low.key, skip, leaf.high.as_ref());
-    writer::replace(leaf.latch()?, content, &right, leaf.next);
+    writer::replace(leaf.latch()?, content, &right, leaf.next).release();
     Ok(Outcome::Again)
+}
+
+/// How many entries shall stay on the left.
+fn wanted_cut<O: KeyOrder>(
+    index: &Index,
+    leaf: &Copied<'_>,
+    probe: &Probe<'_, O>,
+    spot: &Position,
+) -> usize {
+    let entries = leaf.entries;
+    let (n, rank, end) = (entries.len(), spot.place.rank, leaf.high.is_none());
+    // What a run has left behind, nobody comes to any more.
+    let run = tid_order::cut(n, rank, probe.tid, |at| entries.tid(at));
+    let run = run.filter(|_| !mutant!("a run leaves its leaf full"));
+    match run.or((end && rank == n).then_some(n)) {
+        _ if spot.beyond => n,
+        Some(cut) if end => {
+            cut.min(n * index.shared().fillfactor.load(Relaxed) as usize / 100).max(1)
+        }
+        Some(cut) => cut.max(1),
+        None => n / 2,
+    }
 }
 
 fn plan<O: KeyOrder>(
@@ -171,20 +193,9 @@ fn plan<O: KeyOrder>(
 ) -> Option<Plan> {
     let entries = leaf.entries;
     let n = entries.len();
-    let rank = spot.place.rank;
+    let wanted = wanted_cut(index, leaf, probe, spot);
     let end = leaf.high.is_none();
-    // What a run has left behind, nobody comes to any more.
-    let run = tid_order::cut(n, rank, probe.tid, |at| entries.tid(at));
-    let run = run.filter(|_| !mutant!("a run leaves its leaf full"));
-    let wanted = match run.or((end && rank == n).then_some(n)) {
-        _ if spot.beyond => n,
-        Some(cut) if end => {
-            cut.min(n * index.shared().fillfactor.load(Relaxed) as usize / 100).max(1)
-        }
-        Some(cut) => cut.max(1),
-        None => n / 2,
-    };
-    let append = spot.beyond || rank == n && (end || wanted == n);
+    let append = spot.beyond || spot.place.rank == n && (end || wanted == n);
     let new =
         Entry { key: probe.key, chunk, abbrev: probe.abbrev, tid: probe.tid, born: 0, dead: 0 };
     let right_of = |cut: usize| if cut < n { entries.get(cut) } else { new };
@@ -196,44 +207,53 @@ fn plan<O: KeyOrder>(
             || left.key != right.key
             || mutant!("lives of one entry stay together")
     };
-    let last = if append || n == 0 { probe.key } else { entries.get(n - 1).key };
-    let plan_at = |cut: usize| {
-        let (left, right) = (entries.get(cut - 1), right_of(cut));
-        let (mut sep_len, mut sep_tid) = (right.key.len(), Some(right.tid));
-        if O::MEMCMP && left.key != right.key {
-            (sep_len, sep_tid) = (common(left.key, right.key) + 1, None);
-        }
-        let mut sep_chunk = 0;
-        if sep_len > MAX_INLINE_LOW {
-            sep_len = right.key.len();
-            sep_chunk = right.chunk;
-        }
-        let sep = &right.key[..sep_len];
-        let skip = if O::MEMCMP {
-            // Leaving 8 bytes to tell keys to come apart. A key that does not share what is left
-            // out is handled by another split.
-            let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
-            let high = leaf.high.map(|high| high.key);
-            // A run moves on by as much as half a leaf of it spans, not by its last step: that is
-            // inside a group if the cut is.
-            let known = if append { entries.get(cut / 2).key } else { left.key };
-            SharedBytes { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
-        } else {
-            0
-        };
-        let low = Low { key: sep, tid: sep_tid, chunk: sep_chunk, abbrev: 0 }.size(skip);
-        let need = key_area_size(entries.range(cut..n), skip, !O::MEMCMP);
-        let average = key_area_size(entries.range(0..n), skip, !O::MEMCMP) * EXPECTED / n;
-        let class = leaf_class(low + MIN_FREE + need.max(average));
-        // The new low key may be longer than the old one: a right part with nearly all of the
-        // key area would not fit. One with fewer entries does.
-        let fits = low + MIN_FREE + need <= class.size() - LEAF_KEYS;
-        fits.then_some(Plan { cut, sep_len, sep_tid, sep_chunk, skip, class })
-    };
     (0..=n)
         .flat_map(|d| [wanted.wrapping_sub(d), wanted + d])
         .filter(|&cut| (1..=most).contains(&cut) && apart(cut))
-        .find_map(plan_at)
+        .find_map(|cut| plan_at::<O>(leaf, cut, right_of(cut), append.then_some(probe.key)))
+}
+
+/// Cuts in front of the entry `right`; None: the right part has no room in any leaf. `appended`: the
+/// key that comes behind all others, as more may.
+fn plan_at<O: KeyOrder>(
+    leaf: &Copied<'_>,
+    cut: usize,
+    right: Entry<'_>,
+    appended: Option<&[u8]>,
+) -> Option<Plan> {
+    let (entries, n) = (leaf.entries, leaf.entries.len());
+    let left = entries.get(cut - 1);
+    let (mut sep_len, mut sep_tid) = (right.key.len(), Some(right.tid));
+    if O::MEMCMP && left.key != right.key {
+        (sep_len, sep_tid) = (common(left.key, right.key) + 1, None);
+    }
+    let mut sep_chunk = 0;
+    if sep_len > MAX_INLINE_LOW {
+        sep_len = right.key.len();
+        sep_chunk = right.chunk;
+    }
+    let sep = &right.key[..sep_len];
+    let skip = if O::MEMCMP {
+        let last = appended.unwrap_or_else(|| entries.get(n - 1).key);
+        // Leaving 8 bytes to tell keys to come apart. A key that does not share what is left
+        // out is handled by another split.
+        let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
+        let high = leaf.high.map(|high| high.key);
+        // A run moves on by as much as half a leaf of it spans, not by its last step: that is
+        // inside a group if the cut is.
+        let known = if appended.is_some() { entries.get(cut / 2).key } else { left.key };
+        SharedBytes { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
+    } else {
+        0
+    };
+    let low = Low { key: sep, tid: sep_tid, chunk: sep_chunk, abbrev: 0 }.size(skip);
+    let need = key_area_size(entries.range(cut..n), skip, !O::MEMCMP);
+    let average = key_area_size(entries.range(0..n), skip, !O::MEMCMP) * EXPECTED / n;
+    let class = leaf_class(low + MIN_FREE + need.max(average));
+    // The new low key may be longer than the old one: a right part with nearly all of the
+    // key area would not fit. One with fewer entries does.
+    let fits = low + MIN_FREE + need <= class.size() - LEAF_KEYS;
+    fits.then_some(Plan { cut, sep_len, sep_tid, sep_chunk, skip, class })
 }
 
 fn split<O: KeyOrder>(
@@ -249,7 +269,7 @@ fn split<O: KeyOrder>(
     // found by moving right; but that is for processes that stop half way.
     drop(index.fresh(Class::INDEX)?);
     let Copied { v, entries, low, next, high, .. } = *leaf;
-    let (b, n, cut) = (v.b, entries.len(), plan.cut);
+    let (n, cut) = (entries.len(), plan.cut);
     let (key, abbrev) = match cut < n {
         true => (entries.get(cut).key, entries.get(cut).abbrev),
         false => (probe.key, probe.abbrev),
@@ -261,13 +281,35 @@ fn split<O: KeyOrder>(
     let writer = LeafWriter::new(right, plan.class, flags, sep, plan.skip);
     entries.write(writer, cut..n, side);
     RangeEnd::new(O::MEMCMP, sep.key, plan.skip, high.as_ref()).store(right, next);
-    right.set_prev(at);
     right.set_flag(DIRTY, right.ndead() > 0);
+    let (content, skip) = left_part::<O>(leaf, cut, &sep, page);
+    let plan = Relink {
+        left: (at, v),
+        content,
+        range_end: RangeEnd::new(O::MEMCMP, low.key, skip, Some(&sep)),
+        rights: &[],
+        new: Some(New { fresh, low: Some(sep) }),
+        next,
+        ndead: entries.ndead(),
+    };
+    // No node dies, so none has to stay.
+    let Relinked { new: (new, _), .. } = relink(index, plan)?.ok_or(Retry)?;
+    index.shared().counters.leaf_split();
+    Ok(Outcome::Promote(new))
+}
 
-    // The left half is written anew if that gives bytes of the key area back.
-    let tails = b.keys_top() as usize - LEAF_KEYS > low.size(leaf.skip);
-    let mut skip = leaf.skip;
-    let content = (tails && cut < n).then(|| {
+/// The first `cut` entries as the content of their leaf, in front of `sep`, and its `skip`. They are
+/// written anew if that gives bytes of the key area back.
+fn left_part<'a, O: KeyOrder>(
+    leaf: &Copied<'_>,
+    cut: usize,
+    sep: &Low<'_>,
+    page: &mut Page,
+) -> (Content<'a>, usize) {
+    let Copied { v, entries, low, mut skip, .. } = *leaf;
+    let b = v.b;
+    let tails = b.keys_top() as usize - LEAF_KEYS > low.size(skip);
+    if tails && cut < entries.len() {
         if O::MEMCMP && !b.has(LEFTMOST) {
             let shared = common(low.key, sep.key).min(MAX_SKIP);
             let size = low.size(shared) + key_area_size(entries.range(0..cut), shared, false);
@@ -275,54 +317,14 @@ fn split<O: KeyOrder>(
                 skip = shared;
             }
         }
-        leaf.write(0..cut, skip, page)
-    });
+        return (Content::Slots(leaf.write(0..cut, skip, page)), skip);
+    }
     let perm = b.perm(v.side());
     // If it has been packed meanwhile these are no slots, and the latch is not given.
     let slots = perm[..cut].iter().map(|&slot| slot % SLOTS as u8);
-    let keep = slots.fold(0, |mask, slot| mask | 1u64 << slot);
+    let mask = slots.fold(0, |mask, slot| mask | 1u64 << slot);
     let ndead = entries.range(0..cut).filter(|entry| entry.dead != 0).count();
-    let left = RangeEnd::new(O::MEMCMP, low.key, skip, Some(&sep));
-
-    // If the latch is not given, the new leaf goes back.
-    stop!("split: built");
-    let latch = leaf.latch()?;
-    stop!("split: left latched");
-    if sep.chunk != 0 {
-        chunk_refs(index.area, sep.chunk).fetch_add(1, Relaxed);
-    }
-    // Latched before anything leads to it, so that nobody who finds it by N.prev changes what B
-    // still shows.
-    let (r, right_latch) = fresh.latch();
-    stop!("split: right latched");
-    if next != 0 {
-        // Under B's latch, and before B shows R: whoever follows it sees that R is not yet B's
-        // neighbour and finds another way.
-        if !mutant!("a split tells the right neighbour") {
-            index.block(next).set_prev(r);
-        }
-        stop!("split: N.prev is R");
-    }
-    match content {
-        Some(content) => writer::replace(latch, content, &left, r),
-        None => {
-            latch.exclude();
-            b.set_perm(latch.other(), &perm);
-            b.set_mask(latch.other(), keep);
-            b.set_ndead(ndead as u8);
-            left.store(b, r);
-            stop!("split: left excluded");
-            latch.finish();
-        }
-    }
-    stop!("split: left finished");
-    if right.has(DIRTY) {
-        index.shared().dirty.push(index.area, r);
-    }
-    right_latch.release();
-    stop!("split: right released");
-    index.shared().counters.leaf_split();
-    Ok(Outcome::Promote(r))
+    (Content::Kept { perm, mask, ndead: ndead as u8 }, skip)
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
