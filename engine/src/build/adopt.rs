@@ -30,18 +30,34 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
     leaves.extend(chains.iter().flat_map(|chain| &chain.leaves));
     let count: u64 = chains.iter().map(|chain| chain.count).sum();
     let Some(&head) = leaves.first() else { return Ok(()) };
-    let memcmp = index.memcmp();
-    let [left, low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
-    // Where one chain ends and the next begins.
+    join_chains(index, &chains);
+    let nodes = build_nodes(index, &leaves)?;
+    let _section = index.enter(p);
+    publish(index, head, nodes[0])?;
+    root.counters.leaves.fetch_add(leaves.len() as u32, Relaxed);
+    root.counters.built.fetch_add(count as i64, Relaxed);
+    top::nodes_made(index, nodes.len() as u32);
+    top::rebuild_top(index);
+    Ok(())
+}
+
+/// Links the end of each chain and the beginning of the next.
+fn join_chains(index: &Index, chains: &[Chain]) {
+    let [low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     for pair in chains.iter().filter(|chain| chain.count > 0).collect::<Vec<_>>().windows(2) {
         let (tail, head) = (pair[0].leaves[pair[0].leaves.len() - 1], pair[1].leaves[0]);
         index.block(head).set_prev(tail);
         let b = index.block(tail);
         let (low, high) = (built_low(index, tail, low), built_low(index, head, high));
-        RangeEnd::new(memcmp, low.key, b.skip(), Some(&high)).store(b, head);
+        RangeEnd::new(index.memcmp(), low.key, b.skip(), Some(&high)).store(b, head);
     }
-    // Level 1.
-    let first_node = root.node.load(Relaxed);
+}
+
+/// Builds level 1 over these leaves, behind the first node of the index, which does not lead there
+/// yet.
+fn build_nodes(index: &Index, leaves: &[Ref]) -> Result<Vec<Ref>, BuildError> {
+    let [left, low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
+    let first_node = index.shared().node.load(Relaxed);
     let mut nodes: Vec<Ref> = Vec::new();
     nodes.try_reserve_exact(leaves.len() / NODE_FILL + 1)?;
     for (i, group) in leaves.chunks(NODE_FILL).enumerate() {
@@ -73,12 +89,17 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
         latch.release();
         nodes.push(r);
     }
+    Ok(nodes)
+}
+
+/// Links the leaves from `head` on behind the first leaf, which is empty, and the nodes from
+/// `first_built` on behind the first node. Inside the barrier.
+fn publish(index: &Index, head: Ref, first_built: Ref) -> Result<(), BuildError> {
+    let (root, memcmp) = (index.shared(), index.memcmp());
     // Both first nodes are empty in front, and leave nothing out.
-    let range_end = RangeEnd::new(memcmp, &[], 0, Some(&built_low(index, head, low)));
-    let first_built = nodes[0];
-    // Publish: level 0 first.
-    let _section = index.enter(p);
-    let leaf = root.leaf.load(Relaxed);
+    let mut low = LowKeyCopy::new(index.area);
+    let range_end = RangeEnd::new(memcmp, &[], 0, Some(&built_low(index, head, &mut low)));
+    let (leaf, first_node) = (root.leaf.load(Relaxed), root.node.load(Relaxed));
     let Some(latch) = index.block(leaf).latch() else { return Err(BuildError::NotEmpty) };
     let b = latch.b();
     if !matches!(latch.v.entries(), Ok(0)) || b.next() != 0 {
@@ -90,6 +111,7 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
         latch.release();
         return Err(BuildError::NotEmpty);
     };
+    // Level 0 first.
     index.block(head).set_prev(leaf);
     latch.exclude();
     if !b.has(PACKED) {
@@ -104,10 +126,6 @@ pub fn adopt(index: &Index, p: &Process, chains: Vec<Chain>) -> Result<(), Build
     m.set_mask(node_latch.other(), node_latch.v.mask());
     range_end.store(m, first_built);
     node_latch.finish();
-    root.counters.leaves.fetch_add(leaves.len() as u32, Relaxed);
-    root.counters.built.fetch_add(count as i64, Relaxed);
-    top::nodes_made(index, nodes.len() as u32);
-    top::rebuild_top(index);
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!    0  u64 ver        bit 0 LOCK | bits 1..62 count c | bit 62 DEAD | bit 63 X (exclusive rewrite)
 //!    8  u32 next       right neighbour (0 = last); the link of a free or retired block
-//!   12  u32 prev       left neighbour; in a DEAD node the absorber
+//!   12  u32 prev       left neighbour; also in a DEAD node, the one at its death
 //!   16  u64 high       8 bytes of the right neighbour's low key at `skip`
 //!   24  u64 mask[2]    live slots, side = c & 1
 //!   40  u32 link       successor on a list of dirty blocks; of DEAD index nodes that wait for a flat top
@@ -40,7 +40,8 @@
 //! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder of
 //!   c + 1 starts.
 //! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads to
-//!   the node that took its entries, `next` links it until it is free.
+//!   its left neighbour, which took its entries or leads to the node that did; `next` links it until
+//!   it is free.
 //! * I6 Only the collector makes nodes DEAD, and only leaves with a separator in level 1 and without pins.
 //! * I7 An entry leaves a leaf that stays alive only by a split, into a new leaf directly behind its own. The entries of a
 //!   leaf that becomes DEAD go to the leaf that it then leads to, and to one new leaf that is linked directly behind that.

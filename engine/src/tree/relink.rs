@@ -112,14 +112,14 @@ pub(crate) struct Relinked {
 /// Relinks. Err: something has changed since it was prepared. None: a node that would die has to
 /// stay.
 pub(crate) fn relink(index: &Index, plan: Relink<'_>) -> Result<Option<Relinked>, Retry> {
-    relink_if(index, plan, || true)
+    relink_if(index, plan, &|| true)
 }
 
 /// Relinks if this still holds under the latches.
 pub(crate) fn relink_if(
     index: &Index,
     mut plan: Relink<'_>,
-    holds: impl FnOnce() -> bool,
+    holds: &dyn Fn() -> bool,
 ) -> Result<Option<Relinked>, Retry> {
     debug_assert!(plan.rights.len() <= AT_ONCE);
     stop!("relink: prepared");
@@ -183,6 +183,7 @@ struct Latched {
 
 impl Latched {
     /// From left to right. None of them is DEAD: that takes the latch of the left neighbour.
+    #[inline(always)]
     fn of(plan: &Relink<'_>) -> Result<Latched, Retry> {
         let left = plan.left.1.latch().ok_or(Retry)?;
         stop!("relink: left latched");
@@ -200,6 +201,7 @@ impl Latched {
     }
 
     /// Latches M where leaves die. None: one of them has to stay.
+    #[inline(always)]
     fn ready(self, index: &Index, plan: &Relink<'_>) -> Option<Ready> {
         let above = match plan.must_wait(index) {
             true => None,
@@ -225,6 +227,7 @@ struct Ready {
 }
 
 impl Ready {
+    #[inline(always)]
     fn link(self, index: &Index, plan: &Relink<'_>, new: Option<New<'_>>) -> Linked {
         let Ready { left, rights, above } = self;
         let low = new.as_ref().and_then(|new| new.low);
@@ -265,6 +268,7 @@ struct Linked {
 }
 
 impl Linked {
+    #[inline(always)]
     fn show(self, index: &Index, plan: &Relink<'_>) -> Shown {
         let Linked { left, rights, above, new } = self;
         let next = new.as_ref().map_or(plan.next, |(new, _)| *new);
@@ -294,6 +298,7 @@ struct Shown {
 }
 
 impl Shown {
+    #[inline(always)]
     fn bury(self, index: &Index, plan: &Relink<'_>) -> Buried {
         let Shown { left, rights, above, new } = self;
         rights.each(|right| {
@@ -325,6 +330,7 @@ struct Buried {
 }
 
 impl Buried {
+    #[inline(always)]
     fn release(self, index: &Index, plan: &Relink<'_>) -> Relinked {
         let Buried { left, above, new } = self;
         let new = new.map_or((0, 0), |(new, latch)| {
@@ -409,6 +415,7 @@ struct Latches([Option<Latch>; AT_ONCE]);
 
 impl Latches {
     /// From left to right, all or none.
+    #[inline(always)]
     fn of(nodes: &[(Ref, View)]) -> Option<Latches> {
         let mut latches = Latches([const { None }; AT_ONCE]);
         for (to, (_, v)) in latches.0.iter_mut().zip(nodes) {
@@ -422,6 +429,7 @@ impl Latches {
     }
 
     /// Gives all of them up in this way.
+    #[inline(always)]
     fn each(self, mut end: impl FnMut(Latch)) {
         self.0.into_iter().flatten().for_each(&mut end);
     }

@@ -3,7 +3,7 @@
 //! Every level is an ordered list, and whatever leads into it is a hint that may lag: search is
 //! "move right while the key is not below the right neighbour's low key, otherwise go down". A hint
 //! never leads too far to the right: separators are the low keys of the nodes they lead to, which
-//! never change, and a DEAD node leads to the left neighbour that took its entries.
+//! never change, and a DEAD node leads to its left neighbour.
 
 use crate::index::root::Index;
 use crate::key::order::KeyOrder;

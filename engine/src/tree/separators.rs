@@ -196,7 +196,7 @@ fn split_node(
     };
     stop!("node split: built");
     // No node dies, so none has to stay.
-    relink_if(index, plan, || is_due(index, to))?.ok_or(Retry)?;
+    relink_if(index, plan, &|| is_due(index, to))?.ok_or(Retry)?;
     stop!("node split: linked");
     top::nodes_made(index, 1);
     Ok(Ok(()))

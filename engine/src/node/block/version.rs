@@ -306,9 +306,9 @@ impl Latch {
         let ver = self.v.ver + Latch::after_exclusion();
         self.go_on(ver)
     }
-    /// The node is DEAD from now on; its entries are at `absorber`.
-    pub(crate) fn kill(self, absorber: Ref) {
-        self.b().set_prev(absorber);
+    /// The node is DEAD from now on. Its entries are at its left neighbour, or right behind that.
+    pub(crate) fn kill(self, left: Ref) {
+        self.b().set_prev(left);
         let ver = DEAD | (self.v.ver + STEP);
         self.end(ver);
     }

@@ -1,4 +1,4 @@
-//! README, "Merge", and what becomes of the memory ("Barrier").
+//! README, "Relinking": merges, and what becomes of the memory ("Barrier").
 
 use super::quietly;
 use super::world::{Actor, HELD, MakeKey, World, record, short};

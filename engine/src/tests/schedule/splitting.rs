@@ -1,4 +1,4 @@
-//! README, "Split and promotion".
+//! README, "Relinking": splits and promotions.
 
 use super::quietly;
 use super::world::{Actor, MakeKey, World, chunk, record, short};
