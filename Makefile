@@ -25,7 +25,7 @@ CARGO      = PGRX_PG_CONFIG_PATH=$(PG_CONFIG_PATH) cargo
 FEATURES   = --ignore-rust-version --no-default-features --features pg$(MAJOR)
 SUDO       = $(if $(DESTDIR),,$(shell [ -w "$(LIBDIR)" ] || echo sudo))
 
-.PHONY: build install uninstall installcheck deb demo test test-all mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt docs clean help
+.PHONY: build install uninstall installcheck deb demo demo-replicas test test-all mutants check-core bench bench-quick bench-images bench-memory bench-check check fmt docs clean help
 
 build: scripts    ## build for the server of $PG_CONFIG (default: the one on PATH)
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -71,6 +71,10 @@ deb:              ## Debian packages for the server of $PG_CONFIG, in target/deb
 demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and restart
 	@ci/deps.sh
 	@demo/demo.sh
+
+demo-replicas:    ## a primary and two index nodes that share indexes; one is killed and comes back
+	@ci/deps.sh
+	@demo/replicas.sh
 
 test:             ## does it work here? ten minutes: style, engine, regression, isolation, a crash
 	@ci/deps.sh

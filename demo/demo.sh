@@ -2,49 +2,12 @@
 # demo/demo.sh: nitro beside btree on a throwaway server in target/demo. Two tables with the same content,
 # one indexed by nitro, one by btree; every answer is compared, after a write load, VACUUM and SIGKILL too.
 # PG_CONFIG chooses the server; ROWS the size; KEEP=1 leaves the server running and says how to reach it.
-set -euo pipefail
-cd "$(dirname "$0")/.."
-begin=$SECONDS rows=${ROWS:-1000000} seconds=${LOAD_SECONDS:-10}
-bold=$(tput bold 2> /dev/null || true) plain=$(tput sgr0 2> /dev/null || true)
-step() { printf '\n%s[%3ds] %s%s\n' "$bold" $((SECONDS - begin)) "$*" "$plain"; }
-
-# --- a server of our own -----------------------------------------------------------------------------
-step "building nitro (release)"
-pgc=${PG_CONFIG:-$(ci/pg.sh system)}
-mkdir -p target/demo; work=$PWD/target/demo
-as=()
-if [ "$(id -u)" = 0 ]; then                   # PostgreSQL refuses to run as root
-    user=postgres; id -u postgres > /dev/null 2>&1 || user=nobody
-    as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
-    "${as[@]}" test -x "$work" || { work=$(mktemp -d /tmp/nitro-demo.XXXXXX); chmod 755 "$work"; }
-fi
-rm -rf "${work:?}"/*
-bin=$(ci/stage.sh "$pgc" "$work/server" release)
-begin=$SECONDS
-sock=$(mktemp -d /tmp/nitro-sock.XXXXXX)      # short: the path of a socket may have 107 bytes
-[ ${#as[@]} = 0 ] || chown -R "$user" "$work" "$sock"
-run() { "${as[@]}" env HOME="$work" RUST_BACKTRACE=0 PATH="$bin:$PATH" "$@"; }
-export PGHOST=$sock PGPORT=5432 PGUSER=postgres PGDATABASE=postgres PGOPTIONS= PGCLIENTENCODING=UTF8
-
-start() { run "$bin/pg_ctl" -D "$work/data" -l "$work/log" -t 120 -w start > /dev/null || { tail "$work/log"; exit 1; }; }
-finish() {
-    local status=$?
-    if [ -n "${KEEP:-}" ] && [ $status = 0 ]; then
-        echo "running still: $bin/psql -h $sock -U postgres; stop it with: ${as[*]} $bin/pg_ctl -D $work/data stop"
-    else
-        [ ! -f "$work/data/postmaster.pid" ] || run "$bin/pg_ctl" -D "$work/data" -m immediate stop > /dev/null 2>&1 || true
-        [ $status = 0 ] || { echo "the demo failed; last lines of the server's log:"; tail -n 20 "$work/log" 2> /dev/null || true; }
-        rm -rf "$sock" "$work/data" "$work/server"
-    fi
-}
-trap finish EXIT
+. "$(dirname "$0")/lib.sh"
+rows=${ROWS:-1000000} seconds=${LOAD_SECONDS:-10}
 
 step "starting a server: $("$bin/postgres" --version)"
-run "$bin/initdb" -D "$work/data" -U postgres -A trust -E UTF8 --locale=C.UTF-8 > /dev/null
+initialize data
 cat >> "$work/data/postgresql.conf" <<E
-shared_preload_libraries = 'nitro'
-listen_addresses = ''
-unix_socket_directories = '$sock'
 shared_buffers = 512MB
 max_wal_size = 4GB
 maintenance_work_mem = 256MB
@@ -54,9 +17,7 @@ max_parallel_maintenance_workers = 0
 autovacuum = off
 E
 echo "(the times below compare one process with one process: parallel plans and builds are off, data is cached)"
-start
-psql=(psql -X -q -v ON_ERROR_STOP=1)
-sql() { "${psql[@]}" -A -t <<< "$*"; }
+start data
 sql "CREATE EXTENSION nitro"
 
 # --- data --------------------------------------------------------------------------------------------
@@ -187,11 +148,8 @@ step "VACUUM"
 questions > "$work/before"; cat "$work/before"
 
 step "SIGKILL to every process of the server, then a start"
-p=$(head -n 1 "$work/data/postmaster.pid") children=$(ps -o pid= --ppid "$p")
-kill -STOP "$p"; kill -KILL "$p" $children 2> /dev/null || true      # stopped first: it starts no new ones
-while kill -0 "$p" 2> /dev/null; do sleep 0.05; done
-rm -f "$work/data/postmaster.pid"
-t=$SECONDS; start
+kill_all data
+t=$SECONDS; start data
 echo "  up after $((SECONDS - t)) s; what the heap says is right at once, the indexes come back on demand"
 answer_now=$(answer "SELECT count(*), sum(amount) FROM event_nitro WHERE at >= '2026-02-01' AND at < '2026-02-08'")
 echo "  first answer: $answer_now"
