@@ -206,6 +206,8 @@ const RUNS_CODE: [(&str, &[&str]); 5] = [
             "pg_sys::get_join_variables",
             "pg_sys::get_restriction_variable",
             "pg_sys::index_other_operands_eval_cost",
+            "fn clauselist_selectivity",
+            "fn index_other_operands_eval_cost",
             "pg_sys::join_selectivity",
             "pg_sys::restriction_selectivity",
         ],

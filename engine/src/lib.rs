@@ -55,7 +55,7 @@ mod words;
 
 pub use build::adopt::adopt;
 pub use build::builder::{BuildError, Builder, Chain, ChainName};
-pub use check::stats::{IndexStats, Statistics};
+pub use check::stats::{IndexSize, IndexStats, Statistics};
 pub use check::verify::{Verify, VerifyReport, Violation};
 pub use collect::collector::Collect;
 pub use collect::prune::Prune;

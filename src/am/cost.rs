@@ -11,14 +11,14 @@
 //! `quals`), which costs one descent per distinct value; worthwhile only while there are fewer of them
 //! than blocks.
 
-use pgrx::PgList;
+use nitro_engine::Statistics;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, Oid, PlannerInfo};
 use pgrx::prelude::*;
 
 use super::STRATEGIES;
 use crate::elements::strategy;
 use crate::pg::compat;
-use crate::state::handle::Handle;
+use crate::state::known;
 
 /// Operators that one level of a descent counts for.
 const DESCENT_OPERATORS_PER_LEVEL: f64 = 15.0;
@@ -48,11 +48,46 @@ pub fn describes_nitro(info: &IndexOptInfo) -> bool {
 /// The planner copies this routine of ours into its descriptions.
 const OWN: *const () = estimate as *const ();
 
-/// Height reported to the planner (`amgettreeheight`); the planner hook refines it.
-#[pg_guard]
-pub unsafe extern "C-unwind" fn tree_height(_index: pg_sys::Relation) -> i32 {
-    crate::pg::witness!();
-    LEVELS as i32 - 1
+/// Finds the size of an index, once a query can use it, in pages of memory. The number of rows of a
+/// complete index stays the table's estimate, as the server has it for every index, so that paths are
+/// comparable; a partial index has its own. Of an index that has bitmaps alone it is that of entries.
+///
+/// # Safety
+/// The planner's own description of an index that it may scan.
+unsafe fn find_size(info: &mut IndexOptInfo) {
+    // SAFETY: the planner's description of the table.
+    let table = unsafe { &*info.rel };
+    let complete = info.amhasgettuple && info.indpred.is_null();
+    let known = known::find(info.indexoid).filter(|_| complete);
+    match known.and_then(|known| known.size_beside((table.pages, table.tuples))) {
+        Some(size) => (info.pages, info.tree_height) = (size.pages, size.height),
+        // SAFETY: by contract.
+        None => unsafe { ask_for_size(info) },
+    }
+}
+
+/// Asks the engine.
+///
+/// # Safety
+/// As [`find_size`].
+#[cold]
+unsafe fn ask_for_size(info: &mut IndexOptInfo) {
+    info.tree_height = LEVELS as i32 - 1;
+    // SAFETY: by contract the planner holds a lock on the index, and has the description of the table.
+    let (known, table) = unsafe { (known::get(info.indexoid), &*info.rel) };
+    let Some(known) = known else { return };
+    let Some(engine) = known.handle.readable_index() else { return };
+    let size = engine.size();
+    let pages = size.bytes / pg_sys::BLCKSZ as usize;
+    info.pages = pages.clamp(1, u32::MAX as usize - 1) as pg_sys::BlockNumber;
+    info.tree_height = size.levels as i32;
+    if !info.amhasgettuple {
+        info.tuples = (engine.live() as f64).max(1.0);
+    } else if !info.indpred.is_null() {
+        info.tuples = (engine.live() as f64).min(table.tuples);
+    }
+    let size = known::Size { pages: info.pages, height: info.tree_height };
+    known.has_size((table.pages, table.tuples), size);
 }
 
 /// Estimates an index path (`amcostestimate`).
@@ -71,21 +106,34 @@ pub unsafe extern "C-unwind" fn estimate(
     crate::pg::witness!();
     // SAFETY: the planner passes its own live structures and out parameters.
     unsafe {
+        if (*(*path).indexinfo).tree_height < 0 {
+            find_size(&mut *(*path).indexinfo);
+        }
         let index = &*(*path).indexinfo;
-        let quals = pg_sys::get_quals_from_indexclauses((*path).indexclauses);
-        let fraction = selectivity_of(root, index, quals);
-        let bounds = Bounds::of(root, index, (*path).indexclauses);
+        let compat::PathFacts { quals, mut fraction, arguments } = compat::path_facts(root, path);
+        if !index.indpred.is_null() {
+            fraction = selectivity_of(root, index, quals);
+        }
+        let bounds = Bounds::of(root, index, (*path).indexclauses, quals);
+        let bounding = bounds.bounding;
+        let filters = compat::elements::<pg_sys::RestrictInfo>(quals).len() - bounding;
 
         // One list is priced as btree prices it, so that the two stay comparable.
         let descents = match bounds.lists {
             0 | 1 => bounds.descents.min((f64::from(index.pages) / 3.0).ceil()).max(1.0),
             _ => bounds.descents,
         };
-        let rows = (*index.rel).tuples;
-        let fraction_read = selectivity_of(root, index, bounds.quals);
+        let table = &*index.rel;
+        let fraction_read = match filters {
+            0 => fraction,
+            _ => selectivity_of(root, index, bounds.quals()),
+        };
         // Rows that have all of n elements are found by reading the entries of about one element n times.
-        let per_element = fraction_read.powf(1.0 / bounds.elements) * bounds.elements;
-        let candidates = if bounds.any_element { index.tuples } else { rows };
+        let per_element = match bounds.elements {
+            1.0 => fraction_read,
+            n => fraction_read.powf(1.0 / n) * n,
+        };
+        let candidates = if bounds.any_element { index.tuples } else { table.tuples };
         let entries =
             (per_element * candidates).round().min(index.tuples * bounds.elements).max(1.0);
 
@@ -93,20 +141,15 @@ pub unsafe extern "C-unwind" fn estimate(
             let operators = conditions as f64 * pg_sys::cpu_operator_cost;
             factor * (pg_sys::cpu_index_tuple_cost + operators)
         };
-        let conditions = |list| PgList::<pg_sys::RestrictInfo>::from_pg(list).len();
-        let bounding = conditions(bounds.quals);
         let mut per_entry = price(ENTRY_FACTOR, bounding);
-        let filters = conditions(quals).saturating_sub(bounding);
         if filters > 0 {
             let factor = if in_byte_order(index) { FILTER_FACTOR } else { COMPARED_FILTER_FACTOR };
             per_entry += price(factor, filters);
         }
-        let levels =
-            if index.tree_height >= 0 { f64::from(index.tree_height) + 1.0 } else { LEVELS };
+        let levels = f64::from(index.tree_height) + 1.0;
         let descent = levels * DESCENT_OPERATORS_PER_LEVEL * pg_sys::cpu_operator_cost;
-        let arguments = pg_sys::index_other_operands_eval_cost(root, quals);
 
-        // Consistent with the virtual size that the planner hook reports.
+        // Consistent with the size that `find_size` has found.
         *pages = if index.pages > 1 && index.tuples > 1.0 {
             (entries * f64::from(index.pages) / index.tuples).ceil()
         } else {
@@ -117,8 +160,18 @@ pub unsafe extern "C-unwind" fn estimate(
         *startup_cost = arguments + descent;
         *total_cost = arguments + descents * descent + entries * per_entry + *pages * per_page;
         *selectivity = fraction;
-        *correlation = bounds.correlation.unwrap_or_else(|| first_column(root, index).correlation);
+        *correlation = match bounds.correlation {
+            Some(known) => known,
+            // One row is on one page of the table, in whatever order the rows are.
+            None if reads_one_row(table, fraction) => 0.0,
+            None => column_statistics(root, index, 0).correlation,
+        };
     }
+}
+
+/// Whether the server takes a fraction of a table for one row, on one page.
+fn reads_one_row(table: &pg_sys::RelOptInfo, fraction: f64) -> bool {
+    fraction * table.tuples < 1.5 && fraction * f64::from(table.pages) <= 1.0
 }
 
 /// Whether the conditions of a path on an index with an element column are for one element, and one value of each column beside
@@ -130,9 +183,10 @@ pub unsafe fn reads_one_key(root: *mut PlannerInfo, path: &IndexPath) -> bool {
     // SAFETY: by contract.
     unsafe {
         let index = &*path.indexinfo;
-        let bounds = Bounds::of(root, index, path.indexclauses);
-        let columns = PgList::<pg_sys::IndexClause>::from_pg(path.indexclauses);
-        let last = columns.iter_ptr().map(|clause| i32::from((*clause).indexcol) + 1).max();
+        let quals = pg_sys::get_quals_from_indexclauses(path.indexclauses);
+        let bounds = Bounds::of(root, index, path.indexclauses, quals);
+        let columns = compat::elements::<pg_sys::IndexClause>(path.indexclauses);
+        let last = columns.iter().map(|&clause| i32::from((*clause).indexcol) + 1).max();
         bounds.points && !bounds.any_element && last == Some(index.nkeycolumns)
     }
 }
@@ -141,17 +195,14 @@ pub unsafe fn reads_one_key(root: *mut PlannerInfo, path: &IndexPath) -> bool {
 ///
 /// # Safety
 /// The planner's own description of an index that it may scan.
+#[cold]
 unsafe fn in_byte_order(index: &IndexOptInfo) -> bool {
-    // SAFETY: the planner holds a lock on the index, so it can be opened without one.
-    unsafe {
-        let relation = pg_sys::index_open(index.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let handle = Handle::try_open(relation);
-        pg_sys::index_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-        handle.is_none_or(|handle| handle.desc.is_memcmp())
-    }
+    // SAFETY: by contract the planner holds a lock on the index.
+    unsafe { known::get(index.indexoid) }.is_none_or(|known| known.handle.desc.is_memcmp())
 }
 
 /// The fraction of the table's rows that pass `quals` and the predicate of a partial index.
+#[cold]
 unsafe fn selectivity_of(
     root: *mut PlannerInfo,
     index: &IndexOptInfo,
@@ -161,20 +212,17 @@ unsafe fn selectivity_of(
     unsafe {
         let info = std::ptr::from_ref(index).cast_mut();
         let all = pg_sys::add_predicate_to_index_quals(info, quals);
-        pg_sys::clauselist_selectivity(
-            root,
-            all,
-            (*index.rel).relid as i32,
-            pg_sys::JoinType::JOIN_INNER,
-            std::ptr::null_mut(),
-        )
+        let (relid, kind) = ((*index.rel).relid as i32, pg_sys::JoinType::JOIN_INNER);
+        pg_sys::clauselist_selectivity(root, all, relid, kind, std::ptr::null_mut())
     }
 }
 
 /// The conditions that limit what a scan reads.
 struct Bounds {
-    /// RestrictInfos.
-    quals: *mut pg_sys::List,
+    /// All conditions of the path: RestrictInfos.
+    all: *mut pg_sys::List,
+    /// The first so many of them limit what a scan reads.
+    bounding: usize,
     /// How often the scan starts anew, for array elements and skipped values.
     descents: f64,
     /// Conditions and skipped columns that let it start anew.
@@ -192,14 +240,16 @@ struct Bounds {
 impl Bounds {
     /// # Safety
     /// `clauses` must be the IndexClauses of a path of `index`, in column order as the planner
-    /// keeps them.
+    /// keeps them, and `all` their conditions.
     unsafe fn of(
         root: *mut PlannerInfo,
         index: &IndexOptInfo,
         clauses: *mut pg_sys::List,
+        all: *mut pg_sys::List,
     ) -> Bounds {
         let mut bounds = Bounds {
-            quals: std::ptr::null_mut(),
+            all,
+            bounding: 0,
             descents: 1.0,
             lists: 0,
             elements: 1.0,
@@ -211,41 +261,43 @@ impl Bounds {
         unsafe {
             let mut column = 0;
             let mut equality = false;
-            // Conditions on `column` while it has no equality.
-            let mut range: *mut pg_sys::List = std::ptr::null_mut();
-            for clause in PgList::<pg_sys::IndexClause>::from_pg(clauses).iter_ptr() {
+            for &clause in compat::elements::<pg_sys::IndexClause>(clauses) {
                 let target = i32::from((*clause).indexcol);
                 if target > column {
                     if equality {
                         column += 1;
-                        range = std::ptr::null_mut();
                     }
                     equality = false;
                     let before = (bounds.descents, bounds.lists);
                     bounds.points &= column == target;
                     while column < target {
-                        if !bounds.skip(root, index, column, range) {
+                        if !bounds.skip(root, index, column, range_of(clauses, column)) {
                             (bounds.descents, bounds.lists) = before;
                             return bounds;
                         }
                         column += 1;
-                        range = std::ptr::null_mut();
                     }
                 }
-                for qual in PgList::<pg_sys::RestrictInfo>::from_pg((*clause).indexquals).iter_ptr()
-                {
+                for &qual in compat::elements::<pg_sys::RestrictInfo>((*clause).indexquals) {
                     let kind = Condition::of(root, index, column, (*qual).clause.cast());
-                    bounds.list(root, index, kind.descents);
+                    if kind.descents > 1.0 {
+                        bounds.list(root, index, kind.descents);
+                    }
                     bounds.elements *= kind.elements;
                     bounds.any_element &= !kind.on_elements;
                     bounds.points &= kind.equality && kind.descents <= 1.0;
-                    bounds.quals = pg_sys::lappend(bounds.quals, qual.cast());
+                    bounds.bounding += 1;
                     equality |= kind.equality;
-                    range = pg_sys::lappend(range, qual.cast());
                 }
             }
         }
         bounds
+    }
+
+    /// The conditions that limit what a scan reads.
+    unsafe fn quals(&self) -> *mut pg_sys::List {
+        // SAFETY: a list of the planner.
+        unsafe { pg_sys::list_truncate(pg_sys::list_copy(self.all), self.bounding as i32) }
     }
 
     /// Adds the descents for a list of `n` values. The second of two lists is not looked through for each
@@ -254,6 +306,7 @@ impl Bounds {
     ///
     /// # Safety
     /// As `of`.
+    #[cold]
     unsafe fn list(&mut self, root: *mut PlannerInfo, index: &IndexOptInfo, n: f64) {
         if n <= 1.0 {
             return;
@@ -263,7 +316,7 @@ impl Bounds {
             0 => all,
             // SAFETY: by contract.
             _ => unsafe {
-                let entries = selectivity_of(root, index, self.quals) * index.tuples;
+                let entries = selectivity_of(root, index, self.quals()) * index.tuples;
                 all.min(self.descents + 2.0 * entries.max(1.0))
             },
         };
@@ -274,6 +327,7 @@ impl Bounds {
     ///
     /// # Safety
     /// As `of`; `range` lists conditions on that column.
+    #[cold]
     unsafe fn skip(
         &mut self,
         root: *mut PlannerInfo,
@@ -303,6 +357,23 @@ impl Bounds {
     }
 }
 
+/// The conditions on one column of an index: RestrictInfos.
+#[cold]
+unsafe fn range_of(clauses: *mut pg_sys::List, column: i32) -> *mut pg_sys::List {
+    let mut range = std::ptr::null_mut();
+    // SAFETY: a list of IndexClauses, and their lists.
+    unsafe {
+        for &clause in compat::elements::<pg_sys::IndexClause>(clauses) {
+            if i32::from((*clause).indexcol) == column {
+                for &qual in compat::elements::<pg_sys::RestrictInfo>((*clause).indexquals) {
+                    range = pg_sys::lappend(range, qual.cast());
+                }
+            }
+        }
+    }
+    range
+}
+
 /// What one index condition does for the scan.
 struct Condition {
     equality: bool,
@@ -327,15 +398,14 @@ impl Condition {
             let operator = match (*clause).type_ {
                 pg_sys::NodeTag::T_OpExpr => {
                     let operation = clause.cast::<pg_sys::OpExpr>();
-                    let arguments = PgList::<pg_sys::Node>::from_pg((*operation).args);
-                    argument = arguments.get_ptr(1).unwrap_or(argument);
+                    let arguments = compat::elements::<pg_sys::Node>((*operation).args);
+                    argument = arguments.get(1).copied().unwrap_or(argument);
                     (*operation).opno
                 }
                 pg_sys::NodeTag::T_ScalarArrayOpExpr => {
                     let array = clause.cast::<pg_sys::ScalarArrayOpExpr>();
-                    if let Some(elements) =
-                        PgList::<pg_sys::Node>::from_pg((*array).args).get_ptr(1)
-                    {
+                    let arguments = compat::elements::<pg_sys::Node>((*array).args);
+                    if let Some(&elements) = arguments.get(1) {
                         descents = compat::estimate_array_length(root, elements).max(1.0);
                     }
                     (*array).opno
@@ -377,11 +447,7 @@ struct ColumnStatistics {
     correlation: f64,
 }
 
-unsafe fn first_column(root: *mut PlannerInfo, index: &IndexOptInfo) -> ColumnStatistics {
-    // SAFETY: every index has a first column.
-    unsafe { column_statistics(root, index, 0) }
-}
-
+#[inline(never)]
 unsafe fn column_statistics(
     root: *mut PlannerInfo,
     index: &IndexOptInfo,
@@ -390,8 +456,8 @@ unsafe fn column_statistics(
     // SAFETY: `indextlist` has one TargetEntry per column; statistics are released after reading.
     unsafe {
         let mut variable = pg_sys::VariableStatData::default();
-        let columns = PgList::<pg_sys::TargetEntry>::from_pg(index.indextlist);
-        let Some(entry) = columns.get_ptr(column as usize) else {
+        let columns = compat::elements::<pg_sys::TargetEntry>(index.indextlist);
+        let Some(&entry) = columns.get(column as usize) else {
             return ColumnStatistics { distinct: None, correlation: 0.0 };
         };
         pg_sys::examine_variable(root, (*entry).expr.cast(), 0, &mut variable);

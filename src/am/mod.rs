@@ -10,6 +10,7 @@ use crate::state::options;
 pub mod aggregate;
 mod build;
 mod cost;
+mod described;
 mod index_only;
 mod insert;
 pub mod intervals;
@@ -70,7 +71,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
     // count, beside btree's, among those that say what the operators of any query mean, also of
     // queries on tables without nitro indexes. As before 18, btree's families say that.
-    compat::answer_planner(&mut am, cost::tree_height, validate::cmptype_to_strategy);
+    compat::answer_planner(&mut am, described::tree_height, validate::cmptype_to_strategy);
     compat::build_in_parallel(&mut am);
     // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.
     am.amparallelvacuumoptions = (pg_sys::VACUUM_OPTION_PARALLEL_BULKDEL
@@ -80,7 +81,7 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.aminsert = Some(insert::insert);
     am.ambulkdelete = Some(vacuum::bulk_delete);
     am.amvacuumcleanup = Some(vacuum::cleanup);
-    am.amcanreturn = Some(scan::can_return);
+    am.amcanreturn = Some(described::can_return);
     am.amcostestimate = Some(cost::estimate);
     am.amoptions = Some(options::parse);
     am.amproperty = Some(validate::property);

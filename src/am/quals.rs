@@ -9,6 +9,8 @@
 //! test; of those that lie between two entries one is looked into, see [`Plan::advance`]. Constrained columns behind them are *filters*: an entry that fails one tells where the next
 //! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::target`].
 
+mod points;
+
 use std::rc::Rc;
 
 use nitro_engine::{Beyond, Cursor};
@@ -159,12 +161,8 @@ impl Plan {
     /// # Safety
     /// `keys` must be initialised scan keys for the index that `desc` describes.
     pub unsafe fn compile(&mut self, desc: &KeyDesc, keys: &[pg_sys::ScanKeyData]) {
-        self.columns.clear();
+        self.clear();
         self.columns.resize_with(desc.nkeys, || None);
-        self.groups.clear();
-        self.rows.clear();
-        self.lossy = false;
-        self.impossible = false;
         for key in keys {
             if desc.is_element(key.sk_attno as usize - 1) {
                 // SAFETY: by contract.
@@ -193,35 +191,13 @@ impl Plan {
         self.arrange(desc);
     }
 
-    /// The range of conditions that are an equality on each of the first columns, in their order, as joins have them
-    /// mostly; false: it takes a plan to find it.
-    ///
-    /// # Safety
-    /// As `compile`.
-    pub unsafe fn range_of_points(
-        desc: &KeyDesc,
-        keys: &[pg_sys::ScanKeyData],
-        range: &mut Range,
-    ) -> bool {
-        range.lower.clear();
-        range.upper.clear();
-        range.unbounded = false;
-        for (c, key) in keys.iter().enumerate() {
-            let simple = key.sk_attno as usize == c + 1
-                && key.sk_flags == 0
-                && key.sk_strategy == pg_sys::BTEqualStrategyNumber as u16
-                && !desc.is_element(c);
-            let (of, collation, arg) = (key.sk_subtype, key.sk_collation, key.sk_argument);
-            // SAFETY: by contract; the argument of a condition that is no search for NULL, list or row is a value.
-            let mut append =
-                || unsafe { desc.append_point(c, of, collation, arg, &mut range.lower) };
-            if !simple || !append() {
-                return false;
-            }
-        }
-        memory::append(&mut range.upper, &range.lower);
-        range.upper.push(SENTINEL);
-        !keys.is_empty()
+    /// Forgets all conditions: each entry matches.
+    pub fn clear(&mut self) {
+        self.columns.clear();
+        self.groups.clear();
+        self.filters.clear();
+        self.rows.clear();
+        (self.enumerated, self.lossy, self.impossible) = (0, false, false);
     }
 
     /// Splits the constrained columns into enumerated ones and filters.

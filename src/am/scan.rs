@@ -31,7 +31,6 @@ use super::tuple::TupleFormer;
 use super::visibility::VisibilityMap;
 use super::whole;
 use super::work::Work;
-use crate::elements::index::element_column;
 use crate::elements::streams::{self, Reader};
 use crate::key::plain::Plain;
 use crate::pg::compat;
@@ -41,7 +40,6 @@ use crate::state::directory::State;
 use crate::state::follow;
 use crate::state::given_up::{self, InUse};
 use crate::state::handle::Handle;
-use crate::state::shmem;
 use crate::upkeep::bring_up;
 
 mod ahead;
@@ -50,6 +48,7 @@ pub mod bitmap;
 mod cover;
 pub mod marks;
 pub mod parallel;
+mod spare;
 mod values;
 mod walk;
 
@@ -110,15 +109,6 @@ pub(super) struct Scan {
     whole: Option<whole::Rows>,
 }
 
-impl Drop for Scan {
-    fn drop(&mut self) {
-        self.token.close(self.process);
-        if self.starts != 0 {
-            self.handle.entry.counters.scans.add(compat::proc_number(), self.starts);
-        }
-    }
-}
-
 /// # Safety
 /// A live scan of a nitro index.
 pub(super) unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
@@ -139,60 +129,15 @@ pub unsafe fn work<'a>(scan: IndexScanDesc) -> &'a Work {
 #[pg_guard]
 pub unsafe extern "C-unwind" fn begin(index: Relation, keys: i32, order_bys: i32) -> IndexScanDesc {
     crate::pg::witness!();
-    // SAFETY: the server passes an open index; the cell and the callback live in the memory context
-    // that the scan descriptor lives in.
+    // SAFETY: the server passes an open index; the cell lives in the memory context that the scan
+    // descriptor lives in.
     unsafe {
         let handle = Handle::open(index);
-        let scan = pg_sys::RelationGetIndexScan(index, keys, order_bys);
+        let (scan, cell) = compat::begin_index_scan(index, keys, order_bys, forget);
         (*scan).xs_itupdesc = (*index).rd_att;
         (*scan).xs_hitupdesc = (*index).rd_att;
-        let state = Box::new(Scan {
-            index,
-            handle,
-            process: shmem::process(),
-            engine: None,
-            used: None,
-            plan: Plan::default(),
-            started: false,
-            reached: 0,
-            not_bounded: false,
-            sn: 0,
-            at: Vec::new(),
-            range: Range::default(),
-            place: Place::new(),
-            leaps: false,
-            starts: 0,
-            searches: 0,
-            work: Work::default(),
-            kills: Vec::new(),
-            ahead: Ahead::default(),
-            looked_up: LookedUp::default(),
-            batch: Batch::default(),
-            token: Token::default(),
-            mark: None,
-            former: None,
-            visibility: VisibilityMap::default(),
-            hands_up: false,
-            plain: None,
-            values: None,
-            rows: Vec::new(),
-            row: -1,
-            whole: None,
-        });
-        #[repr(C)]
-        struct Cell {
-            scan: *mut Scan,
-            callback: pg_sys::MemoryContextCallback,
-        }
-        let cell: *mut Cell = pg_sys::palloc0(size_of::<Cell>()).cast();
-        (*cell).scan = Box::into_raw(state);
-        (*cell).callback.func = Some(forget);
-        (*cell).callback.arg = cell.cast();
-        pg_sys::MemoryContextRegisterResetCallback(
-            pg_sys::CurrentMemoryContext,
-            &raw mut (*cell).callback,
-        );
-        (*scan).opaque = cell.cast();
+        *cell.cast() = Box::into_raw(Scan::new(index, handle));
+        (*scan).opaque = cell;
         scan
     }
 }
@@ -243,7 +188,8 @@ pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
         let state = state(scan);
         state.flush_kills();
         state.visibility.release();
-        forget((*scan).opaque);
+        let cell = (*scan).opaque.cast::<*mut Scan>();
+        Box::from_raw(std::mem::replace(&mut *cell, std::ptr::null_mut())).keep();
     }
 }
 
@@ -336,16 +282,6 @@ unsafe fn refuse_cluster(scan: IndexScanDesc) {
     }
 }
 
-/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload, but
-/// for an index that has many entries per row. Must not look at the index' storage: the server also
-/// asks for partitioned indexes, which have none.
-#[pg_guard]
-pub unsafe extern "C-unwind" fn can_return(index: Relation, _column: i32) -> bool {
-    crate::pg::witness!();
-    // SAFETY: the server passes an open index.
-    unsafe { element_column(index) }.is_none()
-}
-
 /// What the next step of a scan has come to.
 #[derive(PartialEq, Eq)]
 pub(super) enum Found {
@@ -436,6 +372,7 @@ impl Scan {
     }
 
     unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
+        let one_range;
         // SAFETY: the descriptor holds the keys of the last rescan.
         unsafe {
             let index = (*scan).indexRelation;
@@ -466,9 +403,16 @@ impl Scan {
             }
             let n = (*scan).numberOfKeys as usize;
             let keys = if n == 0 { &[] } else { std::slice::from_raw_parts((*scan).keyData, n) };
-            self.plan.compile(&self.handle.desc, keys);
+            let desc = &self.handle.desc;
+            let alone = parallel::of(scan).is_none();
+            one_range = alone
+                && desc.element.is_none()
+                && self.plan.compile_points(desc, keys, &mut self.range);
+            if !one_range {
+                self.plan.compile(desc, keys);
+            }
             self.place.cursor.want_keys((*scan).xs_want_itup || self.plan.has_filters());
-            if parallel::of(scan).is_none() {
+            if alone {
                 compat::count_index_scan(scan);
             }
             if self.handle.desc.element.is_some() {
@@ -486,6 +430,9 @@ impl Scan {
             if let Some(engine) = self.engine {
                 self.place.trust = self.cover(engine);
             }
+        } else if one_range {
+            self.at.clear();
+            self.begin_range(forward);
         } else if self.plan.is_impossible() {
             // No range to open; and nothing of the last one may be left.
             self.place.cursor.set_range(&[], Some(&[]), self.sn);

@@ -19,13 +19,24 @@ pub unsafe fn element_column(rel: pg_sys::Relation) -> Option<usize> {
     }
 }
 
+/// Whether an open index has columns of a type that has elements. Calls nothing of the server.
+///
+/// # Safety
+/// As [`element_column`].
+pub unsafe fn may_hold_elements(rel: pg_sys::Relation) -> bool {
+    // SAFETY: an open index has a type for each key column.
+    unsafe { (0..(*(*rel).rd_index).indnkeyatts as usize).any(|i| has_elements(rel, i)) }
+}
+
+unsafe fn has_elements(rel: pg_sys::Relation, i: usize) -> bool {
+    // SAFETY: `i` is a key column of an open index.
+    let input = unsafe { *(*rel).rd_opcintype.add(i) };
+    input == pg_sys::ANYARRAYOID || input == pg_sys::JSONBOID
+}
+
 unsafe fn holds_elements(rel: pg_sys::Relation, i: usize) -> bool {
     // SAFETY: `i` is a key column of an open index.
-    unsafe {
-        let input = *(*rel).rd_opcintype.add(i);
-        (input == pg_sys::ANYARRAYOID || input == pg_sys::JSONBOID)
-            && pg_sys::index_getprocid(rel, i as i16 + 1, 1) == Oid::INVALID
-    }
+    unsafe { has_elements(rel, i) && pg_sys::index_getprocid(rel, i as i16 + 1, 1) == Oid::INVALID }
 }
 
 /// An operator class with operators of something else is an ERROR.

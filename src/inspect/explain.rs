@@ -134,7 +134,7 @@ unsafe fn why_hidden(index: Relation) -> Option<&'static str> {
         let Some(handle) = Handle::try_open(index) else { return Some("too many indexes") };
         let state = handle.entry.state();
         let usable = match pg_sys::RecoveryInProgress() {
-            true => follow::offers(index, &handle),
+            true => follow::offers(handle.entry, follow::made_by(index)),
             false => state == State::Ready,
         };
         (!usable).then(|| hosts::shown(index, state))

@@ -48,7 +48,7 @@ unsafe fn is_usable(
     unsafe {
         if pg_sys::RecoveryInProgress() {
             follow::ask(entry);
-            return follow::offers(index, handle);
+            return follow::offers(handle.entry, follow::made_by(index));
         }
     }
     let state = entry.state();

@@ -218,6 +218,12 @@ pub enum Mechanism {
     /// A builder ends as soon as it begins, without a word.
     #[name = c"builders"]
     Builders,
+    /// Plans use values of an index from before a change of the index or its table.
+    #[name = c"known_relations"]
+    KnownRelations,
+    /// Plans use values of an index from before a change of operator families.
+    #[name = c"known_families"]
+    KnownFamilies,
 }
 
 /// `maintenance_work_mem` in bytes.

@@ -20,8 +20,7 @@ use children::Child;
 use crate::am::{self, aggregate::Function};
 use crate::pg::{compat, guc};
 use crate::state::follow;
-use crate::state::handle::Handle;
-use crate::state::shmem;
+use crate::state::{known, shmem};
 
 mod children;
 mod gathered;
@@ -360,17 +359,13 @@ unsafe fn places_of(index: &IndexOptInfo, columns: usize, wanted: &[Wanted]) -> 
     let places: Option<Vec<usize>> =
         wanted.iter().map(|w| if w.column == 0 { Some(0) } else { place(w.column) }).collect();
     let places = places?;
-    // SAFETY: the planner holds a lock on the index, so it can be opened without one.
-    let handle = unsafe {
-        let relation = pg_sys::index_open(index.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let handle = Handle::try_open(relation);
-        pg_sys::index_close(relation, pg_sys::NoLock as pg_sys::LOCKMODE);
-        handle?
-    };
+    // SAFETY: the planner holds a lock on the index.
+    let known = unsafe { known::get(index.indexoid) }?;
+    let desc = &known.handle.desc;
     let reads = |(w, &place): (&Wanted, &usize)| {
-        Function::of(w.function).is_none_or(|f| f.reads(handle.desc.columns[place].codec))
+        Function::of(w.function).is_none_or(|f| f.reads(desc.columns[place].codec))
     };
-    (handle.desc.equal_by_bytes(columns) && wanted.iter().zip(&places).all(reads))
+    (desc.equal_by_bytes(columns) && wanted.iter().zip(&places).all(reads))
         .then(|| places.iter().map(|&place| place as i32).collect())
 }
 

@@ -68,6 +68,7 @@ impl Statement {
 /// # Safety
 /// From a planner hook, outside of recovery; `rel` must be a table that `root` plans, with these
 /// indexes.
+#[cold]
 pub unsafe fn ask(root: *mut PlannerInfo, rel: &RelOptInfo, missing: &[Missing]) {
     let mut statement = Statement::current();
     // SAFETY: by contract.

@@ -18,15 +18,12 @@
 //!   btree family was extended) is shown as one only to a query that compares rows of one table.
 
 mod aggregate;
+mod families;
 mod missing;
 
-use nitro_engine::prelude::*;
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use pgrx::PgList;
-use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo, SysCacheIdentifier};
+use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo};
 use pgrx::prelude::*;
 
 use missing::Missing;
@@ -37,19 +34,14 @@ use crate::elements::key::Source;
 use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
 use crate::pg::guc;
-use crate::pg::{catalog, compat, subtransaction};
+use crate::pg::{compat, subtransaction};
 use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
+use crate::state::known::{self, Known};
 use crate::state::{given_up, hosts, options, refusal, shmem};
 use crate::upkeep::{bring_up, keeper};
-
-thread_local! {
-    /// (operator family, input type) -> the btree family to show. Emptied when any operator family
-    /// changes.
-    static TWINS: RefCell<HashMap<(u32, u32), Oid>> = RefCell::default();
-}
 
 /// Chains the hook.
 pub fn install_hooks() {
@@ -65,13 +57,23 @@ unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *m
         if shmem::directory_if_loaded().is_some() {
             keeper::look_for_one();
         }
+        if inheritance_parent {
+            // Conditions are distributed to the parent, and go from there to its partitions.
+            for &info in compat::elements::<IndexOptInfo>((*rel).indexlist) {
+                rewrite_for_partitions(root, &*info);
+            }
+        }
+        let infos = compat::elements::<IndexOptInfo>((*rel).indexlist);
+        let ours = || infos.iter().copied().filter(|&info| am::describes_nitro(&*info));
+        let columns = ours().map(|info| (*info).nkeycolumns as usize).sum();
+        if columns == 0 {
+            return;
+        }
+        let mut now = Now::of_plan(columns);
         let mut hidden = Vec::new();
         let mut missing = Vec::new();
-        for info in PgList::<IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
-            if !am::describes_nitro(&*info) {
-                continue;
-            }
-            match describe(root, &mut *info) {
+        for info in ours() {
+            match describe(root, &mut *info, &mut now) {
                 Use::Offered => (),
                 Use::Hidden => hidden.push(info),
                 Use::Missing(entry) => missing.push(Missing { info, entry }),
@@ -79,18 +81,82 @@ unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *m
         }
         if !missing.is_empty() {
             missing::ask(root, &*rel, &missing);
-            let now = |info: *mut IndexOptInfo| describe(root, &mut *info);
-            let infos = missing.iter().map(|missing| missing.info);
-            hidden.extend(infos.filter(|&info| !matches!(now(info), Use::Offered)));
-        }
-        if inheritance_parent {
-            // Conditions are distributed to the parent, and go from there to its partitions.
-            for info in PgList::<IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
-                rewrite_for_partitions(root, &*info);
+            for &Missing { info, .. } in &missing {
+                if !matches!(describe(root, &mut *info, &mut now), Use::Offered) {
+                    hidden.push(info);
+                }
             }
         }
         for info in hidden {
             (*rel).indexlist = pg_sys::list_delete_ptr((*rel).indexlist, info.cast());
+        }
+    }
+}
+
+/// What holds for all indexes of a table while it is planned.
+struct Now {
+    in_recovery: bool,
+    /// The snapshot was taken in recovery.
+    of_recovery: bool,
+    /// Scans look at each row again.
+    not_bounded: bool,
+    /// Memory of the planner for the orders of the table's indexes: families, and flags behind them.
+    families: Block<Oid>,
+    flags: Block<bool>,
+}
+
+/// Memory of the planner that is given out piece by piece.
+struct Block<T> {
+    at: *mut T,
+    left: usize,
+}
+
+impl<T> Block<T> {
+    /// Writes values to the front of what is left.
+    fn write(&mut self, values: impl ExactSizeIterator<Item = T>) -> *mut T {
+        let (first, n) = (self.at, values.len());
+        assert!(n <= self.left, "a block has room for the columns of all indexes");
+        // SAFETY: within the block.
+        unsafe {
+            values.enumerate().for_each(|(i, value)| first.add(i).write(value));
+            self.at = first.add(n);
+        }
+        self.left -= n;
+        first
+    }
+}
+
+impl Now {
+    /// For a table whose nitro indexes have so many key columns together.
+    unsafe fn of_plan(columns: usize) -> Now {
+        // SAFETY: inside of a transaction that plans.
+        unsafe {
+            let facts = compat::plan_facts(columns * (size_of::<Oid>() + 2));
+            let families: *mut Oid = facts.memory.cast();
+            Now {
+                in_recovery: facts.in_recovery,
+                of_recovery: facts.of_recovery,
+                not_bounded: facts.in_recovery && follow::is_not_bounded(),
+                families: Block { at: families, left: columns },
+                flags: Block { at: families.add(columns).cast(), left: 2 * columns },
+            }
+        }
+    }
+
+    /// Whether an index that is known can answer now. If not, [`look`] says why.
+    unsafe fn offers(&self, known: &Known) -> bool {
+        let entry = known.entry;
+        // SAFETY: by the caller's contract the index is locked; the planner has a snapshot.
+        unsafe {
+            if self.in_recovery {
+                let offers = guc::FOLLOW_WAL.get() && follow::offers(entry, known.made);
+                if offers {
+                    follow::ask(entry);
+                }
+                offers
+            } else {
+                entry.state() == State::Ready && (!self.of_recovery || follow::is_older(known.made))
+            }
         }
     }
 }
@@ -106,14 +172,19 @@ enum Use {
 }
 
 /// The conditions on the element column of a partitioned index (16+: the planner knows those).
+#[cold]
 unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOptInfo) {
-    // SAFETY: the planner holds a lock on the index, so it can be opened without one.
+    // SAFETY: arrays of the planner with an element for each key column. The planner holds a lock on
+    // the index, so it can be opened without one.
     unsafe {
+        let types = std::slice::from_raw_parts(info.opcintype, info.nkeycolumns as usize);
+        if !guc::ENABLE_SCAN.get() || !types.contains(&pg_sys::ANYARRAYOID) {
+            return;
+        }
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
-        if guc::ENABLE_SCAN.get()
-            && options::is_nitro(index)
+        if options::is_nitro(index)
             && let Some(column) = element_column(index)
-            && *info.opcintype.add(column) == pg_sys::ANYARRAYOID
+            && types[column] == pg_sys::ANYARRAYOID
         {
             rewrite::rewrite_query(root, info, column);
         }
@@ -121,39 +192,80 @@ unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOpt
     }
 }
 
-/// Completes the description of one of our indexes, if it can be used now.
-unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) -> Use {
+/// Completes the description of one of our indexes, if it can be used now. Opens the index unless
+/// the last plan has left what is needed (`state::known`) and the index can answer.
+unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo, now: &mut Now) -> Use {
+    if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
+        return Use::Hidden;
+    }
+    // SAFETY: the planner holds a lock on the index.
+    unsafe {
+        let known = match known::find(info.indexoid).filter(|known| now.offers(known)) {
+            Some(known) => known,
+            None => match look(root, info, now) {
+                Ok(known) => known,
+                Err(other) => return other,
+            },
+        };
+        complete(root, info, &known, now);
+    }
+    Use::Offered
+}
+
+/// Opens an index and looks whether it can be used now.
+#[cold]
+unsafe fn look(
+    root: *mut pg_sys::PlannerInfo,
+    info: &IndexOptInfo,
+    now: &Now,
+) -> Result<Rc<Known>, Use> {
     // SAFETY: the planner holds a lock on the index, so it can be opened without one.
     unsafe {
-        if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
-            return Use::Hidden;
-        }
         let index = pg_sys::index_open(info.indexoid, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let mut used = Use::Hidden;
+        let mut result = Err(Use::Hidden);
         if let Some(handle) = open(index) {
-            used = match pg_sys::RecoveryInProgress() {
+            let used = match now.in_recovery {
                 true => followed(root, index, &handle),
-                false => ready(root, index, &handle),
+                false => ready(root, index, &handle, now),
             };
-            if let Use::Offered = used {
-                set_size(info, &handle);
-                if follow::is_not_bounded() {
-                    // Which look at each row again.
-                    bitmaps_only(info, &handle);
-                }
-                if let Some((column, source)) = handle.desc.element {
-                    bitmaps_only(info, &handle);
-                    if let Source::Array(_) = source {
-                        rewrite::rewrite_query(root, info, column);
-                    }
-                }
-            }
+            result = match used {
+                Use::Offered => Ok(known::remember(index, handle)),
+                other => Err(other),
+            };
         }
         pg_sys::index_close(index, pg_sys::NoLock as pg_sys::LOCKMODE);
-        if let Use::Offered = used {
-            show_btree(root, info);
+        result
+    }
+}
+
+/// Completes the description of an index that can be used.
+unsafe fn complete(
+    root: *mut pg_sys::PlannerInfo,
+    info: &mut IndexOptInfo,
+    known: &Known,
+    now: &mut Now,
+) {
+    // SAFETY: live planner structures, with an array element for each key column.
+    unsafe {
+        // The cost function asks for the size of an index that the query can use.
+        info.tree_height = -1;
+        let order = known.order(|| families::order_of(info, &known.handle.desc));
+        let columns = order.columns.iter();
+        if info.sortopfamily.is_null() && order.is_sorted {
+            // The server was not shown that the index is ordered: see `am::described`.
+            info.sortopfamily = now.families.write(columns.clone().map(|column| column.sorted));
+            info.reverse_sort = now.flags.write(columns.clone().map(|column| column.descending));
+            info.nulls_first = now.flags.write(columns.map(|column| column.nulls_first));
         }
-        used
+        if now.not_bounded || order.of_elements {
+            bitmaps_only(info);
+        }
+        if order.of_elements
+            && let Some((column, Source::Array(_))) = known.handle.desc.element
+        {
+            rewrite::rewrite_query(root, info, column);
+        }
+        families::show_btree(root, info, order);
     }
 }
 
@@ -169,7 +281,7 @@ unsafe fn followed(
             follow::ask(handle.entry);
         }
         follow::stop_if_off(index, handle.entry);
-        if follow::offers(index, handle) {
+        if follow::offers(handle.entry, follow::made_by(index)) {
             return Use::Offered;
         }
         given_up::reclaim(index, handle.entry);
@@ -199,11 +311,17 @@ unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
 
 /// Whether scans may use the index now. A temporary index is out of the builders' reach, and a scan
 /// in a query with parallel workers can build none: it is built here.
-unsafe fn ready(root: *mut pg_sys::PlannerInfo, index: pg_sys::Relation, handle: &Handle) -> Use {
+unsafe fn ready(
+    root: *mut pg_sys::PlannerInfo,
+    index: pg_sys::Relation,
+    handle: &Handle,
+    now: &Now,
+) -> Use {
+    // SAFETY: open and locked by the caller; the planner has a snapshot.
+    let is_old = || unsafe { !now.of_recovery || follow::is_older(follow::made_by(index)) };
     match handle.entry.state() {
-        // SAFETY: open and locked by the caller; the planner has a snapshot.
-        State::Ready if unsafe { follow::is_too_new(index) } => (),
-        State::Ready => return Use::Offered,
+        State::Ready if is_old() => return Use::Offered,
+        State::Ready => (),
         State::Failed => return Use::Hidden,
         // Nor is one tried again for which there is no memory.
         _ if !given_up::may_fit(handle.entry) => {
@@ -276,118 +394,11 @@ fn plan_again_soon(root: *mut pg_sys::PlannerInfo) {
     unsafe { (*(*root).glob).transientPlan = true };
 }
 
-/// Size in pages of memory. The number of rows of a complete index stays the table's estimate, as the
-/// server has it for every index, so that paths are comparable; a partial index has its own.
-unsafe fn set_size(info: &mut IndexOptInfo, handle: &Handle) {
-    let Some(engine) = handle.readable_index() else { return };
-    let stats = engine.stats();
-    let pages = stats.bytes / pg_sys::BLCKSZ as usize;
-    info.pages = pages.clamp(1, u32::MAX as usize - 1) as pg_sys::BlockNumber;
-    info.tree_height = stats.blocks.iter().skip(1).filter(|&&n| n > 0).count() as i32;
-    if !info.indpred.is_null() {
-        // SAFETY: the planner's description of the table.
-        info.tuples = (stats.live as f64).min(unsafe { (*info.rel).tuples });
-    }
-}
-
-/// A row comes once from a bitmap, in no order. The cost function wants the number of entries.
-fn bitmaps_only(info: &mut IndexOptInfo, handle: &Handle) {
-    if let Some(engine) = handle.readable_index() {
-        info.tuples = (engine.stats().live as f64).max(1.0);
-    }
+/// A row comes once from a bitmap, in no order.
+fn bitmaps_only(info: &mut IndexOptInfo) {
     info.amhasgettuple = false;
     info.amcanparallel = false;
     info.sortopfamily = std::ptr::null_mut();
     info.reverse_sort = std::ptr::null_mut();
     info.nulls_first = std::ptr::null_mut();
-}
-
-/// Shows btree families, and btree's access method.
-///
-/// What else the planner derives from `relam`: an early rejection of equivalence classes whose
-/// families do not contain the index' (exact with btree families), and the translation of strategies
-/// for `get_actual_variable_range` (18+, the same 1..5). The executor never sees it.
-unsafe fn show_btree(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo) {
-    let mut all = true;
-    for column in 0..info.nkeycolumns as usize {
-        // SAFETY: arrays of the planner with one element per key column.
-        unsafe {
-            let family = info.opfamily.add(column);
-            match twin(*family, *info.opcintype.add(column)) {
-                Some(btree) => *family = btree,
-                None => all = false,
-            }
-        }
-    }
-    // SAFETY: live planner structures.
-    let rows_only = || info.amhasgettuple && unsafe { rewrite::compares_rows(root) };
-    if (all || rows_only()) && compat::may_compare_rows() {
-        info.relam = pg_sys::BTREE_AM_OID;
-    }
-}
-
-/// The btree family that a family mirrors for columns of type `input`.
-unsafe fn twin(family: Oid, input: Oid) -> Option<Oid> {
-    watch_families();
-    let key = (family.to_u32(), input.to_u32());
-    let known = TWINS.with_borrow(|all| all.get(&key).copied());
-    let btree = known.unwrap_or_else(|| {
-        // SAFETY: the planner runs inside a transaction with catalogue access.
-        let found = unsafe { find_twin(family, input) }.unwrap_or(pg_sys::InvalidOid);
-        TWINS.with_borrow_mut(|all| all.insert(key, found));
-        found
-    });
-    (btree != pg_sys::InvalidOid).then_some(btree)
-}
-
-/// The btree family that has our "<" operator, if we have all of its operators.
-unsafe fn find_twin(family: Oid, input: Oid) -> Option<Oid> {
-    // SAFETY: catalogue access by the caller's contract.
-    unsafe {
-        let less =
-            pg_sys::get_opfamily_member(family, input, input, pg_sys::BTLessStrategyNumber as i16);
-        let btree =
-            catalog::members::<pg_sys::FormData_pg_amop>(SysCacheIdentifier::AMOPOPID, less)
-                .into_iter()
-                .find(|op| {
-                    op.amopmethod == pg_sys::BTREE_AM_OID
-                        && op.amopstrategy == pg_sys::BTLessStrategyNumber as i16
-                        && (op.amoplefttype, op.amoprighttype) == (input, input)
-                })?
-                .amopfamily;
-        operators(btree).is_subset(&operators(family)).then_some(btree)
-    }
-}
-
-/// (operator, strategy) of a family.
-unsafe fn operators(family: Oid) -> BTreeSet<(u32, i16)> {
-    // SAFETY: catalogue access by the caller's contract.
-    unsafe {
-        catalog::members::<pg_sys::FormData_pg_amop>(SysCacheIdentifier::AMOPSTRATEGY, family)
-    }
-    .into_iter()
-    .map(|op| (op.amopopr.to_u32(), op.amopstrategy))
-    .collect()
-}
-
-/// Forgets what is known about families whenever one changes.
-fn watch_families() {
-    #[pg_guard]
-    unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
-        crate::pg::witness!();
-        TWINS.with_borrow_mut(HashMap::clear);
-    }
-    thread_local! {
-        static WATCHING: Cell<bool> = const { Cell::new(false) };
-    }
-    if !WATCHING.replace(true) {
-        // SAFETY: registers a callback for the life of the process.
-        unsafe {
-            pg_sys::CacheRegisterSyscacheCallback(
-                SysCacheIdentifier::AMOPOPID as _,
-                Some(forget),
-                pg_sys::Datum::from(0),
-            );
-        }
-    }
 }

@@ -56,10 +56,8 @@ impl Table {
     pub unsafe fn of_index(index: pg_sys::Relation) -> Table {
         // SAFETY: by contract; a table is there as long as its index is.
         unsafe {
-            let heap = pg_sys::RelationIdGetRelation((*(*index).rd_index).indrelid);
-            let table = Table::of(heap);
-            pg_sys::RelationClose(heap);
-            table
+            let table = (*(*index).rd_index).indrelid;
+            Table { oid: table.to_u32(), locator: compat::locator_of(table) }
         }
     }
 

@@ -42,17 +42,23 @@ const NAP: Duration = Duration::from_micros(50);
 /// After this long a scan sleeps a millisecond between two looks.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Whether a query that is being planned on this standby may use the index.
+/// Whether a query that is being planned on this standby may use the index of an entry. `made`: the
+/// transaction that made its row in `pg_index`.
 ///
 /// # Safety
-/// `index` must be open and locked, with an active snapshot.
-pub unsafe fn offers(index: Relation, handle: &Handle) -> bool {
+/// The index must be locked, with an active snapshot.
+pub unsafe fn offers(entry: &Entry, made: TransactionId) -> bool {
     // SAFETY: by contract; a plain global of the process.
-    unsafe {
-        handle.entry.state() == State::Following
-            && !background::is_follower()
-            && is_older(index, pg_sys::TransactionXmin)
-    }
+    entry.state() == State::Following && !background::is_follower() && unsafe { is_older(made) }
+}
+
+/// Whether a transaction is older than the oldest one that a snapshot of this process may see running.
+///
+/// # Safety
+/// Inside a transaction, with an active snapshot.
+pub unsafe fn is_older(made: TransactionId) -> bool {
+    // SAFETY: plain globals.
+    unsafe { pg_sys::TransactionIdPrecedes(made, pg_sys::TransactionXmin) }
 }
 
 /// Gives an index up that nobody keeps up to date, because `nitro.follow` is off. Its follower does
@@ -75,13 +81,13 @@ pub fn shown(state: State) -> &'static str {
     if unbuilt && unsafe { pg_sys::RecoveryInProgress() } { "standby" } else { state.name() }
 }
 
-/// Whether the index' row in `pg_index` was made before all transactions from `xmin` on.
-unsafe fn is_older(index: Relation, xmin: TransactionId) -> bool {
+/// The transaction that made the row of an open index in `pg_index`.
+///
+/// # Safety
+/// `index` must be open.
+pub unsafe fn made_by(index: Relation) -> TransactionId {
     // SAFETY: an open index has its row.
-    unsafe {
-        let made = compat::tuple_xmin((*(*index).rd_indextuple).t_data);
-        pg_sys::TransactionIdPrecedes(made, xmin)
-    }
+    unsafe { compat::tuple_xmin((*(*index).rd_indextuple).t_data) }
 }
 
 /// In a query on a standby: asks for a follower of the current database, if there is none.
@@ -177,23 +183,11 @@ pub unsafe fn is_of_recovery(snapshot: Snapshot) -> bool {
 pub unsafe fn check_snapshot(index: Relation, snapshot: Snapshot) {
     // SAFETY: by contract; the snapshot is null or live.
     unsafe {
-        if is_of_recovery(snapshot) && !is_older(index, (*snapshot).xmin) {
+        if is_of_recovery(snapshot)
+            && !pg_sys::TransactionIdPrecedes(made_by(index), (*snapshot).xmin)
+        {
             refuse(index, "The query's snapshot is older than the index.".into());
         }
-    }
-}
-
-/// Whether the snapshot of a query that is being planned was taken in recovery and is older than
-/// the index.
-///
-/// # Safety
-/// As [`offers`].
-pub unsafe fn is_too_new(index: Relation) -> bool {
-    // SAFETY: by contract; an active snapshot is live.
-    unsafe {
-        pg_sys::ActiveSnapshotSet()
-            && (*pg_sys::GetActiveSnapshot()).takenDuringRecovery
-            && !is_older(index, pg_sys::TransactionXmin)
     }
 }
 

@@ -12,6 +12,7 @@ pub mod handle;
 pub mod hosts;
 pub mod identity;
 pub mod image;
+pub mod known;
 pub mod lifecycle;
 pub mod limits;
 mod mapping;

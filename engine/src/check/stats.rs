@@ -35,20 +35,45 @@ pub struct IndexStats {
     pub merges: u32,
 }
 
+/// How large an index is.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexSize {
+    /// Bytes of the area that it holds.
+    pub bytes: usize,
+    /// Levels above the leaves.
+    pub levels: usize,
+}
+
 /// What an index says of itself.
 pub trait Statistics {
+    /// The size of the index. Reads four words, where [`Statistics::stats`] reads hundreds.
+    fn size(&self) -> IndexSize;
+
+    /// Entries that are there and not removed.
+    fn live(&self) -> u64;
+
     /// State and history of the index; cheap.
     fn stats(&self) -> IndexStats;
 }
 
 impl Statistics for Index {
+    fn size(&self) -> IndexSize {
+        let levels = self.blocks().iter().skip(1).filter(|&&n| n > 0).count();
+        IndexSize { bytes: self.allocator().bytes(), levels }
+    }
+
+    fn live(&self) -> u64 {
+        let counters = &self.shared().counters;
+        let (inserts, removes) = (counters.sum(|s| &s.inserted), counters.sum(|s| &s.removed));
+        (counters.built.load(Relaxed) as u64 + inserts).saturating_sub(removes)
+    }
+
     fn stats(&self) -> IndexStats {
         let root = self.shared();
         let counters = &root.counters;
         let (inserts, removes) = (counters.sum(|s| &s.inserted), counters.sum(|s| &s.removed));
-        let live = (counters.built.load(Relaxed) as u64 + inserts).saturating_sub(removes);
         IndexStats {
-            live,
+            live: self.live(),
             dead: counters.dead.load(Relaxed),
             bytes: self.allocator().bytes(),
             idle: self.allocator().idle(),

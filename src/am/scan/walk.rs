@@ -40,6 +40,14 @@ impl Place {
         }
     }
 
+    /// Stands in no range any more; what is kept is memory.
+    pub(super) fn forget(&mut self) {
+        let Place { cursor, trust, answers, pos, passing, target: _ } = self;
+        cursor.read_few(false);
+        (*trust, *answers) = (Trust::default(), Answers::default());
+        (*pos, *passing) = (-1, 0);
+    }
+
     /// Reads entries by the cursor. `trust` was obtained before.
     #[inline]
     pub(super) fn read<R>(&mut self, trust: Trust, by: impl FnOnce(&mut Cursor) -> R) -> R {
@@ -85,6 +93,11 @@ impl Scan {
     /// Positions the cursor before (going backward: behind) the current range.
     pub(super) fn open_range(&mut self, forward: bool) {
         self.plan.range(&self.at, &mut self.range);
+        self.begin_range(forward);
+    }
+
+    /// The same, where `range` is that range already.
+    pub(super) fn begin_range(&mut self, forward: bool) {
         self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
         self.place.pos = if forward { -1 } else { 0 };
         self.searches += 1;

@@ -35,6 +35,49 @@ pub unsafe fn walk_plan_state(
     }
 }
 
+/// `RelationGetIndexScan`, and a cell beside it, null, with which `forget` is called when the memory of
+/// both goes.
+///
+/// # Safety
+/// `index` must be open. `forget` may raise no ERROR.
+pub unsafe fn begin_index_scan(
+    index: pg_sys::Relation,
+    keys: i32,
+    order_bys: i32,
+    forget: unsafe extern "C-unwind" fn(*mut c_void),
+) -> (IndexScanDesc, *mut c_void) {
+    use pg_sys::{MemoryContext, MemoryContextCallback};
+    unsafe extern "C-unwind" {
+        fn RelationGetIndexScan(
+            index: pg_sys::Relation,
+            keys: i32,
+            order_bys: i32,
+        ) -> IndexScanDesc;
+        fn palloc0(bytes: usize) -> *mut c_void;
+        fn MemoryContextRegisterResetCallback(
+            context: MemoryContext,
+            callback: *mut MemoryContextCallback,
+        );
+    }
+    #[repr(C)]
+    struct Cell {
+        at: *mut c_void,
+        callback: MemoryContextCallback,
+    }
+    // SAFETY: the server's own functions, behind one boundary for all. Nothing here has to be dropped.
+    unsafe {
+        pg_guard_ffi_boundary(|| {
+            let scan = RelationGetIndexScan(index, keys, order_bys);
+            let cell: *mut Cell = palloc0(size_of::<Cell>()).cast();
+            (*cell).callback.func = Some(forget);
+            (*cell).callback.arg = cell.cast();
+            let callback = &raw mut (*cell).callback;
+            MemoryContextRegisterResetCallback(pg_sys::CurrentMemoryContext, callback);
+            (scan, cell.cast())
+        })
+    }
+}
+
 /// Calls a function of the server for the next row of a node.
 ///
 /// # Safety

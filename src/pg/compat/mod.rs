@@ -7,6 +7,7 @@ mod explain;
 mod heap;
 mod joins;
 mod locks;
+mod order;
 mod pages;
 mod planner;
 mod rows;
@@ -20,6 +21,7 @@ pub use explain::*;
 pub use heap::*;
 pub use joins::*;
 pub use locks::*;
+pub use order::*;
 pub use pages::*;
 pub use planner::*;
 pub use rows::*;
@@ -44,6 +46,20 @@ pub struct Locator {
     pub number: u32,
 }
 
+/// The elements of a list of pointers to `T`.
+///
+/// # Safety
+/// `list` must be null or such a list, which stays as it is as long as the result is used.
+pub unsafe fn elements<'a, T>(list: *const pg_sys::List) -> &'a [*mut T] {
+    // SAFETY: by contract; a cell of such a list is a pointer.
+    unsafe {
+        match list.as_ref() {
+            Some(list) => std::slice::from_raw_parts(list.elements.cast(), list.length as usize),
+            None => &[],
+        }
+    }
+}
+
 /// The locator of an open relation.
 ///
 /// # Safety
@@ -64,6 +80,26 @@ pub type CoreLocator = pg_sys::RelFileNode;
 #[cfg(not(feature = "pg15"))]
 /// The server's own locator.
 pub type CoreLocator = pg_sys::RelFileLocator;
+
+/// The locator of a relation that is there and locked.
+///
+/// # Safety
+/// By contract, inside a transaction.
+pub unsafe fn locator_of(relation: pg_sys::Oid) -> Locator {
+    unsafe extern "C-unwind" {
+        fn RelationIdGetRelation(relation: pg_sys::Oid) -> pg_sys::Relation;
+        fn RelationClose(relation: pg_sys::Relation);
+    }
+    // SAFETY: the server's own functions, behind one boundary for both. Nothing here has to be dropped.
+    unsafe {
+        pg_guard_ffi_boundary(|| {
+            let relation = RelationIdGetRelation(relation);
+            let locator = locator(relation);
+            RelationClose(relation);
+            locator
+        })
+    }
+}
 
 /// The server's locator as ours.
 pub fn from_core(l: &CoreLocator) -> Locator {

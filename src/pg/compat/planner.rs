@@ -1,7 +1,9 @@
 //! The hook by which the planner shows what it knows of a relation.
 
+use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, PlannerInfo, RelOptInfo};
 use pgrx::prelude::*;
+use std::ffi::c_void;
 use std::sync::OnceLock;
 
 /// Edits what the planner knows of a relation; `true` for the parent of an inheritance tree.
@@ -75,6 +77,79 @@ unsafe extern "C-unwind" fn on_relation(
         {
             edit(root, (*entry).inh, rel);
         }
+    }
+}
+
+/// What a plan asks the server for each table with nitro indexes.
+pub struct PlanFacts {
+    /// The server is in recovery.
+    pub in_recovery: bool,
+    /// The snapshot was taken in recovery.
+    pub of_recovery: bool,
+    /// Memory of the planner.
+    pub memory: *mut c_void,
+}
+
+/// Asks all of it behind one boundary, which costs more than the answers. `bytes`: of memory.
+///
+/// # Safety
+/// Inside of a transaction that plans.
+pub unsafe fn plan_facts(bytes: usize) -> PlanFacts {
+    unsafe extern "C-unwind" {
+        fn RecoveryInProgress() -> bool;
+        fn ActiveSnapshotSet() -> bool;
+        fn GetActiveSnapshot() -> pg_sys::Snapshot;
+        fn palloc(bytes: usize) -> *mut c_void;
+    }
+    // SAFETY: the server's own functions; an active snapshot is live. Nothing here has to be dropped.
+    unsafe {
+        pg_guard_ffi_boundary(|| PlanFacts {
+            in_recovery: RecoveryInProgress(),
+            of_recovery: ActiveSnapshotSet() && (*GetActiveSnapshot()).takenDuringRecovery,
+            memory: palloc(bytes),
+        })
+    }
+}
+
+/// What the cost of an index path goes by.
+pub struct PathFacts {
+    /// The conditions of the path: RestrictInfos.
+    pub quals: *mut pg_sys::List,
+    /// The part of the table's rows that pass them.
+    pub fraction: f64,
+    /// What it costs to work out what they compare with.
+    pub arguments: f64,
+}
+
+/// Asks all of it behind one boundary.
+///
+/// # Safety
+/// The planner's own live structures.
+pub unsafe fn path_facts(root: *mut PlannerInfo, path: *mut pg_sys::IndexPath) -> PathFacts {
+    use pg_sys::{JoinType, List, SpecialJoinInfo};
+    unsafe extern "C-unwind" {
+        fn get_quals_from_indexclauses(clauses: *mut List) -> *mut List;
+        fn clauselist_selectivity(
+            root: *mut PlannerInfo,
+            clauses: *mut List,
+            relid: i32,
+            kind: JoinType::Type,
+            special: *mut SpecialJoinInfo,
+        ) -> f64;
+        fn index_other_operands_eval_cost(root: *mut PlannerInfo, quals: *mut List) -> f64;
+    }
+    // SAFETY: the server's own functions, by contract. Nothing here has to be dropped.
+    unsafe {
+        let (relid, kind) = ((*(*(*path).indexinfo).rel).relid, JoinType::JOIN_INNER);
+        pg_guard_ffi_boundary(|| {
+            let quals = get_quals_from_indexclauses((*path).indexclauses);
+            let none = std::ptr::null_mut();
+            PathFacts {
+                quals,
+                fraction: clauselist_selectivity(root, quals, relid as i32, kind, none),
+                arguments: index_other_operands_eval_cost(root, quals),
+            }
+        })
     }
 }
 

@@ -9,6 +9,7 @@ mod copied_slot;
 mod elsewhere;
 mod feed;
 mod first;
+mod known;
 mod open_schema;
 mod orders;
 mod owners_code;
