@@ -51,6 +51,8 @@ cat > "$t/nitro.conf" <<E
 shared_preload_libraries = 'nitro'
 fsync = off
 autovacuum = off
+# Tests look at sizes. Those of packing have it on.
+nitro.pack = off
 max_prepared_transactions = 10
 # Builders of a busy machine are slow, and tests look at plans.
 nitro.max_loading_wait = 3min

@@ -9,7 +9,7 @@
 note "seed $NITRO_SEED"
 here=$(dirname "$0") duration=${LONG:+900}; duration=${duration:-45}
 # WAL goes as soon as it may, and nobody waits long for the locks of a prepared transaction.
-new_server -c "deadlock_timeout = 100ms" -c "log_min_messages = log" -c "maintenance_work_mem = 1MB" -c "min_wal_size = 32MB" \
+new_server -c "nitro.pack = on" -c "deadlock_timeout = 100ms" -c "log_min_messages = log" -c "maintenance_work_mem = 1MB" -c "min_wal_size = 32MB" \
     -c "max_wal_size = 64MB" -c "wal_keep_size = 0" -c "max_prepared_transactions = 10" -c "include_if_exists = 'life.conf'"
 
 # A table is named by its database and schema.

@@ -47,6 +47,8 @@ pub static ENABLE_AGGREGATE: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static BUILDERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 /// Whether images are made.
 pub static BACKUP: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Whether indexes that have grown are packed in the background.
+pub static PACK: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Threads that write or read one image.
 pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 /// Most MB per second that images are written with; 0 = no limit.
@@ -432,6 +434,14 @@ fn register_images() {
         c"Writes images of nitro indexes at every checkpoint.",
         c"From an image an index is back after a restart without being rebuilt. Single indexes are left out by their storage parameter \"backup\".",
         &BACKUP,
+        GucContext::Sighup,
+        GucFlags::default(),
+    );
+    GucRegistry::define_bool_guc(
+        c"nitro.pack",
+        c"Packs nitro indexes that have grown, in the background.",
+        c"New entries take two to three times the memory of packed ones. If this is off, VACUUM packs them.",
+        &PACK,
         GucContext::Sighup,
         GucFlags::default(),
     );

@@ -269,7 +269,7 @@ impl Keeper {
                 self.late.insert(database, Instant::now());
             }
         }
-        if self.packed.is_none_or(|at| at.elapsed() >= pack::LOOK) {
+        if guc::PACK.get() && self.packed.is_none_or(|at| at.elapsed() >= pack::LOOK) {
             self.packed = Some(Instant::now());
             pack::look();
         }

@@ -45,7 +45,7 @@ fn same(server: &Server) {
 /// Rows that come a few at a time leave indexes that are little larger than VACUUM leaves them.
 #[test]
 fn indexes_that_grow_are_packed_without_vacuum() {
-    let server = Server::new().start();
+    let server = Server::new().conf("nitro.pack = on").start();
     make_table(&server);
     let mut session = server.session();
     insert(&mut session, 1, 60_000);
@@ -70,7 +70,7 @@ const STOPS: u32 = 1_852_404_850;
 /// A session that needs a lock does not wait until an index is packed.
 #[test]
 fn packing_gives_way_to_locks() {
-    let server = Server::new().start();
+    let server = Server::new().conf("nitro.pack = on").start();
     make_table(&server);
     let mut control = server.session();
     // The builder is among the next processes that begin.
