@@ -13,6 +13,7 @@ use nitro_engine::{
 use std::hint::black_box;
 use std::time::Instant;
 
+const LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const CURRENT: u32 = u32::MAX - 1;
 
 /// A function of its own: whoever counts instructions knows it by its name.
@@ -227,6 +228,35 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     unsafe { ix.destroy(p) };
 }
 
+/// The first twentieth of entries that comes into an index just built: new keys, or second versions of rows here and there.
+fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
+    println!("--- just built, {name}");
+    let tid = |row: u64| (row / 200) << 16 | (row % 200 + 1);
+    let mut k = Vec::new();
+    let mut all: Vec<(Vec<u8>, Tid)> = (0..n)
+        .map(|i| {
+            key(i, &mut k);
+            (k.clone(), tid(i))
+        })
+        .collect();
+    all.sort();
+    for (what, new) in [("new keys", true), ("second versions", false)] {
+        let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
+        let mut builder = Builder::new(p, ix);
+        all.iter().for_each(|(key, tid)| builder.push(&Memcmp, key, *tid).unwrap());
+        adopt(&ix, p, vec![builder.finish().unwrap()]).unwrap();
+        time(what, n / 20, || {
+            for i in n..n + n / 20 {
+                key(if new { i } else { mix(i) % n }, &mut k);
+                ix.insert(p, &Memcmp, &k, tid(i)).unwrap();
+            }
+        });
+        print_density(&ix);
+        // SAFETY: nobody else uses it.
+        unsafe { ix.destroy(p) };
+    }
+}
+
 /// What VACUUM and CREATE INDEX do: a build, a new version of each row, its `again`-th key, the old versions removed, a sweep.
 fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     println!("--- upkeep, {name}");
@@ -363,6 +393,19 @@ fn main() {
             // What ascends is the number of a row, which stays.
             let again = if name.starts_with("ascending") { 0 } else { *n };
             upkeep(&p, name, *n, again, key);
+        }
+    }
+    let letters = |i: u64, k: &mut Vec<u8>| {
+        k.clear();
+        k.extend((0..25).map(|at| LETTERS[(mix(i * 32 + at) % 62) as usize]));
+        k.push(0);
+    };
+    // As the server's texts.
+    let text: (_, _, MakeKey) = ("text26", n / 2, Box::new(letters));
+    for (name, n, key) in cases.iter().chain([&text]) {
+        let counted = ["random8", "random9", "text25", "text26"].contains(name);
+        if counted && only.as_ref().is_none_or(|only| only == "built") {
+            just_built(&p, name, *n, key);
         }
     }
     if only.is_none_or(|only| only == "build") {

@@ -28,8 +28,8 @@ use crate::scan::place::Place;
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
+use crate::tree::cutting::Cutting;
 use crate::tree::outcome::Outcome;
-use crate::tree::packed::Cutting;
 use crate::tree::reserve::{Reserve, Spare};
 use crate::tree::{packed, remove};
 

@@ -45,7 +45,7 @@ impl Sorted for EntryRange<'_> {
 }
 
 /// What is stored of a low key: bytes, TID, chunk.
-fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
+pub(crate) fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
     let mut bytes = low.inline(skip).to_vec();
     bytes.extend_from_slice(
         &low.tid.map(|tid| tid.to_le_bytes()).unwrap_or_default()

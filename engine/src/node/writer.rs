@@ -98,6 +98,13 @@ impl Page {
         // the block.
         unsafe { Block::private(self.0.as_mut_ptr().cast()) }
     }
+
+    /// A block of this class, whose content is to be written.
+    pub(crate) fn block_of(&mut self, class: Class) -> Block {
+        let b = self.block();
+        b.set_class(class);
+        b
+    }
 }
 
 /// Replaces the content of the leaf by a private one of slots, and what it knows of its neighbour, in

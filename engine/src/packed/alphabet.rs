@@ -1,7 +1,7 @@
 //! Symbols of few bits in place of bytes, in the same order.
 
-use super::bits::Words;
 use super::layout::Layout;
+use super::words::Words;
 
 /// A symbol that stands for a byte, or where it would be.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,12 @@
 //! Numbers of any width in the words of a block, and private memory in which a block's next state is
 //! arranged.
 
+use super::words::Words;
+use crate::key::bytes::prefix_at;
 use crate::simd::{shift_bits, unpack};
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::plain::AtomicU64;
+use crate::sync::mutants::mutant;
 use core::convert::Infallible;
 use core::hint::select_unpredictable;
 use core::ops::Range;
@@ -12,80 +15,6 @@ use core::ops::Range;
 const FEWEST: usize = 16;
 /// Words of the largest block.
 pub const MAX_WORDS: usize = 16384 / 8;
-
-/// The words of a block, which others may be changing. Outside there are zeros: whatever number leads
-/// here, from however torn a block, nothing else is read.
-#[derive(Clone, Copy)]
-pub(super) struct Words<'a>(pub(super) &'a [AtomicU64]);
-
-impl Words<'_> {
-    /// Bytes of the block.
-    pub(super) fn size(self) -> usize {
-        8 * self.0.len()
-    }
-
-    #[inline]
-    pub(super) fn word(self, i: usize) -> u64 {
-        match self.0.get(i) {
-            Some(word) => u64::from_le(word.load(Relaxed)),
-            None => 0,
-        }
-    }
-
-    /// Copies what there is from a word on.
-    #[inline(always)]
-    pub(super) fn copy(self, from: usize, to: &mut [u64]) {
-        for (to, word) in to.iter_mut().zip(self.0.get(from..).unwrap_or_default()) {
-            *to = u64::from_le(word.load(Relaxed));
-        }
-    }
-
-    /// The 64 bits from bit `at` on.
-    #[inline]
-    pub(super) fn bits(self, at: usize) -> u64 {
-        let word = at / 64;
-        let [low, high] = match self.0.get(word..).and_then(<[_]>::first_chunk::<2>) {
-            Some(two) => two.each_ref().map(|word| u64::from_le(word.load(Relaxed))),
-            None => [0, 1].map(|i| self.word(word + i)),
-        };
-        low >> (at % 64) | high << 1 << (63 - at % 64)
-    }
-
-    /// The 57 bits from bit `at` on, and others above them; of a byte's first bit, all 64.
-    #[inline(always)]
-    fn near(self, at: usize) -> u64 {
-        #[cfg(not(loom))]
-        if let Some(eight) = crate::sync::racy::eight_of(self.0, at / 8) {
-            return eight >> (at % 8);
-        }
-        self.near_the_end(at)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn near_the_end(self, at: usize) -> u64 {
-        self.bits(at)
-    }
-
-    /// Sixteen bytes from byte `at` on.
-    #[inline(always)]
-    pub(super) fn sixteen(self, at: usize) -> [u8; 16] {
-        let (word, shift) = (at / 8, 8 * (at % 8));
-        let [a, b, c] = match self.0.get(word..).and_then(<[_]>::first_chunk::<3>) {
-            Some(three) => three.each_ref().map(|word| u64::from_le(word.load(Relaxed))),
-            None => [0, 1, 2].map(|i| self.word(word + i)),
-        };
-        let low = a >> shift | b << 1 << (63 - shift);
-        let high = b >> shift | c << 1 << (63 - shift);
-        (u128::from(low) | u128::from(high) << 64).to_le_bytes()
-    }
-
-    /// Eight bytes from byte `at` on, the first one the highest.
-    #[inline]
-    pub(super) fn big_endian(self, at: usize) -> u64 {
-        self.near(8 * at).swap_bytes()
-    }
-}
 
 /// The lowest `width` <= 64 bits.
 #[inline]
@@ -210,8 +139,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    #[inline]
     pub(super) fn new(array: Array) -> Writer {
         Writer { word: array.offset / 8, bits: 0, filled: 0 }
+    }
+
+    /// Goes on in a word, whose first bits stay.
+    #[inline]
+    pub(super) fn within(word: usize, bits: u64, filled: usize) -> Writer {
+        Writer { word, bits: bits & mask(filled), filled }
     }
 
     /// Adds a number of `width` bits, or some that are one behind the other.
@@ -221,7 +157,7 @@ impl Writer {
         self.bits |= number << self.filled;
         self.filled += width;
         if self.filled >= 64 {
-            draft.words[self.word] = self.bits;
+            draft.set_word(self.word, self.bits);
             self.word += 1;
             self.filled -= 64;
             // None of it, if it ended with the word.
@@ -229,10 +165,21 @@ impl Writer {
         }
     }
 
+    /// Adds numbers of `width` bits, two at once where they fit a word.
+    #[inline]
+    pub(super) fn push_all(&mut self, draft: &mut Draft, width: usize, numbers: &[u64]) {
+        let (twos, rest) = if width <= 32 { numbers.as_chunks::<2>() } else { (&[][..], numbers) };
+        for &[a, b] in twos {
+            self.push(draft, 2 * width, a & mask(width) | b << width);
+        }
+        rest.iter().for_each(|&number| self.push(draft, width, number));
+    }
+
     /// Nothing is held back.
+    #[inline]
     pub(super) fn finish(self, draft: &mut Draft) {
         if self.filled > 0 {
-            draft.words[self.word] = self.bits;
+            draft.set_word(self.word, self.bits);
         }
     }
 }
@@ -263,12 +210,18 @@ impl Draft {
         self.count += 1;
     }
 
-    /// The same, and they are zero.
-    pub(super) fn add_zeroed(&mut self, from: usize, to: usize) {
-        self.words[from..to].fill(0);
-        self.add(from, to);
+    /// All words of a block of `size` bytes that belong to a packed leaf will be stored, and no others.
+    pub(super) fn set_whole(&mut self, size: usize) {
+        self.clear();
+        self.add(3, 5);
+        self.add(8, size / 8);
     }
 
+    pub(super) fn fill_zero(&mut self, words: Range<usize>) {
+        self.words[words].fill(0);
+    }
+
+    #[inline]
     pub(super) fn set_word(&mut self, i: usize, word: u64) {
         self.words[i] = word;
     }
@@ -293,8 +246,48 @@ impl Draft {
     }
 
     pub(super) fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
-        for (i, &byte) in bytes.iter().enumerate() {
-            self.put(8 * (at + i), 8, byte.into());
+        for (i, eight) in bytes.chunks(8).enumerate() {
+            self.put(8 * (at + 8 * i), 8 * eight.len(), prefix_at(eight, 0).swap_bytes());
+        }
+    }
+
+    /// These words become the bits of the block from bit `from` on.
+    #[inline]
+    fn take(&mut self, old: Words<'_>, words: Range<usize>, from: usize) {
+        let at = from / 64;
+        if let (Some(to), Some(from_words)) =
+            (self.words.get_mut(words.clone()), old.0.get(at..=at + words.len()))
+        {
+            shift_bits::copy(from_words, from % 64, to);
+        } else {
+            // At the end of the block, or it is torn.
+            for (i, word) in words.enumerate() {
+                self.words[word] = old.bits(from + 64 * i);
+            }
+        }
+    }
+
+    /// The bits of an array that begins here become these of the block.
+    pub(super) fn bring(&mut self, old: Words<'_>, bits: Range<usize>, to: Array) {
+        let first = to.offset / 8;
+        self.take(old, first..first + bits.len().div_ceil(64), bits.start);
+        self.end_array(8 * to.offset + bits.len());
+    }
+
+    /// The first `n` numbers of an array become those in `words`.
+    pub(super) fn put_words(&mut self, to: Array, n: usize, words: &[u64]) {
+        let (first, end) = (to.offset / 8, to.bit(n));
+        let count = end.div_ceil(64) - first;
+        self.words[first..first + count].copy_from_slice(&words[..count]);
+        self.end_array(end);
+    }
+
+    /// What is behind bit `end` in its word is nothing.
+    fn end_array(&mut self, end: usize) {
+        if let (Some(word), 1..) = (self.words.get_mut(end / 64), end % 64)
+            && !mutant!("nothing is behind copied bits")
+        {
+            *word &= mask(end % 64);
         }
     }
 
@@ -305,17 +298,10 @@ impl Draft {
             return;
         }
         let (first, last) = (at / 64, (end + by).div_ceil(64));
-        let (skip, shift) = (by / 64, by % 64);
-        let from = first.checked_sub(skip + 1).and_then(|from| old.0.get(from..last - skip));
-        if let (Some(to), Some(from)) = (self.words.get_mut(first..last), from) {
-            shift_bits::copy(from, 64 - shift, to);
-        } else {
-            // Far up, or the block is torn.
-            for word in first..last {
-                let moved = 64 * word + 63 >= at + by;
-                self.words[word] = if moved { old.bits(64 * word - by) } else { 0 };
-            }
-        }
+        // Words before these have nothing that has moved.
+        let moved = first.max(by.div_ceil(64)).min(last);
+        self.words[first..moved].fill(0);
+        self.take(old, moved..last, 64 * moved - by);
         self.keep_below(old, at);
         self.add(first, last);
     }
@@ -326,16 +312,7 @@ impl Draft {
             return;
         }
         let (first, last) = (at / 64, (end - by).div_ceil(64));
-        let (skip, shift) = (by / 64, by % 64);
-        if let (Some(to), Some(from)) =
-            (self.words.get_mut(first..last), old.0.get(first + skip..=last + skip))
-        {
-            shift_bits::copy(from, shift, to);
-        } else {
-            for word in first..last {
-                self.words[word] = old.bits(64 * word + by);
-            }
-        }
+        self.take(old, first..last, 64 * first + by);
         self.keep_below(old, at);
         self.add(first, last);
     }
@@ -364,12 +341,12 @@ impl Draft {
             return;
         }
         let (word, filled) = (start / 64, start % 64);
-        let mut writer = Writer { word, bits: old.word(word) & mask(filled), filled };
+        let mut writer = Writer::within(word, old.word(word), filled);
         let mut to = start;
         for pair in gone.windows(2) {
             let (mut at, next) = (of(pair[0]).1, of(pair[1]).0);
             // In a torn block they do not ascend.
-            while at < next && writer.word < MAX_WORDS {
+            while at < next && to / 64 < MAX_WORDS {
                 let n = (next - at).min(64);
                 writer.push(self, n, old.bits(at));
                 (at, to) = (at + n, to + n);
@@ -460,76 +437,15 @@ impl Draft {
             let (Some(words), Some(to)) = (self.words.get(range.clone()), block.get(range)) else {
                 continue;
             };
-            for (to, word) in to.iter().zip(words) {
-                to.store(word.to_le(), Relaxed);
+            let ((tos, to), (eights, rest)) = (to.as_chunks::<8>(), words.as_chunks::<8>());
+            for (to, words) in tos.iter().zip(eights) {
+                (0..8).for_each(|i| to[i].store(words[i].to_le(), Relaxed));
             }
+            to.iter().zip(rest).for_each(|(to, word)| to.store(word.to_le(), Relaxed));
         }
     }
 }
 
 #[cfg(all(test, not(loom), not(shuttle)))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        /// As one number after the other, and nothing beside them changes.
-        #[test]
-        fn each_is_shifted(
-            width in 0usize..=64,
-            offset in 0usize..4,
-            values in prop::collection::vec(any::<u64>(), 1..200),
-            by in any::<u64>(),
-            down: bool,
-            ends in any::<[prop::sample::Index; 2]>(),
-        ) {
-            let array = Array { offset: 8 * offset, width };
-            let (a, b) = (ends[0].index(values.len() + 1), ends[1].index(values.len() + 1));
-            let (from, to) = (a.min(b), a.max(b));
-            // Half of the width for the number, so that neither way leads out of it.
-            let (by, most) = (by & mask(width / 2), mask(width / 2));
-            let values: Vec<u64> = values.iter().map(|v| (v & most) + if down { by } else { 0 }).collect();
-            let end = array.bit(values.len()) / 64 + 2;
-            let mut draft = Draft::default();
-            draft.words[..end].fill(u64::MAX / 3);
-            let mut expected = Draft::default();
-            expected.words[..end].fill(u64::MAX / 3);
-            for (i, &value) in values.iter().enumerate() {
-                draft.set(array, i, value);
-                let shifted = match (down, (from..to).contains(&i)) {
-                    (_, false) => value,
-                    (true, true) => value - by,
-                    (false, true) => value + by,
-                };
-                expected.set(array, i, shifted);
-            }
-            draft.shift_each(array, from, to, by, down);
-            prop_assert_eq!(&draft.words[..end], &expected.words[..end]);
-        }
-    }
-
-    #[test]
-    fn numbers_as_one_by_one() {
-        let mut x = 1u64;
-        let mut random = || {
-            x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            x ^ x >> 29
-        };
-        // Also where a block ends before the numbers do, as a torn header may have it.
-        for size in [1, 3, 40, 700] {
-            let block: Vec<AtomicU64> = (0..size).map(|_| AtomicU64::new(random())).collect();
-            let words = Words(&block);
-            for width in 0..=64 {
-                for n in [0, 1, 15, 16, 17, 40, 63, 64] {
-                    let array = Array { offset: 8 * (random() as usize % size), width };
-                    let from = random() as usize % 200;
-                    let mut out = [7; 64];
-                    array.numbers(words, from, &mut out[..n], |number| number ^ 5);
-                    for (i, &number) in out[..n].iter().enumerate() {
-                        assert_eq!(number, array.get(words, from + i) ^ 5, "{width} {n} {i}");
-                    }
-                }
-            }
-        }
-    }
-}
+#[path = "../tests/packed_bits.rs"]
+mod tests;

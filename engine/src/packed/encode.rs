@@ -4,7 +4,8 @@ use super::bits::{Draft, Writer};
 use super::coming::{Bounds, Grows};
 use super::head::short_head;
 use super::layout::{Form, LOW, Layout, MAX_ENTRIES};
-use super::shape::{Shape, Sorted, columns_of, heads_offset};
+use super::range::columns_of;
+use super::shape::{Shape, Sorted, heads_offset};
 use super::tids::narrow;
 use crate::key::bytes::prefix_at;
 
@@ -26,16 +27,13 @@ pub fn encode(
     if bounds.coming.grows == Grows::Below {
         wide.reach_below();
     }
-    let Some(l) =
-        [wide, content].into_iter().find_map(|l| place(l, shape, low.len(), bounds.coming.grows))
-    else {
+    let Some(l) = [wide, content].into_iter().find_map(|mut l| {
+        (l.n, l.d) = (shape.n, shape.d);
+        place(l, shape.needs(&l), low.len(), bounds.coming.grows)
+    }) else {
         return false;
     };
-    debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
-    draft.clear();
-    draft.add(3, 5);
-    draft.add_zeroed(8, size / 8);
-    l.store(draft);
+    begin(draft, &l);
     draft.put_bytes(LOW, low);
     draft.put_bytes(l.template(), &entries.key(0)[..l.tlen]);
     if l.symbols > 0 {
@@ -47,22 +45,28 @@ pub fn encode(
     true
 }
 
-/// The arrays, each with its part of the room that is left; None: there is none. All of them are full at the same
-/// time, if what comes is what `grows` says.
-fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layout> {
-    (l.n, l.d) = (shape.n, shape.d);
+/// Begins a block: all of it will be stored, with this header and nothing else yet.
+pub(super) fn begin(draft: &mut Draft, l: &Layout) {
+    debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
+    draft.set_whole(l.size);
+    draft.fill_zero(8..l.size / 8);
+    l.store(draft);
+}
+
+/// Gives each array, which needs so many bits, its part of the room that is left. None: there is not enough. All of
+/// them are full at the same time, if what comes is what `grows` says.
+pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) -> Option<Layout> {
     let mut at = heads_offset(&l, low);
     let room = (l.size / 8).checked_sub(at / 8)?;
     let words = |needs: [usize; 5]| needs.map(|bits| bits.div_ceil(64));
     let sum = |needs: [usize; 5]| needs.into_iter().sum::<usize>();
-    let needs = shape.needs(&l);
     if sum(words(needs)) > room {
         return None;
     }
     // What `more` entries need besides, in parts of what these do.
     let keys = |more: usize| if grows == Grows::Entries { 0 } else { more };
     let with = |more: usize| {
-        let n = |bits: usize, more: usize| bits + (bits * more).div_ceil(shape.n);
+        let n = |bits: usize, more: usize| bits + (bits * more).div_ceil(l.n);
         let [heads, tids, ends, tail_ends, tails] = needs;
         let keys = keys(more);
         words([n(heads, keys), n(tids, more), n(ends, keys), n(tail_ends, keys), n(tails, keys)])
@@ -70,10 +74,10 @@ fn place(mut l: Layout, shape: &Shape, low: usize, grows: Grows) -> Option<Layou
     let [heads, tids, ends, tail_ends, tails] = needs;
     let each = tids + if keys(1) > 0 { heads + ends + tail_ends + tails } else { 0 };
     let free = 64 * room - sum(needs);
-    let mut more = (free * shape.n).checked_div(each).unwrap_or(0).min(MAX_ENTRIES - shape.n);
+    let mut more = (free * l.n).checked_div(each).unwrap_or(0).min(MAX_ENTRIES - l.n);
     // Each turn is without one more at least, and what there is without any has room.
     while sum(with(more)) > room {
-        more -= (64 * shape.n).checked_div(each).unwrap_or(0).clamp(1, more);
+        more -= (64 * l.n).checked_div(each).unwrap_or(0).clamp(1, more);
     }
     let shares = with(more);
     let rest = room - sum(shares);

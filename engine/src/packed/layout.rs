@@ -1,7 +1,8 @@
 //! The header of a packed leaf: the only place that knows at which offset something is, and the only one
 //! that believes a number from a block, after it has been checked.
 
-use super::bits::{Array, Draft, MAX_WORDS, Words};
+use super::bits::{Array, Draft, MAX_WORDS, width};
+use super::words::Words;
 
 /// The header is not that of a packed leaf: the block was being changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub const MAX_ENTRIES: usize = 1024;
 pub(super) const RANK_BITS: usize = 11;
 /// Where the low key begins.
 pub const LOW: usize = 104;
+/// The most that can be left out of keys in front.
+pub(super) const MAX_TEMPLATE: usize = u8::MAX as usize;
 /// Longest key of the narrow form.
 pub(super) const MAX_NARROW: usize = 64;
 /// Most bytes of a key of the short form behind what all keys share.
@@ -237,6 +240,11 @@ impl Layout {
             Form::Compared => self.body(),
             _ => 0,
         }
+    }
+
+    /// Bits for as many symbols as a block could have.
+    pub(super) fn bits_of_tail_ends(&self) -> usize {
+        width((8 * self.size / self.sbits) as u64)
     }
 
     /// The symbol of the first byte of the alphabet: where lengths vary, 0 says in a head that the key has ended.

@@ -1,6 +1,7 @@
 //! A packed leaf that is read.
 
 mod edit;
+mod rearrange;
 mod scan;
 mod search;
 mod segments;
@@ -9,8 +10,8 @@ pub use search::Found;
 pub use segments::Segments;
 
 use super::alphabet::Alphabet;
-use super::bits::Words;
 use super::layout::{Layout, Torn};
+use super::words::Words;
 use crate::sync::atomic::plain::AtomicU64;
 
 /// Entries that are read at once.

@@ -50,6 +50,10 @@ mod leaf;
 #[cfg(all(test, not(loom), not(shuttle)))]
 #[path = "../tests/packed_odd.rs"]
 mod odd_tests;
+mod range;
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed_rearranged.rs"]
+mod rearranged;
 #[cfg(all(test, not(loom), not(shuttle)))]
 #[path = "../tests/packed_room.rs"]
 mod room_tests;
@@ -58,6 +62,10 @@ mod shape;
 #[path = "../tests/packed.rs"]
 mod tests;
 mod tids;
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed_torn.rs"]
+mod torn_tests;
+mod words;
 
 pub use bits::Draft;
 pub use coming::{Bounds, Coming, Grows};

@@ -4,14 +4,13 @@
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
 use super::coming::{Bounds, Grows};
-use super::head::{short_head, wide_head};
-use super::layout::{ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, MAX_SHORT, RANK_BITS};
+use super::layout::{
+    ALPHABET, Form, LOW, Layout, MAX_ENTRIES, MAX_NARROW, MAX_SHORT, MAX_TEMPLATE, RANK_BITS,
+};
+use super::range::{both_sides, head, reaching};
 use super::tids::{narrow, offset_bits};
 use crate::key::bytes::{common, prefix_at};
 use crate::key::order::Tid;
-
-/// The most that can be left out of keys in front.
-const MAX_TEMPLATE: usize = u8::MAX as usize;
 
 /// Entries in ascending order, by bytes or under a comparator.
 pub trait Sorted {
@@ -364,7 +363,7 @@ impl Shape {
         let most = symbols as u64 + l.first_symbol();
         l.zterm &= (1..128).contains(&symbols) && most <= 128;
         (l.symbols, l.sbits) = if l.zterm { (symbols, width(most - 1).max(4)) } else { (0, 8) };
-        l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
+        l.tail_ends.width = if l.keylen == 0 { l.bits_of_tail_ends() } else { 0 };
         l.tails.width = l.sbits;
         l
     }
@@ -380,7 +379,7 @@ impl Shape {
             1..128 => (symbols, width(symbols as u64 - 1).max(4)),
             _ => (0, 8),
         };
-        l.tail_ends.width = if l.keylen == 0 { width((8 * l.size / l.sbits) as u64) } else { 0 };
+        l.tail_ends.width = if l.keylen == 0 { l.bits_of_tail_ends() } else { 0 };
         l.tails.width = l.sbits;
         l
     }
@@ -412,35 +411,19 @@ impl Shape {
         // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
         l.tids.width = (l.tids.width + 1).min(48);
         if l.form == Form::Compared {
-            // The range of the leaf may be of any numbers: half of what there is may come on either side.
-            if (1..64).contains(&l.heads.width) {
-                l.kbase = l.kbase.saturating_sub(1 << (l.heads.width - 1));
-                l.heads.width += 1;
-            }
-            return l;
+            return both_sides(l);
         }
         let Some(high) = high else { return l };
         let mut wide = l;
-        let ever = common(low, high);
-        let alphabet = self.alphabet(&l);
-        let number = |l: &Layout, key| head(l, alphabet.as_ref(), key);
-        let (from, to) = if matches!(l.form, Form::Wide | Form::Short) {
-            if ever.min(MAX_TEMPLATE) < l.tlen {
-                return l;
-            }
-            (number(&l, low), number(&l, high))
-        } else {
+        if matches!(l.form, Form::Adjacent | Form::Scattered) {
+            let ever = common(low, high);
             if ever + 8 < l.keylen || ever > l.keylen {
                 return l;
             }
             wide.form = Form::Adjacent;
             set_columns(&mut wide, (ever..l.keylen).fold(0, |set, at| set | 1 << at));
-            (number(&wide, low), number(&wide, high))
-        };
-        if from > to {
-            return l;
         }
-        (wide.kbase, wide.heads.width) = (from, width(to - from));
+        let Some(wide) = reaching(wide, self.alphabet(&l).as_ref(), low, high) else { return l };
         if wide.heads.width <= l.heads.width + 2 { wide } else { l }
     }
 }
@@ -482,25 +465,6 @@ fn set_columns(l: &mut Layout, positions: u64) {
     // In place of those that the layout may have from before.
     l.columns = columns.enumerate().fold(0, |columns, (i, at)| columns | at << (8 * i));
     l.ncolumns = positions.count_ones() as usize;
-}
-
-/// The head of a key; of one that is not in a leaf, something between those of its neighbours.
-fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
-    match l.form {
-        Form::Wide => wide_head(l, alphabet, key.get(l.tlen..).unwrap_or_default()).head,
-        Form::Short => short_head(l, key.get(l.tlen..).unwrap_or_default()).head,
-        _ => columns_of(l, key),
-    }
-}
-
-/// The columns of a key as a number.
-pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
-    if l.form == Form::Adjacent {
-        let eight = prefix_at(key, l.column(0).min(key.len()));
-        return eight.checked_shr(64 - 8 * l.ncolumns as u32).unwrap_or(0);
-    }
-    let byte = |i| key.get(l.column(i)).copied().unwrap_or(0);
-    (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
 }
 
 /// Where heads begin behind a low key of so many bytes.

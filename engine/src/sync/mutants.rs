@@ -65,6 +65,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("an insert into a packed leaf looks for snapshots", "schedule::packed"),
     ("a removal from a packed leaf looks for snapshots", "schedule::packed"),
     ("a batch that goes from a packed leaf looks for snapshots", "schedule::packed"),
+    ("ends of a part are counted from its first entry", "packed::rearranged"),
+    ("tails of a part are counted from its first symbol", "packed::rearranged"),
+    ("nothing is behind copied bits", "packed::rearranged"),
     ("a comparator gets what was validated", "torn"),
     ("what a sweep holds is of this version", "schedule::filling"),
     // Relinking.

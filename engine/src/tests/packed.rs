@@ -1,6 +1,6 @@
 //! Packed leaves beside a sorted vector, and in pieces.
 
-use super::bits::Words;
+use super::words::Words;
 use super::*;
 use crate::Tid;
 use crate::sync::atomic::plain::AtomicU64;
@@ -30,7 +30,7 @@ pub(super) fn mix(i: u64) -> u64 {
 
 /// Keys as they occur.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Few,
     Int,
     Long,
@@ -53,14 +53,14 @@ enum Kind {
     /// and what differs in zeros at the end alone.
     Ended,
 }
-use Kind::*;
+pub(super) use Kind::*;
 
-const KINDS: [Kind; 19] = [
+pub(super) const KINDS: [Kind; 19] = [
     Few, Int, Long, Decimal, Hex, Letters, Email, Unicode, Uuid, Device, Scattered, Suffixed,
     Zeros, Empty, FixedBytes, LongText, LongBytes, Pair, Ended,
 ];
 
-fn key(kind: Kind, x: u64) -> Vec<u8> {
+pub(super) fn key(kind: Kind, x: u64) -> Vec<u8> {
     let text = |text: String| [text.as_bytes(), &[0]].concat();
     match kind {
         Few => ((x % 3) as u32).to_be_bytes().into(),
@@ -104,7 +104,7 @@ fn key(kind: Kind, x: u64) -> Vec<u8> {
 }
 
 /// TIDs near each other, of a table, and anything.
-fn tid(kind: u8, x: u64) -> Tid {
+pub(super) fn tid(kind: u8, x: u64) -> Tid {
     match kind % 3 {
         0 => ((x % 40) << 16) | ((x >> 8) % 5),
         1 => ((x % 13_000) << 16) | (1 + (x >> 32) % 226),
@@ -205,7 +205,7 @@ pub(super) fn check(
     Ok(())
 }
 
-fn entries(kind: Kind, tids: u8, numbers: &[u64], twice: bool) -> Vec<Entry> {
+pub(super) fn entries(kind: Kind, tids: u8, numbers: &[u64], twice: bool) -> Vec<Entry> {
     let mut all: Vec<_> = numbers.iter().map(|&x| (key(kind, x), tid(tids, mix(x)))).collect();
     all.sort();
     if !twice {
@@ -352,53 +352,6 @@ proptest! {
         }
         check(&Leaf::new(&memory).unwrap(), &model, b"anything", 7)?;
     }
-
-    /// Whatever is in the block, and whatever changes between two reads: readers end, and do not panic.
-    #[test]
-    fn nothing_torn_leads_astray(
-        kinds in prop::array::uniform2(prop::sample::select(KINDS.to_vec())),
-        tids in 0u8..3,
-        numbers in prop::collection::vec(any::<u64>(), 200..300),
-        words in prop::collection::vec((0usize..2048, prop_oneof![any::<u64>(), Just(u64::MAX), Just(0)]), 0..300),
-        headers in prop::collection::vec((3usize..13, 0u32..64, any::<u8>()), 0..4),
-        mixed in any::<u64>(),
-        size in sizes(),
-    ) {
-        let memory = block(size);
-        let others: Vec<_> = kinds
-            .iter()
-            .map(|&kind| {
-                let other = block(size);
-                let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
-                fill(&entries(kind, tids, &numbers, false), &bounds, &[], &other);
-                other
-            })
-            .collect();
-        let tear = |header: bool| {
-            for (i, word) in memory.iter().enumerate() {
-                let mixes = i > 12 || header && mixed % 4 == 0;
-                let other = (mix(mixed + i as u64 / 4) % 2) as usize * usize::from(mixes);
-                word.store(others[other][i].load(Relaxed), Relaxed);
-            }
-            if header {
-                for &(i, word) in &words {
-                    if i < memory.len() && i > 12 { memory[i].store(word, Relaxed) }
-                }
-                for &(word, shift, byte) in &headers {
-                    memory[word].fetch_xor(u64::from(byte) << shift, Relaxed);
-                }
-            }
-        };
-        for header in [true, false] {
-            tear(header);
-            let Ok(leaf) = Leaf::new(&memory) else { continue };
-            // The header has been read; what is behind it changes.
-            for header in [header, true, false] {
-                tear(header);
-                read_all(&leaf, kinds, &numbers);
-            }
-        }
-    }
 }
 
 /// The range differs in more columns than what is there.
@@ -426,90 +379,6 @@ fn a_zero_behind_the_end_of_the_first_key() {
     let memory = block(1792);
     assert_eq!(fill(&all, &bounds, &[], &memory), all.len());
     assert_eq!(read(&Leaf::new(&memory).unwrap()), all);
-}
-
-/// Each byte of the header has many wrong values, one after the other.
-#[test]
-fn no_header_leads_astray() {
-    let numbers: Vec<u64> = (0..300).map(mix).collect();
-    let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
-    let mut believed = 0;
-    for kind in KINDS {
-        let memory = block(1792);
-        fill(&entries(kind, 1, &numbers, true), &bounds, &[], &memory);
-        for (word, byte) in (3..5).chain(8..13).flat_map(|word| (0..8).map(move |at| (word, at))) {
-            let right = memory[word].load(Relaxed);
-            for wrong in [0, 1, 3, 8, 17, 31, 40, 63, 64, 65, 100, 128, 255] {
-                memory[word].store(right & !(255 << (8 * byte)) | wrong << (8 * byte), Relaxed);
-                if let Ok(leaf) = Leaf::new(&memory) {
-                    believed += 1;
-                    read_all(&leaf, [kind, kind], &numbers);
-                }
-            }
-            memory[word].store(right, Relaxed);
-        }
-    }
-    assert!(believed > 1000, "{believed}");
-}
-
-/// Tails that end nowhere: what is added to their ends is no number any more.
-#[test]
-fn segments_behind_torn_tail_ends() {
-    let numbers: Vec<u64> = (0..40).map(mix).collect();
-    let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
-    let memory = block(16384);
-    fill(&entries(LongBytes, 1, &numbers, false), &bounds, &[], &memory);
-    // Of as many bits as a torn header may say, behind all that is stored.
-    memory[4].fetch_or(255 << 24, Relaxed);
-    memory[13..].iter().for_each(|word| word.store(u64::MAX, Relaxed));
-    let leaf = Leaf::new(&memory).unwrap();
-    let (firsts, eights): (&mut [u8], &mut [u64]) = (&mut [], &mut []);
-    let mut wanted = Segments { fixed: &[], at: 280, len: |_| 8, firsts, eights, alike: None };
-    let place = leaf.place_of(&mut wanted).expect("bytes behind what all share");
-    leaf.segments(place, 0..PART, &mut [0; PART], &mut [0; PART]);
-}
-
-/// All readers; what they return means nothing.
-fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
-    let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
-    let mut draft = Draft::default();
-    for &x in &numbers[..6] {
-        for kind in kinds {
-            let key = key(kind, x);
-            assert!(leaf.lower_bound(&key) <= leaf.len());
-            for from in [0, x as usize % (leaf.len() + 1), leaf.len()] {
-                assert!((from..=leaf.len()).contains(&leaf.lower_bound_from(&key, from)));
-            }
-            for tid in [mix(x), x, 0, Tid::MAX] {
-                let found = leaf.search(&key, tid);
-                assert!(found.rank + found.equal <= leaf.len());
-                leaf.insert(&found, &key, 0, tid, &mut draft);
-            }
-        }
-        let rank = x as usize % (leaf.len() + 1);
-        leaf.entry(rank, &mut keys);
-        let _ = (leaf.used(), leaf.is_full(true, 0), leaf.is_sparse());
-        leaf.remove(rank, &mut draft);
-        let some = (rank..leaf.len()).filter(|&i| !mix(i as u64).is_multiple_of(3));
-        let some: Vec<_> = some.map(|rank| rank as u16).collect();
-        leaf.remove_all(&some, &mut draft);
-        for to in [rank + 1, rank + PART, usize::MAX] {
-            let n = leaf.tids(rank..to, &mut tids);
-            assert!(n <= PART && rank + n <= leaf.len());
-            keys.clear();
-            let m = leaf.keys(rank..to, &mut keys, &mut ends);
-            assert!(m <= n);
-            assert!(
-                ends[..m].is_sorted() && ends[..m].iter().all(|&end| end as usize <= keys.len())
-            );
-        }
-        let at = mix(x) as usize % 400;
-        let (firsts, eights): (&mut [u8], &mut [u64]) = (&mut [], &mut []);
-        let mut wanted = Segments { fixed: &[], at, len: |_| 8, firsts, eights, alike: None };
-        if let Some(place) = leaf.place_of(&mut wanted) {
-            leaf.segments(place, rank..rank + PART, &mut [0; PART], &mut [0; PART]);
-        }
-    }
 }
 
 /// Two numbers of several lengths have no tails; of keys that are longer there have to be some.

@@ -44,9 +44,28 @@ pub(crate) fn copy_leaf<'a>(
     low: &'a mut LowKeyCopy,
     high: &'a mut LowKeyCopy,
 ) -> Result<Copied<'a>, Retry> {
-    let (next, number, skip) = (v.b.next(), v.b.high(), v.b.skip());
     entries.clear();
     entries.load(&v)?;
+    let ends = copy_ends(v, low, high)?;
+    let CopiedEnds { low, skip, next, high } = ends;
+    Ok(Copied { v, entries, low, skip, next, high })
+}
+
+/// The ends of the range of a leaf, copied.
+pub(crate) struct CopiedEnds<'a> {
+    pub(crate) low: Low<'a>,
+    pub(crate) skip: usize,
+    pub(crate) next: Ref,
+    pub(crate) high: Option<Low<'a>>,
+}
+
+/// Copies the ends of the range of a leaf. What was read of it before is of this state, too, if the leaf is valid.
+pub(crate) fn copy_ends<'a>(
+    v: View,
+    low: &'a mut LowKeyCopy,
+    high: &'a mut LowKeyCopy,
+) -> Result<CopiedEnds<'a>, Retry> {
+    let (next, number, skip) = (v.b.next(), v.b.high(), v.b.skip());
     if !low.copy(&v) {
         return Err(Retry);
     }
@@ -55,5 +74,5 @@ pub(crate) fn copy_leaf<'a>(
         // DEAD: then this leaf has changed, too.
         next => Some(Low { abbrev: number, ..high.load(next).ok_or(Retry)? }),
     };
-    Ok(Copied { v, entries, low: low.low(), skip, next, high })
+    Ok(CopiedEnds { low: low.low(), skip, next, high })
 }

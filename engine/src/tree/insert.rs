@@ -18,7 +18,7 @@ use crate::node::probe::{Place, Probe};
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
-use crate::tree::packed::Cutting;
+use crate::tree::cutting::Cutting;
 use crate::tree::reserve::Reserve;
 use crate::tree::seek::Position;
 use crate::tree::{finger, packed, seek, separators, split};

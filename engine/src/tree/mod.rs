@@ -1,6 +1,7 @@
 //! Searching, and changing one leaf: inserts, removals, splits, separators, the flat top.
 
 pub(crate) mod copied;
+pub(crate) mod cutting;
 pub(crate) mod drop;
 pub(crate) mod finger;
 pub(crate) mod insert;

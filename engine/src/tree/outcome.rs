@@ -2,6 +2,7 @@
 
 use crate::memory::area::OutOfMemory;
 use crate::memory::place::Ref;
+use crate::node::block::Retry;
 
 /// How an attempt ended.
 pub(crate) enum Outcome {
@@ -21,6 +22,18 @@ pub(crate) enum Outcome {
     NoMemory(OutOfMemory),
     /// The leaf is full of lives of one entry, all of which snapshots need.
     Crowded,
+}
+
+impl From<Retry> for Outcome {
+    fn from(Retry: Retry) -> Outcome {
+        Outcome::Again
+    }
+}
+
+impl From<OutOfMemory> for Outcome {
+    fn from(e: OutOfMemory) -> Outcome {
+        Outcome::NoMemory(e)
+    }
 }
 
 /// What the key area of the leaf has to hold for the new key.

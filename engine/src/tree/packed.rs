@@ -17,20 +17,21 @@ use crate::node::entries::Entries;
 use crate::node::entry::{Entry, key_area_size};
 use crate::node::low_key::{Low, LowKeyCopy, MAX_INLINE_LOW, RangeEnd};
 use crate::node::packing;
-use crate::node::packing::{EntryRange, MOST, WIDE, arrange, init_packed, packable, packed_class};
+use crate::node::packing::{EntryRange, MOST, arrange, init_packed, packable};
 use crate::node::probe::Probe;
 use crate::node::writer;
 use crate::node::writer::{LeafWriter, Page};
-use crate::packed::{Coming, Draft, Found, Grows};
+use crate::packed::{Draft, Found, Grows};
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::copied::Copied;
+use crate::tree::cutting::{Cutting, Halves, fresh_half, grows, right_classes, where_to_cut};
 use crate::tree::drop::SPARSE;
 use crate::tree::outcome::Outcome;
 use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 use crate::tree::reserve::{Reserve, Spare};
 use crate::tree::seek::Position;
-use crate::tree::{copied, drop, finger, separators, tid_order};
+use crate::tree::{copied, cutting, drop, finger, separators};
 use core::sync::atomic::Ordering::*;
 
 /// So many entries on either side of a place become a leaf of slots,
@@ -49,41 +50,6 @@ enum Cut {
     Halves,
     /// The place comes into a leaf of slots.
     Slots,
-}
-
-/// For what a packed leaf is cut.
-pub(crate) struct Cutting<'a> {
-    leaf: Ref,
-    v: View,
-    /// The entry that comes or goes; of one that goes the TID alone counts.
-    entry: Entry<'a>,
-    /// How many of the others are in front of it, and of those that go, itself.
-    rank: usize,
-    grows: Grows,
-}
-
-impl<'a> Cutting<'a> {
-    /// For an entry whose place was searched.
-    pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Position) -> Cutting<'a> {
-        let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
-        let entry = Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 };
-        Cutting { leaf: spot.leaf, v: spot.v, entry, rank: spot.place.rank, grows: grows(spot) }
-    }
-
-    /// For the entry at this rank, which is to go.
-    pub(crate) fn to_remove(leaf: Ref, v: View, rank: usize) -> Cutting<'static> {
-        let entry = Entry { key: &[], chunk: 0, abbrev: 0, tid: 0, born: 0, dead: 0 };
-        Cutting { leaf, v, entry, rank: rank + 1, grows: Grows::Entries }
-    }
-}
-
-/// Who comes now says who will come.
-fn grows(spot: &Position) -> Grows {
-    match spot.place.same {
-        Some(_) => Grows::Entries,
-        None if spot.place.rank == 0 => Grows::Below,
-        None => Grows::Keys,
-    }
 }
 
 /// Inserts into a packed leaf, under a term.
@@ -112,12 +78,15 @@ pub(crate) fn insert_packed<O: KeyOrder>(
             return Outcome::Cut;
         }
         let (scratch, draft) = reserve.packing();
-        let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
-        let Ok(fits) = encode_with(probe, spot, &mut scratch.0, low, high, draft) else {
-            return Outcome::Again;
-        };
-        if !fits {
-            return Outcome::Cut;
+        let page = scratch.1.block_of(v.b.class()).words();
+        let entry = (probe.key, probe.abbrev, probe.tid);
+        if !leaf.insert_rearranged(&found, entry, grows(spot), page, draft) {
+            let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
+            match encode_with(probe, spot, &mut scratch.0, low, high, draft) {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Cut,
+                Err(Retry) => return Outcome::Again,
+            }
         }
     }
     let Some(latch) = v.latch() else { return Outcome::Again };
@@ -203,11 +172,11 @@ pub(crate) fn cut_packed(
     reserve: &mut Reserve<'_>,
 ) -> Outcome {
     let cut = if slots { Cut::Slots } else { Cut::Packed };
-    let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or(Outcome::Again);
+    let mut step = try_cut_packed(index, cutting, cut, reserve).unwrap_or_else(|step| step);
     if matches!(step, Outcome::Crowded) {
         // Keys that share more can have longer heads, so that nearly all of a leaf may take more
         // than all of it. Halves never do.
-        step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or(Outcome::Again);
+        step = try_cut_packed(index, cutting, Cut::Halves, reserve).unwrap_or_else(|step| step);
     }
     if let Outcome::Promote(leaf) = step {
         separators::promote(index, leaf);
@@ -220,24 +189,26 @@ fn try_cut_packed(
     cutting: &Cutting<'_>,
     how: Cut,
     reserve: &mut Reserve<'_>,
-) -> Result<Outcome, Retry> {
-    let &Cutting { leaf: at, v, entry, rank, grows } = cutting;
-    let memcmp = index.memcmp();
+) -> Result<Outcome, Outcome> {
+    let &Cutting { v, rank, .. } = cutting;
     let (scratch, draft) = reserve.packing();
     let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
+    if how != Cut::Slots
+        && let Some(halves) =
+            cutting::by_bits(index, cutting, how == Cut::Halves, low, high, draft)?
+    {
+        return Ok(link(index, cutting, halves, draft)?);
+    }
     let leaf = copied::copy_leaf(v, &mut scratch.0, low, high)?;
-    let (b, entries) = (v.b, leaf.entries);
+    let entries = leaf.entries;
     let n = entries.len();
-    let (low, high) = (leaf.low, leaf.high);
     let longest = entries.range(0..n).map(|entry| entry.key.len()).max().unwrap_or(0);
     let around = ((MAX_KEY_AREA / (longest + 2)).saturating_sub(MORE) / 2).clamp(1, AROUND);
     let slots = how == Cut::Slots;
-    if n < 2 || slots && n <= 2 * around + MORE {
-        match slots_in_place(index, &leaf, n < 2, &mut scratch.1) {
-            Ok(Some(step)) => return Ok(step),
-            Ok(None) => {}
-            Err(Retry) => return Err(Retry),
-        }
+    if (n < 2 || slots && n <= 2 * around + MORE)
+        && let Some(step) = slots_in_place(index, &leaf, n < 2, &mut scratch.1)?
+    {
+        return Ok(step);
     }
     // The right part gets slots: it is around the place, or empty and will have the new entry.
     let last = slots && n <= rank + around + MORE;
@@ -245,36 +216,38 @@ fn try_cut_packed(
         true if last => rank.saturating_sub(around).clamp(1, n - 1),
         true => rank + around,
         false if how == Cut::Halves => n / 2,
-        false => where_to_cut(index, cutting, entries, high.is_none()),
+        false => where_to_cut(index, cutting, n, |at| entries.tid(at), leaf.next == 0),
     };
-    let last = last || cut == n;
+    let halves = encoded(index, cutting, &leaf, cut, last || cut == n, draft)?;
+    Ok(link(index, cutting, halves, draft)?)
+}
+
+/// Prepares the halves of a packed leaf by encoding them, the left one in `draft`. `last`: the right one has slots.
+fn encoded<'a, 'l>(
+    index: &'a Index,
+    cutting: &Cutting<'_>,
+    leaf: &Copied<'l>,
+    cut: usize,
+    last: bool,
+    draft: &mut Draft,
+) -> Result<Halves<'a, 'l>, Outcome> {
+    let (b, entries, memcmp) = (cutting.v.b, leaf.entries, index.memcmp());
+    let (n, low, high) = (entries.len(), leaf.low, leaf.high.as_ref());
     // Only an entry that comes has its place behind all others.
-    let first = if cut < n { entries.get(cut) } else { entry };
+    let first = if cut < n { entries.get(cut) } else { cutting.entry };
     let sep = Low::between(memcmp, &entries.get(cut - 1), &first);
     debug_assert!(sep.key.len() <= MAX_INLINE_LOW);
-    let skip = packing::skip_of(index.memcmp(), &sep, high.as_ref());
+    let skip = packing::skip_of(memcmp, &sep, high);
     let class = if last {
         let key_area = key_area_size(entries.range(cut..n), skip, !memcmp);
         leaf_class(sep.size(skip) + MIN_FREE + 6 + key_area * 5 / 4)
     } else {
-        // At most as large as this leaf, which may be one of those that had slots for long keys.
-        let fits = |&class: &Class| {
-            let right = EntryRange(entries, cut..n);
-            let grows = if grows == Grows::Below { Grows::Keys } else { grows };
-            let coming = Coming { grows, tid: (rank >= cut).then_some(entry.tid) };
-            arrange(draft, &right, &sep, high.as_ref(), skip, class, coming)
-        };
-        let classes = [packed_class(sep.size(0)), WIDE, b.class()];
-        let Some(class) = classes.into_iter().find(fits) else { return Ok(Outcome::Crowded) };
-        class
+        let right = EntryRange(entries, cut..n);
+        let coming = cutting.coming_right(cut);
+        let fits = |&class: &Class| arrange(draft, &right, &sep, high, skip, class, coming);
+        right_classes(&sep, b.class()).into_iter().find(fits).ok_or(Outcome::Crowded)?
     };
-    let fresh = match index.fresh(class).and_then(|fresh| {
-        drop(index.fresh(Class::INDEX)?);
-        Ok(fresh)
-    }) {
-        Ok(fresh) => fresh,
-        Err(e) => return Ok(Outcome::NoMemory(e)),
-    };
+    let fresh = fresh_half(index, class)?;
     let new = fresh.block();
     if last {
         let (side, flags) = (new.first_side(), if memcmp { 0 } else { WHOLE });
@@ -282,48 +255,37 @@ fn try_cut_packed(
     } else {
         init_packed(new, draft, class, 0, &sep, skip);
     }
-    RangeEnd::new(memcmp, sep.key, new.skip(), high.as_ref()).store(new, leaf.next);
-    let skip = packing::skip_of(index.memcmp(), &low, Some(&sep));
+    RangeEnd::new(memcmp, sep.key, new.skip(), high).store(new, leaf.next);
+    let skip = packing::skip_of(memcmp, &low, Some(&sep));
     let all = EntryRange(entries, 0..cut);
-    let coming = Coming { grows, tid: (rank < cut).then_some(entry.tid) };
-    if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), coming) {
-        return Ok(Outcome::Crowded);
+    if !arrange(draft, &all, &low, Some(&sep), skip, b.class(), cutting.coming_left(cut)) {
+        return Err(Outcome::Crowded);
     }
+    let range_end = RangeEnd::new(memcmp, low.key, skip, Some(&sep));
+    Ok(Halves { fresh, low, skip, range_end, next: leaf.next })
+}
+
+/// Makes the leaf the left half, which is in `draft`, and links the right one behind it.
+fn link(
+    index: &Index,
+    cutting: &Cutting<'_>,
+    halves: Halves<'_, '_>,
+    draft: &Draft,
+) -> Result<Outcome, Retry> {
+    let Halves { fresh, low, skip, range_end, next } = halves;
     let plan = Relink {
-        left: (at, v),
+        left: (cutting.leaf, cutting.v),
         content: Content::Packed { draft, low, skip },
-        range_end: RangeEnd::new(memcmp, low.key, skip, Some(&sep)),
+        range_end,
         rights: &[],
-        new: Some(New { fresh, low: Some(sep) }),
-        next: leaf.next,
-        ndead: entries.ndead(),
+        new: Some(New { fresh, low: None }),
+        next,
+        ndead: 0,
     };
     // No node dies, so none has to stay.
     let Relinked { new: (new, _), .. } = relink(index, plan)?.ok_or(Retry)?;
     index.shared().counters.leaf_split();
     Ok(Outcome::Promote(new))
-}
-
-/// How many of at least two entries stay on the left of a new one that has no room. `end`: of the
-/// index.
-fn where_to_cut(index: &Index, cutting: &Cutting<'_>, entries: &Entries, end: bool) -> usize {
-    let (n, rank, tid) = (entries.len(), cutting.rank, cutting.entry.tid);
-    let run = tid_order::cut(n, rank, tid, |at| entries.tid(at));
-    match run.or((end && rank == n).then_some(n)) {
-        Some(cut) if end => {
-            let full = n * index.shared().fillfactor.load(Relaxed) as usize / 100;
-            cut.min(full).max(1)
-        }
-        Some(cut) => cut.max(1),
-        // New versions of rows come in the order of their keys, from the leaf before: each key gets
-        // another entry, and all that is behind the place moves each time. The left part will be
-        // full when they have all come.
-        None if rank <= 1 && cutting.grows == Grows::Entries => {
-            let twice = cutting.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
-            twice.clamp(1, n / 2)
-        }
-        None => n / 2,
-    }
 }
 
 /// Gives a packed leaf slots, if they have room in the block. `chunks`: for which keys go

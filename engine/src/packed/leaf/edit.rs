@@ -225,7 +225,7 @@ impl Leaf<'_> {
     }
 
     /// The head of a key, relative to the base, if the key can be in this leaf as it is.
-    fn head_of(&self, key: &[u8], number: u64) -> Option<u64> {
+    pub(in crate::packed) fn head_of(&self, key: &[u8], number: u64) -> Option<u64> {
         let l = &self.layout;
         if l.form == Form::Compared {
             let tail = key.get(l.tlen..)?;
