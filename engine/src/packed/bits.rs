@@ -144,12 +144,6 @@ impl Writer {
         Writer { word: array.offset / 8, bits: 0, filled: 0 }
     }
 
-    /// Goes on in a word, whose first bits stay.
-    #[inline]
-    pub(super) fn within(word: usize, bits: u64, filled: usize) -> Writer {
-        Writer { word, bits: bits & mask(filled), filled }
-    }
-
     /// Adds a number of `width` bits, or some that are one behind the other.
     #[inline]
     pub(super) fn push(&mut self, draft: &mut Draft, width: usize, number: u64) {
@@ -157,7 +151,7 @@ impl Writer {
         self.bits |= number << self.filled;
         self.filled += width;
         if self.filled >= 64 {
-            draft.set_word(self.word, self.bits);
+            draft.words[self.word] = self.bits;
             self.word += 1;
             self.filled -= 64;
             // None of it, if it ended with the word.
@@ -179,7 +173,7 @@ impl Writer {
     #[inline]
     pub(super) fn finish(self, draft: &mut Draft) {
         if self.filled > 0 {
-            draft.set_word(self.word, self.bits);
+            draft.words[self.word] = self.bits;
         }
     }
 }
@@ -341,12 +335,12 @@ impl Draft {
             return;
         }
         let (word, filled) = (start / 64, start % 64);
-        let mut writer = Writer::within(word, old.word(word), filled);
+        let mut writer = Writer { word, bits: old.word(word) & mask(filled), filled };
         let mut to = start;
         for pair in gone.windows(2) {
             let (mut at, next) = (of(pair[0]).1, of(pair[1]).0);
             // In a torn block they do not ascend.
-            while at < next && to / 64 < MAX_WORDS {
+            while at < next && writer.word < MAX_WORDS {
                 let n = (next - at).min(64);
                 writer.push(self, n, old.bits(at));
                 (at, to) = (at + n, to + n);
