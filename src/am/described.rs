@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn can_return(index: Relation, column: i32) -> bool
             return false;
         }
         let last = i32::from((*(*index).rd_index).indnatts);
-        if column == last && known::find((*index).rd_id).is_some_and(|known| known.is_ordered()) {
+        if column == last && known::is_ordered((*index).rd_id) {
             compat::hide_order(index);
         }
     }

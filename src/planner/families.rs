@@ -60,8 +60,10 @@ pub unsafe fn order_of(info: &IndexOptInfo, desc: &KeyDesc) -> Order {
             nulls_first: column.nulls_first,
         }
     };
-    let columns = desc.columns[..desc.nkeys].iter().enumerate().map(column).collect();
-    Order { columns, all_shown, is_sorted, of_elements: desc.element.is_some() }
+    let columns: Box<[_]> = desc.columns[..desc.nkeys].iter().enumerate().map(column).collect();
+    let plain = |c: &ColumnOrder| c.sorted == c.shown && !c.descending && !c.nulls_first;
+    let is_plain = is_sorted && columns.iter().all(plain);
+    Order { columns, all_shown, is_sorted, is_plain, of_elements: desc.element.is_some() }
 }
 
 /// The btree family that a family mirrors for columns of type `input`.

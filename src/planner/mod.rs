@@ -39,7 +39,7 @@ use crate::state::claim;
 use crate::state::directory::{Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
-use crate::state::known::{self, Known};
+use crate::state::known::{self, Known, Order};
 use crate::state::{given_up, hosts, options, refusal, shmem};
 use crate::upkeep::{bring_up, keeper};
 
@@ -100,7 +100,8 @@ struct Now {
     of_recovery: bool,
     /// Scans look at each row again.
     not_bounded: bool,
-    /// Memory of the planner for the orders of the table's indexes: families, and flags behind them.
+    /// Memory of the planner for the orders of the table's indexes: no flags, families, and flags.
+    no_flags: *mut bool,
     families: Block<Oid>,
     flags: Block<bool>,
 }
@@ -131,16 +132,34 @@ impl Now {
     unsafe fn of_plan(columns: usize) -> Now {
         // SAFETY: inside of a transaction that plans.
         unsafe {
-            let facts = compat::plan_facts(columns * (size_of::<Oid>() + 2));
-            let families: *mut Oid = facts.memory.cast();
+            let none = pg_sys::INDEX_MAX_KEYS as usize;
+            let facts = compat::plan_facts(none + columns * (size_of::<Oid>() + 2));
+            let no_flags: *mut bool = facts.memory.cast();
+            no_flags.write_bytes(0, none);
+            let families: *mut Oid = no_flags.add(none).cast();
             Now {
                 in_recovery: facts.in_recovery,
                 of_recovery: facts.of_recovery,
                 not_bounded: facts.in_recovery && follow::is_not_bounded(),
+                no_flags,
                 families: Block { at: families, left: columns },
                 flags: Block { at: families.add(columns).cast(), left: 2 * columns },
             }
         }
+    }
+
+    /// Completes the description of an index by its order, before families are shown.
+    fn show_order(&mut self, info: &mut IndexOptInfo, order: &Order) {
+        if order.is_plain {
+            // As for a btree: the families that are shown. The planner only reads these arrays.
+            info.sortopfamily = info.opfamily;
+            (info.reverse_sort, info.nulls_first) = (self.no_flags, self.no_flags);
+            return;
+        }
+        let columns = order.columns.iter();
+        info.sortopfamily = self.families.write(columns.clone().map(|column| column.sorted));
+        info.reverse_sort = self.flags.write(columns.clone().map(|column| column.descending));
+        info.nulls_first = self.flags.write(columns.map(|column| column.nulls_first));
     }
 
     /// Whether an index that is known can answer now. If not, [`look`] says why.
@@ -250,12 +269,9 @@ unsafe fn complete(
         // The cost function asks for the size of an index that the query can use.
         info.tree_height = -1;
         let order = known.order(|| families::order_of(info, &known.handle.desc));
-        let columns = order.columns.iter();
         if info.sortopfamily.is_null() && order.is_sorted {
             // The server was not shown that the index is ordered: see `am::described`.
-            info.sortopfamily = now.families.write(columns.clone().map(|column| column.sorted));
-            info.reverse_sort = now.flags.write(columns.clone().map(|column| column.descending));
-            info.nulls_first = now.flags.write(columns.map(|column| column.nulls_first));
+            now.show_order(info, order);
         }
         if now.not_bounded || order.of_elements {
             bitmaps_only(info);

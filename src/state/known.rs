@@ -60,6 +60,8 @@ pub struct Order {
     pub all_shown: bool,
     /// The server need not find out which order that is.
     pub is_sorted: bool,
+    /// It is sorted by the families that are shown, in ascending order, NULLs last.
+    pub is_plain: bool,
     /// Rows have an entry for each of their elements.
     pub of_elements: bool,
 }
@@ -110,8 +112,7 @@ impl Known {
         self.order.get_or_init(find)
     }
 
-    /// Whether the order is known already.
-    pub fn is_ordered(&self) -> bool {
+    fn is_ordered(&self) -> bool {
         self.order.get().is_some_and(|order| order.is_sorted)
     }
 
@@ -135,6 +136,15 @@ impl Known {
 pub fn find(index: Oid) -> Option<Rc<Known>> {
     let known = KNOWN.with_borrow(|all| all.get(&index.to_u32()).cloned())?;
     known.is_current().then_some(known)
+}
+
+/// Whether the order of an index is known.
+#[inline]
+pub fn is_ordered(index: Oid) -> bool {
+    KNOWN.with_borrow(|all| {
+        let known = all.get(&index.to_u32());
+        known.is_some_and(|known| known.is_ordered() && known.is_current())
+    })
 }
 
 /// As [`find`], but opens the index where that is needed. `None`: the directory is full.
