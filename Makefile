@@ -107,9 +107,10 @@ bench-memory:     ## bytes per entry of usual columns, beside btree and GIN (ROW
 	@MEASURE=1 ci/deps.sh
 	@bench/memory.sh
 
-bench-check:      ## instructions that the engine's operations take, beside those on record (UPDATE=1)
+bench-check:      ## instructions that the engine's operations take, beside those on record (UPDATE=1); those of plans, beside btree's
 	@ci/deps.sh
 	@bench/check.sh
+	@bench/planning.sh
 
 check: check-workspace ## rustfmt, clippy, and how the pages read
 	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings

@@ -37,6 +37,7 @@ papers      the papers' experiments, with their figures
 scaling     what docs/scaling.md counts with
 standbys    a standby by streaming: queries, lag, WAL, promotions
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
+short       short statements and planning, tables with 1, 6 and 30 indexes
 S
 }
 # Five processes for each figure, three where two threads take too long for that, one of crossbeam.
@@ -70,6 +71,7 @@ clients() { growth clients; }
 papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 2) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
 scaling() { nitro_bench scaling; }
 standbys() { ROWS=$(($(million 2) / 10)) bench/standbys.sh; }
+short() { PAIRS=$(small && echo 40 || echo 150) bench/short.sh; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)
