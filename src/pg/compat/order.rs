@@ -5,10 +5,14 @@
 //! that knows the order from the last one hides it, and gives it afterwards.
 //!
 //! `get_relation_info` (plancat.c) asks `amcanreturn` for each column of an index, copies what its
-//! routine says, and asks `amgettreeheight`. The order is hidden from the last column to the height.
-//! No code of users runs in between, and no other code that asks whether an index is ordered. If an
-//! ERROR comes in between, the end of the (sub)transaction shows the order again, or else the next
-//! plan.
+//! routine says, prepares expressions and predicate, and asks `amgettreeheight`. The order is hidden
+//! from the last column to the height. No other code of the server asks `amcanreturn` of an index
+//! whose `amproperty` answers for it.
+//!
+//! Functions in expressions and predicate may be folded in between. They may plan queries of the
+//! same index, which do with a hidden order as with their own, or of another one, whose turn shows
+//! the first one again: the server has read its order by then. If an ERROR comes in between, the end
+//! of the (sub)transaction shows the order.
 //!
 //! A relation has its routine from its access method, the same for all indexes. So it can get that of
 //! this process.
@@ -105,6 +109,11 @@ mod from_18 {
                 ROUTINES.set(Some(both));
                 both
             });
+            let (outer, _) = HIDDEN.get();
+            if !outer.is_null() {
+                // It is open: the description of it goes on when that of this index has ended.
+                show(outer);
+            }
             (*index).rd_indam = (&raw const routines[1]).cast_mut();
             HIDDEN.set((index, (*index).rd_id));
         }

@@ -173,6 +173,8 @@ fn an_index_keeps_its_order() {
         ));
         format!("{definitions:?}")
     };
+    let property = "SELECT pg_index_column_has_property('t_k', 1, 'returnable')";
+    assert_eq!(session.value(property), "t");
     session.sql("CREATE TABLE same (LIKE t INCLUDING INDEXES)");
     assert_eq!(of(&mut session, "same"), of(&mut session, "t"));
     // An ERROR while the table is planned, and a rolled back subtransaction.
