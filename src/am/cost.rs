@@ -1,15 +1,15 @@
 //! What a scan costs (`amcostestimate`).
 //!
-//! The selectivity and correlation estimates are btree's: the same columns, the same statistics. The
-//! prices differ, because the index is memory of this server and never read from disk: there is no
-//! page I/O, a descent is a handful of comparisons and copying an entry costs about half of what
-//! btree charges. So nitro wins over a btree on the same columns, and loses to a btree whose columns
-//! let it read fewer entries.
+//! The selectivity and correlation estimates are btree's: the same columns, the same statistics.
+//! The prices differ, because the index is memory of this server and never read from disk. There is
+//! no page I/O. A descent is a handful of comparisons. Copying an entry costs about half of btree's
+//! price. So nitro wins over a btree on the same columns, and loses to a btree whose columns let it
+//! read fewer entries.
 //!
-//! Which conditions bound the scan: those on leading columns as long as every column before has an
-//! equality. A column without one is skipped over (the scan jumps to the next useful prefix, see
-//! `quals`), which costs one descent per distinct value; worthwhile only while there are fewer of them
-//! than blocks.
+//! A condition bounds the scan if every column before its own has an equality. A column without one
+//! may be skipped over: the scan jumps to the next useful prefix (see `quals`). That costs one
+//! descent per distinct value, and pays only while the column has fewer distinct values than the
+//! index has blocks.
 
 use nitro_engine::Statistics;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, Oid, PlannerInfo};

@@ -1,23 +1,23 @@
 //! `aminsert`: one entry for one new heap tuple, or one per distinct element.
 //!
-//! Order of events of one insertion, and who relies on it:
-//! 1. the executor has put the tuple into the heap (and cleared the page's all-visible bit: an
-//!    index-only scan that sees the entry sees the cleared bit);
-//! 2. barrier section, then the state is read: who does not publish returns, the walk that builds the
-//!    index will find the tuple (see `Claim::build`);
-//! 3. if the tuple may be older than an image that is being made, its page is looked at, with nothing
-//!    held (see `image::straddler`), and 2 begins again;
-//! 4. the entry is published under the term for which 3 was answered, insert-if-absent: a walk may
-//!    have indexed the tuple already;
-//! 5. full fence, then the second serializable check: a reader takes its predicate lock, then reads;
-//!    we publish, then look for locks. The server's own check ran before step 1 and cannot see a
-//!    reader that came in between.
+//! Order of events of one insertion, and why each comes where it does:
+//! 1. The executor has put the tuple into the heap, and cleared the page's all-visible bit: an
+//!    index-only scan that sees the entry sees the cleared bit.
+//! 2. The insert enters a barrier section and reads the state. If the state does not publish, the
+//!    insert returns: the walk that builds the index will find the tuple (see `Claim::build`).
+//! 3. If the tuple may be older than an image that is being made, the insert looks at the tuple's
+//!    page, with nothing held (see `image::straddler`). Then 2 begins again.
+//! 4. The insert publishes the entry under the term for which 3 was answered, insert-if-absent: a
+//!    walk may have indexed the tuple already.
+//! 5. After a full fence comes the second serializable check. A reader takes its predicate lock,
+//!    then reads. The insert publishes, then looks for locks. The server's own check ran before
+//!    step 1 and cannot see a reader that came in between.
 //!
-//! Into a unique index a row comes by 4 alone if nobody has its key; otherwise it is admitted before 2, and nobody else with its
-//! key until 5: see `unique`.
+//! A unique index needs no more than 4 if no entry has the row's key. Otherwise the row is
+//! *admitted* before 2, and until 5 no other row with its key is admitted (see `unique`).
 //!
-//! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All keys of
-//! a row are made before the first is published.
+//! An ERROR or a crash after 1 leaves at most entries of a dead tuple, which VACUUM removes. All
+//! keys of a row are made before the first is published.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{Ordering::*, fence};

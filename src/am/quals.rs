@@ -1,13 +1,17 @@
 //! From scan keys to ranges of the index.
 //!
-//! Every key column gets a sorted list of disjoint intervals of its encoded values (`key::Interval`),
-//! the intersection of all its conditions: an equality is a point, `= ANY (array)` several points,
-//! `<` and friends an interval, IS NULL a point, IS NOT NULL an interval.
+//! Every key column gets a sorted list of disjoint intervals of its encoded values
+//! (`key::Interval`): the intersection of all its conditions. An equality is a point,
+//! `= ANY (array)` several points, `<` and its like an interval, IS NULL a point, IS NOT NULL an
+//! interval.
 //!
-//! The leading columns whose intervals are all points, plus the next column if it is constrained,
-//! are *enumerated*: their combinations, in index order, are ranges of whole keys that need no further
-//! test; of those that lie between two entries one is looked into, see [`Plan::advance`]. Constrained columns behind them are *filters*: an entry that fails one tells where the next
-//! entry that can pass lies (the multidimensional form of a skip scan), see [`Plan::target`].
+//! The leading columns whose intervals are all points are *enumerated*, and so is the next column
+//! if it is constrained. Their combinations, in index order, are ranges of whole keys that need no
+//! further test. If several ranges lie between the same two entries, the scan looks into one of
+//! them and passes the others over ([`Plan::advance`]).
+//!
+//! Constrained columns behind them are *filters*. An entry that fails a filter tells where the next
+//! entry that can pass lies ([`Plan::target`]). This is a skip scan over several columns.
 
 mod points;
 

@@ -1,8 +1,8 @@
 //! Scans: `ambeginscan` .. `amendscan`, both directions, mark/restore, bitmaps, index-only.
 //!
 //! A scan copies the entries of one block at a time into its cursor and holds nothing of the engine
-//! between two calls. Its range may be one of many (`quals::Plan`): combinations of points are
-//! visited in index order, entries that fail a filter let the scan jump ahead.
+//! between two calls. Its range may be one of many (`quals::Plan`). Combinations of points are
+//! visited in index order. An entry that fails a filter lets the scan jump ahead.
 //!
 //! Recycling of TIDs (invariant D2b): an index-only scan, and any scan with a non-MVCC snapshot,
 //! holds a token from before it reads a batch until it asks for the next one; `ambulkdelete` does not
@@ -10,8 +10,8 @@
 //! to is too new for its snapshot. Tokens are closed by a memory context callback, since `amendscan`
 //! is not called on ERROR.
 //!
-//! An index with an element column has many entries per row: its scans collect the rows first, each
-//! once (`streams`). The planner asks for bitmaps only; fetches one by one are for constraints.
+//! An index with an element column has many entries per row. Its scans collect the rows first, each
+//! once (`streams`). The planner gets bitmap scans only. Constraints fetch rows one by one.
 //!
 //! termSn is captured at the first fetch after each rescan, never at snapshot time: an index that
 //! was built after the snapshot would lose rows.

@@ -1,19 +1,20 @@
 //! VACUUM: `ambulkdelete`, `amvacuumcleanup`.
 //!
-//! `ambulkdelete` may return only when no entry with a collected TID is in memory or can still enter
-//! it, and when nobody who copied such an entry can still use it (invariant D2b):
-//! - while it walks the entries it holds the build lock of the index (`claim`) in share mode: no walk
-//!   of the heap is under way that may have copied a tuple before VACUUM pruned it; one that begins
-//!   later sees it pruned;
-//! - an image that could still be loaded is loaded first, or forgotten for the rest of this server
-//!   life: no entry comes back from it. (After a restart the TIDs that are recycled now have WAL
-//!   records that the image's catch-up sees.) Nothing of the index is evaluated here, so a loaded
-//!   image stays CATCHING UP until somebody needs the index;
-//! - it waits for every TID token for this index taken before the end of its walk, whatever it
-//!   deleted.
+//! `ambulkdelete` may return on two conditions (invariant D2b). No entry with a collected TID is in
+//! memory or can still enter it. No process that copied the entry before can still use it.
+//! - While `ambulkdelete` walks the entries it holds the build lock of the index (`claim`) in share
+//!   mode. So no walk over the heap is under way that copied a tuple before VACUUM pruned it. A
+//!   walk that begins later sees the tuple pruned.
+//! - An image that could still be loaded is loaded first, or forgotten for the rest of this server
+//!   life, so it brings no entry back. After a restart the TIDs that are recycled now have WAL
+//!   records that the image's catch-up sees. VACUUM evaluates nothing of the index, so a loaded
+//!   image stays CATCHING UP until a process needs the index.
+//! - `ambulkdelete` waits for every TID token for this index that was taken before the end of its
+//!   walk, even if the walk deleted nothing.
 //!
-//! The walk goes from leaf to leaf as they are linked and compares no keys. So it is complete also if the comparison
-//! function of an operator class, or what that depends on, has changed since entries came.
+//! The walk goes from leaf to leaf as they are linked and compares no keys. So it is complete even
+//! if the order has changed since entries came: by a comparison function, or by an object that the
+//! function depends on.
 //!
 //! Cancel or ERROR at any point leaves a superset of the live entries, and VACUUM does not go on to
 //! recycle TIDs.

@@ -1,21 +1,22 @@
 //! What the planner is told about nitro indexes (`get_relation_info_hook`, from 19 on
 //! `build_simple_rel_hook`).
 //!
-//! The server describes an index from its files and catalogues; ours has one page and operator
-//! families that the planner does not know by name. The hook
-//! - hides an index that cannot answer now (not READY or, on a standby, not FOLLOWING; `nitro.enable_scan = off`)
-//!   and wakes the worker that builds it;
+//! The server describes an index from its files and catalogues. A nitro index has one page, and
+//! operator families that the planner does not know by name. The hook
+//! - hides an index that cannot answer now: it is not READY or, on a standby, not FOLLOWING. The
+//!   hook wakes the worker that builds the index. With `nitro.enable_scan = off` all are hidden;
 //! - replaces the size by that of the memory;
-//! - shows the btree family that an operator family mirrors: boolean conditions (15), LIKE with
+//! - shows the btree family that an operator family mirrors. Boolean conditions (15), LIKE with
 //!   pattern operator classes, network operators and uniqueness proofs are tied to btree families.
-//!   The executor takes strategies from `rd_opfamily`, the index' own family, so a family is only
-//!   replaced if each of its btree twin's operators is in it under the same strategy number;
-//! - shows an index with an element column as one for bitmap scans that has no order: a row has many
-//!   entries there;
-//! - shows btree's access method, which lets row comparisons become index conditions (before 18 with the
-//!   help of `compat::rows`). Of an access method of that name the planner believes that its families say
-//!   which equivalence classes it can use; so an index some of whose families are not shown as btree's (the
-//!   btree family was extended) is shown as one only to a query that compares rows of one table.
+//!   The executor takes strategies from `rd_opfamily`, the index' own family. So a family is only
+//!   replaced if it has each operator of its btree twin under the same strategy number;
+//! - shows an index with an element column as one for bitmap scans that has no order: a row has
+//!   many entries there;
+//! - shows btree's access method, which lets row comparisons become index conditions (before 18
+//!   with the help of `compat::rows`). The planner then assumes that the families shown for the
+//!   index say which equivalence classes the index can use. An index that cannot show a btree
+//!   family for each column (an extended btree family) is shown as btree only to some queries: to
+//!   those that compare rows of one table.
 
 mod aggregate;
 mod families;

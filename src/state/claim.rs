@@ -1,16 +1,17 @@
-//! Who brings an index up: a lock against other processes, and a claim against this one.
+//! The right to bring an index up: a lock against other processes, and a claim against code that
+//! this process runs.
 //!
 //! Bringing an index up runs code of its owner: expressions, predicates, comparison functions, and
-//! whatever those call. That code may run any query and any function, catch errors, and come back to
-//! the same index. A heavyweight lock does not keep it out, since a process gets it again at once. So
-//! there is a claim beside the lock, of which a process can have none twice:
-//! - nothing is brought up by a process that has any claim, that helps one that has, or that is inside the engine (a
-//!   comparison function): see [`may_bring_up`];
-//! - only a claim changes what an index is good for (see `transition`), and only as long as its entry
-//!   stands for the same index.
+//! the functions that they call. That code may run any query, catch errors, and come back to the
+//! same index. A heavyweight lock does not keep it out: a process that has the lock gets it again
+//! at once. So there is a claim beside the lock. A process never has two claims on one index:
+//! - In three cases a process brings nothing up: it has a claim, it helps a process that has one,
+//!   or it is inside the engine (in a comparison function). See [`may_bring_up`].
+//! - only a claim changes what an index is good for (see `transition`), and only as long as its
+//!   entry stands for the same index.
 //!
-//! CREATE INDEX has a claim too, on an index that nobody else can see. It may be made by code of
-//! another index that is being brought up: claims are a stack.
+//! CREATE INDEX has a claim, too, on an index that no other process can see. Code of another index
+//! that is being brought up may run CREATE INDEX, so claims are a stack.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::*;

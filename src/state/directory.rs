@@ -1,16 +1,16 @@
 //! The directory of indexes in shared memory: which incarnation is where in the area, and in which
 //! state.
 //!
-//! An entry belongs to one (database OID, incarnation, file number of the table). Lookup, creation and
-//! removal take the directory's LWLock; the fields of an entry that change while it is in use are atomics. A process
-//! remembers (entry, generation): the generation counts removals, so a remembered entry that was
-//! removed and reused is noticed.
+//! An entry belongs to one (database OID, incarnation, file number of the table). Lookup, creation
+//! and removal take the directory's LWLock. Fields that change while the entry is in use are
+//! atomics. A process remembers (entry, generation). The generation counts removals, so a process
+//! notices that a remembered entry was removed and reused.
 //!
 //! An entry's engine index is destroyed only where no process can be inside it:
 //! - at commit of a DROP, TRUNCATE, REINDEX, move or rewrite, under its AccessExclusiveLock;
-//! - at abort of the transaction that created it (nobody else ever saw it);
+//! - at abort of the transaction that created it (no other process ever saw it);
 //! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
-//! - when it is given up, by the area, once all have left: see `claim`.
+//! - when it was given up: the area destroys it once all processes have left it (see `given_up`).
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 

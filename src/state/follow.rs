@@ -3,10 +3,10 @@
 //! A follower (`upkeep/follow`) keeps an index that is FOLLOWING equal to its table, as far as
 //! recovery has replayed the WAL. `Entry::reflects` says how far it has come.
 //!
-//! *Invariant* (bound): a scan reads nothing before the index reflects the position that recovery
-//! had when the scan's snapshot was already taken. All that the snapshot sees was replayed before
-//! that position: a commit becomes visible before the position moves past its record, and all other
-//! records of the transaction end before it.
+//! *Invariant* (bound): a scan takes its snapshot, then reads the position of recovery. It reads
+//! the index only when the index reflects that position. All rows that the snapshot sees were
+//! replayed before that position: a commit becomes visible before the position moves past its
+//! record, and all other records of the transaction end before it.
 //!
 //! What the follower does beyond that position is harmless to the scan. It inserts entries of rows
 //! that are too new for the snapshot. It removes entries of rows that are dead to every snapshot of

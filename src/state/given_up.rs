@@ -1,23 +1,29 @@
 //! Indexes that are given up because the area is full.
 //!
-//! An index is given up by who finds no memory for it: the insert that needs some, if
-//! `nitro.when_full` says so, or who brings it up. It is GIVEN UP then, and not tried again before so much
-//! memory is free that there is a point in it: more each time, so that tries end.
+//! A process that finds no memory for an index gives it up: the process that brings it up, or an
+//! insert, if `nitro.when_full` says so. The index is GIVEN UP then. It is tried again only when
+//! more memory is free than it held. Each further failure raises that bound, so the tries end.
 //!
-//! A READY index has scans, snapshots and checks under way, which keep the engine index from one call to the
-//! next and look at nothing meanwhile. So its memory is freed only when nobody has a lock on the index: all
-//! of them have one, and who gets one later sees the state first. In this process they are counted
-//! ([`InUse`]), since a process' own locks say nothing.
-//! - A scan goes on, and finds what its snapshot sees: who inserted later is not seen by it, and who inserted
-//!   before published before. VACUUM removes nothing from there any more. So a scan that relies on tokens
-//!   (see `am/scan`) ends with an ERROR at its next batch, and VACUUM waits for all tokens.
-//! - An image that is being made is as of an LSN from before; who inserts without publishing sees to it that
-//!   the WAL since then names the block, as who straddles (see `image::straddler`).
-//! - Plans that use the index are made anew: the others hear of it at once, not when somebody commits.
+//! A READY index has scans, snapshots and checks under way. They keep the engine index from one
+//! call to the next and do not look at the state meanwhile. Each of their processes has a lock on
+//! the index, and a process that gets a lock later sees the state first. So the memory is freed
+//! only when no other process has a lock on the index. This process counts its own uses
+//! ([`InUse`]), since its own locks say nothing.
+//! - A scan goes on, and finds the rows that its snapshot sees. A row that was inserted later is
+//!   not seen by the snapshot. A row that was inserted before was published before.
+//! - VACUUM removes no more entries from there. So a scan that relies on tokens (see `am/scan`)
+//!   ends with an ERROR at its next batch, and VACUUM waits for all tokens.
+//! - An image that is being made is as of an earlier LSN. An insert that does not publish makes
+//!   sure that the WAL since that LSN names the block, as a straddler does (see
+//!   `image::straddler`).
+//! - All processes make plans with the index anew. They hear of the change at once, not at a
+//!   commit.
 //!
-//! A cancel or a crash between the steps: the state is the first step; the memory is freed by the next who
-//! wants it: a statement that writes to the table, a few times while it goes on, or who plans for it; or by a builder whose image was
-//! under way, when that has ended, unless such a statement has a lock then.
+//! A cancel or a crash may come between the steps. The state changes in the first step. After that,
+//! these processes try to free the memory:
+//! - a statement that writes to the table, again and again while it goes on,
+//! - a process that plans for the table or brings the index up,
+//! - a builder whose image of the index has ended. It fails while a writing statement has a lock.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;

@@ -1,8 +1,8 @@
 //! What a process remembers of an index: its key description and its directory entry.
 //!
-//! `rd_amcache` is the validity mark: the server frees it whenever the relation is invalidated
-//! (REINDEX, TRUNCATE in place, ALTER), and then the handle is made anew from the metapage. The handle
-//! itself is reference counted, so a scan that is open while its relation is invalidated keeps its own.
+//! `rd_amcache` is the validity mark. The server frees it whenever the relation is invalidated
+//! (REINDEX, TRUNCATE in place, ALTER). Then the handle is made anew from the metapage. The handle
+//! is reference counted: a scan that is open while its relation is invalidated keeps its own.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,17 +1,19 @@
 //! What an index in memory is good for, and the only place where that changes.
 //!
-//! State and engine root are one word, so whoever reads it gets both of the same moment. Every change is
-//! a row of [`TABLE`]; what is not there is refused. The page is in docs/internals.md ("States"),
-//! with who makes each change, under which lock, and what becomes of images, memory and waiters.
+//! State and engine root are one word, so a reader gets both of the same moment. Every change is a
+//! row of [`TABLE`], and any other change is refused. docs/internals.md ("States") has the table.
+//! It says which process makes each change, under which lock, and the effect on images, memory and
+//! waiting processes.
 //!
 //! Two rules of the table keep answers right, whatever the callers do:
-//! - **An image is loaded from UNBUILT only, and nothing that ever published comes back to it.** An
-//!   index that publishes loses entries to VACUUM in memory alone; an image that was loaded after
-//!   that, before VACUUM's second pass over the table, would bring them back (D2b). No file has to
-//!   be removed for it, so nothing can fail.
-//! - **A root has one owner.** It is in the word from the change that gains it to the one that frees
-//!   it; a word that has one does not gain another. A word has one as long as it publishes or is followed. Of what is
-//!   given up the area takes care from then on, until nobody can be inside.
+//! - **An image is loaded from UNBUILT only, and an index that has published does not come back to
+//!   UNBUILT.** VACUUM removes entries of an index that publishes from memory alone. An image that
+//!   was loaded after that, before VACUUM's second pass over the table, would bring them back
+//!   (D2b). The rule does not depend on the removal of a file, so nothing can fail.
+//! - **A root has one owner.** The root is in the word from the change that gains it to the change
+//!   that frees it. A word that has a root does not gain another. A word has a root as long as the
+//!   index publishes or is followed. The area frees the memory of an index that was given up, when
+//!   no process can be inside.
 
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 

@@ -1,6 +1,7 @@
-//! Limits of memory that are nearly reached: said in the server's log before they are errors.
+//! Warnings in the server's log that a limit of memory is nearly reached.
 //!
-//! The keeper looks each time it looks around. It has no database, so an index is named by its OID.
+//! The keeper compares use and limits each time it looks around. It has no database, so the log
+//! names an index by its OID.
 
 use nitro_engine::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;

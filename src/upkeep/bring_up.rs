@@ -1,19 +1,23 @@
-//! An index is brought up from its table by the first process that needs it: from all blocks of the table, or from
-//! an image and the blocks that have changed since.
+//! Brings an index up. The first process that needs the index does it: from all blocks of the
+//! table, or from an image and the blocks that have changed since.
 //!
-//! For each heap block, under its share lock, every HOT chain gives one entry: its root TID with the
-//! key of the *last* member that is not dead. Equal to the key of every other member in unbroken
-//! chains, and exactly the rule of CREATE INDEX in chains older than the index; snapshots that would
-//! need an older key are kept away by `indcheckxmin`. LP_DEAD items and orphaned heap-only tuples are
-//! skipped. Tuples are copied, the block unlocked, then predicate and expressions evaluated, then
-//! entries inserted if absent, in sorted batches.
+//! The walk copies the tuples of each heap block under its share lock. Every HOT chain gives one
+//! entry: its root TID with the key of the *last* member that is not dead.
+//! - In an unbroken chain every other member has the same key.
+//! - In a chain that is older than the index this is the rule of CREATE INDEX. A snapshot that
+//!   would need an older key is kept away by `indcheckxmin`.
+//! - LP_DEAD items and orphaned heap-only tuples are skipped.
+//!
+//! Then the walk unlocks the block, evaluates predicate and expressions, and inserts the entries if
+//! absent, in sorted batches.
 //!
 //! Rules, and what they prevent:
-//! - One walk at a time, under a heavyweight lock ([`BuildLock`]): the walk itself takes heavyweight
-//!   locks (TOAST tables, whatever an index function reads), so its waiters must be visible to the
-//!   deadlock detector. VACUUM takes it in share mode. Code of the index may come back here, by this
-//!   process, which the lock lets in: a [`Claim`] keeps it out.
-//! - The number of blocks is read after the state became BUILDING; who inserts later publishes.
+//! - One walk at a time, under a heavyweight lock ([`BuildLock`]). The walk itself takes
+//!   heavyweight locks (TOAST tables, tables that an index function reads), so the deadlock
+//!   detector must see the processes that wait for the walk. VACUUM takes the lock in share mode.
+//! - Code of the index may come back here, in this process, and the lock lets it in. A [`Claim`]
+//!   keeps it out.
+//! - The number of blocks is read after the state became BUILDING. Inserts that come later publish.
 //! - Progress (`next_block`) belongs to the index: a cancelled walk is continued, not repeated.
 //!   Entries of the interrupted batch are inserted again, which changes nothing.
 //! - Code of the index runs as the table's owner under SECURITY_RESTRICTED_OPERATION, with its own

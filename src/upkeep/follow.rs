@@ -27,7 +27,7 @@
 //! planner offers no nitro index to this process, which would wait for itself.
 //!
 //! An ERROR that says nothing about the row (a conflict with recovery, a lock) is tried again. Any
-//! other one, and a lack of memory, retires the index; it is built anew after `AGAIN`.
+//! other ERROR, and a lack of memory, retires the index. It is built anew after `AGAIN`.
 
 mod apply;
 mod elsewhere;

@@ -1,12 +1,19 @@
 //! The keeper: one background worker per server that decides when images are made and loaded.
 //!
-//! It has no database and runs no user code. At the start it sends a worker into every database that
-//! has images; at every checkpoint, and when an index was created, into every database whose images
-//! are to be made anew; in between it moves the replication slot and removes what belongs to databases
-//! that are gone. It learns of a checkpoint by the redo pointer, so no part of the checkpointer waits
-//! for it.
+//! It has no database and runs no code of users. It sends a background worker into a database in
+//! these cases:
+//! - at the start, into every database that has images,
+//! - after a checkpoint, and when an index was created, into every database whose images are to be
+//!   made anew,
+//! - when indexes of the database have grown and are to be packed,
+//! - when a query found no place for a builder.
 //!
-//! It ends by SIGTERM, after a short time for last images, and is started again when it fails.
+//! It removes files of databases that are gone at the start and after a checkpoint. It moves the
+//! replication slot every `SLOT_CARE`, and after each worker. It learns of a checkpoint by the redo
+//! pointer, so no part of the checkpointer waits for it.
+//!
+//! On SIGTERM it makes last images for at most `STOP_PATIENCE`, and ends. The postmaster starts it
+//! again unless the server stops.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;

@@ -4,18 +4,21 @@
 //! ordered, in each plan anew. That takes longer than all else that a plan does for an index. A plan
 //! that knows the order from the last one hides it, and gives it afterwards.
 //!
-//! `get_relation_info` (plancat.c) asks `amcanreturn` for each column of an index, copies what its
-//! routine says, prepares expressions and predicate, and asks `amgettreeheight`. The order is hidden
-//! from the last column to the height. No other code of the server asks `amcanreturn` of an index
-//! whose `amproperty` answers for it.
+//! `get_relation_info` (plancat.c) takes these steps for an index:
+//! 1. It asks `amcanreturn` for each column. The answer for the last column hides the order.
+//! 2. It copies the fields of the index' routine, among them `amcanorder`.
+//! 3. It prepares expressions and predicate.
+//! 4. It asks `amgettreeheight`. The answer shows the order again.
 //!
-//! Functions in expressions and predicate may be folded in between. They may plan queries of the
-//! same index, which do with a hidden order as with their own, or of another one, whose turn shows
-//! the first one again: the server has read its order by then. If an ERROR comes in between, the end
-//! of the (sub)transaction shows the order.
+//! No other code of the server asks `amcanreturn` of an index whose `amproperty` answers for it.
 //!
-//! A relation has its routine from its access method, the same for all indexes. So it can get that of
-//! this process.
+//! Functions in expressions and predicate may be folded in step 3, and may plan queries. A query of
+//! the same index plans with the hidden order as with the order itself. A query of another index
+//! shows the order of the first one again: the server is past step 2 of the first one. If an ERROR
+//! comes in between, the end of the (sub)transaction shows the order.
+//!
+//! All nitro indexes have the same routine, that of the access method. So the order is hidden and
+//! shown by one pair of routines of this process.
 
 use pgrx::pg_sys::{Oid, Relation};
 
