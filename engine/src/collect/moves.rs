@@ -7,8 +7,8 @@
 //! A leaf R that moves dies, and a new leaf F with the same low key and entries takes its place. The
 //! left neighbour keeps its content. The change is in `tree/relink.rs`.
 //!
-//! R does not move while it has no separator, or dead entries, or pins, or is on a list, or is the
-//! first leaf.
+//! R stays while it lacks a separator, has dead entries or pins, or is on a list. The first leaf
+//! always stays.
 //!
 //! How an index node moves: `collect/nodes.rs`. The first index node stays, since the root leads to
 //! it.

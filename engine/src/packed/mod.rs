@@ -13,9 +13,9 @@
 //!  34 u8  bits of `ends`, 0: one entry per key      35 u8 bits of `tail ends`
 //!  36 u16 where heads begin             38 u16 TIDs
 //!  64 u64 base of heads                 72 u64 base of TIDs    80 u64 columns, a byte each
-//!  88 u32 (side: of the index)          92 u16 where `ends`    94 u16 and tails begin
+//!  88 u32 (not used)                    92 u16 where `ends`    94 u16 and tails begin
 //!  96 u16 where `tail ends` begin       98 u8  first column    99 u8 how many columns
-//! 100 u8  symbols of the alphabet      101 u8  (heat: of the index)    102 u8 length of the template
+//! 100 u8  symbols of the alphabet      101 u8  (not used)              102 u8 length of the template
 //! 104 low key ... template, alphabet (a bitmap of 32 bytes) | heads | TIDs | ends | tail ends | tails
 //! ```
 //! The first 64 bytes, but for the two words with entries above, are those of every leaf and are not

@@ -2,8 +2,8 @@
 //!
 //! The place is searched latch-free; the latch is then taken only if the leaf is still in the state
 //! that was searched. Under the latch nothing is compared, allocated or called. When there is no
-//! room, the leaf is changed outside the writer section, and the insert starts again. Running out
-//! of memory happens there, before anything has changed.
+//! room, the leaf is changed outside the writer section, and the insert starts again. Memory is
+//! allocated before the latch, so an insert that finds none has not changed the leaf.
 
 use super::outcome::{KeyForm, Outcome};
 use crate::index::reclaim;
