@@ -16,7 +16,7 @@ tables 20000 $TABLES
 sql "CREATE TABLE w_btree (t text COLLATE \"C\" NOT NULL, v int); INSERT INTO w_btree SELECT t, v FROM t${TABLES%% *}_btree;
      CREATE TABLE w_nitro (LIKE w_btree); INSERT INTO w_nitro TABLE w_btree;
      CREATE INDEX ON w_btree (t); CREATE INDEX ON w_nitro USING nitro (t); CHECKPOINT"; sql "VACUUM ANALYZE w_btree, w_nitro"
-# both NAME TITLE MODE NUMBER STATEMENT: @ stands for the access method; so many of them are done between two marks.
+# both NAME TITLE MODE NUMBER STATEMENT: a sample is the time of NUMBER statements. @ stands for the access method.
 both() {
     local repeat=50
     [[ $5 != *"(50)"* ]] || repeat=1

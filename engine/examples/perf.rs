@@ -224,22 +224,34 @@ fn run(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
             ix.remove(p, &Memcmp, &k, i & 0xffff_ffff);
         }
     });
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process uses it.
     unsafe { ix.destroy(p) };
 }
 
-/// The first twentieth of entries that comes into an index just built: new keys, or second versions of rows here and there.
-fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
-    println!("--- just built, {name}");
-    let tid = |row: u64| (row / 200) << 16 | (row % 200 + 1);
+/// The TID of a row: two hundred rows a page.
+fn tid(row: u64) -> Tid {
+    (row / 200) << 16 | (row % 200 + 1)
+}
+
+/// The entries of `n` rows, sorted.
+fn entries(n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) -> Vec<(Vec<u8>, Tid)> {
     let mut k = Vec::new();
-    let mut all: Vec<(Vec<u8>, Tid)> = (0..n)
+    let mut all: Vec<_> = (0..n)
         .map(|i| {
             key(i, &mut k);
             (k.clone(), tid(i))
         })
         .collect();
     all.sort();
+    all
+}
+
+/// The first twentieth of entries that comes into an index just built: new keys, or second versions
+/// of rows here and there.
+fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
+    println!("--- just built, {name}");
+    let mut k = Vec::new();
+    let all = entries(n, key);
     for (what, new) in [("new keys", true), ("second versions", false)] {
         let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
         let mut builder = Builder::new(p, ix);
@@ -252,7 +264,7 @@ fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) 
             }
         });
         print_density(&ix);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process uses it.
         unsafe { ix.destroy(p) };
     }
 }
@@ -261,16 +273,8 @@ fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) 
 fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     println!("--- upkeep, {name}");
     let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
-    // Two hundred rows a page.
-    let tid = |row: u64| (row / 200) << 16 | (row % 200 + 1);
     let mut k = Vec::new();
-    let mut all: Vec<(Vec<u8>, Tid)> = (0..n)
-        .map(|i| {
-            key(i, &mut k);
-            (k.clone(), tid(i))
-        })
-        .collect();
-    all.sort();
+    let all = entries(n, key);
     let density = || print_density(&ix);
     time("build", n, || {
         let mut builder = Builder::new(p, ix);
@@ -298,7 +302,7 @@ fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Ve
     time("sweep", n, || sweep(p, &ix));
     density();
     assert_eq!(ix.stats().live, n);
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process uses it.
     unsafe { ix.destroy(p) };
 }
 

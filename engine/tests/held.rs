@@ -146,9 +146,9 @@ fn hashes() {
     held(hash, 60_000);
 }
 
-/// An index node leaves out the bytes that its separators share. The new separator of a leaf that gave the end of a group
-/// does not share them where that leaf is the last of its node. The sweep joins this node with the next one a step
-/// later, so each step is checked.
+/// An index node leaves out the bytes that its separators share. The new separator of a leaf that
+/// gave the end of a group does not share them where that leaf is the last of its node. The sweep
+/// joins this node with the next one a step later, so each step is checked.
 #[test]
 fn a_separator_of_another_group() {
     let mapping = Mapping::new(1 << 26, 1);

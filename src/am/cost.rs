@@ -49,8 +49,9 @@ pub fn describes_nitro(info: &IndexOptInfo) -> bool {
 const OWN: *const () = estimate as *const ();
 
 /// Finds the size of an index, once a query can use it, in pages of memory. The number of rows of a
-/// complete index stays the table's estimate, as the server has it for every index, so that paths are
-/// comparable; a partial index has its own. Of an index that has bitmaps alone it is that of entries.
+/// complete index stays the table's estimate, as the server has it for every index, so that paths
+/// are comparable; a partial index has its own. Of an index that has bitmaps alone it is that of
+/// entries.
 ///
 /// # Safety
 /// The planner's own description of an index that it may scan.
@@ -73,7 +74,8 @@ unsafe fn find_size(info: &mut IndexOptInfo) {
 #[cold]
 unsafe fn ask_for_size(info: &mut IndexOptInfo) {
     info.tree_height = LEVELS as i32 - 1;
-    // SAFETY: by contract the planner holds a lock on the index, and has the description of the table.
+    // SAFETY: by contract the planner holds a lock on the index, and has the description of the
+    // table.
     let (known, table) = unsafe { (known::get(info.indexoid), &*info.rel) };
     let Some(known) = known else { return };
     let Some(engine) = known.handle.readable_index() else { return };
@@ -221,7 +223,7 @@ unsafe fn selectivity_of(
 struct Bounds {
     /// All conditions of the path: RestrictInfos.
     all: *mut pg_sys::List,
-    /// The first so many of them limit what a scan reads.
+    /// How many of them, from the first on, limit what a scan reads.
     bounding: usize,
     /// How often the scan starts anew, for array elements and skipped values.
     descents: f64,

@@ -1,5 +1,5 @@
-//! What the server asks about an index each time a plan describes it. Most of it calls nothing that can
-//! fail, so it has no guard.
+//! What the server asks about an index each time a plan describes it. Most of it calls nothing that
+//! can fail, so it has no guard.
 
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
@@ -8,9 +8,9 @@ use crate::elements::index::{element_column, may_hold_elements};
 use crate::pg::compat;
 use crate::state::known;
 
-/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload, but
-/// for an index that has many entries per row. Must not look at the index' storage: the server also
-/// asks for partitioned indexes, which have none.
+/// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload,
+/// but for an index that has many entries per row. Must not look at the index' storage: the server
+/// also asks for partitioned indexes, which have none.
 ///
 /// Where the last plan has found out the order of the index, the server need not find it out: see
 /// `compat::hide_order`.
@@ -35,8 +35,8 @@ unsafe extern "C-unwind" fn holds_elements(index: Relation) -> bool {
     unsafe { element_column(index) }.is_some()
 }
 
-/// The height of an index is not known before a query can use it (`amgettreeheight`). The server asks
-/// last for it: see `compat::hide_order`.
+/// The height of an index is not known before a query can use it (`amgettreeheight`). The server
+/// asks last for it: see `compat::hide_order`.
 pub unsafe extern "C-unwind" fn tree_height(index: Relation) -> i32 {
     // SAFETY: the server passes an open index of ours.
     unsafe { compat::show_order(index) };

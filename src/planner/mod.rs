@@ -129,7 +129,7 @@ impl<T> Block<T> {
 }
 
 impl Now {
-    /// For a table whose nitro indexes have so many key columns together.
+    /// For a table whose nitro indexes together have this number of key columns.
     unsafe fn of_plan(columns: usize) -> Now {
         // SAFETY: inside of a transaction that plans.
         unsafe {
@@ -194,8 +194,8 @@ enum Use {
 /// The conditions on the element column of a partitioned index (16+: the planner knows those).
 #[cold]
 unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOptInfo) {
-    // SAFETY: arrays of the planner with an element for each key column. The planner holds a lock on
-    // the index, so it can be opened without one.
+    // SAFETY: arrays of the planner with an element for each key column. The planner holds a lock
+    // on the index, so it can be opened without one.
     unsafe {
         let types = std::slice::from_raw_parts(info.opcintype, info.nkeycolumns as usize);
         if !guc::ENABLE_SCAN.get() || !types.contains(&pg_sys::ANYARRAYOID) {

@@ -52,7 +52,8 @@ pub unsafe fn offers(entry: &Entry, made: TransactionId) -> bool {
     entry.state() == State::Following && !background::is_follower() && unsafe { is_older(made) }
 }
 
-/// Whether a transaction is older than the oldest one that a snapshot of this process may see running.
+/// Whether a transaction is older than the oldest one that a snapshot of this process may see
+/// running.
 ///
 /// # Safety
 /// Inside a transaction, with an active snapshot.

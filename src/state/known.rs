@@ -9,8 +9,8 @@
 //! | the order of the index as btree's families have it | the same, and each change of an operator family |
 //! | its size | the same, and another number of pages or rows of the table |
 //!
-//! The state of an index is not kept: each plan reads it in shared memory. A scan does not go by what
-//! is kept here. It opens the index and looks at all of this again ([`Handle::open`]).
+//! The state of an index is not kept: each plan reads it in shared memory. A scan does not go by
+//! what is kept here. It opens the index and looks at all of this again ([`Handle::open`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;

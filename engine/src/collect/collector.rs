@@ -61,8 +61,8 @@ impl Collect for Index {
     }
 }
 
-/// Visits up to `budget` leaves that removals have put on lists, and returns how many. Those that
-/// are sparse are merged; unless `merges`, who fills up leaves does that with packed ones.
+/// Visits up to `budget` leaves that removals have put on lists, and returns how many. Sparse
+/// leaves are merged. Without `merges` packed ones are left to the sweep, which fills leaves up.
 /// Collector only.
 pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bool) -> usize {
     let root = index.shared();

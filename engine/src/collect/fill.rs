@@ -25,13 +25,12 @@ use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 const ENOUGH: usize = 88;
 /// A leaf takes at least such a part of what it has: less is not worth it.
 const WORTH: usize = 16;
-/// As many blocks may wait for the barrier: while somebody stays inside, new leaves would take new
-/// memory.
+/// The most blocks that wait for the barrier before a fill pauses. While a process stays inside,
+/// new leaves would take new memory.
 pub(crate) const WAITING: u32 = 128;
 
-/// A leaf of which not enough is used takes entries from its right neighbours, up to `full`
-/// hundredths; true if it has taken all of some, and might take more. Collector only, inside the
-/// barrier.
+/// Fills a leaf that is not full with entries of its right neighbours, up to `full` percent.
+/// Returns true if it has taken all of one, and may take more. Collector only, inside the barrier.
 pub(crate) fn fill(index: &Index, leaf: Ref, full: usize, workspace: &mut Workspace) -> bool {
     undisturbed(|| try_fill(index, leaf, full, workspace))
 }

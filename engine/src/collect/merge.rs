@@ -1,5 +1,5 @@
-//! Merging: a leaf and its right neighbour become one if both are sparse. Only the collector does it,
-//! one process at a time. The change itself is in `tree/relink.rs`.
+//! Merging: a leaf and its right neighbour become one if both are sparse. Only the collector does
+//! it, one process at a time. The change itself is in `tree/relink.rs`.
 
 use super::nodes::MERGED;
 use crate::collect::absorb;

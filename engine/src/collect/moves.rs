@@ -4,8 +4,8 @@
 //! collector takes a sparse one out of service, moves what is in it to free blocks of others, and
 //! it is idle.
 //!
-//! A leaf R that moves dies, and a new leaf F with the same low key and entries takes its place. The
-//! left neighbour keeps its content. The change is in `tree/relink.rs`.
+//! A leaf R that moves dies, and a new leaf F with the same low key and entries takes its place.
+//! The left neighbour keeps its content. The change is in `tree/relink.rs`.
 //!
 //! R stays while it lacks a separator, has dead entries or pins, or is on a list. The first leaf
 //! always stays.

@@ -85,12 +85,12 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
 pub(crate) const MERGED: usize = CAPACITY * 3 / 4;
 /// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
 pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
-/// A sweep joins index nodes that have at most so many separators together, of which it soon takes
-/// many away.
+/// A sweep joins two index nodes that together have at most this number of separators. It soon
+/// takes many of them away.
 const JOINED: usize = CAPACITY * 15 / 16;
 
-/// A sweep publishes a flat top without the DEAD index nodes when there is more than one to so many
-/// others.
+/// A sweep publishes a flat top without the DEAD index nodes when more than one index node in this
+/// number is DEAD.
 const WORTH_A_TOP: u32 = 16;
 
 /// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:

@@ -35,8 +35,8 @@ pub trait Snapshots {
     fn release(&self, p: &Process, snapshot: Snapshot);
 
     /// Ends all snapshots of a holder that is going away, however often they are referenced, and
-    /// the one that it was making: a process that ends inside `wait` does not unwind. Nobody may be
-    /// reading them or use this holder's name meanwhile.
+    /// the one that it was making: a process that ends inside `wait` does not unwind. No
+    /// process may read them or use this holder's name meanwhile.
     fn release_all(&self, p: &Process, holder: u64);
 
     /// Has everything that was read of this snapshot until now been there? Not, if removals had no

@@ -42,8 +42,8 @@ fn push(index: &Index) {
     }
 }
 
-/// Frees the indexes that were given up and that nobody can be inside of any more. True if there
-/// are others.
+/// Frees the indexes that were given up and that no process can be inside of any more. Returns true
+/// if other ones were given up.
 pub fn destroy_due(area: &Area) -> bool {
     let head = area.given_up();
     if head.load(Relaxed) == 0 {

@@ -4,8 +4,8 @@ use super::given_up::destroy_due;
 use super::root::Index;
 use crate::index::tops;
 
-/// Frees what can be freed without visiting anything. True if there may be more soon: the barrier
-/// holds something up, or somebody else is freeing.
+/// Frees the memory that can be freed without a visit to a leaf. Returns true if there may be more
+/// soon: the barrier holds some up, or another process is freeing.
 pub fn relieve(index: &Index) -> bool {
     let Some(_collecting) = index.shared().collecting.try_lock() else { return true };
     free_all(index);

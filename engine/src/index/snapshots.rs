@@ -3,10 +3,10 @@
 //! A snapshot of term s sees what was born in a term <= s and is not dead in one. Creating it
 //! closes the term and waits for the writers that announced it (writer terms, see
 //! `memory/barrier.rs`), so that it may run beside writers. The descriptor is there *before* the
-//! term moves, as PENDING with the term it will at least have: who removes an entry that died in a
-//! later term has seen the new term and therefore sees the descriptor, so nothing is removed that a
-//! snapshot in the making will see. If the wait unwinds, the descriptor is freed and an unused term
-//! number has passed.
+//! term moves, as PENDING with the term it will at least have. A process that removes an entry that
+//! died in a later term has seen the new term, and therefore sees the descriptor. So it removes no
+//! entry that a snapshot in the making will see. If the wait unwinds, the descriptor is freed and
+//! an unused term number has passed.
 
 use crate::index::block_list::BlockList;
 use crate::index::identity::Identity;
@@ -221,8 +221,8 @@ impl Descriptors {
     }
 
     /// All snapshots end, and those in the making come to nothing: a removal that would have to
-    /// keep what it removes has no memory for that, and must not fail. Who reads one is told by
-    /// `keeps`.
+    /// keep what it removes has no memory for that, and must not fail. `keeps` tells the readers of
+    /// a snapshot.
     ///
     /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot
     ///   that came to life meanwhile is met by the next attempt of the removal.

@@ -20,11 +20,12 @@ pub(crate) fn retire(index: &Index, last: Ref, first: Ref) {
     }
 }
 
-/// Gives arrays back that nobody reads any more.
+/// Gives arrays back that no process reads any more.
 ///
-/// A process that stays inside must not cost a walk over the list each time. Whoever retires an
-/// array is inside until it is on the list, and closes the open session. So all arrays that stayed
-/// or came after the last walk wait for the session that was the oldest then, or for a later one.
+/// A process that stays inside must not cost a walk over the list each time. A process that retires
+/// an array is inside until it is on the list, and closes the open session. So all arrays that
+/// stayed or came after the last walk wait for the session that was the oldest then, or for a later
+/// one.
 pub(crate) fn reclaim(index: &Index) {
     let state = &index.shared().top_state;
     if state.retired.load(Relaxed) == 0 {

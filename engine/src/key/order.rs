@@ -15,8 +15,8 @@ pub trait KeyOrder {
     fn abbrev(&self, key: &[u8]) -> u64;
     /// Compares two keys. It may be slow, unwind, or use the engine. It is called on private
     /// copies, outside latches. Keys that it calls equal are ordered by their bytes: equal bytes
-    /// are the same key, other bytes never are, and that can be seen under a latch, where nobody
-    /// may be asked.
+    /// are the same key, other bytes never are. That can be seen under a latch, where no
+    /// comparison may be called.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
     /// Says that the order contradicts itself, and unwinds. It is called outside latches, where a
     /// search has found no place for its key.

@@ -177,8 +177,8 @@ impl BlockAllocator {
         free.sum::<usize>() + self.shut.load(Relaxed) as usize
     }
 
-    /// Gives everything back, the root (with this allocator in it) last. Nobody uses the index any
-    /// more; `self` must not be used afterwards.
+    /// Gives everything back, the root (with this allocator in it) last. No process uses the index
+    /// any more. `self` must not be used afterwards.
     pub(crate) fn destroy(&self, area: &Area) {
         let (root, root_bytes) = (self.root.load(Relaxed), self.root_bytes.load(Relaxed));
         let (charge, held) = (self.charge.load(), self.bytes());

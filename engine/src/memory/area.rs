@@ -314,10 +314,10 @@ impl Area {
         self.barrier().token_fence()
     }
 
-    /// The slots of those who have a TID token for the index at `root` (0: any index) that was
-    /// taken before `fence` began, and neither given up nor renewed. Of a process with tokens for
-    /// more indexes than it shows the area does not know which: `may_hold` says of the owner of a
-    /// slot whether this index can be among them, and must not say no of who has had a token since
+    /// Returns the slots of processes that have a TID token for the index at `root` (0: any index)
+    /// that was taken before `fence` began, and neither given up nor renewed. A process with tokens
+    /// for more indexes than it shows does not say for which. `may_hold` says of such a slot
+    /// whether this index can be among them. It must say yes if its process has had a token since
     /// before `fence` and still uses it.
     pub fn older_tokens(
         &self,

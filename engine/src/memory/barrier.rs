@@ -1,7 +1,8 @@
-//! The access barrier: who may still be looking at what has been unlinked, who may still publish under
-//! an old term, and who still holds a TID.
+//! The access barrier: which processes may still look at memory that was unlinked, which may still
+//! publish under an old term, and which still hold a TID.
 //!
-//! Every process owns one [`Announcement`] and writes only to it; whoever waits reads all slots.
+//! Every process owns one [`Announcement`] and writes only to it. A process that waits reads all
+//! slots.
 //! Every argument below is the same one (Dekker): one side *announces, fence, looks*, the other
 //! *acts, fence, reads the announcements*. The two SeqCst fences are totally ordered. If the
 //! announcer's comes first, the other side reads the announcement (or something later from the same

@@ -69,7 +69,7 @@ impl Process {
     /// Tokens stay. Guards that still exist become void, and walks begin anew.
     ///
     /// # Safety
-    /// No call of the engine is under way in this process, and nobody goes on with what was found
+    /// No call of the engine is under way in this process, and no code goes on with what it found
     /// inside its sections. (So not for a failed subtransaction: it may run inside a comparator.)
     pub unsafe fn abandon(&self) {
         self.leave_all();

@@ -39,13 +39,14 @@
 //!   slot is free on the current side and never change while it is live; `dead` changes once, 0 -> t.
 //! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder of
 //!   c + 1 starts.
-//! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads to
-//!   its left neighbour, which took its entries or leads to the node that did; `next` links it until
-//!   it is free.
+//! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads
+//!   to its left neighbour, which took its entries or leads to the node that did; `next` links it
+//!   until it is free.
 //! * I6 Only the holder of `Root::collecting` makes nodes DEAD, and of leaves only those with a
 //!   separator in level 1 and without pins.
-//! * I7 An entry leaves a leaf that stays alive only by a split, into a new leaf directly behind its own. The entries of a
-//!   leaf that becomes DEAD go to the leaf that it then leads to, and to at most one new leaf directly behind that.
+//! * I7 An entry leaves a leaf that stays alive only by a split, into a new leaf directly behind
+//!   its own. The entries of a leaf that becomes DEAD go to the leaf that it then leads to, and to
+//!   at most one new leaf directly behind that.
 //! * `prev` of a node is written only by who has the latch of its left neighbour, before the change
 //!   is published; `parent` of a leaf only by who has the latch of the index node with its separator.
 

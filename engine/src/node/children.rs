@@ -8,8 +8,8 @@ use crate::memory::place::Ref;
 /// Bytes of the TID behind a low key.
 const LOW_TID: usize = 6;
 
-/// An index node with room for a low key of so many bytes. Of one that has more than the largest
-/// the first bytes are there, for `skip`.
+/// The class of an index node with room for a low key of `low` bytes. Of a low key that is too long
+/// for the largest class the node has the first bytes, for `skip`.
 pub(crate) fn node_class(low: usize) -> Class {
     Class::index(NODE_KEYS + low + LOW_TID)
 }

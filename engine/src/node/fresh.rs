@@ -1,11 +1,11 @@
-//! Blocks that nobody else knows.
+//! Blocks that no other process knows.
 //!
-//! Whoever can find a block may latch and change it, so a node must be latched *before* anything
-//! leads to it, and a chunk must have its key. This is a matter of types: a block comes from the
-//! allocator as a [`Fresh`] one, which can be filled but neither stored nor linked, since its
-//! reference is not to be had. [`Fresh::latch`] makes a node of it and gives the reference together
-//! with the latch; [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to a
-//! [`Ref`]. One that is dropped goes back to the allocator.
+//! A process that can find a block may latch and change it, so a node must be latched *before*
+//! anything leads to it, and a chunk must have its key. This is a matter of types: a block comes
+//! from the allocator as a [`Fresh`] one, which can be filled but neither stored nor linked, since
+//! its reference is not to be had. [`Fresh::latch`] makes a node of it and gives the reference
+//! together with the latch; [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to
+//! a [`Ref`]. One that is dropped goes back to the allocator.
 
 use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::{Area, OutOfMemory};
@@ -49,7 +49,7 @@ impl<'a> Fresh<'a> {
         Block::at(self.area, self.at)
     }
 
-    /// The node that was built, latched: now it may be linked. Nobody can change it before the
+    /// The node that was built, latched: now it may be linked. No process can change it before the
     /// latch is released.
     pub(crate) fn latch(self) -> (Ref, Latch) {
         let fresh = ManuallyDrop::new(self);

@@ -107,8 +107,8 @@ impl Page {
     }
 }
 
-/// Replaces the content of the leaf by a private one of slots, and what it knows of its neighbour, in
-/// one exclusive phase. Keeps the latch.
+/// Replaces the content of the leaf by a private one of slots, and what it knows of its neighbour,
+/// in one exclusive phase. Keeps the latch.
 pub(crate) fn replace(latch: Latch, content: Block, right: &RangeEnd, next: Ref) -> Latch {
     let b = latch.b();
     latch.exclude();

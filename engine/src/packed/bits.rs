@@ -204,7 +204,8 @@ impl Draft {
         self.count += 1;
     }
 
-    /// All words of a block of `size` bytes that belong to a packed leaf will be stored, and no others.
+    /// All words of a block of `size` bytes that belong to a packed leaf will be stored, and no
+    /// others.
     pub(super) fn set_whole(&mut self, size: usize) {
         self.clear();
         self.add(3, 5);

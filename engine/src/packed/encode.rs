@@ -53,8 +53,8 @@ pub(super) fn begin(draft: &mut Draft, l: &Layout) {
     l.store(draft);
 }
 
-/// Gives each array, which needs so many bits, its part of the room that is left. None: there is not enough. All of
-/// them are full at the same time, if what comes is what `grows` says.
+/// Gives each array the bits that it needs, and its part of the room that is left. None: there is
+/// not enough. If entries come as `grows` says, all arrays are full at the same time.
 pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) -> Option<Layout> {
     let mut at = heads_offset(&l, low);
     let room = (l.size / 8).checked_sub(at / 8)?;

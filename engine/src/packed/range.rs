@@ -25,8 +25,8 @@ pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
     (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
 }
 
-/// Returns the layout with heads for all keys from `low` to `high`, in columns or symbols that it has. None: these
-/// do not say where such a key is.
+/// Returns the layout with heads for all keys from `low` to `high`, in columns or symbols that it
+/// has. None: these do not say where such a key is.
 pub(super) fn reaching(
     mut l: Layout,
     alphabet: Option<&Alphabet>,
@@ -44,8 +44,8 @@ pub(super) fn reaching(
     (known && from <= to).then_some(l)
 }
 
-/// Makes room for heads on both sides: the range of a leaf under a comparator may be of any numbers. Half of those that
-/// there are may come on either side.
+/// Makes room for heads on both sides: the range of a leaf under a comparator may be of any
+/// numbers. Half of those that there are may come on either side.
 pub(super) fn both_sides(mut l: Layout) -> Layout {
     if (1..64).contains(&l.heads.width) {
         l.kbase = l.kbase.saturating_sub(1 << (l.heads.width - 1));

@@ -3,8 +3,8 @@
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::plain::AtomicU64;
 
-/// The words of a block, which others may be changing. Outside there are zeros: whatever number leads
-/// here, from however torn a block, nothing else is read.
+/// The words of a block, which others may be changing. Outside there are zeros: whatever number
+/// leads here, from however torn a block, nothing else is read.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(pub(super) &'a [AtomicU64]);
 

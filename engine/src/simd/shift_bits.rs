@@ -1,8 +1,7 @@
 //! Words of a block, moved by some bits: what inserts into packed leaves and removals from them mostly do.
 //!
 //! The words may be changing (the caller validates the version afterwards). Four are loaded at once
-//! as in [`crate::simd::search`]: by an instruction of which the compiler knows only that it reads
-//! memory.
+//! as in [`crate::simd::search`]: the compiler knows of the instruction only that it reads memory.
 
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::plain::AtomicU64;

@@ -197,8 +197,8 @@ fn a_finger_is_of_its_index() {
     check(&p, other, &BTreeSet::from([(key(7_003), 5000)]));
 }
 
-/// A leaf that gives all its entries is DEAD before the leaf that takes them can change: a finger that finds an entry
-/// there tells the truth.
+/// A leaf that gives all its entries is DEAD before the leaf that takes them can change: a finger
+/// that finds an entry there tells the truth.
 #[test]
 fn a_leaf_that_is_being_absorbed() {
     let area = Mapping::new(4 << 20, 3);

@@ -1,5 +1,5 @@
-//! Parts of packed leaves, and leaves with one more entry, whose bits were copied: beside a sorted vector, and beside
-//! what encoding makes of the same entries.
+//! Parts of packed leaves, and leaves with one more entry, whose bits were copied: beside a sorted
+//! vector, and beside what encoding makes of the same entries.
 
 use super::layout::{Form, LOW, Layout};
 use super::tests::{Entry, Kind, block, check, entries, key, mix, read, sizes, tid};
@@ -277,8 +277,8 @@ proptest! {
     }
 }
 
-/// Which forms there are, with and without an alphabet and several entries of a key, and with tails of several
-/// lengths: each is cut by bits, and arranged anew for another entry of a key.
+/// Which forms there are, with and without an alphabet and several entries of a key, and with tails
+/// of several lengths: each is cut by bits, and arranged anew for another entry of a key.
 #[test]
 fn every_form_is_rearranged() {
     use Kind::*;
@@ -369,7 +369,8 @@ fn a_key_is_cut() {
     }
 }
 
-/// Keys of a part that are all alike where others of the leaf were not are encoded: that is shorter.
+/// Keys of a part that are all alike where others of the leaf were not are encoded: that is
+/// shorter.
 #[test]
 fn what_copies_would_spoil_is_encoded() {
     let well = |keys: &[&str], part: Range<usize>| {

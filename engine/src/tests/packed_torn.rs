@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 proptest! {
     #![proptest_config(crate::seeds::of("proptest-regressions/packed_torn.txt"))]
-    /// Whatever is in the block, and whatever changes between two reads: readers end, and do not panic.
+    /// Whatever is in the block, and whatever changes between two reads: readers end, and do not
+    /// panic.
     #[test]
     fn nothing_torn_leads_astray(
         kinds in prop::array::uniform2(prop::sample::select(KINDS.to_vec())),

@@ -59,7 +59,8 @@ pub(crate) struct CopiedEnds<'a> {
     pub(crate) high: Option<Low<'a>>,
 }
 
-/// Copies the ends of the range of a leaf. What was read of it before is of this state, too, if the leaf is valid.
+/// Copies the ends of the range of a leaf. What was read of it before is of this state, too, if the
+/// leaf is valid.
 pub(crate) fn copy_ends<'a>(
     v: View,
     low: &'a mut LowKeyCopy,

@@ -47,7 +47,7 @@ impl<'a> Cutting<'a> {
 }
 
 impl Cutting<'_> {
-    /// What will come into the left half, if it has so many entries.
+    /// What will come into the left half, if `cut` entries are left of the cut.
     pub(crate) fn coming_left(&self, cut: usize) -> Coming {
         Coming { grows: self.grows, tid: (self.rank < cut).then_some(self.entry.tid) }
     }
@@ -59,7 +59,7 @@ impl Cutting<'_> {
     }
 }
 
-/// Who comes now says who will come.
+/// The entry that comes now tells which ones will come.
 pub(crate) fn grows(spot: &Position) -> Grows {
     match spot.place.same {
         Some(_) => Grows::Entries,
@@ -109,8 +109,8 @@ pub(crate) struct Halves<'a, 'l> {
     pub(crate) next: Ref,
 }
 
-/// Prepares the halves of a packed leaf by copying bits: the left one in `draft`, most often no more than its counts.
-/// `middle`: it is cut there. None: they had better be encoded.
+/// Prepares the halves of a packed leaf by copying bits: the left one in `draft`, most often no
+/// more than its counts. `middle`: it is cut there. None: they had better be encoded.
 pub(crate) fn by_bits<'a, 'l>(
     index: &'a Index,
     cutting: &Cutting<'_>,
@@ -153,7 +153,8 @@ pub(crate) fn by_bits<'a, 'l>(
     Ok(arranged.then_some(Halves { fresh, low, skip, range_end, next }))
 }
 
-/// The leaf with the entries from `cut` on. Without any it has slots. None: they had better be encoded.
+/// The leaf with the entries from `cut` on. Without any it has slots. None: they had better be
+/// encoded.
 fn right_half<'a>(
     index: &'a Index,
     leaf: &Leaf<'_>,
@@ -183,13 +184,14 @@ fn right_half<'a>(
     Ok(Some(fresh))
 }
 
-/// The classes that a packed right half may have: at most as large as the leaf, which may be one of those that had slots
-/// for long keys.
+/// The classes that a packed right half may have: at most as large as the leaf, which may be one of
+/// those that had slots for long keys.
 pub(crate) fn right_classes(sep: &Low<'_>, class: Class) -> [Class; 3] {
     [packed_class(sep.size(0)), WIDE, class]
 }
 
-/// Takes memory for the right half, if there is some for an index node, too, which its separator may want.
+/// Takes memory for the right half, if there is some for an index node, too, which its separator
+/// may want.
 pub(crate) fn fresh_half<'a>(index: &'a Index, class: Class) -> Result<Fresh<'a>, OutOfMemory> {
     let fresh = index.fresh(class)?;
     drop(index.fresh(Class::INDEX)?);

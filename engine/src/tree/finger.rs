@@ -7,17 +7,17 @@
 //! 2. The session in which it was alive is still open, looked at inside a section. Then its memory
 //!    is what it was, and stays so until that section ends: see "Fingers" in
 //!    [`crate::memory::barrier`].
-//! 3. It is not DEAD. Who inserted there otherwise would insert where nobody looks.
+//! 3. It is not DEAD. An entry in a DEAD leaf would never be found.
 //! 4. The key belongs between two keys that it has, in the state that the latch is then asked for.
-//!    So the leaf's range has the key, whatever that is by now, and nobody needs to be asked for
-//!    it. Of a key that is there already other entries may be in neighbours, unless it has a
+//!    So the leaf's range has the key, whatever that is now, and no node above has to be
+//!    read. Of a key that is there already other entries may be in neighbours, unless it has a
 //!    neighbour on either side in this leaf.
 //!
-//! The leaf may be one that dies at this moment, and have its entries still. The leaf that has taken
-//! them does not change before it is DEAD (`tree/relink.rs`), so what it has is true.
+//! The leaf may be one that dies at this moment, and have its entries still. The leaf that has
+//! taken them does not change before it is DEAD (`tree/relink.rs`), so what it has is true.
 //!
-//! Only the first attempt of an insert goes by a finger: who holds the latch there may be
-//! descheduled, and a search would lead elsewhere.
+//! Only the first attempt of an insert goes by a finger: the process that holds the latch there may
+//! be descheduled, and a search may lead elsewhere.
 //!
 //! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look
 //! at the leaf before would cost what it never wins.

@@ -99,8 +99,8 @@ pub trait Insert {
 
     /// As [`insert_in_term`](Self::insert_in_term), but only if no entry has the key at that
     /// moment: `Some(false)`, and nothing has changed, if one may have it. Of two that insert a key
-    /// so, with no entry of it, at most one does. Of a key that would be the first or the last in
-    /// its leaf nobody looks at the neighbour, so it may have one.
+    /// so, with no entry of it, at most one does. If the key would be the first or the
+    /// last in its leaf, the neighbour is not read, so it may have one.
     fn insert_new_in_term<O: KeyOrder>(
         &self,
         p: &Process,
@@ -179,7 +179,7 @@ fn insert_under<O: KeyOrder>(
         match step {
             Outcome::Done(inserted) => return Ok(Some(inserted)),
             Outcome::Late => return Ok(None),
-            // There may be memory that only nobody has freed yet, or that is about to be free.
+            // There may be memory that no process has freed yet, or that is about to be free.
             // Outside of the sections, which would hold it up; those of the caller do.
             Outcome::NoMemory(e) => {
                 let more = reclaim::relieve(index) && !p.is_inside();

@@ -222,7 +222,8 @@ fn try_cut_packed(
     Ok(link(index, cutting, halves, draft)?)
 }
 
-/// Prepares the halves of a packed leaf by encoding them, the left one in `draft`. `last`: the right one has slots.
+/// Prepares the halves of a packed leaf by encoding them, the left one in `draft`. `last`: the
+/// right one has slots.
 fn encoded<'a, 'l>(
     index: &'a Index,
     cutting: &Cutting<'_>,
@@ -333,8 +334,8 @@ fn slots_in_place(
 /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
 ///
 /// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were
-/// born in terms that the counter has reached, and a snapshot of which there is no descriptor yet
-/// closes that term or a later one.
+/// born in terms that the counter has reached, and a snapshot that has no descriptor yet closes
+/// that term or a later one.
 pub(crate) fn pack_leaf<O: KeyOrder>(
     index: &Index,
     leaf: &Copied<'_>,

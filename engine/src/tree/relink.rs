@@ -31,13 +31,13 @@
 //! * *F is latched until B shows it and the nodes with the same entries are dead.* A backward scan
 //!   that comes from N reads F, which is complete, and then sees that B does not lead to it yet.
 //!   Nothing changes in F meanwhile.
-//! * *A node that dies is latched from step 1 to its death*, in the state that was copied. An insert
-//!   or a removal that found its place there gets no latch.
+//! * *A node that dies is latched from step 1 to its death*, in the state that was copied. An
+//!   insert or a removal that found its place there gets no latch.
 //! * *The holder of an exclusive phase waits for nothing.* M's lasts from step 3 to step 5, B's is
 //!   inside it.
 //!
-//! The separator of a leaf F that replaces no other leaf is entered after all that, outside of these
-//! latches (`tree/separators.rs`): that may take memory and wait.
+//! The separator of a leaf F that replaces no other leaf is entered after all that, outside of
+//! these latches (`tree/separators.rs`): that may take memory and wait.
 
 mod above;
 

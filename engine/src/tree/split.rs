@@ -213,8 +213,8 @@ fn plan<O: KeyOrder>(
         .find_map(|cut| plan_at::<O>(leaf, cut, right_of(cut), append.then_some(probe.key)))
 }
 
-/// Cuts in front of the entry `right`; None: the right part has no room in any leaf. `appended`: the
-/// key that comes behind all others, as more may.
+/// Cuts in front of the entry `right`; None: the right part has no room in any leaf. `appended`:
+/// the key that comes behind all others, as more may.
 fn plan_at<O: KeyOrder>(
     leaf: &Copied<'_>,
     cut: usize,
@@ -298,8 +298,8 @@ fn split<O: KeyOrder>(
     Ok(Outcome::Promote(new))
 }
 
-/// The first `cut` entries as the content of their leaf, in front of `sep`, and its `skip`. They are
-/// written anew if that gives bytes of the key area back.
+/// The first `cut` entries as the content of their leaf, in front of `sep`, and its `skip`. They
+/// are written anew if that gives bytes of the key area back.
 fn left_part<'a, O: KeyOrder>(
     leaf: &Copied<'_>,
     cut: usize,

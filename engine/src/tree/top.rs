@@ -117,7 +117,7 @@ fn worth_a_top(index: &Index) -> u32 {
 }
 
 /// Rebuilds the array when enough index nodes have come. That takes as long as there are index
-/// nodes: inside the barrier, but not as a writer, for whom snapshots wait.
+/// nodes: inside the barrier, but not as a writer: snapshots wait for writers.
 pub(crate) fn renew_top(index: &Index) {
     if index.shared().top_state.made.load(Relaxed) >= worth_a_top(index) {
         rebuild_top(index);
@@ -142,10 +142,11 @@ pub(crate) fn rebuild_top(index: &Index) -> bool {
     if state.retired.load(Relaxed) != 0 && changed < worth_a_top(index) {
         return false;
     }
-    // Until as many have come again, nobody else begins. If this process is stopped, another one
-    // builds it then.
+    // Until as many have come again, no other process begins. If this process is stopped, another
+    // one builds it then.
     let made = state.made.swap(0, Relaxed);
-    // It stays what it is inside the barrier, so nobody publishes another one with this reference.
+    // It stays what it is inside the barrier, so no process publishes another one with this
+    // reference.
     let old = root.top.load(Acquire);
     let Some(new) = build_top(index) else { return false };
     stop!("top: built");

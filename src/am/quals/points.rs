@@ -7,8 +7,8 @@ use crate::key::{KeyDesc, SENTINEL};
 use crate::pg::memory;
 
 impl Plan {
-    /// The range of conditions that are an equality on each of the first columns, in their order, as joins have them
-    /// mostly; false: it takes a plan to find it.
+    /// The range of conditions that are an equality on each of the first columns, in their order,
+    /// as joins have them mostly; false: it takes a plan to find it.
     ///
     /// # Safety
     /// As `compile`.
@@ -26,7 +26,8 @@ impl Plan {
                 && key.sk_strategy == pg_sys::BTEqualStrategyNumber as u16
                 && !desc.is_element(c);
             let (of, collation, arg) = (key.sk_subtype, key.sk_collation, key.sk_argument);
-            // SAFETY: by contract; the argument of a condition that is no search for NULL, list or row is a value.
+            // SAFETY: by contract; the argument of a condition that is no search for NULL, list or
+            // row is a value.
             let mut append =
                 || unsafe { desc.append_point(c, of, collation, arg, &mut range.lower) };
             if !simple || !append() {

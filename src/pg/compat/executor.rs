@@ -35,8 +35,8 @@ pub unsafe fn walk_plan_state(
     }
 }
 
-/// `RelationGetIndexScan`, and a cell beside it, null, with which `forget` is called when the memory of
-/// both goes.
+/// `RelationGetIndexScan`, and a cell beside it, null, with which `forget` is called when the
+/// memory of both goes.
 ///
 /// # Safety
 /// `index` must be open. `forget` may raise no ERROR.
@@ -64,7 +64,8 @@ pub unsafe fn begin_index_scan(
         at: *mut c_void,
         callback: MemoryContextCallback,
     }
-    // SAFETY: the server's own functions, behind one boundary for all. Nothing here has to be dropped.
+    // SAFETY: the server's own functions, behind one boundary for all. Nothing here has to be
+    // dropped.
     unsafe {
         pg_guard_ffi_boundary(|| {
             let scan = RelationGetIndexScan(index, keys, order_bys);

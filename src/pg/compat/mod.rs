@@ -90,7 +90,8 @@ pub unsafe fn locator_of(relation: pg_sys::Oid) -> Locator {
         fn RelationIdGetRelation(relation: pg_sys::Oid) -> pg_sys::Relation;
         fn RelationClose(relation: pg_sys::Relation);
     }
-    // SAFETY: the server's own functions, behind one boundary for both. Nothing here has to be dropped.
+    // SAFETY: the server's own functions, behind one boundary for both. Nothing here has to be
+    // dropped.
     unsafe {
         pg_guard_ffi_boundary(|| {
             let relation = RelationIdGetRelation(relation);

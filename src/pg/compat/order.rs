@@ -1,8 +1,8 @@
 //! The order of an index, hidden from the server while a plan describes the index (18+).
 //!
 //! For each column of an index that is no btree the server asks the operator families how it is
-//! ordered, in each plan anew. That takes longer than all else that a plan does for an index. A plan
-//! that knows the order from the last one hides it, and gives it afterwards.
+//! ordered, in each plan anew. That takes longer than all else that a plan does for an index. A
+//! plan that knows the order from the last one hides it, and gives it afterwards.
 //!
 //! `get_relation_info` (plancat.c) takes these steps for an index:
 //! 1. It asks `amcanreturn` for each column. The answer for the last column hides the order.

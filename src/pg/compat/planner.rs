@@ -101,7 +101,8 @@ pub unsafe fn plan_facts(bytes: usize) -> PlanFacts {
         fn GetActiveSnapshot() -> pg_sys::Snapshot;
         fn palloc(bytes: usize) -> *mut c_void;
     }
-    // SAFETY: the server's own functions; an active snapshot is live. Nothing here has to be dropped.
+    // SAFETY: the server's own functions; an active snapshot is live. Nothing here has to be
+    // dropped.
     unsafe {
         pg_guard_ffi_boundary(|| PlanFacts {
             in_recovery: RecoveryInProgress(),

@@ -26,8 +26,8 @@
 //! moves before it says so: what another one is about to give back, or to have left over, is there for it. A
 //! process that is killed in between takes the whole area with it, as one that holds the lock.
 //!
-//! The second byte of a page belongs to who has the page: in an extent of an allocator it says how
-//! many pages further on in it this one is.
+//! The second byte of a page belongs to the user of the page. In an extent of an allocator it is
+//! the number of pages of the extent in front of this one.
 
 use super::{Area, Backing, Lack, OutOfMemory, Refused};
 use crate::memory::place::{MAX_EXTENT_PAGES, PAGE, Ref, UNITS_PER_PAGE};

@@ -223,7 +223,7 @@ impl Drop for Latch {
 }
 
 impl Latch {
-    /// The latch of a node that nobody else knows ([`Fresh`](crate::node::fresh::Fresh), which
+    /// The latch of a node that no other process knows ([`Fresh`](crate::node::fresh::Fresh), which
     /// alone calls this): its count goes on from its earlier life.
     pub(in crate::node) fn of_fresh(b: Block) -> Latch {
         let old = b.header().ver.load(Relaxed);

@@ -1,8 +1,8 @@
 //! Arranging entries anew by copying bits, where encoding them would change little but where arrays
 //! begin: a part of a leaf in a block of its own, or all of a leaf with another share of the room.
 //!
-//! Form, template, alphabet and tails stay. Numbers get the base and the bits that encoding would give
-//! them; where these are the old ones, bits are copied as they are.
+//! Form, template, alphabet and tails stay. Numbers get the base and the bits that encoding would
+//! give them; where these are the old ones, bits are copied as they are.
 
 use super::{Found, Leaf, PART};
 use crate::key::order::Tid;
@@ -16,7 +16,8 @@ use crate::sync::atomic::plain::AtomicU64;
 use crate::sync::mutants::mutant;
 use core::ops::Range;
 
-/// Heads with so many symbols in common tell keys apart too rarely: with a longer template they have others.
+/// Heads that have this number of symbols in common tell keys apart too rarely. With a longer
+/// template the heads have other symbols.
 const MOST_IN_COMMON: usize = 4;
 
 /// The ends of keys that have one entry each.
@@ -66,8 +67,9 @@ impl Leaf<'_> {
         }
     }
 
-    /// Arranges a block of `size` bytes with the entries at these ranks. `low`: what is stored of its low key;
-    /// None: the same as here. False: there is no room, or copies cannot be what is needed; encoding may do.
+    /// Arranges a block of `size` bytes with the entries at these ranks. `low`: what is stored of
+    /// its low key; None: the same as here. False: there is no room, or copies cannot be what is
+    /// needed; encoding may do.
     pub fn rearrange(
         &self,
         ranks: Range<usize>,
@@ -108,8 +110,8 @@ impl Leaf<'_> {
         true
     }
 
-    /// Arranges all of the leaf anew with one more entry, as [`Leaf::insert`] adds it, which has no room for it.
-    /// `page`: private memory of the size of the block. False: encoding may do.
+    /// Arranges all of the leaf anew with one more entry, as [`Leaf::insert`] adds it, which has no
+    /// room for it. `page`: private memory of the size of the block. False: encoding may do.
     pub fn insert_rearranged(
         &self,
         found: &Found,
@@ -135,8 +137,8 @@ impl Leaf<'_> {
         inserted
     }
 
-    /// Arranges that the first `n` entries stay, where they are. False: with less room or what comes they had better be
-    /// arranged anew.
+    /// Arranges that the first `n` entries stay, where they are. False: with less room or what
+    /// comes they had better be arranged anew.
     pub fn cut_off(&self, n: usize, bounds: &Bounds<'_>, draft: &mut Draft) -> bool {
         let l = &self.layout;
         let Some(keys) = self.keys_of(&(0..n)).filter(|_| l.is_inside()) else { return false };
@@ -184,10 +186,12 @@ impl Leaf<'_> {
         l.keylen > 0 || keys.clone().any(|k| len(k) != len(keys.start))
     }
 
-    /// Do these keys have more symbols than fewer bits have numbers? Most often the first of them do.
+    /// Do these keys have more symbols than fewer bits have numbers? Most often the first of them
+    /// do.
     fn needs_alphabet(&self, keys: &Range<usize>) -> bool {
         let l = &self.layout;
-        // Fewer bits than four are not used, nor others than eight for keys without an end that bytes order.
+        // Fewer bits than four are not used, nor others than eight for keys without an end that
+        // bytes order.
         if l.sbits <= 4 || l.form == Form::Wide && l.symbols == 0 {
             return true;
         }
@@ -259,8 +263,8 @@ impl Leaf<'_> {
         l
     }
 
-    /// The base and the bits that the TIDs at these ranks get, with one that is known to come. None: its offset in the
-    /// page has more bits than theirs.
+    /// The base and the bits that the TIDs at these ranks get, with one that is known to come.
+    /// None: its offset in the page has more bits than theirs.
     fn tids_with(&self, ranks: &Range<usize>, coming: Option<Tid>) -> Option<(u64, usize)> {
         let l = &self.layout;
         let (mut low, mut high) = (u64::MAX, 0);

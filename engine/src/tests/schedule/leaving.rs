@@ -1,4 +1,4 @@
-//! Memory that leaves an index, beside those who remember something of it
+//! Memory that leaves an index, beside processes that remember a place in it
 //! (`memory/allocator/leaving.rs`).
 
 use super::quietly;

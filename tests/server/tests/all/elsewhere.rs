@@ -109,8 +109,8 @@ fn the_primary_does_without_an_index_of_standbys() {
     come_and_go(&mut server);
 }
 
-/// A snapshot that is older than the index does not use it: nobody has looked at chains of HOT
-/// updates when it was created.
+/// A snapshot that is older than the index does not use it: its CREATE INDEX did not look at
+/// chains of HOT updates.
 fn old_snapshots(server: &Server) {
     server.sql("CREATE TABLE h (k int) WITH (fillfactor = 50); INSERT INTO h SELECT 1 FROM generate_series(1, 50)");
     let mut old = server.session();

@@ -117,8 +117,8 @@ fn they_are_collected_in_files() {
     verify(&server);
 }
 
-/// Somebody holds the lock of the folder and does not go on: the image of an index that has not
-/// changed is renewed in a folder of its own, for which nobody waits.
+/// A process holds the lock of the folder and does not go on. The image of an index that has not
+/// changed is renewed in a folder of its own, which needs no lock.
 #[test]
 fn an_unchanged_one_does_without_the_lock() {
     let server = Server::new().start();
@@ -128,7 +128,7 @@ fn an_unchanged_one_does_without_the_lock() {
     let here = folder(&server, "postgres");
     wait_until("it is collected", || found(&here).keys().all(|name| name.starts_with("small-")));
     let lock = fs::File::open(&here).expect("a folder");
-    lock.lock().expect("a lock, when nobody writes");
+    lock.lock().expect("a lock, while no image is written");
     assert_eq!(server.value("SELECT nitro_backup('t_i')"), "1");
     assert!(found(&here).keys().any(|name| name.len() == 32));
     drop(lock);
