@@ -5,15 +5,15 @@ use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
 use crate::elements::index::{element_column, may_hold_elements};
-use crate::pg::compat;
+use crate::pg::{catalog, compat};
 use crate::state::known;
 
 /// Whether a column's exact datum can be given back (`amcanreturn`): always, see `key` on payload,
 /// but for an index that has many entries per row. Must not look at the index' storage: the server
 /// also asks for partitioned indexes, which have none.
 ///
-/// Where the last plan has found out the order of the index, the server need not find it out: see
-/// `compat::hide_order`.
+/// Where the last plan has found out the order of the index, the server need not find it out. A
+/// partial index shows its order in each plan: see `compat::hide_order`.
 pub unsafe extern "C-unwind" fn can_return(index: Relation, column: i32) -> bool {
     // SAFETY: the server passes an open index.
     unsafe {
@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn can_return(index: Relation, column: i32) -> bool
             return false;
         }
         let last = i32::from((*(*index).rd_index).indnatts);
-        if column == last && known::is_ordered((*index).rd_id) {
+        if column == last && known::is_ordered((*index).rd_id) && !catalog::is_partial(index) {
             compat::hide_order(index);
         }
     }

@@ -12,8 +12,12 @@
 //!
 //! No other code of the server asks `amcanreturn` of an index whose `amproperty` answers for it.
 //!
-//! Functions in expressions and predicate may be folded in step 3, and may plan queries. A query of
-//! the same index plans with the hidden order as with the order itself. A query of another index
+//! Functions in a predicate may be folded in step 3. The server keeps the result, but not that of a
+//! predicate that is always true: it folds that one in each plan. CREATE TABLE ... LIKE in a
+//! function would copy the index without its order. So the order of a partial index is not hidden.
+//!
+//! Functions in expressions may be folded there too, and may plan queries. The server keeps the
+//! result, mostly from a plan that did not know the order yet. A query of the same index plans with the hidden order as with the order itself. A query of another index
 //! shows the order of the first one again: the server is past step 2 of the first one. If an ERROR
 //! comes in between, the end of the (sub)transaction shows the order.
 //!

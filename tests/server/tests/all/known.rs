@@ -239,3 +239,33 @@ fn a_standby_sees_that_an_index_has_gone() {
     assert!(uses(&mut session, queries[1]));
     assert_eq!(session.value("SELECT v FROM t ORDER BY v DESC LIMIT 1"), "1000");
 }
+
+/// The server folds a predicate that is always true in each plan. Its function copies the table
+/// there: the index of the copy is in the same order.
+#[test]
+fn a_predicate_that_copies_its_table_sees_the_order() {
+    let server = Server::new().conf("enable_seqscan = off").start();
+    server.sql(
+        "CREATE FUNCTION copy() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM set_config('my.copy', 'off', false);
+             CREATE TABLE copied (LIKE t INCLUDING INDEXES);
+         END $$;
+         CREATE FUNCTION holds() RETURNS bool IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+             IF current_setting('my.copy', true) = 'on' THEN PERFORM copy(); END IF;
+             RETURN true;
+         END $$;
+         CREATE TABLE t (k int, v int);
+         CREATE INDEX t_k ON t USING nitro (k DESC) WHERE holds();
+         INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i",
+    );
+    server.sql("VACUUM ANALYZE t");
+    let mut session = server.session();
+    let query = "SELECT v FROM t WHERE k = 5";
+    assert!(uses(&mut session, query));
+    assert!(uses(&mut session, query));
+    session.sql("SET my.copy = on");
+    assert!(uses(&mut session, query));
+    let copied = session.sql("SELECT pg_get_indexdef('copied_k_idx'::regclass)");
+    let copied = copied.into_iter().flatten().flatten().collect::<String>();
+    assert!(copied.contains("(k DESC)"), "{copied}");
+}
