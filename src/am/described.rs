@@ -12,8 +12,8 @@ use crate::state::known;
 /// but for an index that has many entries per row. Must not look at the index' storage: the server
 /// also asks for partitioned indexes, which have none.
 ///
-/// Where the last plan has found out the order of the index, the server need not find it out. A
-/// partial index shows its order in each plan: see `compat::hide_order`.
+/// Where the last plan has found out the order of the index, the server need not find it out. An
+/// index with expressions or a predicate shows its order in each plan: see `compat::hide_order`.
 pub unsafe extern "C-unwind" fn can_return(index: Relation, column: i32) -> bool {
     // SAFETY: the server passes an open index.
     unsafe {
@@ -21,7 +21,7 @@ pub unsafe extern "C-unwind" fn can_return(index: Relation, column: i32) -> bool
             return false;
         }
         let last = i32::from((*(*index).rd_index).indnatts);
-        if column == last && known::is_ordered((*index).rd_id) && !catalog::is_partial(index) {
+        if column == last && known::is_ordered((*index).rd_id) && !catalog::has_clauses(index) {
             compat::hide_order(index);
         }
     }
@@ -37,8 +37,7 @@ unsafe extern "C-unwind" fn holds_elements(index: Relation) -> bool {
 
 /// The height of an index is not known before a query can use it (`amgettreeheight`). The server
 /// asks last for it: see `compat::hide_order`.
-pub unsafe extern "C-unwind" fn tree_height(index: Relation) -> i32 {
-    // SAFETY: the server passes an open index of ours.
-    unsafe { compat::show_order(index) };
+pub unsafe extern "C-unwind" fn tree_height(_index: Relation) -> i32 {
+    compat::show_order();
     -1
 }

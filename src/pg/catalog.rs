@@ -185,9 +185,32 @@ unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
 /// # Safety
 /// `index` must be open.
 pub unsafe fn is_partial(index: pg_sys::Relation) -> bool {
-    let predicate = pg_sys::Anum_pg_index_indpred as i32;
-    // SAFETY: an open index has its pg_index row, of which this column may be NULL.
-    unsafe { !pg_sys::heap_attisnull((*index).rd_indextuple, predicate, std::ptr::null_mut()) }
+    // SAFETY: by contract.
+    unsafe { has(index, pg_sys::Anum_pg_index_indpred) }
+}
+
+/// Whether an index has expressions or a predicate, by its catalogue row.
+///
+/// # Safety
+/// As [`is_partial`].
+pub unsafe fn has_clauses(index: pg_sys::Relation) -> bool {
+    // SAFETY: by contract.
+    unsafe { has(index, pg_sys::Anum_pg_index_indexprs) || is_partial(index) }
+}
+
+/// Whether the `pg_index` row of an index has a value in a column that may be NULL. Calls nothing:
+/// each plan asks.
+///
+/// # Safety
+/// `index` must be open.
+unsafe fn has(index: pg_sys::Relation, column: u32) -> bool {
+    // SAFETY: an open index has its row. Its bits say which columns are not NULL, if one is.
+    unsafe {
+        let row = (*(*index).rd_indextuple).t_data;
+        let bit = column as usize - 1;
+        let all = u32::from((*row).t_infomask) & pg_sys::HEAP_HASNULL == 0;
+        all || *(*row).t_bits.as_ptr().add(bit / 8) >> (bit % 8) & 1 != 0
+    }
 }
 
 /// Whether a table is neither partitioned, foreign nor inherited from, and no index has this column

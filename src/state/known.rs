@@ -20,7 +20,6 @@ use std::rc::Rc;
 use pgrx::pg_sys::{self, Oid, SysCacheIdentifier, TransactionId};
 use pgrx::prelude::*;
 
-use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::Entry;
 use crate::state::handle::Handle;
@@ -196,7 +195,6 @@ unsafe extern "C-unwind" fn at_invalidation(_argument: pg_sys::Datum, relation: 
         }),
     };
     drop(gone);
-    compat::forget_hidden_order(relation);
 }
 
 /// An operator family has changed.

@@ -79,8 +79,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
             hosts::transaction_ended(true);
         }
         XACT_EVENT_ABORT => {
-            // SAFETY: the server closes the relations of the transaction later.
-            unsafe { compat::show_order_after_error() };
+            compat::show_order();
             shmem::leave_if_exiting();
             leave_engine();
             abandon_left();
@@ -116,8 +115,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     crate::pg::witness!();
     memory::keep_spare();
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
-        // SAFETY: the server closes the relations of the subtransaction later.
-        unsafe { compat::show_order_after_error() };
+        compat::show_order();
         shmem::leave_if_exiting();
         abandon_left();
         // SAFETY: lists only files created at the aborting nesting level.

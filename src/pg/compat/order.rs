@@ -12,24 +12,21 @@
 //!
 //! No other code of the server asks `amcanreturn` of an index whose `amproperty` answers for it.
 //!
-//! Functions in a predicate may be folded in step 3. The server keeps the result, but not that of a
-//! predicate that is always true: it folds that one in each plan. CREATE TABLE ... LIKE in a
-//! function would copy the index without its order. So the order of a partial index is not hidden.
+//! *Invariant*: no code of users runs while an order is hidden. CREATE TABLE ... LIKE in a function
+//! would copy the index without its order. Functions in expressions and predicates are folded in
+//! step 3, so the order of an index with one of these is not hidden. An ERROR in step 3 or 4 ends
+//! the (sub)transaction, and its end shows the order.
 //!
-//! Functions in expressions may be folded there too, and may plan queries. The server keeps the
-//! result, mostly from a plan that did not know the order yet. A query of the same index plans with the hidden order as with the order itself. A query of another index
-//! shows the order of the first one again: the server is past step 2 of the first one. If an ERROR
-//! comes in between, the end of the (sub)transaction shows the order.
-//!
-//! All nitro indexes have the same routine, that of the access method. So the order is hidden and
-//! shown by one pair of routines of this process.
+//! All nitro indexes have the same routine, that of the access method. Each index whose order was
+//! hidden once has a copy that this process keeps, and the order is a flag of the copy.
 
 use pgrx::pg_sys::{Oid, Relation};
 
-/// Hides the order of an index whose columns have been looked at.
+/// Hides the order of all nitro indexes of this process, while an index is described whose columns
+/// have been looked at.
 ///
 /// # Safety
-/// `index` must be an open nitro index that is being described.
+/// `index` must be an open nitro index without expressions and predicate.
 pub unsafe fn hide_order(index: Relation) {
     #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
     // SAFETY: by contract.
@@ -40,39 +37,10 @@ pub unsafe fn hide_order(index: Relation) {
     let _ = index;
 }
 
-/// Shows the order of an index again.
-///
-/// # Safety
-/// `index` must be an open nitro index.
-pub unsafe fn show_order(index: Relation) {
+/// Shows the order again: the index is described, or an ERROR has ended that.
+pub fn show_order() {
     #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
-    // SAFETY: by contract.
-    unsafe {
-        from_18::show(index);
-    }
-    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
-    let _ = index;
-}
-
-/// Shows an order that an ERROR has left hidden.
-///
-/// # Safety
-/// While a (sub)transaction aborts that still has its relations open.
-pub unsafe fn show_order_after_error() {
-    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
-    // SAFETY: by contract.
-    unsafe {
-        from_18::show_after_error();
-    }
-}
-
-/// The server forgets a relation, or, without an OID, all. What was hidden of it is gone, or is
-/// shown by the next plan.
-pub fn forget_hidden_order(relation: Oid) {
-    #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
-    from_18::forget(relation);
-    #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
-    let _ = relation;
+    from_18::show();
 }
 
 /// The btree family that says how an operator "<" for values of a type orders them, as
@@ -99,57 +67,26 @@ mod from_18 {
     use pgrx::pg_sys::{self, CompareType, IndexAmRoutine, Oid, Relation};
 
     thread_local! {
-        /// The routine of all nitro indexes, and the same without an order.
-        static ROUTINES: Cell<Option<&'static [IndexAmRoutine; 2]>> = const { Cell::new(None) };
-        /// The index whose order is hidden, or null.
-        static HIDDEN: Cell<(Relation, Oid)> = const { Cell::new((null_mut(), Oid::INVALID)) };
+        /// The copy of the routine, or null. It stays as long as the process.
+        static ROUTINE: Cell<*mut IndexAmRoutine> = const { Cell::new(null_mut()) };
     }
 
     pub unsafe fn hide(index: Relation) {
-        // SAFETY: by contract of the caller. What is leaked is of this process, once.
+        // SAFETY: by contract of the caller an open index of ours, which has the routine of its
+        // access method. The copy is this process's alone.
         unsafe {
-            let routines = ROUTINES.get().unwrap_or_else(|| {
-                let mut both = [*(*index).rd_indam; 2];
-                both[0].amcanorder = true;
-                both[1].amcanorder = false;
-                let both: &'static [IndexAmRoutine; 2] = Box::leak(Box::new(both));
-                ROUTINES.set(Some(both));
-                both
-            });
-            let (outer, _) = HIDDEN.get();
-            if !outer.is_null() {
-                // It is open: the description of it goes on when that of this index has ended.
-                show(outer);
+            if ROUTINE.get().is_null() {
+                ROUTINE.set(Box::into_raw(Box::new(*(*index).rd_indam)));
             }
-            (*index).rd_indam = (&raw const routines[1]).cast_mut();
-            HIDDEN.set((index, (*index).rd_id));
+            (*ROUTINE.get()).amcanorder = false;
+            (*index).rd_indam = ROUTINE.get();
         }
     }
 
-    pub unsafe fn show(index: Relation) {
-        // SAFETY: by contract of the caller.
-        unsafe {
-            if let Some(routines) = ROUTINES.get()
-                && std::ptr::eq((*index).rd_indam, &routines[1])
-            {
-                (*index).rd_indam = (&raw const routines[0]).cast_mut();
-            }
-        }
-        HIDDEN.set((null_mut(), Oid::INVALID));
-    }
-
-    pub unsafe fn show_after_error() {
-        let (index, _) = HIDDEN.get();
-        if !index.is_null() {
-            // SAFETY: it was open when the ERROR came, and was not forgotten since.
-            unsafe { show(index) };
-        }
-    }
-
-    pub fn forget(relation: Oid) {
-        let (_, hidden) = HIDDEN.get();
-        if relation == Oid::INVALID || relation == hidden {
-            HIDDEN.set((null_mut(), Oid::INVALID));
+    pub fn show() {
+        // SAFETY: null, or the copy, which is not freed. The server reads it between two calls.
+        if let Some(routine) = unsafe { ROUTINE.get().as_mut() } {
+            routine.amcanorder = true;
         }
     }
 
