@@ -16,6 +16,8 @@ thread_local! {
     /// (operator family, input type) -> the btree family to show. Emptied when any operator family
     /// changes.
     static TWINS: RefCell<HashMap<(u32, u32), Oid>> = RefCell::default();
+    /// How often it was emptied.
+    static CHANGES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Shows btree families, and btree's access method.
@@ -72,9 +74,13 @@ unsafe fn twin(family: Oid, input: Oid) -> Option<Oid> {
     let key = (family.to_u32(), input.to_u32());
     let known = TWINS.with_borrow(|all| all.get(&key).copied());
     let btree = known.unwrap_or_else(|| {
+        let before = CHANGES.get();
         // SAFETY: the planner runs inside a transaction with catalogue access.
         let found = unsafe { find_twin(family, input) }.unwrap_or(pg_sys::InvalidOid);
-        TWINS.with_borrow_mut(|all| all.insert(key, found));
+        // A family may have changed while it was read.
+        if CHANGES.get() == before {
+            TWINS.with_borrow_mut(|all| all.insert(key, found));
+        }
         found
     });
     (btree != pg_sys::InvalidOid).then_some(btree)
@@ -115,6 +121,7 @@ fn watch_families() {
     #[pg_guard]
     unsafe extern "C-unwind" fn forget(_argument: pg_sys::Datum, _cache: i32, _hash: u32) {
         crate::pg::witness!();
+        CHANGES.set(CHANGES.get() + 1);
         TWINS.with_borrow_mut(HashMap::clear);
     }
     thread_local! {
