@@ -1,34 +1,43 @@
-//! Unique indexes: whether a row may come in. Whether those of a build may stay together: `neighbours`.
+//! Unique indexes: may a row come in? (`neighbours` answers the same question for a build.)
 //!
-//! *A new key needs no more than its entry*, where rows are equal exactly if their keys have the same bytes. The engine inserts it only if no entry has the key at that moment
-//! ([`nitro_engine::Index::insert_new_in_term`]): of two that come so at most one does. The index is READY inside the section in
-//! which that happens, so all rows that came before have their entries. Who is refused so, which says no more than that somebody
-//! may have the key, is admitted:
+//! **A new key needs only its entry.** This holds where two rows are equal exactly if their keys
+//! have the same bytes. The engine adds the entry only if no entry has the key at that moment
+//! ([`nitro_engine::Index::insert_new_in_term`]). Of two inserts of one new key at most one
+//! succeeds. The index is READY inside the section of this insert, so all earlier rows have their
+//! entries. A refusal says only that another row may have the key. The row then needs an
+//! *admission*:
 //!
-//! *One inserter of a key is admitted at a time.* Who inserts takes a heavyweight lock on the key ([`KeyLock`]), looks for other rows
-//! with it, publishes, looks again, gives the lock back. So of two inserters the second one sees the entry of the first. The
-//! deadlock detector knows the lock, a cancel ends the wait for it, and an ERROR releases it with the (sub)transaction.
+//! **One row of a key is admitted at a time.** The inserting process takes a heavyweight lock on
+//! the key ([`KeyLock`]). It looks for other rows with the key, publishes its entry, looks again,
+//! and unlocks. So of two inserting processes the second one sees the entry of the first. The
+//! deadlock detector knows the lock, a cancel ends the wait for it, and an ERROR releases it with
+//! the (sub)transaction.
 //!
-//! *The second look*, in such indexes, is for who came with a new key after the first one: the entries that made it none may have gone meanwhile. Who
-//! comes so later finds the entry of who was admitted. If there is such a row, its transaction is waited for with an
-//! entry that is published; it has come to its end here, and waits for nobody because of this key.
+//! **The second look** finds a row that came as a new key after the first look. The entries that
+//! the first look saw may have been removed meanwhile, and the key was new again. A row that comes
+//! as a new key after the second look cannot exist: the entry of the admitted row is there. If the
+//! second look finds a row, this process waits for its transaction, while its own entry is
+//! published. The other insert is complete, so it waits for nothing because of this key.
 //!
-//! *No transaction is waited for under the lock.* Where another transaction has to end first, the lock is given back before
-//! the wait, and then all begins anew: the index may be in another state by then, too.
+//! **No process waits for a transaction under the lock.** Where another transaction has to end
+//! first, the process unlocks before it waits. Then it begins anew, because the index may be in
+//! another state by then.
 //!
-//! *Nothing is overlooked.* The index is READY when it is read, so all rows whose inserters were admitted before have
-//! their entries. While the lock is held no entry with the key comes, but new keys, and those that a walk over the table
-//! makes for rows that are not admitted yet, whose inserters will look themselves. (Two of them may meet: each finds the other's
-//! row in progress and waits for it, and the deadlock detector ends one.) Entries go only when VACUUM or a scan finds that
-//! their rows are dead to everybody.
+//! **No row is overlooked.** The index is READY when it is read, so all rows that were admitted
+//! before have their entries. While the lock is held, entries with the key come only from new keys,
+//! and from a walk over the table. The walk makes entries of rows that are not admitted yet, and
+//! their inserting processes look for themselves. (Two of these may meet: each finds the other's
+//! row in progress and waits for it, and the deadlock detector ends one.) An entry goes only when
+//! VACUUM or a scan finds that its row is dead to every transaction.
 //!
-//! *Nothing is mistaken.* Between an entry and the look at its row VACUUM could remove the row and an insert put
-//! another one at its TID, with another key. A token from before the entries are read until the last of them was looked
-//! at keeps the TIDs from being used again (D2b), as for scans. It is given back with the lock.
+//! **No row is mistaken for another one.** Between the reading of an entry and the look at its row,
+//! VACUUM could remove the row, and an insert could put another row at its TID. A token prevents
+//! that (D2b), as for scans. It is taken before the entries are read, and closed after the last
+//! row.
 //!
-//! If the index leaves READY after the first look (it does not for lack of memory: see `insert`), the row may have no entry.
-//! The second one brings it up again. Where there is none, the table has the row: whoever is next brings it up, and finds it.
-
+//! If the index leaves READY after the first look, the row may have no entry. (`insert` says why a
+//! lack of memory is no such case.) The second look brings the index up again. Without a second
+//! look the row is in the table: the next process brings the index up, and finds the row there.
 use std::cell::RefCell;
 
 use nitro_engine::{Cursor, Index, Process, TokenId};
@@ -68,7 +77,8 @@ unsafe fn nulls_are_equal(index: Relation) -> bool {
     unsafe { (*(*index).rd_index).indnullsnotdistinct }
 }
 
-/// Whether rows with these values can be duplicates: NULLs are none of each other, unless the index says so.
+/// Whether rows with these values can be duplicates: NULLs are none of each other, unless the index
+/// says so.
 ///
 /// # Safety
 /// `index` must be open, `isnull` have one element per column.
@@ -80,15 +90,16 @@ pub unsafe fn can_conflict(index: Relation, isnull: *const bool) -> bool {
     }
 }
 
-/// The lock on one key of an index: of a page, which a nitro index does not have. Different keys may have the same one.
+/// The lock on one key of an index: of a page, which a nitro index does not have. Different keys
+/// may have the same one.
 struct KeyLock {
     index: Relation,
     page: u32,
 }
 
 impl KeyLock {
-    /// Waits for others who insert the key. `equal` are the bytes of the key columns. Where different bytes may be equal,
-    /// all keys have the same lock.
+    /// Waits for others who insert the key. `equal` are the bytes of the key columns. Where
+    /// different bytes may be equal, all keys have the same lock.
     unsafe fn take(index: Relation, desc: &KeyDesc, equal: &[u8]) -> KeyLock {
         let page = if desc.closed { 0 } else { number(equal) };
         let lock = KeyLock { index, page };
@@ -108,9 +119,10 @@ impl KeyLock {
     }
 }
 
-/// The lock of a key: as few keys as possible share one, for they take turns. Eight bytes at a time, each folded by a
-/// product of twice the width, of which every bit depends on all of them. Two keys with the same number are no more than slow, so
-/// nothing is done against who looks for some.
+/// The lock of a key: as few keys as possible share one, for they take turns. Eight bytes at a
+/// time, each folded by a product of twice the width, of which every bit depends on all of them.
+/// Two keys with the same number are no more than slow, so nothing is done against who looks for
+/// some.
 fn number(key: &[u8]) -> u32 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let fold = |hash: u64, word: u64| {
@@ -193,8 +205,8 @@ impl<'a> Newcomer<'a> {
         }
     }
 
-    /// Returns when the row may be published. A duplicate is an ERROR; with `only_ask` there is none, and nobody is waited
-    /// for, but those who insert the key at the moment.
+    /// Returns when the row may be published. A duplicate is an ERROR; with `only_ask` there is
+    /// none, and nobody is waited for, but those who insert the key at the moment.
     ///
     /// # Safety
     /// Open relations, inside a transaction with an active snapshot; `key` is that of the row.
@@ -219,7 +231,8 @@ impl<'a> Newcomer<'a> {
         loop {
             if self.handle.entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady
             {
-                // SAFETY: open relations, by the caller's contract. An ERROR is that of who could not bring it up.
+                // SAFETY: open relations, by the caller's contract. An ERROR is that of who could
+                // not bring it up.
                 unsafe { bring_up::ensure_ready(self.index, self.handle) };
             }
             if let Some(engine) = self.handle.index() {
@@ -287,7 +300,8 @@ impl<'a> Newcomer<'a> {
         };
         let mut dead = false;
         let mut at = compat::u64_to_tid(tid);
-        // SAFETY: an open heap; the out parameters live across the call, which follows the HOT chain.
+        // SAFETY: an open heap; the out parameters live across the call, which follows the HOT
+        // chain.
         let found = unsafe {
             pg_sys::table_index_fetch_tuple_check(self.heap, &mut at, &mut dirty, &mut dead)
         };
@@ -306,7 +320,8 @@ impl<'a> Newcomer<'a> {
                 _ => Row::Equal(Verdict::Pending(transaction, dirty.speculativeToken)),
             };
         }
-        // CREATE INDEX CONCURRENTLY inserts rows of its snapshot: this one may have been deleted since.
+        // CREATE INDEX CONCURRENTLY inserts rows of its snapshot: this one may have been deleted
+        // since.
         let mut own = compat::u64_to_tid(self.tid);
         // SAFETY: as above; the snapshot is the server's own.
         let lives = unsafe {

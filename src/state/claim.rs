@@ -7,8 +7,9 @@
 //! at once. So there is a claim beside the lock. A process never has two claims on one index:
 //! - In three cases a process brings nothing up: it has a claim, it helps a process that has one,
 //!   or it is inside the engine (in a comparison function). See [`may_bring_up`].
-//! - only a claim changes what an index is good for (see `transition`), and only as long as its
-//!   entry stands for the same index.
+//! - Only a claim fills an index or makes it READY, and only as long as its entry stands for the
+//!   same index. Some changes need no claim: an index that is forgotten, retired, reclaimed or
+//!   removed (see `transition`).
 //!
 //! CREATE INDEX has a claim, too, on an index that no other process can see. Code of another index
 //! that is being brought up may run CREATE INDEX, so claims are a stack.
@@ -35,8 +36,8 @@ use crate::state::transition::Event;
 /// Sub-id of the object lock that serialises walks of one index.
 const BUILD_LOCK: u16 = 1;
 
-/// The build lock of one index, a heavyweight lock: who waits for it is seen by the deadlock detector. An
-/// ERROR releases it with the transaction's other locks.
+/// The build lock of one index, a heavyweight lock: who waits for it is seen by the deadlock
+/// detector. An ERROR releases it with the transaction's other locks.
 pub struct BuildLock {
     index: pg_sys::Oid,
     mode: i32,
@@ -111,8 +112,8 @@ impl BuildLock {
         }
     }
 
-    /// No image of the index can be loaded any more in this server life, unless one was. Under the lock:
-    /// nobody is loading one.
+    /// No image of the index can be loaded any more in this server life, unless one was. Under the
+    /// lock: nobody is loading one.
     pub fn forget_image(&self, entry: &Entry) -> bool {
         entry.condition.may(Event::Forget).is_some()
     }
@@ -162,15 +163,15 @@ impl Claim {
         Claim::take_entry(handle)
     }
 
-    /// The claim of a follower. In recovery there are no heavyweight locks of the strength of a build lock, and only a
-    /// follower brings an index up. `None`: another process has the claim.
+    /// The claim of a follower. In recovery there are no heavyweight locks of the strength of a
+    /// build lock, and only a follower brings an index up. `None`: another process has the claim.
     pub fn of_follower(handle: &Handle) -> Option<Claim> {
         nitro_engine::destroy_due(&shmem::area());
         Claim::try_take_entry(handle)
     }
 
-    /// Waits until no follower has the claim. It may have one for some milliseconds after the end of recovery. All others
-    /// need the build lock, which the caller has.
+    /// Waits until no follower has the claim. It may have one for some milliseconds after the end
+    /// of recovery. All others need the build lock, which the caller has.
     pub fn await_follower(entry: &Entry, _lock: &BuildLock) {
         // SAFETY: a plain global.
         let me = unsafe { pg_sys::MyProcPid };
@@ -193,7 +194,8 @@ impl Claim {
     }
 
     fn try_take_entry(handle: &Handle) -> Option<Claim> {
-        // Whatever ends this process, its exit callback ends the claim, also if it has not been in the engine by then.
+        // Whatever ends this process, its exit callback ends the claim, also if it has not been in
+        // the engine by then.
         shmem::process();
         let (entry, generation) = (handle.entry, handle.generation());
         // SAFETY: a plain global.
@@ -203,8 +205,8 @@ impl Claim {
         Some(Claim { entry, generation })
     }
 
-    /// ERROR if the entry stands for something else by now, or for another engine index. Asked wherever
-    /// code of the index has run.
+    /// ERROR if the entry stands for something else by now, or for another engine index. Asked
+    /// wherever code of the index has run.
     pub fn check(&self, engine: Index) {
         let (state, root) = self.entry.condition.read();
         let same = self.entry.generation() == self.generation
@@ -231,7 +233,8 @@ impl Claim {
         sorting
     }
 
-    /// ERROR if the entry stands for something else than what is being sorted. Asked where code of the index has run.
+    /// ERROR if the entry stands for something else than what is being sorted. Asked where code of
+    /// the index has run.
     pub fn check_sorting(&self) {
         let sorting = self.entry.condition.read() == (State::Sorting, 0);
         if self.entry.generation() != self.generation || !sorting {
@@ -239,7 +242,8 @@ impl Claim {
         }
     }
 
-    /// LOADING back to UNBUILT: there may be an image that can be loaded later. SORTING to BARE: there is none any more.
+    /// LOADING back to UNBUILT: there may be an image that can be loaded later. SORTING to BARE:
+    /// there is none any more.
     pub fn interrupt(&self) {
         self.entry.condition.must(Event::Interrupt, 0);
         self.entry.cut_short.store(0, Relaxed);
@@ -250,9 +254,10 @@ impl Claim {
         self.entry.condition.must(Event::Refuse, 0);
     }
 
-    /// LOADING or SORTING to CATCHING UP with an engine index that has the entries of an image valid as of
-    /// `since`, or of a table that was read after that. From here on inserts publish; the completeness is that of `build`, with the end of
-    /// the WAL read after this in the place of the heap.
+    /// LOADING or SORTING to CATCHING UP with an engine index that has the entries of an image
+    /// valid as of `since`, or of a table that was read after that. From here on inserts publish;
+    /// the completeness is that of `build`, with the end of the WAL read after this in the place of
+    /// the heap.
     pub fn catch_up(&self, index: Unfinished, since: u64, by_pages: bool) -> Index {
         self.entry.next_block.store(0, Relaxed);
         self.entry.image.catch_up_from.store(since, Relaxed);
@@ -260,7 +265,8 @@ impl Claim {
         self.gain(Event::CatchUp, index)
     }
 
-    /// SORTING to FOLLOWING with an engine index of what a table had at `since` or later, and its reverse map.
+    /// SORTING to FOLLOWING with an engine index of what a table had at `since` or later, and its
+    /// reverse map.
     pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64) {
         self.entry.reflects.store(since, Release);
         self.entry.cut_short.store(0, Relaxed);
@@ -271,8 +277,9 @@ impl Claim {
         count(&self.entry.counters.builds);
     }
 
-    /// Changes FOLLOWING to CATCHING UP, after recovery. The index has no entry of a row that is gone. Rows that it
-    /// lacks have records at or behind `since`. Returns false if the index is not FOLLOWING any more.
+    /// Changes FOLLOWING to CATCHING UP, after recovery. The index has no entry of a row that is
+    /// gone. Rows that it lacks have records at or behind `since`. Returns false if the index is
+    /// not FOLLOWING any more.
     pub fn take_over(&self, since: u64) -> bool {
         let entry = self.entry;
         entry.next_block.store(0, Relaxed);
@@ -318,7 +325,8 @@ impl Claim {
         engine
     }
 
-    /// The walk is done: READY. It was all of the table, now or in what was sorted, or what has changed since an image.
+    /// The walk is done: READY. It was all of the table, now or in what was sorted, or what has
+    /// changed since an image.
     pub fn finish(&self, milliseconds: u64, from_table: bool) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
@@ -351,10 +359,11 @@ impl Claim {
         self.leave(Event::Yield);
     }
 
-    /// State first, then the memory: a writer looks at the state inside a barrier section, so it either
-    /// sees it, or the memory stays until it has left. Nobody waits for that: this process may have locks
-    /// that a comparison function waits for, and the deadlock detector knows nothing of the engine.
-    /// Nothing in between is interrupted. Of an index that an insert has retired meanwhile nothing changes.
+    /// State first, then the memory: a writer looks at the state inside a barrier section, so it
+    /// either sees it, or the memory stays until it has left. Nobody waits for that: this process
+    /// may have locks that a comparison function waits for, and the deadlock detector knows nothing
+    /// of the engine. Nothing in between is interrupted. Of an index that an insert has retired
+    /// meanwhile nothing changes.
     fn leave(&self, event: Event) {
         let process = shmem::process();
         if self.entry.was_followed.load(Relaxed) != 0 {

@@ -4,19 +4,22 @@
 //! insert, if `nitro.when_full` says so. The index is GIVEN UP then. It is tried again only when
 //! more memory is free than it held. Each further failure raises that bound, so the tries end.
 //!
-//! A READY index has scans, snapshots and checks under way. They keep the engine index from one
-//! call to the next and do not look at the state meanwhile. Each of their processes has a lock on
-//! the index, and a process that gets a lock later sees the state first. So the memory is freed
-//! only when no other process has a lock on the index. This process counts its own uses
-//! ([`InUse`]), since its own locks say nothing.
-//! - A scan goes on, and finds the rows that its snapshot sees. A row that was inserted later is
-//!   not seen by the snapshot. A row that was inserted before was published before.
-//! - VACUUM removes no more entries from there. So a scan that relies on tokens (see `am/scan`)
+//! A READY index may be in use at that moment, by scans, snapshots and checks. They keep the engine
+//! index from one call to the next, and do not read the state between. So its memory is freed only
+//! when no other process has a lock on the index:
+//! - A process that uses the index has a lock on it.
+//! - A process that gets a lock later reads the state first.
+//! - The process that frees cannot tell its own uses by its own locks. It counts them ([`InUse`]).
+//!
+//! The effects on processes that use the index:
+//! - A scan goes on, and finds all rows that its snapshot sees. Rows that were inserted before have
+//!   their entries. Rows that were inserted later are invisible to the snapshot.
+//! - VACUUM removes no more entries from the index. So a scan that relies on tokens (see `am/scan`)
 //!   ends with an ERROR at its next batch, and VACUUM waits for all tokens.
-//! - An image that is being made is as of an earlier LSN. An insert that does not publish makes
-//!   sure that the WAL since that LSN names the block, as a straddler does (see
-//!   `image::straddler`).
-//! - All processes make plans with the index anew. They hear of the change at once, not at a
+//! - An image that is being made is valid as of an earlier LSN. An insert that does not publish
+//!   makes sure that the WAL since that LSN names the block, as a straddler does
+//!   (`image::straddler`).
+//! - All processes discard their plans with the index. They learn of the change at once, not at a
 //!   commit.
 //!
 //! A cancel or a crash may come between the steps. The state changes in the first step. After that,
@@ -44,9 +47,10 @@ use crate::state::shmem;
 use crate::state::tenants::KINDS;
 use crate::state::transition::Event;
 
-/// Memory that has to be free beyond what an index held: one part in so many,
+/// An index is tried again when more memory is free than it held. The bound is larger by this
+/// fraction of the bytes that it held (1 / MORE), so that each failure raises it.
 const MORE: u64 = 4;
-/// and so many bytes.
+/// The bound is also larger by this number of bytes, for an index that held little.
 const LEAST: u64 = 1 << 20;
 
 thread_local! {
@@ -54,11 +58,12 @@ thread_local! {
     static USED: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This process uses an engine index until this is dropped, also where it does not look at the state.
+/// A use of an engine index by this process, until the value is dropped. Meanwhile the process need
+/// not read the state.
 pub struct InUse(u32);
 
 impl InUse {
-    /// Call before the state is looked at last.
+    /// Counts a use of the engine index. The caller reads the state once more after this.
     pub fn of(engine: Index) -> InUse {
         USED.with_borrow_mut(|all| all.push(engine.root()));
         InUse(engine.root())
@@ -111,8 +116,8 @@ pub unsafe fn stop_following(index: Relation, entry: &Entry) {
     }
 }
 
-/// An index that is or was FOLLOWING cannot be kept: scans that began in recovery may still read it. False if its state
-/// is another one by now.
+/// An index that is or was FOLLOWING cannot be kept: scans that began in recovery may still read
+/// it. False if its state is another one by now.
 pub(super) fn retire(entry: &Entry) -> bool {
     // VACUUM waits for them.
     entry.was_given_up.store(1, SeqCst);
@@ -125,10 +130,11 @@ pub fn refused(entry: &Entry) {
     count(&entry.counters.given_up);
 }
 
-/// It is not tried before more is free than it held.
+/// Notes that the index needs more memory than the `held` bytes that it had.
 ///
-/// Scans that began before may go on with what it had, so from now on VACUUM waits for them. The state changes after
-/// this: a VACUUM that finds the index given up finds this, too.
+/// Scans that began before may go on with its entries, so from now on VACUUM waits for them. The
+/// caller changes the state afterwards: a VACUUM that finds the index given up finds this note,
+/// too.
 pub(super) fn lacks(entry: &Entry, held: u64) {
     entry.was_given_up.store(1, SeqCst);
     let before = entry.needs.load(Relaxed);
@@ -140,7 +146,8 @@ pub fn is_lacking(entry: &Entry) -> bool {
     entry.needs.load(Relaxed) != 0
 }
 
-/// Whether there is a point in bringing an index up: it was not given up, or memory has become free since.
+/// Whether there is a point in bringing an index up: it was not given up, or memory has become free
+/// since.
 pub fn may_fit(entry: &Entry) -> bool {
     match entry.needs.load(Relaxed) {
         0 => true,
@@ -186,8 +193,8 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
     if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
         let process = shmem::process();
         entry.was_followed.store(0, Relaxed);
-        // SAFETY: who has used it from one call to the next has no lock any more; who is inside for the time of one
-        // call the engine waits for. The root is in no entry any more.
+        // SAFETY: who has used it from one call to the next has no lock any more; who is inside for
+        // the time of one call the engine waits for. The root is in no entry any more.
         unsafe { nitro_engine::destroy_later(Index::open(process.area(), root), process) };
         if let Some(map) = entry.take_reverse(process) {
             // SAFETY: a follower uses it under a lock on the index.
@@ -214,8 +221,8 @@ pub unsafe fn scan_ends(index: Relation) -> ! {
     .raise()
 }
 
-/// Makes all processes plan anew what they have planned with an index of this table. At once: what has
-/// changed is in no transaction.
+/// Makes all processes plan anew what they have planned with an index of this table. At once: what
+/// has changed is in no transaction.
 unsafe fn plan_again(table: pg_sys::Oid) {
     // SAFETY: a message as CacheInvalidateRelcache would make it.
     unsafe {

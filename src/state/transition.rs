@@ -1,19 +1,19 @@
-//! What an index in memory is good for, and the only place where that changes.
+//! The state of an index in memory, and all changes of it.
 //!
-//! State and engine root are one word, so a reader gets both of the same moment. Every change is a
-//! row of [`TABLE`], and any other change is refused. docs/internals.md ("States") has the table.
-//! It says which process makes each change, under which lock, and the effect on images, memory and
+//! State and engine root are one word, so a reader gets both of the same moment. [`TABLE`] has a
+//! row for every change, and any other change is an ERROR. docs/internals.md ("States") says more
+//! about each row: the process that makes it, the lock, and the effect on images, memory and
 //! waiting processes.
 //!
 //! Two rules of the table keep answers right, whatever the callers do:
 //! - **An image is loaded from UNBUILT only, and an index that has published does not come back to
 //!   UNBUILT.** VACUUM removes entries of an index that publishes from memory alone. An image that
 //!   was loaded after that, before VACUUM's second pass over the table, would bring them back
-//!   (D2b). The rule does not depend on the removal of a file, so nothing can fail.
-//! - **A root has one owner.** The root is in the word from the change that gains it to the change
-//!   that frees it. A word that has a root does not gain another. A word has a root as long as the
-//!   index publishes or is followed. The area frees the memory of an index that was given up, when
-//!   no process can be inside.
+//!   (D2b). The rule does not need the removal of a file, which could fail.
+//! - **A root has one owner.** One change puts a root into the word, and one change takes it out
+//!   and frees it. The table has no change that replaces a root by another one. So a root is never
+//!   freed twice or lost. An index that publishes, or that a follower keeps, always has a root. A
+//!   freed root waits in the area until no process can be inside.
 
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 
@@ -21,30 +21,32 @@ use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
 
-/// What an index in memory is good for.
+/// The state of an index in memory: which entries it has, and which processes use them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum State {
-    /// Nothing in memory; an image may be loaded. Inserts return at once: the heap has the row.
+    /// Nothing is in memory. An image may be loaded. Inserts return at once: the heap has the row.
     Unbuilt = 0,
-    /// A walk over the heap is filling it (or was, and will be continued). Inserts publish.
+    /// A walk over the heap fills the index, or was interrupted and will go on. Inserts publish.
     Building = 1,
     /// Complete: scans use it.
     Ready = 2,
-    /// A row cannot be indexed. As BARE, but not retried on its own.
+    /// A row cannot be indexed. As BARE, but no process retries the build by itself.
     Failed = 3,
-    /// An image is being read into memory that is not the index' yet. As UNBUILT.
+    /// An image is being read into private memory. To other processes the same as UNBUILT.
     Loading = 4,
-    /// What was read is in; blocks that have changed since are looked at. Inserts publish.
+    /// The image, or the sorted table, is in the index. Blocks that have changed since are being
+    /// read again. Inserts publish.
     CatchingUp = 5,
-    /// As UNBUILT, but no image may be loaded: only the table has what it lacks.
+    /// As UNBUILT, but no image may be loaded: the index must be built from the table.
     Bare = 6,
-    /// As BARE, for lack of memory. What it had may still be read: see `given_up`.
+    /// As BARE, for lack of memory. Running scans may still read the old entries: see `given_up`.
     GivenUp = 7,
-    /// The table is being read and sorted into memory that is not the index' yet. As BARE.
+    /// The table is being read and sorted into private memory. To other processes the same as BARE.
     Sorting = 8,
-    /// On a standby: complete up to an LSN, which a follower moves. Inserts return at once: those that come after a
-    /// promotion have records behind that LSN, which who takes the index over reads.
+    /// On a standby: complete up to an LSN, which a follower moves. Inserts return at once. Inserts
+    /// after a promotion have WAL records behind that LSN, and the process that takes the index
+    /// over reads them.
     Following = 9,
 }
 
@@ -85,13 +87,13 @@ pub(super) enum Event {
     Load,
     /// The table is going to be read and sorted.
     Sort,
-    /// Reading was interrupted, or what was read cannot be used now.
+    /// The reading was interrupted, or its result cannot be used now.
     Interrupt,
-    /// It is refused for good.
+    /// The image is refused for good.
     Refuse,
     /// VACUUM meets an index whose image is not in memory.
     Forget,
-    /// The image, or what was sorted, is in.
+    /// The entries of the image, or of the sorted table, are in the index.
     CatchUp,
     /// A walk over all of the table begins.
     Build,
@@ -99,19 +101,20 @@ pub(super) enum Event {
     Finish,
     /// CREATE INDEX has loaded it bottom-up.
     Create,
-    /// In recovery: what was sorted is in, and is kept up to date by a follower.
+    /// In recovery: the sorted entries are in, and a follower keeps them up to date.
     Follow,
-    /// Recovery has ended: who needs it takes it over from the follower.
+    /// Recovery has ended: a process that needs the index takes it over from the follower.
     TakeOver,
     /// A row cannot be indexed.
     Fail,
-    /// What has changed since it was read cannot be found out any more.
+    /// The WAL no longer tells which blocks have changed since the index was read.
     Lose,
-    /// There is no memory for it, says who brings it up.
+    /// The process that brings the index up finds no memory for it.
     Yield,
-    /// Nobody keeps it up to date any more: an insert finds no memory, or a follower cannot go on.
+    /// The index is not kept up to date any more: an insert finds no memory, or a follower cannot
+    /// go on.
     Retire,
-    /// Nobody reads any more what was retired.
+    /// No process reads the retired index any more.
     Reclaim,
     /// The index is gone.
     Remove,
@@ -126,7 +129,7 @@ enum Root {
     Gained,
     /// It stays as it is.
     Kept,
-    /// The caller frees it, or sees to it.
+    /// It leaves the word. The caller frees it.
     Freed,
 }
 
@@ -141,7 +144,7 @@ const fn row(event: Event, from: State, to: State, root: Root) -> Row {
     Row { event, from, to, root }
 }
 
-/// All there is.
+/// All changes.
 const TABLE: [Row; 40] = [
     row(Event::Load, Unbuilt, Loading, Root::None),
     row(Event::Sort, Unbuilt, Sorting, Root::None),
@@ -205,8 +208,9 @@ impl Condition {
         unpack(self.0.load(Acquire))
     }
 
-    /// The only change there is: by a row of the table, between two full fences. `gained` is the root
-    /// that comes, or 0; returns the one that was there. `Err`: no row says so, and nothing happened.
+    /// Changes the word by a row of the table, between two full fences. No other function writes
+    /// it. `gained` is the new root, or 0. Returns the root before. `Err`: the table has no row for
+    /// this, and nothing has changed.
     fn change(&self, event: Event, gained: u32) -> Result<u32, (State, u32)> {
         fence(SeqCst);
         let mut word = self.0.load(Acquire);

@@ -37,26 +37,30 @@ use crate::state::directory::State;
 use crate::state::shmem;
 use crate::upkeep::{alarms, pack, worker};
 
-/// How often the keeper looks around.
+/// Milliseconds between two rounds of the keeper. A database whose query found no place for a
+/// builder gets one in the next round.
 const PAUSE_MS: i64 = 500;
-/// How often it looks after the slot.
+/// Time between two updates of the replication slot. It bounds the WAL that is kept too long.
 const SLOT_CARE: Duration = Duration::from_secs(10);
-/// So long after the start of the keeper, who uses a replication slot is connected again: a standby
-/// tries each `wal_retrieve_retry_interval`, 5 seconds by default.
+/// Time after the keeper's start until the users of replication slots are connected again. A
+/// standby tries every `wal_retrieve_retry_interval`, 5 seconds by default.
 pub const SETTLED: Duration = Duration::from_secs(10);
-/// A database gets no second worker within this time.
+/// Time until the same database gets another worker. So a worker that fails at once does not come
+/// back in every round.
 const AGAIN: Duration = Duration::from_secs(2);
-/// A worker that still runs after this long does not keep others from being started.
+/// Time that the keeper waits for a worker before it starts the next one. An image of a large index
+/// may take longer, and other databases must not wait for it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Time for images when the server stops.
+/// Time for last images when the server stops. The shutdown waits for it.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
-/// Larger images are not made then.
+/// Size of an image in bytes from which on no last image is made: it would not be ready in time.
 const STOP_BYTES: u64 = 256 << 20;
 
-/// `pg_upgrade` has started this server. It notes where the WAL of the old cluster ends before it does so: workers would
-/// read tables there, and where hint bits are logged leave pages with LSNs that the new cluster's WAL has not reached. In the
-/// new one they would make images of tables that are empty until their files are put in place.
+/// `pg_upgrade` has started this server. It notes where the WAL of the old cluster ends before it
+/// does so: workers would read tables there, and where hint bits are logged leave pages with LSNs
+/// that the new cluster's WAL has not reached. In the new one they would make images of tables that
+/// are empty until their files are put in place.
 fn upgrading() -> bool {
     // SAFETY: a plain global, set from the command line.
     unsafe { pg_sys::IsBinaryUpgrade }
@@ -94,7 +98,8 @@ pub fn at_exit() {
 }
 
 /// In any process: notices that the server has no place for a keeper. Nobody else would say so, or
-/// drop a slot that nobody moves: from an earlier start, or, on a standby, from the server whose files were copied.
+/// drop a slot that nobody moves: from an earlier start, or, on a standby, from the server whose
+/// files were copied.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -197,8 +202,8 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     unsafe { pg_sys::proc_exit(1) };
 }
 
-/// The server stops: images of what is quickly written, so that the next start has nothing to catch up
-/// with. Other processes may still write; what they write is caught up.
+/// The server stops: images of what is quickly written, so that the next start has nothing to catch
+/// up with. Other processes may still write; what they write is caught up.
 fn last_images() {
     let begun = Instant::now();
     let in_time = || begun.elapsed() < STOP_PATIENCE;
@@ -218,8 +223,8 @@ fn last_images() {
         }
         transaction("make a last image", || {
             let relid = entry.relid.load(Relaxed);
-            // SAFETY: the locks keep the index, which still was there when they were had, from being
-            // dropped, by itself or with its database, and its table from being moved.
+            // SAFETY: the locks keep the index, which still was there when they were had, from
+            // being dropped, by itself or with its database, and its table from being moved.
             let outcome = unsafe {
                 if !compat::lock_database(entry.database())
                     || ![relid, entry.table().oid]
@@ -245,7 +250,8 @@ struct Keeper {
     waiting: VecDeque<u32>,
     /// The worker at work, one at a time.
     sent: Option<(DynamicBackgroundWorker, Instant)>,
-    /// Where the last one was sent, and when: not there again at once, since it may not have got there.
+    /// Where the last one was sent, and when: not there again at once, since it may not have got
+    /// there.
     last: Option<(u32, Instant)>,
     /// The redo pointer of the last checkpoint that images were made for.
     redo: u64,
@@ -291,7 +297,8 @@ impl Keeper {
             // Images of indexes that were dropped are removed by a worker.
             self.waiting.extend(with_unknown_images());
         }
-        // While images are off nobody is sent for one: what is wanted waits until they are on again.
+        // While images are off nobody is sent for one: what is wanted waits until they are on
+        // again.
         let images = guc::BACKUP.get();
         shmem::directory().for_each(|entry| {
             let database = entry.database();
@@ -346,7 +353,8 @@ fn with_unknown_images() -> Vec<u32> {
     store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
 }
 
-/// The LSN of the oldest image that would be loaded or is being made, or of what an index has to catch up with.
+/// The LSN of the oldest image that would be loaded or is being made, or of what an index has to
+/// catch up with.
 fn oldest_image() -> Option<u64> {
     let mut oldest = oldest_on_disk();
     let mut add = |lsn: &AtomicU64| {
@@ -388,9 +396,10 @@ fn oldest_on_disk() -> Option<u64> {
     newest.map(|manifest| manifest.lsn).min()
 }
 
-/// Removes images that know of more WAL than the server has, or whose WAL the slot has kept and that is gone
-/// nevertheless: somebody has reset the WAL. Not only are they of no use now. Later, when the WAL has
-/// grown and a clean stop has taken the slot away, nothing would tell them from good ones.
+/// Removes images that know of more WAL than the server has, or whose WAL the slot has kept and
+/// that is gone nevertheless: somebody has reset the WAL. Not only are they of no use now. Later,
+/// when the WAL has grown and a clean stop has taken the slot away, nothing would tell them from
+/// good ones.
 fn remove_contradicted(found: slot::Found) {
     let store = image::store();
     let kept = found == slot::Found::Valid;
