@@ -8,7 +8,6 @@ pgrx::pg_module_magic!(name, version);
 
 // Which room may import from which: see `rooms`.
 mod am;
-mod elements;
 mod feed;
 mod image;
 mod inspect;

@@ -7,30 +7,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// From the lowest to the highest. Files of `elements/` stand at the height of those who use them.
-const ORDER: [&[&str]; 9] = [
-    &["pg"],
-    &["key", "elements/index", "elements/key", "elements/json", "elements/strategy"],
-    &["state"],
-    &["feed"],
-    &["image"],
-    &["upkeep"],
-    &["am", "elements/quals", "elements/streams", "elements/tids"],
-    &["inspect"],
-    &[
-        "planner",
-        "elements/rewrite",
-        "elements/predicates",
-        "elements/selectivity",
-        "elements/support",
-    ],
-];
+/// The rooms of the library, from the lowest to the highest.
+const ORDER: [&str; 9] =
+    ["pg", "key", "state", "feed", "image", "upkeep", "am", "inspect", "planner"];
 
-/// The height of `room/file` or of `room`.
+/// Returns the height of the room of a path.
 fn height(path: &str) -> Option<usize> {
-    ORDER.iter().position(|rooms| {
-        rooms.iter().any(|room| path == *room || path.starts_with(&format!("{room}/")))
-    })
+    let room = path.split('/').next();
+    ORDER.iter().position(|known| room == Some(*known))
 }
 
 /// What a source file names of this crate, as paths below `src/`.
@@ -105,16 +89,11 @@ fn sources_of(folder: &str) -> Vec<(String, String)> {
 fn no_room_imports_from_above() {
     let mut wrong = Vec::new();
     for (name, source) in sources() {
-        // `elements/mod.rs` only lists what is in the room.
-        if ["lib", "elements/mod"].contains(&name.as_str()) {
+        if name == "lib" {
             continue;
         }
         let own = height(&name).unwrap_or_else(|| panic!("src/{name}.rs is in no room"));
         for import in imports(&name, &source) {
-            // Its files are at different heights.
-            if import == "elements" {
-                wrong.push(format!("src/{name}.rs imports elements as a whole"));
-            }
             if height(&import).is_some_and(|other| other > own) {
                 wrong.push(format!("src/{name}.rs imports {import}"));
             }
@@ -291,7 +270,7 @@ fn nothing_of_the_server_reads_the_dead() {
 #[test]
 fn imports_are_seen() {
     let source = "use crate::am;\nuse crate::{image::load, pg};\nuse crate::state::{open, handle::{self, A as C, B}, *};\n\
-        let x = crate::upkeep::worker::start();\n// crate::planner\nuse crate::{elements::{key, quals}, feed};\nuse crate::elements;\n\
+        let x = crate::upkeep::worker::start();\n// crate::planner\nuse crate::{key::{row, desc}, feed};\nuse crate::inspect;\n\
         use super::quals;\nuse super::super::{spans, scan::Scan};\nuse super::super::super::planner::x;\npub(super) fn f() {}";
     let named = [
         [
@@ -304,10 +283,10 @@ fn imports_are_seen() {
             "state/handle/B",
         ]
         .as_slice(),
-        &["state", "upkeep/worker/start", "elements/key", "elements/quals", "feed", "elements"],
+        &["state", "upkeep/worker/start", "key/row", "key/desc", "feed", "inspect"],
         &["am/build/quals", "am/spans", "am/scan/Scan", "planner/x"],
     ];
     assert_eq!(imports("am/build/share", source), named.concat());
-    assert_eq!(imports("elements/key", "use super::quals::{A};"), ["elements/quals/A"]);
+    assert_eq!(imports("key/row", "use super::desc::{A};"), ["key/desc/A"]);
     assert_eq!(imports("am/mod", "use super::planner;"), ["planner"]);
 }

@@ -99,7 +99,7 @@ long_loops() {
     query="SET max_parallel_maintenance_workers = 0; CREATE INDEX ON many USING nitro (i)"
     found_at key/sort.rs 15 "$query"; found_at key/sort/short.rs 40 "$query"
     sql "DROP TABLE many"
-    found_at elements/quals.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
+    found_at am/quals/elements.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
     sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
     # A list is met three times until it is sorted and merged, and once more when all of it are points; two lists have another
     # look together. And a document as an argument.
@@ -107,12 +107,12 @@ long_loops() {
     query="SELECT FROM l WHERE i = ANY (ARRAY(SELECT 2 * i FROM generate_series(1, 7000) i))"
     for n in 17500 24500; do found_at am/intervals.rs $n "$query"; done
     found_at am/intervals.rs 42000 "$query AND i = ANY (ARRAY(SELECT 2 * i + 1 FROM generate_series(1, 5000) i))"
-    found_at elements/json.rs 5000 "SELECT FROM j WHERE d @> (SELECT jsonb_agg(i) FROM generate_series(1, 10000) i)"
+    found_at key/elements/json.rs 5000 "SELECT FROM j WHERE d @> (SELECT jsonb_agg(i) FROM generate_series(1, 10000) i)"
     sql "DROP TABLE l, j"
     sql "CREATE TABLE e AS SELECT ARRAY[1, 2, i] AS a FROM generate_series(3, 5000) i; CREATE INDEX e_a ON e USING nitro (a); ANALYZE e"
-    found_in elements/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
+    found_in am/scan/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
     # Twenty looks for each pass over the TIDs: three of the sort, and one over what the other stream had given by then.
-    [ "$(grep -c 'found at src/elements/tids.rs' "$NITRO_TMP/found")" -ge 10 ] || fail "three passes"
+    [ "$(grep -c 'found at src/am/scan/tids.rs' "$NITRO_TMP/found")" -ge 10 ] || fail "three passes"
     # A cursor that reads in both directions over entries that came later than its scan: more than a hundred looks'
     # worth of leaves, among two dozen batches. (An index-only scan also looks at each row that it fetches.)
     sql "CREATE TABLE r AS SELECT i * 1000000 AS i FROM generate_series(1, 200) i; CREATE INDEX r_i ON r USING nitro (i); ANALYZE r"

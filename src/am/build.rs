@@ -18,8 +18,8 @@ mod own_rows;
 mod parallel;
 
 use super::unique::{self, Neighbours};
-use crate::elements::key::Keys;
 use crate::key::KeyDesc;
+use crate::key::row::Keys;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::error::{self, Failure};

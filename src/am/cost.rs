@@ -15,8 +15,7 @@ use nitro_engine::Statistics;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, Oid, PlannerInfo};
 use pgrx::prelude::*;
 
-use super::STRATEGIES;
-use crate::elements::strategy;
+use crate::key::elements::strategy;
 use crate::pg::compat;
 use crate::state::known;
 
@@ -229,7 +228,7 @@ struct Bounds {
     descents: f64,
     /// Conditions and skipped columns that let it start anew.
     lists: u32,
-    /// Elements that a row must have together (see `elements`).
+    /// Elements that a row must have together (see `key::elements`).
     elements: f64,
     /// Rows have many entries, and no condition names their elements.
     any_element: bool,
@@ -436,7 +435,7 @@ impl Condition {
                 }
             }
             let equality = names || strategy == pg_sys::BTEqualStrategyNumber as u16;
-            let on_elements = strategy > STRATEGIES;
+            let on_elements = strategy > strategy::LAST_OF_BTREE;
             Condition { equality, descents, elements, on_elements }
         }
     }

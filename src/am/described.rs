@@ -4,7 +4,7 @@
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;
 
-use crate::elements::index::{element_column, may_hold_elements};
+use crate::key::elements::index::{element_column, may_hold_elements};
 use crate::pg::{catalog, compat};
 use crate::state::known;
 

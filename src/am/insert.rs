@@ -28,8 +28,8 @@ use pgrx::pg_sys::{Datum, Relation};
 use pgrx::prelude::*;
 
 use super::unique::{self, Newcomer};
-use crate::elements::key::Keys;
 use crate::image::{self, straddler};
+use crate::key::row::Keys;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism, WhenFull};

@@ -3,7 +3,7 @@
 use pgrx::prelude::*;
 use pgrx::{AllocatedByRust, PgBox, pg_sys};
 
-use crate::elements::strategy;
+use crate::key::elements::strategy;
 use crate::pg::compat;
 use crate::state::options;
 
@@ -30,7 +30,6 @@ mod work;
 
 pub use cost::{describes_nitro, reads_one_key};
 pub use scan::work;
-pub use work::Work;
 
 /// Makes known what runs in plans.
 pub fn install_hooks() {
@@ -38,9 +37,6 @@ pub fn install_hooks() {
     token::install_hooks();
     aggregate::register();
 }
-
-/// btree's strategies: `<`, `<=`, `=`, `>=`, `>`.
-pub const STRATEGIES: u16 = 5;
 
 /// `nitro_handler(internal) returns index_am_handler`. Trivial on purpose: the planner of 18 calls it
 /// for many operator lookups.

@@ -13,6 +13,7 @@
 //! Constrained columns behind them are *filters*. An entry that fails a filter tells where the next
 //! entry that can pass lies ([`Plan::target`]). This is a skip scan over several columns.
 
+mod elements;
 mod points;
 
 use std::rc::Rc;
@@ -25,7 +26,6 @@ use super::intervals::{
 };
 use super::rows::RowEnd;
 use super::spans::{Spans, bits};
-use crate::elements::quals as elements;
 use crate::key::columns::Columns;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;

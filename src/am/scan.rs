@@ -31,7 +31,6 @@ use super::tuple::TupleFormer;
 use super::visibility::VisibilityMap;
 use super::whole;
 use super::work::Work;
-use crate::elements::streams::{self, Reader};
 use crate::key::plain::Plain;
 use crate::pg::compat;
 use crate::pg::error::Failure;
@@ -49,6 +48,8 @@ mod cover;
 pub mod marks;
 pub mod parallel;
 mod spare;
+mod streams;
+mod tids;
 mod values;
 mod walk;
 
@@ -56,6 +57,7 @@ use ahead::Ahead;
 pub(super) use ahead::ask_for_first_rows;
 use batched::LookedUp;
 use marks::Mark;
+use streams::Reader;
 use walk::Place;
 
 /// Private state of one scan (`scan->opaque`).

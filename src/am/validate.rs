@@ -8,8 +8,7 @@ use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use super::STRATEGIES;
-use crate::elements::strategy;
+use crate::key::elements::strategy;
 use crate::pg::catalog;
 use crate::pg::compat::SUPPORT_FUNCTIONS;
 use crate::pg::error::Failure;
@@ -28,7 +27,7 @@ pub unsafe extern "C-unwind" fn cmptype_to_strategy(
             .is_empty()
     };
     match comparison as pg_sys::StrategyNumber {
-        strategy @ 1..=STRATEGIES if compares() => strategy,
+        strategy @ 1..=strategy::LAST_OF_BTREE if compares() => strategy,
         _ => 0,
     }
 }
@@ -70,7 +69,7 @@ pub unsafe extern "C-unwind" fn property(
 }
 
 /// Whether an operator class for `input` is one for element columns: for arrays or jsonb, without a
-/// comparison function. See `elements::index::element_column`.
+/// comparison function. See `key::elements::index`.
 unsafe fn holds_elements(family: Oid, input: Oid) -> bool {
     // SAFETY: catalogue access by the caller's contract.
     unsafe {
@@ -238,7 +237,7 @@ impl Check {
                 let strategy = form.amopstrategy as u16;
                 let fits = match self.elements {
                     true => strategy::range(self.documents),
-                    false => 1..=STRATEGIES,
+                    false => 1..=strategy::LAST_OF_BTREE,
                 };
                 if fits.contains(&strategy) {
                     self.group(form.amoplefttype, form.amoprighttype).operators |= 1 << strategy;
@@ -269,7 +268,7 @@ impl Check {
     /// Every pair of types needs all operators and a comparison function, and every combination of
     /// the family's types should be there: the planner derives conditions across types.
     unsafe fn completeness(&mut self, class: &str, input: Oid) {
-        let all_strategies = (1..=STRATEGIES).fold(0, |set, s| set | 1 << s);
+        let all_strategies = (1..=strategy::LAST_OF_BTREE).fold(0, |set, s| set | 1 << s);
         let mut types = BTreeSet::new();
         let (mut pairs, mut has_class) = (0, false);
         for (&(left, right), group) in &std::mem::take(&mut self.groups) {

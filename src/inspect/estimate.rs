@@ -12,7 +12,8 @@ use pgrx::prelude::*;
 
 use crate::key::abbreviate::Abbreviator;
 use crate::key::codec::{self, Codec};
-use crate::key::{datum, desc};
+use crate::key::column::{self, include_codec, key_codec};
+use crate::key::datum;
 use crate::pg::error::Failure;
 use crate::pg::{catalog, compat, memory, text};
 use crate::state::open::{self, Wrong};
@@ -298,7 +299,7 @@ impl Plan {
                 return self.columns.push(column);
             }
             let codec = match included {
-                true => desc::include_codec(source.typid, layout(source.typid)),
+                true => include_codec(source.typid, layout(source.typid)),
                 false => self.codec(source.typid, collation, compare),
             };
             self.columns.push(values(source, codec, self.rows));
@@ -321,7 +322,7 @@ impl Plan {
                 .detail("Statistics do not tell how many entries a row would have, or the type has no order.")
                 .raise();
             }
-            let codec = desc::key_codec(compare, collation, layout(typid));
+            let codec = key_codec(compare, collation, layout(typid));
             let Codec::Raw(layout) = codec else { return codec };
             let first = self.columns.is_empty();
             let heads = match first {
@@ -350,7 +351,7 @@ unsafe fn layout(typid: Oid) -> codec::Layout {
     let (mut length, mut by_value) = (0, false);
     // SAFETY: a type of the catalogue.
     unsafe { pg_sys::get_typlenbyval(typid, &mut length, &mut by_value) };
-    desc::layout(typid, length, by_value)
+    column::layout(typid, length, by_value)
 }
 
 /// A row of `pg_statistic`, until it is dropped.

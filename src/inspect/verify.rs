@@ -23,8 +23,8 @@ use pgrx::pg_sys::{BlockNumber, Datum, Oid, Relation};
 use pgrx::prelude::*;
 use pgrx::{PgMemoryContexts, pg_sys};
 
-use crate::elements::key::Keys;
 use crate::key::KeyDesc;
+use crate::key::row::Keys;
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::memory;

@@ -6,7 +6,7 @@
 //! that, and neither do we.) The numbers depend on the version of the collation as the order does.
 
 use super::codec::Layout;
-use super::compare::Scratch;
+use super::scratch::Scratch;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, Oid, SortSupportData};
 use std::cell::Cell;

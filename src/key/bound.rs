@@ -1,9 +1,10 @@
 //! Conditions on a column as intervals of segments.
 
 use super::codec::{self, Codec, Int, Layout};
+use super::column::Column;
 use super::datetime::{DAY, around, date_in_timestamp, timestamp_in_date};
 use super::datum;
-use super::desc::{Column, KeyDesc};
+use super::desc::KeyDesc;
 use pgrx::pg_sys::{self, Datum, Oid};
 
 /// A place in the index order of a column's segments. (The derived order is none of the index: it brings equal

@@ -3,7 +3,7 @@
 use nitro_engine::Cursor;
 
 use super::codec::{self, Codec, is_marker};
-use super::desc::Column;
+use super::column::Column;
 
 /// Most entries of a batch.
 pub const MOST: usize = 64;

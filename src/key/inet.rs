@@ -5,7 +5,7 @@
 //! whole addresses. With the bits behind the mask as zeros, a network sorts before all that it contains, so the
 //! segment is the family, the network, the bits of the mask, and the address if it is not that of the network.
 
-use super::codec::Reader;
+use super::reader::Reader;
 
 /// First byte of a segment, with the family in it.
 const FAMILY: u8 = 0x80;

@@ -6,7 +6,7 @@
 //! and a number sorts before its extensions. Negative: the same, inverted. Equal numbers of
 //! different display scale have equal segments.
 
-use super::codec::Reader;
+use super::reader::{self, Reader};
 use crate::pg::memory;
 
 const NEG_INFINITY: u8 = 0x40;
@@ -105,7 +105,7 @@ pub fn put(out: &mut Vec<u8>, image: &[u8]) -> Option<u16> {
         last = digit;
     }
     if negative {
-        super::codec::invert(&mut out[start..]);
+        reader::invert(&mut out[start..]);
     }
     (scale != minimal_scale(weight, n, last)).then_some(scale)
 }

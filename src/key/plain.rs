@@ -3,8 +3,9 @@
 use pgrx::pg_sys::Datum;
 
 use super::codec::{self, Codec, Int, Layout, NULL_FIRST, NULL_LAST};
+use super::column::Column;
 use super::datum::{self, LONGEST_SHORT as LONGEST};
-use super::desc::{Column, KeyDesc};
+use super::desc::KeyDesc;
 use crate::pg::memory;
 
 /// Bytes of a short string with its header, written eight bytes at a time.

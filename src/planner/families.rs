@@ -6,9 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 use pgrx::pg_sys::{self, IndexOptInfo, Oid, SysCacheIdentifier};
 use pgrx::prelude::*;
 
-use crate::elements::rewrite;
+use super::elements::rewrite;
 use crate::key::KeyDesc;
-use crate::key::desc::Column;
+use crate::key::column::Column;
 use crate::pg::{catalog, compat};
 use crate::state::known::{ColumnOrder, Order};
 

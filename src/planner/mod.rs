@@ -19,6 +19,7 @@
 //!   those that compare rows of one table.
 
 mod aggregate;
+mod elements;
 mod families;
 mod missing;
 
@@ -27,13 +28,13 @@ use std::rc::Rc;
 use pgrx::pg_sys::{self, IndexOptInfo, Oid, RelOptInfo};
 use pgrx::prelude::*;
 
+use elements::rewrite;
 use missing::Missing;
 
 use crate::am;
-use crate::elements::index::element_column;
-use crate::elements::key::Source;
-use crate::elements::rewrite;
 use crate::feed::shared::{self, Keep};
+use crate::key::elements::index::element_column;
+use crate::key::elements::source::Source;
 use crate::pg::guc;
 use crate::pg::{compat, subtransaction};
 use crate::state::claim;

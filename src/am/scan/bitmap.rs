@@ -5,9 +5,9 @@ use pgrx::prelude::*;
 
 use nitro_engine::Tid;
 
+use super::streams;
 use super::{Scan, state};
 use crate::am::token::Trust;
-use crate::elements::streams;
 use crate::pg::compat;
 use crate::state::follow;
 

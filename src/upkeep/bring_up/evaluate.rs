@@ -7,7 +7,7 @@ use nitro_engine::{KeyOrder, Tid};
 use pgrx::pg_sys::{self, BlockNumber, Datum, Relation};
 
 use super::hot_chains::{self, Member};
-use crate::elements::key::Keys;
+use crate::key::row::Keys;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
 use crate::pg::context::Reading;

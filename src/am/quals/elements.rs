@@ -12,16 +12,16 @@
 //! | `c IS NULL` | the marker of NULL |
 //! | `c IS NOT NULL`, `c @> {}` | everything else |
 
-use pgrx::prelude::*;
 use pgrx::{pg_sys, pg_sys::Datum};
 
-use super::json::{containment, existence};
-use super::key::{Shape, Source};
-use super::strategy;
+use super::array_elements;
 use crate::am::intervals::union;
-use crate::am::quals::array_elements;
+use crate::key::elements::json::{containment, existence};
+use crate::key::elements::range::{Range, bounds};
+use crate::key::elements::segment;
+use crate::key::elements::source::{Shape, Source};
+use crate::key::elements::strategy;
 use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
-use crate::pg::error::Failure;
 use crate::pg::{memory, wait};
 
 /// What a condition asks for. An empty group cannot be fulfilled.
@@ -145,7 +145,7 @@ unsafe fn array(
     // SAFETY: the argument is what the strategy says: an array of the column's element type, an
     // element, a range of elements, or text.
     unsafe {
-        let segment = |element| desc.element_segment(column, element);
+        let segment = |element| segment::of_element(desc, column, element);
         match strategy {
             OVERLAPS | CONTAINS | CONTAINED | EQUAL => {
                 let (mut points, mut nulls) = (Vec::new(), false);
@@ -176,7 +176,7 @@ unsafe fn array(
                 }
             }
             ANY_PREFIX => {
-                let (lower, upper) = KeyDesc::prefix_edges(argument);
+                let (lower, upper) = segment::prefix_edges(argument);
                 Wanted::exactly(vec![elements(lower, upper)])
             }
             ANY_IN_RANGE => in_range(desc, column, shape, argument),
@@ -203,32 +203,6 @@ fn comparison(lower: Edge, upper: Edge) -> Wanted {
     Wanted::exactly(vec![elements(lower, upper)])
 }
 
-/// The two elements of the argument of `&<>`, NULL for no bound. They live in the argument.
-///
-/// # Safety
-/// `argument` must be an array with elements of this shape; what it returns may point into a detoasted
-/// copy that stays in the current memory context.
-pub unsafe fn bounds(shape: &Shape, argument: Datum) -> (Option<Datum>, Option<Datum>) {
-    let mut found = Vec::with_capacity(2);
-    // SAFETY: by contract.
-    unsafe {
-        let flat = pg_sys::pg_detoast_datum(argument.cast_mut_ptr());
-        shape.any(flat.cast(), |element| {
-            found.push(element);
-            found.len() > 2
-        });
-    }
-    match found[..] {
-        [low, high] => (low, high),
-        _ => Failure::new(
-            PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            "the bounds of operator &<> must be an array of two elements",
-        )
-        .hint("Write ARRAY[low, high], with NULL for a bound that is open.")
-        .raise(),
-    }
-}
-
 unsafe fn in_range(desc: &KeyDesc, column: usize, shape: &Shape, argument: Datum) -> Wanted {
     // SAFETY: a range by the caller's contract.
     let range = unsafe { Range::of(argument) };
@@ -240,7 +214,8 @@ unsafe fn in_range(desc: &KeyDesc, column: usize, shape: &Shape, argument: Datum
         return Wanted::exactly(vec![elements(Edge::Open, Edge::Open)]).in_doubt(true);
     }
     // SAFETY: bounds of a range are of the element type.
-    let segment = |bound: &pg_sys::RangeBound| unsafe { desc.element_segment(column, bound.val) };
+    let segment =
+        |bound: &pg_sys::RangeBound| unsafe { segment::of_element(desc, column, bound.val) };
     let lower = match &range.lower {
         bound if bound.infinite => Edge::Open,
         bound if bound.inclusive => Edge::Before(segment(bound)),
@@ -254,54 +229,10 @@ unsafe fn in_range(desc: &KeyDesc, column: usize, shape: &Shape, argument: Datum
     comparison(lower, upper)
 }
 
-/// A range, taken apart.
-pub struct Range {
-    /// Its type's cached properties.
-    pub cache: *mut pg_sys::TypeCacheEntry,
-    /// Lower bound, unless it is empty.
-    pub lower: pg_sys::RangeBound,
-    /// Upper bound, unless it is empty.
-    pub upper: pg_sys::RangeBound,
-    /// Nothing is in it.
-    pub empty: bool,
-}
-
-impl Range {
-    /// # Safety
-    /// `range` must be a range; what the bounds point to stays in the current memory context.
-    pub unsafe fn of(range: Datum) -> Range {
-        // SAFETY: by contract; entries of the type cache are never freed.
-        unsafe {
-            let range: *const pg_sys::RangeType =
-                pg_sys::pg_detoast_datum(range.cast_mut_ptr()).cast();
-            let cache =
-                pg_sys::lookup_type_cache((*range).rangetypid, pg_sys::TYPECACHE_RANGE_INFO as i32);
-            let mut parts = Range {
-                cache,
-                lower: pg_sys::RangeBound::default(),
-                upper: pg_sys::RangeBound::default(),
-                empty: false,
-            };
-            let Range { lower, upper, empty, .. } = &mut parts;
-            pg_sys::range_deserialize(cache, range, lower, upper, empty);
-            parts
-        }
-    }
-
-    /// Whether the range has the order of the index.
-    fn is_ordered_like(&self, shape: &Shape, collation: pg_sys::Oid) -> bool {
-        // SAFETY: an entry of the type cache with the properties of a range.
-        unsafe {
-            (*self.cache).rng_cmp_proc_finfo.fn_oid == shape.compare
-                && (*self.cache).rng_collation == collation
-        }
-    }
-}
-
 unsafe fn document(desc: &KeyDesc, column: usize, strategy: u16, argument: Datum) -> Wanted {
     use strategy::*;
     let group = |entries: Vec<Vec<u8>>| {
-        entries.iter().map(|entry| point(KeyDesc::json_segment(entry))).collect::<Vec<_>>()
+        entries.iter().map(|entry| point(segment::of_entry(entry))).collect::<Vec<_>>()
     };
     // SAFETY: the argument is a jsonb, a text or an array of texts, as the strategy says.
     unsafe {

@@ -3,7 +3,7 @@
 use pgrx::pg_sys::{self, Oid};
 
 use super::strategy;
-use crate::key::desc::refuse;
+use crate::key::refuse::refuse;
 use crate::pg::catalog;
 
 /// The column of an open index that has an entry per element, if any: its operator class is for arrays

@@ -11,8 +11,8 @@ use pgrx::pg_sys::{self, Datum, FunctionCallInfo, FunctionCallInfoBaseData, Oid}
 use pgrx::prelude::*;
 use pgrx::varlena;
 
-use super::key::Shape;
-use super::quals::{Range, bounds};
+use crate::key::elements::range::{Range, bounds};
+use crate::key::elements::source::Shape;
 use crate::pg::error::Failure;
 
 /// Compares values of one type.

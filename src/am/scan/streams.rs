@@ -1,7 +1,7 @@
 //! Rows of an index with an element column: they have many entries, and conditions that several
 //! entries of a row fulfil together.
 //!
-//! Each group of elements (see `elements`) is a stream of entries. With one group its TIDs are the
+//! Each group of elements (see `key::elements`) is a stream of entries. With one group its TIDs are the
 //! answer. Of several groups a row must be in all: the streams are read in turn until the shortest
 //! ends, which costs about the rarest condition times their number. Its rows are the candidates; each
 //! further stream is read on as long as that is cheaper than to look the candidates up one by one.
@@ -19,8 +19,8 @@ use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Rest, Tid};
 use pgrx::pg_sys;
 
 use super::tids;
-use crate::am::Work;
 use crate::am::quals::{Plan, Range};
+use crate::am::work::Work;
 use crate::key::KeyDesc;
 use crate::key::columns::MOST;
 use crate::pg::compat;

@@ -6,6 +6,8 @@ use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
 
+/// btree's strategies end here: `<`, `<=`, `=`, `>=`, `>`.
+pub const LAST_OF_BTREE: u16 = 5;
 pub const OVERLAPS: u16 = 6;
 pub const CONTAINS: u16 = 7;
 pub const CONTAINED: u16 = 8;

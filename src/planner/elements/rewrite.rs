@@ -14,7 +14,7 @@
 use pgrx::PgList;
 use pgrx::pg_sys::{self, BoolExprType, IndexOptInfo, Node, NodeTag, Oid, PlannerInfo};
 
-use super::strategy;
+use crate::key::elements::strategy;
 use crate::pg::catalog;
 
 const CONTAINS: Oid = Oid::from_u32(pg_sys::OID_ARRAY_CONTAINS_OP);
