@@ -10,6 +10,8 @@
 //! that file's name); a higher room adds functions, or a trait of its own. The traits of the rooms
 //! are in [`prelude`].
 
+#![deny(clippy::too_many_lines)]
+
 mod sync;
 
 mod simd;

@@ -10,6 +10,8 @@
 //! (its LSN, timeline, collations) is for the caller to compare. README.md has the format byte by
 //! byte.
 
+#![deny(clippy::too_many_lines)]
+
 mod damage;
 mod disk;
 #[doc(hidden)]

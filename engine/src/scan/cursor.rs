@@ -13,11 +13,11 @@
 //!   this leaf. Its range then ends where this leaf's begins. Otherwise it was split (walk right), or
 //!   merged (search).
 
-mod backward;
 mod bounds;
 mod copy;
 mod outside;
 mod part;
+mod read;
 mod remove;
 mod rest;
 mod together;
@@ -28,15 +28,10 @@ use crate::index::snapshots::CURRENT;
 use crate::key::buffer;
 use crate::key::order::{KeyOrder, Tid};
 use crate::memory::place::Ref;
-use crate::memory::process::Process;
 use crate::node::block::SLOTS;
-use crate::node::probe::Probe;
 use crate::scan::ahead::Ahead;
-use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
-use crate::tree::seek;
-use bounds::{part_of_leaf, rank_of_end};
 pub use outside::Beyond;
 use outside::Outside;
 pub use part::{MAX_SEPARATOR_LEN, Separator};
@@ -83,16 +78,6 @@ pub(crate) const NEVER: u32 = u32::MAX;
 
 /// The version of no node.
 const NONE: u64 = u64::MAX;
-
-/// How the next leaf to read is found.
-#[derive(Clone, Copy)]
-enum Way {
-    Search,
-    /// The right neighbour of what was read; or, backward, what was read last.
-    Neighbour(Ref),
-    /// This version of what was read last, from this rank on; or, backward, up to it.
-    Rest(Ref, u64, usize),
-}
 
 /// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds, the
 /// cursor must be given its range again.
@@ -306,173 +291,11 @@ impl Cursor {
         stop!("cursor: epoch read");
     }
 
-    /// Reads the batch behind the current one and returns its length, 0 at the end.
-    pub fn next<O: KeyOrder>(&mut self, p: &Process, index: Index, order: &O) -> usize {
-        self.next_within(usize::MAX, p, index, order).expect("reads on to the end")
-    }
-
-    /// As [`Cursor::next`], but pauses after so many leaves in which nothing is visible: `None`. Nothing is
-    /// held meanwhile; the cursor stands on an empty batch, from which it goes on in either direction.
-    pub fn next_within<O: KeyOrder>(
-        &mut self,
-        leaves: usize,
-        p: &Process,
-        index: Index,
-        order: &O,
-    ) -> Option<usize> {
-        stop!("next: begins");
-        index.check_order::<O>();
-        if self.at_end(index) {
-            return Some(self.stop(State::Behind));
-        }
-        let _section = index.enter(p);
-        self.read_from::<O>(index);
-        self.next_inside(leaves, index, order, 0)
-    }
-
-    /// The same inside the barrier. `hint`: a leaf (0: unknown) not to the right of where a cursor that has read nothing
-    /// begins, found in this section.
-    #[inline]
-    fn next_inside<O: KeyOrder>(
-        &mut self,
-        leaves: usize,
-        index: Index,
-        order: &O,
-        mut hint: Ref,
-    ) -> Option<usize> {
-        let mut way = match self.state {
-            State::Behind | State::Batch { last: true, .. } => {
-                return Some(self.stop(State::Behind));
-            }
-            State::Batch { leaf, ver, next, to, n, .. }
-                if ver != NONE && index.block(leaf).is_at(ver)
-                    || mutant!("a forward scan looks whether its leaf has changed") =>
-            {
-                match next {
-                    _ if to < n => Way::Rest(leaf, ver, to),
-                    // The scan came from behind everything, paused, and turns.
-                    0 => return Some(self.stop(State::Behind)),
-                    next => Way::Neighbour(next),
-                }
-            }
-            _ => Way::Search,
-        };
-        stop!("next: place known");
-        // Has a leaf been read, so that the scan goes on behind `last`?
-        let mut moved = matches!(self.state, State::Batch { .. });
-        let jumped = matches!(self.state, State::Jump);
-        let upper = core::mem::take(&mut self.upper);
-        let end = self.bounded.then(|| Probe::new(order, &upper, self.upper_tid));
-        let mut seen = 0;
-        // Attempts in vain: while they last, the parts stay small.
-        let mut tries = 0;
-        let mut backoff = Backoff::default();
-        // Ends, whatever the order says. The scan goes on by ranks and by links. It searches again only
-        // where another process has killed the neighbour or changed the leaf.
-        let n = loop {
-            let (leaf, v, from, resumed) = match way {
-                Way::Neighbour(leaf) => {
-                    let v = index.block(leaf).view();
-                    if v.dead() {
-                        way = Way::Search;
-                        continue;
-                    }
-                    self.ahead.forward(index, leaf, self.want_keys);
-                    (leaf, v, 0, false)
-                }
-                Way::Rest(leaf, ver, from) => {
-                    let v = index.block(leaf).view();
-                    if v.ver != ver {
-                        way = Way::Search;
-                        continue;
-                    }
-                    (leaf, v, from, true)
-                }
-                Way::Search => {
-                    let key = self.search_key(moved, true);
-                    let tid = match moved {
-                        true => self.last.tid,
-                        false if jumped => 0,
-                        false => self.lower_tid,
-                    };
-                    let behind =
-                        moved && !mutant!("a scan that searches goes on behind its last entry");
-                    let probe = Probe::new(order, &key, tid);
-                    let spot = match core::mem::take(&mut hint) {
-                        0 => None,
-                        leaf => seek::settle(&index, &probe, leaf, behind),
-                    };
-                    let spot = spot.unwrap_or_else(|| seek::seek(&index, &probe, behind));
-                    self.sought = key;
-                    (spot.leaf, spot.v, spot.place.rank, moved || jumped)
-                }
-            };
-            stop!("next: leaf viewed");
-            let next = v.b.next();
-            let read = v.packed().and_then(|packed| {
-                let n = v.count(packed.as_ref());
-                let end = rank_of_end(index, &v, packed.as_ref(), from, n, end.as_ref())?;
-                let to = end.min(from + part_of_leaf(tries).min(self.most));
-                let batch = self.copy(index, &v, packed.as_ref(), from..to.max(from), true)?;
-                let to = if batch.is_empty() { to } else { batch.end };
-                Ok((n, to, to < end, self.look_outside(index, &v, (to < n).then_some(to))?))
-            });
-            let Ok((n, to, cut, outside)) = read else {
-                tries += 1;
-                backoff.wait();
-                continue;
-            };
-            stop!("next: copied");
-            moved |= to > from;
-            let last = !cut && (to < n || next == 0);
-            if self.n > 0 {
-                // What is before the batch in its leaf is before the range, unless an earlier batch had
-                // it, or a jump led over it.
-                let first = from > 0 && !resumed;
-                self.state = State::Batch { leaf, ver: v.ver, next, first, last, from, to, n };
-                break Some(self.n);
-            }
-            if last {
-                self.stop(State::Behind);
-                self.outside = outside;
-                break Some(0);
-            }
-            seen += 1;
-            if seen >= leaves && to > from {
-                // Entries that it has passed stay invisible, so nothing is known of an end of the range.
-                let (first, last) = (false, false);
-                self.stop(State::Batch { leaf, ver: v.ver, next, first, last, from, to, n });
-                break None;
-            }
-            way = match cut {
-                true if mutant!("a scan goes on by its rank in a leaf") => Way::Search,
-                true => Way::Rest(leaf, v.ver, to),
-                false => Way::Neighbour(next),
-            };
-        };
-        self.upper = upper;
-        n
-    }
-
     fn stop(&mut self, state: State) -> usize {
         self.state = state;
         self.outside = Outside::Unknown;
         self.n = 0;
         self.keys.clear();
         0
-    }
-
-    /// A copy of the key where the scan goes on, in the buffer kept for that.
-    fn search_key(&mut self, moved: bool, forward: bool) -> Vec<u8> {
-        let mut key = core::mem::take(&mut self.sought);
-        let from = match (moved, forward) {
-            (true, true) => &self.last.key,
-            (true, false) => &self.first.key,
-            _ if matches!(self.state, State::Jump) => &self.goal,
-            (false, true) => &self.lower,
-            (false, false) => &self.upper,
-        };
-        buffer::set(&mut key, from);
-        key
     }
 }

@@ -107,8 +107,7 @@ const MUTANTS: &[(&str, &str)] = &[
     ("snapshots are asked before an entry is dropped", "schedule::snapshots"),
     // Cursors.
     ("a neighbour on the left leads to where it was come from", "schedule::splitting"),
-    ("a forward scan looks whether its leaf has changed", "schedule::merging"),
-    ("a backward scan looks whether its leaf has changed", "schedule::merging"),
+    ("a scan looks whether its leaf has changed", "schedule::merging"),
     ("a scan that searches goes on behind its last entry", "schedule::cursors"),
     ("long keys end a batch", "long"),
     ("a batch has all lives of an entry", "long"),

@@ -217,6 +217,33 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
         }
     }
 
+    /// Runs writers, readers and a collector for a while. The writers' entries go to the model. Says
+    /// how many nodes were shifted.
+    fn all_at_once(
+        &self,
+        ix: Index,
+        stable: &Model,
+        model: &mut Model,
+        process: &(impl Fn(u32) -> Process + Sync),
+    ) -> usize {
+        let stop = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (1..3u32)
+                .map(|w| scope.spawn(move || self.writer(&process(w), ix, w.into(), stop)))
+                .collect();
+            let collector = scope.spawn(move || self.collector(&process(3), ix, stop));
+            for r in 4..6u32 {
+                scope.spawn(move || self.reader(&process(r), ix, stable, r == 4, stop));
+            }
+            thread::sleep(Duration::from_millis(300));
+            stop.store(true, Relaxed);
+            for writer in writers {
+                model.extend(writer.join().unwrap());
+            }
+            collector.join().unwrap()
+        })
+    }
+
     fn run(&self) {
         let mapping = Mapping::new(self.bytes, 6);
         let area = *mapping;
@@ -243,25 +270,8 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
                 )
             };
         }
-        let stop = AtomicBool::new(false);
-        let mut shifted = 0;
         let mut model = stable.clone();
-        thread::scope(|scope| {
-            let (stop, stable) = (&stop, &stable);
-            let writers: Vec<_> = (1..3u32)
-                .map(|w| scope.spawn(move || self.writer(&process(w), ix, w.into(), stop)))
-                .collect();
-            let collector = scope.spawn(move || self.collector(&process(3), ix, stop));
-            for r in 4..6u32 {
-                scope.spawn(move || self.reader(&process(r), ix, stable, r == 4, stop));
-            }
-            thread::sleep(Duration::from_millis(300));
-            stop.store(true, Relaxed);
-            for writer in writers {
-                model.extend(writer.join().unwrap());
-            }
-            shifted = collector.join().unwrap();
-        });
+        let shifted = self.all_at_once(ix, &stable, &mut model, &process);
         let what = format!(
             "kind {} seed {} built {:?} shifted {shifted} {:?}",
             self.kind,

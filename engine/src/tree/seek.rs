@@ -284,7 +284,7 @@ pub(crate) fn left_of(index: Index, leaf: Ref) -> Option<(Ref, View)> {
         if at == 0 {
             return None;
         }
-        stop!("prev: left read");
+        stop!("scan: left read");
         let v = index.block(at).view();
         let next = v.b.next();
         if v.dead() {

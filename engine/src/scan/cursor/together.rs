@@ -36,7 +36,7 @@ impl Cursor {
             *at = seek::descend(&index, &probe, *at, prefetch::leaf).unwrap_or_default();
         }
         for (cursor, at) in cursors.iter_mut().zip(at) {
-            cursor.next_inside(leaves, index, order, at);
+            cursor.read::<true, O>(leaves, index, order, at);
         }
     }
 
