@@ -263,9 +263,7 @@ impl Feed {
         // SAFETY: by the caller's contract.
         unsafe {
             match rmid {
-                RM_XLOG
-                    if info == XLOG_PARAMETER_CHANGE && guc::BREAK.get() != Mechanism::WalLevel =>
-                {
+                RM_XLOG if info == XLOG_PARAMETER_CHANGE && guc::holds(Mechanism::WalLevel) => {
                     let parameters = data.cast::<pg_sys::xl_parameter_change>().read_unaligned();
                     if parameters.wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int {
                         self.note_gap(lsn, "\"wal_level\" was \"minimal\" in between");
@@ -274,7 +272,7 @@ impl Feed {
                 // All of them begin with the OID of the database that comes or goes.
                 RM_DBASE
                     if data.cast::<u32>().read_unaligned() == self.database
-                        && guc::BREAK.get() != Mechanism::Moves =>
+                        && guc::holds(Mechanism::Moves) =>
                 {
                     self.note_gap(lsn, "the database was moved or made anew in between");
                 }

@@ -89,19 +89,16 @@ pub unsafe extern "C-unwind" fn insert(
         keys.set(&handle.desc, values, isnull);
         keys.check_length(index);
         let tid = compat::tid_to_u64(&*tid);
-        // The page is known to have changed after this LSN.
-        let mut changed_after = 0;
-        let mut publish =
-            |key, only| publish(heap, index, &handle, key, tid, only, &mut changed_after);
+        let mut row = Publication { heap, index, handle: &handle, tid, changed_after: 0 };
         let mut alone = checked;
         if may_conflict {
             let newcomer = Newcomer { heap, index, handle: &handle, values, isnull, tid };
             // An index with many keys per row is not unique.
             let key = keys.iter().next().unwrap_or_default();
             newcomer.check_caller();
-            if !(handle.desc.keys_are_bytes() && publish(key, Only::New)) {
+            if !(handle.desc.keys_are_bytes() && row.publish(key, Only::New)) {
                 let admission = newcomer.admit(key, check == UNIQUE_CHECK_PARTIAL);
-                publish(key, Only::Absent);
+                row.publish(key, Only::Absent);
                 alone = admission.end();
             }
         } else {
@@ -109,7 +106,7 @@ pub unsafe extern "C-unwind" fn insert(
                 if i % PUBLISHED == PUBLISHED - 1 {
                     crate::pg::wait::interrupts();
                 }
-                publish(key, Only::Absent);
+                row.publish(key, Only::Absent);
             }
         }
         keys.trim();
@@ -158,7 +155,9 @@ enum Only {
     New,
 }
 
-/// How often an insert that finds no memory tries again.
+/// How often an insert that finds no memory tries again. Before each try it naps for 1 ms, and once
+/// it looks for indexes that are gone. The engine does not wait inside the insert's section, so
+/// these are all waits for memory.
 const RELIEFS: u32 = 5;
 
 /// How an attempt to publish ended.
@@ -173,110 +172,166 @@ enum Step {
     Unusable,
     /// There was no memory for it.
     GivenUp,
-    /// Somebody may have the key.
+    /// Another row may have the key.
     Refused,
 }
 
-/// Whether it was published under the condition that was asked for; if that was [`Only::Absent`], or if nobody publishes now.
-unsafe fn publish(
+/// A row whose entries are published.
+struct Publication<'a> {
     heap: Relation,
     index: Relation,
-    handle: &Handle,
-    key: &[u8],
+    handle: &'a Handle,
     tid: u64,
-    only: Only,
-    changed_after: &mut u64,
-) -> bool {
-    let process = shmem::process();
-    let image = &handle.entry.image;
-    let mut reliefs = 0;
-    loop {
-        let step = {
-            let _inside = handle.entry.enter(process);
-            fence(SeqCst);
-            let engine = match only {
-                Only::New if guc::BREAK.get() != Mechanism::KeyReady => handle.ready_index(),
-                _ => handle.index(),
-            };
-            match engine {
-                None if only == Only::New => Step::Refused,
-                None => match handle.entry.state() {
-                    State::Failed => Step::Unusable,
-                    State::Loading | State::Sorting => return true,
-                    _ if given_up::is_lacking(handle.entry) => Step::GivenUp,
-                    _ => return true,
-                },
-                Some(engine) => {
-                    let term = engine.term();
-                    match straddler::question(image) {
-                        Some(lsn) if lsn > *changed_after => Step::Look(lsn),
-                        _ => with_order!(handle.desc, order => {
-                            let inserted = match only {
-                                Only::Absent => engine.insert_in_term(process, order, key, tid, term),
-                                Only::New => engine.insert_new_in_term(process, order, key, tid, term),
-                            };
-                            match inserted {
-                                Ok(Some(false)) if only == Only::New => Step::Refused,
-                                Ok(Some(_)) => Step::Done,
-                                Ok(None) => Step::Again,
-                                Err(e) => Step::Failed(e),
-                            }
-                        }),
-                    }
-                }
-            }
-        };
-        match step {
-            Step::Refused => return false,
-            Step::Unusable => {
-                warn_once(index, handle);
-                return true;
-            }
-            Step::GivenUp => {
-                // SAFETY: open relations.
-                unsafe { without(heap, index, handle, tid, *changed_after) };
-                return true;
-            }
-            Step::Done => return true,
-            Step::Again => {
-                wait::interrupts();
-            }
-            Step::Look(lsn) => {
+    /// The row's page is known to have changed after this LSN.
+    changed_after: u64,
+}
+
+impl Publication<'_> {
+    /// Publishes the entry of a key. Returns false, and has published nothing, if another row may
+    /// have the key ([`Only::New`]). Returns true without an entry if the index publishes nothing
+    /// now.
+    ///
+    /// # Safety
+    /// The relations are open, inside a transaction.
+    unsafe fn publish(&mut self, key: &[u8], only: Only) -> bool {
+        let mut reliefs = 0;
+        loop {
+            match self.attempt(key, only) {
+                Step::Done => return true,
+                Step::Refused => return false,
+                Step::Again => wait::interrupts(),
                 // SAFETY: the server holds a pin at most while it calls aminsert.
-                unsafe { straddler::mark(heap, (tid >> 16) as u32, lsn) };
-                *changed_after = lsn;
-                stop::at(Point::InsertLooked);
-            }
-            Step::Failed(InsertError::OutOfMemory(_)) if reliefs < RELIEFS => {
-                // Entries that no callback could free may hold what is missing.
-                if reliefs == 0 {
-                    // SAFETY: a transaction is running.
-                    unsafe { lifecycle::sweep() };
+                Step::Look(lsn) => unsafe { self.look(lsn) },
+                Step::Unusable => {
+                    warn_once(self.index, self.handle);
+                    return true;
                 }
-                // The index frees what it can in every attempt, a step further each time: from the barrier,
-                // in which this process is then, to its free lists, and from there to the area.
-                reliefs += 1;
-                wait::nap(Wait::Barrier, 1);
-            }
-            Step::Failed(InsertError::OutOfMemory(e))
-                if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex
-                    // SAFETY: open relation.
-                    && !unsafe { unique::is_unique(index) } =>
-            {
-                // Once more, without it. Or with it, if somebody has changed its state.
-                // SAFETY: open relations.
-                unsafe {
-                    if given_up::give_up(index, handle) {
-                        refusal::gave_up(&compat::name(index), handle.entry, e);
-                        given_up::reclaim(index, handle.entry);
-                        image::remove(handle.entry);
-                    }
+                Step::GivenUp => {
+                    // SAFETY: by contract.
+                    unsafe { self.leave_out() };
+                    return true;
                 }
+                Step::Failed(InsertError::OutOfMemory(_)) if reliefs < RELIEFS => {
+                    // SAFETY: by contract.
+                    unsafe { relieve(reliefs == 0) };
+                    reliefs += 1;
+                }
+                // SAFETY: by contract.
+                Step::Failed(error) => unsafe { self.fail(error) },
             }
-            // SAFETY: open relation.
-            Step::Failed(e) => unsafe { refusal::insert_failed(index, handle.entry, e) },
         }
     }
+
+    /// Tries once to publish the entry of a key, in one section of the barrier.
+    fn attempt(&self, key: &[u8], only: Only) -> Step {
+        let (entry, tid) = (self.handle.entry, self.tid);
+        let process = shmem::process();
+        let _inside = entry.enter(process);
+        fence(SeqCst);
+        let engine = match only {
+            Only::New if guc::holds(Mechanism::KeyReady) => self.handle.ready_index(),
+            _ => self.handle.index(),
+        };
+        let Some(engine) = engine else { return self.nowhere(only) };
+        let term = engine.term();
+        if let Some(lsn) = straddler::question(&entry.image)
+            && lsn > self.changed_after
+        {
+            return Step::Look(lsn);
+        }
+        let inserted = with_order!(self.handle.desc, order => match only {
+            Only::Absent => engine.insert_in_term(process, order, key, tid, term),
+            Only::New => engine.insert_new_in_term(process, order, key, tid, term),
+        });
+        match inserted {
+            Ok(Some(false)) if only == Only::New => Step::Refused,
+            Ok(Some(_)) => Step::Done,
+            Ok(None) => Step::Again,
+            Err(error) => Step::Failed(error),
+        }
+    }
+
+    /// Says what an attempt comes to where the index has no place for the entry. Inside the section
+    /// in which the attempt found none.
+    fn nowhere(&self, only: Only) -> Step {
+        if only == Only::New {
+            return Step::Refused;
+        }
+        match self.handle.entry.state() {
+            State::Failed => Step::Unusable,
+            State::Loading | State::Sorting => Step::Done,
+            _ if given_up::is_lacking(self.handle.entry) => Step::GivenUp,
+            _ => Step::Done,
+        }
+    }
+
+    /// Compares the row's page with the LSN of an image that is being made.
+    unsafe fn look(&mut self, lsn: u64) {
+        // SAFETY: the caller holds a pin at most.
+        unsafe { straddler::mark(self.heap, (self.tid >> 16) as u32, lsn) };
+        self.changed_after = lsn;
+        stop::at(Point::InsertLooked);
+    }
+
+    /// Gives the index up, or raises an ERROR. After the first the entry is tried once more: it is
+    /// left out, or published if another process has changed the index' state.
+    unsafe fn fail(&self, error: InsertError) {
+        let (index, entry) = (self.index, self.handle.entry);
+        // SAFETY: open relation.
+        unsafe {
+            match error {
+                InsertError::OutOfMemory(memory)
+                    if guc::WHEN_FULL.get() == WhenFull::GiveUpIndex
+                        && !unique::is_unique(index) =>
+                {
+                    if given_up::give_up(index, self.handle) {
+                        refusal::gave_up(&compat::name(index), entry, memory);
+                        given_up::reclaim(index, entry);
+                        image::remove(entry);
+                    }
+                }
+                _ => refusal::insert_failed(index, entry, error),
+            }
+        }
+    }
+
+    /// Leaves the row of a table out whose index was given up. An image that is being made is as of
+    /// before: if it goes on, the WAL must name the block. An image that begins later sees the
+    /// state after it has said what its LSN is.
+    unsafe fn leave_out(&self) {
+        let (index, entry) = (self.index, self.handle.entry);
+        fence(SeqCst);
+        // SAFETY: open relations; nothing is held.
+        unsafe {
+            if let Some(lsn) = straddler::question(&entry.image)
+                && lsn > self.changed_after
+            {
+                straddler::mark(self.heap, (self.tid >> 16) as u32, lsn);
+            }
+            let now = pg_sys::GetCurrentTimestamp();
+            if now.abs_diff(TRIED.get()) >= BETWEEN {
+                TRIED.set(now);
+                given_up::reclaim(index, entry);
+            }
+            if guc::WHEN_FULL.get() == WhenFull::Error {
+                if given_up::may_fit(entry) {
+                    worker::wake(&[(entry, true)], false);
+                }
+                refusal::was_given_up(&compat::name(index), entry);
+            }
+        }
+    }
+}
+
+/// Lets memory become free. Each attempt of the engine frees what it can, a step further each time:
+/// from the barrier, in which this process is then, to the index' free lists, and from there to the
+/// area. The first time, entries that no callback could free may hold what is missing.
+unsafe fn relieve(first: bool) {
+    if first {
+        // SAFETY: a transaction is running.
+        unsafe { lifecycle::sweep() };
+    }
+    wait::nap(Wait::Barrier, 1);
 }
 
 thread_local! {
@@ -287,31 +342,6 @@ thread_local! {
 /// Between two tries, in microseconds. A builder whose image was under way could not free it when that had ended, as long as
 /// this statement goes on.
 const BETWEEN: u64 = 10_000;
-
-/// A row of a table whose index was given up. An image that is being made is as of before: if it goes on,
-/// the WAL must name the block. An image that begins later sees the state after it has said what its LSN is.
-unsafe fn without(heap: Relation, index: Relation, handle: &Handle, tid: u64, changed_after: u64) {
-    fence(SeqCst);
-    // SAFETY: open relations; nothing is held.
-    unsafe {
-        if let Some(lsn) = straddler::question(&handle.entry.image)
-            && lsn > changed_after
-        {
-            straddler::mark(heap, (tid >> 16) as u32, lsn);
-        }
-        let now = pg_sys::GetCurrentTimestamp();
-        if now.abs_diff(TRIED.get()) >= BETWEEN {
-            TRIED.set(now);
-            given_up::reclaim(index, handle.entry);
-        }
-        if guc::WHEN_FULL.get() == WhenFull::Error {
-            if given_up::may_fit(handle.entry) {
-                worker::wake(&[(handle.entry, true)], false);
-            }
-            refusal::was_given_up(&compat::name(index), handle.entry);
-        }
-    }
-}
 
 /// A failed index does not stop writes; it says so once.
 fn warn_once(index: Relation, handle: &Handle) {

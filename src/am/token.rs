@@ -107,12 +107,12 @@ impl Trust {
     /// Whether the bits of a page of the map count that has this LSN. Replay gives each page an LSN
     /// where it sets a bit. A page without one came with the base backup.
     pub fn has(self, lsn: XLogRecPtr) -> bool {
-        self.0 != 0 && lsn <= self.0 || guc::BREAK.get() == Mechanism::FollowMap
+        self.0 != 0 && lsn <= self.0 || !guc::holds(Mechanism::FollowMap)
     }
 
     /// As this, but where the test has planted that defect, what counts now.
     pub fn planted(self, entry: &Entry) -> Trust {
-        let planted = guc::BREAK.get() == Mechanism::FollowBatch && entry.state() == State::Ready;
+        let planted = !guc::holds(Mechanism::FollowBatch) && entry.state() == State::Ready;
         if planted { Trust::ALL } else { self }
     }
 }

@@ -103,7 +103,7 @@ impl KeyLock {
     unsafe fn take(index: Relation, desc: &KeyDesc, equal: &[u8]) -> KeyLock {
         let page = if desc.closed { 0 } else { number(equal) };
         let lock = KeyLock { index, page };
-        if guc::BREAK.get() != Mechanism::KeyLocks {
+        if guc::holds(Mechanism::KeyLocks) {
             // SAFETY: an open index, inside a transaction; an ERROR releases it.
             unsafe { pg_sys::LockPage(index, lock.page, LOCK) };
         }
@@ -112,7 +112,7 @@ impl KeyLock {
 
     /// Releases the lock before the transaction ends.
     fn unlock(self) {
-        if guc::BREAK.get() != Mechanism::KeyLocks {
+        if guc::holds(Mechanism::KeyLocks) {
             // SAFETY: taken in `take`, and the index is still open.
             unsafe { pg_sys::UnlockPage(self.index, self.page, LOCK) };
         }
@@ -229,8 +229,7 @@ impl<'a> Newcomer<'a> {
     /// The index, which this process brings up if nobody else does.
     unsafe fn ready(&self) -> Index {
         loop {
-            if self.handle.entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady
-            {
+            if self.handle.entry.state() != State::Ready && guc::holds(Mechanism::KeyReady) {
                 // SAFETY: open relations, by the caller's contract. An ERROR is that of who could
                 // not bring it up.
                 unsafe { bring_up::ensure_ready(self.index, self.handle) };
@@ -248,7 +247,7 @@ impl<'a> Newcomer<'a> {
         let token = Token { process, id: process.open_token(engine.root()) };
         // VACUUM waits for tokens of what was READY when they were taken.
         let same = self.handle.index().is_some_and(|now| now.root() == engine.root());
-        if !same || entry.state() != State::Ready && guc::BREAK.get() != Mechanism::KeyReady {
+        if !same || entry.state() != State::Ready && guc::holds(Mechanism::KeyReady) {
             return Verdict::Unready;
         }
         // A comparison function may insert into another index: take, do not borrow.
@@ -258,10 +257,10 @@ impl<'a> Newcomer<'a> {
         let mut verdict = Verdict::Free;
         while matches!(verdict, Verdict::Free) {
             wait::interrupts();
-            if guc::BREAK.get() == Mechanism::KeyTokens {
-                process.close_token(token.id);
-            } else {
+            if guc::holds(Mechanism::KeyTokens) {
                 assert!(process.renew_token(token.id), "open as long as this runs");
+            } else {
+                process.close_token(token.id);
             }
             let n = with_order!(self.handle.desc, order =>
                 cursor.next_within(PATIENCE, process, engine, order));
@@ -315,9 +314,9 @@ impl<'a> Newcomer<'a> {
             .into_iter()
             .find(|&transaction| transaction != pg_sys::InvalidTransactionId);
         if let Some(transaction) = pending {
-            return match guc::BREAK.get() {
-                Mechanism::KeyWaits => Row::Invisible,
-                _ => Row::Equal(Verdict::Pending(transaction, dirty.speculativeToken)),
+            return match guc::holds(Mechanism::KeyWaits) {
+                true => Row::Equal(Verdict::Pending(transaction, dirty.speculativeToken)),
+                false => Row::Invisible,
             };
         }
         // CREATE INDEX CONCURRENTLY inserts rows of its snapshot: this one may have been deleted
@@ -378,7 +377,8 @@ impl Admission<'_> {
     pub unsafe fn end(mut self) -> bool {
         // Nobody else comes without the lock.
         let again = self.newcomer.handle.desc.keys_are_bytes()
-            && !matches!(guc::BREAK.get(), Mechanism::KeyLocks | Mechanism::KeyAgain);
+            && guc::holds(Mechanism::KeyLocks)
+            && guc::holds(Mechanism::KeyAgain);
         if self.alone && again {
             // SAFETY: by contract.
             unsafe {

@@ -103,7 +103,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
 /// this command gives, and that wait goes on for another `deadlock_timeout`, this command ends with the ERROR that the detector
 /// would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
-    if guc::BREAK.get() == Mechanism::Tokens {
+    if !guc::holds(Mechanism::Tokens) {
         return;
     }
     let area = shmem::area();

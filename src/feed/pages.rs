@@ -90,7 +90,7 @@ pub unsafe fn newer_pages(
 
 /// A page without an LSN, which was extended and not logged yet, counts as newer.
 fn is_newer(lsn: XLogRecPtr, since: XLogRecPtr) -> bool {
-    let unknown = lsn == 0 && guc::BREAK.get() != Mechanism::NewPages;
+    let unknown = lsn == 0 && guc::holds(Mechanism::NewPages);
     unknown || lsn > since
 }
 

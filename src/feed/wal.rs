@@ -176,9 +176,9 @@ impl Reader {
             }
             if (*self.end).end_of_wal {
                 // Everything before `to` is flushed, so its end cannot come first.
-                return match guc::BREAK.get() {
-                    Mechanism::Flush => Ok(None),
-                    _ => Err(Gap::Unreadable("the WAL ends before what is on record".into())),
+                return match guc::holds(Mechanism::Flush) {
+                    true => Err(Gap::Unreadable("the WAL ends before what is on record".into())),
+                    false => Ok(None),
                 };
             }
             let why = if error.is_null() {
@@ -187,9 +187,9 @@ impl Reader {
                 crate::pg::text::from_pointer(error)
             };
             // A segment that is gone is an ERROR.
-            Err(match guc::BREAK.get() {
-                Mechanism::Manifest => Gap::Missing(why),
-                _ => Gap::Foreign(why),
+            Err(match guc::holds(Mechanism::Manifest) {
+                true => Gap::Foreign(why),
+                false => Gap::Missing(why),
             })
         }
     }
@@ -277,7 +277,7 @@ pub fn readable_end() -> XLogRecPtr {
 /// # Safety
 /// Outside of recovery.
 pub unsafe fn flush(end: XLogRecPtr) {
-    if guc::BREAK.get() != Mechanism::Flush {
+    if guc::holds(Mechanism::Flush) {
         // SAFETY: by contract.
         unsafe { pg_sys::XLogFlush(before_header(end)) };
     }

@@ -16,11 +16,6 @@ const MOST_COPIED: usize = MOST_BLOCKS / 16;
 /// More line pointers than this have no room in a block: each takes four bytes.
 const MOST_ROWS: usize = pg_sys::BLCKSZ as usize / 4;
 
-/// Whether a test of servers has switched a mechanism off. Unit tests have no settings.
-fn is_off(mechanism: Mechanism) -> bool {
-    !cfg!(test) && guc::BREAK.get() == mechanism
-}
-
 /// Line pointers of one block.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub struct Offsets(Vec<u64>);
@@ -81,7 +76,7 @@ impl Look {
 
     fn add(&mut self, action: Action) {
         match action {
-            Action::Gone => self.gone |= !is_off(Mechanism::FollowGone),
+            Action::Gone => self.gone |= guc::holds(Mechanism::FollowGone),
             // No block has this line pointer, so the record has a format that is not known here.
             Action::Row(offset) if usize::from(offset) < MOST_ROWS => self.rows.add(offset),
             Action::Row(_) | Action::Look => (self.all, self.gone) = (true, true),
@@ -133,7 +128,7 @@ impl Work {
         // A look at the whole table that has not come to the block yet will see what recovery has
         // done there.
         let comes = self.whole.is_some_and(|next| block >= next);
-        if comes || self.whole.is_some() && is_off(Mechanism::FollowBuilding) {
+        if comes || self.whole.is_some() && !guc::holds(Mechanism::FollowBuilding) {
             return;
         }
         let full = self.noted.len() >= MOST_BLOCKS;

@@ -33,6 +33,8 @@ use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
 use pgrx::prelude::*;
 
+mod planted;
+
 use super::pace::Pace;
 use super::shards::{Job, Shards};
 use super::{ImageState, slot, term};
@@ -124,11 +126,11 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
             return Some("a comparison function asks for it");
         }
         let valid = (*form).indisvalid && (*form).indisready;
-        if !valid && guc::BREAK.get() != Mechanism::Invalid {
+        if !valid && guc::holds(Mechanism::Invalid) {
             return Some("the index is not valid");
         }
         let half = handle.entry.state() != State::Ready;
-        (half && guc::BREAK.get() != Mechanism::HalfImages).then_some("the index is not in memory")
+        (half && guc::holds(Mechanism::HalfImages)).then_some("the index is not in memory")
     }
 }
 
@@ -244,102 +246,164 @@ fn make(
 /// Steps 2 to 5. `write` writes the entries of a term to a draft.
 fn steps(
     entry: &'static Entry,
-    mut manifest: Manifest,
+    manifest: Manifest,
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
 ) -> Result<Outcome, String> {
-    let image = &entry.image;
-    let process = shmem::process();
     let Some(_claim) = Claim::take(entry) else {
         return Ok(Outcome::NotNow("another process makes one"));
     };
-    let Some(engine) = entry.index(process) else {
+    let Some(engine) = entry.index(shmem::process()) else {
         return Ok(Outcome::NotNow("the index is not in memory"));
     };
     let _used = InUse::of(engine);
-    let store = super::store();
     let before = operations(engine);
-    let off = guc::BREAK.get();
-    // SAFETY: outside of recovery, inside a transaction; shared positions and counters are read.
-    let next_xid = || unsafe { pg_sys::ReadNextFullTransactionId().value as u32 };
-    let early = (off == Mechanism::XFirst).then(next_xid);
-    stop::at(Point::BackupClaimed);
-    // SAFETY: as above.
-    unsafe {
-        manifest.slot = slot::ensure();
-        // 2
-        manifest.lsn = pg_sys::GetXLogInsertRecPtr();
-        manifest.timeline = pg_sys::GetWALInsertionTimeLine();
-    }
-    let publish = |lsn| {
-        image.lsn.store(lsn, SeqCst);
-        stop::at(Point::BackupLsn);
-        image.xid.store(early.unwrap_or_else(next_xid), SeqCst);
+    let mut making = Making { entry, engine, manifest };
+    let closed = match planted::wrong_order(&mut making) {
+        Some(closed) => closed,
+        None => making.open_and_close(),
     };
-    if off != Mechanism::LateLsn {
-        publish(manifest.lsn);
-    }
-    // Who inserts without publishing, because the index was given up, looks at its page if it sees this LSN.
-    fence(SeqCst);
-    let given_up = || entry.state() == State::GivenUp;
-    if given_up() {
-        return Ok(Outcome::NotNow("the index was given up"));
-    }
-    manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
-    stop::at(Point::BackupXid);
-    // 3
-    let sn = term::close(engine, &manifest.name);
-    stop::at(Point::BackupTerm);
-    match off {
-        Mechanism::LateLsn => publish(manifest.lsn),
-        // SAFETY: as above.
-        Mechanism::SecondLsn => manifest.lsn = unsafe { pg_sys::GetXLogInsertRecPtr() },
-        _ => {}
-    }
+    let Some(sn) = closed else { return Ok(Outcome::NotNow("the index was given up")) };
     let after = operations(engine);
-    let newest = super::manifests(manifest.database, manifest.incarnation).into_iter().next();
-    let unchanged = newest.filter(|newest| {
-        image.operations.load(Relaxed) == after && image.saved_lsn.load(Relaxed) == newest.lsn
-    });
-    if let Some(newest) = unchanged {
+    if let Some(newest) = making.unchanged(after)
+        && let Some(outcome) = making.refresh(newest, after)?
+    {
+        return Ok(outcome);
+    }
+    making.write(before, |draft| write(engine, sn, draft))
+}
+
+/// An image while it is made.
+struct Making {
+    entry: &'static Entry,
+    engine: Index,
+    manifest: Manifest,
+}
+
+/// The LSN of an image is published: only then its transaction ID is read.
+struct LsnSaid(());
+/// The transaction ID is published, too: only then the term is closed.
+struct XidSaid(());
+
+impl Making {
+    /// Steps 2 and 3. Returns the term, or nothing if the index was given up.
+    fn open_and_close(&mut self) -> Option<u32> {
+        stop::at(Point::BackupClaimed);
+        self.take_lsn();
+        let said = self.say_lsn();
+        let said = self.say_xid(said, next_xid());
+        if self.is_given_up() {
+            return None;
+        }
+        Some(self.close(said))
+    }
+
+    /// Takes the place of the WAL from which on changes count as later than the image.
+    fn take_lsn(&mut self) {
+        // SAFETY: outside of recovery, inside a transaction; shared positions are read.
+        unsafe {
+            self.manifest.slot = slot::ensure();
+            self.manifest.lsn = pg_sys::GetXLogInsertRecPtr();
+            self.manifest.timeline = pg_sys::GetWALInsertionTimeLine();
+        }
+    }
+
+    /// Publishes the LSN.
+    fn say_lsn(&self) -> LsnSaid {
+        self.entry.image.lsn.store(self.manifest.lsn, SeqCst);
+        stop::at(Point::BackupLsn);
+        LsnSaid(())
+    }
+
+    /// Publishes the next transaction ID.
+    fn say_xid(&self, _: LsnSaid, xid: u32) -> XidSaid {
+        self.entry.image.xid.store(xid, SeqCst);
+        XidSaid(())
+    }
+
+    /// Whether the index was given up. An insert that publishes nothing, because it was, looks at
+    /// its page if it sees the LSN that was published before this.
+    fn is_given_up(&self) -> bool {
+        fence(SeqCst);
+        self.entry.state() == State::GivenUp
+    }
+
+    /// Closes the term.
+    fn close(&mut self, _: XidSaid) -> u32 {
+        self.manifest.taken = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
+        stop::at(Point::BackupXid);
+        let sn = term::close(self.engine, &self.manifest.name);
+        stop::at(Point::BackupTerm);
+        sn
+    }
+
+    /// Returns the newest image if no operation was counted since it was begun.
+    fn unchanged(&self, operations: u64) -> Option<Manifest> {
+        let (image, manifest) = (&self.entry.image, &self.manifest);
+        let all = super::manifests(manifest.database, manifest.incarnation);
+        all.into_iter().next().filter(|newest| {
+            image.operations.load(Relaxed) == operations
+                && image.saved_lsn.load(Relaxed) == newest.lsn
+        })
+    }
+
+    /// Gives the newest image a new manifest. Returns nothing if its file cannot be locked: then
+    /// its entries have to be written to a folder, which needs no lock.
+    fn refresh(&mut self, newest: Manifest, operations: u64) -> Result<Option<Outcome>, String> {
+        let manifest = &mut self.manifest;
         manifest.generation = newest.generation;
         manifest.entries = newest.entries;
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
-        if let Some(why) = seal(entry, &mut manifest) {
-            return Ok(Outcome::NotNow(why));
+        if let Some(why) = seal(self.entry, manifest) {
+            return Ok(Some(Outcome::NotNow(why)));
         }
         stop::at(Point::RefreshFlushed);
-        match store.refresh(&manifest) {
+        match super::store().refresh(manifest) {
             Ok(()) => {
                 stop::at(Point::RefreshCommitted);
-                note(image, &manifest, after);
-                return Ok(Outcome::Refreshed);
+                note(&self.entry.image, manifest, operations);
+                Ok(Some(Outcome::Refreshed))
             }
-            // Its file cannot be locked. A folder needs no lock.
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Unsupported) => {}
-            Err(e) => return Err(e.to_string()),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Unsupported) => {
+                Ok(None)
+            }
+            Err(e) => Err(e.to_string()),
         }
     }
-    // 4
-    let draft = store.begin(manifest.database, manifest.incarnation).map_err(|e| e.to_string())?;
-    image.total.store(engine.stats().live, Relaxed);
-    manifest.operations = before;
-    manifest.shards = write(engine, sn, &draft)?;
-    manifest.generation = draft.generation();
-    manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
-    stop::at(Point::BackupWritten);
-    // 5
-    if let Some(why) = seal(entry, &mut manifest) {
-        return Ok(Outcome::NotNow(why));
+
+    /// Steps 4 and 5. `operations` were counted before the term was closed.
+    fn write(
+        mut self,
+        operations: u64,
+        write: impl FnOnce(&Draft<'_>) -> Result<Vec<ShardSummary>, String>,
+    ) -> Result<Outcome, String> {
+        let (image, manifest, store) = (&self.entry.image, &mut self.manifest, super::store());
+        let draft = store.begin(manifest.database, manifest.incarnation);
+        let draft = draft.map_err(|e| e.to_string())?;
+        image.total.store(self.engine.stats().live, Relaxed);
+        manifest.operations = operations;
+        manifest.shards = write(&draft)?;
+        manifest.generation = draft.generation();
+        manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
+        stop::at(Point::BackupWritten);
+        if let Some(why) = seal(self.entry, manifest) {
+            return Ok(Outcome::NotNow(why));
+        }
+        stop::at(Point::BackupFlushed);
+        if self.is_given_up() {
+            return Ok(Outcome::NotNow("the index was given up"));
+        }
+        draft.commit(&self.manifest).map_err(|e| e.to_string())?;
+        stop::at(Point::BackupCommitted);
+        note(image, &self.manifest, operations);
+        Ok(Outcome::Written)
     }
-    stop::at(Point::BackupFlushed);
-    if given_up() {
-        return Ok(Outcome::NotNow("the index was given up"));
-    }
-    draft.commit(&manifest).map_err(|e| e.to_string())?;
-    stop::at(Point::BackupCommitted);
-    note(image, &manifest, before);
-    Ok(Outcome::Written)
+}
+
+/// The next transaction ID.
+fn next_xid() -> u32 {
+    // SAFETY: inside a transaction; a shared counter is read.
+    unsafe { pg_sys::ReadNextFullTransactionId().value as u32 }
 }
 
 /// Step 5 but for the manifest's name; else why not.

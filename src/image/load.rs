@@ -164,7 +164,7 @@ pub unsafe fn load_one(
 ) -> Result<Loaded, Refusal> {
     // SAFETY: by the caller's contract.
     unsafe {
-        if guc::BREAK.get() != Mechanism::Manifest {
+        if guc::holds(Mechanism::Manifest) {
             check(heap, index, handle, &manifest).map_err(Refusal::Unusable)?;
         }
         let read_to = feed::flushed_end();
@@ -264,7 +264,7 @@ unsafe fn check(
             return Err("it was made by another major version of PostgreSQL".into());
         }
         if (manifest.heap_tablespace, manifest.heap_file) != (at.tablespace, at.number)
-            && guc::BREAK.get() != Mechanism::TableFile
+            && guc::holds(Mechanism::TableFile)
         {
             return Err("the table was moved since".into());
         }
@@ -298,13 +298,13 @@ unsafe fn check(
 
 /// Whether the keeper has looked at the slot. Before that nobody knows whether pages tell.
 fn may_ask_pages() -> bool {
-    guc::BREAK.get() == Mechanism::Pages || slot::was_looked_at()
+    !guc::holds(Mechanism::Pages) || slot::was_looked_at()
 }
 
 /// Whether the LSNs of pages may be asked where the WAL is missing: no slot promises it.
 fn pages_tell(manifest: &Manifest) -> bool {
     manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
-        || guc::BREAK.get() == Mechanism::Pages
+        || !guc::holds(Mechanism::Pages)
 }
 
 /// How the entries of a shard stand in the image. They come in order: nothing is compared but neighbours, for
@@ -358,7 +358,7 @@ unsafe fn read_shards(
     let target = handle.create(&options).map_err(no_room)?;
     image.done.store(0, Relaxed);
     image.total.store(manifest.entries, Relaxed);
-    let everything = guc::BREAK.get() == Mechanism::Filter;
+    let everything = !guc::holds(Mechanism::Filter);
     let job = Job {
         store: &super::store(),
         manifest,

@@ -25,7 +25,7 @@ use crate::pg::guc::{self, Mechanism};
 /// The LSN that the insert of the running (sub)transaction has to compare with its page, if any.
 pub fn question(state: &ImageState) -> Option<XLogRecPtr> {
     let lsn = state.lsn.load(Relaxed);
-    if lsn == 0 || guc::BREAK.get() == Mechanism::Straddlers {
+    if lsn == 0 || !guc::holds(Mechanism::Straddlers) {
         return None;
     }
     // SAFETY: reads this backend's transaction state.

@@ -95,9 +95,14 @@ pub enum WhenFull {
 pub static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
 
 /// A mechanism that is switched off, so that a test can see the answers go wrong without it.
-pub static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
+static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
 
-/// See [`BREAK`].
+/// Whether a mechanism works: no test has switched it off. Unit tests have no settings.
+pub fn holds(mechanism: Mechanism) -> bool {
+    cfg!(test) || BREAK.get() != mechanism
+}
+
+/// See `nitro.debug_break`.
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum Mechanism {
     /// Everything works.

@@ -27,7 +27,7 @@ impl AsOwner {
         unsafe {
             let (mut user, mut security) = (pg_sys::InvalidOid, 0);
             pg_sys::GetUserIdAndSecContext(&mut user, &mut security);
-            if guc::BREAK.get() != Mechanism::Owner {
+            if guc::holds(Mechanism::Owner) {
                 pg_sys::SetUserIdAndSecContext(
                     (*(*heap).rd_rel).relowner,
                     security | pg_sys::SECURITY_RESTRICTED_OPERATION as i32,

@@ -58,10 +58,10 @@ impl BuildLock {
     /// # Safety
     /// As `exclusive`.
     pub unsafe fn shared(index: Relation) -> BuildLock {
-        let mode = match guc::BREAK.get() {
+        let mode = match guc::holds(Mechanism::Walks) {
+            true => pg_sys::ShareLock,
             // Conflicts with none that is taken here.
-            Mechanism::Walks => pg_sys::AccessShareLock,
-            _ => pg_sys::ShareLock,
+            false => pg_sys::AccessShareLock,
         };
         // SAFETY: by contract.
         unsafe { BuildLock::take(index, mode) }

@@ -130,7 +130,7 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
         let entry = handle.entry;
         stop_if_off(index, entry);
         // Other snapshots do not decide answers.
-        let decides = is_mvcc(snapshot) && guc::BREAK.get() != guc::Mechanism::FollowBound;
+        let decides = is_mvcc(snapshot) && guc::holds(guc::Mechanism::FollowBound);
         // Read after the snapshot was taken.
         let bound = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
         let begun = Instant::now();

@@ -256,12 +256,12 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let broken = guc::BREAK.get() == Mechanism::Unfinished;
-        if self.has_workers() && !broken {
+        let holds = guc::holds(Mechanism::Unfinished);
+        if self.has_workers() && holds {
             return;
         }
         self.forget();
-        if broken {
+        if !holds {
             return;
         }
         // SAFETY: only this process ever knew the index.

@@ -188,7 +188,7 @@ pub unsafe fn remember(index: pg_sys::Relation, handle: Rc<Handle>) -> Rc<Known>
 unsafe extern "C-unwind" fn at_invalidation(_argument: pg_sys::Datum, relation: Oid) {
     crate::pg::witness!();
     let gone = match relation.to_u32() {
-        _ if guc::BREAK.get() == Mechanism::KnownRelations => All::default(),
+        _ if !guc::holds(Mechanism::KnownRelations) => All::default(),
         0 => KNOWN.take(),
         relid => KNOWN.with_borrow_mut(|all| {
             all.extract_if(|&index, known| index == relid || known.table == relid).collect()
@@ -205,7 +205,7 @@ unsafe extern "C-unwind" fn at_change_of_families(
     _hash: u32,
 ) {
     crate::pg::witness!();
-    if guc::BREAK.get() != Mechanism::KnownFamilies {
+    if guc::holds(Mechanism::KnownFamilies) {
         drop(KNOWN.take());
     }
 }

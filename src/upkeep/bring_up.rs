@@ -145,7 +145,7 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
     let mut outdated = false;
     // SAFETY: by contract; the heap of an open index exists.
     unsafe {
-        if guc::BREAK.get() == Mechanism::Deadlocks {
+        if !guc::holds(Mechanism::Deadlocks) {
             wait::until(Wait::Ready, || handle.entry.builder.load(Relaxed) == 0);
         }
         let lock = BuildLock::exclusive(index);
@@ -213,7 +213,7 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
     let entry = handle.entry;
     // SAFETY: by contract.
     unsafe {
-        if guc::BREAK.get() != Mechanism::Forget
+        if guc::holds(Mechanism::Forget)
             && matches!(entry.state(), State::Unbuilt | State::Loading)
             && image::exist(entry)
             && !hosts::stays_away(index, entry)
@@ -228,7 +228,7 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
         }
         let lock = BuildLock::shared(index);
         given_up::reclaim(index, entry);
-        if guc::BREAK.get() != Mechanism::Forget && lock.forget_image(entry) {
+        if guc::holds(Mechanism::Forget) && lock.forget_image(entry) {
             image::remove(entry);
         }
         lock

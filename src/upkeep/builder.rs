@@ -52,7 +52,7 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
     // Whatever comes, its place is given back.
     // SAFETY: registers a callback for the life of the process.
     unsafe { pg_sys::before_shmem_exit(Some(leave), pg_sys::Datum::from(0)) };
-    if guc::BREAK.get() == Mechanism::Builders {
+    if !guc::holds(Mechanism::Builders) {
         return;
     }
     PLACE.set(worker::occupy(argument.value() as u64));

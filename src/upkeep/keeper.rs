@@ -173,7 +173,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     shmem::directory().life.keeper.store(unsafe { pg_sys::MyProcPid }, Release);
     // Once in a life of the server: later, images come that are newer than the WAL was.
     slot::look_at_start(|found| {
-        if guc::BREAK.get() != Mechanism::Manifest {
+        if guc::holds(Mechanism::Manifest) {
             remove_contradicted(found);
         }
     });

@@ -28,7 +28,7 @@ impl Scan {
         if self.token.needed
             && !self.token.of_recovery
             && !matches!(self.handle.entry.state(), Ready | CatchingUp | Following)
-            && guc::BREAK.get() != Mechanism::GivenUp
+            && guc::holds(Mechanism::GivenUp)
         {
             // SAFETY: a scan's index is open.
             unsafe { given_up::scan_ends(self.index) };

@@ -206,7 +206,7 @@ impl Scan {
                 cursor.cut(forward, leaves, self.process, engine, order, &mut next)
             });
             if cut > 0 {
-                if guc::BREAK.get() == Mechanism::Parts {
+                if !guc::holds(Mechanism::Parts) {
                     // The part is all that is left.
                 } else if forward {
                     cursor.end_at(&next);

@@ -29,7 +29,7 @@ impl Bringing<'_> {
         // A row that was inserted before the state was seen, and not published, has its WAL record
         // before this.
         let end = match &loaded {
-            Some(loaded) if guc::BREAK.get() == Mechanism::Tail => loaded.read_to,
+            Some(loaded) if !guc::holds(Mechanism::Tail) => loaded.read_to,
             _ => feed::flushed_end(),
         };
         let by_pages = entry.image.by_pages.load(Relaxed) != 0;
@@ -58,7 +58,7 @@ impl Bringing<'_> {
         }
         let looked_at = changed.count();
         stop::at(Point::CatchUpWal);
-        if guc::BREAK.get() != Mechanism::Reread {
+        if guc::holds(Mechanism::Reread) {
             // SAFETY: open relations.
             unsafe { self.walk(engine, Some(&changed)) };
         }

@@ -49,7 +49,7 @@ impl Bringing<'_> {
                 Some(touched) => touched.next(block).filter(|&block| block < blocks),
             };
             let mut next = entry.next_block.load(Relaxed);
-            if guc::BREAK.get() == Mechanism::Progress {
+            if !guc::holds(Mechanism::Progress) {
                 next = 0;
             }
             if at_or_after(next).is_none() {

@@ -82,7 +82,7 @@ unsafe fn last_of_chain(
             }
             let state = pg_sys::HeapTupleSatisfiesVacuum(&mut tuple, horizon, buffer);
             if state != HTSV_Result::HEAPTUPLE_DEAD
-                && (last.is_none() || guc::BREAK.get() != Mechanism::Chains)
+                && (last.is_none() || guc::holds(Mechanism::Chains))
             {
                 last = Some((tuple, state));
             }

@@ -71,12 +71,12 @@ impl Bringing<'_> {
             let mut records = Records::new(from)?;
             self.note(&mut records, &mut work)?;
             stop::at(Point::TakeOverRead);
-            if guc::BREAK.get() == Mechanism::FollowTakeover {
+            if !guc::holds(Mechanism::FollowTakeover) {
                 return Ok(true);
             }
             let Some(noted) = work.noted() else { return Ok(false) };
             with_order!(self.handle.desc, order => self.remove_gone(order, both, noted));
-            if guc::BREAK.get() != Mechanism::FollowOnce {
+            if guc::holds(Mechanism::FollowOnce) {
                 self.note(&mut records, &mut work)?;
             }
             let Some(noted) = work.noted() else { return Ok(false) };
