@@ -144,7 +144,7 @@ EXCEPTION
         NULL;
 END $$;
 COMMENT ON FUNCTION @extschema@.nitro_conversion(regclass, boolean)
-    IS 'how an index of btree or GIN becomes one of nitro, or back: statement, memory, and what prevents it';
+    IS 'conversion of a btree or GIN index to nitro, or back: statement, memory, obstacle';
 
 -- Statistics of expressions, and whether a table is one of Citus', whose rows and counts of writes are in shards.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_copy_statistics(index regclass, twin regclass) RETURNS void
@@ -181,7 +181,7 @@ BEGIN
                          IS NOT DISTINCT FROM (pg_get_expr(t.indexprs, t.indrelid), pg_get_expr(t.indpred, t.indrelid))) THEN
         RAISE EXCEPTION 'index "%" does not replace index "%"', twin, index
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  DETAIL = 'It was not made for that by nitro_convert, is of other expressions, or is not complete.';
+                  DETAIL = 'nitro_convert did not make it for this purpose, its expressions differ, or it is not complete.';
     END IF;
     -- One that was given up for lack of memory is valid, but answers nothing.
     FOR leaf IN SELECT c.oid::regclass
@@ -191,7 +191,7 @@ BEGIN
                   AND NOT EXISTS (SELECT FROM @extschema@.nitro_index_stats() s WHERE s.indexrelid = c.oid AND s.state = 'ready') LOOP
         RAISE EXCEPTION 'index "%" does not replace index "%"', twin, index
             USING ERRCODE = 'object_not_in_prerequisite_state', DETAIL = format('Index "%s" is not ready.', leaf),
-                  HINT = 'The server log says why; the view pg_stat_nitro_indexes has its state.';
+                  HINT = 'The server log has the reason, and the view pg_stat_nitro_indexes the state.';
     END LOOP;
     -- It and the indexes of partitions.
     FOR pair IN
@@ -257,7 +257,7 @@ BEGIN
     EXECUTE how.statement;
     PERFORM @extschema@.nitro_replace_index(index::regclass, how.twin::regclass);
 END $$;
-COMMENT ON FUNCTION @extschema@.nitro_convert(regclass) IS 'makes an index of btree or GIN one of nitro, or back; writers wait meanwhile';
+COMMENT ON FUNCTION @extschema@.nitro_convert(regclass) IS 'converts a btree or GIN index to nitro, or back; writers wait';
 
 -- Under any path the twin has the expressions and the condition of the index: a function or operator of a stranger that
 -- matches better would have been run by then, so nothing but pg_catalog is on the path until the end.
@@ -281,7 +281,7 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_convert_concurrently(index regclass
 BEGIN ATOMIC
     SELECT s FROM @extschema@.nitro_conversion_statements(index, current_setting('search_path'::text)) s;
 END;
-COMMENT ON FUNCTION @extschema@.nitro_convert_concurrently(regclass) IS 'the statements that do it while writers go on, for \gexec';
+COMMENT ON FUNCTION @extschema@.nitro_convert_concurrently(regclass) IS 'statements that convert an index while writers go on, for \gexec';
 
 -- Bytes are for who may SELECT from the columns. What nitro saves are writes: it costs memory, so there have to be many of
 -- them, against the searches and against the size, and the index has to be in memory anyway.
@@ -324,4 +324,4 @@ BEGIN ATOMIC
                 THEN 'It would take more than what is free of nitro.max_memory' END AS against) v
     ORDER BY here DESC, v.against IS NOT NULL, q.writes DESC, q.index::oid;
 END;
-COMMENT ON FUNCTION @extschema@.nitro_advise() IS 'indexes of the current database that could be nitro''s: those that would gain, most writes first, then the others';
+COMMENT ON FUNCTION @extschema@.nitro_advise() IS 'indexes of the current database that could be converted to nitro: first those that would gain, by their writes';

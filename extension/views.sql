@@ -138,13 +138,13 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_follower_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 10
     AS 'MODULE_PATHNAME', 'nitro_follower_stats_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_follower_stats() IS 'how far the followers of this standby have come';
+COMMENT ON FUNCTION @extschema@.nitro_follower_stats() IS 'progress of the followers of this standby';
 
 CREATE OR REPLACE VIEW @extschema@.pg_stat_nitro_followers AS
     SELECT s.datid, d.datname, s.pid, s.decoded_lsn, s.reflects_lsn, s.lag_bytes, s.lag_ms, s.records, s.rows,
            s.blocks, s.removed, s.waits, s.waited_ms, s.refused_locks, s.stats_reset
     FROM @extschema@.nitro_follower_stats() s LEFT JOIN pg_database d ON d.oid = s.datid;
-COMMENT ON VIEW @extschema@.pg_stat_nitro_followers IS 'how far the followers of this standby have come';
+COMMENT ON VIEW @extschema@.pg_stat_nitro_followers IS 'progress of the followers of this standby';
 GRANT SELECT ON @extschema@.pg_stat_nitro_followers TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_memory_stats(
@@ -246,11 +246,11 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_wait_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 7
     AS 'MODULE_PATHNAME', 'nitro_wait_stats_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_wait_stats() IS 'how long processes have waited for nitro';
+COMMENT ON FUNCTION @extschema@.nitro_wait_stats() IS 'time that processes have waited for nitro, by wait event';
 
 -- Keeper and followers have nothing to do then.
 CREATE OR REPLACE VIEW @extschema@.nitro_waits AS SELECT * FROM @extschema@.nitro_wait_stats() WHERE event <> 'NitroKeeperMain'::text AND event <> 'NitroFollowerMain'::text;
-COMMENT ON VIEW @extschema@.nitro_waits IS 'how long the processes of this server have waited, by wait event';
+COMMENT ON VIEW @extschema@.nitro_waits IS 'time that processes have waited for nitro, by wait event';
 GRANT SELECT ON @extschema@.nitro_waits TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_slot_stats(
@@ -261,12 +261,12 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_slot_stats(
     RETURNS SETOF record
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED ROWS 1
     AS 'MODULE_PATHNAME', 'nitro_slot_stats_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_slot_stats() IS 'the replication slot nitro: whose it is, and how much WAL it keeps';
+COMMENT ON FUNCTION @extschema@.nitro_slot_stats() IS 'replication slot nitro: its state, and the WAL that it keeps';
 
 CREATE OR REPLACE VIEW @extschema@.nitro_slot AS
     SELECT s.state, '0/0'::pg_lsn + s.restart_lsn::numeric AS restart_lsn, s.wal_bytes, s.copy_dropped
     FROM @extschema@.nitro_slot_stats() s;
-COMMENT ON VIEW @extschema@.nitro_slot IS 'the replication slot nitro: whose it is, and how much WAL it keeps';
+COMMENT ON VIEW @extschema@.nitro_slot IS 'replication slot nitro: its state, and the WAL that it keeps';
 GRANT SELECT ON @extschema@.nitro_slot TO PUBLIC;
 
 -- As pg_stat_reset(): for a superuser, and who is given the right.
@@ -289,7 +289,7 @@ CREATE OR REPLACE FUNCTION @extschema@.nitro_feed(
     RETURNS SETOF record
     LANGUAGE c VOLATILE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'nitro_feed_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) IS 'which rows and blocks of the current database the WAL names, as a standby reads it';
+COMMENT ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) IS 'rows and blocks of the current database that the WAL names, as a follower reads them';
 REVOKE ALL ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.nitro_feed(pg_lsn, pg_lsn) TO pg_read_server_files;
 
@@ -299,28 +299,28 @@ BEGIN ATOMIC
     FROM @extschema@.nitro_index_stats() s LEFT JOIN pg_index i ON i.indexrelid = s.indexrelid
     WHERE relation::oid IN (s.indexrelid, i.indrelid);
 END;
-COMMENT ON FUNCTION @extschema@.nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all those of a table';
+COMMENT ON FUNCTION @extschema@.nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all nitro indexes of a table';
 
 -- Planning: for who may read the columns, as pg_stats.
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint
     LANGUAGE c STABLE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'nitro_estimate_size_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_estimate_size(regclass, text[]) IS 'bytes that a nitro index would take, by the statistics of its table';
+COMMENT ON FUNCTION @extschema@.nitro_estimate_size(regclass, text[]) IS 'estimated size of a nitro index in bytes';
 
 -- Checking: the function itself asks for ownership of the table.
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_verify(index regclass, heapallindexed boolean DEFAULT false) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_verify_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_verify(regclass, boolean) IS 'checks a nitro index, returns its number of entries';
+COMMENT ON FUNCTION @extschema@.nitro_verify(regclass, boolean) IS 'checks a nitro index, and returns the number of its entries';
 
 -- Images: the function makes those of tables that the caller owns, or refuses.
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_backup(index regclass DEFAULT NULL) RETURNS bigint
     LANGUAGE c VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_backup_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_backup(regclass) IS 'makes an image of a nitro index, or of all of them, returns how many';
+COMMENT ON FUNCTION @extschema@.nitro_backup(regclass) IS 'makes an image of a nitro index, or of all nitro indexes, and returns the number of images';
 
 -- Health checks, for members of pg_monitor.
 
@@ -348,4 +348,4 @@ COMMENT ON PROCEDURE @extschema@.nitro_wait_for(pg_lsn, interval) IS 'waits unti
 CREATE OR REPLACE FUNCTION @extschema@.nitro_verify_images(index regclass) RETURNS bigint
     LANGUAGE c STRICT VOLATILE PARALLEL UNSAFE
     AS 'MODULE_PATHNAME', 'nitro_verify_images_wrapper';
-COMMENT ON FUNCTION @extschema@.nitro_verify_images(regclass) IS 'compares all images of a nitro index with it, returns how many';
+COMMENT ON FUNCTION @extschema@.nitro_verify_images(regclass) IS 'compares all images of a nitro index with the index, and returns the number of images';

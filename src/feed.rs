@@ -246,7 +246,7 @@ impl Feed {
         if self.notes.saturating_mul(NOTE) > limit {
             *self = Feed::new(self.database);
             return Err(Gap::Incomplete(
-                "more has changed than \"maintenance_work_mem\" has room for",
+                "the list of changed blocks does not fit \"maintenance_work_mem\"",
             ));
         }
         Ok(())
@@ -266,7 +266,7 @@ impl Feed {
                 RM_XLOG if info == XLOG_PARAMETER_CHANGE && guc::holds(Mechanism::WalLevel) => {
                     let parameters = data.cast::<pg_sys::xl_parameter_change>().read_unaligned();
                     if parameters.wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int {
-                        self.note_gap(lsn, "\"wal_level\" was \"minimal\" in between");
+                        self.note_gap(lsn, "\"wal_level\" was \"minimal\" meanwhile");
                     }
                 }
                 // All of them begin with the OID of the database that comes or goes.
@@ -274,7 +274,7 @@ impl Feed {
                     if data.cast::<u32>().read_unaligned() == self.database
                         && guc::holds(Mechanism::Moves) =>
                 {
-                    self.note_gap(lsn, "the database was moved or made anew in between");
+                    self.note_gap(lsn, "the database was moved or created again meanwhile");
                 }
                 RM_SMGR if info == XLOG_SMGR_TRUNCATE => {
                     let truncate = data.cast::<SmgrTruncate>().read_unaligned();

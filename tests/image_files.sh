@@ -33,7 +33,7 @@ checkpointed() {
 backup() { local i; for i; do wait_until "SELECT nitro_backup('$i') = 1"; done; }
 tried() {
     local out
-    while out=$("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_backup('$1')" 2>&1 || true); [[ $out == *"another process makes one"* ]]; do sleep 0.1; done
+    while out=$("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_backup('$1')" 2>&1 || true); [[ $out == *"another process is making one"* ]]; do sleep 0.1; done
     echo "$out"
 }
 no_builders() { wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'"; }

@@ -163,7 +163,7 @@ no_place_for_the_keeper() {
     # An unbuilt index stays so, and a query says why; when the keeper has not come up for a while the slot goes.
     rm -r "$(folder p_nitro)"
     wait_until "SELECT count(*) = 1000 FROM p WHERE k > 0 HAVING (SELECT count(*) FROM pg_replication_slots) = 0"
-    assert_eq "said" "$(logged 'LOG: *nitro has no background worker' "$from")" 1
+    assert_eq "said" "$(logged 'LOG: *nitro keeper is not running' "$from")" 1
     [ "$(logged 'LOG: *could not start a background worker' "$from")" = 1 ] || fail "nobody says that indexes stay unbuilt"
     ready p_nitro; backup p_nitro
     assert_eq "the manifest says so" "$(entry "$(newest p_nitro)" slot)" no
@@ -188,7 +188,7 @@ copied_to_a_standby() {
     wait_until "SELECT count(*) = 1000 FROM y WHERE k > 0 HAVING (SELECT count(*) FROM pg_replication_slots) = 0"
     sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
     ready y_nitro; backup y_nitro; has_slot
-    assert_eq "it has its keeper" "$(logged 'nitro has no background worker' "$from")" 0
+    assert_eq "it has its keeper" "$(logged 'nitro keeper is not running' "$from")" 0
     verdict none y "SELECT k FROM y WHERE k > 900 ORDER BY k"
     stop immediate; rm -r "$(data)"; node=main; sql "DROP TABLE y"
 }

@@ -97,7 +97,7 @@ pub unsafe extern "C-unwind" fn build(
             if unknown || !is_made_anew(heap, index) {
                 refusal::no_entry(index).raise();
             }
-            let unbuilt = format!("Index \"{}\" is left unbuilt.", compat::name(index));
+            let unbuilt = format!("Index \"{}\" was left unbuilt.", compat::name(index));
             refusal::no_entry(index).detail(unbuilt).warn();
             // The table has as many rows as it was said to have.
             let tuples = f64::from((*(*heap).rd_rel).reltuples).max(0.0);
@@ -412,8 +412,8 @@ unsafe fn refuse_borrowed_classes(index: Relation, desc: &KeyDesc) {
                     PgSqlErrorCode::ERRCODE_UNDEFINED_OBJECT,
                     format!("data type {typ} has no operator class of its own for access method \"nitro\""),
                 )
-                .detail(format!("An index with the one of type {other} would not be used by the operators of {typ}."))
-                .hint("Make one from the operator class for btree with nitro_adopt_opclass(), or index an expression of the other type.")
+                .detail(format!("An index with the operator class of type {other} would not support the operators of type {typ}."))
+                .hint("Create an operator class from that of btree with nitro_adopt_opclass(), or index an expression of the other type.")
                 .raise();
             }
         }

@@ -353,7 +353,7 @@ fn warn_once(index: Relation, handle: &Handle) {
                 compat::name(index)
             }),
         )
-        .hint("The server log says why. REINDEX the index once the cause is gone.")
+        .hint("The server log has the cause. REINDEX the index after you have removed it.")
         .warn();
     }
 }

@@ -278,7 +278,9 @@ unsafe fn refuse_cluster(scan: IndexScanDesc) {
                 PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
                 format!("cannot cluster on index \"{name}\""),
             )
-            .detail("The index has an entry per element, and so no order of rows.")
+            .detail(
+                "The index has an entry for each element of a row, so it defines no order of rows.",
+            )
             .raise();
         }
     }

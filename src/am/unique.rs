@@ -449,9 +449,9 @@ unsafe fn inside_comparison(index: Relation) -> ! {
     let name = unsafe { compat::name(index) };
     Failure::new(
         PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        format!("cannot insert into unique index \"{name}\" now"),
+        format!("cannot insert into unique index \"{name}\" inside a comparison function"),
     )
-    .detail("A comparison function of a nitro index inserts into its table.")
+    .detail("A comparison function of a nitro index inserted into the table of the unique index.")
     .raise()
 }
 

@@ -65,8 +65,8 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         stop::at(Point::DeleteBegun);
         let built = bring_up::lock_against_builds((*info).index, &handle);
         stop::at(Point::DeleteLocked);
-        // One that is not in memory has no entries, and nobody has read any, unless it was given up: what
-        // tokens are for stays in memory as long as anybody has a lock on it.
+        // One that is not in memory has no entries, and nobody has read any, unless it was given
+        // up: what tokens are for stays in memory as long as anybody has a lock on it.
         let engine = handle.index();
         if let Some(engine) = engine {
             let mut pass = Prune::new(process, engine);
@@ -96,12 +96,13 @@ pub unsafe extern "C-unwind" fn bulk_delete(
     }
 }
 
-/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process with tokens for more
-/// indexes than it shows is waited for only while it has a lock on this one: every scan has.
+/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process
+/// with tokens for more indexes than it shows is waited for only while it has a lock on this one:
+/// every scan has.
 ///
-/// The server's deadlock detector does not know this wait. If one that is waited for waits itself for what only the end of
-/// this command gives, and that wait goes on for another `deadlock_timeout`, this command ends with the ERROR that the detector
-/// would raise.
+/// The server's deadlock detector does not know this wait. If one that is waited for waits itself
+/// for what only the end of this command gives, and that wait goes on for another
+/// `deadlock_timeout`, this command ends with the ERROR that the detector would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
     if !guc::holds(Mechanism::Tokens) {
         return;
@@ -139,17 +140,19 @@ unsafe fn deadlock(index: Relation, pid: i32) -> ! {
         let (name, own) = (compat::name(index), pg_sys::MyProcPid);
         Failure::new(PgSqlErrorCode::ERRCODE_T_R_DEADLOCK_DETECTED, "deadlock detected")
             .detail(format!(
-                "Process {own} waits until process {pid} has done with what it read of nitro index \"{name}\"; \
-                 that waits for a lock that this process holds."
+                "Process {own} waits for process {pid} to finish reading nitro index \"{name}\"; process {pid} \
+                 waits for a lock that process {own} holds."
             ))
-            .hint("A cursor is open there, or a statement is running, that reads the index.")
+            .hint(format!(
+                "Process {pid} has an open cursor or a running statement that reads the index."
+            ))
             .about(index)
             .raise()
     }
 }
 
-/// The handle of an index. `None`: it is not in memory, there is no place for it in the directory, and an
-/// image that could be loaded once there is one was removed.
+/// The handle of an index. `None`: it is not in memory, there is no place for it in the directory,
+/// and an image that could be loaded once there is one was removed.
 unsafe fn open_or_forget(index: Relation) -> Option<Rc<Handle>> {
     // SAFETY: the caller's open index.
     unsafe {

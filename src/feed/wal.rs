@@ -167,7 +167,7 @@ impl Reader {
                 // that is: the length of a damaged record, of which nothing is checked but that, leads there as well.
                 let begun = std::mem::take(&mut (*self.state).overwrittenRecPtr);
                 if begun != 0 && !self.overwrites(begun) {
-                    return Err(Gap::Foreign("another record was cut off than it seems".into()));
+                    return Err(Gap::Foreign("the record that was cut off is another one".into()));
                 }
                 return Ok(((*self.state).ReadRecPtr < to).then_some(self.state));
             }
@@ -177,7 +177,7 @@ impl Reader {
             if (*self.end).end_of_wal {
                 // Everything before `to` is flushed, so its end cannot come first.
                 return match guc::holds(Mechanism::Flush) {
-                    true => Err(Gap::Unreadable("the WAL ends before what is on record".into())),
+                    true => Err(Gap::Unreadable("the WAL ends before a recorded position".into())),
                     false => Ok(None),
                 };
             }

@@ -123,7 +123,7 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         }
         // It would wait for the writers of a term, and this process may be one.
         if shmem::process().is_inside() {
-            return Some("a comparison function asks for it");
+            return Some("a comparison function requested it");
         }
         let valid = (*form).indisvalid && (*form).indisready;
         if !valid && guc::holds(Mechanism::Invalid) {
@@ -250,7 +250,7 @@ fn steps(
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
 ) -> Result<Outcome, String> {
     let Some(_claim) = Claim::take(entry) else {
-        return Ok(Outcome::NotNow("another process makes one"));
+        return Ok(Outcome::NotNow("another process is making one"));
     };
     let Some(engine) = entry.index(shmem::process()) else {
         return Ok(Outcome::NotNow("the index is not in memory"));
@@ -482,7 +482,7 @@ impl Waiters<'_> {
         if share >= 1.0 {
             self.give_up(
                 PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-                "More WAL was written since it was begun than the replication slot may keep.",
+                "Since the image was begun, more WAL was written than the replication slot may keep.",
                 "Raise \"nitro.max_wal_lag\".",
             );
         }

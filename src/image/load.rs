@@ -122,8 +122,8 @@ pub unsafe fn load(
                     PgSqlErrorCode::ERRCODE_DATA_CORRUPTED,
                     format!("nitro index \"{name}\": its image is not used: {why}"),
                 )
-                .detail("The image is damaged. An older one is used, or the table.")
-                .hint("Somebody changed the files below pg_nitro, or the disk did.")
+                .detail("The image is damaged. An older image is used, or the index is rebuilt from its table.")
+                .hint("Check the disk, and other programs that may write below pg_nitro.")
                 .warn();
                 continue;
             }
@@ -276,7 +276,7 @@ unsafe fn check(
                 format!("a collation of nitro index \"{name}\" has another version than in its image"),
             )
             .detail("The index is built anew.")
-            .hint("Indexes of other kinds under this collation are not, and may have another order: REINDEX them.")
+            .hint("Indexes of other access methods are not rebuilt. REINDEX those that use this collation.")
             .warn();
             return Err("a collation has another version".into());
         }

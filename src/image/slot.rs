@@ -300,10 +300,10 @@ unsafe fn drop_copy(from: XLogRecPtr) {
     shmem::directory().life.slot_dropped.store(now, Relaxed);
     Failure::new(
         PgSqlErrorCode::ERRCODE_WARNING,
-        "replication slot \"nitro\" is dropped: it was copied to this server before the promotion",
+        "dropped replication slot \"nitro\", which was copied to this server before the promotion",
     )
-    .detail(format!("Nothing has used it since the promotion. It kept WAL from {} on.", lsn(from)))
-    .hint("Let the cluster manager leave out the slot \"nitro\"; set \"nitro.drop_copied_slot\" to off to keep slots that it copied.")
+    .detail(format!("No process has used the slot since the promotion. It kept WAL from {} on.", lsn(from)))
+    .hint("Exclude slot \"nitro\" from the slots that the cluster manager copies. To keep copied slots, set \"nitro.drop_copied_slot\" to off.")
     .warn();
 }
 
@@ -311,10 +311,10 @@ fn say_foreign() {
     let Some(from) = report().restart_lsn else { return };
     Failure::new(
         PgSqlErrorCode::ERRCODE_WARNING,
-        "replication slot \"nitro\" was not made by nitro, which leaves it alone",
+        "replication slot \"nitro\" was not created by nitro and is not used",
     )
     .detail(format!(
-        "It keeps WAL from {} on. Images of nitro indexes are without a slot.",
+        "The slot keeps WAL from {} on. No slot keeps the WAL that images of nitro indexes need.",
         lsn(from)
     ))
     .hint("If nothing needs the slot, drop it: SELECT pg_drop_replication_slot('nitro').")

@@ -79,9 +79,9 @@ unsafe fn of_columns(relid: Oid, columns: Option<Vec<Option<String>>>) -> u64 {
         if columns.is_empty() {
             Failure::new(
                 PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-                "which columns of the table is not said",
+                "columns of the index are not specified",
             )
-            .hint("nitro_estimate_size('table', '{column, column}'), or the name of an index.")
+            .hint("Call nitro_estimate_size('table', '{column, column}'), or name an index.")
             .raise();
         }
         let most = pg_sys::INDEX_MAX_KEYS as usize;
@@ -117,9 +117,9 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
     if columns.is_some() {
         Failure::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            "the columns of an index are known",
+            "columns must not be specified for an index",
         )
-        .hint("Leave the second argument out, or name the table.")
+        .hint("Omit the second argument, or name the table.")
         .raise();
     }
     // SAFETY: table before index, as everybody locks; open until the end.
@@ -317,9 +317,9 @@ impl Plan {
                 let name = text::from_pointer(pg_sys::format_type_be(typid));
                 Failure::new(
                     PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
-                    format!("cannot estimate a nitro index on type {name}"),
+                    format!("cannot estimate the size of a nitro index on type {name}"),
                 )
-                .detail("Statistics do not tell how many entries a row would have, or the type has no order.")
+                .detail("The statistics do not tell how many entries a row would have, or the type has no order.")
                 .raise();
             }
             let codec = key_codec(compare, collation, layout(typid));

@@ -1,4 +1,4 @@
-//! `pg_stat_nitro_followers`: how far the followers of this standby have come.
+//! `pg_stat_nitro_followers`: progress of the followers of this standby.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};

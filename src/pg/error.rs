@@ -197,7 +197,7 @@ pub unsafe fn key_too_long(index: pg_sys::Relation, length: usize) -> ! {
         format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{name}\"", nitro_engine::MAX_KEY_LEN),
     )
     .detail("The columns of a row are stored together, without compression.")
-    .hint("Consider an index on an expression such as md5(value), or a hash index. Of arrays and documents, index the part that is asked for.");
+    .hint("Consider an index on an expression such as md5(value), or a hash index. For arrays and documents, index only the part that queries need.");
     // SAFETY: by contract.
     unsafe { failure.about(index) }.raise()
 }

@@ -77,7 +77,7 @@ pub enum WhenLoading {
     Skip,
 }
 
-/// What becomes of an index for which there is no memory.
+/// Sets what happens to an index for which there is no memory.
 pub static WHEN_FULL: GucSetting<WhenFull> = GucSetting::<WhenFull>::new(WhenFull::Error);
 
 /// See [`WHEN_FULL`].
@@ -249,7 +249,7 @@ pub fn register(preloading: bool) {
     }
     GucRegistry::define_enum_guc(
         c"nitro.when_loading",
-        c"What a query does while the image of an index is being loaded.",
+        c"Sets what a query does while the image of an index is being loaded.",
         c"\"wait\" waits for the index, but no longer than \"nitro.max_loading_wait\". \"skip\" plans the query without it.",
         &WHEN_LOADING,
         GucContext::Userset,
@@ -257,8 +257,8 @@ pub fn register(preloading: bool) {
     );
     GucRegistry::define_int_guc(
         c"nitro.max_loading_wait",
-        c"Longest time that the plans of a statement wait for indexes whose images are being loaded.",
-        c"Only an index that the query can use is waited for. Afterwards the query is planned without it.",
+        c"Sets the longest time that a statement waits for indexes whose images are being loaded.",
+        c"A statement waits only for indexes that it can use. Then it is planned without them.",
         &MAX_LOADING_WAIT,
         0,
         MOST_LOADING_WAIT,
@@ -267,7 +267,7 @@ pub fn register(preloading: bool) {
     );
     GucRegistry::define_enum_guc(
         c"nitro.when_full",
-        c"What becomes of an index for which there is no memory.",
+        c"Sets what happens to an index for which there is no memory.",
         c"\"error\": statements that write to its table fail with SQLSTATE 53200. \"give_up_index\": they go on without the index, which is unbuilt until memory has become free.",
         &WHEN_FULL,
         GucContext::Suset,
@@ -300,15 +300,15 @@ pub fn register(preloading: bool) {
     );
     GucRegistry::define_bool_guc(
         c"nitro.enable_fast_scan",
-        c"Enables nitro's own way through the rows of an index-only scan.",
-        c"Plans, answers and counters are the same without it; it is for finding out whether it is to blame.",
+        c"Enables nitro's own implementation of index-only scans.",
+        c"Plans, answers and counters are the same without it. Turn it off to find out whether it causes a problem.",
         &ENABLE_FAST_SCAN,
         GucContext::Userset,
         GucFlags::EXPLAIN,
     );
     GucRegistry::define_bool_guc(
         c"nitro.enable_batched_joins",
-        c"Enables nested loops that look many outer rows up in a nitro index at once.",
+        c"Enables nested loops that look up many outer rows in a nitro index at once.",
         c"Plans, answers and counters are the same without it; outer rows are read ahead.",
         &ENABLE_BATCHED_JOINS,
         GucContext::Userset,
@@ -317,7 +317,7 @@ pub fn register(preloading: bool) {
     GucRegistry::define_bool_guc(
         c"nitro.enable_aggregate",
         c"Enables the planner's use of aggregates that are computed in a nitro index.",
-        c"They take the place of an aggregate over an index-only scan, and go by nitro.enable_fast_scan as well.",
+        c"They replace an aggregate over an index-only scan, and need nitro.enable_fast_scan, too.",
         &ENABLE_AGGREGATE,
         GucContext::Userset,
         GucFlags::EXPLAIN,
@@ -388,8 +388,8 @@ fn register_sizes() {
     unsafe {
         GucRegistry::define_int_guc_with_hooks(
             c"nitro.max_memory",
-            c"Largest amount of memory for all nitro indexes.",
-            c"Taken from the operating system as indexes grow, and given back. When all is used, statements that need more fail with SQLSTATE 53200; nothing is lost. At most \"nitro.reserved_memory\". -1: a quarter of the memory of the machine or its cgroup, which nitro_memory.total shows.",
+            c"Sets the largest amount of memory for all nitro indexes.",
+            c"Memory is taken from the operating system as indexes grow, and given back. When it is used up, statements that need more fail with SQLSTATE 53200; no data is lost. At most \"nitro.reserved_memory\". -1: a quarter of the memory of the machine or its cgroup, which nitro_memory.total shows.",
             &MAX_MEMORY,
             -1,
             MOST_MEMORY,
@@ -402,8 +402,8 @@ fn register_sizes() {
     }
     GucRegistry::define_int_guc(
         c"nitro.reserved_memory",
-        c"Addresses that are kept for \"nitro.max_memory\" to be raised.",
-        c"This takes no memory. 0: as many as the machine has memory, or \"nitro.max_memory\" if that is larger.",
+        c"Sets the address space that is reserved so that \"nitro.max_memory\" can be raised.",
+        c"This takes no memory. 0: as much as the machine has memory, or \"nitro.max_memory\" if that is larger.",
         &RESERVED_MEMORY,
         0,
         MOST_MEMORY,
@@ -412,7 +412,7 @@ fn register_sizes() {
     );
     GucRegistry::define_int_guc(
         c"nitro.max_indexes",
-        c"Largest number of nitro indexes held in memory at once.",
+        c"Sets the largest number of nitro indexes held in memory at once.",
         c"Counts every database, partition and temporary table.",
         &MAX_INDEXES,
         16,
@@ -426,7 +426,7 @@ fn register_sizes() {
 fn register_images() {
     GucRegistry::define_int_guc(
         c"nitro.max_builders",
-        c"Largest number of background workers that load, build and save nitro indexes at once.",
+        c"Sets the largest number of background workers that load, build and save nitro indexes at once.",
         c"They are among \"max_worker_processes\", which parallel queries need, too.",
         &BUILDERS,
         1,
@@ -437,7 +437,7 @@ fn register_images() {
     GucRegistry::define_bool_guc(
         c"nitro.backup",
         c"Writes images of nitro indexes at every checkpoint.",
-        c"From an image an index is back after a restart without being rebuilt. Single indexes are left out by their storage parameter \"backup\".",
+        c"After a restart an index is loaded from its image instead of being rebuilt. The storage parameter \"backup\" excludes a single index.",
         &BACKUP,
         GucContext::Sighup,
         GucFlags::default(),
@@ -452,7 +452,7 @@ fn register_images() {
     );
     GucRegistry::define_int_guc(
         c"nitro.backup_workers",
-        c"Threads that write or read the image of an index.",
+        c"Sets the number of threads that write or read the image of an index.",
         c"An image is written as one file per thread.",
         &BACKUP_WORKERS,
         1,
@@ -462,8 +462,8 @@ fn register_images() {
     );
     GucRegistry::define_int_guc(
         c"nitro.backup_rate",
-        c"Largest rate in megabytes per second at which images are written.",
-        c"It leaves the server's clients processors and disk. 0 means no limit. The images of a stopping server have none.",
+        c"Sets the largest rate in megabytes per second at which images are written.",
+        c"The limit leaves processors and disk to clients. 0 means no limit. A server that stops writes images without a limit.",
         &BACKUP_RATE,
         0,
         1_000_000,
@@ -473,7 +473,7 @@ fn register_images() {
     GucRegistry::define_bool_guc(
         c"nitro.use_slot",
         c"Keeps the WAL since the oldest image by a replication slot named \"nitro\".",
-        c"Without it an image is only usable after a restart if the WAL since then happens to be there.",
+        c"Without the slot an image is usable after a restart only if the WAL since the image still exists.",
         &USE_SLOT,
         GucContext::Sighup,
         GucFlags::default(),
@@ -481,14 +481,14 @@ fn register_images() {
     GucRegistry::define_bool_guc(
         c"nitro.drop_copied_slot",
         c"Drops a replication slot \"nitro\" that a cluster manager had copied to this server before it was promoted.",
-        c"Nothing moves such a slot, so it would keep WAL without end. It is dropped if it is physical, and nothing has used it since the promotion.",
+        c"No process moves such a slot, so it would keep WAL without end. It is dropped if it is physical, and if no process has used it since the promotion.",
         &DROP_COPIED_SLOT,
         GucContext::Sighup,
         GucFlags::default(),
     );
     GucRegistry::define_int_guc(
         c"nitro.max_wal_lag",
-        c"Largest amount of WAL that the replication slot \"nitro\" keeps.",
+        c"Sets the largest amount of WAL that the replication slot \"nitro\" keeps.",
         c"An image that needs older WAL is given up when it would keep more.",
         &MAX_WAL_LAG,
         64,

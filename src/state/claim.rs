@@ -123,7 +123,7 @@ impl BuildLock {
 pub fn went_away() -> ! {
     Failure::new(
         PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
-        "a nitro index went away while it was being built",
+        "nitro index was dropped or replaced while it was being built",
     )
     .raise()
 }
@@ -187,7 +187,7 @@ impl Claim {
         Claim::try_take_entry(handle).unwrap_or_else(|| {
             Failure::new(
                 PgSqlErrorCode::ERRCODE_OBJECT_IN_USE,
-                "a nitro index cannot be built while it is being built",
+                "cannot build a nitro index while it is being built",
             )
             .raise()
         })

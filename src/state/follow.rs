@@ -112,7 +112,7 @@ pub fn start(database: u32) {
         .set_start_time(BgWorkerStartTime::ConsistentState)
         .load_dynamic();
     if worker.is_err() {
-        pgrx::debug1!("there is no place for a nitro follower");
+        pgrx::debug1!("could not start a background worker for a nitro follower");
     }
 }
 
@@ -146,7 +146,7 @@ pub unsafe fn await_bound(index: Relation, handle: &Handle, snapshot: Snapshot) 
         drop(waiting);
         let follows = entry.state() == State::Following;
         if !follows && pg_sys::RecoveryInProgress() {
-            refuse(index, "It is not kept up to date by this standby now.".into());
+            refuse(index, "This standby does not keep it up to date at the moment.".into());
         }
         follows
     }

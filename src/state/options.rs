@@ -112,7 +112,7 @@ unsafe extern "C-unwind" fn check_memory(value: *const core::ffi::c_char) {
             format!("invalid value for storage parameter \"max_memory\": \"{shown}\""),
         )
         .detail(format!("Valid values are between \"1MB\" and \"{}MB\".", guc::MOST_MEMORY))
-        .hint("Valid units are \"kB\", \"MB\", \"GB\", and \"TB\"; without one it is \"MB\".")
+        .hint("Valid units are \"kB\", \"MB\", \"GB\", and \"TB\". The default unit is \"MB\".")
         .raise();
     }
 }
@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn check_hosts(value: *const core::ffi::c_char) {
             format!("invalid value for storage parameter \"hosts\": \"{shown}\""),
         )
         .detail(format!(
-            "It must be a list of names of at most {MOST_OF_HOST} bytes, separated by commas."
+            "The value must be a list of names of at most {MOST_OF_HOST} bytes, separated by commas."
         ))
         .hint("RESET (hosts) removes the list.")
         .raise();
@@ -152,9 +152,9 @@ fn check_together(options: &Options) {
     if options.maintenance() == Maintenance::Primary && options.hosts().is_some() {
         Failure::new(
             PgSqlErrorCode::ERRCODE_INVALID_PARAMETER_VALUE,
-            "storage parameter \"hosts\" names standbys, and \"maintenance\" excludes them",
+            "storage parameter \"hosts\" names standbys, but \"maintenance\" excludes them",
         )
-        .hint("RESET one of both.")
+        .hint("RESET one of the two parameters.")
         .raise();
     }
 }

@@ -43,7 +43,7 @@ pub fn was_given_up(index: &str, entry: &Entry) -> ! {
         Lack::Account(i) => guc::limits_of(i)[0].text(),
     };
     no_room(entry, error, |why| format!("{why} for index \"{index}\""))
-        .hint(format!("Raise \"{limit}\" or make room, and query the table, which builds the index, or drop it; or set \"nitro.when_full\" to \"give_up_index\", and its table is written without it, unless it is unique."))
+        .hint(format!("Raise \"{limit}\" or free memory, and query the table, which builds the index. Or drop the index. If it is not unique, \"nitro.when_full\" = \"give_up_index\" allows writes without it."))
         .raise()
 }
 
@@ -93,7 +93,7 @@ fn tenant_full(
         holders.join(", ")
     ))
     .hint(format!(
-        "Raise \"{}\", or drop nitro indexes; the views nitro_memory_by_{} and pg_stat_nitro_indexes show who holds what.",
+        "Raise \"{}\", or drop nitro indexes. The views nitro_memory_by_{} and pg_stat_nitro_indexes show the memory that each one holds.",
         guc::limits_of(kind as usize)[0].text(),
         match kind {
             Kind::Database => "database",
@@ -127,7 +127,7 @@ fn area_full(error: OutOfMemory, message: String) -> Failure {
         error.requested, if system { ", and the operating system has no more memory" } else { "" }, usage.used, usage.total, holders.join(", "), usage.largest_free
     ))
     .hint(format!(
-        "{} \"nitro.max_memory\", or drop nitro indexes; the views nitro_memory_by_database and pg_stat_nitro_indexes show who holds what.",
+        "{} \"nitro.max_memory\", or drop nitro indexes. The views nitro_memory_by_database and pg_stat_nitro_indexes show the memory that each one holds.",
         if system { "Give the server more memory than" } else { "Raise" }
     ))
 }
@@ -147,7 +147,7 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
     let code = PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
     let Some((kind, tenant)) = full else {
         return Failure::new(code, "too many nitro indexes in memory")
-            .hint("Raise \"nitro.max_indexes\" (needs a restart).");
+            .hint("Raise \"nitro.max_indexes\" and restart the server.");
     };
     // SAFETY: by contract.
     let who = unsafe { tenants::describe(kind, tenant) };
@@ -197,7 +197,7 @@ pub unsafe fn insert_failed(
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             format!("too many versions of one entry of index \"{name}\""),
         )
-        .detail("The entry was added and removed again and again while a snapshot of the index was being made, which may need every version.")
+        .detail("The entry was added and removed repeatedly while an image of the index was being begun, which may need every version.")
         .hint("Try again.")
         .raise(),
     }

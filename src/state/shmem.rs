@@ -86,7 +86,7 @@ fn reserved(limit: usize) -> usize {
             "\"nitro.max_memory\" must not be larger than \"nitro.reserved_memory\"",
         )
         .hint(
-            "Raise \"nitro.reserved_memory\", which takes addresses alone, or remove the setting.",
+            "Raise \"nitro.reserved_memory\", which takes only address space, or remove the setting.",
         )
         .raise();
     }

@@ -252,7 +252,7 @@ fn refuse(event: Event, state: State, root: u32) -> ! {
     debug_assert!(false, "{event:?} of an index that is {state:?} with root {root}");
     Failure::new(
         PgSqlErrorCode::ERRCODE_INTERNAL_ERROR,
-        format!("a nitro index that is {} cannot change by {event:?}", state.name()),
+        format!("nitro index in state \"{}\" has no change \"{event:?}\"", state.name()),
     )
     .hint("REINDEX the index.")
     .raise()

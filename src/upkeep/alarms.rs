@@ -84,13 +84,13 @@ impl Reached {
             What::Area => (
                 "nitro memory".to_owned(),
                 "nitro.max_memory",
-                "When it is full, statements that need more fail with SQLSTATE 53200. Raise it, or drop nitro indexes.",
+                "When the memory is used up, statements that need more fail with SQLSTATE 53200. Raise the setting, or drop nitro indexes.",
             ),
             What::Tenant(kind, tenant) => (
                 // SAFETY: inside a transaction.
                 format!("nitro memory of {}", unsafe { tenants::describe(*kind, tenant) }),
                 guc::limits_of(*kind as usize)[0].text(),
-                "When it is used up, statements that need more fail with SQLSTATE 53400. Raise it, or drop nitro indexes.",
+                "When the memory is used up, statements that need more fail with SQLSTATE 53400. Raise the setting, or drop nitro indexes.",
             ),
             What::Index { database, relid } => (
                 // SAFETY: inside a transaction.
@@ -98,7 +98,7 @@ impl Reached {
                     tenants::describe_oid(Kind::Database, (*database).into())
                 }),
                 "max_memory",
-                "When it is used up, statements that need more fail with SQLSTATE 53400. Raise this storage parameter.",
+                "When the memory is used up, statements that need more fail with SQLSTATE 53400. Raise this storage parameter.",
             ),
         };
         Failure::new(

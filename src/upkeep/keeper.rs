@@ -135,10 +135,10 @@ pub unsafe fn look_for_one() {
     if !recovery {
         Failure::new(
             PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            "nitro has no background worker in this server",
+            "nitro keeper is not running",
         )
-        .detail("No images of nitro indexes are made by themselves, and no replication slot keeps WAL for them.")
-        .hint("Raise \"max_worker_processes\" (needs a restart).")
+        .detail("No images of nitro indexes are made automatically, and no replication slot keeps WAL for them.")
+        .hint("Raise \"max_worker_processes\" and restart the server.")
         .log();
     }
     // SAFETY: by contract.

@@ -141,7 +141,7 @@ fn say_no_place(now: u64) {
         )
         .detail("Queries are planned without indexes that are not built.")
         .hint(
-            "Raise \"max_worker_processes\" (needs a restart), or build them with nitro_verify().",
+            "You might need to increase \"max_worker_processes\". Or build the indexes with nitro_verify().",
         )
         .log();
     }

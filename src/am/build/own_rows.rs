@@ -37,10 +37,10 @@ impl Begun {
                 format!("could not build nitro index \"{}\"", compat::name(index)),
             )
             .detail(format!(
-                "A function of the index has inserted rows into table \"{}\" meanwhile.",
+                "A function of the index inserted rows into table \"{}\" during the build.",
                 compat::name(heap)
             ))
-            .hint("Functions of an index must be immutable; they cannot write.")
+            .hint("Functions in index expressions must be IMMUTABLE, and must not modify tables.")
             .raise()
         }
     }

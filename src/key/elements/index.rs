@@ -86,7 +86,7 @@ pub unsafe fn check_index(rel: pg_sys::Relation) {
             "nitro index cannot have more than one column with an entry per element".into(),
             "A row would need an entry for each combination of elements.".into(),
             format!(
-                "Create an index for each of the columns; the planner combines them. Operator class \"{class}\" orders whole values of column {}.",
+                "Create an index for each column; the planner can combine them. Operator class \"{class}\" orders whole values of column {}.",
                 last + 1
             ),
         );

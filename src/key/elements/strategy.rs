@@ -52,6 +52,6 @@ pub fn unknown(column: usize, strategy: u16) -> ! {
         format!("operator class of index column {} cannot be used", column + 1),
     )
     .detail(format!("It has an operator with strategy number {strategy}, which has another meaning for elements of this type."))
-    .hint("The operator classes array_ops and jsonb_array_ops show which operators there are.")
+    .hint("The operator classes array_ops and jsonb_array_ops show the possible operators.")
     .raise()
 }

@@ -80,7 +80,7 @@ mod before_18 {
             PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
             "access method \"nitro\" does not support unique indexes on this version of PostgreSQL",
         )
-        .detail("Before PostgreSQL 18 the server has internal errors in ON CONFLICT, foreign keys and partitioned tables where it meets a unique index that is not a btree.")
+        .detail("Before PostgreSQL 18, ON CONFLICT, foreign keys and partitioned tables raise internal errors if a table has a unique index that is not a btree.")
         .hint("Use btree, or PostgreSQL 18 or later.")
         .raise()
     }

@@ -43,8 +43,8 @@ pub(super) fn register() {
     );
     GucRegistry::define_int_guc(
         c"nitro.follow_timeout",
-        c"How long a query on a standby waits for an index to catch up with recovery.",
-        c"Then it fails with SQLSTATE 55000. 0 waits without a limit.",
+        c"Sets how long a query on a standby waits for an index to catch up with recovery.",
+        c"Then the query fails with SQLSTATE 55000. 0 waits without a limit.",
         &FOLLOW_TIMEOUT,
         0,
         i32::MAX,
@@ -53,8 +53,8 @@ pub(super) fn register() {
     );
     GucRegistry::define_enum_guc(
         c"nitro.scan_consistency",
-        c"What a query on a standby waits for before it reads a nitro index.",
-        c"\"request_plus\" waits until the index has all that the query's snapshot may see. \"not_bounded\" does not wait: rows of the last changes may be missing.",
+        c"Sets what a query on a standby waits for before it reads a nitro index.",
+        c"\"request_plus\" waits until the index has all rows that the query's snapshot may see. \"not_bounded\" does not wait: rows of the last changes may be missing.",
         &SCAN_CONSISTENCY,
         // A function or a policy that asks whether a row is missing must not be misled by its
         // caller.

@@ -115,13 +115,13 @@ unsafe extern "C-unwind" fn check_tenant<const OWNER: bool>(
 pub(super) fn register() {
     const MEMORY: &CStr = c"Growth beyond it fails with SQLSTATE 53400, or as \"nitro.when_full\" says; -1: no limit.";
     const NUMBER: &CStr =
-        c"More of them are not created, and stay unbuilt after a restart; -1: no limit.";
+        c"Further indexes are not created, and stay unbuilt after a restart; -1: no limit.";
     let (mb, plain) = (GucFlags::UNIT_MB, GucFlags::default());
     // SAFETY: the hooks have the server's types.
     unsafe {
         GucRegistry::define_int_guc_with_hooks(
             DatabaseMemory.name(),
-            c"Largest amount of memory for the nitro indexes of a database.",
+            c"Sets the largest amount of memory for the nitro indexes of a database.",
             MEMORY,
             &MAX_MEMORY_PER_DATABASE,
             -1,
@@ -134,7 +134,7 @@ pub(super) fn register() {
         );
         GucRegistry::define_int_guc_with_hooks(
             OwnerMemory.name(),
-            c"Largest amount of memory for the nitro indexes of an owner, in all databases.",
+            c"Sets the largest amount of memory for the nitro indexes of an owner, in all databases.",
             MEMORY,
             &MAX_MEMORY_PER_OWNER,
             -1,
@@ -147,7 +147,7 @@ pub(super) fn register() {
         );
         GucRegistry::define_int_guc_with_hooks(
             DatabaseIndexes.name(),
-            c"Largest number of nitro indexes of a database held in memory at once.",
+            c"Sets the largest number of nitro indexes of a database held in memory at once.",
             NUMBER,
             &MAX_INDEXES_PER_DATABASE,
             -1,
@@ -160,7 +160,7 @@ pub(super) fn register() {
         );
         GucRegistry::define_int_guc_with_hooks(
             OwnerIndexes.name(),
-            c"Largest number of nitro indexes of an owner held in memory at once, in all databases.",
+            c"Sets the largest number of nitro indexes of an owner held in memory at once, in all databases.",
             NUMBER,
             &MAX_INDEXES_PER_OWNER,
             -1,

@@ -8,7 +8,7 @@ use nitro_server_tests::{Server, wait_until};
 /// Longer than the keeper waits for users of a slot.
 const SETTLED: Duration = Duration::from_secs(11);
 const SLOT: &str = "SELECT pg_create_physical_replication_slot('nitro', true)";
-const WARNING: &str = "replication slot \"nitro\" was not made by nitro";
+const WARNING: &str = "replication slot \"nitro\" was not created by nitro";
 
 /// A primary with an index, and its standby.
 fn pair(conf: &str) -> (Server, Server) {
@@ -56,7 +56,9 @@ fn a_copy_is_dropped_after_a_promotion() {
     ));
     standby.wait_until("SELECT copy_dropped > now() - interval '10 min' FROM nitro_slot");
     let log = standby.log();
-    let said = log.lines().filter(|line| line.contains("WARNING:") && line.contains("is dropped"));
+    let said = log
+        .lines()
+        .filter(|line| line.contains("WARNING:") && line.contains("dropped replication slot"));
     assert_eq!(said.count(), 1, "{log}");
     // The name is free for one of our own.
     standby.sql("SELECT count(*) FROM t WHERE k > 0");

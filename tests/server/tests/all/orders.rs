@@ -44,7 +44,9 @@ fn back_up(server: &Server) {
     let mut session = server.session();
     wait_until("an image", || match session.try_sql("SELECT nitro_backup('t_k')") {
         Ok(_) => true,
-        Err(e) if e.detail.as_ref().is_some_and(|e| e.contains("another process makes one")) => {
+        Err(e)
+            if e.detail.as_ref().is_some_and(|e| e.contains("another process is making one")) =>
+        {
             false
         }
         Err(e) => panic!("{e:?}"),
