@@ -1,14 +1,16 @@
-//! Lists of blocks that have dead entries: the paper's dead lists, by block instead of by item.
+//! Lists of blocks with dead entries: the paper's dead lists, by block instead of by item.
 //!
-//! The list runs through the blocks themselves (`link`), so marking an entry dead allocates nothing,
-//! and a block is on at most one list (flag DIRTY, changed under its latch). A block on a list is
-//! never merged away, so a list never leads to memory of another use. One visit removes all dead
-//! entries of a block that no snapshot sees, whatever list it is on: the lists only say when a visit
-//! is worth it.
+//! The list runs through the blocks themselves (`link`), so marking an entry dead allocates
+//! nothing. A block is on at most one list (flag DIRTY, changed under its latch). A block on a list
+//! is never merged away, so a list never leads to memory of another use. One visit removes all dead
+//! entries of a block that no snapshot sees, whatever list it is on. So the lists only say when a
+//! visit is worth it.
 //!
-//! Head and tail are one word: blocks are pushed at the head, and the whole list is taken or spliced
-//! at once. A push that slept while the list was taken and the same head came back is still right:
-//! its block points to what is the head.
+//! Head and tail are one word. Blocks are pushed at the head. The whole list is taken or spliced at
+//! once.
+//!
+//! *The case:* a push sleeps, the list is taken, and the same block becomes the head again. The
+//! push is still right: its block leads to the present head.
 
 use crate::memory::area::Area;
 use crate::memory::place::Ref;
@@ -16,7 +18,7 @@ use crate::node::block::Block;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
 
-/// A list of blocks; zeroed = empty.
+/// A list of blocks. Zeroed = empty.
 #[repr(C)]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct BlockList {
@@ -40,7 +42,7 @@ impl BlockList {
         self.splice(area, Taken { head: r, tail: r, len: 1 });
     }
 
-    /// Adds what was taken from another list.
+    /// Adds all blocks of a list that was taken.
     pub(crate) fn splice(&self, area: Area, taken: Taken) {
         if taken.head == 0 {
             return;
@@ -68,14 +70,14 @@ impl BlockList {
         Taken { head: ends as u32, tail: (ends >> 32) as u32, len }
     }
 
-    /// About how many blocks there are.
+    /// Returns about how many blocks the list has.
     pub(crate) fn len(&self) -> u32 {
         self.len.load(Relaxed)
     }
 }
 
 impl Taken {
-    /// The first block, and the rest.
+    /// Takes the first block off.
     pub(crate) fn pop(&mut self, area: Area) -> Option<Ref> {
         let first = self.head;
         if first == 0 {

@@ -1,11 +1,11 @@
-//! What is counted.
+//! Counters of an index.
 
 use crate::memory::process::Process;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 const STRIPES: usize = 16;
 
-/// What inserts and removals count, on a line that few processes share.
+/// Counts of inserts and removals, on a cache line that few processes share.
 #[repr(C, align(64))]
 pub(crate) struct Stripe {
     pub(crate) inserted: AtomicU64,
@@ -18,7 +18,7 @@ pub(crate) struct Counters {
     pub(crate) leaves: AtomicU32,
     pub(crate) splits: AtomicU32,
     pub(crate) merges: AtomicU32,
-    /// Entries that are marked dead and not collected yet.
+    /// Entries that are marked dead and not removed yet.
     pub(crate) dead: AtomicU32,
     /// Entries that `adopt` brought.
     pub(crate) built: AtomicI64,

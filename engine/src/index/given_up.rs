@@ -1,14 +1,16 @@
-//! Indexes that were given up while others may still be inside: their memory goes back to the area when
-//! all have left.
+//! Indexes that were given up while other processes may still be inside. Their memory goes back to
+//! the area when all have left.
 //!
-//! They are on a list of the area that runs through their roots, so giving one up allocates nothing,
-//! fails at nothing and waits for nobody: who is inside may be in a comparison function that waits
-//! for what this process holds. Each remembers the barrier session that was closed after it had been
-//! unlinked; it is due when nobody is in that session or an older one, for whatever index: who began a
-//! section for another index may have come upon the root of this one.
+//! A list of the area runs through their roots. So giving an index up allocates nothing, never
+//! fails, and waits for no process. (A process inside may be in a comparison function that waits
+//! for a lock of this process.)
 //!
-//! Whoever looks takes the whole list and puts back what is not due. Of two who look, one finds
-//! nothing or less than there is; the next look finds the rest.
+//! Each index remembers the barrier session that was closed after the index had been unlinked. It
+//! is due when no process is in that session or an older one, for any index: a process that began a
+//! section for another index may have found the root of this one.
+//!
+//! A process that looks takes the whole list and puts back the indexes that are not due. If two
+//! look at once, one finds fewer indexes or none. The next look finds the rest.
 
 use crate::index::root::Index;
 use crate::memory::area::Area;
@@ -16,11 +18,12 @@ use crate::memory::process::Process;
 use crate::sync::mutants::mutant;
 use core::sync::atomic::Ordering::*;
 
-/// Gives all memory of the index back to the area as soon as nobody is inside.
+/// Gives all memory of the index back to the area as soon as no process is inside.
 ///
 /// # Safety
-/// It has been unlinked: a process that enters the barrier from now on cannot find it. No walk over
-/// it ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept.
+/// The index has been unlinked: a process that enters the barrier from now on cannot find it. No
+/// walk over it ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep))
+/// is kept.
 pub unsafe fn destroy_later(index: Index, p: &Process) {
     index.check_area(p);
     let area = index.area;
@@ -42,8 +45,8 @@ fn push(index: &Index) {
     }
 }
 
-/// Frees the indexes that were given up and that no process can be inside of any more. Returns true
-/// if other ones were given up.
+/// Frees the indexes that were given up and that no process can be inside any more. Returns true if
+/// others are left.
 pub fn destroy_due(area: &Area) -> bool {
     let head = area.given_up();
     if head.load(Relaxed) == 0 {
@@ -94,7 +97,7 @@ mod tests {
         let (both, one) = (area.usage().used, (area.usage().used - before) / 2);
         // For an index that is neither of them.
         let inside = other.enter_index(7);
-        // SAFETY: nobody else knows these indexes.
+        // SAFETY: no other process knows these indexes.
         unsafe { destroy_later(first, &p) };
         assert_eq!(area.usage().used, both);
         assert!(destroy_due(&area));
@@ -122,7 +125,7 @@ mod tests {
             i += 1;
         }
         let inside = other.enter();
-        // SAFETY: nobody else knows the index.
+        // SAFETY: no other process knows the index.
         unsafe { destroy_later(large, &p) };
         drop(inside);
         // Far more than what is free in its own blocks.
@@ -144,7 +147,7 @@ mod tests {
                     for _ in 0..200 {
                         let index = filled(&p);
                         let inside = p.enter();
-                        // SAFETY: nobody else knows the index.
+                        // SAFETY: no other process knows the index.
                         unsafe { destroy_later(index, &p) };
                         destroy_due(&area);
                         index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();

@@ -1,4 +1,4 @@
-//! What tells indexes apart.
+//! The identity of an index.
 
 use crate::memory::area::Area;
 

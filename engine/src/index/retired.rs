@@ -1,9 +1,10 @@
-//! What has been unlinked and may still be looked at: nodes and chunks on their way to the free lists.
+//! Nodes and chunks that were unlinked and that a process may still read. They are on their way to
+//! the free lists.
 //!
-//! The list runs through the blocks themselves (the word behind the version, which is also the link
-//! of a free block), so retiring allocates nothing. Blocks are retired onto `open`; the collector
-//! takes that list, closes a barrier session and keeps the list as a batch tagged with the session
-//! until every process that was inside has left.
+//! The list runs through the blocks themselves, so retiring allocates nothing. Its link is the word
+//! behind the version, which is also the link of a free block. Blocks are retired onto `open`. The
+//! collector takes that list, closes a barrier session, and keeps the list as a batch with the
+//! session. It frees the batch when every process that was inside has left.
 
 use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::Area;
@@ -19,7 +20,7 @@ const BATCHES: usize = 4;
 /// Zeroed = empty.
 #[repr(C)]
 pub(crate) struct Retired {
-    /// First of those retired since the last close; bit 31 of a link says chunk.
+    /// The first block that was retired since the last close. Bit 31 of a link marks a chunk.
     open: AtomicU32,
     /// Retired and not yet reused.
     waiting: AtomicU32,
@@ -34,14 +35,14 @@ struct Closed {
     session: AtomicU64,
 }
 
-/// The link of a retired block, bytes 8..12.
+/// Returns the link of a retired block: its bytes 8..12.
 fn link<'a>(area: Area, r: Ref) -> &'a AtomicU32 {
     // SAFETY: a block or chunk of a live index; nodes access this word as an atomic, too.
     unsafe { &*area.at(r & !EXACT).add(8).cast() }
 }
 
 impl Retired {
-    /// Retires a DEAD node that nothing leads to any more.
+    /// Retires a DEAD node. No other node leads to it any more.
     pub(crate) fn node(&self, area: Area, r: Ref) {
         self.push(area, r);
     }
@@ -69,8 +70,8 @@ impl Retired {
         self.waiting.load(Relaxed)
     }
 
-    /// Frees what the barrier lets go of the index at `root` and closes a session for what has been
-    /// retired since. Under `collecting`.
+    /// Frees the blocks of the index at `root` that the barrier lets go. Closes a session for the
+    /// blocks that were retired since the last one. The caller holds `collecting`.
     pub(crate) fn free(&self, area: Area, root: Ref, allocator: &BlockAllocator) {
         self.free_batches(area, root, allocator);
         let Some(batch) = self.batches.iter().find(|b| b.head.load(Relaxed) == 0) else {

@@ -1,4 +1,4 @@
-//! The root of an index: everything shared about it that is not in its nodes.
+//! The root of an index: its shared state outside of its nodes.
 
 use crate::index::block_list::BlockList;
 use crate::index::counters::Counters;
@@ -21,21 +21,22 @@ use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::sync::lock::SpinLock;
 use core::mem::offset_of;
 
-/// The first term; bottom-up built entries are older (0).
+/// The first term. Entries of a bottom-up build are older (0).
 const FIRST_TERM: u32 = 1;
 
-/// At the beginning of the first run of pages of an index; a zeroed root but for the fields set by
-/// [`Index::create`] is valid.
+/// The shared state of an index, at the beginning of its first run of pages. A root is valid if it
+/// is zeroed except for the fields that [`Index::create`] sets.
 #[repr(C)]
 pub(crate) struct Root {
     // Read by every operation, written rarely.
     pub(crate) term: AtomicU32,
-    /// First leaf and first index node: never removed, since nodes are absorbed to the left.
+    /// First leaf and first index node. They are never removed, since nodes are absorbed to the
+    /// left.
     pub(crate) leaf: AtomicU32,
     pub(crate) node: AtomicU32,
     /// The flat top, 0 = none yet.
     pub(crate) top: AtomicU32,
-    /// 0 unknown, 1 bytes, 2 comparator; learned from the first insert.
+    /// The kind of order: 0 unknown, 1 bytes, 2 comparator. The first insert sets it.
     order: AtomicU8,
     pub(crate) fillfactor: AtomicU8,
     /// See [`Index::force`].
@@ -43,11 +44,11 @@ pub(crate) struct Root {
     coin: AtomicU8,
     /// See [`Index::identity`].
     id: AtomicU64,
-    /// Of an index that was given up; see `index/given_up.rs`.
+    /// Used after the index was given up: see `index/given_up.rs`.
     pub(crate) given_up: GivenUp,
     _to_line: [u8; 16],
-    /// A hint: the last leaf, when the latest insert appended there. Not on the line above: where some inserts
-    /// append and others do not, it changes all the time.
+    /// A hint: the last leaf, if the latest insert appended there. It has a cache line of its own.
+    /// If only some inserts append, it changes all the time.
     pub(crate) last: AtomicU32,
     _pad: u32,
     pub(crate) top_state: crate::index::top_state::TopState,
@@ -84,17 +85,17 @@ fn kind<O: KeyOrder>() -> u8 {
     if O::MEMCMP { 1 } else { 2 }
 }
 
-/// The forms of leaves in byte order, for tests.
+/// The forms of leaves, for tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Packed when they are built and where inserts have left them, if that is possible.
+    /// Packed when they are built, and after inserts have left them, if possible.
     Best,
     /// With slots.
     Slots,
-    /// Packed, also where one is full.
+    /// Packed, and packed again when one of slots is full.
     Packed,
-    /// The same, and with slots again now and then.
+    /// As `Packed`, and sometimes with slots again.
     Mixed,
 }
 
@@ -127,11 +128,11 @@ impl Index {
         unsafe { Index::create_for(p, options, &Charge::default()) }
     }
 
-    /// The same for somebody who answers for its memory.
+    /// Creates an empty index and charges its memory to accounts.
     ///
     /// # Safety
-    /// All processes of the area have the accounts at these addresses, in memory that they share, as long as there is
-    /// an index that is charged to them.
+    /// The accounts are in shared memory, at the same addresses in all processes of the area. They
+    /// live as long as an index that is charged to them.
     pub unsafe fn create_for(
         p: &Process,
         options: &IndexOptions,
@@ -150,7 +151,7 @@ impl Index {
         }
     }
 
-    /// The first leaf and the first index node, whose only separator is below every key.
+    /// Makes the first leaf and the first index node. Its only separator is below every key.
     fn init(&self, options: &IndexOptions) -> Result<(), OutOfMemory> {
         let root = self.shared();
         root.id.store(self.area.new_identity(), Relaxed);
@@ -177,7 +178,8 @@ impl Index {
         Ok(())
     }
 
-    /// Others answer for its memory from now on, also for what it holds already.
+    /// Charges the memory of the index to other accounts, including the memory that it holds
+    /// already.
     ///
     /// # Safety
     /// As for [`create_for`](Self::create_for).
@@ -186,7 +188,7 @@ impl Index {
         self.allocator().charge_to(charge);
     }
 
-    /// The index whose root another process knows.
+    /// Opens the index at a root that another process has named.
     ///
     /// # Safety
     /// `root` came from [`Index::root`] of an index of this area that has not been destroyed.
@@ -194,7 +196,7 @@ impl Index {
         Index { area, root }
     }
 
-    /// The name by which other processes open the index.
+    /// Returns the root: the name by which other processes open the index.
     pub fn root(&self) -> u32 {
         self.root
     }
@@ -202,16 +204,16 @@ impl Index {
     /// Gives all memory of the index back to the area.
     ///
     /// # Safety
-    /// No process uses the index any more: no call is under way, and no walk over it
-    /// ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept,
-    /// which would give up its pins.
+    /// No process uses the index any more: no call is under way. No walk over it
+    /// ([`Prune`](crate::collect::prune::Prune), [`Sweep`](crate::collect::sweep::Sweep)) is kept:
+    /// dropping one would release its pins.
     pub unsafe fn destroy(self, p: &Process) {
         self.check_area(p);
         self.allocator().destroy(&self.area);
     }
 
-    /// The term in which inserts and removals happen now. Readers of the current state use
-    /// `u32::MAX - 1`.
+    /// Returns the current term, in which inserts and removals happen. Readers of the current state
+    /// use `u32::MAX - 1`.
     pub fn term(&self) -> u32 {
         self.shared().term.load(Acquire)
     }
@@ -228,13 +230,13 @@ impl Index {
         &self.shared().allocator
     }
 
-    /// Ends all snapshots: a removal has no memory to keep what they see.
+    /// Ends all snapshots: a removal has no memory to keep the entries that they see.
     pub(crate) fn lose_snapshots(&self) {
         let root = self.shared();
         root.snapshots.lose(self.area, &root.work);
     }
 
-    /// Retires a DEAD node that nothing leads to any more.
+    /// Retires a DEAD node. No other node leads to it any more.
     pub(crate) fn retire(&self, r: Ref) {
         self.shared().retired.node(self.area, r);
     }
@@ -249,7 +251,7 @@ impl Index {
         self.shared().retired.waiting()
     }
 
-    /// Leaves, index nodes, and whether there is a flat top.
+    /// Returns the numbers of leaves and of index nodes, and whether there is a flat top.
     pub(crate) fn blocks(&self) -> [u32; 3] {
         let root = self.shared();
         [
@@ -259,7 +261,7 @@ impl Index {
         ]
     }
 
-    /// A block that nobody else knows.
+    /// Takes a block that no other process knows.
     pub(crate) fn fresh(&self, class: Class) -> Result<Fresh<'_>, OutOfMemory> {
         Fresh::new(self.allocator(), self.area, class)
     }
@@ -282,26 +284,26 @@ impl Index {
         p.enter_writer(self.root, &self.shared().term)
     }
 
-    /// The sections of a process protect what is in its area, and nothing else.
+    /// Panics if the process is of another area: its sections protect only memory of its own area.
     #[inline]
     pub(crate) fn check_area(&self, p: &Process) {
         assert!(p.area().is(&self.area), "a process of another area");
     }
 
-    /// What tells this index from every other one of its area, also from one that was destroyed and had
-    /// the same root: who remembers something of an index remembers this with it.
+    /// Returns the identity of the index. It differs from that of every other index of the area,
+    /// even of a destroyed one with the same root. A remembered place is kept together with it.
     #[inline]
     pub(crate) fn identity(&self) -> Identity {
         Identity { area: self.area, id: self.id() }
     }
 
-    /// Its number, among all that there have been in this area.
+    /// Returns its number among all indexes that the area ever had.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         self.shared().id.load(Relaxed)
     }
 
-    /// Remembers how this index orders its keys, for those who visit it without an order.
+    /// Remembers how this index orders its keys, for visits without an order.
     #[inline]
     pub(crate) fn note_order<O: KeyOrder>(&self) {
         let order = &self.shared().order;
@@ -311,42 +313,42 @@ impl Index {
         }
     }
 
-    /// The order is of the kind that the entries were inserted with, if there are any.
+    /// Panics if the entries were inserted with an order of the other kind.
     #[inline]
     pub(crate) fn check_order<O: KeyOrder>(&self) {
         let seen = self.shared().order.load(Relaxed);
         assert!(seen == kind::<O>() || seen == 0, "{OTHER_ORDER}");
     }
 
-    /// Which forms leaves have from now on.
+    /// Sets the forms that leaves get from now on.
     #[doc(hidden)]
     pub fn force(&self, forms: Forms) {
         self.shared().forms.store(forms as u8, Relaxed);
     }
 
-    /// May leaves be packed?
+    /// Returns true if leaves may be packed.
     pub(crate) fn packs(&self) -> bool {
         self.shared().forms.load(Relaxed) != Forms::Slots as u8
     }
 
-    /// Is a leaf packed that is full?
+    /// Returns true if a full leaf of slots is packed.
     pub(crate) fn packs_full(&self) -> bool {
         let forms = self.shared().forms.load(Relaxed);
         forms == Forms::Packed as u8 || forms == Forms::Mixed as u8
     }
 
-    /// Must one that is packed get slots?
+    /// Returns true if a packed leaf must get slots now.
     pub(crate) fn unpacks(&self) -> bool {
         self.shared().forms.load(Relaxed) == Forms::Mixed as u8
             && self.shared().coin.fetch_add(37, Relaxed) < 32
     }
 
-    /// Keys are ordered as bytes (or there are none yet).
+    /// Returns true if keys are ordered as bytes, or if there are none yet.
     pub fn is_byte_ordered(&self) -> bool {
         self.memcmp()
     }
 
-    /// Keys are ordered as bytes (or there are none).
+    /// Returns true if keys are ordered as bytes, or if there are none.
     pub(crate) fn memcmp(&self) -> bool {
         self.shared().order.load(Relaxed) != 2
     }

@@ -1,12 +1,12 @@
 //! Snapshots: O(1) to create, reference counted, released in any order.
 //!
-//! A snapshot of term s sees what was born in a term <= s and is not dead in one. Creating it
-//! closes the term and waits for the writers that announced it (writer terms, see
-//! `memory/barrier.rs`), so that it may run beside writers. The descriptor is there *before* the
-//! term moves, as PENDING with the term it will at least have. A process that removes an entry that
-//! died in a later term has seen the new term, and therefore sees the descriptor. So it removes no
-//! entry that a snapshot in the making will see. If the wait unwinds, the descriptor is freed and
-//! an unused term number has passed.
+//! A snapshot of term s sees the entries that were born in a term <= s and did not die in one.
+//! Creating it closes the term and waits for the writers that announced it (writer terms, see
+//! `memory/barrier.rs`). So it may run beside writers. The descriptor is there *before* the term
+//! moves, as PENDING with a lower bound of its term. A process that removes an entry that died in a
+//! later term has seen the new term. So it sees the descriptor, and keeps every entry that a
+//! snapshot in the making will see. If the wait unwinds, the descriptor is freed, and one term
+//! number is unused.
 
 use crate::index::block_list::BlockList;
 use crate::index::identity::Identity;
@@ -19,26 +19,27 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use std::fmt;
 
-/// Entry visibility for readers of the current state.
+/// The term for readers of the current state.
 pub(crate) const CURRENT: u32 = u32::MAX - 1;
 
-/// Fewer than slots in a node: versions of one (key, TID) that live snapshots need always fit.
+/// Most snapshots of an index. Fewer than slots in a node, so all lives of one (key, TID) that
+/// snapshots need fit into one leaf.
 pub(crate) const MAX_SNAPSHOTS: usize = if cfg!(loom) { 1 } else { CAPACITY / 2 };
 
-/// The term that no snapshot closes: readers of the current state ask for a term above all others.
+/// The term that no snapshot closes. Readers of the current state use a term above all others.
 const LAST_TERM: u32 = CURRENT - 1;
 
 const FREE: u64 = 0;
 const PENDING: u64 = 1 << 32;
 const LIVE: u64 = 2 << 32;
-/// Nothing is kept for it any more, and its holder has not given it back yet.
+/// The snapshot has ended: no entry is kept for it. Its holder has not released it yet.
 const LOST: u64 = 3 << 32;
 const STATE: u64 = 3 << 32;
 
 #[repr(C)]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct Descriptor {
-    /// State in the high half; in the low half its term, a lower bound while PENDING.
+    /// State in the high half, term in the low half. While PENDING the term is a lower bound.
     word: AtomicU64,
     pub(crate) references: AtomicU32,
     _pad: u32,
@@ -62,7 +63,7 @@ impl Descriptor {
 pub(crate) struct Descriptors {
     /// Descriptors that are PENDING or LIVE, or about to be.
     used: AtomicU32,
-    /// Taking a descriptor.
+    /// Held while a descriptor is taken.
     taking: SpinLock,
     table: [Descriptor; MAX_SNAPSHOTS],
 }
@@ -74,7 +75,7 @@ pub enum SnapshotError {
     TooMany,
     /// The index has closed as many terms as there are numbers.
     NoMoreTerms,
-    /// Meanwhile there was no memory to keep what was removed.
+    /// A removal found no memory to keep the entries of the snapshot.
     Lost,
 }
 
@@ -92,19 +93,19 @@ impl fmt::Display for SnapshotError {
 
 impl std::error::Error for SnapshotError {}
 
-/// One reference to a snapshot, to be given back with `release`; the snapshot stays if it is
-/// dropped, until `release_all` of its holder.
+/// One reference to a snapshot. `release` gives it back. If it is only dropped, the snapshot stays
+/// until `release_all` of its holder.
 #[must_use]
 #[derive(Debug, PartialEq)]
 pub struct Snapshot {
     pub(crate) of: Identity,
-    /// Terms are not reused: this tells it from an earlier one in the same slot.
+    /// Its term. Terms are not reused, so the term tells it from an earlier one in the same slot.
     pub(crate) sn: u32,
     pub(crate) slot: u32,
 }
 
 impl Snapshot {
-    /// What a cursor takes to read it.
+    /// Returns the number by which a cursor reads the snapshot.
     pub fn sn(&self) -> u32 {
         self.sn
     }
@@ -115,23 +116,24 @@ impl Snapshot {
 pub struct SnapshotInfo {
     /// Its term.
     pub sn: u32,
-    /// How often it is referenced.
+    /// The number of references.
     pub references: u32,
-    /// As given when it was created.
+    /// The holder that was named when it was created.
     pub holder: u64,
 }
 
-/// Which entries the snapshots of one moment need.
+/// The entries that the snapshots of one moment need.
 pub(crate) struct Horizon {
     n: usize,
     sns: [u32; MAX_SNAPSHOTS],
-    /// The lowest bound of a snapshot in the making.
+    /// The lowest bound of the snapshots in the making.
     pending: u32,
 }
 
 impl Horizon {
-    /// Does a snapshot see an entry that lived from `born` until `dead`? No future one will, if the
-    /// entry is dead already. Nobody sees one that was born in the term it died in.
+    /// Returns true if a snapshot sees an entry that lived from `born` until `dead`. If the entry
+    /// is dead already, no future snapshot will see it. No snapshot sees an entry that was born in
+    /// the term in which it died.
     #[inline]
     pub(crate) fn needs(&self, born: u32, dead: u32) -> bool {
         let mut sns = self.sns[..self.n].iter();
@@ -141,8 +143,8 @@ impl Horizon {
 }
 
 impl Descriptors {
-    /// To be called after the death of the entry in question was read (under the latch of its
-    /// block) or its term was announced.
+    /// Returns the entries that are needed. The caller has read the death of the entry in question
+    /// under the latch of its block, or has announced its term.
     #[inline]
     pub(crate) fn horizon(&self) -> Horizon {
         let mut horizon = Horizon { n: 0, sns: [0; MAX_SNAPSHOTS], pending: u32::MAX };
@@ -164,20 +166,20 @@ impl Descriptors {
         horizon
     }
 
-    /// The oldest snapshot, if there is one; not one in the making.
+    /// Returns the oldest snapshot, if there is one. Snapshots in the making do not count.
     pub(crate) fn oldest(&self) -> Option<&Descriptor> {
         self.table.iter().filter(|d| d.is_live()).min_by_key(|d| d.sn())
     }
 
-    /// There is no snapshot that could tell what happens now from what was before: to be called in the
-    /// same place as `horizon`.
+    /// Returns true if there is no snapshot, so that no reader tells a present change from earlier
+    /// ones. The caller stands where it could call `horizon`.
     pub(crate) fn quiet(&self) -> bool {
         fence(SeqCst);
         self.none()
     }
 
-    /// Takes a free descriptor. It is PENDING under the current term: its snapshot will have this term
-    /// or a later one. None: all are in use.
+    /// Takes a free descriptor. It is PENDING under the current term: its snapshot will have this
+    /// term or a later one. Returns None if all are in use.
     pub(crate) fn take(&self, holder: u64, term: &AtomicU32) -> Option<Making<'_>> {
         self.used.fetch_add(1, SeqCst);
         let taken = {
@@ -196,14 +198,15 @@ impl Descriptors {
         taken
     }
 
-    /// Exactly one of those who end a descriptor takes it out of the count: who finds it in use.
+    /// Frees a descriptor. If several processes do so, only the one that finds it in use changes
+    /// the count.
     pub(crate) fn free(&self, descriptor: &Descriptor) {
         if descriptor.word.swap(FREE, SeqCst) & STATE != LOST {
             self.used.fetch_sub(1, SeqCst);
         }
     }
 
-    /// The descriptor of a snapshot that has not been given back.
+    /// Returns the descriptor of a snapshot that has not been released.
     pub(crate) fn of(&self, snapshot: &Snapshot) -> Option<&Descriptor> {
         let descriptor = &self.table[snapshot.slot as usize];
         let word = descriptor.word.load(Acquire);
@@ -211,23 +214,23 @@ impl Descriptors {
         held.contains(&word).then_some(descriptor)
     }
 
-    /// Those of a holder, in whatever state.
+    /// Returns the descriptors of a holder, in whatever state.
     pub(crate) fn held_by(&self, holder: u64) -> impl Iterator<Item = &Descriptor> {
         self.table.iter().filter(move |descriptor| {
-            // The state first: the holder belongs to it, or to a later owner, who is not this one.
+            // The state is read first. The holder then belongs to it, or to a later owner, which is
+            // another one.
             let used = descriptor.word.load(Acquire) & STATE != FREE;
             used && descriptor.holder.load(Relaxed) == holder
         })
     }
 
-    /// All snapshots end, and those in the making come to nothing: a removal that would have to
-    /// keep what it removes has no memory for that, and must not fail. `keeps` tells the readers of
-    /// a snapshot.
+    /// Ends all snapshots, also those in the making. A removal calls this if it has no memory to
+    /// keep the entries that they see: it must not fail. `keeps` tells the readers of a snapshot.
     ///
-    /// * beside the end of one, or its coming to life: one exchange of the word wins. A snapshot
-    ///   that came to life meanwhile is met by the next attempt of the removal.
-    /// * beside a removal that still met it: that has marked its entry, which the collector then
-    ///   drops.
+    /// * Another process ends a snapshot, or makes it live, at the same time. One exchange of the
+    ///   word wins. If a snapshot became live, the next attempt of the removal meets it.
+    /// * Another removal still met the snapshot. It has marked its entry, and the collector drops
+    ///   that.
     pub(crate) fn lose(&self, area: Area, work: &BlockList) {
         for descriptor in &self.table {
             let word = descriptor.word.load(SeqCst);
@@ -241,12 +244,12 @@ impl Descriptors {
         }
     }
 
-    /// Nobody needs anything that is dead.
+    /// Returns true if no snapshot needs a dead entry.
     pub(crate) fn none(&self) -> bool {
         self.used.load(SeqCst) == 0
     }
 
-    /// Dirty blocks on the lists of snapshots.
+    /// Returns the number of dirty blocks on the lists of snapshots.
     pub(crate) fn dirty(&self) -> u32 {
         self.table.iter().map(|d| d.dead.len()).sum()
     }
@@ -265,7 +268,7 @@ impl Descriptors {
     }
 }
 
-/// A descriptor in the making; freed if the wait unwinds.
+/// A descriptor in the making. It is freed if the wait unwinds.
 pub(crate) struct Making<'a> {
     of: &'a Descriptors,
     pub(crate) slot: usize,
@@ -285,8 +288,8 @@ impl<'a> Making<'a> {
         term.fetch_update(SeqCst, Acquire, more).map_err(|_| SnapshotError::NoMoreTerms)
     }
 
-    /// Makes the descriptor that of the snapshot of this term. Err: the snapshot has been lost
-    /// meanwhile.
+    /// Makes the descriptor that of the snapshot of this term. Returns Err if the snapshot has been
+    /// lost meanwhile.
     pub(crate) fn live(self, sn: u32) -> Result<(), Self> {
         let (word, live) = (&self.descriptor().word, LIVE | u64::from(sn));
         if word.compare_exchange(self.pending, live, SeqCst, Relaxed).is_err() {

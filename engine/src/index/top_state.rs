@@ -1,4 +1,4 @@
-//! What an index knows of its flat top (`tree/top.rs`).
+//! The state of a flat top (`tree/top.rs`) in the root.
 
 use crate::node::block::SLOTS;
 use crate::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,18 +8,18 @@ pub(crate) const HEADER: usize = 64;
 /// Most levels of an array.
 pub(crate) const MAX_LEVELS: usize = 4;
 
-/// What the root knows about the array.
+/// The state of the flat top's array, in the root.
 #[repr(C)]
 pub(crate) struct TopState {
     /// Index nodes.
     pub(crate) nodes: AtomicU32,
     /// Index nodes made since the array was built.
     pub(crate) made: AtomicU32,
-    /// Those that are DEAD and wait for an array without them. Changed under `Root::collecting`.
+    /// DEAD index nodes that wait for an array without them. Changed under `Root::collecting`.
     pub(crate) dead: AtomicU32,
-    /// The array that was retired last, of those that wait for the barrier.
+    /// The array that was retired last, among those that wait for the barrier.
     pub(crate) retired: AtomicU32,
-    /// All of them wait for a session that is not below this one.
+    /// A lower bound of the sessions that they wait for.
     pub(crate) waits_for: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl Array {
         unsafe { nodes.add(i).read() }
     }
 
-    /// How many prefixes are below `p`.
+    /// Returns the number of prefixes below `p`.
     #[inline]
     pub(crate) fn below(self, p: u64) -> usize {
         let header = self.header();

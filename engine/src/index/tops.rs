@@ -20,12 +20,12 @@ pub(crate) fn retire(index: &Index, last: Ref, first: Ref) {
     }
 }
 
-/// Gives arrays back that no process reads any more.
+/// Frees arrays that no process reads any more.
 ///
 /// A process that stays inside must not cost a walk over the list each time. A process that retires
-/// an array is inside until it is on the list, and closes the open session. So all arrays that
-/// stayed or came after the last walk wait for the session that was the oldest then, or for a later
-/// one.
+/// an array is inside until the array is on the list, and it closes the open session. So all arrays
+/// that stayed or came after the last walk wait for a session that is not below the oldest one of
+/// that walk.
 pub(crate) fn reclaim(index: &Index) {
     let state = &index.shared().top_state;
     if state.retired.load(Relaxed) == 0 {
@@ -35,7 +35,7 @@ pub(crate) fn reclaim(index: &Index) {
     if oldest <= state.waits_for.load(Relaxed) {
         return;
     }
-    // Nobody else has them now. Those that stay go back.
+    // No other process has them now. Those that stay go back.
     let mut at = state.retired.swap(0, Acquire);
     stop!("top: list taken");
     let (mut last, mut first) = (0, 0);
@@ -59,7 +59,7 @@ pub(crate) fn reclaim(index: &Index) {
     state.waits_for.store(oldest, Relaxed);
 }
 
-/// Gives an array back that nobody knows.
+/// Frees an array that no other process knows.
 pub(crate) fn free(index: &Index, array: Ref) {
     let bytes = Array(index.area.at(array)).header().bytes as usize;
     index.allocator().free_span(&index.area, array, bytes);

@@ -1,6 +1,6 @@
 //! Keys as bytes.
 
-/// Eight key bytes from `at`, zero padded, as a number that compares like them.
+/// Returns eight key bytes from `at`, zero padded, as a number that compares like them.
 #[inline]
 pub(crate) fn prefix_at(key: &[u8], at: usize) -> u64 {
     let rest = key.get(at..).unwrap_or_default();
@@ -15,7 +15,7 @@ pub(crate) fn prefix_at(key: &[u8], at: usize) -> u64 {
     rest.iter().enumerate().fold(0, |p, (i, &byte)| p | u64::from(byte) << (56 - 8 * i))
 }
 
-/// How many leading bytes two keys share.
+/// Returns the number of leading bytes that two keys share.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     let (a8, b8) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
     for (i, (x, y)) in a8.iter().zip(b8).enumerate() {

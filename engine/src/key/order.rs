@@ -10,15 +10,15 @@ pub type Tid = u64;
 pub trait KeyOrder {
     /// Byte order: a key before all its extensions. The methods are then never called.
     const MEMCMP: bool;
-    /// A number that compares like the keys as far as it goes: if a < b then abbrev(a) <=
-    /// abbrev(b), and keys that compare equal have the same. 0 if there is none.
+    /// Returns the abbreviation of a key: if a < b then abbrev(a) <= abbrev(b), and keys that
+    /// compare equal have the same. Returns 0 if the order has no abbreviations.
     fn abbrev(&self, key: &[u8]) -> u64;
     /// Compares two keys. It may be slow, unwind, or use the engine. It is called on private
     /// copies, outside latches. Keys that it calls equal are ordered by their bytes: equal bytes
     /// are the same key, other bytes never are. That can be seen under a latch, where no
     /// comparison may be called.
     fn compare(&self, a: &[u8], b: &[u8]) -> Ordering;
-    /// Says that the order contradicts itself, and unwinds. It is called outside latches, where a
+    /// Reports that the order contradicts itself, and unwinds. It is called outside latches, when a
     /// search has found no place for its key.
     fn inconsistent(&self) -> ! {
         panic!(
@@ -27,7 +27,7 @@ pub trait KeyOrder {
     }
 }
 
-/// The order of two keys.
+/// Compares two keys.
 pub(crate) fn compare<O: KeyOrder>(order: &O, a: &[u8], b: &[u8]) -> Ordering {
     if O::MEMCMP {
         // Most differ in their first bytes.

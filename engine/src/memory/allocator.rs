@@ -1,15 +1,17 @@
 //! The block allocator of one index: fixed-size blocks carved from extents of the area.
 //!
-//! All memory of an index hangs on one list of extents (block extents and spans alike), so
-//! [`BlockAllocator::destroy`] gives it back in O(extents), without allocating and without looking
-//! at the index. An extent has blocks of one class and a list of those that are free: an extent
-//! with a free block is *open*, one without any block in use *idle*, one that is to become idle
-//! *closed* (`memory/allocator/sparse.rs`). A freed block keeps its content except for bytes 8..12.
-//! So memory is type-stable until its extent leaves the index (`memory/allocator/leaving.rs`), and
-//! a version counter in the first 8 bytes of a block counts on through every reuse.
+//! All memory of an index is on one list of extents: block extents and spans. So
+//! [`BlockAllocator::destroy`] gives it back in O(extents). It allocates nothing and does not read
+//! the index.
+//! An extent has blocks of one class and a list of the free ones. It is *open* if it has a free
+//! block, and *idle* if no block is in use. It is *closed* if it is to become idle
+//! (`memory/allocator/sparse.rs`). A freed block keeps its content except for bytes 8..12. So
+//! memory keeps its type until its extent leaves the index (`memory/allocator/leaving.rs`). A
+//! version counter in the first 8 bytes of a block counts on through every reuse.
 //!
-//! When the area is full a block may be taken from a larger class, and goes back to it. What was a leaf
-//! can then be a chunk or an index node: still nothing that writes a version which was there before.
+//! When the area is full a block may be taken from a larger class, and goes back to it. A former
+//! leaf may then become a chunk or an index node. These do not write a version that was there
+//! before, either.
 //!
 //! Lock order: allocator, then area. An extent begins with a 128-byte header; its blocks follow.
 
@@ -26,23 +28,26 @@ use crate::sync::lock::SpinLock;
 mod leaving;
 mod sparse;
 
-/// Extents grow with their class up to this, and a little more if blocks fit better.
+/// Bytes up to which extents grow with their class. An extent may be a little larger if blocks fit
+/// better.
 const MAX_EXTENT: usize = (MAX_EXTENT_PAGES - MORE_PAGES) * PAGE;
 const MORE_PAGES: usize = 3;
-/// An extent is this part of the class' memory, so at most about as much lies idle.
+/// A new extent is one part in this number of the memory of its class. So at most about this part
+/// of the memory is idle.
 const GROWTH: usize = 16;
 
-/// What an index knows about its memory; part of its root. Zeroed = empty.
+/// The memory of an index. Part of its root. Zeroed = empty.
 #[repr(C)]
 pub(crate) struct BlockAllocator {
     lock: SpinLock,
     /// First of the doubly linked list of extents.
     extents: AtomicU32,
-    /// The extent that holds the index root and this allocator.
+    /// The extent with the index root and this allocator.
     root: AtomicU32,
     root_bytes: AtomicU32,
     bytes: AtomicU64,
-    /// How often memory has left. See `leaving.rs`, also for the two below, changed under `collecting`.
+    /// How often memory has left: see `leaving.rs`. The next two fields belong to it, too. Changed
+    /// under `collecting`.
     epoch: AtomicU64,
     session: AtomicU64,
     leaving: Extents,
@@ -50,7 +55,7 @@ pub(crate) struct BlockAllocator {
     closed: Extents,
     round: AtomicU32,
     _pad: u32,
-    /// Bytes of their free blocks, which serve nobody.
+    /// Bytes of free blocks in closed extents. No process gets them.
     shut: AtomicU64,
     charge: Charged,
     classes: [ClassState; CLASSES],
@@ -64,13 +69,13 @@ struct ClassState {
     /// Extents without blocks in use.
     idle: Extents,
     bytes: AtomicU64,
-    /// Blocks of its extents in service, and how many are free.
+    /// Blocks of the extents of this class in service, and how many of them are free.
     blocks: AtomicU32,
     free: AtomicU32,
 }
 
-/// Zeroed memory for the root of a new index, whose allocator is at `allocator_offset` in it. The
-/// root is part of the allocator: counted by `bytes`, given back last by `destroy`.
+/// Takes zeroed memory for the root of a new index, with its allocator at `allocator_offset`. The
+/// root is part of the allocator: `bytes` counts it, and `destroy` gives it back last.
 pub(crate) fn create_root(
     area: &Area,
     bytes: usize,
@@ -96,9 +101,9 @@ pub(crate) fn create_root(
 }
 
 impl BlockAllocator {
-    /// A block of `class`, for a `Fresh` of `node/fresh.rs`, or when the area is full a larger one.
-    /// New memory has its first 64 bytes zeroed and anything behind them; a reused block has what
-    /// it had when it was freed, except for bytes 8..12.
+    /// Takes a block of `class`, or a larger one when the area is full. For a `Fresh` of
+    /// `node/fresh.rs`. The first 64 bytes of new memory are zeroed, the bytes behind them may be
+    /// anything. A reused block has the content that it was freed with, except for bytes 8..12.
     pub(crate) fn alloc(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
         debug_assert!(held::none(), "a block under a latch");
         let _held = self.lock.lock();
@@ -112,14 +117,14 @@ impl BlockAllocator {
         Ok(self.take(area, at))
     }
 
-    /// A block of `class` from an extent that there is, without new memory.
+    /// Takes a block of `class` from an existing extent, without new memory.
     pub(crate) fn alloc_among(&self, area: &Area, class: Class) -> Option<Ref> {
         let _held = self.lock.lock();
         let at = self.with_room(class)?;
         Some(self.take(area, at))
     }
 
-    /// Gives back a block that nobody can reach any more. Writes bytes 8..12 of it, nothing else.
+    /// Gives back a block that no process can reach any more. Writes only its bytes 8..12.
     pub(crate) fn free(&self, area: &Area, r: Ref) {
         let at = area.extent_of(r);
         let _held = self.lock.lock();
@@ -146,7 +151,7 @@ impl BlockAllocator {
         }
     }
 
-    /// Memory of its own for a large array; not zeroed, aligned to 128 bytes.
+    /// Takes memory for a large array: a span, not zeroed, aligned to 128 bytes.
     pub(crate) fn alloc_span(&self, area: &Area, bytes: usize) -> Result<Ref, OutOfMemory> {
         let _held = self.lock.lock();
         let bytes = bytes + EXTENT_HEADER;
@@ -170,7 +175,7 @@ impl BlockAllocator {
         self.bytes.load(Relaxed) as usize
     }
 
-    /// Of these, what blocks take that nobody uses; not of one moment if others are using the index.
+    /// Bytes of free blocks among `bytes`. Not of one moment if other processes use the index.
     pub(crate) fn idle(&self) -> usize {
         let classes = self.classes.iter().zip(SIZES);
         let free = classes.map(|(state, size)| state.free.load(Relaxed) as usize * size);
@@ -178,7 +183,7 @@ impl BlockAllocator {
     }
 
     /// Gives everything back, the root (with this allocator in it) last. No process uses the index
-    /// any more. `self` must not be used afterwards.
+    /// any more, and `self` is invalid afterwards.
     pub(crate) fn destroy(&self, area: &Area) {
         let (root, root_bytes) = (self.root.load(Relaxed), self.root_bytes.load(Relaxed));
         let (charge, held) = (self.charge.load(), self.bytes());
@@ -196,13 +201,13 @@ impl BlockAllocator {
         charge.give_back(freed);
     }
 
-    /// An extent of this class with a free block (lock held).
+    /// Finds an extent of this class with a free block (lock held).
     fn with_room(&self, class: Class) -> Option<Ref> {
         let class = &self.classes[class.code() as usize];
         class.open.first().or_else(|| class.idle.first())
     }
 
-    /// An extent with a free block that is larger than one of this class, as little as possible.
+    /// Finds an extent with a free block of the next larger class that has one.
     fn larger(&self, class: Class) -> Option<Ref> {
         let classes = (0..CLASSES as u8).filter_map(Class::from_code);
         let fitting = classes.filter(|other| other.size() >= class.size());
@@ -212,7 +217,7 @@ impl BlockAllocator {
         Some(at)
     }
 
-    /// A block of an extent with a free one (lock held).
+    /// Takes a block of an extent that has a free one (lock held).
     fn take(&self, area: &Area, at: Ref) -> Ref {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
@@ -222,9 +227,9 @@ impl BlockAllocator {
         }
         let (r, new) = extent.take(area, at);
         if new {
-            // The pages may come from another index: nothing of its block headers may show, not even to the
-            // collector, which looks at all blocks that were ever taken.
-            // SAFETY: a block that only this process has.
+            // The pages may come from another index. Old block headers in them must not be taken
+            // for this index's: the collector looks at all blocks that were ever taken. SAFETY: a
+            // block that only this process has.
             unsafe { area.at(r).write_bytes(0, UNIT) };
         }
         class.free.store(class.free.load(Relaxed) - 1, Relaxed);
@@ -234,13 +239,14 @@ impl BlockAllocator {
         r
     }
 
-    /// A new extent of the class, idle, as large as the class is (lock held).
+    /// Takes a new, idle extent of the class. Its size goes with the memory of the class (lock
+    /// held).
     fn grow(&self, area: &Area, class: Class) -> Result<Ref, OutOfMemory> {
         let size = class.size();
         let least = (EXTENT_HEADER + size).next_multiple_of(PAGE);
         let held = self.classes[class.code() as usize].bytes.load(Relaxed) as usize;
         let mut bytes = extent_size(size, held);
-        // A nearly full or fragmented area: take what there is, half as much each time.
+        // The area is nearly full or fragmented: try half as much each time.
         let at = loop {
             match self.charged(bytes, || area.alloc_extent(bytes)) {
                 Ok(at) => break at,
@@ -252,7 +258,7 @@ impl BlockAllocator {
         Ok(at)
     }
 
-    /// A new extent of the class, idle, with so many blocks (lock held).
+    /// Takes a new, idle extent of the class with this number of blocks (lock held).
     fn grow_by(&self, area: &Area, class: Class, blocks: u32) -> Result<Ref, OutOfMemory> {
         let bytes = (EXTENT_HEADER + blocks as usize * class.size()).next_multiple_of(PAGE);
         let at = self.charged(bytes, || area.alloc_extent(bytes))?;
@@ -260,7 +266,7 @@ impl BlockAllocator {
         Ok(at)
     }
 
-    /// New memory is an idle extent of the class (lock held).
+    /// Makes new memory an idle extent of the class (lock held).
     fn serve(&self, area: &Area, class: Class, at: Ref, bytes: usize) {
         let state = &self.classes[class.code() as usize];
         self.add_extent(area, at, bytes);
@@ -287,7 +293,7 @@ impl BlockAllocator {
         self.bytes.fetch_add((pages * PAGE) as u64, Relaxed);
     }
 
-    /// Takes it off the list of all extents and gives it back to the area (lock held).
+    /// Takes an extent off the list of all, and gives it back to the area (lock held).
     fn drop_extent(&self, area: &Area, at: Ref) {
         let old = extent(area, at);
         let (next, prev) = (old.next.load(Relaxed), old.prev.load(Relaxed));
@@ -304,7 +310,7 @@ impl BlockAllocator {
         self.charge.load().give_back(bytes);
     }
 
-    /// Memory that `take` has from the area, charged for (lock held).
+    /// Charges for memory that `take` gets from the area (lock held).
     fn charged(
         &self,
         bytes: usize,
@@ -315,8 +321,8 @@ impl BlockAllocator {
         take().inspect_err(|_| charge.give_back(bytes))
     }
 
-    /// From now on others answer for what the index holds and takes. It holds that also where it is
-    /// more than their limits.
+    /// Charges other accounts for the memory of the index from now on. The index keeps its memory
+    /// even above their limits.
     pub(crate) fn charge_to(&self, charge: &Charge) {
         let _held = self.lock.lock();
         let bytes = self.bytes.load(Relaxed);

@@ -1,16 +1,17 @@
 //! The area: one contiguous piece of memory that every process maps, perhaps at different
-//! addresses. What is handed out of it is in `memory/area/pages.rs`.
+//! addresses. `memory/area/pages.rs` allocates its pages.
 //!
 //! ```text
 //! header | process slots | table of granules | pages                    | two bytes per page
 //! <- committed by format ------------------> | committed when taken     | with their pages
 //! ```
-//! Inside the area everything is named by a [`Ref`]. The area is address space: memory is *committed* to
-//! it in granules of 2 MB when one is needed, and goes back to the operating system when all of a granule
-//! is free ([`Backing`]). Nothing that is not committed is read or written.
+//! Everything inside the area is named by a [`Ref`]. The area is address space. Memory is
+//! *committed* to it in granules of 2 MB when an allocation needs one. When all of a granule is
+//! free, it goes back to the operating system ([`Backing`]). Memory that is not committed is never
+//! read or written.
 //!
-//! How much may be committed is the *limit*, which can change at any time. When it becomes less than what
-//! is committed, nothing is handed out until enough has come back.
+//! The *limit* says how much may be committed. It can change at any time. If it falls below the
+//! committed memory, no memory is handed out until enough has come back.
 
 use crate::memory::barrier::{Announcement, Barrier, Globals};
 use crate::memory::place::{PAGE, Ref, UNIT};
@@ -36,13 +37,13 @@ struct Header {
     limit: AtomicU64,
     version: AtomicU32,
     processes: AtomicU32,
-    /// The pages `first .. pages` are handed out. Those below `base_pages` are always committed.
+    /// The pages `first .. pages` can be handed out. Those below `base_pages` are always committed.
     first: AtomicU32,
     base_pages: AtomicU32,
     pages: AtomicU32,
     /// Indexes created so far.
     indexes: AtomicU64,
-    /// The first of those that were given up; see `index/given_up.rs`.
+    /// The first index that was given up: see `index/given_up.rs`.
     given_up: AtomicU32,
     /// The same address in all processes: see [`Area::format`].
     backing: AtomicPtr<Backing>,
@@ -50,22 +51,24 @@ struct Header {
     pool: Pool,
 }
 
-/// Where the memory of an area comes from. Ranges are in bytes from its base; neither function unwinds.
+/// Where the memory of an area comes from. Ranges are in bytes from its base. The functions do not
+/// unwind.
 #[derive(Debug)]
 pub struct Backing {
-    /// Makes sure that this part can be read and written, now and until it is released; what was released
-    /// or never committed is zeroed. If it is refused, nothing of it stays committed that was not before.
+    /// Makes this part readable and writable until it is released. Memory that was released, or
+    /// never committed, is zeroed. If it fails, it leaves nothing committed that was not committed
+    /// before.
     pub commit: fn(NonNull<u8>, Range<usize>) -> Result<(), Refused>,
-    /// Nobody uses this part any more: whole granules.
+    /// Releases whole granules. No process uses them any more.
     pub release: fn(NonNull<u8>, Range<usize>),
 }
 
-/// The operating system gives no more memory.
+/// The operating system has refused memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
 impl Backing {
-    /// An ordinary mapping, which the operating system fills as it is touched.
+    /// An ordinary mapping. The operating system adds memory when it is touched.
     pub const MAPPED: Backing = Backing { commit: |_, _| Ok(()), release: |_, _| () };
 }
 
@@ -110,16 +113,16 @@ impl fmt::Display for AreaError {
 
 impl std::error::Error for AreaError {}
 
-/// Of what there is too little.
+/// The resource that is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// A free run of this size in the area.
+    /// The area has no free run of this size.
     Area,
-    /// Memory of the operating system.
+    /// The operating system has no more memory.
     System,
-    /// What the index may hold.
+    /// The index would exceed its own limit.
     Limit,
-    /// What the indexes of this account may hold.
+    /// The indexes of this account would exceed its limit.
     Account(usize),
 }
 
@@ -128,7 +131,7 @@ pub enum Lack {
 pub struct OutOfMemory {
     /// Bytes that were asked for.
     pub requested: usize,
-    /// Of what there is too little.
+    /// The resource that is exhausted.
     pub lack: Lack,
 }
 
@@ -145,38 +148,39 @@ impl fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Where the bytes of an area are, and the state of its barrier.
-/// `total == overhead + used + free`, unless more is in use than the limit allows: then nothing is free.
+/// The use of an area, and the state of its barrier. `total == overhead + used + free`. If more is
+/// in use than the limit allows, `free` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AreaUsage {
     /// The limit.
     pub total: usize,
     /// Length of the area: the largest limit.
     pub reserved: usize,
-    /// Of the operating system's memory.
+    /// Taken from the operating system.
     pub committed: usize,
     /// Held by indexes.
     pub used: usize,
-    /// Header, process slots, table of granules, and what is left over behind the last granule.
+    /// Header, process slots, table of granules, and the rest behind the last granule.
     pub overhead: usize,
     /// Free.
     pub free: usize,
-    /// The largest run that can be had now.
+    /// The largest run that can be allocated now.
     pub largest_free: usize,
     /// The open barrier session.
     pub session: u64,
-    /// The oldest session somebody is in; the open one when nobody is.
+    /// The oldest session that a process is in. The open session if no process is inside.
     pub oldest_session: u64,
     /// Processes inside the barrier.
     pub active: usize,
 }
 
 impl Area {
-    /// What is committed and released together: 2 MB. Of an area that is larger, what is left over behind the last
-    /// whole one is not used.
+    /// Bytes that are committed and released together: 2 MB. The rest of an area behind its last
+    /// whole granule is not used.
     pub const GRANULE: usize = GRANULE;
 
-    /// How many bytes an area of `len` bytes needs: its pages, and two more bytes for each.
+    /// Returns the bytes of address space that an area of `len` bytes needs: its pages, and two
+    /// more bytes for each page.
     pub fn mapped(len: usize) -> usize {
         let pages = len.div_ceil(PAGE);
         (pages + pages.div_ceil(GRANULE_PAGES as usize).div_ceil(PAGE / pages::BYTES)) * PAGE
@@ -185,9 +189,10 @@ impl Area {
     /// Makes an area for `processes` accessors out of zeroed memory. Its limit is `len`.
     ///
     /// # Safety
-    /// `base .. base + mapped(len)` is address space that becomes zeroed memory, valid for reads and writes,
-    /// where `backing` commits it, and nobody accesses it except through the area. All processes that attach
-    /// have been forked off one that has this library, so that the functions of `backing` are theirs, too.
+    /// `base .. base + mapped(len)` is address space. Where `backing` commits it, it becomes zeroed
+    /// memory, valid for reads and writes. It is accessed only through the area. All processes that
+    /// attach were forked from one that has this library. So the functions of `backing` have the
+    /// same addresses in them.
     pub unsafe fn format(
         base: NonNull<u8>,
         len: usize,
@@ -230,7 +235,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Uses an area that another process or thread formatted.
+    /// Attaches to an area that another process or thread has formatted.
     ///
     /// # Safety
     /// `base` is a mapping of memory on which `format` succeeded, valid as long as the area is used.
@@ -246,7 +251,7 @@ impl Area {
         Ok(area)
     }
 
-    /// How the area is used at this moment.
+    /// Returns how the area is used at this moment.
     pub fn usage(&self) -> AreaUsage {
         let held = self.holding();
         let header = self.header();
@@ -267,23 +272,23 @@ impl Area {
         }
     }
 
-    /// From now on no more than so many bytes are committed, in steps of 2 MB; at most the length.
+    /// Limits the committed memory to this number of bytes, rounded to 2 MB, at most to the length.
     pub fn set_limit(&self, bytes: usize) {
         let len = self.header().len.load(Relaxed);
         self.header().limit.store(len.min(bytes as u64), Relaxed);
     }
 
-    /// A number that no other index of this area has or had.
+    /// Returns a number that no other index of this area has or had.
     pub(crate) fn new_identity(&self) -> u64 {
         self.header().indexes.fetch_add(1, Relaxed) + 1
     }
 
-    /// Where the list of indexes begins that were given up.
+    /// The first word of the list of indexes that were given up.
     pub(crate) fn given_up(&self) -> &AtomicU32 {
         &self.header().given_up
     }
 
-    /// Is it the same memory, at the same address?
+    /// Returns true if it is the same memory, at the same address.
     #[inline]
     pub(crate) fn is(&self, other: &Area) -> bool {
         self.base == other.base
@@ -308,16 +313,18 @@ impl Area {
         Barrier { globals: &header.globals, slots }
     }
 
-    /// Begins a new token epoch. Called after TIDs have been taken out of an index; when
-    /// [`older_tokens`](Self::older_tokens) has none, nobody holds one of them any more.
+    /// Begins a new token epoch, and returns it. The caller has taken TIDs out of an index. When
+    /// [`older_tokens`](Self::older_tokens) finds none for this epoch, no process holds one of
+    /// these TIDs any more.
     pub fn token_fence(&self) -> u64 {
         self.barrier().token_fence()
     }
 
-    /// Returns the slots of processes that have a TID token for the index at `root` (0: any index)
-    /// that was taken before `fence` began, and neither given up nor renewed. A process with tokens
-    /// for more indexes than it shows does not say for which. `may_hold` says of such a slot
-    /// whether this index can be among them. It must say yes if its process has had a token since
+    /// Returns the slots of processes with a TID token for the index at `root` (0: any index) that
+    /// was taken before `fence` began, and was neither closed nor renewed since.
+    ///
+    /// A process may have tokens for more indexes than it shows. `may_hold` tells for its slot
+    /// whether this index can be among them. It must say yes if the process has had a token since
     /// before `fence` and still uses it.
     pub fn older_tokens(
         &self,
@@ -328,20 +335,20 @@ impl Area {
         self.barrier().older_tokens(root, fence, may_hold)
     }
 
-    /// Closes the open session k; what was unlinked before may be reused when
-    /// `oldest_session(root) > k`.
+    /// Closes the open session k, and returns it. Memory that was unlinked before may be reused
+    /// when `oldest_session(root) > k`.
     pub(crate) fn close_session(&self) -> u64 {
         self.barrier().close_session()
     }
 
-    /// The oldest session that a process is in for the index at `root` (0: for any), or the open
-    /// one.
+    /// Returns the oldest session that a process is in for the index at `root` (0: for any index).
+    /// If there is none, returns the open session.
     pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
         self.barrier().oldest_session(root)
     }
 
-    /// No process writes to the index at `root` under a term <= `sn`, and none will: called after
-    /// the index' term has been raised above `sn`.
+    /// Returns true if no process writes to the index at `root` under a term <= `sn`, now or later.
+    /// The caller has raised the term of the index above `sn`.
     pub(crate) fn writers_passed(&self, root: Ref, sn: u32) -> bool {
         self.barrier().writers_passed(root, sn)
     }

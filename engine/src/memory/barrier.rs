@@ -1,55 +1,75 @@
-//! The access barrier: which processes may still look at memory that was unlinked, which may still
+//! The access barrier. It tells which processes may still read unlinked memory, which may still
 //! publish under an old term, and which still hold a TID.
 //!
-//! Every process owns one [`Announcement`] and writes only to it. A process that waits reads all
-//! slots.
-//! Every argument below is the same one (Dekker): one side *announces, fence, looks*, the other
-//! *acts, fence, reads the announcements*. The two SeqCst fences are totally ordered. If the
-//! announcer's comes first, the other side reads the announcement (or something later from the same
-//! slot) and waits. If it comes second, the announcer sees the act. Nothing here depends on x86.
+//! Every process owns one [`Announcement`] and writes only to it. A process that waits reads all of
+//! them. Every argument below is the same one (Dekker): one side *announces, fence, looks*. The
+//! other side *acts, fence, reads the announcements*. The two SeqCst fences are totally ordered.
+//! * The announcer's fence comes first. The other side reads the announcement, or something later
+//!   from the same slot, and waits.
+//! * The announcer's fence comes second. The announcer sees the act.
 //!
-//! **Sessions** (unlinked memory). Act: unlink, then close session k. Announce: the session read from
-//! the counter, then walk. A process that announced too late for the collector to see it cannot find
-//! what was unlinked; one that announced a session > k read the counter (Acquire) after the close
-//! (Release), so it cannot either. A stale announcement (< the open session) only delays. Leaving is
-//! a Release store, read with Acquire: all accesses to a node precede its reuse. A nested section
-//! keeps the session of the outermost one.
+//! Nothing here depends on x86.
 //!
-//! A section is for one index, and only what was unlinked in that index waits for it: a process that is
-//! stopped inside a section holds up one index, not all of them. Beside the session the slot shows the
-//! index, or 0 when the section is for any; see tokens below for why that is enough. It is stored
-//! before the session is announced; a nested section of another index makes it 0, under a fence of its
-//! own, before that index is looked at, until the outermost section ends.
+//! **Sessions** (unlinked memory). Act: unlink, then close session k. Announce: read the session
+//! from the counter, announce it, then walk.
+//! * A process announced too late for the collector to see it. It cannot find the unlinked memory.
+//! * A process announced a session > k. It read the counter (Acquire) after the close (Release), so
+//!   it cannot find the memory either.
+//! * A stale announcement, below the open session, only delays.
+//! * Leaving is a Release store, read with Acquire. So all accesses to a node precede its reuse.
+//! * A nested section keeps the session of the outermost one.
 //!
-//! **Fingers** (a node that is remembered from one section to the next, and that nothing leads to then). Act:
-//! unlink, then close session k. Announce: a session, then look whether the one that was announced when the
-//! node was still linked is open. If it is, the close of k comes behind that look, so its fence behind this
-//! announcement's, and the collector waits for a session that is not above k. If it is not, the node is not
-//! used. (Whoever announced it before the node was linked, or unlinked, only forgets it sooner.)
+//! A section is for one index, and only memory that was unlinked in this index waits for it. A
+//! process that is stopped inside a section holds up one index, not all. Beside the session the
+//! slot shows the index, or 0 if the section is for any index. ("Tokens" below says why that is
+//! enough.) The index is stored before the session is announced. A nested section of another index
+//! makes it 0, under a fence of its own, before it reads that index. It stays 0 until the outermost
+//! section ends.
 //!
-//! **Writer terms** (snapshots). Act: term s -> s + 1. Announce: the term; then read it again and use
-//! what was read. A writer that the snapshot's creator does not see with a term <= s therefore uses
-//! a term > s. One that it saw leave (Release/Acquire) has published. (A writer whose term moved in
-//! between is waited for although it need not be.)
+//! **Fingers** (a node that a process remembers from one section to the next, though nothing may
+//! lead to it then). Act: unlink, then close session k. Announce: a session. Then the process
+//! checks whether the session in which the node was still linked is open.
+//! * It is open. The close of k comes behind this check, so its fence comes behind that of this
+//!   announcement. The collector waits for a session that is not above k.
+//! * It is closed. The process does not use the node.
 //!
-//! **Tokens** (TID recycling). Act: take the TIDs out of the index (the walk), then bump the epoch to
-//! f. Announce: the epoch read from the counter, then read entries. If the token is not seen by
-//! `older_tokens(f)`, its fence came after the walk's and its entries are those after the walk. If
-//! it shows an epoch >= f, the bump (Release) was read (Acquire) before its entries were, which are
-//! again those after the walk. Otherwise it shows less than f and is waited for. A slot shows the
-//! oldest of its process' tokens and goes from none to some under a fence; while it shows some, a
-//! further or renewed token needs no fence of its own: every value that the waiting side may read
-//! in its place is older and delays it, and the fence that made the slot non-zero came before these
-//! reads too. Replacing a value is a Release store: the old token's use of its TIDs is over.
+//! A session that was announced before the node was linked or unlinked only makes the process
+//! forget it sooner.
 //!
-//! A token is for one index, and only who takes TIDs out of that index waits for it. Beside the epoch
-//! the slot has places, each for one index for which there are tokens, and one that says that there are some
-//! for further ones. A place gets its index before the epoch is announced if there were no tokens, otherwise
-//! under a fence of its own, in either case before that index' entries are read; it is taken back when the use
-//! of all tokens for it is over. A waiting side that does not read its index there reads a place from before
-//! that fence: the entries read after it are those after the walk; or from after a use that is over
-//! (Release/Acquire). Who has tokens for further indexes is waited for as long as he may have one for this
-//! one, which the waiting side finds out by other means (the server's locks).
+//! **Writer terms** (snapshots). Act: term s -> s + 1. Announce: the term. Then read the term
+//! again, and use that one.
+//! * The creator of the snapshot does not see a writer with a term <= s. This writer then uses a
+//!   term > s.
+//! * It saw the writer leave (Release/Acquire). The writer has published.
+//! * The term moved between the two readings of the writer. The creator waits for the writer,
+//!   though it need not.
+//!
+//! **Tokens** (TID recycling). Act: take the TIDs out of the index (the walk), then raise the epoch
+//! to f. Announce: the epoch read from the counter, then read entries.
+//! * `older_tokens(f)` does not see the token. Its fence came after the walk's, so the process
+//!   reads the entries after the walk.
+//! * The token shows an epoch >= f. The process read the raised epoch (Acquire) before its entries,
+//!   so these are the entries after the walk.
+//! * The token shows less than f. The other side waits for it.
+//!
+//! A slot shows the oldest token of its process. It goes from none to some under a fence. While it
+//! shows some, a further or renewed token needs no fence of its own. Every value that the waiting
+//! side may read in its place is older, and only delays it. The fence that made the slot non-zero
+//! came before these reads, too. Replacing a value is a Release store: the process no longer uses
+//! the TIDs of the old token.
+//!
+//! A token is for one index. Only a process that takes TIDs out of this index waits for it. Beside
+//! the epoch the slot has places. Each place shows one index with tokens. One more place tells
+//! whether there are tokens for further indexes.
+//! * A place gets its index before the entries of that index are read. If the process had no
+//!   tokens, this happens before the epoch is announced. Otherwise it happens under a fence of its
+//!   own.
+//! * A place is cleared when the use of all tokens for its index is over.
+//! * The waiting side does not see its index in a place. Perhaps it read the place from before that
+//!   fence. Then the entries that the process reads are those after the walk. Or it read the place
+//!   from after the use, which is over then (Release/Acquire).
+//! * The process has tokens for further indexes. The other side waits for it as long as this index
+//!   may be among them. It finds that out by other means (the locks of the server).
 
 use super::place::Ref;
 use super::tokens::{OTHERS, PLACES, Tokens};
@@ -58,8 +78,9 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Counters all processes share: read by every section, written rarely, alone on their lines. (Here and wherever memory
-/// is laid out by hand: how wide `CachePadded` is depends on the processor, and it pads one field, not several.)
+/// Counters that all processes share. Every section reads them. They are rarely written, and alone
+/// on their cache lines. (The padding is laid out by hand: the width of `CachePadded` depends on
+/// the processor, and it pads one field, not several.)
 #[repr(C, align(128))]
 pub(crate) struct Globals {
     /// The open session, from 1.
@@ -68,26 +89,27 @@ pub(crate) struct Globals {
     pub(super) epoch: AtomicU64,
 }
 
-/// What one process announces, on lines of its own. Zeroed = nothing.
+/// The announcements of one process, on cache lines of its own. Zeroed = nothing.
 #[repr(C, align(128))]
 pub(crate) struct Announcement {
     /// The session in which its outermost section began; 0 = outside.
     pub(super) session: AtomicU64,
-    /// Index root that this section is for; 0 = any.
+    /// The root of the index that this section is for. 0 = any index.
     within: AtomicU64,
-    /// Index root (high half) and term (low half) it writes under; 0 = no writer. One word: a root
-    /// is never seen with another root's term.
+    /// The index root (high half) and the term (low half) under which it writes. 0 = no writer.
+    /// They are one word, so a root is never read with the term of another one.
     writer: AtomicU64,
     /// Epoch of its oldest token; 0 = none.
     token: AtomicU64,
-    /// Index roots that its tokens are for; the last one: whether there are some for others.
+    /// The roots of the indexes that its tokens are for. The last place tells whether there are
+    /// tokens for further indexes.
     scopes: [AtomicU64; PLACES + 1],
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Announcement>() == 128 && size_of::<Globals>() == 128);
 
-/// Stores an announcement and orders everything after it behind it.
+/// Stores an announcement. All later accesses come behind it.
 #[inline]
 fn announce(word: &AtomicU64, value: u64) {
     if cfg!(all(target_arch = "x86_64", not(loom))) {
@@ -111,7 +133,7 @@ impl Globals {
         self.epoch.store(1, Relaxed);
     }
 
-    /// See "Fingers".
+    /// Returns true if this session is open: see "Fingers".
     #[inline]
     pub(super) fn is_open(&self, session: u64) -> bool {
         self.session.load(Acquire) == session || mutant!("a finger's session is open")
@@ -128,13 +150,13 @@ impl Announcement {
         announce(&self.session, globals.session.load(Acquire));
     }
 
-    /// From here on the section is for any index.
+    /// Makes the section one for any index.
     #[cold]
     pub(super) fn widen(&self) {
         announce(&self.within, 0);
     }
 
-    /// `outermost`: not inside a section of this process yet.
+    /// Announces a writer section. `outermost`: the process is in no section yet.
     #[inline]
     pub(super) fn enter_writer(
         &self,
@@ -165,7 +187,7 @@ impl Announcement {
         self.session.store(0, Release);
     }
 
-    /// Shows the oldest of the process' tokens, and what has changed in a place.
+    /// Shows the oldest token of the process, and the changed content of a place.
     pub(super) fn show_tokens(&self, tokens: &Tokens, place: Option<usize>) {
         // Only the owner writes the slot.
         let (shown, oldest) = (self.token.load(Relaxed), tokens.oldest());
@@ -193,7 +215,7 @@ impl Announcement {
     }
 }
 
-/// The waiting side.
+/// The waiting side of the barrier.
 #[derive(Clone, Copy)]
 pub(crate) struct Barrier<'a> {
     pub(crate) globals: &'a Globals,
@@ -209,7 +231,8 @@ impl Barrier<'_> {
         self.globals.session.fetch_add(1, AcqRel)
     }
 
-    /// The oldest session that a section for the index at `root` (0: for any) is in, or the open one.
+    /// Returns the oldest session of a section for the index at `root` (0: for any index), or the
+    /// open one.
     pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
         // Read before the slots: a session closed while they are read is not judged by this reading.
         let open = self.globals.session.load(Acquire);

@@ -1,17 +1,17 @@
-//! Who answers for the memory of an index, and how much it may be.
+//! The accounts that an index's memory is charged to, and their limits.
 //!
-//! An allocator has a limit of its own, and *accounts* that it shares with others. Memory is
-//! charged before it is taken from the area and credited after it went back, both under the
-//! allocator's lock: each account has at any moment at least what the allocators hold that are
-//! charged to it, and exactly that when no allocator is locked. Where nothing is taken from the
-//! area nothing of this is touched.
+//! An allocator has a limit of its own, and *accounts* that it shares with other allocators. Memory
+//! is charged before it is taken from the area, and credited after it went back. Both happen under
+//! the lock of the allocator. So an account never has less than its allocators hold. When no
+//! allocator is locked, it has exactly that. An operation that takes nothing from the area touches
+//! none of this.
 
 use crate::memory::area::{Lack, OutOfMemory};
 use crate::memory::place::PAGE;
 use crate::sync::mutants::mutant;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 
-/// What several indexes hold together, and may hold. Zeroed: nothing, and that is the limit.
+/// The memory that several indexes hold together, and its limit. Zeroed: both are 0.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Account {
@@ -25,18 +25,18 @@ impl Account {
         self.used.load(Relaxed)
     }
 
-    /// Bytes that may be.
+    /// The limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit.load(Relaxed)
     }
 
-    /// From now on no more is charged that leads beyond `bytes`. What is held stays.
+    /// Sets the limit. Memory that is held stays, even above it.
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Relaxed);
     }
 
-    /// False if there is too little left. Of several who want the last of it nobody fails who would have had
-    /// it alone.
+    /// Charges for `bytes`. Returns false if too little is left. If several allocators want the
+    /// last bytes, none fails whose request alone would have fit.
     fn take(&self, bytes: u64) -> bool {
         let limit = self.limit();
         let more = |used: u64| used.checked_add(bytes).filter(|&used| used <= limit);
@@ -49,15 +49,15 @@ impl Account {
     }
 }
 
-/// Accounts that an index can have.
+/// Most accounts of an index.
 pub(crate) const ACCOUNTS: usize = 2;
 
-/// Who answers for the memory of an index.
+/// The limit of an index, and the accounts that it is charged to.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge {
-    /// Bytes that it may hold.
+    /// The most bytes that the index may hold.
     pub limit: u64,
-    /// With whom it shares other limits.
+    /// Accounts that it shares with other indexes.
     pub accounts: [Option<&'static Account>; ACCOUNTS],
 }
 
@@ -68,7 +68,8 @@ impl Default for Charge {
 }
 
 impl Charge {
-    /// Charges for so many bytes, in whole pages, in addition to what is `held`; for all of them or for none.
+    /// Charges for this number of bytes, in whole pages, beyond the bytes `held`. Charges all
+    /// accounts or none.
     pub(super) fn take(&self, held: u64, bytes: usize) -> Result<(), OutOfMemory> {
         let lacks = |lack| OutOfMemory { requested: bytes, lack };
         let bytes = in_pages(bytes);
@@ -139,7 +140,7 @@ mod tests {
         unsafe { Index::create_for(p, &IndexOptions::default(), &charge) }
     }
 
-    /// Inserts until there is too little of something.
+    /// Inserts until a resource is exhausted. Returns the next key, and the resource.
     fn fill(p: &Process, index: &Index, from: u64) -> (u64, Lack) {
         for i in from.. {
             match index.insert(
@@ -177,7 +178,7 @@ mod tests {
         let free = with(u64::MAX, [None, None]);
         assert_eq!(fill(&p, &free, 0).1, Lack::Area);
         for index in [alone, shared, other, free] {
-            // SAFETY: nobody else knows it.
+            // SAFETY: no other process knows it.
             unsafe { index.destroy(&p) };
         }
         assert_eq!((first.used(), second.used()), (0, 0));
@@ -228,7 +229,7 @@ mod tests {
         assert!(shared.used() < 1 << 20, "what is free is credited: {}", shared.used());
         assert_eq!(shared.used(), index.stats().bytes as u64);
         assert!(fill(&p, &index, n).0 > n, "there is room below the limit again");
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other process knows it.
         unsafe { given_up::destroy_later(index, &p) };
         assert_eq!(shared.used(), 0);
     }
@@ -249,7 +250,7 @@ mod tests {
         // SAFETY: as in `create`.
         unsafe { index.charge_to(&p, &charge(new)) };
         assert_eq!(new.used(), bytes, "the same");
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other process knows it.
         unsafe { index.destroy(&p) };
         assert_eq!(new.used(), 0);
     }
@@ -280,7 +281,7 @@ mod tests {
                             assert_eq!(fill(&p, &index, round).1, Lack::Account(0));
                         }
                         assert!(owner.used() <= owner.limit());
-                        // SAFETY: nobody else knows it.
+                        // SAFETY: no other process knows it.
                         unsafe { index.destroy(&p) };
                     }
                 });

@@ -12,11 +12,11 @@ pub(super) const CLASSES: usize = LEAVES + NODES + CHUNKS;
 pub(super) const SIZES: [usize; CLASSES] = {
     #[rustfmt::skip]
     const SMALL: [usize; CLASSES - LARGE.len()] = [
-        // Leaves: what many keys of one length need is at most a fifth less.
+        // Leaves: many keys of one length leave at most a fifth of a block unused.
         1792, 2304, 2944, 3456, 4096, 4864, 5888, 6912, 8192, 10112, 12288, 16384,
         // Index nodes: by how much of a long low key they have room for.
         1024, 1152, 1536,
-        // Chunks of long keys: at most a quarter of a block lies idle.
+        // Chunks of long keys: at most a quarter of a block is unused.
         128, 256, 384, 512, 640, 768, 896, 1024, 1152, 1408, 1664, 2048, 2560, 3200, 3968, 4864,
         6016, 7424, 9216, 11520, 14080, 16384,
     ];
@@ -31,8 +31,8 @@ pub(super) const SIZES: [usize; CLASSES] = {
     }
     sizes
 };
-/// Pages of the extents that have one chunk of a very long key each. The last is as large as
-/// extents can be.
+/// Pages of extents with one chunk of a very long key. The last one is as large as an extent can
+/// be.
 pub(super) const LARGE: [usize; 18] =
     [5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, MAX_EXTENT_PAGES];
 
@@ -64,7 +64,7 @@ impl Class {
     /// Index nodes, the smallest.
     pub(crate) const INDEX: Class = Class(LEAVES as u8);
 
-    /// The smallest index node of so many bytes, or the largest there is.
+    /// Returns the smallest class of index nodes with this number of bytes, or the largest class.
     pub(crate) fn index(bytes: usize) -> Class {
         let more = SIZES[LEAVES..LEAVES + NODES - 1].iter().take_while(|&&size| size < bytes);
         Class((LEAVES + more.count()) as u8)
@@ -76,14 +76,14 @@ impl Class {
     /// The largest chunks.
     pub(crate) const LARGEST: Class = Class(CLASSES as u8 - 1);
 
-    /// The smallest big-key chunk that holds `bytes`.
+    /// Returns the smallest class of chunks that holds `bytes`.
     pub(crate) fn chunk(bytes: usize) -> Option<Class> {
         let first = LEAVES + NODES;
         let i = SIZES[first..].iter().position(|&size| size >= bytes)?;
         Some(Class((first + i) as u8))
     }
 
-    /// The class with this code, as stored in blocks.
+    /// Returns the class with this code, as blocks store it.
     pub(crate) fn from_code(code: u8) -> Option<Class> {
         ((code as usize) < CLASSES).then_some(Class(code))
     }

@@ -8,9 +8,10 @@ use crate::sync::atomic::Ordering::*;
 
 /// Blocks are taken from the extent.
 const IN_SERVICE: u32 = 0;
-/// It is on the list of the closed, so that no block of it is taken.
+/// The extent is on the list of closed ones, so no block of it is taken.
 const CLOSED: u32 = 1;
-/// From here on: the round in which it was closed, and something in it did not move.
+/// Values from here on name the round in which the extent was closed and a block in it did not
+/// move.
 pub(super) const ROUNDS: u32 = 2;
 
 /// The first bytes of an extent. All of it changes under the lock of the allocator.
@@ -20,11 +21,11 @@ pub(super) struct Extent {
     pub(super) next: AtomicU32,
     pub(super) prev: AtomicU32,
     pub(super) pages: AtomicU32,
-    // Of a span, the rest means nothing.
+    // The remaining fields have no meaning in a span.
     class: AtomicU32,
-    /// Blocks that are somebody's.
+    /// Blocks in use.
     used: AtomicU32,
-    /// Blocks that have ever been somebody's; the others are behind them.
+    /// Blocks that have ever been in use. The others are behind them.
     carved: AtomicU32,
     /// The first freed block.
     free: AtomicU32,
@@ -56,7 +57,7 @@ impl Extent {
         self.pages.load(Relaxed) as usize * PAGE
     }
 
-    /// No block is anybody's.
+    /// Returns true if no block is in use.
     pub(super) fn is_idle(&self) -> bool {
         self.used.load(Relaxed) == 0
     }
@@ -73,7 +74,7 @@ impl Extent {
         self.service.store(CLOSED, Relaxed);
     }
 
-    /// Idle, and like any other from here on: which list it is on is told by this and its blocks.
+    /// Puts the extent into service. Its lists follow from this and from its free blocks.
     pub(super) fn serve(&self) {
         self.service.store(IN_SERVICE, Relaxed);
     }
@@ -90,7 +91,7 @@ impl Extent {
         self.used.load(Relaxed)
     }
 
-    /// Blocks that are nobody's.
+    /// Returns the number of free blocks.
     pub(super) fn unused(&self) -> u32 {
         self.blocks() - self.used()
     }
@@ -99,14 +100,14 @@ impl Extent {
         self.used() == self.blocks()
     }
 
-    /// The block with this number, and whether it has ever been somebody's.
+    /// Returns the block with this number, and whether it has ever been in use.
     pub(super) fn block(&self, at: Ref, number: u32) -> (Ref, bool) {
         let units = (SIZES[self.class()] / UNIT) as u32;
         let r = at + (EXTENT_HEADER / UNIT) as u32 + number * units;
         (r, number < self.carved.load(Relaxed))
     }
 
-    /// One of its blocks, and whether it is the first time. There is one.
+    /// Takes a free block, which exists. Returns it, and whether it was never in use before.
     pub(super) fn take(&self, area: &Area, at: Ref) -> (Ref, bool) {
         self.used.store(self.used.load(Relaxed) + 1, Relaxed);
         let freed = self.free.load(Relaxed);
@@ -126,7 +127,7 @@ impl Extent {
     }
 }
 
-/// A list of extents of one class; zeroed = empty.
+/// A list of extents of one class. Zeroed = empty.
 #[repr(transparent)]
 pub(super) struct Extents(AtomicU32);
 
@@ -169,8 +170,8 @@ pub(super) fn extent(area: &Area, at: Ref) -> &Extent {
     unsafe { &*area.at(at).cast() }
 }
 
-/// Bytes 8..12 of a block, its link while it is free. Behind the version and where nodes have their
-/// own link, so both uses are atomic accesses of one word.
+/// Bytes 8..12 of a block: its link while it is free. Nodes have their own link at this place,
+/// behind the version. So both uses are atomic accesses to one word.
 fn free_link(area: &Area, r: Ref) -> &AtomicU32 {
     // SAFETY: `r` is a block of a live allocator: mapped, aligned to 64 bytes, at least 64 long.
     unsafe { &*area.at(r).add(8).cast() }

@@ -1,25 +1,25 @@
-//! What a process remembers of its latest inserts; what that is good for is in `tree/finger.rs`.
+//! The places of a process's latest inserts. `tree/finger.rs` uses them.
 
 use super::place::Ref;
 use core::cell::Cell;
 
-/// How many a process has: one for each of the indexes of a table. A power of two.
+/// Fingers of a process: enough for one per index of a table. A power of two.
 pub(crate) const FINGERS: usize = 16;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Finger {
     /// The number of the index, or 0.
     pub(crate) id: u64,
-    /// In this session the leaf was alive.
+    /// A session in which the leaf was alive.
     pub(crate) session: u64,
     pub(crate) leaf: Ref,
-    /// How many keys it had up to the one that was inserted.
+    /// The number of keys in the leaf, up to the inserted one.
     pub(crate) keys: u32,
-    /// The insert before was there, too.
+    /// Whether the insert before went to this leaf, too.
     pub(crate) twice: bool,
 }
 
-/// Those of a process.
+/// The fingers of a process.
 #[derive(Default)]
 pub(crate) struct Fingers([Cell<Finger>; FINGERS]);
 

@@ -1,5 +1,5 @@
-//! Shared memory: the area and its pages, the blocks of an index, and the barrier that says what
-//! may be reused.
+//! Shared memory: the area and its pages, the blocks of an index, and the barrier, which tells when
+//! memory may be reused.
 
 pub(crate) mod allocator;
 pub(crate) mod area;

@@ -4,7 +4,7 @@ use super::area::Area;
 use super::place::Ref;
 use core::cell::RefCell;
 
-/// A leaf that is pinned, and how its pin is given up.
+/// A pinned leaf, and the function that releases its pin.
 struct Pinned {
     root: Ref,
     leaf: Ref,
@@ -21,7 +21,7 @@ impl Pins {
         self.0.borrow_mut().push(Pinned { root, leaf, give_up });
     }
 
-    /// Gives one of them up.
+    /// Releases a pin.
     pub(crate) fn give_up(&self, area: Area, root: Ref, leaf: Ref) {
         let mut all = self.0.borrow_mut();
         let at = all.iter().rposition(|pin| pin.leaf == leaf && pin.root == root);
@@ -29,7 +29,7 @@ impl Pins {
         (pin.give_up)(area, leaf);
     }
 
-    /// Gives all of them up.
+    /// Releases all pins.
     pub(crate) fn clear(&self, area: Area) {
         for pin in self.0.take() {
             (pin.give_up)(area, pin.leaf);

@@ -1,4 +1,4 @@
-//! One registered process of an area, the sections in which it is, and its tokens.
+//! A registered process of an area: its sections and its tokens.
 
 use super::area::Area;
 use super::barrier::Announcement;
@@ -16,10 +16,11 @@ pub struct Process {
     area: Area,
     slot: u32,
     depth: Cell<u32>,
-    /// The index that its section is for; 0 = any.
+    /// The index that its section is for. 0 = any index.
     within: Cell<Ref>,
     writing: Cell<bool>,
-    /// Counts `abandon`: a guard from before one must not leave a section from after it.
+    /// Counts calls of `abandon`. A guard from before such a call must not end a section from after
+    /// it.
     life: Cell<u32>,
     tokens: RefCell<Tokens>,
     fingers: Fingers,
@@ -27,10 +28,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Takes process slot `slot`, whatever an earlier owner left in it.
+    /// Takes process slot `slot`. An earlier owner may have left anything in it.
     ///
     /// # Safety
-    /// Nobody else uses this slot as long as the value lives.
+    /// No other process or thread uses this slot as long as the value lives.
     ///
     /// # Panics
     /// The area has no such slot.
@@ -64,13 +65,14 @@ impl Process {
         self.slot
     }
 
-    /// Leaves the barrier, however deep inside, and gives up all pins; for the end of a failed
-    /// transaction, whose sections and walks may have been left without running their guards.
-    /// Tokens stay. Guards that still exist become void, and walks begin anew.
+    /// Leaves the barrier from any depth, and releases all pins. For the end of a failed
+    /// transaction, which may have left sections and walks without running their guards. Tokens
+    /// stay. Guards that still exist become void, and walks begin anew.
     ///
     /// # Safety
-    /// No call of the engine is under way in this process, and no code goes on with what it found
-    /// inside its sections. (So not for a failed subtransaction: it may run inside a comparator.)
+    /// No call of the engine is under way in this process. No code goes on with references from its
+    /// sections. (So the end of a failed subtransaction must not call this: it may run inside a
+    /// comparator.)
     pub unsafe fn abandon(&self) {
         self.leave_all();
     }
@@ -79,7 +81,7 @@ impl Process {
         self.life.set(self.life.get().wrapping_add(1));
         self.depth.set(0);
         self.writing.set(false);
-        // Before the section ends: what is pinned has not been destroyed.
+        // Before the section ends, because pinned leaves have not been destroyed until then.
         if !mutant!("a process that is abandoned gives up its pins") {
             self.pins.clear(self.area);
         }
@@ -87,7 +89,7 @@ impl Process {
         self.announcement().leave();
     }
 
-    /// Changes when all guards and walks become void.
+    /// A number that changes when all guards and walks become void.
     pub(crate) fn life(&self) -> u32 {
         self.life.get()
     }
@@ -96,19 +98,20 @@ impl Process {
         &self.pins
     }
 
-    /// Whether this process is inside the barrier: it must not wait for others to leave.
+    /// Returns true if this process is inside the barrier. It must not wait then for other
+    /// processes to leave.
     pub fn is_inside(&self) -> bool {
         self.depth.get() > 0
     }
 
-    /// Enters the barrier: until the guard is dropped, nothing that can be reached in any index of
-    /// the area is reused.
+    /// Enters the barrier. Until the guard is dropped, no memory that can be reached in any index
+    /// of the area is reused.
     #[inline]
     pub fn enter(&self) -> BarrierGuard<'_> {
         self.enter_index(0)
     }
 
-    /// Enters the barrier for the index at `root`, or for whatever is there at that time.
+    /// Enters the barrier for the index at `root`, even if another index is there by that time.
     #[inline]
     pub fn enter_index(&self, root: u32) -> BarrierGuard<'_> {
         if self.depth.get() == 0 {
@@ -122,7 +125,7 @@ impl Process {
         BarrierGuard { process: self, life: self.life.get() }
     }
 
-    /// A nested section is for the index at `root`.
+    /// Notes that a nested section is for the index at `root`.
     #[inline]
     fn also_within(&self, root: Ref) {
         let within = self.within.get();
@@ -132,9 +135,10 @@ impl Process {
         }
     }
 
-    /// Enters the barrier as a writer of the index at `root`, under the term that the guard tells.
-    /// At most one writer section at a time: it surrounds the latching of blocks and nothing that
-    /// calls out. It may begin inside a reader section, and readers may nest in it.
+    /// Enters the barrier as a writer of the index at `root`. The guard tells the term. A process
+    /// is in at most one writer section at a time. The section surrounds the latching of blocks,
+    /// and nothing in it calls out. It may begin inside a reader section, and readers may nest in
+    /// it.
     #[inline]
     pub(crate) fn enter_writer(&self, root: Ref, term: &AtomicU32) -> WriterGuard<'_> {
         debug_assert!(!self.writing.get(), "writer sections do not nest");
@@ -152,13 +156,13 @@ impl Process {
         WriterGuard { term, section: BarrierGuard { process: self, life: self.life.get() } }
     }
 
-    /// What it remembers of its inserts.
+    /// The places of its latest inserts.
     #[inline]
     pub(crate) fn fingers(&self) -> &Fingers {
         &self.fingers
     }
 
-    /// The session that this process has announced: that of its outermost section.
+    /// Returns the session that this process has announced: that of its outermost section.
     #[inline]
     pub(crate) fn session(&self) -> u64 {
         if mutant!("a finger is of the session that was announced") {
@@ -167,8 +171,8 @@ impl Process {
         self.announcement().session.load(Relaxed)
     }
 
-    /// Whether nothing has been freed since a moment in this session, nor will be until the section
-    /// ends in which this process is.
+    /// Returns true if no memory has been freed since a moment in this session. Then none is freed
+    /// before this process ends its section, either.
     #[inline]
     pub(crate) fn is_open(&self, session: u64) -> bool {
         debug_assert!(self.is_inside());
@@ -184,8 +188,8 @@ impl Process {
         self.area.barrier().globals.epoch.load(Acquire)
     }
 
-    /// Takes a token for the index at `root`: TIDs read from it from now on are not recycled until
-    /// the token is closed or renewed.
+    /// Takes a token for the index at `root`. TIDs that are read from it from now on are not
+    /// recycled until the token is closed or renewed.
     pub fn open_token(&self, root: u32) -> TokenId {
         let mut tokens = self.tokens.borrow_mut();
         let (id, place) = tokens.open(root, self.epoch());
@@ -193,8 +197,8 @@ impl Process {
         id
     }
 
-    /// As closing the token and opening it again: TIDs read before are given up. False, and nothing
-    /// is kept, if it has been closed.
+    /// Closes the token and opens it again: TIDs that were read before may be recycled. Returns
+    /// false if the token had been closed; it then stays closed.
     #[must_use]
     pub fn renew_token(&self, token: TokenId) -> bool {
         let mut tokens = self.tokens.borrow_mut();
@@ -203,14 +207,14 @@ impl Process {
         open
     }
 
-    /// Gives the token up. One that is closed already is ignored.
+    /// Closes the token. Does nothing if it is closed already.
     pub fn close_token(&self, token: TokenId) {
         let mut tokens = self.tokens.borrow_mut();
         let place = tokens.close(token);
         self.announcement().show_tokens(&tokens, place);
     }
 
-    /// Gives all tokens of this process up.
+    /// Closes all tokens of this process.
     pub fn close_all_tokens(&self) {
         self.tokens.borrow_mut().clear();
         self.announcement().hide_tokens();
@@ -224,7 +228,7 @@ impl Drop for Process {
     }
 }
 
-/// A section of the barrier; dropping it leaves.
+/// A section of the barrier. Dropping it leaves the section.
 #[must_use]
 pub struct BarrierGuard<'a> {
     process: &'a Process,
@@ -246,7 +250,7 @@ impl Drop for BarrierGuard<'_> {
     }
 }
 
-/// A writer section; dropping it leaves.
+/// A writer section. Dropping it leaves the section.
 #[must_use]
 pub(crate) struct WriterGuard<'a> {
     term: u32,
@@ -260,7 +264,7 @@ impl<'a> WriterGuard<'a> {
         self.term
     }
 
-    /// Ends the writing, and stays in the barrier.
+    /// Ends the writer section, and stays in the barrier.
     pub(crate) fn into_reader(self) -> BarrierGuard<'a> {
         let process = self.section.process;
         process.enter_index(process.within.get())

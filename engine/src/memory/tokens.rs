@@ -1,4 +1,4 @@
-//! The open tokens of one process, of which others see the oldest, and for which indexes they are.
+//! The open tokens of one process. Other processes see the oldest one, and the indexes of all.
 
 use crate::memory::place::Ref;
 
@@ -9,17 +9,17 @@ pub struct TokenId {
     serial: u32,
 }
 
-/// So many indexes have a place of their own in what others see,
+/// Number of indexes that have a place of their own in the announcement.
 pub(super) const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
-/// and this one is of all others.
+/// The place of all further indexes.
 pub(super) const OTHERS: usize = PLACES;
 
-/// One that is open or was.
+/// A place of the table of tokens.
 #[derive(Clone, Copy, Default)]
 struct Entry {
-    /// Tells a token from an earlier one in its place of the table.
+    /// Tells a token from an earlier one in the same place of the table.
     serial: u32,
-    /// Of its index, among what others see.
+    /// The place of its index in the announcement.
     place: usize,
     /// 0 = free.
     epoch: u64,
@@ -30,8 +30,8 @@ struct Entry {
 pub(super) struct Tokens {
     table: Vec<Entry>,
     unused: Vec<u32>,
-    /// How many tokens have which epoch, ascending. The counter only grows, so a new or renewed
-    /// token is always the last.
+    /// Epochs, ascending, with the number of tokens of each. The counter only grows, so a new or
+    /// renewed token is always the last.
     epochs: Vec<(u64, u32)>,
     /// The index of each place, and how many tokens are for it.
     places: [(Ref, u32); PLACES + 1],
@@ -42,7 +42,8 @@ impl Tokens {
         self.epochs.first().map_or(0, |&(epoch, _)| epoch)
     }
 
-    /// What others see in a place: the index for which there are tokens, or that there are some for others; 0: none.
+    /// Returns the announced content of a place: its index, or for the last place whether there are
+    /// tokens for further indexes. 0: none.
     pub(super) fn seen(&self, place: usize) -> u64 {
         match self.places[place] {
             (_, 0) => 0,
@@ -50,7 +51,7 @@ impl Tokens {
         }
     }
 
-    /// The new token, and the place of its index.
+    /// Opens a token. Returns it, and the place of its index.
     pub(super) fn open(&mut self, root: Ref, epoch: u64) -> (TokenId, usize) {
         let own = |&(its, count): &(Ref, u32)| count > 0 && its == root;
         let free = |&(_, count): &(Ref, u32)| count == 0;
@@ -70,7 +71,7 @@ impl Tokens {
         (TokenId { index, serial }, place)
     }
 
-    /// False: it is not open.
+    /// Renews a token. Returns false if it is not open.
     pub(super) fn renew(&mut self, token: TokenId, epoch: u64) -> bool {
         let Some(entry) = self.entry(token) else { return false };
         if entry.epoch != epoch {
@@ -81,7 +82,7 @@ impl Tokens {
         true
     }
 
-    /// The place of its index, if it was open.
+    /// Closes a token. Returns the place of its index, if the token was open.
     pub(super) fn close(&mut self, token: TokenId) -> Option<usize> {
         let entry = self.entry(token)?;
         self.uncount(entry.epoch);

@@ -1,5 +1,5 @@
-//! A node: its bytes, and what holds between nodes. How it is read and written by many at once, the
-//! version protocol, is in `node/block/version.rs`.
+//! A node: its bytes, and the invariants between nodes. The version protocol, by which many
+//! processes read and write it at once, is in `node/block/version.rs`.
 //!
 //! ```text
 //!    0  u64 ver        bit 0 LOCK | bits 1..62 count c | bit 62 DEAD | bit 63 X (exclusive rewrite)
@@ -39,16 +39,17 @@
 //!   slot is free on the current side and never change while it is live; `dead` changes once, 0 -> t.
 //! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder of
 //!   c + 1 starts.
-//! * I5 A DEAD node is not modified again until the barrier lets its memory be reused; `prev` leads
-//!   to its left neighbour, which took its entries or leads to the node that did; `next` links it
-//!   until it is free.
+//! * I5 A DEAD node is not modified again until the barrier lets its memory be reused. Its `prev`
+//!   leads to its left neighbour, which took its entries or leads to the node that did. Its `next`
+//!   links it on the list of retired blocks until it is free.
 //! * I6 Only the holder of `Root::collecting` makes nodes DEAD, and of leaves only those with a
 //!   separator in level 1 and without pins.
 //! * I7 An entry leaves a leaf that stays alive only by a split, into a new leaf directly behind
 //!   its own. The entries of a leaf that becomes DEAD go to the leaf that it then leads to, and to
 //!   at most one new leaf directly behind that.
-//! * `prev` of a node is written only by who has the latch of its left neighbour, before the change
-//!   is published; `parent` of a leaf only by who has the latch of the index node with its separator.
+//! * `prev` of a node is written only under the latch of its left neighbour, before the change is
+//!   published. `parent` of a leaf is written only under the latch of the index node with its
+//!   separator.
 
 use crate::key::order::Tid;
 use crate::memory::area::Area;
@@ -68,7 +69,8 @@ pub(crate) use slots::{full_mask, insert_slot, keep_slots};
 pub(crate) use version::models;
 pub(crate) use version::{Latch, Retry, View};
 
-/// How many of them are used. Few under shuttle and in storms, so that splits and merges are near.
+/// Number of slots that are used. Few under shuttle and in storms, so that splits and merges happen
+/// often.
 pub(crate) const CAPACITY: usize = if cfg!(shuttle) {
     4
 } else if cfg!(feature = "chaos") {
@@ -77,20 +79,20 @@ pub(crate) const CAPACITY: usize = if cfg!(shuttle) {
     SLOTS
 };
 
-/// On a list of dirty blocks.
+/// Flag: the node is on a list of dirty blocks.
 pub(crate) const DIRTY: u8 = 2;
-/// The first node of its level: its low key is below every key.
+/// Flag: the first node of its level. Its low key is below every key.
 pub(crate) const LEFTMOST: u8 = 4;
-/// A key whose prefix is `high` is not below the right neighbour's low key.
+/// Flag: a key whose prefix is `high` is not below the right neighbour's low key.
 pub(crate) const HIGHEXACT: u8 = 8;
-/// The low key has a TID.
+/// Flag: the low key has a TID.
 pub(crate) const LOWTID: u8 = 16;
-/// Leaf: the low key is in a chunk and only its first bytes are here. Index node: the same, and the
-/// whole key is found at the first child.
+/// Flag: the low key is in a chunk, and the node has only its first bytes. For an index node the
+/// whole key is found at its first child.
 pub(crate) const LOWBIG: u8 = 32;
-/// Records hold whole keys, prefixes are abbreviations, nothing is inline.
+/// Flag: records hold whole keys, prefixes are abbreviations, and no key is inline.
 pub(crate) const WHOLE: u8 = 64;
-/// The content of the leaf is packed, in byte order (`packed/`): no masks, permutations, slots.
+/// Flag: the content of the leaf is packed (`packed/`). It has no masks, permutations and slots.
 pub(crate) const PACKED: u8 = 128;
 
 /// In `child`: the separator is its prefix alone.
@@ -109,11 +111,10 @@ pub(crate) const CHUNK_HEADER: usize = 24;
 /// In a record's length: the key is in a chunk.
 const BIG: u16 = 1 << 15;
 
-/// Longest tail that is stored in a leaf itself.
+/// Bytes of the longest tail that is stored in a leaf itself.
 pub(crate) const MAX_RECORD: usize = 512;
-/// Bytes of the key area that a leaf has left at least when it is made, merged, or gets another
-/// `skip`: some chunk references, so that a single entry never fills it and a full leaf can be
-/// split.
+/// Bytes of the key area that stay free when a leaf is made, merged, or gets another `skip`. They
+/// hold some chunk references. So a single entry never fills a leaf, and a full leaf can be split.
 pub(crate) const MIN_FREE: usize = 32;
 
 #[repr(C)]
@@ -125,7 +126,7 @@ struct Header {
     high: AtomicU64,
     #[cfg(not(loom))]
     mask: [AtomicU64; 2],
-    /// All words of the block, masks and what is behind the header among them.
+    /// All words of the block, also the masks and the words behind the header.
     #[cfg(loom)]
     words: Vec<AtomicU64>,
     link: AtomicU32,
@@ -220,8 +221,9 @@ impl Block {
     pub(crate) fn set_parent(self, r: Ref) {
         self.header().parent.store(r, Release);
     }
-    /// Rises after each mark of a death and falls only with another state: who reads a number, then
-    /// marks, and then the same number again, has read all of them.
+    /// Returns the number of dead entries. It rises after each mark of a death, and falls only with
+    /// another state. So a process that reads a number, then the marks, and then the same number
+    /// again has read all marks.
     #[inline]
     pub(crate) fn ndead(self) -> u8 {
         self.header().ndead.load(Acquire)
@@ -243,7 +245,7 @@ impl Block {
     pub(crate) fn flags(self) -> u8 {
         self.header().flags.load(Relaxed)
     }
-    /// Only for memory that is still private.
+    /// Sets the flags of memory that is still private.
     pub(crate) fn init_flags(self, flags: u8) {
         self.header().flags.store(flags, Relaxed);
     }
@@ -276,12 +278,13 @@ impl Block {
     pub(crate) fn set_class(self, class: Class) {
         self.header().class.store(class.code(), Relaxed);
     }
-    /// Bytes of the block. The class never changes once set, and before that it is 0, the smallest.
+    /// Returns the bytes of the block. The class never changes once set. Before that it is 0, the
+    /// smallest.
     #[inline]
     pub(crate) fn size(self) -> usize {
         self.class().size()
     }
-    /// Bytes that the key area of a leaf can hold.
+    /// Returns the bytes that the key area of a leaf can hold.
     pub(crate) fn key_area_size(self) -> usize {
         self.size() - LEAF_KEYS
     }
@@ -321,7 +324,7 @@ impl Block {
     pub(crate) fn set_child(self, slot: usize, child: u32) {
         self.cell::<AtomicU32>(TIDS, slot % SLOTS).store(child, Release);
     }
-    /// TID and tail of a slot.
+    /// Returns TID and tail of a slot.
     #[inline]
     pub(crate) fn tid_word(self, slot: usize) -> u64 {
         self.word(TIDS, slot % SLOTS).load(Relaxed)
@@ -349,7 +352,7 @@ impl Block {
         self.cell::<AtomicU32>(SNS, 2 * (slot % SLOTS) + 1).store(dead, Release);
     }
 
-    /// Those of these slots that are not dead.
+    /// Returns the slots among these that are not dead.
     pub(crate) fn not_dead(self, slots: u64) -> u64 {
         let (mut rest, mut alive) = (slots, 0);
         while rest != 0 {
@@ -360,14 +363,15 @@ impl Block {
         alive
     }
 
-    /// Was the entry of this slot born in a term up to `born`, and is it alive, or dead in a term behind `dead`?
+    /// Returns true if the entry of this slot was born in a term up to `born`, and is alive or died
+    /// in a term above `dead`.
     #[inline]
     pub(crate) fn visible(self, slot: usize, born: u32, dead: u32) -> bool {
         let died = self.dead(slot);
         self.born(slot) <= born && (died == 0 || died > dead)
     }
 
-    /// `len` bytes at `offset`, clipped to the block.
+    /// Returns address and length of `len` bytes at `offset`, clipped to the block.
     #[inline]
     pub(crate) fn bytes(self, offset: usize, len: usize) -> (*const u8, usize) {
         let size = self.size();
@@ -375,7 +379,8 @@ impl Block {
         (self.0.wrapping_add(offset), len.min(size - offset))
     }
 
-    /// A little-endian number of `N` bytes at `offset`, 0 if that is not inside the block.
+    /// Reads a little-endian number of `N` bytes at `offset`. Returns 0 if that is not inside the
+    /// block.
     #[inline]
     pub(crate) fn number<const N: usize>(self, offset: usize) -> u64 {
         match self.bytes(offset, N) {
@@ -393,7 +398,7 @@ impl Block {
         unsafe { racy::write(bytes, self.0.add(offset)) };
     }
 
-    /// What the tail of `word` (from [`tid_word`](Self::tid_word)) means.
+    /// Decodes the tail of `word` (from [`tid_word`](Self::tid_word)).
     #[inline]
     pub(crate) fn tail(self, word: u64) -> Tail {
         let tail = (word >> 48) as usize;
@@ -427,7 +432,8 @@ impl Block {
         at
     }
 
-    /// The TID of the low key; 0, which is below every entry of that key, without LOWTID.
+    /// Returns the TID of the low key. Without LOWTID returns 0, which is below every entry of that
+    /// key.
     pub(crate) fn low_tid(self) -> Tid {
         if !self.has(LOWTID) {
             return 0;
@@ -435,19 +441,20 @@ impl Block {
         self.number::<6>(self.low_off() as usize + self.low_len() as usize)
     }
 
-    /// The chunk with the low key (LOWBIG).
+    /// Returns the chunk with the low key (LOWBIG).
     pub(crate) fn low_chunk(self) -> Ref {
         let tid = if self.has(LOWTID) { 6 } else { 0 };
         self.number::<4>(self.low_off() as usize + self.low_len() as usize + tid) as Ref
     }
 
-    /// The bytes of the low key that are in the block.
+    /// Returns the bytes of the low key that are in the block.
     #[inline]
     pub(crate) fn low_bytes(self) -> (*const u8, usize) {
         self.bytes(self.low_off() as usize, self.low_len() as usize)
     }
 
-    /// Copies everything that `image` holds, except what links it, over this leaf (X phase).
+    /// Copies the content of `image` over this leaf, except for its links. The caller is in the
+    /// exclusive phase.
     pub(crate) fn copy_from(self, image: Block, side: usize) {
         let top = image.keys_top() as usize;
         assert!(top <= self.size());
@@ -472,7 +479,7 @@ impl Block {
     }
 }
 
-/// The TID in a [`Block::tid_word`].
+/// Returns the TID in a [`Block::tid_word`].
 #[inline]
 pub(crate) fn tid_of(word: u64) -> Tid {
     word & ((1 << 48) - 1)

@@ -1,4 +1,4 @@
-//! The content of index nodes: leaves with separators.
+//! The content of index nodes: children and their separators.
 
 use super::block::{Block, EXACT, LOWBIG, LOWTID, Latch, NODE_KEYS, SLOTS, View, full_mask};
 use super::low_key::{Low, MAX_SKIP};
@@ -8,13 +8,13 @@ use crate::memory::place::Ref;
 /// Bytes of the TID behind a low key.
 const LOW_TID: usize = 6;
 
-/// The class of an index node with room for a low key of `low` bytes. Of a low key that is too long
-/// for the largest class the node has the first bytes, for `skip`.
+/// Returns the class of an index node with room for a low key of `low` bytes. If the low key is too
+/// long for the largest class, the node has its first bytes, for `skip`.
 pub(crate) fn node_class(low: usize) -> Class {
     Class::index(NODE_KEYS + low + LOW_TID)
 }
 
-/// So much of a low key can be in an index node of this class.
+/// Returns the bytes of a low key that fit an index node of this class.
 pub(crate) const fn low_room(class: Class) -> usize {
     class.size() - NODE_KEYS - LOW_TID
 }
@@ -38,7 +38,7 @@ impl Children {
         self.n += 1;
     }
 
-    /// Adds those of these ranks of an index node. To be validated by the caller.
+    /// Adds the children at these ranks of an index node. The caller validates.
     pub(crate) fn load(&mut self, v: &View, ranks: core::ops::Range<usize>) {
         for rank in ranks {
             let slot = v.slot(rank);
@@ -51,8 +51,8 @@ impl Children {
     }
 }
 
-/// In an exclusive phase: the node gets the separators of a private one that was made for it, so
-/// many, and what these leave out.
+/// Copies `n` separators of a private node, and the bytes that they leave out, into a node. The
+/// caller is in the exclusive phase.
 pub(crate) fn take_separators(latch: &Latch, content: Block, n: usize) {
     let b = latch.v.b;
     b.set_skip(content.skip());
@@ -64,12 +64,12 @@ pub(crate) fn take_separators(latch: &Latch, content: Block, n: usize) {
     b.set_mask(latch.other(), full_mask(n));
 }
 
-/// What `child` says of a separator.
+/// Returns the flag of a separator in `child`.
 pub(crate) fn flag(exact: bool) -> u32 {
     if exact { EXACT } else { 0 }
 }
 
-/// Stores the low key of a private index node, if it fits; else its first bytes.
+/// Stores the low key of a private index node, or its first bytes if it does not fit.
 pub(crate) fn set_node_low(b: Block, low: &Low<'_>) {
     let key = low.key;
     let room = low_room(b.class());

@@ -9,7 +9,7 @@ use crate::sync::atomic::{AtomicU32, Ordering::*};
 /// Longest key: what fits the largest extent, just below 1 MB.
 pub const MAX_KEY_LEN: usize = Class::LARGEST.size() - CHUNK_HEADER;
 
-/// The key in a chunk that somebody refers to.
+/// Returns the key in a chunk. An entry or a low key refers to the chunk.
 pub(crate) fn chunk_key<'a>(area: Area, chunk: Ref) -> &'a [u8] {
     let at = area.at(chunk);
     // SAFETY: the reference was read from a validated (or latched) block inside the barrier, so the
@@ -20,18 +20,18 @@ pub(crate) fn chunk_key<'a>(area: Area, chunk: Ref) -> &'a [u8] {
     }
 }
 
-/// How many entries and low keys refer to the chunk.
+/// Returns the count of entries and low keys that refer to the chunk.
 pub(crate) fn chunk_refs<'a>(area: Area, chunk: Ref) -> &'a AtomicU32 {
     // SAFETY: as in `chunk_key`.
     unsafe { &*area.at(chunk).add(12).cast() }
 }
 
-/// The class of a chunk for a key of `len` bytes.
+/// Returns the class of a chunk for a key of `len` bytes.
 pub(crate) fn chunk_class(len: usize) -> Class {
     Class::chunk(CHUNK_HEADER + len).expect("keys are at most MAX_KEY_LEN long")
 }
 
-/// Fills a chunk that nobody else knows; it is referred to once.
+/// Fills a chunk that no other process knows. Its count of references is 1.
 pub(crate) fn init_chunk(area: Area, chunk: Ref, key: &[u8]) {
     let at = area.at(chunk);
     // SAFETY: a block of `chunk_class(key.len())`, owned by the caller.

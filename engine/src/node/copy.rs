@@ -16,8 +16,8 @@ fn push_bytes(out: &mut Vec<u8>, src: *const u8, len: usize) {
     }
 }
 
-/// Appends the key at `slot` of a leaf. Ok: the copy is of one state of the node (the caller still
-/// validates what it read besides).
+/// Appends the key at `slot` of a leaf. If it returns Ok, the copy is of one state of the node. The
+/// caller still validates everything else that it has read.
 pub(crate) fn copy_key(area: Area, v: &View, slot: usize, out: &mut Vec<u8>) -> Result<(), Retry> {
     let start = out.len();
     append_key(area, v, slot, v.b.tid_word(slot), out)?;
@@ -28,7 +28,7 @@ pub(crate) fn copy_key(area: Area, v: &View, slot: usize, out: &mut Vec<u8>) -> 
     Err(Retry)
 }
 
-/// Appends the key at `slot`, to be validated by the caller.
+/// Appends the key at `slot`. The caller validates.
 #[inline]
 pub(crate) fn append_key(
     area: Area,

@@ -1,9 +1,9 @@
-//! Empty nodes: which class a block has, and what its header says.
+//! Empty nodes: their class and their header.
 
 use super::block::{Block, LEAF_KEYS, NODE_KEYS, SLOTS};
 use crate::memory::class::Class;
 
-/// The class of a leaf about which nothing is known but the usual length of keys.
+/// Returns the class of a new leaf for keys of this usual length.
 pub(crate) fn first_class(key_len: usize) -> Class {
     match key_len {
         0 => Class::LEAF[2],
@@ -12,13 +12,14 @@ pub(crate) fn first_class(key_len: usize) -> Class {
     }
 }
 
-/// The smallest leaf whose key area has this many bytes, or the largest leaf.
+/// Returns the smallest class of leaves whose key area has this number of bytes, or the largest
+/// class.
 pub(crate) fn leaf_class(key_area: usize) -> Class {
     let fits = Class::LEAF.iter().find(|class| class.size() - LEAF_KEYS >= key_area);
     *fits.unwrap_or(&Class::LEAF[Class::LEAF.len() - 1])
 }
 
-/// Makes a block that nobody else knows an empty node.
+/// Makes a block that no other process knows an empty node.
 pub(crate) fn init_block(b: Block, class: Class, level: u8, flags: u8) {
     let key_area = if level == 0 { LEAF_KEYS } else { NODE_KEYS };
     b.set_class(class);

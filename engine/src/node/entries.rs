@@ -15,7 +15,7 @@ use crate::packed::{Leaf, PART};
 pub(crate) struct Entries {
     keys: Vec<u8>,
     list: Vec<Stored>,
-    /// How many dead entries the leaves said they have, before these were copied.
+    /// Numbers of dead entries in the headers of the leaves, read before the copy.
     ndead: usize,
     area: Area,
     /// Keys are ordered as bytes.
@@ -39,8 +39,8 @@ impl Entries {
         Entries { keys, list, ndead: 0, area, memcmp }
     }
 
-    /// Adds the entries of this state of a leaf, in order. A removal marks an entry dead without making
-    /// another state: see `ndead`.
+    /// Adds the entries of this state of a leaf, in order. A removal that marks an entry dead makes
+    /// no new state: see `ndead`.
     pub(crate) fn load(&mut self, v: &View) -> Result<(), Retry> {
         self.ndead += v.b.ndead() as usize;
         if let Some(leaf) = v.packed()? {
@@ -89,13 +89,14 @@ impl Entries {
         if v.valid() { Ok(()) } else { Err(Retry) }
     }
 
-    /// If the latched leaves still have so many dead entries, then the deaths that were copied are all
-    /// there are: the number rises with each, under the latch, and falls only with another state.
+    /// Returns the number of dead entries at the time of the copy. If the latched leaves still have
+    /// this number, all their deaths were copied: the number rises with each death, and falls only
+    /// with another state.
     pub(crate) fn ndead(&self) -> usize {
         self.ndead
     }
 
-    /// Adds one entry that is to be built.
+    /// Adds one entry of a build.
     pub(crate) fn push(&mut self, entry: &Entry<'_>) {
         let start = self.keys.len();
         if entry.chunk == 0 {
@@ -131,12 +132,12 @@ impl Entries {
         self.list.truncate(n);
     }
 
-    /// Those to come are of an index in this area, ordered as bytes or not.
+    /// Prepares for entries of an index in this area, ordered as bytes or not.
     pub(crate) fn serve(&mut self, area: Area, memcmp: bool) {
         (self.area, self.memcmp) = (area, memcmp);
     }
 
-    /// What these take is worth to be kept for others.
+    /// Returns true if the memory is small enough to be kept for the next use.
     pub(crate) fn is_small(&self) -> bool {
         self.keys.capacity() <= 1 << 16
     }
@@ -164,7 +165,7 @@ impl Entries {
         self.list[i].tid
     }
 
-    /// The key of an entry that has no chunk.
+    /// Returns the key of an entry without a chunk.
     #[inline]
     pub(crate) fn key(&self, i: usize) -> &[u8] {
         let e = &self.list[i];
@@ -172,13 +173,13 @@ impl Entries {
         &self.keys[e.start as usize..][..e.len as usize]
     }
 
-    /// The number of a key, if there is a comparator.
+    /// Returns the number of a key, if there is a comparator.
     #[inline]
     pub(crate) fn number(&self, i: usize) -> Option<u64> {
         (!self.memcmp).then(|| self.list[i].abbrev)
     }
 
-    /// Adds an entry at `rank`; it has no chunk, and nobody has seen it yet.
+    /// Adds a new entry without a chunk at `rank`.
     pub(crate) fn insert(&mut self, rank: usize, key: &[u8], abbrev: u64, tid: Tid) {
         let (start, len) = (self.keys.len() as u32, key.len() as u32);
         self.keys.extend_from_slice(key);

@@ -3,13 +3,13 @@
 use crate::key::order::Tid;
 use crate::memory::place::Ref;
 
-/// An entry, its key whole.
+/// An entry with its whole key.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
     /// The chunk that holds `key`, or 0.
     pub(crate) chunk: Ref,
-    /// The number of the key under a comparator.
+    /// The abbreviation of the key under a comparator.
     pub(crate) abbrev: u64,
     pub(crate) tid: Tid,
     pub(crate) born: u32,
@@ -17,8 +17,8 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
-    /// Bytes of the key area of this entry behind `previous`, with which it shares a record if the
-    /// keys are the same.
+    /// Returns the bytes of the key area that this entry takes behind `previous`. Entries with the
+    /// same key share a record.
     pub(crate) fn size(&self, previous: Option<&Entry<'_>>, skip: usize, whole: bool) -> usize {
         let inline = if whole { 0 } else { skip + 8 };
         if self.chunk == 0 && !whole && self.key.len() <= inline
@@ -33,7 +33,7 @@ impl Entry<'_> {
     }
 }
 
-/// Bytes of the key area of these entries in one leaf, low key not included.
+/// Returns the bytes of the key area that these entries take in one leaf, without the low key.
 pub(crate) fn key_area_size<'a>(
     entries: impl Iterator<Item = Entry<'a>>,
     skip: usize,

@@ -1,11 +1,11 @@
 //! Blocks that no other process knows.
 //!
-//! A process that can find a block may latch and change it, so a node must be latched *before*
-//! anything leads to it, and a chunk must have its key. This is a matter of types: a block comes
-//! from the allocator as a [`Fresh`] one, which can be filled but neither stored nor linked, since
-//! its reference is not to be had. [`Fresh::latch`] makes a node of it and gives the reference
-//! together with the latch; [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to
-//! a [`Ref`]. One that is dropped goes back to the allocator.
+//! A process that can find a block may latch and change it. So a node must be latched *before*
+//! anything leads to it, and a chunk must have its key. Types enforce this. A block comes from the
+//! allocator as a [`Fresh`] one. It can be filled, but neither stored nor linked, because it does
+//! not give its reference. [`Fresh::latch`] makes a node of it, and gives the reference together
+//! with the latch. [`Fresh::chunk`] makes a chunk. There is no other way from a `Fresh` to a
+//! [`Ref`]. A `Fresh` that is dropped goes back to the allocator.
 
 use crate::memory::allocator::BlockAllocator;
 use crate::memory::area::{Area, OutOfMemory};
@@ -24,7 +24,7 @@ pub(crate) struct Fresh<'a> {
 }
 
 impl<'a> Fresh<'a> {
-    /// Takes one from the allocator of an index, at least of this class.
+    /// Takes a block from the allocator of an index, at least of this class.
     pub(crate) fn new(
         allocator: &'a BlockAllocator,
         area: Area,
@@ -34,7 +34,7 @@ impl<'a> Fresh<'a> {
         Ok(Fresh { at, area, allocator })
     }
 
-    /// Takes one from an extent that there is; nothing if none has room.
+    /// Takes a block from an existing extent. Returns None if no extent has room.
     pub(crate) fn among(
         allocator: &'a BlockAllocator,
         area: Area,
@@ -49,14 +49,15 @@ impl<'a> Fresh<'a> {
         Block::at(self.area, self.at)
     }
 
-    /// The node that was built, latched: now it may be linked. No process can change it before the
-    /// latch is released.
+    /// Returns the finished node, latched. Now it may be linked. No other process can change it
+    /// before the latch is released.
     pub(crate) fn latch(self) -> (Ref, Latch) {
         let fresh = ManuallyDrop::new(self);
         (fresh.at, Latch::of_fresh(fresh.block()))
     }
 
-    /// Makes it the chunk of a key (of the class for keys of this length), referred to once.
+    /// Makes the block the chunk of a key, with one reference. It has the class for keys of this
+    /// length.
     pub(crate) fn chunk(self, key: &[u8]) -> Ref {
         let fresh = ManuallyDrop::new(self);
         init_chunk(fresh.area, fresh.at, key);

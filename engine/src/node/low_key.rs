@@ -1,8 +1,9 @@
-//! The range of a node: from its low key up to the low key of its right neighbour. What a node says of
-//! a low key (a number, and whether it is exact), and how many leading bytes (`skip`) it leaves out.
+//! The range of a node: from its low key up to the low key of its right neighbour. A node stores a
+//! number for the low key of its neighbour, and whether the number is exact. It leaves out the
+//! first `skip` bytes of its keys.
 //!
-//! A low key is the shortest separator that told two neighbours apart when the right one was made. It
-//! never changes as long as the node lives.
+//! A low key is the shortest separator that told two neighbours apart when the right one was made.
+//! It never changes in the life of the node.
 
 use crate::key::bytes::{common, prefix_at};
 use crate::key::order::Tid;
@@ -14,10 +15,11 @@ use crate::node::entry::Entry;
 use crate::sync::mutants::mutant;
 use crate::sync::racy;
 
-/// The most that `skip` is in a leaf and in the flat top; an index node has room for as much.
+/// The largest `skip` of a leaf and of the flat top, in bytes. An index node has room for it.
 pub(crate) const MAX_SKIP: usize = 512;
-/// Longest low key that is stored in a leaf itself: as long as what a leaf leaves out, a prefix and a record together. Longer
-/// keys have a chunk that the low key can share, so this is never exceeded by one without a chunk.
+/// Bytes of the longest low key that is stored in a leaf itself: the bytes left out, a prefix and a
+/// record together. Longer keys are in chunks, which the low key can share. So no low key without a
+/// chunk is longer.
 pub(crate) const MAX_INLINE_LOW: usize = MAX_SKIP + 8 + MAX_RECORD;
 // A low key is copied by whole words.
 const _: () = assert!(MAX_INLINE_LOW.is_multiple_of(8));
@@ -26,11 +28,11 @@ const _: () = assert!(MAX_INLINE_LOW.is_multiple_of(8));
 #[derive(Clone, Copy)]
 pub(crate) struct Low<'a> {
     pub(crate) key: &'a [u8],
-    /// If the keys on both sides were equal.
+    /// The TID, if the keys on both sides were equal.
     pub(crate) tid: Option<Tid>,
     /// The chunk that holds `key`, or 0.
     pub(crate) chunk: Ref,
-    /// The number of the key under a comparator, 0 in byte order and where it is not known.
+    /// The abbreviation of the key under a comparator. 0 in byte order, and if it is not known.
     pub(crate) abbrev: u64,
 }
 
@@ -38,7 +40,8 @@ impl<'a> Low<'a> {
     /// The low key of the first node of a level, below every key.
     pub(crate) const FIRST: Low<'static> = Low { key: &[], tid: None, chunk: 0, abbrev: 0 };
 
-    /// One that tells these neighbours apart, which have no chunks: in byte order the shortest.
+    /// Returns a low key that tells these neighbours apart: in byte order the shortest one. They
+    /// have no chunks.
     pub(crate) fn between(memcmp: bool, left: &Entry<'_>, right: &Entry<'a>) -> Low<'a> {
         let Entry { key, abbrev, tid, .. } = *right;
         let (key, tid) = match memcmp && left.key != key {
@@ -52,18 +55,19 @@ impl<'a> Low<'a> {
         self.key.is_empty() && self.tid.is_none()
     }
 
-    /// Bytes of the key area in a leaf with this `skip`.
+    /// Returns the bytes that it takes in the key area of a leaf with this `skip`.
     pub(crate) fn size(&self, skip: usize) -> usize {
         let key = if self.chunk != 0 { skip + 4 } else { self.key.len() };
         key + if self.tid.is_some() { 6 } else { 0 }
     }
 
-    /// The part of the key that is in a leaf with this `skip`.
+    /// Returns the part of the key that a leaf with this `skip` stores.
     pub(crate) fn inline(&self, skip: usize) -> &'a [u8] {
         if self.chunk != 0 { &self.key[..skip] } else { self.key }
     }
 
-    /// Whether the key begins with the bytes that this node leaves out of its keys. To be validated by the caller.
+    /// Returns true if the key begins with the bytes that this node leaves out. The caller
+    /// validates.
     pub(crate) fn shares(&self, b: Block) -> bool {
         let (src, len) = b.low_bytes();
         let skip = b.skip().min(len);
@@ -71,8 +75,9 @@ impl<'a> Low<'a> {
         self.key.len() >= skip && unsafe { racy::compare(&self.key[..skip], src, skip) }.is_eq()
     }
 
-    /// What a node with this `skip`, which the key shares, says of it: its number, and whether that is
-    /// all of it, so that a key with the same number is not below.
+    /// Returns the number of the key in a node with this `skip`, and whether the number is exact.
+    /// If it is, a key with the same number is not below this one. The key shares the skipped
+    /// bytes.
     pub(crate) fn number(&self, memcmp: bool, skip: usize) -> (u64, bool) {
         if !memcmp {
             return (self.abbrev, false);
@@ -85,9 +90,9 @@ impl<'a> Low<'a> {
     }
 }
 
-/// What decides how many leading bytes a node of byte order leaves out.
+/// The keys that decide how many leading bytes a node in byte order leaves out.
 pub(crate) struct SharedBytes<'a> {
-    /// No more than this is left out because of what the node has now: see [`likely`].
+    /// A limit for bytes that only the present keys share: see [`likely`].
     pub(crate) likely: usize,
     pub(crate) low: &'a [u8],
     /// The last key in the node.
@@ -97,9 +102,9 @@ pub(crate) struct SharedBytes<'a> {
 }
 
 impl SharedBytes<'_> {
-    /// How many bytes are left out, at most `most`: what all keys that can ever come share, up to `high`; or
-    /// what everything in the node shares now and keys to come are likely to share. A key of the range that does
-    /// not is above everything in the node, and begins another.
+    /// Returns the number of bytes to leave out, at most `most`. All keys that can ever come, up to
+    /// `high`, share them. Or all present keys share them, and keys to come are likely to. A key of
+    /// the range that does not share them is above everything in the node, and begins another node.
     pub(crate) fn skip(&self, most: usize) -> usize {
         let ever = self.high.map_or(0, |high| common(self.low, high));
         let told = mutant!("ascending groups share a node");
@@ -108,14 +113,15 @@ impl SharedBytes<'_> {
     }
 }
 
-/// How many leading bytes are likely to be shared by keys that come, if these two told nodes apart when the
-/// right one was made. Not the byte that told: of ascending keys each group would get a node of its own, for
-/// ever. Nor the one before it, which changes with every 256th group.
+/// Returns the number of leading bytes that keys to come are likely to share. The two keys told
+/// nodes apart when the right one was made. The byte that told them apart does not count: with
+/// ascending keys each group would get a node of its own, for ever. Nor does the byte before it,
+/// which changes with every 256th group.
 pub(crate) fn likely(left: &[u8], right: &[u8]) -> usize {
     common(left, right).saturating_sub(1)
 }
 
-/// What a node says of its right neighbour's low key.
+/// The stored end of a node's range: number and exactness of its right neighbour's low key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RangeEnd {
     high: u64,
@@ -123,7 +129,8 @@ pub(crate) struct RangeEnd {
 }
 
 impl RangeEnd {
-    /// As a node with this low key and `skip` sees the end of its range; None: it has none.
+    /// Returns the end of the range for a node with this low key and `skip`. `high` None: the range
+    /// has no end.
     pub(crate) fn new(memcmp: bool, low: &[u8], skip: usize, high: Option<&Low<'_>>) -> RangeEnd {
         let (high, exact) = match high {
             // Everything that shares the node's first bytes is below a neighbour that does not.
@@ -133,17 +140,18 @@ impl RangeEnd {
         RangeEnd { high, exact }
     }
 
-    /// What a node says. To be validated by the caller.
+    /// Reads the end of a node's range. The caller validates.
     pub(crate) fn of(b: Block) -> RangeEnd {
         RangeEnd { high: b.high(), exact: b.has(HIGHEXACT) }
     }
 
-    /// Is it what the node says?
+    /// Returns true if the node stores this end.
     pub(crate) fn is_stored(&self, b: Block) -> bool {
         (b.high(), b.has(HIGHEXACT)) == (self.high, self.exact)
     }
 
-    /// Stores it, and the neighbour (0: none), in a private or exclusively latched node.
+    /// Stores the end and the neighbour (0: none) in a node that is private or in its exclusive
+    /// phase.
     pub(crate) fn store(&self, b: Block, next: Ref) {
         b.set_next(next);
         b.set_high(self.high);
@@ -151,8 +159,8 @@ impl RangeEnd {
     }
 }
 
-/// A copy of a low key: of fixed size, so that nothing is allocated to look at one. A key in a chunk is
-/// not copied: the chunk lives as long as the node, and for those inside the barrier longer.
+/// A copy of a low key. Its size is fixed, so that reading one allocates nothing. A key in a chunk
+/// is not copied: the chunk lives as long as the node, and longer for processes inside the barrier.
 pub(crate) struct LowKeyCopy {
     bytes: [u8; MAX_INLINE_LOW],
     len: usize,
@@ -167,7 +175,7 @@ impl LowKeyCopy {
         LowKeyCopy { bytes: [0; MAX_INLINE_LOW], len: 0, tid: None, chunk: 0, abbrev: 0, area }
     }
 
-    /// What was copied last.
+    /// Returns the last copy.
     pub(crate) fn low(&self) -> Low<'_> {
         let key = match self.chunk {
             0 => &self.bytes[..self.len],
@@ -183,9 +191,9 @@ impl LowKeyCopy {
         (self.tid, self.chunk, self.abbrev) = (low.tid, low.chunk, low.abbrev);
     }
 
-    /// The low key of the node at `r`, leaf or index node; None if it is DEAD. Inside the barrier, or
-    /// of a node that is private or cannot die. It looks again while other processes
-    /// change the node.
+    /// Loads the low key of the node at `r`, a leaf or an index node. Returns None if it is DEAD.
+    /// The caller is inside the barrier, or the node is private or cannot die. It looks again while
+    /// other processes change the node.
     pub(crate) fn load(&mut self, r: Ref) -> Option<Low<'_>> {
         let b = Block::at(self.area, r);
         loop {
@@ -201,8 +209,8 @@ impl LowKeyCopy {
             }
             let (first, abbrev) = (first_child(&v), b.prefix(v.slot(0)));
             let whole = if b.has(LOWBIG) {
-                // The first child is never merged away, and has all of it. One that has moved is DEAD, and the
-                // node leads to its copy by then.
+                // The first child is never merged away, and has all of it. A child that has moved
+                // is DEAD, and the node leads to its copy already.
                 if !v.valid() {
                     continue;
                 }
@@ -218,7 +226,7 @@ impl LowKeyCopy {
         }
     }
 
-    /// The low key of a leaf, if it is that of this state.
+    /// Copies the low key of a leaf. Returns false if it is not that of this state.
     pub(crate) fn copy(&mut self, v: &View) -> bool {
         let b = v.b;
         self.abbrev = 0;
@@ -235,8 +243,8 @@ impl LowKeyCopy {
     }
 }
 
-/// The leaf whose low key is also that of this index node: it is never merged away. It may move
-/// (`collect/moves.rs`): who finds it DEAD looks at the node again.
+/// Returns the leaf whose low key is also that of this index node. It is never merged away. It may
+/// move (`collect/moves.rs`): a process that finds it DEAD looks at the node again.
 pub(crate) fn first_child(v: &View) -> Ref {
     v.b.child(v.slot(0)) & !EXACT
 }

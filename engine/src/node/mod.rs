@@ -1,4 +1,4 @@
-//! Nodes: their bytes and the protocol of their versions, and what is in them.
+//! Nodes: their bytes, the protocol of their versions, and their content.
 
 pub(crate) mod block;
 pub(crate) mod children;

@@ -1,4 +1,4 @@
-//! Making packed leaves: of entries that are built, of a leaf of slots that is full, of two that are merged.
+//! Making packed leaves: in a build, from a full leaf of slots, in a merge.
 
 use crate::key::bytes::common;
 use crate::key::order::Tid;
@@ -12,9 +12,9 @@ use crate::packed::{Bounds, Coming, Draft, Grows, MAX_ENTRIES, Shape, Sorted, en
 use crate::sync::stop::stop;
 use core::ops::Range;
 
-/// Where the low key of a packed leaf is.
+/// Offset of the low key in a packed leaf.
 const LOW: usize = 104;
-/// Entries of a packed leaf; few under shuttle and in storms.
+/// Most entries of a packed leaf. Few under shuttle and in storms.
 pub(crate) const MOST: usize = if cfg!(shuttle) {
     2 * CAPACITY
 } else if cfg!(feature = "chaos") {
@@ -23,7 +23,7 @@ pub(crate) const MOST: usize = if cfg!(shuttle) {
     MAX_ENTRIES
 };
 
-/// Some of the entries that were copied, none of which has a chunk.
+/// A range of copied entries without chunks.
 pub(crate) struct EntryRange<'a>(pub(crate) &'a Entries, pub(crate) Range<usize>);
 
 impl Sorted for EntryRange<'_> {
@@ -44,7 +44,7 @@ impl Sorted for EntryRange<'_> {
     }
 }
 
-/// What is stored of a low key: bytes, TID, chunk.
+/// Returns the stored bytes of a low key: key, TID, chunk.
 pub(crate) fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
     let mut bytes = low.inline(skip).to_vec();
     bytes.extend_from_slice(
@@ -57,16 +57,17 @@ pub(crate) fn stored(low: &Low<'_>, skip: usize) -> Vec<u8> {
     bytes
 }
 
-/// Packed leaves of keys that do not fit the smallest ones have 4 kB.
+/// The class of packed leaves for keys that do not fit the smallest ones: 4 kB.
 pub(crate) const WIDE: Class = Class::LEAF[4];
 
-/// The class of a packed leaf with this low key: one that as a leaf of slots has room for it and an entry.
+/// Returns the class of a packed leaf with this low key. As a leaf of slots the block has room for
+/// the low key and one entry.
 pub(crate) fn packed_class(low: usize) -> Class {
     let small = low + MIN_FREE + 6 <= Class::LEAF[0].size() - crate::node::block::LEAF_KEYS;
     if small { Class::LEAF[0] } else { WIDE }
 }
 
-/// Arranges these entries as a packed leaf of `class`; false if they do not fit.
+/// Arranges these entries as a packed leaf of `class`. Returns false if they do not fit.
 pub(crate) fn arrange(
     draft: &mut Draft,
     entries: &impl Sorted,
@@ -82,7 +83,7 @@ pub(crate) fn arrange(
     encode(draft, entries, &shape, &stored(low, skip), &bounds, class.size())
 }
 
-/// The same, of entries whose shape is known.
+/// Does the same for entries whose shape is known.
 pub(crate) fn arrange_shaped(
     draft: &mut Draft,
     entries: &impl Sorted,
@@ -103,13 +104,13 @@ pub(crate) fn shape_of(entries: &impl Sorted) -> Shape {
     shape
 }
 
-/// Adds to the shape of the first entries as many more as fit with them: all, or by halves.
+/// Adds to the shape of the first entries as many more as fit with them. It tries all, then halves.
 pub(crate) fn extend(
     shape: &mut Shape,
     entries: &impl Sorted,
     mut fits: impl FnMut(&Shape) -> bool,
 ) {
-    // So many do not fit.
+    // This number of entries does not fit.
     let mut over = entries.len() + 1;
     let mut at = entries.len();
     while shape.entries() < at {
@@ -124,19 +125,20 @@ pub(crate) fn extend(
     }
 }
 
-/// Are these entries without anything that only slots can have? To be asked of leaves without dead ones.
+/// Returns true if a packed leaf can have these entries: none has a chunk. The leaves have no dead
+/// entries.
 pub(crate) fn packable(entries: &Entries, which: Range<usize>) -> bool {
     entries.range(which).all(|entry| entry.chunk == 0 && entry.key.len() <= MAX_RECORD)
 }
 
-/// Begins X, and stores what was arranged.
+/// Begins X, and stores the arranged words.
 pub(crate) fn rewrite(latch: &Latch, draft: &Draft) {
     latch.exclude();
     draft.store(latch.b().words());
 }
 
-/// Makes the leaf the packed one that was arranged, with the same low key; gives the latch up. No
-/// snapshot may have to be told when its entries were born.
+/// Makes the leaf the arranged packed one, with the same low key, and releases the latch. No
+/// snapshot may need to know when its entries were born.
 pub(crate) fn pack(
     latch: Latch,
     draft: &Draft,
@@ -156,7 +158,7 @@ pub(crate) fn pack(
     latch.finish_latched()
 }
 
-/// Makes a block that nobody else knows the leaf that was arranged.
+/// Makes a block that no other process knows the arranged leaf.
 pub(crate) fn init_packed(
     b: Block,
     draft: &Draft,
@@ -174,7 +176,7 @@ pub(crate) fn init_packed(
     draft.store(b.words());
 }
 
-/// How many leading bytes all keys share that a packed leaf of this range can have.
+/// Returns the number of leading bytes that all keys of this range share.
 pub(crate) fn skip_of(memcmp: bool, low: &Low<'_>, high: Option<&Low<'_>>) -> usize {
     let short = low.key.len() <= 8 && high.is_none_or(|high| high.key.len() <= 8);
     if short || !memcmp {

@@ -36,11 +36,11 @@ use crate::sync::stop::stop;
 
 /// One pin in [`Block::kind`], behind the level.
 const PIN: u8 = 2;
-/// As many as there is room for.
+/// The full count.
 const FULL: u8 = !1;
 
-/// Counts a pin of a leaf that the barrier keeps what it is; false, and it is not counted: the leaf
-/// is DEAD.
+/// Counts a pin of a leaf. Returns false, and counts nothing, if the leaf is DEAD. The caller is in
+/// the section in which it found the leaf.
 pub(crate) fn pin(b: Block) -> bool {
     count(b, |kind| kind + PIN);
     if !mutant!("a fence between a pin and the look at the leaf") {
@@ -69,7 +69,8 @@ fn count(b: Block, change: impl Fn(u8) -> u8) {
     }
 }
 
-/// Whether walks stand at this leaf. To be asked under its latch, before it becomes DEAD.
+/// Returns true if walks stand at this leaf. The caller has the latch, and asks before it makes the
+/// leaf DEAD.
 pub(crate) fn has_pins(b: Block) -> bool {
     if !mutant!("a fence between a latch and the look at the pins") {
         fence(SeqCst);

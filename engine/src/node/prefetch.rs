@@ -1,10 +1,10 @@
-//! Asking for a node's lines before it is looked at: one wait for memory instead of several.
+//! Prefetching the cache lines of a node: one wait for memory instead of several.
 
 use crate::memory::area::Area;
 use crate::memory::place::Ref;
 use crate::node::block::{Block, PACKED, SLOTS};
 
-/// Asks the processor for the line of an address, which need not be one of anything.
+/// Asks the processor for the cache line of an address. The address may be any number.
 #[inline(always)]
 pub fn line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -17,7 +17,7 @@ pub fn line(at: *const u8) {
     let _ = at;
 }
 
-/// Lines FROM .. TO of a block.
+/// Prefetches lines FROM .. TO of a block.
 #[inline(always)]
 fn lines<const FROM: usize, const TO: usize>(area: Area, r: Ref) {
     let at = area.at(r);
@@ -26,8 +26,8 @@ fn lines<const FROM: usize, const TO: usize>(area: Area, r: Ref) {
     }
 }
 
-/// Header, permutations, prefixes and TIDs of a leaf, and the low key in front of its key area: all
-/// that a search reads.
+/// Prefetches everything that a search reads of a leaf: header, permutations, prefixes, TIDs, and
+/// the low key in front of its key area.
 #[inline]
 pub(crate) fn leaf(area: Area, r: Ref) {
     lines::<0, 1>(area, r);
@@ -35,26 +35,26 @@ pub(crate) fn leaf(area: Area, r: Ref) {
     lines::<1, 27>(area, r);
 }
 
-/// What a scan of the present reads of a leaf, but for long keys.
+/// Prefetches everything that a scan of the current state reads of a leaf, except for long keys.
 #[inline]
 pub(crate) fn scan(area: Area, r: Ref) {
     lines::<0, 19>(area, r);
     lines::<27, 28>(area, r);
 }
 
-/// The part of it that every scan reads: header, permutations, the low key.
+/// Prefetches the part that every scan reads: header, permutations, the low key.
 #[inline]
 pub(crate) fn scan_head(area: Area, r: Ref) {
     lines::<0, 3>(area, r);
     lines::<27, 28>(area, r);
 }
 
-/// The rest of it, of a leaf whose head is here already: a third of the slots are empty, and without keys
-/// only the prefixes of both ends are read.
+/// Prefetches the rest of a leaf whose head is in the cache. A third of the slots are empty. A scan
+/// without keys reads only the prefixes of both ends.
 #[inline]
 pub(crate) fn scan_entries(leaf: Block, keys: bool) {
     if leaf.has(PACKED) {
-        // All of it, but for what came with the head.
+        // All lines except those of the head.
         for i in (3..28).filter(|&i| i != 27) {
             line(leaf.words().as_ptr().wrapping_add(8 * i).cast());
         }
@@ -76,14 +76,14 @@ pub(crate) fn scan_entries(leaf: Block, keys: bool) {
     }
 }
 
-/// All of a leaf without a key area, for a writer: it stores to lines that a search does not read,
-/// and its next atomic instruction would wait for them.
+/// Prefetches all of a leaf except its key area, for a writer. The writer stores to lines that a
+/// search does not read. Without this its next atomic instruction would wait for them.
 #[inline]
 pub(crate) fn whole_leaf(area: Area, r: Ref) {
     lines::<0, 28>(area, r);
 }
 
-/// An index node.
+/// Prefetches an index node.
 #[inline]
 pub(crate) fn node(area: Area, r: Ref) {
     lines::<0, 16>(area, r);

@@ -1,9 +1,9 @@
 //! Comparing a searched key with the keys in nodes.
 //!
 //! A [`Probe`] is a position in the order of all entries, (key, TID). In byte order it is compared
-//! with the bytes in the block directly, validated afterwards. A comparator only ever sees private
-//! copies that have been validated: it may be slow, unwind, or use the engine itself, and must not
-//! meet torn bytes.
+//! with the bytes in the block directly, and the caller validates afterwards. A comparator sees
+//! only private copies that have been validated. It may be slow, unwind, or use the engine, and
+//! must not meet torn bytes.
 
 use crate::key::bytes::prefix_at;
 use crate::key::order::{KeyOrder, Tid};
@@ -37,19 +37,19 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         Probe { order, key, tid, abbrev, last: false, scratch: RefCell::default() }
     }
 
-    /// The end of everything.
+    /// Returns the position behind all entries.
     pub(crate) fn end(order: &'a O) -> Self {
         let scratch = RefCell::default();
         Probe { order, key: &[], tid: Tid::MAX, abbrev: u64::MAX, last: true, scratch }
     }
 
-    /// The number by which `skip` and this order search a node.
+    /// Returns the number by which a node with this `skip` is searched.
     #[inline]
     pub(crate) fn prefix(&self, skip: usize) -> u64 {
         if O::MEMCMP { prefix_at(self.key, skip) } else { self.abbrev }
     }
 
-    /// This key against one of which `copy` makes a private copy.
+    /// Compares this key with another one, of which `copy` makes a private copy.
     #[inline]
     fn compare_copy(
         &self,
@@ -63,7 +63,7 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         Ok(ordering)
     }
 
-    /// Where the probe is in a packed leaf. To be validated by the caller.
+    /// Finds the probe in a packed leaf. The caller validates.
     #[inline(always)]
     pub(crate) fn search_packed(&self, v: &View, leaf: &Leaf<'_>) -> Result<Found, Retry> {
         if O::MEMCMP {
@@ -72,8 +72,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         leaf.search_by(self.abbrev, self.tid, self.with_keys(v, leaf))
     }
 
-    /// How many entries of a packed leaf have a key below the probe's, at least `from` of interest. To be validated by
-    /// the caller.
+    /// Counts the entries of a packed leaf with a key below the probe's. The result is right if it
+    /// is at least `from`. The caller validates.
     #[inline(always)]
     pub(crate) fn bound_packed(
         &self,
@@ -87,15 +87,15 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         leaf.bound_by(self.abbrev, from, false, self.with_keys(v, leaf))
     }
 
-    /// Under a comparator: whether the last key of a packed leaf, which has entries, is above the probe's. To be validated by
-    /// the caller.
+    /// Under a comparator: returns true if the last key of a packed leaf is above the probe's. The
+    /// leaf has entries. The caller validates.
     #[inline(always)]
     pub(crate) fn ends_above(&self, v: &View, leaf: &Leaf<'_>) -> Result<bool, Retry> {
         let n = leaf.len();
         Ok(leaf.bound_by(self.abbrev, n - 1, true, self.with_keys(v, leaf))? < n)
     }
 
-    /// This key against the keys of a packed leaf, each a private copy that is of this state of it.
+    /// Compares this key with keys of a packed leaf, by private copies from this state.
     fn with_keys(&self, v: &View, leaf: &Leaf<'_>) -> impl FnMut(usize) -> Result<Ordering, Retry> {
         let spelling = leaf.spelling();
         move |k| {
@@ -107,8 +107,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         }
     }
 
-    /// This key against the key at `slot` of a leaf, given that the prefixes are equal (and, in byte
-    /// order, the first `skip` bytes).
+    /// Compares this key with the key at `slot` of a leaf. Their prefixes are equal, and in byte
+    /// order their first `skip` bytes, too.
     #[inline]
     pub(crate) fn compare_key(
         &self,
@@ -141,8 +141,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         }
     }
 
-    /// This position against the low key of the node at `r`. It looks again while other processes
-    /// change the node.
+    /// Compares this position with the low key of the node at `r`. It looks again while other
+    /// processes change the node.
     pub(crate) fn compare_low(&self, area: Area, r: Ref) -> Result<Ordering, Retry> {
         let b = Block::at(area, r);
         loop {
@@ -188,7 +188,8 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         Ok(unsafe { racy::compare(self.key, src, len) })
     }
 
-    /// The first bytes of this key against those that all keys of the node share (byte order).
+    /// Compares the first bytes of this key with those that all keys of the node share (byte
+    /// order).
     #[inline]
     pub(crate) fn compare_shared(&self, b: Block, skip: usize) -> Ordering {
         let (src, len) = b.low_bytes();
@@ -215,7 +216,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// What was found in a packed leaf of `n` entries.
+    /// Makes the place from a search in a packed leaf of `n` entries.
     #[inline]
     pub(crate) fn packed(found: &Found, n: usize, upper: bool) -> Place {
         let equal = if upper { found.equal } else { 0 };
@@ -229,8 +230,8 @@ impl Place {
     }
 }
 
-/// Finds the probe in a leaf whose prefixes are to be searched for `p`. `upper`: entries equal to
-/// the probe count as below it. To be validated by the caller.
+/// Finds the probe in a leaf by searching its prefixes for `p`. `upper`: entries equal to the probe
+/// count as below it. The caller validates.
 #[inline]
 pub(crate) fn locate<O: KeyOrder>(
     area: Area,
@@ -266,7 +267,7 @@ pub(crate) fn locate<O: KeyOrder>(
     Ok(place)
 }
 
-/// The ranks whose prefix is `p`: from, to. To be validated by the caller.
+/// Returns the ranks whose prefix is `p`: from, to. The caller validates.
 #[inline]
 pub(crate) fn equal_prefixes(v: &View, p: u64) -> (usize, usize) {
     let live = v.mask();

@@ -1,5 +1,5 @@
-//! Writing entries into new leaves (split, bottom-up build) or into private memory that then
-//! replaces a leaf's content.
+//! Writing entries into new leaves (split, bottom-up build), or into private memory that then
+//! replaces the content of a leaf.
 
 use super::block::{Block, LEAF_KEYS, LOWBIG, LOWTID, Latch, PACKED, WHOLE, full_mask};
 use super::empty::init_block;
@@ -67,7 +67,7 @@ impl LeafWriter {
         self.n += 1;
     }
 
-    /// The leaf is complete on `side`.
+    /// Completes the leaf, on `side`.
     pub(crate) fn finish(self, side: usize) {
         let b = self.b;
         b.set_mask(side, full_mask(self.n));
@@ -82,9 +82,9 @@ impl LeafWriter {
 pub(crate) struct Page([u8; 16384]);
 
 impl Page {
-    /// A page, and what is to be arranged in it.
+    /// Returns a page together with a value that is arranged in it.
     pub(crate) fn with<T>(content: T) -> Box<(T, Page)> {
-        // In place: the page is larger than what one likes to move.
+        // In place: the page is too large to be moved.
         let mut new = Box::<(T, Page)>::new_zeroed();
         // SAFETY: the content is initialised here, and zeroes are a page.
         unsafe {
@@ -99,7 +99,7 @@ impl Page {
         unsafe { Block::private(self.0.as_mut_ptr().cast()) }
     }
 
-    /// A block of this class, whose content is to be written.
+    /// Returns a block of this class without content.
     pub(crate) fn block_of(&mut self, class: Class) -> Block {
         let b = self.block();
         b.set_class(class);
@@ -107,8 +107,8 @@ impl Page {
     }
 }
 
-/// Replaces the content of the leaf by a private one of slots, and what it knows of its neighbour,
-/// in one exclusive phase. Keeps the latch.
+/// Replaces the content of the leaf by a private one of slots, and the end of its range, in one
+/// exclusive phase. Keeps the latch.
 pub(crate) fn replace(latch: Latch, content: Block, right: &RangeEnd, next: Ref) -> Latch {
     let b = latch.b();
     latch.exclude();

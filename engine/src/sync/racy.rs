@@ -166,7 +166,7 @@ mod tests {
     /// A block of four words with `bytes` from `offset` on, and a neighbour on each side.
     fn block(offset: usize, bytes: &[u8]) -> [u64; 8] {
         let mut block = [u64::MAX; 8];
-        // SAFETY: inside the array, which nobody else knows; 8 + 15 + 40 <= 64.
+        // SAFETY: inside the array, which no other process knows; 8 + 15 + 40 <= 64.
         unsafe { write(bytes, block.as_mut_ptr().cast::<u8>().add(8 + offset)) };
         block
     }

@@ -207,7 +207,7 @@ fn create(p: &Process, fillfactor: u8, forms: Forms) -> Index {
 fn density(p: &Process, index: Index) -> f64 {
     let used = index.allocator().bytes() - index.allocator().idle();
     let density = used as f64 / index.stats().live as f64;
-    // SAFETY: nobody else knows it.
+    // SAFETY: no other process knows it.
     unsafe { index.destroy(p) };
     density
 }
@@ -230,7 +230,7 @@ fn held(p: &Process, index: Index) -> f64 {
     collector::collect_all(&index, p);
     index.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap();
     let held = index.allocator().bytes() as f64 / index.stats().live as f64;
-    // SAFETY: nobody else knows it.
+    // SAFETY: no other process knows it.
     unsafe { index.destroy(p) };
     held
 }

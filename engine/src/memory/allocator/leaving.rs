@@ -1,23 +1,24 @@
-//! Memory that leaves an index: extents in which no block is anybody's go back to the area.
+//! Memory that leaves an index: extents without a block in use go back to the area.
 //!
-//! Everything that an index has let go may still be remembered by somebody outside the barrier as a
-//! (reference, version), so memory keeps its type and its versions count on *within an epoch of the
-//! allocator*. What is remembered is remembered with the epoch, and looked at only after the epoch
-//! was read again, inside a section, and is the same.
-//! 1. An extent without a block in use is taken off the list of its class: nobody gets a block of it.
+//! A process outside the barrier may still remember freed memory of an index as a (reference,
+//! version). So memory keeps its type, and its versions count on, *within an epoch of the
+//! allocator*. A process remembers a place together with the epoch. It reads the epoch again inside
+//! a section. It looks at the place only if the epoch is the same. The steps:
+//! 1. An extent without a block in use is taken off the list of its class. No process gets a block
+//!    of it.
 //! 2. The epoch moves.
-//! 3. A barrier session is closed, and when all who were inside for this index have left, the extent
-//!    goes to the area.
+//! 3. A barrier session is closed. When all processes that were inside for this index have left,
+//!    the extent goes to the area.
 //!
-//! Nobody inside looks at an extent after 3:
-//! * who has a reference from a list of the index got it inside the section it is in. Its block has
-//!   passed the barrier before 1, or was never shown to anybody;
-//! * who has one from an earlier section read the epoch in this one. A section that 3 does not wait for
-//!   began after the session was closed, and reads what 2 wrote. One that read the epoch before is waited
-//!   for.
+//! No process inside looks at an extent after step 3:
+//! * A process has a reference from a list of the index. It got the reference inside its present
+//!   section. The block has passed the barrier before step 1, or no process ever saw it.
+//! * A process has a reference from an earlier section. It has read the epoch in its present
+//!   section. If step 3 does not wait for this section, the section began after the session was
+//!   closed, and read the new epoch. If it read the old epoch, step 3 waits for it.
 //!
-//! A process that ends between the steps leaves the extents on the list of all, and `destroy` finds them.
-//! One collector at a time does this (`Root::collecting`).
+//! A process that ends between the steps leaves the extents on the list of all extents. `destroy`
+//! finds them there. One collector at a time does this (`Root::collecting`).
 
 use super::BlockAllocator;
 use crate::memory::area::Area;
@@ -28,19 +29,21 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 
 impl BlockAllocator {
-    /// Changes before memory of this index becomes something else. To be read inside the barrier.
+    /// Returns the epoch, which changes before memory of this index gets another type. The caller
+    /// is inside the barrier.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Acquire)
     }
 
-    /// Extents are waiting for the barrier, or could.
+    /// Returns true if extents wait for the barrier, or could.
     pub(crate) fn is_leaving(&self) -> bool {
         let idle = |class: &super::ClassState| class.idle.first().is_some();
         self.leaving.first().is_some() || self.classes.iter().any(idle)
     }
 
-    /// Gives idle extents back to the area. Under `collecting`, outside the barrier.
+    /// Gives idle extents back to the area. The caller holds `collecting` and is outside the
+    /// barrier.
     pub(crate) fn release(&self, area: &Area) {
         self.leave(area);
         if self.leaving.first().is_some() || !self.take_idle(area) {
@@ -55,7 +58,7 @@ impl BlockAllocator {
         self.leave(area);
     }
 
-    /// All idle extents are on `leaving`. False if there is none.
+    /// Moves all idle extents to `leaving`. Returns false if there is none.
     fn take_idle(&self, area: &Area) -> bool {
         let _held = self.lock.lock();
         for class in &self.classes {
@@ -72,7 +75,7 @@ impl BlockAllocator {
         self.leaving.first().is_some()
     }
 
-    /// Those that are leaving have left, if the barrier lets them.
+    /// Gives the leaving extents back to the area, if the barrier lets them go.
     fn leave(&self, area: &Area) {
         let Some(mut at) = self.leaving.first() else { return };
         let root: Ref = self.root.load(Relaxed);

@@ -1,5 +1,5 @@
-//! Extents that are given up: the collector takes one with few blocks in use out of service, moves what
-//! can move (`collect/moves.rs`), and when the last block is free it is idle.
+//! Extents that are emptied. The collector takes an extent with few blocks in use out of service,
+//! and moves its nodes (`collect/moves.rs`). When its last block is free, the extent is idle.
 
 use super::BlockAllocator;
 use crate::memory::area::Area;
@@ -8,19 +8,22 @@ use crate::memory::extent::{ROUNDS, extent};
 use crate::memory::place::{PAGE, Ref};
 use crate::sync::atomic::Ordering::*;
 
-/// Of so many sparse extents the sparsest is taken.
+/// Number of sparse extents among which the sparsest is chosen.
 const LOOK: usize = 32;
-/// So many are looked at to find them: those that were filled last, and are nearly full, are in front.
+/// Number of extents that are looked at to find sparse ones. Nearly full ones, which were filled
+/// last, are in front of the list.
 const WALK: usize = 4096;
-/// No more than this is left free in a class: one block in so many,
+/// A class may keep one free block in this number of blocks.
 const SLACK: u32 = 16;
-/// or so many bytes.
+/// A class may keep this number of free bytes.
 const LEAST: usize = 4 * PAGE;
 
 impl BlockAllocator {
-    /// Takes a sparse extent of leaves or index nodes out of service, if others have room for what is in it. Where the class
-    /// was larger than it is, few extents are left, as large as it needed them: a small one is made for what is in less than
-    /// half of one, if `small`.
+    /// Takes a sparse extent of leaves or index nodes out of service, if other extents have room
+    /// for its nodes.
+    ///
+    /// A class that was larger has few extents left, each as large as it once needed. If such an
+    /// extent is less than half full and `small` is set, a new small extent is made for its nodes.
     pub(crate) fn close_sparse(&self, area: &Area, small: bool) -> Option<Ref> {
         let _held = self.lock.lock();
         Class::NODES.into_iter().find_map(|node| {
@@ -51,7 +54,7 @@ impl BlockAllocator {
         })
     }
 
-    /// The blocks of an extent that have ever been somebody's.
+    /// Returns the blocks of an extent that have ever been in use.
     pub(crate) fn carved<'a>(&self, area: &'a Area, at: Ref) -> impl Iterator<Item = Ref> + 'a {
         let extent = extent(area, at);
         (0..extent.blocks())
@@ -60,8 +63,8 @@ impl BlockAllocator {
             .map(|b| b.0)
     }
 
-    /// Takes an extent into service again in which something did not move. It is not tried again in this
-    /// round.
+    /// Takes an extent into service again because one of its nodes did not move. It is not tried
+    /// again in this round.
     pub(crate) fn reopen(&self, area: &Area, at: Ref) {
         let _held = self.lock.lock();
         if extent(area, at).is_closed() {
@@ -69,8 +72,8 @@ impl BlockAllocator {
         }
     }
 
-    /// Begins a round: takes all into service again that are closed and not idle yet. A block may have been
-    /// on its way to somebody when its extent was closed, and be a leaf by now.
+    /// Begins a round: takes all extents into service again that are closed and not idle yet. A
+    /// block may have been on its way to a process when its extent was closed, and be a leaf now.
     pub(crate) fn begin_round(&self, area: &Area) {
         let _held = self.lock.lock();
         while let Some(at) = self.closed.first() {
@@ -87,8 +90,8 @@ impl BlockAllocator {
         self.classes[extent.class()].open.push(area, at);
     }
 
-    /// From the open to the closed. The class counts what is in service: others that are closed later must
-    /// find room there for what is in them.
+    /// Moves an extent from the open to the closed ones. The class counts only blocks in service:
+    /// extents that are closed later must find room there for their nodes.
     fn shut(&self, area: &Area, at: Ref) {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];
@@ -102,7 +105,7 @@ impl BlockAllocator {
         self.closed.push(area, at);
     }
 
-    /// Takes it off the list of the closed; the caller says what it is now.
+    /// Takes an extent off the list of closed ones. The caller puts it elsewhere.
     pub(super) fn unshut(&self, area: &Area, at: Ref) {
         let extent = extent(area, at);
         let class = &self.classes[extent.class()];

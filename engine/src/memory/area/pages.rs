@@ -1,30 +1,33 @@
 //! The page allocator of an area.
 //!
-//! Memory is handed out in runs of 4 KB pages by a binary buddy allocator: a run is cut from the smallest
-//! free block (2^k pages, aligned to its size) that holds it, and what the run does not need goes back at
-//! once, so a run costs exactly its pages.
+//! A binary buddy allocator hands out runs of 4 KB pages. A run is cut from the smallest free block
+//! that holds it: 2^k pages, aligned to its size. The rest of the block goes back at once, so a run
+//! costs exactly its pages.
 //!
-//! Of the blocks of that size one is taken whose granule has the least free already, among the first few: what is in
-//! use gathers in full granules, and the others become free as a whole.
+//! Among the first few blocks of that size the allocator takes one whose granule has the least free
+//! memory. So used pages gather in full granules, and other granules become free as a whole.
 //!
-//! A *granule* has 2^9 pages and is committed or not as a whole. Free blocks of less than a granule are in
-//! committed granules, in which something is in use; blocks from a granule on are granules that are not
-//! committed. So a block of the first kind has its links in its first 8 bytes, one of the second kind in the
-//! table of granules, and nothing touches what is not committed.
+//! A *granule* has 2^9 pages and is committed or not as a whole. Free blocks smaller than a granule
+//! are in committed granules with used pages. They have their links in their first 8 bytes. Free
+//! blocks of a granule or more are granules that are not committed. They have their links in the
+//! table of granules. So no access goes to memory that is not committed.
 //!
 //! Invariants, kept under `lock`:
-//! * the first byte of page `p` is `1 + k` iff a free block of order k < 9 begins at page p, 0 otherwise; the
-//!   table has the same for k >= 9;
+//! * the first byte of page `p` is `1 + k` if a free block of order k < 9 begins at page p, and 0
+//!   otherwise. The table has the same for k >= 9;
 //! * a free block is on the list of its order;
-//! * two buddies of one order are never both free (they are one block of the next order), so freeing
-//!   everything restores the state after `format` whatever the order of events;
-//! * `free_pages` is the sum over all free blocks of less than a granule, `free` of a granule that over those in it;
-//! * `committed` counts the granules that are committed, and those on their way to or from that.
+//! * two buddies of one order are never both free: they are one block of the next order. So freeing
+//!   everything restores the state after `format`, whatever the order of events;
+//! * `free_pages` is the sum over all free blocks smaller than a granule. `free` of a granule is
+//!   the sum over those in it;
+//! * `committed` counts the granules that are committed, that are being committed, or that are
+//!   being released.
 //!
-//! Committing and releasing are calls of the operating system and take their time, so they happen without
-//! the lock: `moving` counts them, and their granules are on no list. Who finds no memory waits until nothing
-//! moves before it says so: what another one is about to give back, or to have left over, is there for it. A
-//! process that is killed in between takes the whole area with it, as one that holds the lock.
+//! Committing and releasing are slow calls of the operating system, so they happen without the
+//! lock. `moving` counts them, and their granules are on no list. An allocation that finds no free
+//! memory waits until no granule is being committed or released: that granule may contain what it
+//! needs. Only then it fails. A process that is killed during such a call takes the whole area with
+//! it, as one that holds the lock does.
 //!
 //! The second byte of a page belongs to the user of the page. In an extent of an allocator it is
 //! the number of pages of the extent in front of this one.
@@ -40,16 +43,17 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::*};
 const GRANULE_ORDER: u32 = 9;
 /// Pages that are committed together.
 pub(super) const GRANULE_PAGES: u32 = 1 << GRANULE_ORDER;
-/// The same in bytes: a huge page.
+/// Bytes that are committed together: a huge page.
 pub(super) const GRANULE: usize = PAGE << GRANULE_ORDER;
-/// What the pages of a granule have of the bytes behind all pages: their first bytes, then their second ones.
+/// Bytes behind all pages that belong to the pages of one granule: the first byte of each page,
+/// then the second byte of each.
 pub(super) const BYTES: usize = 2 * GRANULE_PAGES as usize;
 /// Free blocks have 2^0 ..= 2^26 pages.
 const ORDERS: usize = 27;
-/// So many blocks are looked at to find one in a full granule.
+/// Number of free blocks that are looked at to find one in a nearly full granule.
 const LOOK: usize = 32;
 
-/// Zeroed = nothing is free.
+/// The free pages of an area. Zeroed = nothing is free.
 #[repr(C, align(128))]
 pub(super) struct Pool {
     lock: SpinLock,
@@ -62,23 +66,23 @@ pub(super) struct Pool {
     head: [AtomicU32; ORDERS],
 }
 
-/// What is behind the 8 bytes at the start of a free block.
+/// The links of a free block, in its first 8 bytes or in the table.
 #[repr(C)]
 struct Link {
     next: AtomicU32,
     prev: AtomicU32,
 }
 
-/// A line of the table.
+/// A line of the table of granules.
 #[repr(C)]
 pub(super) struct Granule {
     link: Link,
-    /// Pages of free blocks of less than a granule.
+    /// Pages in free blocks smaller than a granule.
     free: AtomicU32,
     order: AtomicU8,
 }
 
-/// Pages, at one moment.
+/// Numbers of pages at one moment.
 pub(super) struct Holding {
     pub(super) capacity: usize,
     pub(super) committed: usize,
@@ -88,7 +92,7 @@ pub(super) struct Holding {
 }
 
 impl Area {
-    /// Everything is free, behind what `format` has taken for itself.
+    /// Makes everything free behind the pages that `format` uses.
     pub(super) fn init_pool(&self) {
         let base_pages = self.header().base_pages.load(Relaxed);
         let pages = self.header().pages.load(Relaxed);
@@ -99,7 +103,7 @@ impl Area {
         self.push_all(base_pages..pages);
     }
 
-    /// Who has how many pages.
+    /// Counts the pages that are used, free and committed.
     pub(super) fn holding(&self) -> Holding {
         let pool = self.pool();
         let _held = pool.lock.lock();
@@ -125,7 +129,7 @@ impl Area {
         }
     }
 
-    /// A run of pages holding `bytes`, not zeroed.
+    /// Takes a run of pages for `bytes`, not zeroed.
     pub(crate) fn alloc_pages(&self, bytes: usize) -> Result<Ref, OutOfMemory> {
         debug_assert!(held::none(), "memory under a latch");
         let full = OutOfMemory { requested: bytes, lack: Lack::Area };
@@ -134,7 +138,8 @@ impl Area {
         let granules = count.div_ceil(GRANULE_PAGES);
         let pool = self.pool();
         let mut backoff = Backoff::default();
-        // Ends: it waits only while others move granules in or out, which takes them a system call.
+        // Ends: it waits only while other processes commit or release granules, by one system call
+        // each.
         let page = loop {
             {
                 let _held = pool.lock.lock();
@@ -158,7 +163,7 @@ impl Area {
         }
     }
 
-    /// Gives back a run that `alloc_pages(bytes)` returned.
+    /// Gives back a run that `alloc_pages(bytes)` has returned.
     pub(crate) fn free_pages(&self, r: Ref, bytes: usize) {
         debug_assert!(r != 0 && r.is_multiple_of(UNITS_PER_PAGE));
         let pool = self.pool();
@@ -176,8 +181,8 @@ impl Area {
         self.moved_out(whole);
     }
 
-    /// A run of at most [`MAX_EXTENT_PAGES`], of which [`extent_of`](Self::extent_of) finds the beginning
-    /// from anywhere in it.
+    /// Takes a run of at most [`MAX_EXTENT_PAGES`]. [`extent_of`](Self::extent_of) finds its
+    /// beginning from any place in it.
     pub(crate) fn alloc_extent(&self, bytes: usize) -> Result<Ref, OutOfMemory> {
         debug_assert!(bytes.div_ceil(PAGE) <= MAX_EXTENT_PAGES);
         let at = self.alloc_pages(bytes)?;
@@ -187,13 +192,13 @@ impl Area {
         Ok(at)
     }
 
-    /// The extent with this place.
+    /// Returns the beginning of the extent with this place.
     pub(crate) fn extent_of(&self, r: Ref) -> Ref {
         let page = r / UNITS_PER_PAGE;
         (page - u32::from(self.distance(page).load(Relaxed))) * UNITS_PER_PAGE
     }
 
-    /// Granules that may be committed. Those of `format` always are.
+    /// Returns the number of granules that may be committed. Those of `format` always are.
     fn limit(&self) -> u32 {
         let header = self.header();
         let least = header.base_pages.load(Relaxed).div_ceil(GRANULE_PAGES);
@@ -202,13 +207,13 @@ impl Area {
         (limit as u32).clamp(least, most)
     }
 
-    /// The pages of so many granules, the first of which are those of `format`.
+    /// Returns the pages of the first granules. The granules of `format` are the first ones.
     fn pages_of(&self, granules: u32) -> usize {
         let base = self.header().base_pages.load(Relaxed);
         (base + (granules - base.div_ceil(GRANULE_PAGES)) * GRANULE_PAGES) as usize
     }
 
-    /// From committed memory (lock held).
+    /// Takes pages from committed memory (lock held).
     fn take_pages(&self, count: u32, order: u32) -> Option<u32> {
         let pool = self.pool();
         let fitting = (pool.nonempty.load(Relaxed) & (GRANULE_PAGES - 1)) >> order;
@@ -226,8 +231,8 @@ impl Area {
         Some(page)
     }
 
-    /// The free block of this order, of which there is one, whose granule has the fewest free pages. Those of `format`
-    /// are never given back: they come first.
+    /// Returns the free block of this order whose granule has the fewest free pages. There is a
+    /// free block. Granules of `format` come first, because they are never released.
     fn in_full_granule(&self, order: u32) -> u32 {
         let base_pages = self.header().base_pages.load(Relaxed);
         let free =
@@ -249,7 +254,7 @@ impl Area {
         best
     }
 
-    /// Granules in a row that are nobody's, to be committed (lock held).
+    /// Takes free granules in a row, which the caller commits (lock held).
     fn take_granules(&self, count: u32) -> Option<u32> {
         let pool = self.pool();
         let committed = pool.committed.load(Relaxed);
@@ -267,7 +272,8 @@ impl Area {
         Some(page)
     }
 
-    /// Commits granules that `take_granules` has given; what `count` pages leave of them is free.
+    /// Commits granules that `take_granules` has returned. The pages behind the first `count`
+    /// become free.
     fn commit(&self, page: u32, granules: u32, count: u32) -> Result<(), Refused> {
         let (base, commit) = (self.base, self.backing().commit);
         let end = page + granules * GRANULE_PAGES;
@@ -286,7 +292,7 @@ impl Area {
         committed
     }
 
-    /// Granules are not committed any more, or have not come to be (lock held).
+    /// Notes that granules are no longer committed, or could not be (lock held).
     fn moved_out(&self, pages: Range<u32>) {
         let pool = self.pool();
         let granules = (pages.end - pages.start) / GRANULE_PAGES;
@@ -295,8 +301,9 @@ impl Area {
         self.push_all(pages);
     }
 
-    /// Frees any run of committed pages (lock held): cut into aligned blocks, each merged as far as it goes.
-    /// What has become whole granules is on no list; they lie in a row, because the run did.
+    /// Frees a run of committed pages (lock held). It is cut into aligned blocks, and each is
+    /// merged with its buddies. Returns the blocks that have become whole granules. They are on no
+    /// list, and lie in a row, because the run did.
     fn give_back(&self, page: u32, count: u32) -> Range<u32> {
         let free_pages = &self.pool().free_pages;
         let mut whole = 0..0;
@@ -320,7 +327,7 @@ impl Area {
         whole
     }
 
-    /// Granules that are not committed become free blocks (lock held).
+    /// Makes free blocks of granules that are not committed (lock held).
     fn push_all(&self, pages: Range<u32>) {
         self.blocks(pages, ORDERS as u32 - 1, |page, order| {
             let (page, order) = self.merge(page, order, ORDERS as u32 - 1);
@@ -328,7 +335,7 @@ impl Area {
         });
     }
 
-    /// The aligned blocks of a run, of at most this order.
+    /// Visits the aligned blocks of a run, of at most this order.
     fn blocks(&self, pages: Range<u32>, most: u32, mut block: impl FnMut(u32, u32)) {
         let Range { start: mut page, end } = pages;
         while page < end {
@@ -338,7 +345,7 @@ impl Area {
         }
     }
 
-    /// The block together with its buddies that are free, which are on no list any more.
+    /// Merges a block with its free buddies. These are on no list afterwards.
     fn merge(&self, mut page: u32, mut order: u32, most: u32) -> (u32, u32) {
         debug_assert!(self.mark(page, order).load(Relaxed) == 0, "page {page} is free already");
         let pages = self.header().pages.load(Relaxed);
@@ -399,17 +406,17 @@ impl Area {
         unsafe { &*self.header().backing.load(Relaxed) }
     }
 
-    /// What says that a free block of this order begins at `page`.
+    /// The mark of a free block of this order at `page`.
     fn mark(&self, page: u32, order: u32) -> &AtomicU8 {
         if order < GRANULE_ORDER { self.page_byte(page, 0) } else { &self.granule(page).order }
     }
 
-    /// The second byte of `page`, its owner's.
+    /// The second byte of `page`, which belongs to its user.
     fn distance(&self, page: u32) -> &AtomicU8 {
         self.page_byte(page, GRANULE_PAGES)
     }
 
-    /// Where the bytes of the pages of a granule begin, from the base.
+    /// Returns the offset of the page bytes of a granule from the base.
     fn bytes_of(&self, page: u32) -> usize {
         let len = self.header().len.load(Relaxed) as usize;
         len.next_multiple_of(PAGE) + (page / GRANULE_PAGES) as usize * BYTES
@@ -446,7 +453,7 @@ impl Area {
 
 #[cfg(all(test, not(loom)))]
 impl Area {
-    /// The free blocks: (page, order), and that lists, marks, bits and count agree about them.
+    /// Returns the free blocks (page, order). Checks that lists, marks, bits and count agree.
     pub(super) fn free_blocks(&self) -> std::collections::BTreeMap<u32, u32> {
         let pool = self.pool();
         let mut listed = std::collections::BTreeMap::new();
@@ -463,7 +470,8 @@ impl Area {
                 page = self.link(page, order).next.load(Relaxed);
             }
         }
-        // What is not free has no mark; what is not committed has no bytes to look at.
+        // A page that is not free has no mark. The bytes of a granule that is not committed cannot
+        // be read.
         let pages = self.header().pages.load(Relaxed);
         let mut page = self.first();
         while page < pages {

@@ -1,4 +1,4 @@
-//! What is laid over the memory of a block, behind its header and over it.
+//! Atomics that are laid over the memory of a block.
 //!
 //! Loom's atomics cannot be laid over memory: in its models the words of a block are a list in the header.
 
@@ -7,8 +7,8 @@ use crate::sync::atomic::plain;
 
 #[cfg(not(loom))]
 impl Block {
-    /// All words of the block, for its packed form. That touches none of the words with `ver`, `next`,
-    /// `prev`, `high` and from `link` to `parent`.
+    /// Returns all words of the block, for its packed form. The packed form does not touch the
+    /// words with `ver`, `next`, `prev`, `high`, and from `link` to `parent`.
     #[inline]
     pub(crate) fn words<'a>(self) -> &'a [plain::AtomicU64] {
         // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives, and
@@ -21,7 +21,7 @@ impl Block {
         &self.header().mask
     }
 
-    /// The atomic `T` number `index` of the array at `offset`.
+    /// Returns the atomic `T` number `index` of the array at `offset`.
     #[inline]
     pub(super) fn cell<'a, T>(self, offset: usize, index: usize) -> &'a T {
         debug_assert!(index < 2 * SLOTS);
@@ -29,7 +29,7 @@ impl Block {
         unsafe { &*self.0.add(offset).cast::<T>().add(index) }
     }
 
-    /// The same of whole words.
+    /// Returns the word number `index` of the array at `offset`.
     #[inline]
     pub(super) fn word<'a>(self, offset: usize, index: usize) -> &'a AtomicU64 {
         self.cell(offset, index)

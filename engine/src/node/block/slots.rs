@@ -20,12 +20,12 @@ impl Block {
             cell.store(u64::from_ne_bytes(*word), Relaxed);
         }
     }
-    /// The slot at `rank`.
+    /// Returns the slot at `rank`.
     #[inline]
     pub(crate) fn slot(self, side: usize, rank: usize) -> usize {
         (self.perm_word(side, rank) >> (8 * (rank % 8))) as usize % SLOTS
     }
-    /// The slots at these ranks.
+    /// Returns the slots at these ranks.
     #[inline]
     pub(crate) fn slots(self, side: usize, ranks: Range<usize>) -> impl Iterator<Item = usize> {
         let mut word = self.perm_word(side, ranks.start) >> (8 * (ranks.start % 8));
@@ -38,7 +38,7 @@ impl Block {
             slot
         })
     }
-    /// The slots of `rank` and its neighbours, the lowest first: a whole word, as it was written.
+    /// Reads the word with the slots of `rank` and its neighbours, the lowest first.
     #[inline]
     fn perm_word(self, side: usize, rank: usize) -> u64 {
         let index = 8 * (side & 1) + rank % SLOTS / 8;
@@ -46,7 +46,7 @@ impl Block {
     }
 }
 
-/// `perm` with `slot` at `rank`, everything from there on one further.
+/// Returns `perm` with `slot` inserted at `rank`.
 #[inline]
 pub(crate) fn insert_slot(perm: &Perm, rank: usize, slot: usize) -> Perm {
     let mut shifted = [0; SLOTS + 1];
@@ -61,12 +61,12 @@ pub(crate) fn insert_slot(perm: &Perm, rank: usize, slot: usize) -> Perm {
     out
 }
 
-/// The lowest `n` slots.
+/// Returns the mask of the lowest `n` slots.
 pub(crate) fn full_mask(n: usize) -> u64 {
     if n == SLOTS { u64::MAX } else { (1 << n) - 1 }
 }
 
-/// The slots of `perm`'s first `n` that are in `keep`, in order, and how many.
+/// Returns those of the first `n` slots of `perm` that are in `keep`, in order, and their number.
 pub(crate) fn keep_slots(perm: &Perm, n: usize, keep: u64) -> (Perm, usize) {
     let mut out = [0; SLOTS];
     let mut kept = 0;

@@ -1,17 +1,20 @@
 //! The version protocol: how a node is read without a lock, and changed beside its readers.
 //!
-//! *Reader*: [`Block::view`] loads `ver`, waits out X, and reads side c & 1 without looking at LOCK.
-//! [`View::valid`] then accepts if at most one writer has *published* since and none has *started*
-//! after that: the writer of c + 1 writes only free slots and the other side; the writer after it
-//! is the first to touch what this reader reads. References are followed only after validation, and
-//! everything used as an offset before it is bounded.
-//! *Writer*: [`View::latch`] moves (c, unlocked) to (c, LOCK); it fails if anything was published
-//! since the view was taken, so what was found through the view still holds under the latch. Then
-//! [`Latch::publish`] makes c + 1 with the other side; or [`Latch::release`] leaves c, allowed only
-//! if neither the other side nor a free slot was touched. Everything that is not double-buffered
-//! (next, high, skip, low key, live slots' bytes, a fall of ndead) changes only between
-//! [`Latch::exclude`] and [`Latch::finish`]: readers wait there, and the count moves by 3, so
-//! nobody who began before it validates after it. A latch holder in X waits for nothing.
+//! *Reader*: [`Block::view`] loads `ver`, waits for the end of X, and reads side c & 1 without
+//! looking at LOCK. [`View::valid`] then accepts if at most one writer has *published* since, and
+//! none has *started* after that. The writer of c + 1 writes only free slots and the other side.
+//! The writer after it is the first that touches the bytes of this reader. A reader follows
+//! references only after validation. Everything that it uses as an offset before is bounded.
+//!
+//! *Writer*: [`View::latch`] moves (c, unlocked) to (c, LOCK). It fails if a writer has published
+//! since the view was taken. So everything that was found through the view still holds under the
+//! latch. Then [`Latch::publish`] makes c + 1 with the other side. Or [`Latch::release`] leaves c:
+//! it is allowed only if neither the other side nor a free slot was touched.
+//!
+//! Fields that are not double-buffered (next, high, skip, low key, bytes of live slots, a fall of
+//! ndead) change only between [`Latch::exclude`] and [`Latch::finish`]. Readers wait there, and the
+//! count moves by 3. So no reading from before the phase validates after it. A latch holder in X
+//! waits for nothing.
 
 use super::{Block, PACKED};
 use crate::memory::place::Ref;
@@ -38,7 +41,7 @@ const DEAD: u64 = 1 << 62;
 const X: u64 = 1 << 63;
 
 impl Block {
-    /// The state of a node for reading.
+    /// Returns the state of a node for reading.
     #[inline]
     pub(crate) fn view(self) -> View {
         let ver = self.header().ver.load(Acquire);
@@ -48,13 +51,14 @@ impl Block {
         if ver & X == 0 { View { b: self, ver: ver & !LOCK } } else { self.view_slow() }
     }
 
-    /// A node as it is at this moment, for hints: perhaps freed, perhaps being written, never to be validated.
+    /// Returns a node as it is at this moment, only for hints. It may be freed or half written, and
+    /// cannot be validated.
     #[inline]
     pub(crate) fn glimpse(self) -> View {
         View { b: self, ver: self.header().ver.load(Acquire) }
     }
 
-    /// Waits for the end of an exclusive phase: as long as its holder is descheduled, if it is.
+    /// Waits for the end of an exclusive phase, even while its holder is descheduled.
     #[cold]
     fn view_slow(self) -> View {
         let mut backoff = Backoff::default();
@@ -67,8 +71,8 @@ impl Block {
         }
     }
 
-    /// Is `view`'s version still the published one? For those who remember a version outside the
-    /// barrier: it never comes back in the life of the index.
+    /// Returns true if this version is still the published one. A version never comes back in the
+    /// life of the index, so it may be remembered outside the barrier.
     #[inline]
     pub(crate) fn is_at(self, ver: u64) -> bool {
         self.header().ver.load(Acquire) & !LOCK == ver
@@ -86,8 +90,8 @@ impl Block {
         }
     }
 
-    /// Waits for the latch, until its holder gives it back and no other process is faster; None if the
-    /// node is DEAD.
+    /// Waits for the latch until its holder releases it and no other process is faster. Returns
+    /// None if the node is DEAD.
     pub(crate) fn latch(self) -> Option<Latch> {
         let mut backoff = Backoff::default();
         loop {
@@ -102,7 +106,7 @@ impl Block {
         }
     }
 
-    /// The side with which a fresh node will begin (see [`Latch::of_fresh`]).
+    /// Returns the side with which a fresh node will begin (see [`Latch::of_fresh`]).
     pub(crate) fn first_side(self) -> usize {
         (self.header().ver.load(Relaxed) / STEP) as usize & 1
     }
@@ -112,7 +116,7 @@ impl Block {
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) b: Block,
-    /// Without LOCK.
+    /// The version without LOCK.
     pub(crate) ver: u64,
 }
 
@@ -140,7 +144,7 @@ impl View {
         self.b.slots(self.side(), ranks)
     }
 
-    /// The content, if it is packed. Err: it was being changed.
+    /// Returns the content, if it is packed. Returns Err if a writer was changing it.
     #[inline(always)]
     pub(crate) fn packed(&self) -> Result<Option<Leaf<'_>>, Retry> {
         match self.b.has(PACKED) {
@@ -149,19 +153,19 @@ impl View {
         }
     }
 
-    /// How many entries a leaf has. To be validated by the caller.
+    /// Counts the entries of a leaf. The caller validates.
     #[inline]
     pub(crate) fn entries(&self) -> Result<usize, Retry> {
         Ok(self.count(self.packed()?.as_ref()))
     }
 
-    /// How many entries it has, `packed` being its content if it is that. To be validated by the caller.
+    /// Counts the entries, given the content of a packed leaf. The caller validates.
     #[inline]
     pub(crate) fn count(&self, packed: Option<&Leaf<'_>>) -> usize {
         packed.map_or_else(|| self.mask().count_ones() as usize, Leaf::len)
     }
 
-    /// Has a leaf so few entries that it should be merged: with slots, at most `most`?
+    /// Returns true if a leaf has few enough entries to be merged: with slots at most `most`.
     pub(crate) fn is_sparse(&self, most: usize) -> bool {
         match self.packed() {
             Ok(Some(leaf)) => leaf.is_sparse(),
@@ -170,13 +174,14 @@ impl View {
         }
     }
 
-    /// The term in which the entry that was found at this slot or rank died, or 0.
+    /// Returns the term in which the entry at this slot or rank died, or 0.
     #[inline]
     pub(crate) fn died(&self, slot: usize) -> u32 {
         if self.b.has(PACKED) { 0 } else { self.b.dead(slot) }
     }
 
-    /// Everything read since [`Block::view`] belongs to one state of the node.
+    /// Returns true if everything that was read since [`Block::view`] belongs to one state of the
+    /// node.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         if !mutant!("a fence before the validation") {
@@ -197,7 +202,7 @@ impl View {
             v.ver = ver.load(Relaxed) & !(LOCK | X | DEAD);
         }
         ver.compare_exchange(v.ver, v.ver | LOCK, Acquire, Relaxed).ok()?;
-        // What follows must not be seen by somebody who does not see LOCK.
+        // A reader that does not see LOCK must not see the stores that follow.
         if !mutant!("a fence behind the latch") {
             fence(Release);
         }
@@ -205,10 +210,10 @@ impl View {
     }
 }
 
-/// The right to change a node. It must be given up by one of the consuming methods; nothing that can
-/// fail, wait for a process outside a latch, allocate or call out may happen before. Should a panic
-/// drop it all the same, the node may be half changed and everybody would wait for it for ever,
-/// without hearing interrupts: the process aborts, and the server starts anew.
+/// The right to change a node. One of the consuming methods must give it up. Before that the holder
+/// must not fail, allocate, call out, or wait for a process outside a latch. Should a panic drop it
+/// all the same, the node may be half changed, and all processes would wait for it for ever,
+/// without hearing interrupts. So the process aborts, and the server restarts.
 #[must_use]
 pub(crate) struct Latch {
     pub(crate) v: View,
@@ -223,8 +228,9 @@ impl Drop for Latch {
 }
 
 impl Latch {
-    /// The latch of a node that no other process knows ([`Fresh`](crate::node::fresh::Fresh), which
-    /// alone calls this): its count goes on from its earlier life.
+    /// Makes the latch of a node that no other process knows. Only
+    /// [`Fresh`](crate::node::fresh::Fresh) calls this. The count goes on from the block's earlier
+    /// life.
     pub(in crate::node) fn of_fresh(b: Block) -> Latch {
         let old = b.header().ver.load(Relaxed);
         let ver = (old & !(DEAD | X | LOCK)) + 2 * STEP;
@@ -243,7 +249,7 @@ impl Latch {
     pub(crate) fn b(&self) -> Block {
         self.v.b
     }
-    /// The side that will be current after the publication.
+    /// Returns the side that will be current after the publication.
     #[inline]
     pub(crate) fn other(&self) -> usize {
         self.v.side() ^ 1
@@ -252,14 +258,14 @@ impl Latch {
     fn store(&self, ver: u64) {
         self.b().header().ver.store(ver, Release);
     }
-    /// Gives the latch up with this version.
+    /// Releases the latch with this version.
     #[inline]
     fn end(self, ver: u64) {
         self.store(ver);
         held::less();
         core::mem::forget(self);
     }
-    /// This version, and still latched.
+    /// Stores this version, and keeps the latch.
     fn go_on(self, ver: u64) -> Latch {
         let b = self.b();
         self.end(ver | LOCK);
@@ -268,31 +274,32 @@ impl Latch {
         }
         Latch::held(View { b, ver })
     }
-    /// c + 1: the other side becomes current.
+    /// Publishes c + 1: the other side becomes current.
     #[inline]
     pub(crate) fn publish(self) {
         let ver = self.v.ver + STEP;
         self.end(ver);
     }
-    /// c + 1, and still latched.
+    /// Publishes c + 1, and keeps the latch.
     pub(crate) fn publish_latched(self) -> Latch {
         let ver = self.v.ver + STEP;
         self.go_on(ver)
     }
-    /// c, nothing that readers or the next writer could notice was changed.
+    /// Releases the latch with c. Nothing was changed that readers or the next writer could notice.
     #[inline]
     pub(crate) fn release(self) {
         let ver = self.v.ver;
         self.end(ver);
     }
-    /// Begins X: readers wait, and those who began before will not validate.
+    /// Begins X: readers wait, and earlier readings will not validate.
     pub(crate) fn exclude(&self) {
         self.store(X | LOCK | (self.v.ver + 2 * STEP));
         if !mutant!("a fence behind the beginning of an exclusive phase") {
             fence(Release);
         }
     }
-    /// How far the count moves over X: nobody who began before it validates after it.
+    /// Returns how far the count moves over X, so that no reading from before it validates after
+    /// it.
     fn after_exclusion() -> u64 {
         if mutant!("an exclusive phase moves the count by three") { STEP } else { 3 * STEP }
     }
@@ -301,7 +308,7 @@ impl Latch {
         let ver = self.v.ver + Latch::after_exclusion();
         self.end(ver);
     }
-    /// Ends X, and still latched.
+    /// Ends X, and keeps the latch.
     pub(crate) fn finish_latched(self) -> Latch {
         let ver = self.v.ver + Latch::after_exclusion();
         self.go_on(ver)
