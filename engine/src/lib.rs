@@ -1,13 +1,13 @@
 //! The Nitro engine: an ordered multi-version index of (key, TID) entries in shared memory.
 //!
-//! It is a skiplist whose nodes are cache-conscious blocks of 64 entries, in one contiguous
-//! [`Area`] given by the caller and used by many processes, each mapping it where it likes. Readers
-//! take no latch; a writer latches one block. Snapshots cost O(1) and may be taken beside writers.
-//! See README.md for the protocols, and docs/glossary.md for the words.
+//! It is a skiplist whose nodes are cache-conscious blocks of 64 entries. They are in one
+//! contiguous [`Area`], which the caller gives. Many processes use it, and each maps it at any
+//! address. Readers take no latch. A writer latches one block. Snapshots take constant time and may
+//! be taken beside writers. README.md explains the protocols, docs/glossary.md the words.
 //!
 //! The modules are rooms, from the lowest to the highest. A room imports from rooms below it. No
-//! circle of imports goes through two files. A type has its methods in one file (or in a folder of
-//! that file's name); a higher room adds functions, or a trait of its own. The traits of the rooms
+//! circle of imports goes through two files. A type has its methods in one file, or in a folder of
+//! that file's name. A higher room adds functions, or a trait of its own. The traits of the rooms
 //! are in [`prelude`].
 
 #![deny(clippy::too_many_lines)]
@@ -87,7 +87,7 @@ pub use tree::remove::Remove;
 #[cfg(feature = "bench")]
 pub use tree::top::measured_rebuild;
 
-/// What an [`Index`] can do: the traits that the rooms add to it.
+/// The traits that the rooms add to an [`Index`].
 pub mod prelude {
     pub use crate::{Collect, Insert, Remove, Snapshots, Statistics, Verify};
 }

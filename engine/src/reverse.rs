@@ -1,9 +1,9 @@
 //! The reverse map: the keys of each TID of an index, in a second index.
 //!
-//! Who follows changes from outside knows a TID and what its row is now, but not the key that the
-//! TID had before. The reverse map knows it (the paper's section 8.1, Couchbase's back index). So
-//! the entries of a TID are removed exactly, whatever other row the TID has by now, and no reader
-//! of the main index has to know about it.
+//! A follower of changes from outside knows a TID and its present row, but not the key that the TID
+//! had before. The reverse map knows it (the paper's section 8.1, Couchbase's back index). So the
+//! entries of a TID are removed exactly, even if the TID has another row now. Readers of the main
+//! index need no care.
 //!
 //! An entry (key, TID) of the main index is an entry (TID as 6 bytes, big-endian, then the key;
 //! [`ONE`]) of the map. All keys of one TID stand together in the map, and so do those of all TIDs
@@ -13,8 +13,8 @@
 //! - An insert puts the entry into the map first, then into the main index.
 //! - A removal takes it out of the main index first, then out of the map.
 //!
-//! So a process that dies, unwinds or finds no memory between the two leaves an entry in the map
-//! alone. It does no harm: the next [`ReverseMap::set`] of the TID puts it into the main index, or
+//! So a process that dies, unwinds or finds no memory between the two leaves an entry only in the
+//! map. It does no harm: the next [`ReverseMap::set`] of the TID puts it into the main index, or
 //! removes it.
 //!
 //! One process at a time changes the keys of one TID. Readers of the main index need no care.
@@ -75,7 +75,7 @@ impl Entries {
     }
 }
 
-/// What the keys of some TIDs are to be, and memory that is used again from one change to the next.
+/// New keys of some TIDs. The memory is used again from one change to the next.
 #[derive(Default)]
 pub struct Change {
     tids: Vec<Tid>,
@@ -117,7 +117,7 @@ pub enum Mismatch {
         /// Entries of the map.
         map: u64,
     },
-    /// The map has an entry that the main index has not.
+    /// The map has an entry that the main index lacks.
     OnlyInMap {
         /// The key of the entry.
         key: Vec<u8>,
@@ -153,15 +153,15 @@ fn prefix(tid: Tid) -> [u8; TID_BYTES] {
     prefix
 }
 
-/// Makes `to` the entry of the map for a key of a TID. In this order a
-/// [`Builder`](crate::build::builder::Builder) of the map wants them: by TID, then by the bytes of
-/// the key.
+/// Makes `to` the entry of the map for a key of a TID. A
+/// [`Builder`](crate::build::builder::Builder) of the map wants the entries by TID, then by the
+/// bytes of the key.
 pub fn reverse_entry(tid: Tid, key: &[u8], to: &mut Vec<u8>) {
     buffer::set(to, &prefix(tid));
     buffer::append(to, key);
 }
 
-/// TID and key of an entry of the map; `None` if it is none.
+/// Returns TID and key of an entry of the map. Returns `None` if the bytes are no entry.
 fn parts(entry: &[u8]) -> Option<(Tid, &[u8])> {
     let (tid, key) = entry.split_at_checked(TID_BYTES)?;
     Some((tid.iter().fold(0, |tid, &byte| tid << 8 | Tid::from(byte)), key))
@@ -173,14 +173,13 @@ impl ReverseMap {
         ReverseMap { main, map }
     }
 
-    /// The index that it is of.
+    /// Returns the main index.
     pub fn main(&self) -> Index {
         self.main
     }
 
-    /// Makes the keys of the change's TIDs what the change says, in both indexes. Returns how many
-    /// entries of the main index it removed. Failure leaves some of them undone; a repetition does
-    /// the rest.
+    /// Gives the TIDs of the change its keys, in both indexes. Returns how many entries of the main
+    /// index it removed. A failure leaves some of them undone. A repetition does the rest.
     pub fn set<O: KeyOrder>(
         &self,
         p: &Process,
@@ -208,9 +207,9 @@ impl ReverseMap {
         Ok(removed)
     }
 
-    /// Removes the entries of all TIDs from `tids.start` up to `tids.end` that are not kept;
-    /// returns how many of the main index it removed. Uses the change's memory and leaves what it
-    /// says.
+    /// Removes the entries of all TIDs from `tids.start` up to `tids.end` that are not kept.
+    /// Returns how many of the main index it removed. It uses memory of `change`, whose TIDs and
+    /// keys stay.
     pub fn retain<O: KeyOrder>(
         &self,
         p: &Process,
@@ -224,7 +223,7 @@ impl ReverseMap {
         found.iter().map(|entry| u64::from(self.remove(p, order, entry))).sum()
     }
 
-    /// Compares both indexes as sets, while nobody changes them; returns the number of entries.
+    /// Compares both indexes as sets, while no process changes them. Returns the number of entries.
     pub fn verify<O: KeyOrder>(&self, p: &Process, order: &O) -> Result<u64, Mismatch> {
         let [main, map] = [self.main, self.map].map(|index| index.stats().live);
         if main != map {
@@ -243,7 +242,7 @@ impl ReverseMap {
         Ok(map)
     }
 
-    /// Copies the entries of the map for these TIDs that are wanted.
+    /// Copies the wanted entries of the map for these TIDs.
     fn find(
         &self,
         p: &Process,
@@ -268,7 +267,7 @@ impl ReverseMap {
         }
     }
 
-    /// Removes an entry of the map from both indexes; true if the main index had it.
+    /// Removes an entry of the map from both indexes. Returns true if the main index had it.
     fn remove<O: KeyOrder>(&self, p: &Process, order: &O, entry: &[u8]) -> bool {
         let Some((tid, key)) = parts(entry) else { return false };
         if mutant!("the reverse map forgets a key last") {

@@ -1,4 +1,4 @@
-//! Making what was built the content of an index.
+//! Making built chains the content of an index.
 
 /// Separators in an index node that is built.
 const NODE_FILL: usize = 56;
@@ -14,8 +14,8 @@ use crate::node::low_key::{Low, LowKeyCopy, RangeEnd, likely};
 use crate::sync::atomic::Ordering::*;
 use crate::tree::{separators, top};
 
-/// Makes the entries of the chains the content of this index, which has none yet. The chains
-/// are in order, each above the one before it.
+/// Makes the entries of the chains the content of this index, which has none yet. The chains are in
+/// order: each is above the one before it.
 ///
 /// # Panics
 /// A chain was built for another index, or the process is one of another area.
@@ -53,8 +53,8 @@ fn join_chains(index: &Index, chains: &[Chain]) {
     }
 }
 
-/// Builds level 1 over these leaves, behind the first node of the index, which does not lead there
-/// yet.
+/// Builds level 1 over these leaves. It will come behind the first node of the index, which does
+/// not lead there yet.
 fn build_nodes(index: &Index, leaves: &[Ref]) -> Result<Vec<Ref>, BuildError> {
     let [left, low, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let first_node = index.shared().node.load(Relaxed);
@@ -135,7 +135,7 @@ fn built_low<'a>(index: &Index, leaf: Ref, to: &'a mut LowKeyCopy) -> Low<'a> {
     to.load(leaf).map_or(Low::FIRST, |low| Low { abbrev, ..low })
 }
 
-/// Under a comparator, the number of a built leaf's low key, which is its first entry's.
+/// Returns the abbreviation of a built leaf's low key under a comparator: that of its first entry.
 fn number_of(index: &Index, leaf: Ref) -> u64 {
     let v = index.block(leaf).view();
     match v.packed() {

@@ -1,8 +1,8 @@
 //! Building an index bottom-up from sorted entries.
 //!
-//! Every worker fills a chain of leaves of its own from one shard of the entries; nobody else sees
-//! them, so there are no latches. `adopt` puts the chains in order behind the empty first leaf, makes
-//! level 1 over them, and publishes everything by one step: the first leaf's `next`.
+//! Every worker fills a chain of leaves of its own from one shard of the entries. No other process
+//! sees the chain, so there are no latches. `adopt` puts the chains in order behind the empty first
+//! leaf, makes level 1 over them, and publishes everything by one store: the first leaf's `next`.
 //! Memory of chains that are not adopted belongs to the index until it is destroyed.
 
 use crate::index::identity::Identity;
@@ -32,7 +32,7 @@ use std::fmt;
 /// Bytes of the key area after which a leaf is closed even if it has few entries.
 const MAX_KEY_AREA: usize = 12288;
 
-/// When it is first looked at whether entries fit the first packed leaf.
+/// Number of entries after which the builder first checks whether they fit the first packed leaf.
 const FIRST_LOOK: usize = 16;
 
 /// Why a bottom-up build failed. The index is as empty as before.
@@ -86,21 +86,21 @@ pub struct Builder {
     entries: Entries,
     /// About the bytes of the key area of `entries`.
     key_area: usize,
-    /// Leaves are packed where they can be.
+    /// Whether leaves are packed if they can be.
     packs: bool,
-    /// The leaf of `entries` will be packed,
+    /// Whether the leaf of `entries` will be packed.
     packing: bool,
-    /// and whether they fit is looked at when there are so many.
+    /// The number of entries at which the builder checks next whether they fit.
     look: usize,
-    /// How many the packed leaf before had: as many are likely to fit.
+    /// The number of entries of the packed leaf before. As many are likely to fit the next one.
     before: usize,
-    /// What the first ones have in common, which do.
+    /// The shape of the first entries, which fit.
     shape: Shape,
     draft: Box<Draft>,
-    /// The low keys of the leaf of `entries`, and of the one behind it.
+    /// The low key of the leaf of `entries`, and that of the leaf behind it.
     low: LowKeyCopy,
     high: LowKeyCopy,
-    /// How many bytes keys like the first are likely to share.
+    /// The number of bytes that keys like the first one are likely to share.
     likely: usize,
     leaves: Vec<Ref>,
     count: u64,
@@ -114,34 +114,35 @@ pub struct Chain {
     pub(super) count: u64,
 }
 
-/// A chain as plain numbers, by which the process that built it names it to the one that adopts it.
+/// The name of a chain, as plain numbers, from the process that built it to the process that adopts
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainName {
     /// Its first leaf; 0 if it has none.
     pub first: u32,
-    /// How many leaves it has.
+    /// The number of its leaves.
     pub leaves: u32,
-    /// How many entries.
+    /// The number of its entries.
     pub entries: u64,
 }
 
 impl Chain {
-    /// How many entries it has.
+    /// Returns the number of its entries.
     pub fn entries(&self) -> u64 {
         self.count
     }
 
-    /// The name by which other processes open the chain.
+    /// Returns the name by which other processes open the chain.
     pub fn name(&self) -> ChainName {
         let first = self.leaves.first().copied().unwrap_or(0);
         ChainName { first, leaves: self.leaves.len() as u32, entries: self.count }
     }
 
-    /// The chain that another process has built for an index.
+    /// Opens a chain that another process has built for an index.
     ///
     /// # Safety
-    /// `name` came from [`Chain::name`] of a chain of this index, which nobody has adopted, and what its builder
-    /// wrote happened before.
+    /// `name` came from [`Chain::name`] of a chain of this index. No process has adopted it, and
+    /// the stores of its builder happened before this call.
     pub unsafe fn open(index: Index, name: ChainName) -> Result<Chain, BuildError> {
         let mut leaves: Vec<Ref> = Vec::new();
         leaves.try_reserve_exact(name.leaves as usize)?;
@@ -182,8 +183,8 @@ impl Builder {
         }
     }
 
-    /// Adds an entry, not below the one before; an equal one is dropped. It is older than every
-    /// snapshot.
+    /// Adds an entry that is not below the one before. An equal one is dropped. The entry is older
+    /// than every snapshot.
     ///
     /// # Panics
     /// The TID has more than 48 bits, or the order is of another kind than before.
@@ -254,7 +255,7 @@ impl Builder {
         FIRST_LOOK.max(self.before * 7 / 8)
     }
 
-    /// Makes packed leaves of the first `n` entries, until those that are left fit one.
+    /// Makes packed leaves of the first `n` entries, until the remaining ones fit one leaf.
     fn cut_packed(&mut self, mut n: usize) -> Result<(), BuildError> {
         // Each turn takes at least one entry.
         loop {
@@ -272,7 +273,7 @@ impl Builder {
             });
             let fit = self.shape.entries();
             if fit == n {
-                // Not far behind the end: what was added in vain is added again.
+                // Not far behind the end: entries that were added in vain are added again.
                 let more = (room.saturating_sub(used) * n * 7 / 8).checked_div(used).unwrap_or(1);
                 self.look = self.first_look().max(n + more.clamp(1, n));
                 return Ok(());
@@ -283,7 +284,7 @@ impl Builder {
         }
     }
 
-    /// Makes a leaf of the first `n` entries; those behind them begin the next one.
+    /// Makes a leaf of the first `n` entries. The entries behind them begin the next one.
     fn close(&mut self, n: usize) -> Result<(), BuildError> {
         let (last, first) = (self.entries.get(n - 1), self.entries.get(n));
         let mut sep = Low { key: first.key, tid: Some(first.tid), chunk: 0, abbrev: first.abbrev };
@@ -304,7 +305,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Makes a packed leaf of the first `n` entries; false if that cannot be.
+    /// Makes a packed leaf of the first `n` entries. Returns false if they cannot be packed.
     fn flush_packed(&mut self, n: usize, end: bool) -> Result<bool, BuildError> {
         let Builder { index, entries, shape, low, high, leaves, draft, .. } = self;
         let (low, high) = (low.low(), high.low());

@@ -1,4 +1,4 @@
-//! What an index says of itself, and whether it is right.
+//! Statistics and checks of an index.
 
 pub(crate) mod stats;
 pub(crate) mod verify;

@@ -1,10 +1,10 @@
-//! Counters and what they say.
+//! Statistics of an index.
 
 use crate::index::root::Index;
 use crate::index::snapshots::SnapshotInfo;
 use core::sync::atomic::Ordering::*;
 
-/// State and history of an index; not from one moment if others are using it.
+/// State and history of an index. Not of one moment if other processes use the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexStats {
     /// Entries that are there and not removed.
@@ -13,7 +13,7 @@ pub struct IndexStats {
     pub dead: u32,
     /// Bytes of the area that the index holds.
     pub bytes: usize,
-    /// Of these, what blocks take that nobody uses: they are filled before the index takes more.
+    /// Bytes of free blocks among these. The index fills them before it takes more.
     pub idle: usize,
     /// Leaves, index nodes, and whether there is a flat top.
     pub blocks: [u32; 3],
@@ -23,7 +23,7 @@ pub struct IndexStats {
     pub garbage: u32,
     /// Blocks that have dead entries for the collector.
     pub dirty: u32,
-    /// Live snapshots, oldest first.
+    /// The live snapshots, the oldest first.
     pub snapshots: Vec<SnapshotInfo>,
     /// Entries inserted (bottom-up built ones not counted).
     pub inserts: u64,
@@ -44,15 +44,16 @@ pub struct IndexSize {
     pub levels: usize,
 }
 
-/// What an index says of itself.
+/// The statistics of an index.
 pub trait Statistics {
-    /// The size of the index. Reads four words, where [`Statistics::stats`] reads hundreds.
+    /// Returns the size of the index. It reads four words, where [`Statistics::stats`] reads
+    /// hundreds.
     fn size(&self) -> IndexSize;
 
     /// Entries that are there and not removed.
     fn live(&self) -> u64;
 
-    /// State and history of the index; cheap.
+    /// Returns state and history of the index. This is cheap.
     fn stats(&self) -> IndexStats;
 }
 

@@ -1,4 +1,4 @@
-//! Walking a whole index and checking what must hold.
+//! Checking the invariants of a whole index.
 
 use crate::check::stats::Statistics;
 use crate::index::root::Index;
@@ -21,7 +21,7 @@ use crate::tree::{seek, top};
 use core::cmp::Ordering;
 use std::fmt;
 
-/// What a walk found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Live entries.
@@ -32,16 +32,16 @@ pub struct VerifyReport {
     pub leaves: u32,
     /// Index nodes.
     pub nodes: u32,
-    /// Those that the flat top has.
+    /// Index nodes that the flat top has.
     pub top: u32,
 }
 
-/// What does not hold, and where.
+/// A violated invariant, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The node, as a reference.
     pub block: u32,
-    /// What was found.
+    /// The violation, in words.
     pub what: String,
 }
 
@@ -63,9 +63,9 @@ macro_rules! check {
 
 /// Checking an index.
 pub trait Verify {
-    /// Walks the index and checks its invariants; `entry` is called with every live entry in order.
-    /// With `strict` the caller is the only user of the index, and the whole structure is checked.
-    /// Without it only the order of the entries is checked, which holds beside writers.
+    /// Walks over the index and checks its invariants. Calls `entry` with every live entry in
+    /// order. With `strict` the caller is the only user of the index, and the whole structure is
+    /// checked. Without it only the order of the entries is checked, which holds beside writers.
     fn verify<O: KeyOrder>(
         &self,
         p: &Process,
@@ -251,7 +251,7 @@ fn verify_leaf<O: KeyOrder>(
     Ok(())
 }
 
-/// The same of a packed leaf.
+/// Checks a packed leaf.
 fn verify_packed<O: KeyOrder>(
     index: &Index,
     order: &O,
@@ -347,13 +347,13 @@ fn verify_nodes<O: KeyOrder>(
     Ok(())
 }
 
-/// The low key of a linked leaf, with its number.
+/// Returns the low key of a linked leaf, with its abbreviation.
 fn low_of<'a, O: KeyOrder>(order: &O, leaf: Ref, to: &'a mut LowKeyCopy) -> Low<'a> {
     let low = to.load(leaf).unwrap_or(Low::FIRST);
     Low { abbrev: if O::MEMCMP { 0 } else { order.abbrev(low.key) }, ..low }
 }
 
-/// Does the flat top lead to `node`, or to a node left of it?
+/// Returns true if the flat top leads to `node`, or to a node left of it.
 fn top_reaches<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, node: Ref) -> bool {
     let mut at = top::top(index, probe);
     while at != 0 && at != node {
@@ -383,7 +383,7 @@ fn verify_counts(index: &Index, report: &VerifyReport) -> Result<(), Violation> 
     Ok(())
 }
 
-/// The first slots of the permutation are the live ones, each once.
+/// Checks that the first slots of the permutation are the live ones, each once.
 fn check_perm(at: Ref, v: &View) -> Result<usize, Violation> {
     let n = v.mask().count_ones() as usize;
     let seen = (0..n).fold(0u64, |mask, rank| mask | 1 << v.slot(rank));

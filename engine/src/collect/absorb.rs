@@ -1,4 +1,4 @@
-//! Absorbing: a leaf gets all entries of right neighbours, which die (`tree/relink.rs`).
+//! Absorbing: a leaf takes all entries of right neighbours, which die (`tree/relink.rs`).
 
 use super::nodes::SPARSE_NODE;
 use crate::collect::nodes;
@@ -29,8 +29,8 @@ impl Gathered {
     }
 }
 
-/// The right neighbour, and those behind it, as many as fit into one packed leaf; all entries of a
-/// pair can be packed. The shape of the pair is that of the entries of those that fit.
+/// Returns the right neighbour, and as many leaves behind it as fit one packed leaf with the pair.
+/// The pair's entries can be packed. Afterwards its shape is that of all entries that fit.
 pub(crate) fn gather(
     index: &Index,
     right: (Ref, View),
@@ -56,7 +56,7 @@ pub(crate) fn gather(
     }
 }
 
-/// The leaf behind these neighbours that can be absorbed together with them, if there is one.
+/// Returns the leaf behind these neighbours, if it can be absorbed together with them.
 fn goes_along(index: &Index, rights: &[(Ref, View)]) -> Result<Option<(Ref, View)>, Retry> {
     let ([(_, first), .., (_, last)] | [(_, first @ last)]) = rights else { return Ok(None) };
     let next = last.b.next();
@@ -78,8 +78,8 @@ fn goes_along(index: &Index, rights: &[(Ref, View)]) -> Result<Option<(Ref, View
     Ok(able.then_some((next, v)))
 }
 
-/// The leaf absorbs those that were gathered, as a packed leaf; returns its version then, and
-/// nothing is done if it must not be.
+/// Lets the leaf absorb the gathered neighbours and become packed. Returns its new version. Returns
+/// None, and does nothing, if a neighbour must stay.
 pub(crate) fn absorb_gathered(
     index: &Index,
     (leaf, v): (Ref, View),
@@ -114,8 +114,8 @@ pub(crate) fn absorb_gathered(
     absorb(index, plan)
 }
 
-/// Relinks; returns the version of the leaf that has absorbed its right neighbours. Nothing is done
-/// if one of these has to stay.
+/// Relinks. Returns the version of the leaf that has absorbed its right neighbours. Returns None,
+/// and does nothing, if one of these must stay.
 pub(crate) fn absorb(index: &Index, plan: Relink<'_>) -> Result<Option<u64>, Retry> {
     let gone = plan.rights.len() as u32;
     let Some(Relinked { ver, above, .. }) = relink(index, plan)? else { return Ok(None) };
@@ -130,7 +130,7 @@ pub(crate) fn absorb(index: &Index, plan: Relink<'_>) -> Result<Option<u64>, Ret
     Ok(Some(ver))
 }
 
-/// The right neighbour in this state of a leaf, and the number of its low key.
+/// Returns the right neighbour in this state of a leaf, and the number of its low key.
 pub(crate) fn end_of(v: &View) -> Result<(Ref, u64), Retry> {
     let end = (v.b.next(), v.b.high());
     if v.dead() || !v.valid() { Err(Retry) } else { Ok(end) }

@@ -1,7 +1,7 @@
-//! The collector: removes dead entries that no snapshot sees any more, merges sparse leaves, moves
-//! leaves out of sparse extents, and lets unlinked blocks go.
+//! The collector: it removes dead entries that no snapshot sees any more, merges sparse leaves,
+//! moves leaves out of sparse extents, and frees unlinked blocks.
 //!
-//! One process at a time collects an index; another one that tries is told so.
+//! One process at a time collects an index. Another process that tries learns that.
 
 use crate::collect::workspace::Workspace;
 use crate::collect::{merge, moves, nodes};
@@ -13,10 +13,10 @@ use crate::node::block::{DIRTY, PACKED};
 use crate::sync::stop::stop;
 use crate::tree::drop;
 
-/// How often each block has its turn in [`Collect::collect_in_steps`], on the average.
+/// Number of turns of each block in [`Collect::collect_in_steps`], on the average.
 const TURNS: usize = 4;
 
-/// What the collector is asked for.
+/// Collecting an index.
 pub trait Collect {
     /// Visits or moves up to `budget_blocks` leaves, and returns their number. Fewer than the
     /// budget means that the work is done. Returns `None` if another process collects, which may
@@ -93,8 +93,8 @@ pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bo
     visited
 }
 
-/// All that there is to do, also what a round has left for the next one. It need not come to an end
-/// by itself: leaves beside one that cannot move may move each time.
+/// Does all the work, including what a round leaves for the next one. This need not end by itself:
+/// leaves beside one that cannot move may move each time.
 #[cfg(all(test, not(loom)))]
 pub(crate) fn collect_all(index: &Index, p: &Process) {
     let mut rounds = 0..1000;

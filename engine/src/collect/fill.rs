@@ -2,8 +2,7 @@
 //!
 //! Removals leave neighbours that are not full and do not fit one leaf together. B takes as many
 //! entries of its right neighbour R as it has room for. The others become a new leaf F, and R dies.
-//! F's low key is greater than R's. It is a merge that leaves something over. The change is in
-//! `tree/relink.rs`.
+//! F's low key is greater than R's. This is a merge with a rest. `tree/relink.rs` makes the change.
 
 use crate::collect::absorb::end_of;
 use crate::collect::workspace::{Pair, Workspace, undisturbed};
@@ -21,10 +20,11 @@ use crate::tree::drop::SPARSE;
 use crate::tree::relink;
 use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 
-/// A leaf of which so much of what may be used is used, in hundredths, is full.
-const ENOUGH: usize = 88;
-/// A leaf takes at least such a part of what it has: less is not worth it.
-const WORTH: usize = 16;
+/// A leaf is full when it uses this percentage of its fill target.
+const FULL_PERCENT: usize = 88;
+/// A leaf takes entries only if it gains at least one part in this number of its own entries. A
+/// smaller gain is not worth the work.
+const MIN_GAIN: usize = 16;
 /// The most blocks that wait for the barrier before a fill pauses. While a process stays inside,
 /// new leaves would take new memory.
 pub(crate) const WAITING: u32 = 128;
@@ -91,24 +91,24 @@ fn try_fill(
     Ok(false)
 }
 
-/// Is the leaf full, and too full for all of the other one? What slots would take when they are
-/// packed is not known.
+/// Returns true if the leaf is full, and has no room for all entries of the other one. The packed
+/// size of a leaf of slots is not known.
 fn is_full(v: &View, rv: &View, room: usize) -> Result<bool, Retry> {
     let used = |v: &View| Ok(v.packed()?.map_or(0, |leaf| leaf.used()));
     let (mine, more) = (used(v)?, used(rv)?);
-    Ok(mine >= room * ENOUGH / 100 && mine + more > room && more > 0)
+    Ok(mine >= room * FULL_PERCENT / 100 && mine + more > room && more > 0)
 }
 
-/// The new leaf, with what the left one had no room for.
+/// The new leaf F, with the rest of the entries.
 struct Rest {
     leaf: Ref,
     ver: u64,
-    /// Of the pair the number of its first entry.
+    /// The number of its first entry in the pair.
     cut: usize,
     shape: Shape,
 }
 
-/// The left leaf takes as many entries of the right one as fit, if that is worth it.
+/// Moves as many entries of the right leaf as fit into the left one, if that is worth it.
 fn take_some(
     index: &Index,
     (leaf, v): (Ref, View),
@@ -124,8 +124,8 @@ fn take_some(
     let all = EntryRange(entries, 0..entries.len());
     extend(shape, &all, |shape| fits(shape, &all));
     let (memcmp, cut, n) = (index.memcmp(), shape.entries(), entries.len());
-    // While somebody stays inside, what is given up is not free for what is new.
-    if cut <= own + own / WORTH || index.garbage() >= WAITING {
+    // While a process stays inside, the memory of dead leaves is not free for new ones.
+    if cut <= own + own / MIN_GAIN || index.garbage() >= WAITING {
         return Ok(None);
     }
     let sep = Low::between(memcmp, &entries.get(cut - 1), &entries.get(cut));

@@ -1,5 +1,5 @@
 //! Merging: a leaf and its right neighbour become one if both are sparse. Only the collector does
-//! it, one process at a time. The change itself is in `tree/relink.rs`.
+//! it. `tree/relink.rs` makes the change.
 
 use super::nodes::MERGED;
 use crate::collect::absorb;
@@ -31,7 +31,7 @@ pub(crate) fn merge(index: &Index, leaf: Ref, workspace: &mut Workspace) {
     }
 }
 
-/// The leaf absorbs its right neighbour if it can.
+/// Lets the leaf absorb its right neighbour, if it can.
 fn absorb_right(index: &Index, leaf: Ref, workspace: &mut Workspace) -> bool {
     undisturbed(|| try_absorb_right(index, leaf, workspace))
 }
@@ -82,7 +82,7 @@ pub(crate) fn try_absorb_right(
     Ok(ver.is_some())
 }
 
-/// A leaf of slots absorbs another one.
+/// Lets a leaf of slots absorb another one.
 fn absorb_slots(
     index: &Index,
     (leaf, v): (Ref, View),

@@ -1,17 +1,16 @@
 //! Leaves and index nodes that move, so that memory becomes free in one piece.
 //!
-//! After removals here and there, and after a sweep, every extent has some of them left. The
-//! collector takes a sparse one out of service, moves what is in it to free blocks of others, and
-//! it is idle.
+//! After scattered removals, and after a sweep, every extent still has some nodes. The collector
+//! takes a sparse extent out of service and moves its nodes to free blocks of other extents. Then
+//! the extent is idle.
 //!
 //! A leaf R that moves dies, and a new leaf F with the same low key and entries takes its place.
-//! The left neighbour keeps its content. The change is in `tree/relink.rs`.
+//! The left neighbour keeps its content. `tree/relink.rs` makes the change.
 //!
 //! R stays while it lacks a separator, has dead entries or pins, or is on a list. The first leaf
 //! always stays.
 //!
-//! How an index node moves: `collect/nodes.rs`. The first index node stays, since the root leads to
-//! it.
+//! `collect/nodes.rs` moves index nodes. The first index node stays, since the root leads to it.
 
 use crate::collect::nodes;
 use crate::collect::workspace::{Workspace, undisturbed};
@@ -28,12 +27,12 @@ use crate::tree::relink;
 use crate::tree::relink::{Content, New, Relink, relink};
 use crate::tree::seek::left_of;
 
-/// Moves leaves out of sparse extents, up to about `budget` of them; returns how many. Collector
+/// Moves up to about `budget` nodes out of sparse extents. Returns how many it has moved. Collector
 /// only, inside the barrier.
 pub(crate) fn leave_sparse_extents(index: &Index, budget: usize) -> usize {
     let allocator = index.allocator();
     allocator.begin_round(&index.area);
-    // While somebody stays inside, what has moved before still takes its old place.
+    // While a process stays inside, nodes that have moved still occupy their old places.
     let small = index.garbage() == 0;
     let mut workspace = None;
     let mut moved = 0;
@@ -59,7 +58,7 @@ pub(crate) fn leave_sparse_extents(index: &Index, budget: usize) -> usize {
     moved
 }
 
-/// Moves what is in this block, if it is a node of the index that can move.
+/// Moves the node in this block, if it is one of the index and can move.
 fn try_move(index: &Index, r: Ref, workspace: &mut Workspace) -> Result<bool, Retry> {
     let rv = index.block(r).view();
     // Free, or never a node.
@@ -95,7 +94,7 @@ fn try_move_leaf(
     Ok(relink(index, plan)?.is_some())
 }
 
-/// A copy of a leaf in a free block of another extent. None: there is none.
+/// Copies a leaf into a free block of another extent. Returns None if there is no such block.
 fn copy_of<'a>(
     index: &'a Index,
     rv: &View,
@@ -119,15 +118,15 @@ fn copy_of<'a>(
         return Err(Retry);
     }
     stop!("move: read");
-    // Never in new memory: inserts may have taken the room that was there, and what is left behind
-    // is free only when this section is over.
+    // Never in new memory. Inserts may have taken the free room, and the old leaf is free only when
+    // this section is over.
     let Some(fresh) = Fresh::among(index.allocator(), index.area, class) else { return Ok(None) };
     let f = fresh.block();
     if packed {
         let all = EntryRange(entries, 0..entries.len());
         if !arrange(draft, &all, &low, high.as_ref(), skip, class, Grows::Keys) {
-            // It was arranged with entries that are gone, and has hardly room for what is left
-            // (`Shape::content`).
+            // The leaf was arranged with entries that are gone now. With the widths of a new
+            // arrangement the others may not fit (`Shape::content`).
             return Ok(None);
         }
         init_packed(f, draft, class, 0, &low, skip);

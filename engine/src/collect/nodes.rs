@@ -1,10 +1,10 @@
 //! Index nodes that give separators to their left neighbours, move, or are merged.
 //!
 //! An index node L takes as many separators from the front of its right neighbour M as it has room
-//! for; the others become a new node F, and M dies. It is a merge of index nodes that leaves
-//! something over. If L takes none, M has moved: F is its copy. The change is in `tree/relink.rs`.
+//! for. The others become a new node F, and M dies. This is a merge of index nodes with a rest. If
+//! L takes none, M has moved: F is its copy. `tree/relink.rs` makes the change.
 //!
-//! The flat top leads to M until there is one without it. M goes to the barrier only then.
+//! The flat top leads to M until there is a flat top without M. M goes to the barrier only then.
 
 use super::workspace::undisturbed;
 #[cfg(all(test, not(loom), not(shuttle)))]
@@ -24,8 +24,8 @@ use crate::tree::seek::left_of;
 use crate::tree::{drop, separators, top};
 use core::sync::atomic::Ordering::*;
 
-/// The left neighbour of `node` takes separators from it until it has `most`. If it has that many,
-/// `node` moves among others, not to new memory. Everything is prepared from copies. Collector
+/// Gives separators of `node` to its left neighbour until that has `most`. If it has them already,
+/// `node` moves to a free block, not to new memory. Everything is prepared from copies. Collector
 /// only, inside the barrier.
 pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, Retry> {
     let mv = index.block(node).view();
@@ -81,9 +81,10 @@ pub(crate) fn try_shift(index: &Index, node: Ref, most: usize) -> Result<bool, R
     Ok(relink(index, plan)?.is_some())
 }
 
-/// Nodes are merged if together they have at most so many entries: a quarter stays free.
+/// Nodes are merged if together they have at most this number of entries. A quarter of the node
+/// stays free.
 pub(crate) const MERGED: usize = CAPACITY * 3 / 4;
-/// An index node with so few separators is absorbed if possible, or absorbs its neighbour.
+/// An index node with at most this number of separators is absorbed, or absorbs its neighbour.
 pub(crate) const SPARSE_NODE: usize = CAPACITY.div_ceil(8);
 /// A sweep joins two index nodes that together have at most this number of separators. It soon
 /// takes many of them away.
@@ -93,9 +94,9 @@ const JOINED: usize = CAPACITY * 15 / 16;
 /// number is DEAD.
 const WORTH_A_TOP: u32 = 16;
 
-/// An index node with few separators is absorbed by its left neighbour, or absorbs its right one:
-/// of neighbours that both become sparse, the first finds the second still full, so the second has
-/// to look back, from whatever side it came.
+/// Merges an index node with few separators: its left neighbour absorbs it, or it absorbs its right
+/// one. When two neighbours become sparse, the first finds the second still full. So the second
+/// also tries its left neighbour.
 pub(crate) fn merge_node(index: &Index, node: Ref) {
     let left = index.block(node).prev();
     let absorbed = left != 0 && undisturbed(|| try_absorb_node(index, left, Some(node), MERGED));
@@ -105,9 +106,9 @@ pub(crate) fn merge_node(index: &Index, node: Ref) {
     }
 }
 
-/// If the next leaf is the first child of another index node, the one of this leaf absorbs that, or
-/// takes separators from it if they have too many together and it has room: a first child gives no
-/// entries to the leaf before it. Collector only, inside the barrier.
+/// Joins index nodes, if the next leaf is the first child of another one: a first child gives no
+/// entries to the leaf before it. The index node of this leaf absorbs the other one. If both do not
+/// fit one node, it takes separators from it, if it has room. Collector only, inside the barrier.
 pub(crate) fn join_nodes(index: &Index, leaf: Ref) {
     let b = index.block(leaf);
     let (node, next) = (b.parent(), b.next());
@@ -124,8 +125,9 @@ pub(crate) fn join_nodes(index: &Index, leaf: Ref) {
     }
 }
 
-/// The index node `left` absorbs its right neighbour (which is to be `wanted`) if together they
-/// have at most `most` separators. As with leaves, prepared from copies.
+/// Lets the index node `left` absorb its right neighbour, if together they have at most `most`
+/// separators. If `wanted` is given, the neighbour must be that node. As with leaves, everything is
+/// prepared from copies.
 fn try_absorb_node(
     index: &Index,
     left: Ref,
@@ -190,8 +192,8 @@ fn try_absorb_node(
     Ok(true)
 }
 
-/// Retires DEAD index nodes as soon as they are some part of all: to publish a flat top without
-/// them takes a look at each of the others.
+/// Retires DEAD index nodes when they are a certain part of all. The flat top without them takes a
+/// look at each of the others.
 pub(crate) fn retire_many_nodes(index: &Index) {
     let state = &index.shared().top_state;
     if state.dead.load(Relaxed) > state.nodes.load(Relaxed) / WORTH_A_TOP {
@@ -216,8 +218,8 @@ pub(crate) fn retire_nodes(index: &Index) {
     }
 }
 
-/// Each index node but the first one gives separators, or moves, if there is room; returns how many
-/// did.
+/// Lets each index node but the first give separators away or move, if there is room. Returns how
+/// many did.
 #[cfg(all(test, not(loom), not(shuttle)))]
 pub(crate) fn shift_nodes(index: &Index, p: &Process, most: usize) -> usize {
     let Some(_collecting) = index.shared().collecting.try_lock() else { return 0 };

@@ -1,21 +1,27 @@
-//! Taking out of an index what is known to be dead by its TID (VACUUM), leaf by leaf.
+//! VACUUM's pass: it removes entries by their TIDs, leaf by leaf.
 //!
-//! The TIDs of a leaf are copied and shown to the caller outside of all sections: the caller may wait, unwind, or take
-//! long. What is dead then goes at once, by its places, if the leaf is in the state that was copied. Otherwise the
-//! leaf is asked about anew. After some vain attempts, or beside a snapshot, which packed leaves cannot tell what it may
-//! see, the entries are removed by their TIDs, in whatever state their leaves are.
+//! The pass copies the TIDs of a leaf and asks the caller about them, outside of all sections: the
+//! caller may wait, unwind, or take long. Then the pass removes the dead entries by their places,
+//! if the leaf is still in the copied state. Otherwise it asks about the leaf anew. After some vain
+//! attempts it removes the entries by their TIDs, in whatever state their leaves are. It also does
+//! so beside a snapshot, because a packed leaf cannot tell the entries that a snapshot sees.
 //!
-//! No key is compared: neither where the pass goes on ([`Place`]) nor what is removed depends on an order.
+//! No key is compared. Neither the next place of the pass ([`Place`]) nor the removed entries
+//! depend on an order.
 //!
-//! *Invariant*: every entry in front of the place that was there when the pass began has been asked about, and is gone if
-//! it was dead. The entries of a leaf that is asked about are those between its beginning and the leaf that is pinned ahead,
-//! in one state. Whatever is changed meanwhile, they stay between the two, so they are found there by their TIDs:
-//! * the leaf is split: the pass goes from leaf to leaf up to the one that is pinned ahead;
-//! * one of those is absorbed, or gives its entries away: it is DEAD and leads to one further left, at most to the leaf where
-//!   the pass stands. That one is looked at again, whole.
+//! *Invariant*: the pass has asked about every entry in front of its place that was there when it
+//! began. It has removed those that were dead.
 //!
-//! It ends as the walk does (`scan/place.rs`). Of the leaves between the two each is left by
-//! `next`, and looked at again only if one has died since.
+//! The entries of a leaf that is asked about are those between its beginning and the leaf that is
+//! pinned ahead, in one state. They stay between the two, so the pass finds them there by their
+//! TIDs:
+//! * The leaf is split. The pass goes from leaf to leaf up to the one that is pinned ahead.
+//! * One of these leaves is absorbed, or gives its entries away. It is DEAD and leads to a leaf
+//!   further left, at most to the one where the pass stands. The pass looks at that one again,
+//!   whole.
+//!
+//! The pass ends as the walk does (`scan/place.rs`). It leaves each leaf between the two by `next`,
+//! and looks at one again only if a leaf has died since.
 
 use crate::index::reclaim;
 use crate::index::root::Index;
@@ -33,10 +39,11 @@ use crate::tree::outcome::Outcome;
 use crate::tree::reserve::{Reserve, Spare};
 use crate::tree::{packed, remove};
 
-/// So often a leaf that changes is asked about anew. Once in schedules, which change a leaf once.
+/// Number of attempts with a leaf that changes, before entries are removed by their TIDs. One in
+/// tests, whose schedules change a leaf once.
 const TRIES: u32 = if cfg!(test) { 1 } else { 4 };
 
-/// A pass over the leaves of an index, and what it has found so far.
+/// A pass over the leaves of an index, and its counts.
 pub struct Prune<'p> {
     place: Place<'p>,
     kept: u64,
@@ -44,15 +51,15 @@ pub struct Prune<'p> {
     leaf: Copied,
 }
 
-/// What was copied of a leaf.
+/// The copied state of a leaf.
 #[derive(Default)]
 struct Copied {
     leaf: Ref,
     ver: u64,
     packed: bool,
-    /// Of the entries that were not dead, in order.
+    /// TIDs of the entries that were not dead, in order.
     tids: Vec<Tid>,
-    /// Where they are: ranks, or slots.
+    /// Their places: ranks, or slots.
     places: Vec<u16>,
     /// Which of them are dead.
     dead: Vec<bool>,
@@ -76,14 +83,16 @@ impl<'p> Prune<'p> {
         Prune { place, kept: 0, removed: 0, leaf: Copied::default() }
     }
 
-    /// How many entries stay, and how many were removed, so far.
+    /// Returns how many entries stayed, and how many were removed, so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.kept, self.removed)
     }
 
-    /// Asks about the entries of the next leaf, and removes those that are dead; false if it was the last one. A leaf that
-    /// changes all the time is left to the next call. `dead` is given TIDs, and says of each whether its entries are to go.
-    /// It may be asked about one several times, and may unwind: then the pass can go on.
+    /// Asks about the entries of the next leaf, and removes those that are dead. Returns false if
+    /// it was the last leaf. A leaf that changes all the time is left to the next call.
+    ///
+    /// `dead` gets TIDs, and marks those whose entries are to be removed. It may get a TID several
+    /// times. It may unwind: then the pass can go on.
     pub fn next_leaf(&mut self, dead: &mut dyn FnMut(&[Tid], &mut [bool])) -> bool {
         if self.place.has_ended() {
             return false;
@@ -114,12 +123,14 @@ impl<'p> Prune<'p> {
         self.place.go_on()
     }
 
-    /// Whether the leaf that was copied needs no other form for what is removed from it, as far as is known.
+    /// Returns true if the copied leaf can keep its form when the entries are removed, as far as is
+    /// known.
     fn can_keep_form(&self) -> bool {
         !self.leaf.packed || self.place.index().shared().snapshots.quiet()
     }
 
-    /// Removes what is dead from the leaf, if it is as it was copied; returns how many.
+    /// Removes the dead entries from the leaf, if it is still in the copied state. Returns how
+    /// many.
     fn remove_copied(&self) -> Option<u64> {
         let (index, p, copied) = (self.place.index(), self.place.process(), &self.leaf);
         let places = || copied.gone().map(|i| copied.places[i]);
@@ -156,8 +167,8 @@ impl<'p> Prune<'p> {
         Some(removed as u64)
     }
 
-    /// Removes what is dead from the leaves up to the one that is pinned ahead, by its TIDs; returns how many. None: the
-    /// process was abandoned, and the pass begins anew.
+    /// Removes the dead entries by their TIDs, from all leaves up to the one that is pinned ahead.
+    /// Returns how many. Returns None if the process was abandoned: the pass begins anew.
     fn remove_by_tids(&self) -> Option<u64> {
         let (index, p) = (self.place.index(), self.place.process());
         let mut gone: Vec<Tid> = self.leaf.gone().map(|i| self.leaf.tids[i]).collect();
@@ -176,7 +187,7 @@ impl<'p> Prune<'p> {
                 }
             };
             if matches!(why, Not::Memory) {
-                // Once more, with what nobody has freed yet.
+                // Once more, after freeing retired blocks.
                 if relieved || !reclaim::relieve(&index) {
                     index.lose_snapshots();
                 }
@@ -212,14 +223,14 @@ impl Copied {
         Ok(())
     }
 
-    /// Which of them are to go.
+    /// Returns the numbers of the entries that are to be removed.
     fn gone(&self) -> impl Iterator<Item = usize> {
         (0..self.dead.len()).filter(|&i| self.dead[i])
     }
 }
 
-/// Removes the entries with these TIDs, which ascend, from `leaf` and those behind it, up to `end`
-/// (0: all). Both are pinned. Inside the barrier.
+/// Removes the entries with these ascending TIDs from `leaf` and the leaves behind it, up to `end`
+/// (0: all). Both are pinned. The caller is inside the barrier.
 fn remove_tids(
     index: &Index,
     p: &Process,
@@ -245,7 +256,7 @@ fn remove_tids(
     Ok(())
 }
 
-/// The same of one leaf; returns the one behind it.
+/// Removes the entries with these TIDs from one leaf. Returns the leaf behind it.
 fn remove_tids_of(
     index: &Index,
     p: &Process,
@@ -298,7 +309,8 @@ fn remove_tids_of(
     Ok(next)
 }
 
-/// The ranks of a packed leaf whose TIDs are to go, and how many there are. Under its latch: nothing is allocated.
+/// Finds the ranks of a packed leaf whose TIDs are to be removed, and counts them. The caller has
+/// the latch, so nothing is allocated.
 fn ranks_of(
     packed: &crate::packed::Leaf<'_>,
     is_gone: impl Fn(Tid) -> bool,

@@ -11,8 +11,8 @@ use crate::sync::stop::stop;
 
 /// Taking snapshots and giving them back.
 pub trait Snapshots {
-    /// Creates a snapshot of this moment. `wait` is called while writers that began before are
-    /// awaited; it may unwind.
+    /// Creates a snapshot of this moment. It calls `wait` while it waits for writers that began
+    /// before. `wait` may unwind.
     fn create_snapshot(
         &self,
         p: &Process,
@@ -20,27 +20,28 @@ pub trait Snapshots {
         wait: &mut dyn FnMut(),
     ) -> Result<Snapshot, SnapshotError>;
 
-    /// One more reference to a snapshot.
+    /// Makes one more reference to a snapshot.
     ///
     /// # Panics
     /// It is one of another index.
     fn retain(&self, snapshot: &Snapshot) -> Snapshot;
 
-    /// Gives a reference back. With the last one the snapshot ends, and the entries that only it
-    /// needed are collected, a part of them in this call. One that has ended with its holder is
-    /// ignored.
+    /// Gives a reference back. With the last one the snapshot ends. A part of the entries that only
+    /// it needed is collected in this call. A reference to a snapshot that has ended with its
+    /// holder is ignored.
     ///
     /// # Panics
     /// It is one of another index.
     fn release(&self, p: &Process, snapshot: Snapshot);
 
-    /// Ends all snapshots of a holder that is going away, however often they are referenced, and
-    /// the one that it was making: a process that ends inside `wait` does not unwind. No
-    /// process may read them or use this holder's name meanwhile.
+    /// Ends all snapshots of a holder that is going away, whatever their references. It also ends
+    /// the one that the holder was making: a process that ends inside `wait` does not unwind.
+    /// Meanwhile no process may read these snapshots or use the name of this holder.
     fn release_all(&self, p: &Process, holder: u64);
 
-    /// Has everything that was read of this snapshot until now been there? Not, if removals had no
-    /// memory to keep what it sees; it may be given back all the same.
+    /// Returns true if all readings of this snapshot until now were complete. Returns false if a
+    /// removal had no memory to keep entries that the snapshot sees. The snapshot must be released
+    /// all the same.
     ///
     /// # Panics
     /// It is one of another index.
@@ -115,7 +116,7 @@ fn end_snapshot(index: &Index, descriptor: &Descriptor) {
     stop!("snapshot end: free");
 }
 
-/// The descriptor of a snapshot that has not been given back.
+/// Returns the descriptor of a snapshot that has not been released.
 fn descriptor<'i>(index: &'i Index, snapshot: &Snapshot) -> Option<&'i Descriptor> {
     assert!(snapshot.of == index.identity(), "a snapshot of another index");
     index.shared().snapshots.of(snapshot)

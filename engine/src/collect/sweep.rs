@@ -1,14 +1,15 @@
-//! Packing what inserts and removals have left: neighbours that together fit a packed leaf become one, and one that is
-//! not full takes entries from its neighbour.
+//! The sweep: it packs leaves after inserts and removals. Neighbours that fit one packed leaf
+//! become one. A leaf that is not full takes entries from its right neighbour.
 //!
-//! A leaf that takes inserts has slots: moving the bits of a packed one takes longer. Where nothing comes any
-//! more, slots are wasted. A process goes over the index from time to time, a few leaves per call; what is merged
-//! is merged as the collector does it (`collect/fill.rs`, `collect/merge.rs`).
+//! A leaf that takes inserts has slots, because moving the bits of a packed one takes longer.
+//! Leaves without inserts waste the memory of slots. So a process sweeps the index from time to
+//! time, a few leaves per call. It merges as the collector does (`collect/fill.rs`,
+//! `collect/merge.rs`).
 //!
-//! Between two calls the leaf where the sweep goes on is pinned (`node/pin.rs`). In a call the
-//! sweep holds what the collector holds, so no other process merges leaves, and the pin would only
-//! keep the sweep itself from merging this one. Nothing is compared. It ends: each call leaves the
-//! leaves that it has visited behind it.
+//! Between two calls the leaf where the sweep goes on is pinned (`node/pin.rs`). During a call the
+//! sweep holds the collector's lock, so no other process merges leaves. A pin would then only keep
+//! the sweep itself from merging this leaf. Nothing is compared. The sweep ends: each call leaves
+//! its leaves behind it.
 
 use crate::collect::fill::WAITING;
 use crate::collect::workspace::Workspace;
@@ -23,18 +24,18 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 pub struct Sweep<'p> {
     p: &'p Process,
     index: Index,
-    /// Where it goes on; None: at the first leaf.
+    /// The leaf where it goes on. None: the first leaf.
     here: Option<Pin<'p>>,
 }
 
-/// What a call of [`Sweep::next_leaves`] has come to.
+/// The result of a call of [`Sweep::next_leaves`].
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Swept {
-    /// There are leaves that were not visited yet.
+    /// Some leaves were not visited yet.
     More,
-    /// Another process is collecting, and no leaf was visited: it goes on where it was. A process that ends a snapshot does
-    /// that, and an insert or a removal that finds no memory.
+    /// Another process is collecting, and no leaf was visited. The sweep goes on where it was.
+    /// Processes collect when they end a snapshot, or when an insert or a removal finds no memory.
     Busy,
     /// That was the last leaf. The next call begins anew.
     End,
@@ -52,7 +53,7 @@ impl<'p> Sweep<'p> {
 
     /// Visits up to `leaves` leaves.
     ///
-    /// The last leaf stays as it is: there inserts append.
+    /// The last leaf stays as it is, because inserts append there.
     pub fn next_leaves(&mut self, leaves: usize) -> Swept {
         let Sweep { p, index, .. } = *self;
         let root = index.shared();
@@ -62,7 +63,8 @@ impl<'p> Sweep<'p> {
         let Some(_collecting) = root.collecting.try_lock() else { return Swept::Busy };
         let here = self.here.take().filter(Pin::holds);
         if here.is_none() {
-            // Leaves on lists cannot be merged with their neighbours. What comes onto them meanwhile is the collector's.
+            // Leaves on lists cannot be merged with their neighbours. Leaves that come onto the
+            // lists meanwhile are left to the collector.
             let listed = collector::clean_listed(&index, p, leaves, false);
             reclaim::free_all(&index);
             if listed == leaves {

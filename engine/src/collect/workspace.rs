@@ -1,5 +1,5 @@
-//! Private memory of the collector, and what is still in it of the leaf that was made last: the next one is often made
-//! of it and its right neighbour.
+//! Private memory of the collector. It keeps the entries of the leaf that was made last, because
+//! the next leaf is often made of it and its right neighbour.
 
 use crate::index::root::Index;
 use crate::memory::place::Ref;
@@ -11,8 +11,8 @@ use crate::packed::{Draft, Shape};
 use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 
-/// How often something is prepared while others change the nodes. What is given up is tried again when an entry is
-/// removed there, or by the next sweep.
+/// Number of attempts to prepare a change while other processes change the nodes. After these the
+/// change is given up. The next removal there, or the next sweep, tries it again.
 const ATTEMPTS: usize = 16;
 
 /// Private memory of the collector.
@@ -20,10 +20,10 @@ pub(crate) struct Workspace {
     index: Index,
     scratch: Box<(Entries, Page)>,
     draft: Box<Draft>,
-    /// What the first entries have in common.
+    /// The shape of the first entries.
     shape: Shape,
-    /// The leaf whose entries they are, in a state that this section of the barrier has seen: in it no version comes
-    /// back.
+    /// The leaf that has these entries, and its version, which this section of the barrier has
+    /// seen. No version comes back inside a section.
     held: Option<(Ref, u64)>,
 }
 
@@ -32,11 +32,11 @@ pub(crate) struct Pair<'a> {
     pub(crate) entries: &'a mut Entries,
     pub(crate) page: &'a mut Page,
     pub(crate) draft: &'a mut Draft,
-    /// What the first of them have in common: none, or those of the left one.
+    /// The shape of the first entries: of none, or of those of the left leaf.
     pub(crate) shape: &'a mut Shape,
-    /// How many are the left one's.
+    /// The number of entries of the left leaf.
     pub(crate) own: usize,
-    /// A packed leaf can have all of them.
+    /// Whether a packed leaf can have all of them.
     pub(crate) packable: bool,
 }
 
@@ -52,7 +52,7 @@ impl Workspace {
         }
     }
 
-    /// For entries of which nothing is known, and for what is to be stored.
+    /// Returns memory for other entries, and for the words of a packed leaf.
     pub(crate) fn packing(&mut self) -> (&mut Entries, &mut Draft) {
         self.held = None;
         let entries = &mut self.scratch.0;
@@ -61,8 +61,8 @@ impl Workspace {
         (entries, &mut self.draft)
     }
 
-    /// Copies the entries of two neighbours, but for what is here already. To be validated by the caller: the latches
-    /// of `v` and `rv` do.
+    /// Copies the entries of two neighbours, except for those that are here already. The caller
+    /// validates, by taking the latches of `v` and `rv`.
     pub(crate) fn load(&mut self, leaf: Ref, v: &View, rv: &View) -> Result<Pair<'_>, Retry> {
         let Workspace { index, scratch, draft, shape, held } = self;
         let (entries, page) = &mut **scratch;
@@ -85,14 +85,15 @@ impl Workspace {
         Ok(Pair { entries, page, draft, shape, own, packable })
     }
 
-    /// The entries whose shape is known are those of a packed leaf, which has the version `ver` now.
+    /// Notes that the entries with a known shape are now those of a packed leaf with the version
+    /// `ver`.
     pub(crate) fn keep(&mut self, leaf: Ref, ver: u64) {
         self.scratch.0.truncate(self.shape.entries());
         self.held = Some((leaf, ver));
     }
 
-    /// The entries from the `n`th on are those of a packed leaf, which has the version `ver` now. `shape`: what they
-    /// have in common.
+    /// Notes that the entries from the `n`th on are now those of a packed leaf with the version
+    /// `ver`. `shape` is theirs.
     pub(crate) fn hold(&mut self, n: usize, shape: Shape, leaf: Ref, ver: u64) {
         if n > 0 {
             self.scratch.0.keep_from(n);
@@ -101,7 +102,8 @@ impl Workspace {
     }
 }
 
-/// Until it is not disturbed; false if it always is.
+/// Repeats the attempt until no other process disturbs it. Returns false if each attempt was
+/// disturbed.
 pub(crate) fn undisturbed(mut attempt: impl FnMut() -> Result<bool, Retry>) -> bool {
     let mut backoff = Backoff::default();
     for _ in 0..ATTEMPTS {

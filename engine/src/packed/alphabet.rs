@@ -3,11 +3,11 @@
 use super::layout::Layout;
 use super::words::Words;
 
-/// A symbol that stands for a byte, or where it would be.
+/// The symbol of a byte, or the place where it would be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symbol {
     Is(u64),
-    /// Not in the alphabet; the first symbol above it, if there is one.
+    /// The byte is not in the alphabet. The first symbol above it, if there is one.
     Before(Option<u64>),
 }
 
@@ -15,13 +15,13 @@ pub(super) enum Symbol {
 #[derive(Clone, Copy)]
 pub(super) struct Alphabet {
     words: [u64; 4],
-    /// Byte by byte, the symbol of the first byte that there is from there on.
+    /// For each byte of the bitmap, the symbol of the first occurring byte from there on.
     before: [u64; 4],
     first: u64,
     count: u64,
 }
 
-/// How many bits are set. Few processors are known to have an instruction for it.
+/// Counts of set bits. Not every processor is known to have an instruction for it.
 const ONES: [u8; 128] = {
     let (mut ones, mut i) = ([0; 128], 1);
     while i < 128 {
@@ -31,11 +31,11 @@ const ONES: [u8; 128] = {
     ones
 };
 
-/// Symbols whose comparison takes as long as an empty table.
+/// Number of symbols whose comparison takes as long as making a table.
 const MANY: usize = 8;
 
 impl Alphabet {
-    /// `first`: the symbol of the first byte.
+    /// Makes the alphabet. `first`: the symbol of its first byte.
     pub(super) fn new(words: [u64; 4], first: u64) -> Alphabet {
         const ONE: u64 = u64::MAX / 255;
         let mut next = first;
@@ -51,7 +51,7 @@ impl Alphabet {
         Alphabet { words, before, first, count: next - first }
     }
 
-    /// The one that a leaf has.
+    /// Reads the alphabet of a leaf.
     pub(super) fn of(words: Words<'_>, l: &Layout) -> Alphabet {
         let at = l.alphabet();
         Alphabet::new([0, 1, 2, 3].map(|i| words.bits(8 * (at + 8 * i))), l.first_symbol())
@@ -70,18 +70,19 @@ impl Alphabet {
         }
     }
 
-    /// Symbols from this one on stand for nothing.
+    /// Returns the first symbol without a byte.
     pub(super) fn end(&self) -> usize {
         (self.first + self.count) as usize
     }
 
-    /// To compare so many symbols with bytes takes longer than to make a table of what they stand for.
+    /// Returns true if comparing this number of symbols takes longer than making a table of their
+    /// bytes.
     #[inline]
     pub(super) fn is_soon_spelt_out(&self, symbols: usize) -> bool {
         symbols > MANY + self.count as usize
     }
 
-    /// The bytes that symbols stand for; 0, the end, for the others.
+    /// Returns the byte of each symbol, and 0, the end, for unused symbols.
     pub(super) fn table(&self) -> [u8; 128] {
         let mut table = [0; 128];
         let mut at = self.first as usize;

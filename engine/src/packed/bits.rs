@@ -11,18 +11,18 @@ use core::convert::Infallible;
 use core::hint::select_unpredictable;
 use core::ops::Range;
 
-/// So many numbers are read eight at once.
+/// Number of numbers from which on they are read eight at once.
 const FEWEST: usize = 16;
 /// Words of the largest block.
 pub const MAX_WORDS: usize = 16384 / 8;
 
-/// The lowest `width` <= 64 bits.
+/// Returns a mask of the lowest `width` <= 64 bits.
 #[inline]
 pub(super) fn mask(width: usize) -> u64 {
     if width == 0 { 0 } else { u64::MAX >> (64 - width.min(64)) }
 }
 
-/// Bits that `number` needs.
+/// Returns the number of bits that `number` needs.
 pub(super) fn width(number: u64) -> usize {
     64 - number.leading_zeros() as usize
 }
@@ -35,7 +35,7 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// The bit at which number `i` begins.
+    /// Returns the bit at which number `i` begins.
     #[inline]
     pub(super) fn bit(self, i: usize) -> usize {
         8 * self.offset + i * self.width
@@ -46,7 +46,7 @@ impl Array {
         words.bits(self.bit(i)) & mask(self.width)
     }
 
-    /// The first of these numbers, which ascend, that is not below `number`.
+    /// Finds the first of these ascending numbers that is not below `number`.
     #[inline]
     pub(super) fn partition(self, words: Words<'_>, range: Range<usize>, number: u64) -> usize {
         let mask = mask(self.width);
@@ -56,8 +56,9 @@ impl Array {
         partition(range, |i| words.bits(self.bit(i)) & mask < number)
     }
 
-    /// What is made of each number from number `from` on, for as many as there is place for, at most a part. They have at most
-    /// 64 bits; wider ones are in torn headers only.
+    /// Reads numbers from number `from` on, and stores the value that is made of each, until the
+    /// output is full. It has place for at most a part. The numbers have at most 64 bits. Only torn
+    /// headers say that they have more.
     #[inline(always)]
     pub(super) fn numbers(
         self,
@@ -89,14 +90,14 @@ impl Array {
     }
 }
 
-/// The first of `range` for which `below` does not hold.
+/// Finds the first of `range` for which `below` does not hold.
 #[inline(always)]
 pub(super) fn partition(range: Range<usize>, mut below: impl FnMut(usize) -> bool) -> usize {
     let Ok(first) = try_partition(range, |i| Ok::<_, Infallible>(below(i)));
     first
 }
 
-/// The same, where asking may fail.
+/// Does the same if `below` may fail.
 #[inline(always)]
 pub(super) fn try_partition<E>(
     range: Range<usize>,
@@ -130,9 +131,9 @@ const PLACES: [u128; 65] = {
     places
 };
 
-/// Numbers of an array being written from its first on.
+/// A writer of an array's numbers, from the first on.
 pub(super) struct Writer {
-    /// The word that comes next, and what is gathered for it.
+    /// The next word, and the bits that are gathered for it.
     word: usize,
     bits: u64,
     filled: usize,
@@ -144,7 +145,7 @@ impl Writer {
         Writer { word: array.offset / 8, bits: 0, filled: 0 }
     }
 
-    /// Adds a number of `width` bits, or some that are one behind the other.
+    /// Adds a number of `width` bits, or several numbers one behind the other.
     #[inline]
     pub(super) fn push(&mut self, draft: &mut Draft, width: usize, number: u64) {
         let number = number & mask(width);
@@ -169,7 +170,7 @@ impl Writer {
         rest.iter().for_each(|&number| self.push(draft, width, number));
     }
 
-    /// Nothing is held back.
+    /// Writes the last bits.
     #[inline]
     pub(super) fn finish(self, draft: &mut Draft) {
         if self.filled > 0 {
@@ -178,11 +179,11 @@ impl Writer {
     }
 }
 
-/// Private memory: what is to be stored into a block.
+/// Private memory for words that will be stored into a block.
 pub struct Draft {
-    /// Two more than a block has, for numbers of no bits behind its end.
+    /// Two words more than a block has, for numbers of no bits behind its end.
     words: [u64; MAX_WORDS + 2],
-    /// The words that are to be stored: from, to.
+    /// The ranges of words that will be stored: from, to.
     ranges: [(u16, u16); 12],
     count: usize,
 }
@@ -198,13 +199,13 @@ impl Draft {
         self.count = 0;
     }
 
-    /// These words will be stored.
+    /// Adds words that will be stored.
     pub(super) fn add(&mut self, from: usize, to: usize) {
         self.ranges[self.count] = (from as u16, to as u16);
         self.count += 1;
     }
 
-    /// All words of a block of `size` bytes that belong to a packed leaf will be stored, and no
+    /// Makes all words of a block of `size` bytes that belong to a packed leaf be stored, and no
     /// others.
     pub(super) fn set_whole(&mut self, size: usize) {
         self.clear();
@@ -234,7 +235,7 @@ impl Draft {
         }
     }
 
-    /// Number `i` of an array.
+    /// Sets number `i` of an array.
     #[inline]
     pub(super) fn set(&mut self, array: Array, i: usize, number: u64) {
         self.put(array.bit(i), array.width, number);
@@ -246,7 +247,7 @@ impl Draft {
         }
     }
 
-    /// These words become the bits of the block from bit `from` on.
+    /// Makes these words the bits of the block from bit `from` on.
     #[inline]
     fn take(&mut self, old: Words<'_>, words: Range<usize>, from: usize) {
         let at = from / 64;
@@ -262,14 +263,14 @@ impl Draft {
         }
     }
 
-    /// The bits of an array that begins here become these of the block.
+    /// Copies bits of the block to the beginning of an array.
     pub(super) fn bring(&mut self, old: Words<'_>, bits: Range<usize>, to: Array) {
         let first = to.offset / 8;
         self.take(old, first..first + bits.len().div_ceil(64), bits.start);
         self.end_array(8 * to.offset + bits.len());
     }
 
-    /// The first `n` numbers of an array become those in `words`.
+    /// Copies `n` numbers from `words` to the beginning of an array.
     pub(super) fn put_words(&mut self, to: Array, n: usize, words: &[u64]) {
         let (first, end) = (to.offset / 8, to.bit(n));
         let count = end.div_ceil(64) - first;
@@ -277,7 +278,7 @@ impl Draft {
         self.end_array(end);
     }
 
-    /// What is behind bit `end` in its word is nothing.
+    /// Clears the bits behind bit `end` in its word.
     fn end_array(&mut self, end: usize) {
         if let (Some(word), 1..) = (self.words.get_mut(end / 64), end % 64)
             && !mutant!("nothing is behind copied bits")
@@ -286,8 +287,8 @@ impl Draft {
         }
     }
 
-    /// What is from bit `at` to bit `end` in the block goes `by` bits up. What is to be in between is
-    /// still to be written.
+    /// Moves the bits from `at` to `end` of the block up by `by` bits. The caller still writes the
+    /// bits in between.
     pub(super) fn open(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
         if by == 0 {
             return;
@@ -301,7 +302,7 @@ impl Draft {
         self.add(first, last);
     }
 
-    /// What is from bit `at` + `by` to bit `end` in the block goes `by` bits down.
+    /// Moves the bits from `at` + `by` to `end` of the block down by `by` bits.
     pub(super) fn close(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
         if at + by >= end || by == 0 {
             return;
@@ -312,7 +313,7 @@ impl Draft {
         self.add(first, last);
     }
 
-    /// The same, but before bit `at` is what has been arranged, not what is in the block.
+    /// Does the same, but keeps the arranged bits before bit `at`, not those of the block.
     pub(super) fn close_up(&mut self, old: Words<'_>, at: usize, end: usize, by: usize) {
         let (below, Some(&arranged)) = (mask(at % 64), self.words.get(at / 64)) else { return };
         self.close(old, at, end, by);
@@ -320,8 +321,8 @@ impl Draft {
         *word = arranged & below | *word & !below;
     }
 
-    /// What is up to bit `end` in the block, without some of it; `of` says from which bit to which. They ascend. Behind
-    /// `end` in its word is nothing.
+    /// Copies the bits of the block up to `end` without some ranges, which ascend. `of` returns
+    /// their first and last bits. Clears the bits behind `end` in its word.
     pub(super) fn without(
         &mut self,
         old: Words<'_>,
@@ -356,14 +357,14 @@ impl Draft {
         }
     }
 
-    /// The bits before `at` in its word remain as they are.
+    /// Keeps the bits before `at` in its word.
     fn keep_below(&mut self, old: Words<'_>, at: usize) {
         let below = mask(at % 64);
         let word = &mut self.words[at / 64];
         *word = old.word(at / 64) & below | *word & !below;
     }
 
-    /// Begins to change numbers `from` to `to` of an array one by one.
+    /// Copies numbers `from` to `to` of an array, to be changed one by one.
     pub(super) fn load(&mut self, old: Words<'_>, array: Array, from: usize, to: usize) {
         let (first, last) = (array.bit(from) / 64, array.bit(to).div_ceil(64));
         if let (Some(to), Some(from)) = (self.words.get_mut(first..last), old.0.get(first..last)) {
@@ -374,8 +375,8 @@ impl Draft {
         self.add(first, last);
     }
 
-    /// Adds `by` to, or takes it from, numbers `from` to `to` of an array, which stay within their width: all of them
-    /// are one long number then, and there is one addition for each word.
+    /// Adds `by` to numbers `from` to `to` of an array, or subtracts it. The numbers stay within
+    /// their width. So all of them are one long number, and each word takes one addition.
     pub(super) fn shift_each(&mut self, array: Array, from: usize, to: usize, by: u64, down: bool) {
         match down {
             false => self.change_each(array, from, to, by, u64::overflowing_add),
@@ -425,7 +426,7 @@ impl Draft {
         }
     }
 
-    /// Stores what was arranged. The caller has the block to himself, or for writing.
+    /// Stores the arranged words. The block is private to the caller, or latched for writing.
     pub fn store(&self, block: &[AtomicU64]) {
         for &(from, to) in &self.ranges[..self.count] {
             let range = usize::from(from)..usize::from(to).min(block.len());

@@ -1,22 +1,22 @@
-//! What is known of inserts to come into a leaf.
+//! Expectations of inserts to come into a leaf.
 
 use crate::key::order::Tid;
 
-/// What inserts to come will be: keys from `low` up to `high` (None: no end).
+/// The keys of inserts to come: from `low` up to `high` (None: no end).
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds<'a> {
     /// The first key of the range.
     pub low: &'a [u8],
     /// The first key behind it.
     pub high: Option<&'a [u8]>,
-    /// What is known besides.
+    /// Further expectations.
     pub coming: Coming,
 }
 
-/// What is known of inserts to come into a leaf.
+/// Expectations of inserts to come into a leaf.
 #[derive(Clone, Copy, Debug)]
 pub struct Coming {
-    /// Which of them are new.
+    /// Whether they have new keys.
     pub grows: Grows,
     /// The TID of the next one.
     pub tid: Option<Tid>,
@@ -28,13 +28,13 @@ impl From<Grows> for Coming {
     }
 }
 
-/// What is likely to come into a leaf.
+/// The inserts that are likely to come into a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grows {
-    /// Keys, and of each as many entries as now.
+    /// New keys, each with as many entries as the present ones have.
     Keys,
-    /// The same, the keys below all that are there.
+    /// The same, with keys below all present ones.
     Below,
-    /// More entries of the keys that are there.
+    /// More entries of the present keys.
     Entries,
 }

@@ -9,8 +9,8 @@ use super::shape::{Shape, Sorted, heads_offset};
 use super::tids::narrow;
 use crate::key::bytes::prefix_at;
 
-/// Arranges a leaf with these entries, of which `shape` knows all, in a block of `size` bytes. `low`: what is
-/// stored of the low key. False: they do not fit.
+/// Arranges a leaf with these entries in a block of `size` bytes. `shape` is that of all entries.
+/// `low`: the stored bytes of the low key. Returns false if they do not fit.
 pub fn encode(
     draft: &mut Draft,
     entries: &(impl Sorted + ?Sized),
@@ -45,7 +45,7 @@ pub fn encode(
     true
 }
 
-/// Begins a block: all of it will be stored, with this header and nothing else yet.
+/// Begins a block with this header. All of the block will be stored.
 pub(super) fn begin(draft: &mut Draft, l: &Layout) {
     debug_assert!(l.is_sound(), "no reader would believe it: {l:?}");
     draft.set_whole(l.size);
@@ -53,8 +53,8 @@ pub(super) fn begin(draft: &mut Draft, l: &Layout) {
     l.store(draft);
 }
 
-/// Gives each array the bits that it needs, and its part of the room that is left. None: there is
-/// not enough. If entries come as `grows` says, all arrays are full at the same time.
+/// Gives each array the bits that it needs, and its share of the remaining room. If entries come as
+/// `grows` says, all arrays are full at the same time. Returns None if the room is too small.
 pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) -> Option<Layout> {
     let mut at = heads_offset(&l, low);
     let room = (l.size / 8).checked_sub(at / 8)?;
@@ -138,7 +138,7 @@ fn write(draft: &mut Draft, entries: &(impl Sorted + ?Sized), shape: &Shape, l: 
     }
 }
 
-/// The head of a key that fits the leaf, and the bytes that are in its tail.
+/// Returns the head of a key that fits the leaf, and the bytes of its tail.
 fn wide_key<'k>(l: &Layout, table: Option<&[u8; 256]>, key: &'k [u8]) -> (u64, &'k [u8]) {
     let tail = tail_bytes(l, key);
     let body = &key[l.tlen..];
@@ -147,7 +147,7 @@ fn wide_key<'k>(l: &Layout, table: Option<&[u8; 256]>, key: &'k [u8]) -> (u64, &
     (dense(symbols(Some(table), first).swap_bytes(), l.sbits), tail)
 }
 
-/// The bytes of a key that are in its tail.
+/// Returns the bytes of a key that are in its tail.
 pub(super) fn tail_bytes<'k>(l: &Layout, key: &'k [u8]) -> &'k [u8] {
     match (l.zterm, l.keylen) {
         _ if l.form == Form::Compared => &key[l.tlen..],
@@ -158,7 +158,7 @@ pub(super) fn tail_bytes<'k>(l: &Layout, key: &'k [u8]) -> &'k [u8] {
     }
 }
 
-/// As many symbols as fit into a word at once.
+/// Writes a tail, as many symbols at once as fit into a word.
 fn write_tail(
     draft: &mut Draft,
     to: &mut Writer,
@@ -180,7 +180,8 @@ fn write_tail(
     }
 }
 
-/// The symbols of at most eight bytes in a byte each, the first one the lowest, with zeros where there are fewer.
+/// Returns the symbols of at most eight bytes, one in each byte, the first one the lowest. Missing
+/// ones are zero.
 #[inline]
 fn symbols(table: Option<&[u8; 256]>, bytes: &[u8]) -> u64 {
     let Some(table) = table else { return prefix_at(bytes, 0).swap_bytes() };
@@ -192,7 +193,7 @@ fn symbols(table: Option<&[u8; 256]>, bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, &byte| all << 8 | symbol(byte))
 }
 
-/// Eight symbols that have a byte each, now with `width` bits each. Which one is the lowest stays so.
+/// Packs eight symbols of a byte each into `width` bits each, in the same order.
 #[inline]
 fn dense(symbols: u64, width: usize) -> u64 {
     const ODD: [u64; 3] = [u64::MAX / 0x101, u64::MAX / 0x1_0001, u64::MAX / 0x1_0000_0001];

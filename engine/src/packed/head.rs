@@ -6,24 +6,24 @@ use super::layout::{Layout, MAX_SHORT, SHORT_BITS};
 use crate::key::bytes::prefix_at;
 use core::cmp::Ordering;
 
-/// How a key is related to keys with this head.
+/// The relation of a key to keys with this head.
 pub(super) struct Target {
     pub(super) head: u64,
     pub(super) side: Side,
 }
 
-/// Where a key is among keys with the same head.
+/// The place of a key among keys with the same head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Below,
-    /// It is the key with this head.
+    /// The key is the only one with this head.
     Here,
-    /// The tails say it.
+    /// The tails decide.
     Tails,
     Above,
 }
 
-/// The head of `key` in the wide form, `body` being its symbols behind what all keys share.
+/// Returns the head of `key` in the wide form. `body`: its symbols behind the shared bytes.
 pub(super) fn wide_head(l: &Layout, alphabet: Option<&Alphabet>, body: &[u8]) -> Target {
     let head = prefix_at(body, 0);
     let Some(alphabet) = alphabet else {
@@ -74,7 +74,7 @@ pub(super) fn wide_head(l: &Layout, alphabet: Option<&Alphabet>, body: &[u8]) ->
     end(head, count, 0, Side::Tails)
 }
 
-/// The head of a key in the short form, `body` being its bytes behind what all keys share.
+/// Returns the head of a key in the short form. `body`: its bytes behind the shared bytes.
 #[inline]
 pub(super) fn short_head(l: &Layout, body: &[u8]) -> Target {
     let bytes = prefix_at(body, 0) >> (64 - 8 * l.ncolumns.clamp(1, MAX_SHORT));

@@ -1,5 +1,5 @@
-//! The header of a packed leaf: the only place that knows at which offset something is, and the only one
-//! that believes a number from a block, after it has been checked.
+//! The header of a packed leaf. Only this file knows the offsets, and only this file uses a number
+//! from a block, after checking it.
 
 use super::bits::{Array, Draft, MAX_WORDS, width};
 use super::words::Words;
@@ -14,40 +14,41 @@ pub const MAX_ENTRIES: usize = 1024;
 pub(super) const RANK_BITS: usize = 11;
 /// Where the low key begins.
 pub const LOW: usize = 104;
-/// The most that can be left out of keys in front.
+/// Most bytes that keys leave out in front.
 pub(super) const MAX_TEMPLATE: usize = u8::MAX as usize;
 /// Longest key of the narrow form.
 pub(super) const MAX_NARROW: usize = 64;
-/// Most bytes of a key of the short form behind what all keys share.
+/// Most bytes of a key of the short form behind the shared bytes.
 pub(super) const MAX_SHORT: usize = 7;
-/// The bits of a head that say how many these are.
+/// Bits of a head that tell the number of these bytes.
 pub(super) const SHORT_BITS: usize = 3;
 /// Bytes of the bitmap of an alphabet.
 pub(super) const ALPHABET: usize = 32;
 
-/// How heads are made of keys.
+/// The way in which heads are made of keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// All keys have one length and differ in few bytes, which are neighbours.
     #[default]
     Adjacent,
-    /// The first eight symbols behind what all keys share; the others are in the tail.
+    /// The first eight symbols behind the shared bytes. The others are in the tail.
     Wide,
-    /// As `Adjacent`, but here and there.
+    /// As `Adjacent`, but the bytes are not neighbours.
     Scattered,
-    /// At most [`MAX_SHORT`] bytes behind what all keys share, and how many they are.
+    /// At most [`MAX_SHORT`] bytes behind the shared ones, and their number.
     Short,
-    /// In the order of a comparator: the numbers that it gives keys. All that they do not share is in the tail.
+    /// In the order of a comparator: the abbreviations of keys. All bytes that they do not share
+    /// are in the tail.
     Compared,
 }
 
-/// By their numbers in the header.
+/// The forms by their numbers in the header.
 const FORMS: [Form; 5] = [Form::Adjacent, Form::Wide, Form::Scattered, Form::Compared, Form::Short];
 
-/// Keys end with their only zero behind what they share, which is not stored.
+/// Keys end with their only zero behind the shared bytes. It is not stored.
 const ZTERM: usize = 1 << 4;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Entries.
@@ -60,16 +61,16 @@ pub(super) struct Layout {
     pub(super) keylen: usize,
     /// Bits of a symbol.
     pub(super) sbits: usize,
-    /// How many different symbols there are; 0: all bytes.
+    /// The number of different symbols. 0: all bytes.
     pub(super) symbols: usize,
     /// Bits of a TID that are its offset in the page.
     pub(super) obits: usize,
     pub(super) kbase: u64,
     pub(super) tbase: u64,
-    /// Byte i: where the i-th column is in the key.
+    /// Byte i: the place of the i-th column in the key.
     pub(super) columns: u64,
     pub(super) ncolumns: usize,
-    /// Length of the template: the key (narrow), what all keys share.
+    /// Length of the template: the whole key (narrow), or the shared bytes.
     pub(super) tlen: usize,
     pub(super) heads: Array,
     pub(super) tids: Array,
@@ -84,7 +85,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// What the header says, if it can be true.
+    /// Reads the header. Returns Err if it cannot be true.
     #[inline(always)]
     pub(super) fn load(words: Words<'_>) -> Result<Layout, Torn> {
         let [counts, widths, offsets, others] = [3, 4, 11, 12].map(|i| words.word(i));
@@ -116,7 +117,8 @@ impl Layout {
         if l.is_sound() { Ok(l) } else { Err(Torn) }
     }
 
-    /// Are the arrays in the block, one behind the other? Readers do not ask: whatever they read outside is zero.
+    /// Returns true if the arrays are in the block, one behind the other. Readers need not ask:
+    /// everything outside of the block reads as zero.
     pub(super) fn is_inside(&self) -> bool {
         let fits = |array: Array, n: usize, to: usize| {
             array.width <= 64 && array.offset.is_multiple_of(8) && array.bit(n) <= 8 * to
@@ -130,7 +132,8 @@ impl Layout {
             && fits(self.tails, self.d * self.tail_len(), self.size)
     }
 
-    /// Enough for readers: what they calculate with has a meaning, and what they do an end.
+    /// Checks as much as readers need: the numbers that they calculate with have a meaning, and
+    /// their loops end.
     #[inline(always)]
     pub(super) fn is_sound(&self) -> bool {
         let narrow = matches!(self.form, Form::Adjacent | Form::Scattered);
@@ -168,8 +171,8 @@ impl Layout {
             }
     }
 
-    /// Heads may be as far below those that there are as these are from each other: if each key is below the one before
-    /// it, the leaf is not arranged anew for each.
+    /// Lets heads be as far below the present ones as these are from each other. If each new key is
+    /// below the one before it, the leaf is then not arranged anew for each.
     pub(super) fn reach_below(&mut self) {
         if self.heads.width < 63 {
             self.kbase = self.kbase.saturating_sub(1 << self.heads.width);
@@ -196,7 +199,7 @@ impl Layout {
         draft.set_word(12, pack(symbols, [self.symbols, self.tlen]));
     }
 
-    /// The word that changes with each entry.
+    /// Returns the word that changes with each entry.
     pub(super) fn counts(&self) -> u64 {
         let form = FORMS.iter().position(|&form| form == self.form).unwrap_or(0)
             | if self.zterm { ZTERM } else { 0 };
@@ -205,7 +208,7 @@ impl Layout {
         self.n as u64 | (self.d as u64) << 16 | bytes << 32
     }
 
-    /// Where column `i` is in a key.
+    /// Returns the place of column `i` in a key.
     #[inline]
     pub(super) fn column(&self, i: usize) -> usize {
         match self.form {
@@ -214,25 +217,25 @@ impl Layout {
         }
     }
 
-    /// The byte where the template begins.
+    /// Returns the byte at which the template begins.
     #[inline]
     pub(super) fn template(&self) -> usize {
         self.heads.offset - if self.symbols > 0 { ALPHABET } else { 0 } - self.tlen
     }
 
-    /// The byte where the bitmap of the alphabet begins, if there is one.
+    /// Returns the byte at which the bitmap of the alphabet begins, if there is one.
     #[inline]
     pub(super) fn alphabet(&self) -> usize {
         self.heads.offset - ALPHABET
     }
 
-    /// Symbols of keys of one length behind the template.
+    /// Returns the number of symbols behind the template, for keys of one length.
     #[inline]
     pub(super) fn body(&self) -> usize {
         self.keylen.saturating_sub(self.tlen + usize::from(self.zterm))
     }
 
-    /// Symbols in the tail of each key, if that is the same for all.
+    /// Returns the number of symbols in the tail of each key, if it is the same for all.
     #[inline]
     pub(super) fn tail_len(&self) -> usize {
         match self.form {
@@ -242,12 +245,13 @@ impl Layout {
         }
     }
 
-    /// Bits for as many symbols as a block could have.
+    /// Returns the bits for as many symbols as a block could have.
     pub(super) fn bits_of_tail_ends(&self) -> usize {
         width((8 * self.size / self.sbits) as u64)
     }
 
-    /// The symbol of the first byte of the alphabet: where lengths vary, 0 says in a head that the key has ended.
+    /// Returns the symbol of the first byte of the alphabet. If lengths vary, 0 in a head means the
+    /// end of the key.
     #[inline]
     pub(super) fn first_symbol(&self) -> u64 {
         u64::from(self.keylen == 0 && self.form == Form::Wide)

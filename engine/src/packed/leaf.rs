@@ -1,4 +1,4 @@
-//! A packed leaf that is read.
+//! Reading a packed leaf.
 
 mod edit;
 mod rearrange;
@@ -17,7 +17,7 @@ use crate::sync::atomic::plain::AtomicU64;
 /// Entries that are read at once.
 pub const PART: usize = 64;
 
-/// A packed leaf as its header was when this was made.
+/// A packed leaf, with a copy of its header.
 #[derive(Clone, Copy)]
 pub struct Leaf<'a> {
     words: Words<'a>,
@@ -35,13 +35,13 @@ impl<'a> Leaf<'a> {
         Ok(Leaf { words, layout, alphabet })
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.layout.n
     }
 
-    /// There are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.layout.n == 0
     }

@@ -1,9 +1,9 @@
 //! Packed leaves: entries of a range of keys in a block, in a fraction of what a leaf of 64 slots needs.
 //!
-//! Nothing here knows of versions and latches. A leaf is a slice of
-//! words, read one by one while somebody may be changing them. The header is copied and checked against
-//! the block first; what is behind it may be torn, and then what is read is wrong, but is
-//! bounded and was in the block. There is no unsafe code here: the callers validate what they have read.
+//! Nothing here knows of versions and latches. A leaf is a slice of words. They are read one by
+//! one, and a writer may be changing them. The header is copied and checked against the block
+//! first. The bytes behind it may be torn. Then the values that are read are wrong, but bounded,
+//! and from this block. There is no unsafe code here. The callers validate their readings.
 //!
 //! ```text
 //!  24 u16 n   entries, <= 1024          26 u16 d   different keys
@@ -18,26 +18,29 @@
 //! 100 u8  symbols of the alphabet      101 u8  (not used)              102 u8 length of the template
 //! 104 low key ... template, alphabet (a bitmap of 32 bytes) | heads | TIDs | ends | tail ends | tails
 //! ```
-//! The first 64 bytes, but for the two words with entries above, are those of every leaf and are not
-//! touched. Each array begins at a multiple of 8 and has room up to the next.
+//! The first 64 bytes are those of every leaf and are not touched, except for the words with
+//! entries above. Each array begins at a multiple of 8 and has room up to the next.
 //!
-//! * *Adjacent, scattered*: all keys have one length of at most 64 bytes and differ in at most 8 columns;
-//!   the others are in the template. The head is the number that these bytes are, minus the base.
-//! * *Wide*: the head is the first 8 symbols behind what all keys share (the template), the tail the rest.
-//!   A symbol is a byte. Or, if behind the template each key has one zero and that is its end, the rank of
-//!   the byte among those that occur: 4 to 7 bits. The zero is not stored; where lengths vary, symbol 0
-//!   is the end, otherwise ranks begin with 0. Keys of varying length without such an end have everything
-//!   behind the template in their tail.
-//! * *Short*: keys of at most 64 bytes whose lengths vary, of which at most seven are behind what all share. The head is these
-//!   bytes, with zeros in place of those that a key does not have, and how many it has: of two keys that differ in zeros at the end
-//!   alone the shorter one is the lower one.
-//! * *Compared*: keys are in the order of a comparator. The head is the number that it has for the key (none: no
-//!   bits), the tail all that is behind the template, in bytes or in an alphabet without an end.
+//! * *Adjacent, scattered*: all keys have one length of at most 64 bytes and differ in at most 8
+//!   columns. The other columns are in the template. The head is the number in these bytes, minus
+//!   the base.
+//! * *Wide*: the head is the first 8 symbols behind the shared bytes (the template). The tail is
+//!   the rest. A symbol is a byte, unless each key has one zero behind the template, at its end.
+//!   Then a symbol is the rank of the byte among those that occur: 4 to 7 bits. The zero is not
+//!   stored. If lengths vary, symbol 0 is the end. Otherwise ranks begin with 0. Keys of varying
+//!   length without such an end have everything behind the template in their tail.
+//! * *Short*: keys of at most 64 bytes and of varying lengths, with at most seven bytes behind the
+//!   shared ones. The head has these bytes, zeros in place of missing ones, and the number of
+//!   bytes. If two keys differ only in zeros at their ends, the shorter one is lower.
+//! * *Compared*: keys are in the order of a comparator. The head is the abbreviation of the key.
+//!   (Without abbreviations it has no bits.) The tail is everything behind the template, in bytes
+//!   or in an alphabet without an end.
 //! * *TIDs*: (page << bits of the offset | offset) minus the base, in order per key.
 //! * *Ends*: entries up to key k, if a key has several. *Tail ends*: symbols in tails up to key k, where
 //!   lengths vary.
 //!
-//! Widths are made for the range of the leaf where that costs next to nothing, so that inserts fit.
+//! Widths suffice for the whole range of the leaf if that costs next to nothing, so that inserts
+//! fit.
 #![forbid(unsafe_code)]
 
 mod alphabet;

@@ -1,4 +1,4 @@
-//! The numbers that heads have, and those that keys to come into a range will have.
+//! The heads of keys, and those of keys that may come into a range.
 
 use super::alphabet::Alphabet;
 use super::bits::width;
@@ -6,7 +6,8 @@ use super::head::{short_head, wide_head};
 use super::layout::{Form, Layout, MAX_TEMPLATE};
 use crate::key::bytes::{common, prefix_at};
 
-/// The head of a key; of one that is not in a leaf, something between those of its neighbours.
+/// Returns the head of a key. For a key that is not in the leaf, returns a number between the heads
+/// of its neighbours.
 pub(super) fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
     match l.form {
         Form::Wide => wide_head(l, alphabet, key.get(l.tlen..).unwrap_or_default()).head,
@@ -15,7 +16,7 @@ pub(super) fn head(l: &Layout, alphabet: Option<&Alphabet>, key: &[u8]) -> u64 {
     }
 }
 
-/// The columns of a key as a number.
+/// Returns the columns of a key as a number.
 pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
     if l.form == Form::Adjacent {
         let eight = prefix_at(key, l.column(0).min(key.len()));
@@ -25,8 +26,8 @@ pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
     (0..l.ncolumns).fold(0, |head, i| head << 8 | u64::from(byte(i)))
 }
 
-/// Returns the layout with heads for all keys from `low` to `high`, in columns or symbols that it
-/// has. None: these do not say where such a key is.
+/// Returns the layout with heads for all keys from `low` to `high`, in its columns or symbols.
+/// Returns None if these do not tell the place of such a key.
 pub(super) fn reaching(
     mut l: Layout,
     alphabet: Option<&Alphabet>,
@@ -44,8 +45,8 @@ pub(super) fn reaching(
     (known && from <= to).then_some(l)
 }
 
-/// Makes room for heads on both sides: the range of a leaf under a comparator may be of any
-/// numbers. Half of those that there are may come on either side.
+/// Makes room for heads on both sides: under a comparator the range of a leaf may have any
+/// abbreviations. Half as many as the present ones fit on either side.
 pub(super) fn both_sides(mut l: Layout) -> Layout {
     if (1..64).contains(&l.heads.width) {
         l.kbase = l.kbase.saturating_sub(1 << (l.heads.width - 1));

@@ -1,5 +1,5 @@
-//! What entries have in common while they are collected for a leaf, and what it will take to store them:
-//! both in constant time per entry.
+//! The shape of entries that are collected for a leaf: their common properties, and the bits that
+//! they will take. Both take constant time per entry.
 
 use super::alphabet::Alphabet;
 use super::bits::{mask, width};
@@ -14,46 +14,46 @@ use crate::key::order::Tid;
 
 /// Entries in ascending order, by bytes or under a comparator.
 pub trait Sorted {
-    /// How many there are.
+    /// Returns the number of entries.
     fn len(&self) -> usize;
-    /// There are none.
+    /// Returns true if there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// The key of an entry.
+    /// Returns the key of an entry.
     fn key(&self, i: usize) -> &[u8];
-    /// Its TID.
+    /// Returns the TID of an entry.
     fn tid(&self, i: usize) -> Tid;
-    /// The number of its key under a comparator, in whose order they are then: equal keys are those with the same
-    /// bytes.
+    /// Returns the abbreviation of its key under a comparator. The entries are then in the
+    /// comparator's order, and equal keys are those with the same bytes.
     fn number(&self, _: usize) -> Option<u64> {
         None
     }
 }
 
-/// What entries have in common.
+/// Common properties of entries.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub(super) n: usize,
-    /// Different keys, and a bit for the first entry of each,
+    /// Number of different keys. (The next field has a bit for the first entry of each.)
     pub(super) d: usize,
     begins: [u64; MAX_ENTRIES / 64],
-    /// their first bytes that are all the same,
+    /// Number of first bytes that all keys share.
     shared: usize,
-    /// the shortest and the longest one, and all together,
+    /// Lengths of the shortest and the longest key, and of all together.
     shortest: usize,
     longest: usize,
     total: usize,
-    /// and where of 64 bytes they differ, if they have one length: more than eight are not looked for.
+    /// The columns, of 64, in which keys of one length differ. More than eight are not looked for.
     differ: u64,
     scattered: bool,
-    /// They are in the order of a comparator.
+    /// Whether the entries are in the order of a comparator.
     compared: bool,
-    /// All keys end with a zero,
+    /// Whether all keys end with a zero.
     zterm: bool,
-    /// The bytes that occur behind what is shared, but for that zero: not zero where one does,
+    /// The bytes that occur behind the shared ones, except for that zero. Not 0: the byte occurs.
     occurs: [u8; 256],
-    /// and how many are behind the first eight of these.
+    /// Number of bytes behind the first eight of these, in all keys.
     in_tails: usize,
     lowest: Tid,
     highest: Tid,
@@ -85,7 +85,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// How many entries were added.
+    /// Returns the number of entries that were added.
     pub fn entries(&self) -> usize {
         self.n
     }
@@ -120,8 +120,9 @@ impl Shape {
         self.n = to;
     }
 
-    /// The keys of entries from `i` on as long as they are short and of one length, most often numbers: in few
-    /// instructions each, what [`Shape::add_key`] does. Returns the first entry that is left.
+    /// Adds the keys of entries from `i` on as long as they are short and of one length, most often
+    /// numbers. It does the same as [`Shape::add_key`] in few instructions each. Returns the first
+    /// entry that is left.
     fn add_short(&mut self, entries: &(impl Sorted + ?Sized), i: usize, to: usize) -> usize {
         let len = self.shortest;
         if i == 0 || self.compared || self.zterm || len != self.longest || len > 16 {
@@ -150,7 +151,7 @@ impl Shape {
         at
     }
 
-    /// Entry `i` has another key than the one before.
+    /// Notes that entry `i` has another key than the one before.
     #[inline]
     fn begin(&mut self, i: usize) {
         self.d += 1;
@@ -160,7 +161,7 @@ impl Shape {
         }
     }
 
-    /// Those of the first entries of a leaf that have another key than the one before, the first one included.
+    /// Returns the entries that have another key than the one before, including the first entry.
     pub(super) fn begins(&self) -> impl Iterator<Item = usize> {
         self.begins.iter().enumerate().flat_map(|(i, &word)| {
             let rests =
@@ -171,7 +172,7 @@ impl Shape {
         })
     }
 
-    /// The key of entry `i`; those before it have been added.
+    /// Adds the key of entry `i`. Those before it have been added.
     fn add_key(&mut self, entries: &(impl Sorted + ?Sized), i: usize) {
         let key = entries.key(i);
         if i > 0 && same(entries.key(i - 1), key) {
@@ -231,7 +232,8 @@ impl Shape {
         self.total += key.len();
     }
 
-    /// Are all columns known to differ that can, in a key of the same length? Most that are added show nothing new.
+    /// Returns true if all columns in which a key of the same length can differ are known already.
+    /// Most added keys show nothing new.
     #[inline]
     fn differ_to_the_end(&self, first: &[u8], key: &[u8]) -> bool {
         let from = self.differ.trailing_zeros() as usize;
@@ -253,8 +255,8 @@ impl Shape {
         }
     }
 
-    /// How many bytes of a block of `block` bytes the entries take, a low key of `low` bytes included;
-    /// more than `block` if they are too many for a leaf.
+    /// Returns how many bytes of a block of `block` bytes the entries take, with a low key of `low`
+    /// bytes. Returns more than `block` if they are too many for a leaf.
     pub fn size(&self, entries: &(impl Sorted + ?Sized), low: usize, block: usize) -> usize {
         if self.n > MAX_ENTRIES {
             return usize::MAX;
@@ -264,7 +266,7 @@ impl Shape {
         heads_offset(&l, low) + arrays
     }
 
-    /// The bits of the arrays, in the order in which they are stored.
+    /// Returns the bits of the arrays, in the order in which they are stored.
     pub(super) fn needs(&self, l: &Layout) -> [usize; 5] {
         let d = self.d;
         let symbols = match (l.form, l.keylen, l.zterm) {
@@ -281,12 +283,13 @@ impl Shape {
         ]
     }
 
-    /// The alphabet of keys that end with their only zero, or are compared by a function; or none: all bytes.
+    /// Returns the alphabet of keys that end with their only zero, or that a function compares.
+    /// None: all bytes are used.
     pub(super) fn alphabet(&self, l: &Layout) -> Option<Alphabet> {
         (l.symbols > 0).then(|| Alphabet::new(self.bitmap(), l.first_symbol()))
     }
 
-    /// A bit for each byte that occurs.
+    /// Returns a bit for each byte that occurs.
     pub(super) fn bitmap(&self) -> [u64; 4] {
         let mut bitmap = [0; 4];
         let (words, _) = self.occurs.as_chunks();
@@ -296,7 +299,7 @@ impl Shape {
         bitmap
     }
 
-    /// The form and the widths that these entries take, and no others.
+    /// Returns the form and the widths that just these entries take.
     pub(super) fn content(&self, entries: &(impl Sorted + ?Sized), block: usize) -> Layout {
         let mut l = Layout { size: block, ..Layout::default() };
         l.obits = offset_bits(self.offsets);
@@ -321,7 +324,7 @@ impl Shape {
         if bits(&wide) < bits(&other) { wide } else { other }
     }
 
-    /// Short keys whose lengths vary.
+    /// Returns the layout of short keys of varying lengths.
     fn short(&self, mut l: Layout) -> Option<Layout> {
         let most = self.longest - self.shared;
         let able = self.shortest < self.longest && self.longest <= MAX_NARROW && most <= MAX_SHORT;
@@ -332,7 +335,7 @@ impl Shape {
         })
     }
 
-    /// Keys that differ in few columns.
+    /// Returns the layout of keys that differ in few columns.
     fn narrow(&self, mut l: Layout) -> Option<Layout> {
         let columns = self.differ.count_ones() as usize;
         if self.shortest != self.longest || !(1..=MAX_NARROW).contains(&self.longest) || columns > 8
@@ -351,7 +354,7 @@ impl Shape {
         Some(l)
     }
 
-    /// Any keys.
+    /// Returns the layout of any keys.
     fn wide(&self, mut l: Layout) -> Layout {
         let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
         l.form = Form::Wide;
@@ -368,7 +371,7 @@ impl Shape {
         l
     }
 
-    /// Any keys in the order of a comparator.
+    /// Returns the layout of any keys in the order of a comparator.
     fn compared(&self, mut l: Layout) -> Layout {
         let fixed = self.shortest == self.longest && self.longest <= MAX_TEMPLATE;
         l.form = Form::Compared;
@@ -384,7 +387,7 @@ impl Shape {
         l
     }
 
-    /// Heads of as many bits as the first and the last key say.
+    /// Sets the bits of heads by the first and the last key.
     fn with_heads(&self, mut l: Layout, entries: &(impl Sorted + ?Sized)) -> Layout {
         let alphabet = self.alphabet(&l);
         let head = |i| {
@@ -396,8 +399,8 @@ impl Shape {
         l
     }
 
-    /// The same with widths that whatever comes into the range takes, if that costs little, and for the TID that is
-    /// known to come.
+    /// Widens the widths for all keys that may come into the range, if that costs little, and for a
+    /// TID that is known to come.
     pub(super) fn widened(&self, mut l: Layout, bounds: &Bounds<'_>) -> Layout {
         let Bounds { low, high, coming } = *bounds;
         if let Some(tid) = coming.tid {
@@ -428,19 +431,20 @@ impl Shape {
     }
 }
 
-/// Are keys the same? Most are short.
+/// Returns true if the keys are the same. Most are short.
 #[inline]
 pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && prefix_at(a, 0) == prefix_at(b, 0) && (a.len() <= 8 || a[8..] == b[8..])
 }
 
-/// The positions in which keys of one length, at most 64, differ.
+/// Returns the positions in which keys of one length, at most 64, differ.
 fn differing(a: &[u8], b: &[u8]) -> u64 {
     let eight = |at| unequal(prefix_at(a, at) ^ prefix_at(b, at)) << at;
     (0..a.len()).step_by(8).map(eight).fold(0, |positions, eight| positions | eight)
 }
 
-/// The bytes of eight, the first one the highest, that are not zero.
+/// Returns a bit for each of eight bytes that is not zero. `bytes` has the first one highest, and
+/// it gets bit 0.
 fn unequal(bytes: u64) -> u64 {
     const LOW: u64 = u64::MAX / 255;
     // Of each the highest bit; then these bits side by side.
@@ -448,13 +452,13 @@ fn unequal(bytes: u64) -> u64 {
     side_by_side((((bytes & (0x7f * LOW)) + 0x7f * LOW) | bytes) >> 7 & LOW)
 }
 
-/// A key of at most sixteen bytes as a number.
+/// Returns a key of at most sixteen bytes as a number.
 #[inline]
 fn sixteen(key: &[u8]) -> u128 {
     u128::from(prefix_at(key, 0)) << 64 | u128::from(prefix_at(key, 8))
 }
 
-/// The lowest bits of eight bytes, which have no others.
+/// Gathers the lowest bits of eight bytes, which have no others.
 #[inline]
 fn side_by_side(bits: u64) -> u64 {
     bits.wrapping_mul(0x0102_0408_1020_4080) >> 56
@@ -467,13 +471,13 @@ fn set_columns(l: &mut Layout, positions: u64) {
     l.ncolumns = positions.count_ones() as usize;
 }
 
-/// Where heads begin behind a low key of so many bytes.
+/// Returns where heads begin behind a low key of this number of bytes.
 pub(super) fn heads_offset(l: &Layout, low: usize) -> usize {
     let alphabet = if l.symbols > 0 { ALPHABET } else { 0 };
     (LOW + low + l.tlen + alphabet).next_multiple_of(8)
 }
 
-/// Does `number` fit behind `base`?
+/// Returns `number` minus `base`, if it fits the width.
 pub(super) fn fits(number: u64, base: u64, width: usize) -> Option<u64> {
     number.checked_sub(base).filter(|&relative| relative <= mask(width))
 }

@@ -3,13 +3,13 @@
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::plain::AtomicU64;
 
-/// The words of a block, which others may be changing. Outside there are zeros: whatever number
-/// leads here, from however torn a block, nothing else is read.
+/// The words of a block, which a writer may be changing. Everything outside reads as zeros. So any
+/// number from a torn block leads only here.
 #[derive(Clone, Copy)]
 pub(super) struct Words<'a>(pub(super) &'a [AtomicU64]);
 
 impl Words<'_> {
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     pub(super) fn size(self) -> usize {
         8 * self.0.len()
     }
@@ -22,7 +22,7 @@ impl Words<'_> {
         }
     }
 
-    /// Copies what there is from a word on.
+    /// Copies words from one on, as far as the block has them.
     #[inline(always)]
     pub(super) fn copy(self, from: usize, to: &mut [u64]) {
         for (to, word) in to.iter_mut().zip(self.0.get(from..).unwrap_or_default()) {
@@ -30,7 +30,7 @@ impl Words<'_> {
         }
     }
 
-    /// The 64 bits from bit `at` on.
+    /// Returns the 64 bits from bit `at` on.
     #[inline]
     pub(super) fn bits(self, at: usize) -> u64 {
         let word = at / 64;
@@ -41,7 +41,8 @@ impl Words<'_> {
         low >> (at % 64) | high << 1 << (63 - at % 64)
     }
 
-    /// The 57 bits from bit `at` on, and others above them; of a byte's first bit, all 64.
+    /// Returns the 57 bits from bit `at` on, with others above them. At the first bit of a byte all
+    /// 64 are right.
     #[inline(always)]
     pub(super) fn near(self, at: usize) -> u64 {
         #[cfg(not(loom))]
@@ -57,7 +58,7 @@ impl Words<'_> {
         self.bits(at)
     }
 
-    /// Sixteen bytes from byte `at` on.
+    /// Returns sixteen bytes from byte `at` on.
     #[inline(always)]
     pub(super) fn sixteen(self, at: usize) -> [u8; 16] {
         let (word, shift) = (at / 8, 8 * (at % 8));
@@ -70,7 +71,7 @@ impl Words<'_> {
         (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 
-    /// Eight bytes from byte `at` on, the first one the highest.
+    /// Returns eight bytes from byte `at` on, the first one the highest.
     #[inline]
     pub(super) fn big_endian(self, at: usize) -> u64 {
         self.near(8 * at).swap_bytes()

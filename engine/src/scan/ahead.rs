@@ -1,17 +1,17 @@
-//! Read-ahead for scans. The next pointers let a scan wait for memory once per leaf; level 1 names
-//! the leaves to come, so they can be asked for a few leaves earlier. All of it is a hint.
+//! Read-ahead for scans. By `next` pointers alone a scan waits for memory once per leaf. Level 1
+//! names the leaves to come, so a scan can prefetch them a few leaves earlier. All of it is a hint.
 
 use crate::index::root::Index;
 use crate::memory::place::Ref;
 use crate::node::block::EXACT;
 use crate::node::prefetch;
 
-/// How many leaves ahead a head is asked for, and later the entries that it tells of. Distances that grow
-/// would undo the effect.
+/// Number of leaves ahead whose heads are prefetched, and later the entries that a head tells of. A
+/// distance that grows would undo the effect.
 const FAR: usize = 5;
 const NEAR: usize = 2;
 
-/// Leaves around the scan's place, in order, copied from index nodes.
+/// Leaves around the place of a scan, in order, copied from index nodes.
 #[derive(Clone, Default)]
 pub(crate) struct Ahead {
     leaves: Vec<Ref>,
@@ -21,8 +21,9 @@ pub(crate) struct Ahead {
     forward: bool,
 }
 
-/// Leaves in order, as level 1 names them: going forward those behind `leaf`, going backward itself and those before it; at most
-/// so many. None: it changes. Inside the barrier, in one section with what `leaf` was found by, so that none is used again.
+/// Returns up to `most` leaves in order, as level 1 names them. Forward: the leaves behind `leaf`.
+/// Backward: `leaf` and the leaves before it. Returns None if level 1 changes. The caller is still
+/// in the section in which it found `leaf`, so no leaf is reused.
 pub(crate) fn leaves(index: Index, leaf: Ref, forward: bool, most: usize) -> Option<Vec<Ref>> {
     let b = index.block(leaf);
     let mut all = Ahead { forward, beyond: b.parent(), ..Ahead::default() };
@@ -49,13 +50,13 @@ impl Ahead {
         self.beyond = 0;
     }
 
-    /// A forward scan is about to read `leaf`. Inside the barrier.
+    /// Prefetches for a forward scan that is about to read `leaf`. Inside the barrier.
     #[inline]
     pub(crate) fn forward(&mut self, index: Index, leaf: Ref, keys: bool) {
         self.step(index, leaf, true, keys);
     }
 
-    /// A backward scan has found `leaf`.
+    /// Prefetches for a backward scan that has found `leaf`.
     #[inline]
     pub(crate) fn backward(&mut self, index: Index, leaf: Ref, keys: bool) {
         self.step(index, leaf, false, keys);
@@ -98,9 +99,9 @@ impl Ahead {
         }
     }
 
-    /// Drops what is behind and appends the leaves of the next index node. Between two calls the
-    /// scan may have been outside the barrier: then `beyond` is any node, and whatever it says is
-    /// only asked for.
+    /// Drops leaves that the scan has passed, and appends those of the next index node. Between two
+    /// calls the scan may have been outside the barrier. Then `beyond` may be any node, and its
+    /// leaves are only prefetched.
     fn extend(&mut self, index: Index) {
         self.leaves.drain(..self.at);
         self.at = 0;

@@ -1,25 +1,29 @@
-//! Where a walk over all leaves stands, and how it goes on.
+//! The place of a walk over all leaves, and its steps.
 //!
-//! A walk reads one state of the leaf where it stands, which is pinned, and pins the leaf to which that state leads. What
-//! it does with the entries takes any time, and may fail or unwind. Then it goes on to the leaf that it has pinned, and
-//! gives up the pin of the one before.
+//! A walk reads one state of the leaf where it stands, which is pinned. It pins the leaf to which
+//! that state leads. Its work with the entries may take any time, fail or unwind. Then it goes on
+//! to the leaf that it has pinned, and releases the pin of the one before.
 //!
-//! *Invariant*: what was in front of the leaf where the walk stands when that was pinned has been
-//! read. Nothing else is there later but what was inserted meanwhile. For no entry crosses the
-//! beginning of a pinned leaf (`node/pin.rs`), and in the state that was read the leaf led to the
-//! one that is pinned ahead. So each entry that is there all the time is read exactly once, however
-//! often a leaf is read, and no key is compared.
+//! *Invariant*: the walk has read every entry that was in front of its leaf when the leaf was
+//! pinned. Only entries that were inserted meanwhile are there besides. Two facts give that:
+//! - No entry crosses the beginning of a pinned leaf (`node/pin.rs`).
+//! - In the state that was read the leaf led to the one that is pinned ahead.
 //!
-//! What may come between:
-//! * the leaf is split: what was in it is in front of the leaf that is pinned ahead;
-//! * the leaf absorbs its right neighbour, or takes entries from it: not once that is pinned. A neighbour that dies before is
-//!   no neighbour of the state that is read then, which has its entries;
-//! * a neighbour moves: the same;
-//! * the leaf itself stays, and so does its memory, in whatever epoch;
-//! * the process is abandoned: it has no pins any more, and the walk begins anew.
+//! So each entry that stays in the index is read exactly once, however often a leaf is read. No key
+//! is compared.
 //!
-//! It ends: each leaf is left once, for one that is to the right of it. New leaves come only by splits. A walk beside inserts
-//! that append all the time ends if it takes less time to go on to a leaf than to fill one.
+//! Events between two steps:
+//! * The leaf is split. Its entries are in front of the leaf that is pinned ahead.
+//! * The leaf absorbs its right neighbour, or takes entries from it. That cannot happen once the
+//!   neighbour is pinned. If it happened before, the state that is read has these entries, and
+//!   leads to another neighbour.
+//! * A neighbour moves. The same.
+//! * A new epoch begins. The leaf itself stays, and so does its memory.
+//! * The process is abandoned. It has no pins any more, and the walk begins anew.
+//!
+//! The walk ends: it leaves each leaf once, for one further right, and new leaves come only by
+//! splits. Beside inserts that append all the time it ends if a step takes less time than filling a
+//! leaf.
 
 use crate::index::pin;
 use crate::index::pin::Pin;
@@ -33,18 +37,19 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use core::sync::atomic::Ordering::Acquire;
 
-/// How often a walk tries to read a leaf that changes, which takes some ten milliseconds. Then its caller looks at
-/// interrupts.
+/// Number of attempts to read a leaf that changes. They take some ten milliseconds. Then the caller
+/// looks at interrupts.
 const ATTEMPTS: u32 = 100;
 
-/// Where a walk over the leaves of an index stands.
+/// The place of a walk over the leaves of an index.
 pub(crate) struct Place<'p> {
     p: &'p Process,
     index: Index,
-    /// The leaf where the walk begins, and the one before which it ends (0: none). Others keep both.
+    /// The leaf where the walk begins, and the one before which it ends (0: none). The caller keeps
+    /// both pinned.
     first: Ref,
     end: Ref,
-    /// The leaf; None: the first one, and it is not pinned yet.
+    /// The leaf where it stands. None: the first one, not pinned yet.
     here: Option<Pin<'p>>,
     /// The leaf behind it, in the state that was read last.
     ahead: Option<Pin<'p>>,
@@ -52,7 +57,7 @@ pub(crate) struct Place<'p> {
 }
 
 impl<'p> Place<'p> {
-    /// At the first leaf of a walk over the whole index.
+    /// Begins at the first leaf, for a walk over the whole index.
     ///
     /// # Panics
     /// The process is one of another area.
@@ -62,7 +67,8 @@ impl<'p> Place<'p> {
         Place::between(p, index, first, 0)
     }
 
-    /// At the leaf `first` of a walk up to `end` (0: to the last one). Both are pinned as long as the walk is used.
+    /// Begins at the leaf `first`, for a walk up to `end` (0: to the last leaf). Both are pinned as
+    /// long as the walk is used.
     ///
     /// # Panics
     /// The process is one of another area.
@@ -79,23 +85,25 @@ impl<'p> Place<'p> {
         self.index
     }
 
-    /// It is behind the last leaf.
+    /// Returns true if the walk is behind the last leaf.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// The leaf behind the one where it stands, in the state that was read last; 0: that was the last one.
+    /// Returns the leaf behind the one where it stands, in the state that was read last. 0: there
+    /// is none.
     pub(crate) fn ahead(&self) -> Ref {
         self.ahead.as_ref().map_or(0, Pin::leaf)
     }
 
-    /// The leaf where it stands, as long as the process is not abandoned. Outside of every section, for who reads it next.
+    /// Returns the leaf where it stands, unless the process was abandoned. Outside of every
+    /// section, for the caller's next reading.
     pub(crate) fn here(&self) -> Option<Ref> {
         self.here.as_ref().filter(|pin| pin.holds()).map(Pin::leaf)
     }
 
-    /// Reads the leaf where it stands: `read` is called until what it has read is of one state. None: the leaf has changed
-    /// each time.
+    /// Reads the leaf where it stands. It calls `read` until a reading is of one state. Returns
+    /// None if the leaf has changed each time.
     pub(crate) fn read<T>(
         &mut self,
         mut read: impl FnMut(Ref, &View) -> Result<T, Retry>,
@@ -139,14 +147,15 @@ impl<'p> Place<'p> {
             }
         }
         stop!("walk: leaf ahead pinned");
-        // In this state, which is still that of the leaf, it leads to what is pinned by now.
+        // The leaf is still in this state, which leads to the leaf that is pinned now.
         if v.valid() || mutant!("a walk reads a state that leads to what it has pinned") {
             return Ok(all);
         }
         Err(Retry)
     }
 
-    /// Goes on to the leaf that is pinned ahead; false: there is none, or the walk ends before it.
+    /// Goes on to the leaf that is pinned ahead. Returns false if there is none, or if the walk
+    /// ends before it.
     pub(crate) fn go_on(&mut self) -> bool {
         self.here = self.ahead.take().filter(|pin| pin.leaf() != self.end);
         self.ended = self.here.is_none();

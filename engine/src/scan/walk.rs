@@ -1,7 +1,9 @@
-//! Reading all entries of an index, or of a part of it, in the order in which they are linked (images, checks).
+//! Reading all entries of an index, or of a part, in the order in which they are linked (images,
+//! checks).
 //!
-//! A cursor finds its place again by a search, so what it reads depends on an order. A walk does not: see [`Place`]. An entry
-//! that is there all the time is read exactly once, also if the order of the keys has changed since it came.
+//! A cursor finds its place again by a search, so its result depends on an order. A walk searches
+//! nothing: see [`Place`]. It reads an entry that stays in the index exactly once, even if the
+//! order of the keys has changed since the entry came.
 //!
 //! A part begins and ends at leaves that are pinned ([`Cut`]) until all parts have been read. No entry crosses their
 //! beginnings, so each entry belongs to one part.
@@ -26,10 +28,10 @@ use core::sync::atomic::Ordering::Acquire;
 /// A leaf is read as a whole: at most 64 entries with long keys, or some hundreds with short ones.
 pub struct Walk<'p> {
     place: Place<'p>,
-    /// The leaf where it stands has been read.
+    /// Whether the leaf where it stands has been read.
     read: bool,
-    /// It reads entries that were born in a term up to the first one, and dead entries that died in a term behind the
-    /// second one.
+    /// It reads entries that were born in a term up to the first one. Among these are dead entries
+    /// that died in a term above the second one.
     terms: (u32, u32),
     leaf: Entries,
 }
@@ -41,17 +43,17 @@ struct Entries {
     keys: Vec<u8>,
     /// Where each key ends.
     ends: Vec<u32>,
-    /// The number of each key under a comparator.
+    /// The abbreviation of each key under a comparator.
     abbrevs: Vec<u64>,
 }
 
-/// Where an index is cut into parts: a leaf that stays as long as this lives.
+/// A leaf at which an index is cut into parts. The leaf stays as long as the value lives.
 pub struct Cut<'p> {
     pin: Pin<'p>,
     of: Identity,
 }
 
-/// Names a cut for threads of other processes' slots.
+/// A name of a cut, for threads with process slots of their own.
 #[derive(Clone, Copy)]
 pub struct Boundary<'c> {
     leaf: Ref,
@@ -60,7 +62,7 @@ pub struct Boundary<'c> {
 }
 
 impl Cut<'_> {
-    /// The name of this cut, for any thread.
+    /// Returns the name of this cut, for any thread.
     pub fn boundary(&self) -> Boundary<'_> {
         Boundary { leaf: self.pin.leaf(), of: self.of, cut: PhantomData }
     }
@@ -76,7 +78,8 @@ impl<'p> Walk<'p> {
         Walk::at(Place::new(p, index), (term, NEVER))
     }
 
-    /// The same of what a snapshot with this `sn` sees. The caller holds the snapshot: it keeps dead entries that it sees.
+    /// Begins at the first leaf, and reads the entries that a snapshot with this `sn` sees. The
+    /// caller holds the snapshot, which keeps dead entries.
     ///
     /// # Panics
     /// The process is one of another area.
@@ -84,7 +87,8 @@ impl<'p> Walk<'p> {
         Walk::at(Place::new(p, index), (sn, sn))
     }
 
-    /// As [`Walk::new`], from one cut (`None`: from the first leaf) up to another one (`None`: to the last leaf).
+    /// Begins a walk like [`Walk::new`], from one cut (`None`: from the first leaf) up to another
+    /// one (`None`: to the last leaf).
     ///
     /// # Panics
     /// The process is one of another area, or a cut one of another index.
@@ -107,8 +111,9 @@ impl<'p> Walk<'p> {
         Walk { place, read: false, terms, leaf: Entries::default() }
     }
 
-    /// Reads the next leaf, of which there may be no visible entry. A leaf that changes all the time is left to the next
-    /// call, and no entry is read. False: there is no leaf any more, and there are no entries.
+    /// Reads the next leaf, which may have no visible entry. If a leaf changes all the time, it
+    /// reads no entry, and the next call tries again. Returns false, and has no entries, if no leaf
+    /// is left.
     pub fn next_leaf(&mut self) -> bool {
         let Walk { place, read, terms, leaf } = self;
         leaf.clear();
@@ -123,29 +128,29 @@ impl<'p> Walk<'p> {
         true
     }
 
-    /// How many entries were read.
+    /// Returns the number of entries that were read.
     pub fn len(&self) -> usize {
         self.leaf.tids.len()
     }
 
-    /// No entry was read.
+    /// Returns true if no entry was read.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The TID of an entry.
+    /// Returns the TID of an entry.
     pub fn tid(&self, i: usize) -> Tid {
         self.leaf.tids[i]
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     pub fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.leaf.ends[i - 1] };
         &self.leaf.keys[start as usize..self.leaf.ends[i] as usize]
     }
 
-    /// [`KeyOrder::abbrev`](crate::key::order::KeyOrder::abbrev) of an entry's key, if their order
-    /// is not that of their bytes.
+    /// Returns [`KeyOrder::abbrev`](crate::key::order::KeyOrder::abbrev) of an entry's key, if the
+    /// order is not that of bytes.
     pub fn abbrev(&self, i: usize) -> u64 {
         self.leaf.abbrevs[i]
     }
@@ -159,7 +164,7 @@ impl Entries {
         self.abbrevs.clear();
     }
 
-    /// Copies what is visible in one state of a leaf, to be validated.
+    /// Copies the visible entries of one state of a leaf. The caller validates.
     fn read(&mut self, index: Index, v: &View, (born, dead): (u32, u32)) -> Result<(), Retry> {
         self.clear();
         if let Some(packed) = v.packed()? {
@@ -177,7 +182,7 @@ impl Entries {
         Ok(())
     }
 
-    /// The same of a packed leaf, all of which is visible to every snapshot.
+    /// Copies the entries of a packed leaf. Every snapshot sees all of them.
     fn read_packed(&mut self, leaf: &Leaf<'_>) {
         let (mut tids, mut ends, mut numbers) = ([0; PART], [0; PART], [0; PART]);
         for rank in (0..leaf.len()).step_by(PART) {
@@ -191,8 +196,8 @@ impl Entries {
     }
 }
 
-/// At most `k - 1` cuts, in the order of the leaves, between which are about the same number of
-/// leaves.
+/// Returns at most `k - 1` cuts in the order of the leaves, with about the same number of leaves
+/// between them.
 pub fn cuts<'p>(index: &Index, p: &'p Process, k: usize) -> Vec<Cut<'p>> {
     let _section = index.enter(p);
     let leaves = leaves(index);
@@ -203,7 +208,7 @@ pub fn cuts<'p>(index: &Index, p: &'p Process, k: usize) -> Vec<Cut<'p>> {
     at.into_iter().filter_map(pin).map(|pin| Cut { pin, of: index.identity() }).collect()
 }
 
-/// The leaves that level 1 knows, in order.
+/// Returns the leaves that level 1 knows, in order.
 fn leaves(index: &Index) -> Vec<Ref> {
     let mut leaves = Vec::new();
     let mut at = index.shared().node.load(Acquire);

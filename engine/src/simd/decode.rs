@@ -1,18 +1,19 @@
 //! The bytes that symbols of few bits stand for (`packed/alphabet.rs`), eight symbols at once.
 //!
-//! Whoever reads many keys does so with a function that spells out for this processor. It is made here, where the processor
-//! is known to have what it takes, and the work that is given away is compiled around it.
+//! A reader of many keys uses a decoding function for this processor. The function is made here,
+//! where the processor's instructions are known. The caller's work is compiled around it.
 
-/// What is done with symbols: once for each way to spell them out.
+/// Work with symbols. It is compiled once for each way to decode them.
 pub(crate) trait Work {
     type Done;
 
-    /// `spell` makes bytes, the lowest first, of the eight symbols in the lowest bits, the lowest first. Inlined, or each
-    /// eight symbols are a call.
+    /// Does the work. `spell` makes bytes, the lowest first, of the eight symbols in the lowest
+    /// bits. It must be inlined, or each eight symbols are a call.
     fn with(self, spell: impl Fn(u64) -> u64) -> Self::Done;
 }
 
-/// Does it with symbols of `width` <= 8 bits. Symbols from `used` on, which there are in torn leaves, stand for anything.
+/// Does the work with symbols of `width` <= 8 bits. Symbols from `used` on stand for anything. They
+/// occur in torn leaves.
 #[inline]
 pub(crate) fn with_table<W: Work>(
     table: &[u8; 128],
@@ -29,7 +30,7 @@ pub(crate) fn with_table<W: Work>(
     work.with(|symbols| portable(table, symbols, width))
 }
 
-/// One symbol after the other.
+/// Decodes one symbol after the other.
 #[inline]
 pub(crate) fn portable(table: &[u8; 128], symbols: u64, width: usize) -> u64 {
     let mask = (1 << width) - 1;
@@ -42,7 +43,7 @@ mod x86 {
     use super::Work;
     use core::arch::x86_64::*;
 
-    /// [`super::with_table`], without a look-up in memory.
+    /// Does the same as [`super::with_table`], without a look-up in memory.
     #[target_feature(enable = "avx2")]
     pub(super) fn with_table<W: Work>(
         table: &[u8; 128],
@@ -53,8 +54,8 @@ mod x86 {
         let (sixteens, _) = table.as_chunks::<16>();
         let sixteens: [__m128i; 8] = core::array::from_fn(|i| load(&sixteens[i]));
         let sixteens = &sixteens[..used.div_ceil(16).min(8)];
-        // A lane of 16 bits for each symbol, with the two bytes that have it: what is above is multiplied out, then what is below
-        // goes down.
+        // Each symbol gets a lane of 16 bits, with the two bytes that have it. A multiplication
+        // removes the bits above it. A shift removes those below.
         let pick = core::array::from_fn(|i| (i / 2 * width / 8 + i % 2) as u8);
         let up = |i: usize| 16usize.saturating_sub(width + i * width % 8);
         let lanes: [[u8; 2]; 8] = core::array::from_fn(|i| (1u16 << up(i).min(15)).to_le_bytes());

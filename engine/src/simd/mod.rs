@@ -1,4 +1,4 @@
-//! Loops that the processor does several at once. Each has a portable form, and both say the same.
+//! Loops with vector instructions. Each has a portable form, and both give the same result.
 
 pub(crate) mod decode;
 pub(crate) mod search;

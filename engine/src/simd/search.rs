@@ -1,15 +1,15 @@
 //! Searching the 64 prefixes of a node at once. No sorted order and no binary search is needed:
 //! the number of live slots below the key is its rank.
 //!
-//! The prefixes may be changing under the search (a free slot being filled, an exclusive rewrite);
-//! the caller validates the version afterwards. The language has no atomic vector, so the vectors are
-//! loaded by an instruction of which the compiler knows only that it reads memory: each number in them
-//! is 8-byte aligned and torn on no machine, and the result is bounded whatever was loaded.
+//! The prefixes may be changing under the search (a free slot being filled, an exclusive rewrite).
+//! The caller validates the version afterwards. The language has no atomic vector. So an
+//! instruction loads the vectors, and the compiler knows only that it reads memory. Each number in
+//! them is 8-byte aligned, and no machine tears it. The result is bounded for all numbers.
 
-/// Slots of a node: as many prefixes are searched at once.
+/// Slots of a node. All their prefixes are searched at once.
 pub(crate) const SLOTS: usize = 64;
 
-/// How many of the slots in `live` have a prefix below `p`.
+/// Counts the slots in `live` with a prefix below `p`.
 ///
 /// # Safety
 /// `prefixes` points to 64 mapped, aligned numbers.
@@ -27,7 +27,7 @@ pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
     unsafe { rank_portable(prefixes, p, live) }
 }
 
-/// How many of `len` (a multiple of 8) ascending numbers are below `p`.
+/// Counts the numbers below `p` among `len` ascending ones. `len` is a multiple of 8.
 ///
 /// # Safety
 /// `numbers` points to `len` mapped, aligned numbers, which do not change.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
     unsafe { core::slice::from_raw_parts(numbers, len) }.iter().filter(|&&x| x < p).count()
 }
 
-/// Whether the processor has AVX2, and may be asked for it.
+/// Returns true if the processor has AVX2 and a measurement allows it.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn has_avx2() -> bool {
@@ -55,7 +55,8 @@ pub(crate) fn has_avx2() -> bool {
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) use x86::load;
 
-/// Any processor: a loop without branches, which the compiler turns into what the target has.
+/// Counts on any processor, by a loop without branches. The compiler turns it into vector
+/// instructions of the target.
 ///
 /// # Safety
 /// As [`rank`].
@@ -106,7 +107,7 @@ mod x86 {
         level
     }
 
-    /// What a measurement allows.
+    /// Returns the level that a measurement allows.
     #[cfg(feature = "bench")]
     fn most() -> u8 {
         match std::env::var("NITRO_SIMD").as_deref() {
@@ -117,14 +118,14 @@ mod x86 {
         }
     }
 
-    /// AVX-512 has unsigned comparisons and masks. They are used on vectors of 256 bits: several
-    /// generations of processors lower their clock by a sixth for about a millisecond after an
-    /// instruction on 512 bits, so the query around a look-up lost more than the look-up won.
+    /// AVX-512 has unsigned comparisons and masks. They are used on vectors of 256 bits. After an
+    /// instruction on 512 bits several generations of processors lower their clock by a sixth for
+    /// about a millisecond. The query around a look-up then loses more than the look-up wins.
     pub(super) fn has_avx512vl() -> bool {
         is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
     }
 
-    /// Four numbers that may be changing.
+    /// Loads four numbers that may be changing.
     ///
     /// # Safety
     /// `numbers` points to four mapped, aligned numbers.
@@ -160,9 +161,9 @@ mod x86 {
         unsafe { count_avx512vl(numbers, len, p, |_| 0xf) }
     }
 
-    /// How many of `len` (a multiple of 8) numbers are below `p`; of the four from i on those whose
-    /// bits are set in `counted(i)`. Counting in vectors is faster than collecting the masks, and
-    /// keeps the compiler from doing that on 512 bits.
+    /// Counts the numbers below `p` among `len` (a multiple of 8). Of the four from i on only those
+    /// count whose bits are set in `counted(i)`. Counting in vectors is faster than collecting the
+    /// masks, and keeps the compiler from using 512 bits.
     ///
     /// # Safety
     /// `numbers` points to `len` mapped, aligned numbers.
@@ -208,7 +209,7 @@ mod x86 {
         total(sums[0], sums[1])
     }
 
-    /// The sum of eight counts.
+    /// Returns the sum of eight counts.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn total(a: __m256i, b: __m256i) -> usize {
@@ -236,8 +237,8 @@ mod x86 {
         (below & live).count_ones() as usize
     }
 
-    /// One bit for each of 32 comparisons. Narrowing them to bytes leaves pairs of them alternately in
-    /// the low and the high half of the vector.
+    /// Returns one bit for each of 32 comparisons. Narrowing to bytes leaves pairs of them
+    /// alternately in the low and the high half of the vector.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn bits(m: [__m256i; 8]) -> u32 {
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the search means.
+    /// The definition of the search.
     fn expected(prefixes: &[u64; SLOTS], p: u64, live: u64) -> usize {
         (0..SLOTS).filter(|&i| live >> i & 1 == 1 && prefixes[i] < p).count()
     }

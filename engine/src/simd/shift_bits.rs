@@ -1,4 +1,5 @@
-//! Words of a block, moved by some bits: what inserts into packed leaves and removals from them mostly do.
+//! Moving the words of a block by some bits: most of the work of inserts into packed leaves and of
+//! removals.
 //!
 //! The words may be changing (the caller validates the version afterwards). Four are loaded at once
 //! as in [`crate::simd::search`]: the compiler knows of the instruction only that it reads memory.
@@ -6,7 +7,8 @@
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::sync::atomic::plain::AtomicU64;
 
-/// Each word of `to` becomes the 64 bits from bit `by` <= 64 on of the two words at its place in `from`, which has one more.
+/// Makes each word of `to` the 64 bits from bit `by` <= 64 on of two neighbouring words of `from`:
+/// the one at its place and the next. `from` has one word more.
 #[inline]
 pub(crate) fn copy(from: &[AtomicU64], by: usize, to: &mut [u64]) {
     assert!(from.len() == to.len() + 1 && by <= 64);

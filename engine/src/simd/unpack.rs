@@ -1,17 +1,19 @@
-//! Numbers of a few bits, one behind the other, eight at once: eight of any width begin at the same bits of their bytes as the
-//! next eight, which are as many bytes further as one has bits.
+//! Reading packed numbers of a few bits, eight at once. Eight numbers of any width begin at the
+//! same bits of their bytes as the next eight. These are as many bytes further as one number has
+//! bits.
 
-/// So many words the numbers may be in.
+/// Most words that the numbers may be in.
 pub(crate) const WORDS: usize = 64;
-/// At most so many bits a number has: then it is in eight bytes, wherever it begins.
+/// Most bits of a number. It is then inside eight bytes, wherever it begins.
 pub(crate) const WIDEST: usize = 57;
-/// At most so many numbers.
+/// Most numbers that are read.
 const MOST: usize = 64;
 
-/// What is made of the numbers of so many bits from bit `at` on, for as many as there is place for.
+/// Reads numbers of `width` bits from bit `at` on, and stores the value that is made of each, until
+/// the output is full.
 ///
 /// # Panics
-/// One of them is wider or behind what these words have.
+/// A number is too wide, or is behind the end of these words.
 #[inline(always)]
 pub(crate) fn unpack(
     words: &[u64; WORDS],

@@ -1,5 +1,5 @@
-//! The atomics that the engine is built from: the real ones; in models those of loom; under shuttle
-//! the real ones, each access a scheduling point.
+//! The atomics of the engine: the real ones. In models those of loom. Under shuttle the real ones,
+//! with each access as a scheduling point.
 
 #[cfg(shuttle)]
 pub(crate) use super::stepping::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -10,8 +10,8 @@ pub(crate) use core::sync::atomic::{Ordering, fence};
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-/// Those of packed leaves: not even under shuttle is each access a scheduling point, there are too
-/// many.
+/// The atomics of packed leaves. Even under shuttle their accesses are no scheduling points: there
+/// are too many.
 pub(crate) mod plain {
     #[cfg(not(loom))]
     pub(crate) use core::sync::atomic::AtomicU64;

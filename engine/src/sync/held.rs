@@ -1,5 +1,5 @@
-//! How many latches this thread holds, in builds with assertions: nothing is allocated under one. Under loom and
-//! shuttle one thread is all of them, and nothing is counted.
+//! Counts the latches that this thread holds, in builds with assertions: nothing is allocated under
+//! one. Under loom and shuttle one thread stands for all, and nothing is counted.
 
 use core::cell::Cell;
 
@@ -7,7 +7,7 @@ const COUNTED: bool = cfg!(all(debug_assertions, not(any(loom, shuttle))));
 
 thread_local!(static HELD: Cell<usize> = const { Cell::new(0) });
 
-/// A latch was taken.
+/// Counts a latch that was taken.
 #[inline]
 pub(crate) fn more() {
     if COUNTED {
@@ -15,7 +15,7 @@ pub(crate) fn more() {
     }
 }
 
-/// A latch was given up.
+/// Counts a latch that was released.
 #[inline]
 pub(crate) fn less() {
     if COUNTED {
@@ -23,13 +23,13 @@ pub(crate) fn less() {
     }
 }
 
-/// Whether this thread holds none, as far as that is counted.
+/// Returns true if this thread holds no latch, as far as that is counted.
 #[inline]
 pub(crate) fn none() -> bool {
     !COUNTED || HELD.get() == 0
 }
 
-/// What a test does in the middle of something that holds latches.
+/// Runs an action of a test while the thread holds latches.
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) fn aside<R>(what: impl FnOnce() -> R) -> R {
     let held = HELD.replace(0);
@@ -44,7 +44,7 @@ mod tests {
     use crate::memory::area::tests::Mapping;
     use std::alloc::{GlobalAlloc, Layout, System};
 
-    /// All tests of the library allocate by this.
+    /// The allocator of all tests of the library.
     struct Checked;
 
     #[global_allocator]

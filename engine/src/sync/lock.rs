@@ -3,8 +3,8 @@
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Waiting for another process that is inside a short section: pause, then yield, then sleep,
-/// because that process may have been descheduled in the middle of it. (crossbeam's `Backoff` never sleeps, and knows
-/// neither loom nor shuttle.)
+/// because that process may have been descheduled. (crossbeam's `Backoff` never sleeps, and does
+/// not know loom or shuttle.)
 #[derive(Default)]
 #[cfg_attr(any(loom, shuttle), expect(dead_code, reason = "there is no time to wait for"))]
 pub(crate) struct Backoff(u32);
@@ -57,7 +57,7 @@ pub(crate) struct SpinLock(AtomicU32);
 pub(crate) struct SpinGuard<'a>(&'a SpinLock);
 
 impl SpinLock {
-    /// Waits for the lock, until its holder gives it back and no other process is faster.
+    /// Waits for the lock until its holder releases it and no other process is faster.
     pub(crate) fn lock(&self) -> SpinGuard<'_> {
         let mut backoff = Backoff::default();
         while self.0.load(Ordering::Relaxed) != 0 || self.0.swap(1, Ordering::Acquire) != 0 {
@@ -66,7 +66,7 @@ impl SpinLock {
         SpinGuard(self)
     }
 
-    /// The lock, if it is free.
+    /// Returns the lock, if it is free.
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_>> {
         (self.0.swap(1, Ordering::Acquire) == 0).then(|| SpinGuard(self))
     }

@@ -1,4 +1,4 @@
-//! What all rooms stand on: atomics, waiting and locks, racy bytes, and the hooks of tests (stop
+//! The base of all rooms: atomics, waiting and locks, racy bytes, and the hooks of tests (stop
 //! points, mechanisms that can be switched off, latches that are held).
 
 pub(crate) mod atomic;

@@ -1,21 +1,26 @@
 //! Reading bytes that a latch holder may be changing.
 //!
-//! A reader copies or compares first and validates the block's version afterwards; what it read is
-//! thrown away when the validation fails. The bytes are written as whole aligned words, by relaxed atomic
-//! accesses, like every other field that changes beside its readers (blocks are multiples of 64 bytes, so
-//! a word that has one byte in a block is all in it). The language has no atomic load at any address: they
-//! are read by an instruction of which the compiler knows only that it reads memory, eight at a time. A
-//! race is no undefined behaviour, and a torn value can be wrong but never out of the block. Where less is
-//! wanted, the bytes before are read with them, and dropped. Whatever a torn offset says, they are mapped:
-//! before a block there is another one of its extent, or the header of that.
+//! A reader copies or compares first and validates the version of the block afterwards. If the
+//! validation fails, it throws its reading away.
+//!
+//! The bytes are written as whole aligned words, by relaxed atomic accesses, like every other field
+//! that changes beside its readers. (Blocks are multiples of 64 bytes, so a word with one byte in a
+//! block is all in it.)
+//!
+//! The language has no atomic load at any address. On x86-64 an instruction in `asm!` reads eight
+//! bytes at a time, and the compiler knows only that it reads memory. Elsewhere the aligned words
+//! are loaded. So a race is no undefined behaviour. A torn value can be wrong, but never from
+//! outside the block. If fewer bytes are wanted, those before are read with them, and dropped. They
+//! are mapped whatever a torn offset says: before a block is another one of its extent, or the
+//! header of that.
 
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// 8 bytes at any address, the first one the lowest.
+/// Reads 8 bytes at any address, the first one the lowest.
 ///
 /// # Safety
-/// They are inside one mapped extent.
+/// The bytes are inside one mapped extent.
 #[inline]
 unsafe fn eight(at: *const u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -39,7 +44,8 @@ unsafe fn eight(at: *const u8) -> u64 {
     }
 }
 
-/// 8 bytes from byte `at` of these words on, the first one the lowest, if they are in them.
+/// Reads 8 bytes from byte `at` of these words on, the first one the lowest. Returns None if they
+/// are not all in them.
 #[inline(always)]
 pub(crate) fn eight_of(words: &[AtomicU64], at: usize) -> Option<u64> {
     let inside = size_of_val(words).checked_sub(8).is_some_and(|last| at <= last);
@@ -47,7 +53,7 @@ pub(crate) fn eight_of(words: &[AtomicU64], at: usize) -> Option<u64> {
     inside.then(|| unsafe { eight(words.as_ptr().cast::<u8>().add(at)) })
 }
 
-/// Any processor: the one or two aligned words that they are in.
+/// Reads them on any processor: by the one or two aligned words that have them.
 ///
 /// # Safety
 /// As [`eight`].
@@ -63,7 +69,7 @@ unsafe fn eight_portable(at: *const u8) -> u64 {
     word(at) >> (8 * offset) | word(at.wrapping_add(7)) << (63 - 8 * offset) << 1
 }
 
-/// 1 to 8 bytes at any address, the first one the lowest, zero padded.
+/// Reads 1 to 8 bytes at any address, the first one the lowest, zero padded.
 ///
 /// # Safety
 /// `src .. src + n` is inside one mapped block of an extent.
@@ -74,8 +80,8 @@ unsafe fn bytes(src: *const u8, n: usize) -> u64 {
     unsafe { eight(src.wrapping_add(n).wrapping_sub(8)) >> (64 - 8 * n) }
 }
 
-/// Up to 8 private bytes, the first one the lowest, zero padded. Calls nothing, as a copy of a length that is
-/// not known would.
+/// Reads up to 8 private bytes, the first one the lowest, zero padded. It calls no function. A copy
+/// of unknown length would.
 #[inline]
 fn few(bytes: &[u8]) -> u64 {
     let (four, rest) = bytes.split_at(bytes.len() & 4);
@@ -93,8 +99,8 @@ fn few(bytes: &[u8]) -> u64 {
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `src .. src + len` is inside one mapped block; `dst` has room for `len` rounded up to a multiple of 8, private
-/// to the caller, and gets anything behind `len`.
+/// `src .. src + len` is inside one mapped block. `dst` is private to the caller and has room for
+/// `len`, rounded up to a multiple of 8. The bytes behind `len` may become anything.
 #[inline]
 pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
     for at in (0..len).step_by(8) {
@@ -107,8 +113,8 @@ pub(crate) unsafe fn copy(src: *const u8, dst: *mut u8, len: usize) {
 /// Writes `src` over bytes that readers may be reading (latch held).
 ///
 /// # Safety
-/// `dst .. dst + src.len()` is inside one mapped block whose latch the caller holds: nobody else writes
-/// to the words that the ends are in.
+/// `dst .. dst + src.len()` is inside one mapped block whose latch the caller holds. So no other
+/// process writes to the words with its ends.
 #[inline]
 pub(crate) unsafe fn write(src: &[u8], dst: *mut u8) {
     let (mut at, mut rest) = (dst, src);
@@ -130,7 +136,7 @@ pub(crate) unsafe fn write(src: &[u8], dst: *mut u8) {
     }
 }
 
-/// A little-endian number of `N` <= 8 bytes at any address.
+/// Reads a little-endian number of `N` <= 8 bytes at any address.
 ///
 /// # Safety
 /// `src .. src + N` is inside one mapped block.

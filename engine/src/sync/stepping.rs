@@ -1,5 +1,5 @@
-//! Atomics in shared memory of which each access is a scheduling point of shuttle. Its own ones cannot be
-//! laid over memory; and orderings weaker than SeqCst are a matter for loom.
+//! Atomics in shared memory whose accesses are scheduling points of shuttle. Shuttle's own atomics
+//! cannot be laid over memory. Orderings weaker than SeqCst are a matter for loom.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -7,12 +7,13 @@ use shuttle::sync::atomic::AtomicBool;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
-    /// An access to one of shuttle's own is what lets it switch. All threads of a schedule share it.
+    /// An access to this atomic of shuttle's own lets it switch threads. All threads of a schedule
+    /// share it.
     static POINT: AtomicBool = const { AtomicBool::new(false) };
 }
 
 #[cfg(test)]
-/// Without scheduling points: what comes before and after the threads of a schedule.
+/// Runs something without scheduling points: code before and after the threads of a schedule.
 pub(crate) fn quietly<T>(act: impl FnOnce() -> T) -> T {
     QUIET.set(true);
     let outcome = act();

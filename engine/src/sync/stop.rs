@@ -1,7 +1,7 @@
-//! Stop points: the places between two steps of a protocol. The driver in `schedule/` halts a thread
-//! there and lets another one run; a single test may do something there, as another process might.
-//! With the feature `chaos` each may be a pause, so that any number of actors meet in any order. Stop
-//! points are compiled into the unit tests and into builds with that feature, and into nothing else.
+//! Stop points: the places between two steps of a protocol. The driver in `schedule/` halts a
+//! thread there and lets another one run. A single test may do something there, as another process
+//! might. With the feature `chaos` each may be a pause, so that any number of actors meet in any
+//! order. Stop points are compiled only into the unit tests and into builds with that feature.
 
 /// Marks the place between two steps, by its name in `POINTS`.
 macro_rules! stop {
@@ -29,7 +29,7 @@ mod chaos {
     use std::thread;
 
     const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-    /// The random numbers of the next thread begin with this.
+    /// The seed of the next thread's random numbers.
     static NEXT: AtomicU64 = AtomicU64::new(STEP);
 
     thread_local! {
@@ -168,7 +168,7 @@ pub(crate) const POINTS: &[&str] = &[
     "cursor remove: removed",
 ];
 
-/// The number of a point; does not compile if the list does not have it.
+/// Returns the number of a point. Does not compile if the list lacks it.
 #[cfg(all(test, not(loom), not(shuttle)))]
 pub(crate) const fn number(name: &str) -> usize {
     let mut point = 0;
@@ -196,11 +196,12 @@ mod on {
     use std::cell::RefCell;
     use std::sync::OnceLock;
 
-    /// What the driver of schedules does in the threads that it drives.
+    /// Functions of the driver of schedules, for the threads that it drives.
     pub(crate) struct Driver {
-        /// Where a thread is at a stop point.
+        /// Called when a thread is at a stop point.
         pub(crate) reach: fn(usize),
-        /// Where a thread waits for another one. True if the driver has let that one run.
+        /// Called when a thread waits for another one. Returns true if the driver has let that one
+        /// run.
         pub(crate) waiting: fn() -> bool,
     }
 
@@ -211,7 +212,8 @@ mod on {
         let _ = DRIVER.set(driver);
     }
 
-    /// This thread waits for another one. True if the driver has let that one run.
+    /// Tells the driver that this thread waits for another one. Returns true if the driver has let
+    /// that one run.
     pub(crate) fn waiting() -> bool {
         DRIVER.get().is_some_and(|driver| (driver.waiting)())
     }
@@ -222,13 +224,13 @@ mod on {
         static ACTION: RefCell<Option<Action>> = const { RefCell::new(None) };
     }
 
-    /// This thread is at a point.
+    /// Tells the driver that this thread is at a point.
     pub(crate) fn at(point: usize) {
         held::aside(|| {
             if let Some(driver) = DRIVER.get() {
                 (driver.reach)(point);
             }
-            // Taken out: what is done there passes stop points of its own.
+            // Taken out: the action there passes stop points of its own.
             if let Some(mut action) = ACTION.take() {
                 action(POINTS[point]);
                 ACTION.set(Some(action));

@@ -7,7 +7,7 @@ use crate::node::low_key::{Low, LowKeyCopy};
 use crate::node::writer::{LeafWriter, Page};
 use core::ops::Range;
 
-/// One state of a leaf, copied: what a change of all of it is prepared from.
+/// A copy of one state of a leaf, from which a change of the whole leaf is prepared.
 pub(crate) struct Copied<'a> {
     pub(crate) v: View,
     pub(crate) entries: &'a Entries,
@@ -18,7 +18,7 @@ pub(crate) struct Copied<'a> {
 }
 
 impl Copied<'_> {
-    /// The latch, if nothing has changed.
+    /// Returns the latch, if nothing has changed.
     pub(crate) fn latch(&self) -> Result<Latch, Retry> {
         let latch = self.v.latch().ok_or(Retry)?;
         if latch.b().ndead() as usize == self.entries.ndead() {
@@ -28,7 +28,7 @@ impl Copied<'_> {
         Err(Retry)
     }
 
-    /// A range of the entries as the content of this leaf.
+    /// Writes a range of the entries as the content of this leaf.
     pub(crate) fn write(&self, range: Range<usize>, skip: usize, page: &mut Page) -> Block {
         let (b, to) = (self.v.b, page.block());
         let flags = b.flags() & (WHOLE | LEFTMOST);
@@ -51,7 +51,7 @@ pub(crate) fn copy_leaf<'a>(
     Ok(Copied { v, entries, low, skip, next, high })
 }
 
-/// The ends of the range of a leaf, copied.
+/// Copies of both ends of the range of a leaf.
 pub(crate) struct CopiedEnds<'a> {
     pub(crate) low: Low<'a>,
     pub(crate) skip: usize,
@@ -59,8 +59,8 @@ pub(crate) struct CopiedEnds<'a> {
     pub(crate) high: Option<Low<'a>>,
 }
 
-/// Copies the ends of the range of a leaf. What was read of it before is of this state, too, if the
-/// leaf is valid.
+/// Copies the ends of the range of a leaf. If the leaf is still valid then, earlier readings are of
+/// the same state.
 pub(crate) fn copy_ends<'a>(
     v: View,
     low: &'a mut LowKeyCopy,

@@ -1,4 +1,4 @@
-//! How a packed leaf is cut: for what, where, and its halves without spelling entries out.
+//! Cutting a packed leaf: the reason, the place, and the halves, made without decoding entries.
 
 use crate::index::root::Index;
 use crate::key::order::{KeyOrder, Tid};
@@ -20,26 +20,26 @@ use crate::tree::seek::Position;
 use crate::tree::tid_order;
 use core::sync::atomic::Ordering::*;
 
-/// For what a packed leaf is cut.
+/// The reason for the cut of a packed leaf.
 pub(crate) struct Cutting<'a> {
     pub(crate) leaf: Ref,
     pub(crate) v: View,
-    /// The entry that comes or goes; of one that goes the TID alone counts.
+    /// The entry that is inserted or removed. For a removal only its TID counts.
     pub(crate) entry: Entry<'a>,
-    /// How many of the others are in front of it, and of those that go, itself.
+    /// The number of entries in front of it. For a removal, its own rank.
     pub(crate) rank: usize,
     pub(crate) grows: Grows,
 }
 
 impl<'a> Cutting<'a> {
-    /// For an entry whose place was searched.
+    /// Makes the reason for an entry whose place was searched.
     pub(crate) fn of<O: KeyOrder>(probe: &Probe<'a, O>, spot: &Position) -> Cutting<'a> {
         let (key, abbrev, tid) = (probe.key, probe.abbrev, probe.tid);
         let entry = Entry { key, chunk: 0, abbrev, tid, born: 0, dead: 0 };
         Cutting { leaf: spot.leaf, v: spot.v, entry, rank: spot.place.rank, grows: grows(spot) }
     }
 
-    /// For the entry at this rank, which is to go.
+    /// Makes the reason for the removal of the entry at this rank.
     pub(crate) fn to_remove(leaf: Ref, v: View, rank: usize) -> Cutting<'static> {
         let entry = Entry { key: &[], chunk: 0, abbrev: 0, tid: 0, born: 0, dead: 0 };
         Cutting { leaf, v, entry, rank: rank + 1, grows: Grows::Entries }
@@ -47,19 +47,19 @@ impl<'a> Cutting<'a> {
 }
 
 impl Cutting<'_> {
-    /// What will come into the left half, if `cut` entries are left of the cut.
+    /// Returns the inserts to expect in the left half, if `cut` entries are left of the cut.
     pub(crate) fn coming_left(&self, cut: usize) -> Coming {
         Coming { grows: self.grows, tid: (self.rank < cut).then_some(self.entry.tid) }
     }
 
-    /// What will come into the right one.
+    /// Returns the inserts to expect in the right half.
     pub(crate) fn coming_right(&self, cut: usize) -> Coming {
         let grows = if self.grows == Grows::Below { Grows::Keys } else { self.grows };
         Coming { grows, tid: (self.rank >= cut).then_some(self.entry.tid) }
     }
 }
 
-/// The entry that comes now tells which ones will come.
+/// Predicts the next inserts from the present one.
 pub(crate) fn grows(spot: &Position) -> Grows {
     match spot.place.same {
         Some(_) => Grows::Entries,
@@ -68,8 +68,8 @@ pub(crate) fn grows(spot: &Position) -> Grows {
     }
 }
 
-/// How many of at least two entries stay on the left of a new one that has no room. `end`: of the
-/// index.
+/// Returns how many entries stay on the left when a new one has no room. There are at least two.
+/// `end`: the leaf is the last one of the index.
 pub(crate) fn where_to_cut(
     index: &Index,
     cutting: &Cutting<'_>,
@@ -85,9 +85,8 @@ pub(crate) fn where_to_cut(
             cut.min(full).max(1)
         }
         Some(cut) => cut.max(1),
-        // New versions of rows come in the order of their keys, from the leaf before: each key gets
-        // another entry, and all that is behind the place moves each time. The left part will be
-        // full when they have all come.
+        // New versions of rows come in the order of their keys, from the leaf before. Each key gets
+        // another entry, and each insert moves everything behind its place.
         None if rank <= 1 && cutting.grows == Grows::Entries => {
             let twice = cutting.v.packed().ok().flatten().map_or(n, |leaf| leaf.twice(tid));
             twice.clamp(1, n / 2)
@@ -96,21 +95,21 @@ pub(crate) fn where_to_cut(
     }
 }
 
-/// The halves of a cut, prepared.
+/// The prepared halves of a cut.
 pub(crate) struct Halves<'a, 'l> {
-    /// The right one, complete but for `prev`.
+    /// The right half, complete except for `prev`.
     pub(crate) fresh: Fresh<'a>,
-    /// The low key of the left one,
+    /// The low key of the left half.
     pub(crate) low: Low<'l>,
-    /// what its keys share with it, and the end of its range.
+    /// The number of bytes that its keys share with the low key.
     pub(crate) skip: usize,
     pub(crate) range_end: RangeEnd,
-    /// What is behind the leaf now.
+    /// The leaf behind the one that is cut.
     pub(crate) next: Ref,
 }
 
-/// Prepares the halves of a packed leaf by copying bits: the left one in `draft`, most often no
-/// more than its counts. `middle`: it is cut there. None: they had better be encoded.
+/// Prepares the halves of a packed leaf by copying bits. The left one is in `draft`, most often
+/// only its counts. `middle`: the leaf is cut in its middle. Returns None if encoding is better.
 pub(crate) fn by_bits<'a, 'l>(
     index: &'a Index,
     cutting: &Cutting<'_>,
@@ -147,14 +146,14 @@ pub(crate) fn by_bits<'a, 'l>(
     let arranged = leaf.copies_well(&(0..cut))
         && (leaf.cut_off(cut, &left, draft)
             || leaf.rearrange(0..cut, None, &left, class.size(), draft));
-    // What is stored of a low key in a chunk stays as it is.
+    // The stored bytes of a low key in a chunk stay as they are.
     let skip = if low.chunk == 0 { skip_of(memcmp, &low, Some(&sep)) } else { skip };
     let range_end = RangeEnd::new(memcmp, low.key, skip, Some(&sep));
     Ok(arranged.then_some(Halves { fresh, low, skip, range_end, next }))
 }
 
-/// The leaf with the entries from `cut` on. Without any it has slots. None: they had better be
-/// encoded.
+/// Makes the leaf with the entries from `cut` on. If there are none, it has slots. Returns None if
+/// encoding is better.
 fn right_half<'a>(
     index: &'a Index,
     leaf: &Leaf<'_>,
@@ -184,21 +183,21 @@ fn right_half<'a>(
     Ok(Some(fresh))
 }
 
-/// The classes that a packed right half may have: at most as large as the leaf, which may be one of
-/// those that had slots for long keys.
+/// Returns the classes that a packed right half may have. They are at most as large as the leaf,
+/// which may be a larger one that had slots for long keys.
 pub(crate) fn right_classes(sep: &Low<'_>, class: Class) -> [Class; 3] {
     [packed_class(sep.size(0)), WIDE, class]
 }
 
-/// Takes memory for the right half, if there is some for an index node, too, which its separator
-/// may want.
+/// Takes memory for the right half. Fails if there is none for an index node, too, which its
+/// separator may need.
 pub(crate) fn fresh_half<'a>(index: &'a Index, class: Class) -> Result<Fresh<'a>, OutOfMemory> {
     let fresh = index.fresh(class)?;
     drop(index.fresh(Class::INDEX)?);
     Ok(fresh)
 }
 
-/// All TIDs of a leaf.
+/// Returns all TIDs of a leaf.
 fn tids_of(leaf: &Leaf<'_>) -> Vec<Tid> {
     let (mut tids, mut part) = (Vec::with_capacity(leaf.len()), [0; PART]);
     for first in (0..leaf.len()).step_by(PART) {

@@ -8,10 +8,10 @@ use crate::sync::atomic::Ordering::*;
 use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 
-/// A leaf with so few entries is put on the dirty list.
+/// A leaf with at most this number of entries is put on the dirty list.
 pub(crate) const SPARSE: usize = CAPACITY / 4;
 
-/// Live slots of a latched leaf that nobody will see again.
+/// Returns the live slots of a latched leaf that no reader will see again.
 pub(crate) fn removable(index: &Index, latch: &Latch) -> u64 {
     let b = latch.b();
     let mut dead = [(0usize, 0u32); SLOTS];
@@ -32,8 +32,8 @@ pub(crate) fn removable(index: &Index, latch: &Latch) -> u64 {
     gone.fold(0, |mask, &(slot, _)| mask | 1u64 << slot)
 }
 
-/// Puts a latched leaf that has become sparse on the list, for the collector to merge, unless it is
-/// the only one.
+/// Puts a latched leaf that has become sparse on the list, for the collector to merge. The only
+/// leaf of an index is not put there.
 pub(crate) fn sparse(index: &Index, latch: &Latch, leaf: Ref) {
     let b = latch.b();
     if b.next() != 0 || !b.has(LEFTMOST) {
@@ -50,8 +50,8 @@ pub(crate) fn make_dirty(index: &Index, latch: &Latch, leaf: Ref) {
     }
 }
 
-/// Takes the slots in `gone` out of a latched leaf. What they occupied in the key area comes back
-/// when the leaf is rewritten.
+/// Takes the slots in `gone` out of a latched leaf. Their part of the key area becomes free when
+/// the leaf is rewritten.
 pub(crate) fn drop_slots(index: &Index, latch: Latch, gone: u64) -> Latch {
     let b = latch.b();
     let (side, other) = (latch.v.side(), latch.other());
@@ -80,8 +80,8 @@ pub(crate) fn drop_slots(index: &Index, latch: Latch, gone: u64) -> Latch {
     } else if ndead == b.ndead() {
         latch.publish_latched()
     } else {
-        // A reader of the side before must not find "nothing dead" with the dead still in its
-        // mask, so this is not a publication that it may overlook.
+        // A reader of the side before must not find "nothing dead" while its mask still has the
+        // dead ones. So it must not overlook this publication.
         index.shared().counters.dead.fetch_sub((b.ndead() - ndead).into(), Relaxed);
         latch.exclude();
         stop!("drop: excluded");
@@ -95,7 +95,7 @@ pub(crate) fn drop_slots(index: &Index, latch: Latch, gone: u64) -> Latch {
     latch
 }
 
-/// One entry or low key less refers to the chunk; after the last one it goes to the barrier.
+/// Takes one reference from the chunk. After the last one the chunk goes to the barrier.
 pub(crate) fn unref_chunk(index: &Index, chunk: Ref) {
     if chunk_refs(index.area, chunk).fetch_sub(1, AcqRel) == 1
         || mutant!("a chunk goes with its last reference")

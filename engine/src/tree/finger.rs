@@ -1,26 +1,27 @@
-//! Where a process inserted last: keys that come in order need no search from the top.
+//! Fingers: the places where a process inserted last. Keys that come in order then need no search
+//! from the top.
 //!
-//! A finger is a leaf and a place in it, which nothing keeps there. It is used if all of this
-//! holds:
+//! A finger is a leaf and a place in it. Nothing keeps the leaf alive. An insert uses the finger if
+//! all of this holds:
 //! 1. The leaf is of the index that is asked for ([`Index::identity`]: not of one whose memory this
 //!    had been).
 //! 2. The session in which it was alive is still open, looked at inside a section. Then its memory
 //!    is what it was, and stays so until that section ends: see "Fingers" in
 //!    [`crate::memory::barrier`].
 //! 3. It is not DEAD. An entry in a DEAD leaf would never be found.
-//! 4. The key belongs between two keys that it has, in the state that the latch is then asked for.
-//!    So the leaf's range has the key, whatever that is now, and no node above has to be
-//!    read. Of a key that is there already other entries may be in neighbours, unless it has a
-//!    neighbour on either side in this leaf.
+//! 4. The key belongs between two keys of the leaf, in the state in which the insert then asks for
+//!    the latch. So the key is in the range of the leaf, and no node above has to be read. If the
+//!    key has entries already, some may be in neighbour leaves, unless it has a neighbour key on
+//!    either side in this leaf.
 //!
-//! The leaf may be one that dies at this moment, and have its entries still. The leaf that has
-//! taken them does not change before it is DEAD (`tree/relink.rs`), so what it has is true.
+//! The leaf may be about to die and still have its entries. The leaf that has taken them does not
+//! change before this one is DEAD (`tree/relink.rs`). So its entries are in the index.
 //!
-//! Only the first attempt of an insert goes by a finger: the process that holds the latch there may
-//! be descheduled, and a search may lead elsewhere.
+//! Only the first attempt of an insert uses a finger. The process that holds the latch there may be
+//! descheduled, and a search may lead elsewhere.
 //!
-//! Two inserts one after the other into one leaf make a finger: where keys come in no order, a look
-//! at the leaf before would cost what it never wins.
+//! Two inserts in a row into one leaf make a finger. Where keys come in no order, looking at the
+//! leaf of the last insert would cost more than it saves.
 
 use crate::index::root::Index;
 use crate::key::order::KeyOrder;
@@ -31,7 +32,7 @@ use crate::node::probe::{Place, Probe};
 use crate::sync::mutants::mutant;
 use crate::tree::seek::Position;
 
-/// The place of a probe that goes on where this process inserted last. Inside the barrier.
+/// Returns the place of a probe by a finger of this process. Inside the barrier.
 #[inline]
 pub(crate) fn finger_spot<O: KeyOrder>(
     index: &Index,
@@ -54,7 +55,7 @@ pub(crate) fn finger_spot<O: KeyOrder>(
     v.valid().then_some(Position { v, place, prefix: 0, beyond: false, leaf: finger.leaf })
 }
 
-/// An entry was inserted into a packed leaf, as one of its key number `key`. Inside the section in
+/// Notes an insert into a packed leaf at key number `key`. The caller is still in the section in
 /// which the leaf was latched.
 #[inline]
 pub(crate) fn put_finger(index: &Index, p: &Process, leaf: Ref, key: usize) {

@@ -1,26 +1,27 @@
-//! How an attempt to change a leaf ended.
+//! The outcome of an attempt to change a leaf.
 
 use crate::memory::area::OutOfMemory;
 use crate::memory::place::Ref;
 use crate::node::block::Retry;
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 pub(crate) enum Outcome {
     Done(bool),
     /// The term that was asked for is over.
     Late,
-    /// Somebody was faster, or room has been made.
+    /// Another process was faster, or the leaf has room now: try again.
     Again,
     /// There is no room.
     Room(KeyForm),
     /// There is no room in a packed leaf.
     Cut,
-    /// A packed leaf cannot have the entry, or must remember the one that goes.
+    /// A packed leaf cannot have the entry, or must keep the removed one for a snapshot: it needs
+    /// slots.
     Slots,
-    /// A new leaf wants its separator in level 1.
+    /// A new leaf needs its separator in level 1.
     Promote(Ref),
     NoMemory(OutOfMemory),
-    /// The leaf is full of lives of one entry, all of which snapshots need.
+    /// The leaf is full of lives of one entry, and snapshots need all of them.
     Crowded,
 }
 
@@ -36,7 +37,7 @@ impl From<OutOfMemory> for Outcome {
     }
 }
 
-/// What the key area of the leaf has to hold for the new key.
+/// The part of the new key that the key area must hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyForm {
     /// Nothing: the key ends inside the prefix, or an equal key is there.

@@ -1,10 +1,10 @@
-//! Relinking: how the nodes of a level come to follow each other in another way.
+//! Relinking: changing which node follows which in a level.
 //!
-//! A node B gets other content. Right neighbours of B may die: their content goes to B, and to a
-//! new node F that may come behind B. Splits, cuts, merges, fills, moves and shifts are all this;
-//! the table in `engine/README.md`, "Relinking", says what each of them has. An operation prepares
-//! what is new from validated copies, and hands it over as a [`Relink`]. This file alone takes the
-//! latches and makes the change, for leaves and for index nodes.
+//! A node B gets other content. Right neighbours of B may die. Their content goes to B, and to a
+//! new node F that may come behind B. Splits, cuts, merges, fills, moves and shifts are cases of
+//! this: see the table in `engine/README.md`, "Relinking". An operation prepares the new content
+//! from validated copies, and hands it over as a [`Relink`]. This file alone takes the latches and
+//! makes the change, for leaves and for index nodes.
 //!
 //! M is the index node with the separators of leaves that die. N is the right neighbour of the last
 //! of them. The steps, each of a type that only the step before it makes:
@@ -36,8 +36,8 @@
 //! * *The holder of an exclusive phase waits for nothing.* M's lasts from step 3 to step 5, B's is
 //!   inside it.
 //!
-//! The separator of a leaf F that replaces no other leaf is entered after all that, outside of
-//! these latches (`tree/separators.rs`): that may take memory and wait.
+//! The separator of a leaf F that replaces no other leaf is entered after all these steps, outside
+//! of these latches (`tree/separators.rs`): that may take memory and wait.
 
 mod above;
 
@@ -56,14 +56,14 @@ use crate::sync::stop::stop;
 use crate::tree::drop;
 use above::Above;
 
-/// The most nodes that die at once. A walk to the left passes all of them (`left_of`).
+/// Most nodes that die at once. A walk to the left passes all of them (`left_of`).
 pub(crate) const AT_ONCE: usize = 6;
 
-/// A relinking, prepared.
+/// A prepared relinking.
 pub(crate) struct Relink<'a> {
     /// B, in the state from which the rest was prepared.
     pub(crate) left: (Ref, View),
-    /// What B becomes.
+    /// The new content of B.
     pub(crate) content: Content<'a>,
     /// The end of the range that B will have.
     pub(crate) range_end: RangeEnd,
@@ -77,29 +77,29 @@ pub(crate) struct Relink<'a> {
     pub(crate) ndead: usize,
 }
 
-/// What a node becomes.
+/// The new content of a node.
 pub(crate) enum Content<'a> {
-    /// It keeps its content.
+    /// The node keeps its content.
     Same,
-    /// It keeps these of its slots.
+    /// The node keeps these of its slots.
     Kept { perm: Perm, mask: u64, ndead: u8 },
     /// A leaf of slots, written in private memory.
     Slots(Block),
     /// A packed leaf.
     Packed { draft: &'a Draft, low: Low<'a>, skip: usize },
-    /// An index node with `n` separators, written in private memory. It had the first `own` of them
-    /// before.
+    /// An index node with `n` separators, written in private memory. The node has the first `own`
+    /// of them already.
     Separators { node: Block, own: usize, n: usize },
 }
 
-/// The new node, complete but for what leads to and from it on the left.
+/// The new node, complete except for the links on its left.
 pub(crate) struct New<'a> {
     pub(crate) fresh: Fresh<'a>,
-    /// Its low key; None: that of the first node that dies. It counts only where leaves die.
+    /// Its low key. None: that of the first node that dies. Used only if leaves die.
     pub(crate) low: Option<Low<'a>>,
 }
 
-/// What a relinking has made.
+/// The result of a relinking.
 pub(crate) struct Relinked {
     /// B's version.
     pub(crate) ver: u64,
@@ -109,8 +109,8 @@ pub(crate) struct Relinked {
     pub(crate) above: Option<(Ref, usize)>,
 }
 
-/// Relinks. Err: something has changed since it was prepared. None: a node that would die has to
-/// stay.
+/// Relinks. Returns Err if a node has changed since the preparation. Returns None if a node that
+/// would die must stay.
 pub(crate) fn relink(index: &Index, plan: Relink<'_>) -> Result<Option<Relinked>, Retry> {
     relink_if(index, plan, &|| true)
 }
@@ -136,8 +136,8 @@ pub(crate) fn relink_if(
     Ok(Some(buried.release(index, &plan)))
 }
 
-/// Must this leaf stay? On a list it would lead the list astray. Without separator its promotion is
-/// on its way. At its pins stands a walk.
+/// Returns true if this leaf must stay. If it is on a list, its death would lead the list astray.
+/// If it has no separator, its promotion is on its way. If it has pins, a walk stands there.
 pub(crate) fn stays(leaf: Block) -> bool {
     let listed = leaf.has(DIRTY) && !mutant!("a leaf on a list stays");
     let pinned = pin::has_pins(leaf) && !mutant!("a leaf with pins stays");
@@ -149,8 +149,8 @@ impl Relink<'_> {
         self.left.1.b.level() == 0
     }
 
-    /// Has an entry that was copied been marked dead since? That makes no new version. To be asked
-    /// under the latches.
+    /// Returns true if a copied entry has been marked dead since. A mark makes no new version. The
+    /// caller has the latches.
     fn is_stale(&self) -> bool {
         let own = match self.content {
             Content::Same => 0,
@@ -160,8 +160,8 @@ impl Relink<'_> {
         own + marked != self.ndead && !mutant!("a relinking looks again for what was marked")
     }
 
-    /// Must a leaf that would die stay, or may a leaf of slots not become packed? Only slots tell a
-    /// snapshot when their entries were born. To be asked under the latches.
+    /// Returns true if a leaf that would die must stay, or if a leaf of slots must not become
+    /// packed. Only slots tell a snapshot when their entries were born. The caller has the latches.
     fn must_wait(&self, index: &Index) -> bool {
         let of_slots = || {
             let mut rights = self.rights.iter();
@@ -182,7 +182,8 @@ struct Latched {
 }
 
 impl Latched {
-    /// From left to right. None of them is DEAD: that takes the latch of the left neighbour.
+    /// Latches the nodes from left to right. None of them is DEAD: killing one takes the latch of
+    /// its left neighbour.
     #[inline(always)]
     fn of(plan: &Relink<'_>) -> Result<Latched, Retry> {
         let left = plan.left.1.latch().ok_or(Retry)?;
@@ -200,7 +201,7 @@ impl Latched {
         self.left.release();
     }
 
-    /// Latches M where leaves die. None: one of them has to stay.
+    /// Latches M if leaves die. Returns None if one of them must stay.
     #[inline(always)]
     fn ready(self, index: &Index, plan: &Relink<'_>) -> Option<Ready> {
         let above = match plan.must_wait(index) {
@@ -219,7 +220,7 @@ impl Latched {
     }
 }
 
-/// Step 2: nothing can fail any more.
+/// Step 2: from here on nothing can fail.
 struct Ready {
     left: Latch,
     rights: Latches,
@@ -249,7 +250,7 @@ impl Ready {
             above.change(index.memcmp(), at, low.as_ref());
         }
         stop!("relink: separators changed");
-        // Under B's latch, and before B shows F: a walk to the left that follows it sees that B
+        // Under B's latch, and before B shows F. A walk to the left that follows N.prev sees that B
         // does not lead there yet, and finds another way.
         if plan.next != 0 && !mutant!("a relinking tells the right neighbour") {
             index.block(plan.next).set_prev(at.unwrap_or(plan.left.0));
@@ -259,7 +260,7 @@ impl Ready {
     }
 }
 
-/// Step 3: F, M and N are as they will be. B is not.
+/// Step 3: F, M and N have their final state. B has not.
 struct Linked {
     left: Latch,
     rights: Latches,
@@ -289,7 +290,7 @@ impl Linked {
     }
 }
 
-/// Step 4: B leads to F or N. Nothing leads to the nodes that die but processes that are there.
+/// Step 4: B leads to F or N. No node leads to those that die, but processes may be there.
 struct Shown {
     left: Latch,
     rights: Latches,
@@ -322,7 +323,7 @@ impl Shown {
     }
 }
 
-/// Step 5: the structure is as it will be.
+/// Step 5: all nodes have their final state.
 struct Buried {
     left: Latch,
     above: Option<(Ref, usize)>,
@@ -369,7 +370,7 @@ fn retire_node(index: &Index, node: Ref) {
     root.top_state.dead.fetch_add(1, Relaxed);
 }
 
-/// The children at these ranks of a latched index node have it as parent.
+/// Makes a latched index node the parent of its children at these ranks.
 fn set_parents(index: &Index, node: Ref, v: &View, ranks: core::ops::Range<usize>) {
     if mutant!("separators that move change the parent") {
         return;
@@ -380,8 +381,8 @@ fn set_parents(index: &Index, node: Ref, v: &View, ranks: core::ops::Range<usize
 }
 
 impl Content<'_> {
-    /// Makes a latched node this, in one exclusive phase, and keeps the latch. The node ends there
-    /// and leads to `next`.
+    /// Gives a latched node this content, range end and `next`, in one exclusive phase. Keeps the
+    /// latch.
     fn store(&self, latch: Latch, range_end: &RangeEnd, next: Ref) -> Latch {
         let (b, other) = (latch.b(), latch.other());
         match *self {
@@ -414,7 +415,7 @@ impl Content<'_> {
 struct Latches([Option<Latch>; AT_ONCE]);
 
 impl Latches {
-    /// From left to right, all or none.
+    /// Latches the nodes from left to right, all or none.
     #[inline(always)]
     fn of(nodes: &[(Ref, View)]) -> Option<Latches> {
         let mut latches = Latches([const { None }; AT_ONCE]);
@@ -428,7 +429,7 @@ impl Latches {
         Some(latches)
     }
 
-    /// Gives all of them up in this way.
+    /// Gives up all latches in this way.
     #[inline(always)]
     fn each(self, mut end: impl FnMut(Latch)) {
         self.0.into_iter().flatten().for_each(&mut end);

@@ -1,8 +1,8 @@
 //! Removing entries, and looking for one.
 //!
 //! An entry that some snapshot sees is marked dead with the term, without a new version of the
-//! leaf: `dead` goes 0 -> t once, which readers may see at any time. Its leaf goes onto the dirty
-//! list. An entry that no snapshot sees is dropped from the permutation at once.
+//! leaf: `dead` goes 0 -> t once, and readers may see that at any time. Its leaf goes onto the
+//! dirty list. An entry that no snapshot sees is dropped from the permutation at once.
 
 use crate::index::reclaim;
 use crate::index::root::Index;
@@ -23,10 +23,10 @@ use core::sync::atomic::Ordering::*;
 
 /// Removing entries, and looking for one.
 pub trait Remove {
-    /// Is (key, tid) there, and alive?
+    /// Returns true if (key, tid) is in the index and alive.
     fn contains<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool;
 
-    /// Removes (key, tid); false if it was not there, or dead.
+    /// Removes (key, tid). Returns false if it was not in the index, or dead.
     fn remove<O: KeyOrder>(&self, p: &Process, order: &O, key: &[u8], tid: Tid) -> bool;
 }
 
@@ -107,7 +107,7 @@ impl Remove for Index {
     }
 }
 
-/// Removes the live, not dead slots in `gone` from a latched leaf.
+/// Removes the slots in `gone` from a latched leaf. They are live and not dead.
 pub(crate) fn remove_slots(index: &Index, latch: Latch, leaf: Ref, gone: u64, term: u32) -> Latch {
     let b = latch.b();
     let horizon = index.shared().snapshots.horizon();
@@ -127,7 +127,7 @@ pub(crate) fn remove_slots(index: &Index, latch: Latch, leaf: Ref, gone: u64, te
         }
     }
     if marked > 0 {
-        // Who sees the dead and not yet this, reads from before the removal.
+        // A reader that sees the mark but not yet this count has read the state before the removal.
         b.set_ndead(b.ndead() + marked);
         stop!("remove: dead counted");
         index.shared().counters.dead.fetch_add(marked.into(), Relaxed);

@@ -1,7 +1,7 @@
-//! What one insert has in hand from one attempt to the next.
+//! Memory that one insert keeps from one attempt to the next.
 //!
-//! Blocks are not: they are taken from the allocator right before the latch for which they are
-//! needed, and nothing is called out in between. A process that ends inside a comparator, without
+//! An insert keeps no blocks. It takes them from the allocator right before the latch that needs
+//! them, and calls nothing out in between. So a process that ends inside a comparator, without
 //! unwinding, keeps no memory of the index.
 
 use crate::index::root::Index;
@@ -15,11 +15,12 @@ use crate::tree::drop;
 use core::cell::Cell;
 
 thread_local! {
-    /// What the last change of a leaf was arranged in, for the next one: an insert takes less time than clearing it.
+    /// Private memory of the last change of a leaf, for the next one. Clearing it would take longer
+    /// than an insert.
     static SPARE: Cell<Tools> = const { Cell::new((None, None)) };
 }
 
-/// What is to be stored into a packed leaf, and memory to rearrange a leaf in.
+/// The words to be stored into a packed leaf, and memory to rearrange a leaf in.
 type Tools = (Option<Box<Draft>>, Option<Box<(Entries, Page)>>);
 
 /// Private memory to arrange a leaf in.
@@ -30,12 +31,12 @@ impl Spare {
         Spare(SPARE.try_with(Cell::take).unwrap_or_default())
     }
 
-    /// What is to be stored into a packed leaf.
+    /// Returns memory for the words to be stored into a packed leaf.
     pub(crate) fn draft(&mut self) -> &mut Draft {
         self.0.0.get_or_insert_default()
     }
 
-    /// The same, and memory to rearrange a leaf of this index in.
+    /// Returns the same, and memory to rearrange a leaf of this index in.
     fn packing(&mut self, index: Index) -> (&mut (Entries, Page), &mut Draft) {
         let (draft, scratch) = &mut self.0;
         let scratch =
@@ -54,10 +55,10 @@ impl Drop for Spare {
     }
 }
 
-/// What one insert has in hand.
+/// The memory of one insert.
 pub(crate) struct Reserve<'a> {
     index: &'a Index,
-    /// A chunk with the key; one reference to it.
+    /// A chunk with the key, and one reference to it.
     chunk: Option<Ref>,
     spare: Option<Spare>,
     /// The leaf whose promotion was tried last.
@@ -70,17 +71,17 @@ impl<'a> Reserve<'a> {
         Reserve { index, chunk: None, spare: None, promoted: 0 }
     }
 
-    /// Private memory to rearrange a leaf in, and for what is to be stored into a packed one.
+    /// Returns private memory to rearrange a leaf in, and for the words of a packed one.
     pub(crate) fn packing(&mut self) -> (&mut (Entries, Page), &mut Draft) {
         self.spare.get_or_insert_with(Spare::take).packing(*self.index)
     }
 
-    /// What is to be stored into a packed leaf.
+    /// Returns memory for the words to be stored into a packed leaf.
     pub(crate) fn draft(&mut self) -> &mut Draft {
         self.spare.get_or_insert_with(Spare::take).draft()
     }
 
-    /// A chunk with the key, now or from before.
+    /// Returns a chunk with the key: a new one, or that of an earlier attempt.
     pub(crate) fn need_chunk(&mut self, key: &[u8]) -> Result<Ref, OutOfMemory> {
         if let Some(chunk) = self.chunk {
             return Ok(chunk);
@@ -93,13 +94,13 @@ impl<'a> Reserve<'a> {
         self.chunk
     }
 
-    /// The reference is an entry's now.
+    /// Notes that an entry has the reference now.
     pub(crate) fn chunk_is_used(&mut self) {
         self.chunk = None;
     }
 
-    /// Gives the chunk back. A split may have made it the low key of the new leaf, and the insert may
-    /// have ended otherwise: unwound, or found an equal key there that came later.
+    /// Gives the chunk back. A split may have made it the low key of the new leaf before the insert
+    /// ended otherwise: it unwound, or found an equal key that came later.
     #[inline]
     pub(crate) fn drop_chunk(&mut self) {
         if let Some(chunk) = self.chunk.take() {
@@ -124,7 +125,7 @@ mod tests {
     use crate::memory::process::Process;
     use crate::prelude::*;
 
-    /// Where the entries that the next change gets are.
+    /// Returns the address of the entries that the next change gets.
     fn kept() -> Option<*const (Entries, Page)> {
         let spare = Spare::take();
         spare.0.1.as_deref().map(|scratch| &raw const *scratch)
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn what_is_kept_serves_another_index() {
         let mut areas = Vec::new();
-        // Two areas with other keys at the same places: what is of one is not found in the other.
+        // Two areas with other keys at the same places. Entries of one are not found in the other.
         for (salt, mapping) in [(3u64, Mapping::new(1 << 21, 1)), (5, Mapping::new(1 << 21, 1))] {
             // SAFETY: the only process.
             let p = unsafe { Process::attach(*mapping, 0) };

@@ -1,8 +1,8 @@
 //! Finding the leaf and the place of a key: flat top, one index node, one leaf.
 //!
-//! Every level is an ordered list, and whatever leads into it is a hint that may lag: search is
-//! "move right while the key is not below the right neighbour's low key, otherwise go down". A hint
-//! never leads too far to the right: separators are the low keys of the nodes they lead to, which
+//! Every level is an ordered list, and all ways into it are hints that may lag. A search moves
+//! right while the key is not below the right neighbour's low key, and otherwise goes down. A hint
+//! never leads too far to the right: separators are the low keys of the nodes they lead to. These
 //! never change, and a DEAD node leads to its left neighbour.
 
 use crate::index::root::Index;
@@ -21,16 +21,16 @@ use core::cmp::Ordering;
 /// A search that comes too far to the right begins anew at the flat top this many times.
 const TURNS: u32 = 32;
 
-/// What a node is to a probe.
+/// The direction in which a probe goes on from a node.
 pub(crate) enum Route {
     /// The probe is in this node's range; search its prefixes for this number.
     Here(u64),
-    /// In this node's range and above everything that shares the node's first `skip` bytes, which
-    /// is everything in it.
+    /// The probe is in this node's range, and above everything that shares the node's first `skip`
+    /// bytes. That is everything in the node.
     Beyond,
-    /// Not below the low key of this right neighbour.
+    /// The probe is not below the low key of this right neighbour.
     Right(Ref),
-    /// Below the low key: the way here was not valid.
+    /// The probe is below the low key: the way here was not valid.
     Left,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// Whether no entry has the probe's key, as this leaf tells: the place is between two entries
-    /// of it that do not, or where there is nothing beyond. To be validated by the caller.
+    /// Returns true if this leaf tells that no entry has the probe's key. The place is between two
+    /// entries of the leaf with other keys, or at an end of the index. The caller validates.
     pub(crate) fn has_new_key(&self) -> bool {
         let (b, Place { rank, n, same, .. }) = (self.v.b, self.place);
         (same.is_none() || mutant!("a new key is not in its leaf"))
@@ -56,13 +56,13 @@ impl Position {
     }
 }
 
-/// The place of `probe` (`upper`: behind entries equal to it), at some moment during the call.
+/// Finds the place of `probe` at some moment during the call. `upper`: behind entries equal to it.
 /// Inside the barrier.
 pub(crate) fn seek<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> Position {
     seek_with(index, probe, upper, prefetch::leaf)
 }
 
-/// The same, to write there.
+/// Finds the place of `probe`, to write there.
 pub(crate) fn seek_to_write<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Position {
     seek_with(index, probe, true, prefetch::whole_leaf)
 }
@@ -78,7 +78,7 @@ fn seek_with<O: KeyOrder>(
     found.unwrap_or_else(|| seek_again(index, probe, upper))
 }
 
-/// The place, by way of this index node; None if some node on the way is to the right of it.
+/// Finds the place by way of this index node. Returns None if a node on the way is too far right.
 #[inline(always)]
 fn seek_from<O: KeyOrder>(
     index: &Index,
@@ -97,8 +97,8 @@ fn seek_from<O: KeyOrder>(
     spot
 }
 
-/// Searches again, after a search came too far to the right. No hint leads there, so the order
-/// contradicts itself: its answers, or the numbers of keys, are not the same each time. Other
+/// Searches again, after a search came too far to the right. No hint leads there. So the order
+/// contradicts itself: its answers, or the abbreviations of keys, are not the same each time. Other
 /// answers may still lead to a place. The last attempt uses no hint: it goes right from the first
 /// index node. If it fails, the order has no place for the probe, and this unwinds.
 #[cold]
@@ -112,7 +112,8 @@ fn seek_again<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>, upper: bool) -> 
     spot.unwrap_or_else(|| probe.order.inconsistent())
 }
 
-/// From an index node at or to the left of the right one to a leaf that is the same.
+/// Goes from an index node at or to the left of the right one to a leaf at or to the left of the
+/// right one.
 ///
 /// Ends, whatever the order says. Each step right leads to a node behind all nodes before. A step
 /// left leads through a DEAD node, to which no live node leads any more. A node is looked at again
@@ -148,8 +149,8 @@ pub(crate) fn descend<O: KeyOrder>(
     }
 }
 
-/// From a leaf at or to the left of the right one to the place. Ends as
-/// [`descend`](descend) does.
+/// Goes from a leaf at or to the left of the right one to the place. Ends as [`descend`](descend)
+/// does.
 #[inline]
 pub(crate) fn settle<O: KeyOrder>(
     index: &Index,
@@ -189,7 +190,7 @@ pub(crate) fn settle<O: KeyOrder>(
     }
 }
 
-/// The validated answer of one node.
+/// Returns the validated answer of one node.
 #[inline(always)]
 pub(crate) fn route<O: KeyOrder>(
     index: &Index,
@@ -227,7 +228,7 @@ pub(crate) fn route<O: KeyOrder>(
     if right { checked(Route::Right(next)) } else { Ok(Route::Here(prefix)) }
 }
 
-/// Where an index node sends the probe.
+/// Returns the child to which an index node sends the probe.
 #[inline]
 fn child<O: KeyOrder>(index: &Index, v: &View, probe: &Probe<'_, O>) -> Result<Child, Retry> {
     let prefix = match route(index, v, probe)? {
@@ -249,7 +250,7 @@ fn child<O: KeyOrder>(index: &Index, v: &View, probe: &Probe<'_, O>) -> Result<C
     }
 }
 
-/// How many separators of an index node are not above the probe. To be validated by the caller.
+/// Counts the separators of an index node that are not above the probe. The caller validates.
 #[inline]
 pub(crate) fn separators<O: KeyOrder>(
     index: &Index,
@@ -276,8 +277,8 @@ pub(crate) fn separators<O: KeyOrder>(
     Ok(low)
 }
 
-/// The left neighbour of a leaf that was alive in this barrier section, in a state in which it was
-/// exactly that; None if it is not found by a few steps.
+/// Finds the left neighbour of a leaf, in a state in which its `next` is the leaf. The leaf was
+/// alive in this barrier section. Returns None if a few steps do not find it.
 pub(crate) fn left_of(index: Index, leaf: Ref) -> Option<(Ref, View)> {
     let mut at = index.block(leaf).prev();
     for _ in 0..8 {
@@ -306,14 +307,14 @@ enum Child {
     Left,
 }
 
-/// A search has gone to a neighbour instead of down.
+/// Counts that a search has gone to a neighbour instead of down.
 #[inline(always)]
 fn step_aside() {
     #[cfg(all(test, not(loom), not(shuttle)))]
     steps::aside();
 }
 
-/// What searches of a thread do, for tests.
+/// Counts steps of searches, for tests.
 #[cfg(all(test, not(loom), not(shuttle)))]
 pub(crate) mod steps {
     use core::cell::Cell;
@@ -342,7 +343,7 @@ pub(crate) mod steps {
         count(0, 1);
     }
 
-    /// How many steps aside the searches of this thread take meanwhile, and how many ways down.
+    /// Counts the steps aside and the ways down of this thread's searches during `act`.
     pub(crate) fn of(act: impl FnOnce()) -> (u64, u64) {
         COUNTED.set(Some((0, 0)));
         act();

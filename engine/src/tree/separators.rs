@@ -1,10 +1,10 @@
 //! Level 1: separators of leaves, and the split of index nodes.
 //!
 //! A separator is the low key of the leaf it leads to. It is entered after the leaf is linked,
-//! behind that of the leaf's left neighbour, and nothing is compared for that. `parent` of a leaf
-//! names the index node that holds its separator and changes only under that node's latch: the
+//! behind the separator of its left neighbour. No key is compared for that. `parent` of a leaf
+//! names the index node with its separator, and changes only under the latch of that node. So the
 //! collector finds the separator without comparing keys. The first child of an index node is never
-//! merged away, so the low key of the node is found there when it is too long for the node.
+//! merged away. So the low key of the node is found there when it is too long for the node.
 
 use crate::index::root::Index;
 use crate::memory::area::OutOfMemory;
@@ -22,33 +22,33 @@ use crate::tree::relink::{Content, New, Relink, relink_if};
 use crate::tree::seek::left_of;
 use crate::tree::top;
 
-/// A promotion gives up after so many attempts, about a second.
+/// A promotion gives up after this number of attempts: about a second.
 const ATTEMPTS: u32 = 1000;
 
-/// Where the separator of a leaf goes.
+/// The place for the separator of a leaf.
 struct Entrance<'a> {
-    /// The neighbour on its left, which has one, and the leaf.
+    /// The left neighbour, which has a separator, and the leaf.
     left: Ref,
     leaf: Ref,
-    /// The index node that has the neighbour's, and the rank behind that.
+    /// The index node with the neighbour's separator, and the rank behind that.
     node: Ref,
     rank: usize,
-    /// The number of the leaf's low key in this node; None if the key does not share what the node
-    /// leaves out.
+    /// The number of the leaf's low key in this node. None if the key does not share the bytes that
+    /// the node leaves out.
     prefix: Option<u64>,
     low: Low<'a>,
 }
 
 /// Enters the low key of `leaf` into level 1, behind the separator of its left neighbour. A
-/// neighbour without one comes first. Inside the barrier, and not as a writer: it may wait, and it
-/// renews the flat top when enough index nodes have been made.
+/// neighbour without separator gets its own first. The caller is inside the barrier but no writer:
+/// this may wait. It renews the flat top when enough index nodes have been made.
 ///
-/// No key is compared, so level 1 has the leaves in the order in which they are linked, whatever an
-/// order says.
+/// No key is compared. So level 1 has the leaves in the order in which they are linked, even if an
+/// order lies.
 #[cold]
 pub(crate) fn promote(index: &Index, leaf: Ref) {
-    // An attempt fails only if another process has changed one of the nodes meanwhile, or is about
-    // to show a leaf that its right neighbour leads to already. That process may have been stopped.
+    // An attempt fails only in two cases. Another process has changed one of the nodes meanwhile.
+    // Or it is about to show a leaf to which the right neighbour already leads.
     let mut backoff = Backoff::default();
     for _ in 0..ATTEMPTS {
         if index.block(leaf).parent() != 0 {
@@ -106,9 +106,9 @@ fn enter_next(index: &Index, mut leaf: Ref) -> Result<Result<(), OutOfMemory>, R
     }
 }
 
-/// Whether the leaf still has no separator, and no leaf has come between it and its left neighbour.
-/// To be asked under the latch of the index node with the neighbour's separator, in the state where
-/// that was found: until the latch is given up nothing gets a separator behind it.
+/// Returns true if the leaf still has no separator, and no leaf has come between it and its left
+/// neighbour. The caller has the latch of the index node with the neighbour's separator, in the
+/// state where that was found. Until it gives the latch up, no separator comes behind it.
 fn is_due(index: &Index, to: &Entrance<'_>) -> bool {
     let alone = index.block(to.leaf).parent() == 0 || mutant!("a promotion looks for the parent");
     let next = index.block(to.left).next() == to.leaf
@@ -141,10 +141,10 @@ fn enter_separator(index: &Index, v: &View, to: &Entrance<'_>, prefix: u64) -> R
     Ok(())
 }
 
-/// Splits a full index node, if it is still as it was viewed. Where separators ascend, or the new
-/// one does not share the node's first bytes, nothing moves and the new node gets the new separator
-/// alone. All of it is prepared before the latch is taken. `Ok(Err(_))`: there is no memory for a
-/// new one.
+/// Splits a full index node, if it is still in the viewed state. If separators ascend, or if the
+/// new one does not share the node's first bytes, nothing moves: the new node gets the new
+/// separator alone. Everything is prepared before the latch is taken. Returns `Ok(Err(_))` if there
+/// is no memory for a new node.
 fn split_node(
     index: &Index,
     v: &View,
@@ -167,8 +167,8 @@ fn split_node(
     if !v.valid() {
         return Err(Retry);
     }
-    // What is DEAD by now was not when the node was viewed, and the node has changed since: the
-    // first of the moved ones is another one's first child from now on, or new.
+    // A leaf that is DEAD now was alive when the node was viewed, so the node has changed since.
+    // From now on the first of the moved ones is the first child of another node, or new.
     let [before, low, own, high] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let (first, abbrev) = moved.list()[0];
     let low = Low { abbrev, ..low.load(first).ok_or(Retry)? };
@@ -202,8 +202,8 @@ fn split_node(
     Ok(Ok(()))
 }
 
-/// Memory for an index node with a low key of this length. Without memory for its low key it is as
-/// small as what the split of the leaf has made sure of.
+/// Takes memory for an index node with a low key of this length. If there is none, it takes the
+/// smallest class, for which the split of the leaf has made sure of memory.
 fn fresh_node(index: &Index, low: usize) -> Result<(Class, Fresh<'_>), OutOfMemory> {
     let large = node_class(low);
     match index.fresh(large) {
@@ -212,9 +212,9 @@ fn fresh_node(index: &Index, low: usize) -> Result<(Class, Fresh<'_>), OutOfMemo
     }
 }
 
-/// Makes a private index node, as it was initialised, that of these leaves, all with separators, up
-/// to but not including `high`, the low key of `next`. `likely`: how many bytes separators that
-/// come are likely to share. Its neighbour on the left is not set. Err: one of the leaves is DEAD.
+/// Fills a private, initialised index node with separators of these leaves, up to but not including
+/// `high`, the low key of `next`. `likely`: the number of bytes that further separators are likely
+/// to share. Does not set its left neighbour. Returns Err if one of the leaves is DEAD.
 pub(crate) fn fill_node(
     index: &Index,
     b: Block,

@@ -1,11 +1,11 @@
-//! Making room in a leaf: drop what nobody sees, compact the key area, or split.
+//! Making room in a leaf: drop unseen entries, compact the key area, or split.
 //!
-//! Everything is prepared from a copy of the leaf before it is latched; the latch is given only if
-//! the leaf is still as it was copied, and what happens under it neither allocates, nor compares,
-//! nor fails. A split builds the right half privately and links it by `tree/relink.rs`. Then,
-//! outside of the latches, its low key is promoted to level 1. Between the two, it is found by
-//! moving right. The cut never separates entries of the same key and TID (old and new lives of one
-//! entry), so a position (key, TID) always lies in one leaf.
+//! Everything is prepared from a copy of the leaf before it is latched. The latch is given only if
+//! the leaf is still in the copied state. Under the latch nothing allocates, compares or fails. A
+//! split builds the right half privately, and `tree/relink.rs` links it. Then, outside of the
+//! latches, its low key is promoted to level 1. Between the two a search finds it by moving right.
+//! The cut never separates entries of the same key and TID (old and new lives of one entry). So a
+//! position (key, TID) always lies in one leaf.
 //!
 //! No entry is born or dies in a split: it happens outside the writer section, and no snapshot
 //! waits.
@@ -39,23 +39,23 @@ use crate::tree::seek::Position;
 use crate::tree::{copied, drop, packed, tid_order};
 use core::sync::atomic::Ordering::*;
 
-/// For how many entries of average size the key area of a new leaf is made.
+/// Number of entries of average size for which the key area of a new leaf is made.
 const EXPECTED: usize = 52;
 
-/// How a leaf will be split.
+/// The plan of a split.
 struct Plan {
     cut: usize,
-    /// The separator is this many bytes of the first key on the right,
+    /// The separator is this number of bytes of the first key on the right.
     sep_len: usize,
-    /// and its TID,
+    /// The TID of the separator, if it needs one.
     sep_tid: Option<Tid>,
-    /// or all of it, in this chunk.
+    /// The chunk with the whole key, if the separator is in one.
     sep_chunk: Ref,
     skip: usize,
     class: Class,
 }
 
-/// Why there is no room yet.
+/// The reason why there is no room yet.
 enum NoRoom {
     Retry,
     Memory(OutOfMemory),
@@ -73,7 +73,7 @@ impl From<OutOfMemory> for NoRoom {
     }
 }
 
-/// Changes a leaf in which the new entry has no room so that it has. Inside the barrier.
+/// Makes room for the new entry in a leaf. Inside the barrier.
 #[cold]
 pub(crate) fn make_room<O: KeyOrder>(
     index: &Index,
@@ -99,8 +99,8 @@ pub(crate) fn make_room<O: KeyOrder>(
     }
 }
 
-/// `size`: bytes of the key area of the new entry; `chunk`: where its key is, if it is too long for
-/// the leaf.
+/// Tries once. `size`: bytes that the new entry takes in the key area. `chunk`: the chunk of its
+/// key, if it is too long for the leaf.
 fn try_make_room<O: KeyOrder>(
     index: &Index,
     probe: &Probe<'_, O>,
@@ -137,7 +137,8 @@ fn try_make_room<O: KeyOrder>(
     }
 }
 
-/// Drops what no snapshot sees from the leaf in this state; true if there was something.
+/// Drops the entries that no reader sees from the leaf in this state. Returns true if there were
+/// some.
 fn drop_unseen(index: &Index, v: &View) -> Result<bool, Retry> {
     let latch = v.latch().ok_or(Retry)?;
     stop!("room: latched");
@@ -148,7 +149,7 @@ fn drop_unseen(index: &Index, v: &View) -> Result<bool, Retry> {
     Ok(gone != 0)
 }
 
-/// Writes the leaf anew: what is left in its key area by entries that are gone comes back.
+/// Writes the leaf anew. Room of removed entries in its key area becomes free.
 fn compact(
     index: &Index,
     leaf: &Copied<'_>,
@@ -162,7 +163,7 @@ fn compact(
     Ok(Outcome::Again)
 }
 
-/// How many entries shall stay on the left.
+/// Returns how many entries should stay on the left.
 fn wanted_cut<O: KeyOrder>(
     index: &Index,
     leaf: &Copied<'_>,
@@ -171,7 +172,7 @@ fn wanted_cut<O: KeyOrder>(
 ) -> usize {
     let entries = leaf.entries;
     let (n, rank, end) = (entries.len(), spot.place.rank, leaf.high.is_none());
-    // What a run has left behind, nobody comes to any more.
+    // No more rows come into the leaf that a run has left behind.
     let run = tid_order::cut(n, rank, probe.tid, |at| entries.tid(at));
     let run = run.filter(|_| !mutant!("a run leaves its leaf full"));
     match run.or((end && rank == n).then_some(n)) {
@@ -213,8 +214,8 @@ fn plan<O: KeyOrder>(
         .find_map(|cut| plan_at::<O>(leaf, cut, right_of(cut), append.then_some(probe.key)))
 }
 
-/// Cuts in front of the entry `right`; None: the right part has no room in any leaf. `appended`:
-/// the key that comes behind all others, as more may.
+/// Plans a cut in front of the entry `right`. Returns None if the right part fits no leaf.
+/// `appended`: the key that comes behind all others, as more may.
 fn plan_at<O: KeyOrder>(
     leaf: &Copied<'_>,
     cut: usize,
@@ -239,8 +240,8 @@ fn plan_at<O: KeyOrder>(
         // out is handled by another split.
         let useful = last.len().saturating_sub(8).max(leaf.skip).min(MAX_SKIP);
         let high = leaf.high.map(|high| high.key);
-        // A run moves on by as much as half a leaf of it spans, not by its last step: that is
-        // inside a group if the cut is.
+        // The step of a run is as long as half a leaf of it spans. Its last step does not count: it
+        // may be inside a group.
         let known = if appended.is_some() { entries.get(cut / 2).key } else { left.key };
         SharedBytes { likely: likely(known, right.key), low: sep, last, high }.skip(useful)
     } else {
@@ -298,8 +299,8 @@ fn split<O: KeyOrder>(
     Ok(Outcome::Promote(new))
 }
 
-/// The first `cut` entries as the content of their leaf, in front of `sep`, and its `skip`. They
-/// are written anew if that gives bytes of the key area back.
+/// Returns the first `cut` entries as the content of their leaf, in front of `sep`, and its `skip`.
+/// They are written anew if that gives bytes of the key area back.
 fn left_part<'a, O: KeyOrder>(
     leaf: &Copied<'_>,
     cut: usize,

@@ -1,20 +1,22 @@
-//! Where a full leaf is cut if rows come in order.
+//! The place of a cut in a full leaf if rows come in order.
 //!
-//! Rows come in the order of their TIDs, and often their keys go up or down among others: the rows of one
-//! value, the times of one device, identifiers that begin with a clock. What such a run has left behind is
-//! not visited again, and a leaf that is cut in the middle there stays half empty for ever. The youngest
-//! entries of the leaf show the run. Nothing but TIDs is looked at: where they tell nothing, since they are
-//! used again after VACUUM or several processes insert the same keys, there is no run.
+//! Rows come in the order of their TIDs, and often their keys go up or down among other keys.
+//! Examples are the rows of one value, the times of one device, or identifiers that begin with a
+//! clock. Such a run does not come back to the leaves that it has left. A leaf that is cut in the
+//! middle there would stay half empty for ever. The youngest entries of the leaf show the run. Only
+//! TIDs are looked at. Where they tell nothing, there is no run: after VACUUM TIDs are reused, and
+//! several processes may insert the same keys.
 
 use crate::key::order::Tid;
 
-/// So many youngest entries in order next to the new one are no accident,
+/// Number of youngest entries that show a run if they are in order next to the new one.
 const IN_ORDER: usize = 4;
-/// nor so many that, with the new one, are near each other in any order.
+/// Number of youngest entries that show a run if they and the new one are near each other, in any
+/// order.
 const NEAR: usize = 7;
 
-/// Where to cut a leaf of `n` entries, whose TIDs are `tid`, if the new one at `rank` goes on with a run: how
-/// many stay on the left.
+/// Returns how many entries stay on the left in a leaf of `n` entries with TIDs `tid`, if the new
+/// one at `rank` continues a run. Returns None if there is no run.
 pub(crate) fn cut(n: usize, rank: usize, new: Tid, tid: impl Fn(usize) -> Tid) -> Option<usize> {
     if n <= NEAR {
         return None;

@@ -1,19 +1,20 @@
 //! The flat top: one immutable sorted array of all index nodes, instead of linked levels above
 //! level 1.
 //!
-//! It is a hint. A probe finds in it the last node whose low key is not above it; nodes made since
-//! the array was built are found by moving right from there. It is published like RCU: one exchange
-//! of its reference, and the old array waits in the barrier until nobody can be reading it. A
-//! DEAD index node may go to the barrier only after an array without it has been published
-//! (otherwise a reader that enters later could still find it).
+//! The array is a hint. A probe finds in it the last node whose low key is not above it. Nodes that
+//! were made since are found by moving right from there. The array is published like RCU: by one
+//! exchange of its reference. The old array waits in the barrier until no process can be reading
+//! it. A DEAD index node may go to the barrier only after an array without it has been published.
+//! Otherwise a process that enters later could still find it.
 //!
-//! A process that stays inside the barrier, stopped at any place, makes no search longer. Nothing
-//! is locked: several may build an array at once, and the first one publishes it. Arrays that wait
-//! for the barrier are a list through their headers, so there may be any number. What they take is
-//! in proportion to what changes meanwhile: while some wait, a new one is built only after a
-//! sixty-fourth ([`worth_a_top`]) of the nodes has come or died. So the array that waits then takes
-//! 12 * 64 bytes for each of these nodes, or a part of a page, which is no more than the node
-//! itself takes.
+//! A process that stays inside the barrier, stopped at any place, makes no search longer. No lock
+//! is held: several processes may build an array at once, and the first one publishes it. Arrays
+//! that wait for the barrier are a list through their headers, so there may be any number.
+//!
+//! Their memory is in proportion to the changes meanwhile. While some arrays wait, a new one is
+//! built only after a sixty-fourth ([`worth_a_top`]) of the nodes has come or died. So a waiting
+//! array takes 12 * 64 bytes for each of these nodes, or a part of a page. That is no more than the
+//! node itself takes.
 //!
 //! ```text
 //!   0  u32 n | u32 levels | u32 skip | u32 bytes | u32 start[5] (in units of 64 bytes)
@@ -41,12 +42,12 @@ use crate::sync::atomic::{AtomicU32, AtomicU64};
 use crate::sync::stop::stop;
 use core::cmp::Ordering;
 
-/// A level of at most this many prefixes is searched as a whole.
+/// A level of at most this number of prefixes is searched as a whole.
 const WIDE: usize = 128;
-/// How often nodes may die while they are listed.
+/// Number of attempts to list the nodes while some die.
 const ATTEMPTS: usize = 8;
 
-/// An index node that is not to the right of the probe.
+/// Returns an index node that is not to the right of the probe.
 #[inline]
 pub(crate) fn top<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Ref {
     let root = index.shared();
@@ -59,7 +60,7 @@ pub(crate) fn top<O: KeyOrder>(index: &Index, probe: &Probe<'_, O>) -> Ref {
     node
 }
 
-/// How many nodes the array has.
+/// Returns the number of nodes in the array.
 pub(crate) fn nodes_in_top(index: &Index) -> u32 {
     match index.shared().top.load(Acquire) {
         0 => 0,
@@ -67,7 +68,7 @@ pub(crate) fn nodes_in_top(index: &Index) -> u32 {
     }
 }
 
-/// How many nodes of the array have a low key not above the probe.
+/// Counts the nodes of the array whose low key is not above the probe.
 #[inline]
 fn top_rank<O: KeyOrder>(index: &Index, array: Array, probe: &Probe<'_, O>) -> usize {
     let n = array.header().n as usize;
@@ -111,13 +112,13 @@ pub(crate) fn nodes_made(index: &Index, n: u32) {
     state.made.fetch_add(n, Relaxed);
 }
 
-/// A new array is worth the look at all nodes when so many have come.
+/// Returns the number of new nodes that make a new array worth the look at all nodes.
 fn worth_a_top(index: &Index) -> u32 {
     (index.shared().top_state.nodes.load(Relaxed) / 64).max(4)
 }
 
-/// Rebuilds the array when enough index nodes have come. That takes as long as there are index
-/// nodes: inside the barrier, but not as a writer: snapshots wait for writers.
+/// Rebuilds the array when enough index nodes have come. That takes time in proportion to the index
+/// nodes. The caller is inside the barrier but no writer, because snapshots wait for writers.
 pub(crate) fn renew_top(index: &Index) {
     if index.shared().top_state.made.load(Relaxed) >= worth_a_top(index) {
         rebuild_top(index);
@@ -131,9 +132,10 @@ pub fn measured_rebuild(index: &Index, p: &Process) -> bool {
     rebuild_top(index)
 }
 
-/// Publishes a new array of all index nodes, and returns whether it did. It does not if another
-/// process was faster, if there is no memory, or if old arrays wait for the barrier and few nodes
-/// have come or died since the last one. Inside the barrier, not as a writer.
+/// Publishes a new array of all index nodes, and returns whether it did. It does not in three
+/// cases: another process was faster, there is no memory, or old arrays wait for the barrier and
+/// few nodes have come or died since the last one. The caller is inside the barrier, not as a
+/// writer.
 pub(crate) fn rebuild_top(index: &Index) -> bool {
     let root = index.shared();
     let state = &root.top_state;
@@ -219,7 +221,7 @@ fn build_top(index: &Index) -> Option<Ref> {
     Some(r)
 }
 
-/// None without memory, or if nodes die all the time.
+/// Lists all index nodes. Returns None without memory, or if nodes die all the time.
 fn separators_of_nodes(index: &Index) -> Option<Separators> {
     (0..ATTEMPTS).find_map(|_| try_separators_of_nodes(index))
 }
@@ -260,7 +262,7 @@ fn try_separators_of_nodes(index: &Index) -> Option<Separators> {
 
 /// All index nodes in order.
 struct Separators {
-    /// With EXACT, and the number of the low key behind the shared bytes.
+    /// The nodes with EXACT, and the numbers of their low keys behind the shared bytes.
     nodes: Vec<(u32, u64)>,
     /// The first bytes of all low keys but that of the first node.
     shared: Vec<u8>,

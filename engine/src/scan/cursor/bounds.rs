@@ -7,11 +7,12 @@ use crate::node::probe::{Probe, locate};
 use crate::packed::Leaf;
 use core::cmp::Ordering;
 
-/// So often a whole leaf is read in vain, and then so often each half of the part before.
+/// Number of vain attempts to read a whole leaf, and then to read each half of the part before.
 const WHOLE_TRIES: u32 = 16;
 const PART_TRIES: u32 = 4;
 
-/// How many of the `n` entries of a leaf are below `end`, at least `from` of interest. To be validated by the caller.
+/// Counts the entries below `end` among the `n` of a leaf. The result is right if it is at least
+/// `from`. The caller validates.
 pub(super) fn rank_of_end<O: KeyOrder>(
     index: Index,
     v: &View,
@@ -55,7 +56,7 @@ pub(super) fn rank_of_end<O: KeyOrder>(
     Ok(locate(index.area, v, end, prefix, false)?.rank)
 }
 
-/// How many of the `n` entries of a leaf are below `begin`. To be validated by the caller.
+/// Counts the entries below `begin` among the `n` of a leaf. The caller validates.
 pub(super) fn rank_of_begin<O: KeyOrder>(
     index: Index,
     v: &View,
@@ -86,14 +87,14 @@ pub(super) fn rank_of_begin<O: KeyOrder>(
     if below { Ok(0) } else { Ok(locate(index.area, v, begin, prefix, false)?.rank) }
 }
 
-/// How many entries of a leaf are read at once. One that changes all the time is read in smaller and
-/// smaller parts, down to one entry, which takes less time than a change. It is never latched: a reader
-/// may be one of low priority, and writers would wait for it.
+/// Returns how many entries of a leaf are read at once. A leaf that changes all the time is read in
+/// smaller and smaller parts, down to one entry, which takes less time than a change. A reader
+/// never latches it: the reader may have a low priority, and writers would wait for it.
 pub(super) fn part_of_leaf(tries: u32) -> usize {
     SLOTS >> (tries.saturating_sub(WHOLE_TRIES) / PART_TRIES).min(SLOTS.ilog2())
 }
 
-/// The probe's position against that of an entry, given that their prefixes are equal. To be validated by the caller.
+/// Compares the probe's position with that of an entry with an equal prefix. The caller validates.
 fn compare<O: KeyOrder>(
     index: Index,
     v: &View,
@@ -104,7 +105,7 @@ fn compare<O: KeyOrder>(
     Ok(probe.compare_key(index.area, v, slot, word)?.then_with(|| probe.tid.cmp(&tid_of(word))))
 }
 
-/// The probe's first bytes against those that all keys of the leaf share.
+/// Compares the probe's first bytes with those that all keys of the leaf share.
 fn shared<O: KeyOrder>(v: &View, probe: &Probe<'_, O>) -> Ordering {
     match v.b.skip() {
         0 => Ordering::Equal,

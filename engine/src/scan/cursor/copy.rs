@@ -11,10 +11,10 @@ use crate::packed::Leaf;
 use crate::sync::mutants::mutant;
 use core::ops::Range;
 
-/// Bytes of keys behind which a batch ends: keys may be long, and a leaf has many.
+/// Bytes of keys after which a batch ends. Keys may be long, and a leaf has many.
 const MOST_KEYS: usize = 256 << 10;
 
-/// Bytes that are there behind the keys of a batch.
+/// Readable bytes behind the keys of a batch.
 const BEHIND: usize = 16;
 
 /// The slots of a batch of a packed leaf.
@@ -29,29 +29,30 @@ const IN_ORDER: [u8; SLOTS] = {
 };
 
 impl Cursor {
-    /// The bytes of all keys of the batch, one behind the other, and sixteen more: what is read of a key may go
-    /// beyond its end.
+    /// Returns the bytes of all keys of the batch, one behind the other, and sixteen more. A reader
+    /// of a key may read beyond its end.
     #[inline]
     pub fn keys(&self) -> &[u8] {
         debug_assert!(self.has_keys);
         &self.keys
     }
 
-    /// Where in them an entry's key begins.
+    /// Returns the offset of an entry's key in [`keys`](Self::keys).
     #[inline]
     pub fn start(&self, i: usize) -> usize {
         if i == 0 { 0 } else { self.ends[..self.n][i - 1] as usize }
     }
 
-    /// About how many bytes a clone takes for its keys.
+    /// Returns about how many bytes a clone takes for its keys.
     pub fn key_bytes(&self) -> usize {
         let bounds = [&self.first, &self.last, &self.new_first, &self.new_last].map(|b| &b.key);
         let keys = [&self.keys, &self.lower, &self.upper, &self.sought, &self.goal, &self.nearest];
         bounds.into_iter().chain(keys).map(Vec::len).sum()
     }
 
-    /// Copies the visible entries of these ranks, and the first and the last of all of them. If their keys are
-    /// long, fewer from where the scan comes; all lives of an entry, or none. Returns which.
+    /// Copies the visible entries of these ranks, and the first and the last of all of them. If the
+    /// keys are long, it copies fewer, from the side where the scan comes from. It copies all lives
+    /// of an entry or none. Returns the ranks.
     pub(super) fn copy(
         &mut self,
         index: Index,
@@ -79,7 +80,7 @@ impl Cursor {
         Ok(ranks)
     }
 
-    /// False: the keys are too long for one batch.
+    /// Returns false if the keys are too long for one batch.
     fn copy_unchecked(
         &mut self,
         index: Index,
@@ -106,7 +107,7 @@ impl Cursor {
                 if !index.memcmp() {
                     leaf.numbers(from..to, &mut self.abbrevs);
                 }
-                // Less than there are TIDs only of what is torn.
+                // There are fewer than TIDs only in a torn leaf.
                 let n = leaf.keys(from..to, &mut self.keys, &mut self.ends).max(1);
                 let start = if n == 1 { 0 } else { self.ends[n - 2] as usize };
                 let (first, last) = (..self.ends[0] as usize, start..self.ends[n - 1] as usize);
@@ -157,8 +158,8 @@ impl Cursor {
     }
 }
 
-/// The ranks, and those where the scan goes that are lives of the last entry. A search goes on behind all of them. Equal
-/// keys of a leaf have one tail.
+/// Extends the ranks by further lives of the last entry, because a search goes on behind all of
+/// them. Equal keys of a leaf have one tail.
 fn with_lives(v: &View, ranks: Range<usize>, forward: bool) -> Range<usize> {
     let Range { mut start, mut end } = ranks;
     if start < end && v.b.ndead() > 0 && !mutant!("a batch has all lives of an entry") {
@@ -177,8 +178,8 @@ fn with_lives(v: &View, ranks: Range<usize>, forward: bool) -> Range<usize> {
     start..end
 }
 
-/// The ranks from where the scan comes whose keys a batch can have, at least one. If it could not have all of
-/// them these are fewer, and it can.
+/// Returns the first ranks, in the direction of the scan, whose keys fit a batch, at least one. If
+/// not all fit, these are fewer than before, and they fit.
 fn fewer(
     index: Index,
     v: &View,

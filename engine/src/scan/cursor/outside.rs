@@ -1,12 +1,12 @@
-//! What a cursor that found nothing knows of the entries beyond its range.
+//! The entries beyond the range of a cursor that found nothing.
 
 use super::Cursor;
 use crate::index::root::Index;
 use crate::node::block::{Retry, View};
 use crate::node::copy::append_key;
 
-/// What a cursor that found nothing knows of the entries outside of its range, on the side where it
-/// looked. Dead entries count.
+/// The nearest entries outside of the range, on the side where a cursor found nothing. Dead entries
+/// count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outside {
     Unknown,
@@ -17,17 +17,17 @@ pub(super) enum Outside {
 /// See [`Cursor::beyond`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond<'a> {
-    /// Anything.
+    /// Nothing is known.
     Unknown,
     /// No entries.
     Nothing,
-    /// None but those from this key on (going backward: up to this key).
+    /// There are only entries from this key on (going backward: up to this key).
     From(&'a [u8]),
 }
 
 impl Cursor {
-    /// After `next` or `prev` returned 0: what there is beyond that end of the range, or beyond the key of
-    /// a jump that led out of it.
+    /// Returns the entries beyond an end of the range, after `next` or `prev` returned 0 there.
+    /// After a jump that led out of the range: the entries beyond its key.
     pub fn beyond(&self) -> Beyond<'_> {
         match self.outside {
             _ if self.n > 0 => Beyond::Unknown,
@@ -37,7 +37,7 @@ impl Cursor {
         }
     }
 
-    /// If nothing was copied: what is outside of the range, `rank` being the place of the nearest entry if
+    /// Notes the nearest entry outside of the range, if nothing was copied. `rank` is its place, if
     /// it is in this leaf.
     pub(super) fn look_outside(
         &mut self,

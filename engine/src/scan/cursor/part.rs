@@ -1,8 +1,8 @@
 //! Parts of a range: where to cut it, so that several processes read it, each entry once.
 //!
-//! A part is a range between two separators, positions in the order of all entries, (key, TID), which never changes.
-//! Leaves only say which separators give parts of a good size; whatever happens to them, an entry belongs to exactly
-//! one of the parts that meet at a separator.
+//! A part is a range between two separators. These are positions in the order of all entries, (key,
+//! TID), which never changes. Leaves only tell which separators give parts of a good size. Whatever
+//! happens to the leaves, an entry belongs to exactly one of the parts that meet at a separator.
 
 use super::Cursor;
 use crate::index::root::Index;
@@ -19,14 +19,14 @@ use core::cmp::Ordering;
 /// A position in the order of all entries: before the entry with this key and TID, if there is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Separator {
-    /// Need not be the key of any entry.
+    /// The key. An entry with this key need not exist.
     pub key: Vec<u8>,
-    /// Among entries with this key.
+    /// The place among entries with this key.
     pub tid: Tid,
 }
 
 impl Separator {
-    /// How it lies to the position before all entries with a key.
+    /// Compares the separator with the position before all entries with a key.
     pub fn compare<O: KeyOrder>(&self, order: &O, key: &[u8]) -> Ordering {
         crate::key::order::compare(order, &self.key, key).then(self.tid.cmp(&0))
     }
@@ -37,14 +37,15 @@ impl Separator {
     }
 }
 
-/// Longest key of a separator that is looked for: who shares it has a place of fixed size for it.
+/// Bytes of the longest key of a separator that [`Cursor::cut`] returns. Callers that share it keep
+/// a place of fixed size for it.
 pub const MAX_SEPARATOR_LEN: usize = 16 << 10;
 
-/// So often leaves that change under it are looked at anew, before the rest of the range is not cut.
+/// Number of attempts with leaves that change. After these the rest of the range is not cut.
 const TRIES: u32 = 8;
 
 impl Cursor {
-    /// Lets the range begin at a separator. What was read is forgotten.
+    /// Lets the range begin at a separator, and forgets the batch.
     pub fn begin_at(&mut self, separator: &Separator) {
         let upper = self.bounded.then(|| core::mem::take(&mut self.upper));
         let upper_tid = self.upper_tid;
@@ -52,15 +53,16 @@ impl Cursor {
         (self.lower_tid, self.upper_tid) = (separator.tid, upper_tid);
     }
 
-    /// Lets the range end before a separator. What was read is forgotten.
+    /// Lets the range end before a separator, and forgets the batch.
     pub fn end_at(&mut self, separator: &Separator) {
         let (lower, lower_tid) = (core::mem::take(&mut self.lower), self.lower_tid);
         self.set_bounds(&lower, Some(&separator.key));
         (self.lower_tid, self.upper_tid) = (lower_tid, separator.tid);
     }
 
-    /// Finds a separator inside of the range, at most so many leaves from its beginning (going backward, from its
-    /// end), and says how many; 0: the range is too short for that, changes too fast, or its keys are too long.
+    /// Finds a separator inside of the range, at most this number of leaves from its beginning
+    /// (going backward: from its end). Returns the number of leaves. Returns 0 if the range is too
+    /// short, changes too fast, or has too long keys.
     pub fn cut<O: KeyOrder>(
         &self,
         forward: bool,
@@ -85,8 +87,9 @@ impl Cursor {
             let behind = |leaf| is(&lower, leaf, Ordering::Less);
             let before = |leaf| is(&upper, leaf, Ordering::Greater);
             let anywhere = mutant!("a separator lies behind the beginning of its range");
-            // Going forward a part ends where another leaf begins, going backward where its last one does: of that
-            // leaf nothing is in a range that ends there, too, as behind another part.
+            // Going forward a part ends where another leaf begins. Going backward it ends where its
+            // last leaf begins. If a range ends there, too, it has nothing of that leaf, as it is
+            // behind another part.
             let outside = usize::from(!forward && !before(start) && !anywhere);
             let ends = ahead::leaves(index, start, forward, leaves + outside)?;
             let ends = ends.get(outside..)?;
@@ -101,8 +104,9 @@ impl Cursor {
             let (mut low, mut long) = (LowKeyCopy::new(index.area), false);
             let found = (1..=inside).rev().find(|&n| {
                 let leaf = ends[n - 1];
-                // A leaf that was split since it was found leads to one whose low key is not in the range: a part
-                // that ends there would be empty, and the next one would begin before this one.
+                // The leaf may have been split since it was found. It then leads to a leaf whose
+                // low key is not in the range. A part that ends there would be empty, and the next
+                // one would begin before this one.
                 let within = behind(leaf) && before(leaf) || anywhere;
                 let low = low.load(leaf).filter(|low| within && !low.is_first());
                 let fits = low.filter(|low| low.key.len() <= MAX_SEPARATOR_LEN);

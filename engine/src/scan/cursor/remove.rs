@@ -1,4 +1,4 @@
-//! Removing entries of a batch from the leaf that they were copied from, if it is as it was.
+//! Removing entries of a batch from their leaf, if it has not changed since the copy.
 
 use super::{Cursor, NONE, State};
 use crate::index::root::Index;
@@ -9,13 +9,13 @@ use crate::sync::stop::stop;
 use crate::tree::reserve::Spare;
 use crate::tree::{packed, remove};
 
-/// In place of a rank: removed by an earlier call.
+/// Stands for the rank of an entry that an earlier call has removed.
 const GONE: u8 = u8::MAX;
 
 impl Cursor {
-    /// Removes entries of the batch from the index that it is from, by their positions in the batch, if their leaf has
-    /// not changed since it was copied; returns how many were removed by this call. Beside a snapshot a leaf that would
-    /// have to change before it could keep what goes stays as it is.
+    /// Removes entries from the index by their positions in the batch, if their leaf has not
+    /// changed since it was copied. Returns how many this call has removed. Beside a snapshot, a
+    /// leaf that would need another form to keep removed entries stays as it is.
     ///
     /// # Panics
     /// The batch has no such position.
@@ -35,8 +35,8 @@ impl Cursor {
         let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
             return 0;
         };
-        // In one epoch the memory keeps its type, and a version does not come back: if this succeeds, the
-        // leaf is the one that was copied and has not changed.
+        // In one epoch the memory keeps its type, and a version does not come back. So if this
+        // succeeds, the leaf is the one that was copied, and it has not changed.
         let changed = mutant!("a cursor removes from the leaf that it copied");
         let ver = if changed { index.block(leaf).view().ver } else { ver };
         if ver == NONE {
@@ -63,7 +63,7 @@ impl Cursor {
         removed
     }
 
-    /// The same, from a packed leaf. None: it is in that state no more.
+    /// Removes entries from a packed leaf. Returns None if it is not in that state any more.
     fn remove_packed(&mut self, p: &Process, index: Index, which: &[u16]) -> Option<usize> {
         let wanted = which.iter().fold(0, |set, &i| set | 1u64 << i);
         let ranks = self.slots;

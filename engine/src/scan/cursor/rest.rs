@@ -1,8 +1,9 @@
-//! The rest of a leaf at once, for who wants TIDs alone.
+//! Reading the rest of a leaf at once, for callers that want only TIDs.
 //!
-//! A batch has as many entries as a leaf of slots. What a batch costs beside its entries (its place, its first and last
-//! key, the version) is most of what counting takes, and a packed leaf has many of them. What is read here counts as part of
-//! the batch: it is of the same state of the leaf, or nothing is read.
+//! A batch has as many entries as a leaf of slots, and a packed leaf has many batches. A batch has
+//! a fixed cost: its place, its first and last key, the version. This is most of the cost of
+//! counting. So the rest of the leaf is read at once. It counts as part of the batch: it is of the
+//! same state of the leaf, or nothing is read.
 
 use super::bounds::{rank_of_begin, rank_of_end};
 use super::{Cursor, NONE, State};
@@ -16,22 +17,28 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use core::ops::Range;
 
-/// Most TIDs of one leaf.
+/// The most TIDs of one leaf.
 pub const MOST_OF_LEAF: usize = MAX_ENTRIES;
 
-/// What is wanted of the entries of a leaf.
+/// The values that a caller wants of the entries of a leaf.
 pub struct Rest<'r> {
     /// Their TIDs.
     pub tids: &'r mut [Tid; MOST_OF_LEAF],
-    /// If anything, what is in a place of their keys.
+    /// Bytes at a place of their keys, if wanted.
     pub segments: Option<Segments<'r>>,
 }
 
 impl Cursor {
-    /// The TIDs of the entries of the range that follow the batch (going backward: come before it) in its leaf, in order of
-    /// their keys, and what else is wanted; how many there are. The cursor then stands on an empty batch that covers them. 0, and
-    /// it stands where it was: the leaf is not packed, or has changed since, or its part of the range ends with the batch, or
-    /// not all of their keys begin with `prefix`; or what is wanted of their keys is not to be had simply.
+    /// Reads the TIDs of the entries of the range that follow the batch in its leaf (going
+    /// backward: that precede it), in order of their keys. Reads the wanted bytes of their keys,
+    /// too. Returns how many entries there are. The cursor then stands on an empty batch that
+    /// covers them.
+    ///
+    /// Returns 0, and the cursor stays, in these cases:
+    /// - The leaf is not packed, or has changed since.
+    /// - Its part of the range ends with the batch.
+    /// - Not all keys of these entries begin with `prefix`.
+    /// - The wanted bytes cannot be read simply.
     pub fn rest_of_leaf<O: KeyOrder>(
         &mut self,
         forward: bool,
@@ -72,7 +79,7 @@ impl Cursor {
         rest.len()
     }
 
-    /// Reads them, and the entry at the far end; says of which ranks they are.
+    /// Reads these entries and the one at the far end. Returns their ranks.
     #[expect(clippy::too_many_arguments, reason = "what both directions share")]
     fn copy_rest<O: KeyOrder>(
         &mut self,
@@ -122,7 +129,7 @@ impl Cursor {
     }
 }
 
-/// The TIDs of any ranks; returns how many there are.
+/// Reads the TIDs of these ranks. Returns how many there are.
 fn tids_of(leaf: &Leaf<'_>, ranks: Range<usize>, tids: &mut [Tid; MOST_OF_LEAF]) -> usize {
     let mut n = 0;
     while n < ranks.len() {

@@ -1,5 +1,5 @@
-//! Reading the first batches of several ranges at once: they go down level by level, so that their waits for memory
-//! overlap.
+//! Reading the first batches of several ranges at once. They go down level by level, so that their
+//! waits for memory overlap.
 
 use super::{Cursor, State};
 use crate::index::root::Index;
@@ -10,12 +10,13 @@ use crate::node::prefetch;
 use crate::node::probe::Probe;
 use crate::tree::{seek, top};
 
-/// Ranges that are on their way together; more do not fit the processor's queue of misses.
+/// Most ranges that are read together. More do not fit the processor's queue of misses.
 pub const TOGETHER: usize = 16;
 
 impl Cursor {
-    /// As [`Cursor::next_within`] on each of at most [`TOGETHER`] cursors that were given a range and have read nothing
-    /// yet; one that has paused, or found nothing, is empty. If the order unwinds, all must be given their ranges again.
+    /// Reads the first batches of at most [`TOGETHER`] cursors, as [`Cursor::next_within`] does.
+    /// They have a range and have read nothing yet. A cursor that has paused, or found nothing, is
+    /// empty. If the order unwinds, all must be given their ranges again.
     pub fn first_of_each<O: KeyOrder>(
         cursors: &mut [Box<Cursor>],
         leaves: usize,
@@ -40,7 +41,8 @@ impl Cursor {
         }
     }
 
-    /// There is nothing to read behind the batch, as far as is known without a look at the index.
+    /// Returns true if nothing is left behind the batch, as far as is known without reading the
+    /// index.
     #[inline]
     pub(super) fn at_end(&self, index: Index) -> bool {
         matches!(self.state, State::Behind | State::Batch { last: true, .. })

@@ -18,8 +18,8 @@ pub(super) struct Above {
 }
 
 impl Above {
-    /// The index node with the separators of the leaves that die. None: it has not all of them, or
-    /// it cannot have the separator that comes, or its low key would change.
+    /// Latches the index node with the separators of the leaves that die. Returns None if it has
+    /// not all of them, if it cannot have the new separator, or if its low key would change.
     pub(super) fn latched(index: &Index, plan: &Relink<'_>) -> Option<Above> {
         // The low key of an index node is found at its first child.
         let keeps_low = plan.new.as_ref().is_some_and(|new| new.low.is_none());
@@ -40,8 +40,9 @@ impl Above {
         Some(Above { node: plan.rights[0].1.b.parent(), latch, rank, n })
     }
 
-    /// Begins the exclusive phase. The separators of the leaves that die go; the first becomes that
-    /// of the new leaf, if there is one. `low`: the new leaf's low key, if it is another.
+    /// Begins the exclusive phase, and removes the separators of the leaves that die. If there is a
+    /// new leaf, the first of them becomes its separator. `low`: the low key of the new leaf, if it
+    /// is another one.
     pub(super) fn change(&self, memcmp: bool, new: Option<Ref>, low: Option<&Low<'_>>) {
         let (b, v) = (self.latch.b(), &self.latch.v);
         let (mask, slot) = (v.mask(), v.slot(self.rank));
@@ -65,7 +66,7 @@ impl Above {
         }
     }
 
-    /// Ends the exclusive phase; returns the node, and how many separators it has left.
+    /// Ends the exclusive phase. Returns the node and the number of its separators.
     pub(super) fn finish(self, new: bool) -> (Ref, usize) {
         let left = self.latch.v.mask().count_ones() as usize + usize::from(new) - self.n;
         self.latch.finish();
@@ -73,8 +74,8 @@ impl Above {
     }
 }
 
-/// The index node with the separator of a latched leaf, latched, and the separator's rank there,
-/// unless it is before `first`.
+/// Latches the index node with the separator of a latched leaf. Returns the latch and the rank of
+/// the separator. Returns None if the rank is below `first`.
 fn separator_latched(index: &Index, leaf: Ref, first: usize) -> Option<(Latch, usize)> {
     // Ends: the leaf gets another parent only where another process splits the index node. No other
     // process kills one.
