@@ -149,7 +149,7 @@ pub(crate) fn descend<O: KeyOrder>(
     }
 }
 
-/// Goes from a leaf at or to the left of the right one to the place. Ends as [`descend`](descend)
+/// Goes from a leaf at or to the left of the right one to the place. Ends as [`descend`]
 /// does.
 #[inline]
 pub(crate) fn settle<O: KeyOrder>(

@@ -125,7 +125,7 @@ pub(crate) fn renew_top(index: &Index) {
     }
 }
 
-/// [`rebuild_top`](rebuild_top), to be measured.
+/// [`rebuild_top`], to be measured.
 #[cfg(feature = "bench")]
 pub fn measured_rebuild(index: &Index, p: &Process) -> bool {
     let _section = index.enter(p);
