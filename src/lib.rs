@@ -34,7 +34,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::memory::install();
     pg::guc::register(preloading);
     if preloading {
-        state::shmem::install_hooks(state::shmem::Exits {
+        state::startup::install_hooks(state::startup::Exits {
             process: upkeep::at_exit,
             server: image::slot::remove_at_exit,
         });

@@ -239,7 +239,7 @@ unsafe fn read(child: *mut PlanState, run: &mut Run) {
         }
         while !index_only::may_go_direct(child) {
             // The server's own function begins the scan: it comes to the first row.
-            if index_only::is_empty(compat::exec_proc_node((*child).ExecProcNode, child)) {
+            if compat::is_end(compat::exec_proc_node((*child).ExecProcNode, child)) {
                 return run.end();
             }
             run.add(entry_of(child));
@@ -264,7 +264,7 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
     unsafe {
         let descriptor = (*child).ioss_ScanDesc;
         let own = scan::state(descriptor);
-        let forward = index_only::forward(child);
+        let forward = compat::is_forward(child);
         let asks_again = own.asks_again(descriptor, forward);
         let heap =
             Some((*descriptor).heapRelation).filter(|&heap| !asks_again && compat::is_heap(heap));
@@ -282,7 +282,7 @@ unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
             }
             let found = match heap {
                 Some(_) => index_only::step(child),
-                None => (!index_only::is_empty(index_only::access(child))).then_some(true),
+                None => (!compat::is_end(index_only::access(child))).then_some(true),
             };
             match found {
                 None => {

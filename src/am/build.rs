@@ -28,6 +28,7 @@ use crate::pg::memory;
 use crate::pg::stop::{self, Point};
 use crate::pg::text;
 use crate::state::claim::Claim;
+use crate::state::directory;
 use crate::state::file::{File, Table};
 use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::refusal;
@@ -83,7 +84,7 @@ pub unsafe extern "C-unwind" fn build(
         // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
         // the same file: its earlier incarnation is gone, and no callback will tell.
         let here = File::of(index);
-        shmem::directory().remove(process, |entry| entry.is_at(here));
+        directory::get().remove(process, |entry| entry.is_at(here));
         if hosts::is_elsewhere(index) {
             // The table is not read, so broken chains of HOT updates are not found.
             (*info).ii_BrokenHotChain |= !(*info).ii_Concurrent;

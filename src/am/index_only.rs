@@ -12,89 +12,18 @@
 //! The server's own function begins the scan and works out run-time keys; it has the scan alone under serializable
 //! isolation (it locks a page of the table for each row) and for rechecks of EvalPlanQual, which start nodes of their own.
 
-use std::ffi::c_void;
 use std::sync::OnceLock;
 
-use pgrx::pg_sys::{
-    self, IndexOnlyScanState, IndexScanDesc, PlanState, ScanDirection, TupleTableSlot,
-};
+use pgrx::pg_sys::{self, IndexOnlyScanState, IndexScanDesc, PlanState, TupleTableSlot};
 use pgrx::prelude::*;
 
-use super::joins;
 use super::scan::{self, Found, Scan};
+use super::stock;
 use crate::pg::compat;
-use crate::pg::guc;
 use crate::state::options;
 
-static mut PREVIOUS: pg_sys::ExecutorStart_hook_type = None;
 /// The server's `ExecIndexOnlyScan`, once known.
 static STOCK: OnceLock<pg_sys::ExecProcNodeMtd> = OnceLock::new();
-
-/// Chains the hook.
-pub fn install_hooks() {
-    // SAFETY: runs once, when the library is loaded.
-    unsafe {
-        PREVIOUS = pg_sys::ExecutorStart_hook;
-        pg_sys::ExecutorStart_hook = Some(on_start);
-    }
-}
-
-/// `ExecutorStart_hook`
-#[pg_guard]
-unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) {
-    crate::pg::witness!();
-    // SAFETY: what the server passes; the state tree is there after the start.
-    unsafe {
-        match PREVIOUS {
-            Some(previous) => previous(query, flags),
-            None => pg_sys::standard_ExecutorStart(query, flags),
-        }
-        if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
-            let plain = is_plain((*query).snapshot);
-            let mut ways = Ways {
-                scans: plain && guc::ENABLE_FAST_SCAN.get(),
-                joins: plain && guc::ENABLE_BATCHED_JOINS.get(),
-                query: if is_in_another(query) { std::ptr::null_mut() } else { (*query).planstate },
-            };
-            prepare((*query).planstate, (&raw mut ways).cast());
-        }
-    }
-}
-
-/// What nodes may get.
-struct Ways {
-    /// Of index-only scans, what is here.
-    scans: bool,
-    /// Of nested loops, see `joins`.
-    joins: bool,
-    /// All that may run between two of its rows; null: that is not known.
-    query: *mut PlanState,
-}
-
-/// Whether a query is that of an SQL function, whose rows may be asked for one by one while the one that calls it runs.
-unsafe fn is_in_another(query: *mut pg_sys::QueryDesc) -> bool {
-    // SAFETY: what the server passes.
-    unsafe {
-        let to = (*query).dest;
-        !to.is_null() && (*to).mydest == pg_sys::CommandDest::DestSQLFunction
-    }
-}
-
-/// Whether rows may be read by what is here, under this snapshot.
-pub(super) unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
-    // SAFETY: as below.
-    guc::ENABLE_FAST_SCAN.get() && unsafe { is_plain(snapshot) }
-}
-
-/// Whether rows are only those that a snapshot sees, and the server does no more for each than to read it.
-unsafe fn is_plain(snapshot: pg_sys::Snapshot) -> bool {
-    // SAFETY: the snapshot of a query, or null.
-    unsafe {
-        pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
-            && !snapshot.is_null()
-            && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
-    }
-}
 
 /// Whether the rows of a started node may be read by [`access`] and from the batch of its scan: it is an index-only
 /// scan of ours that has begun, has the server's function or ours, and no condition of its own.
@@ -112,67 +41,32 @@ pub(super) unsafe fn may_go_direct(node: *mut PlanState) -> bool {
         !(*state).ioss_ScanDesc.is_null()
             && ((*state).ioss_NumRuntimeKeys == 0 || (*state).ioss_RuntimeKeysReady)
             && (*estate).es_epq_active.is_null()
-            && is_allowed((*estate).es_snapshot)
+            && stock::is_allowed((*estate).es_snapshot)
             && options::is_nitro(index)
             && ((*node).ExecProcNodeReal.is_some_and(own) || is_stock(node))
     }
 }
 
-/// What a started node gets: conditions that the server does not make itself, and a function of ours if the context,
-/// [`Ways`], says so.
-#[pg_guard]
-unsafe extern "C-unwind" fn prepare(node: *mut PlanState, ways: *mut c_void) -> bool {
-    crate::pg::witness!();
-    // SAFETY: live nodes of the types that their tags say.
+/// Exchanges the function of a started node, if it is an index-only scan of ours.
+///
+/// # Safety
+/// A live node.
+pub(super) unsafe fn exchange(node: *mut PlanState) {
+    // SAFETY: by contract; the node is of the type that its tag says.
     unsafe {
-        if node.is_null() {
-            return false;
-        }
-        compat::compare_rows(node);
-        let Ways { scans, joins, query } = *ways.cast::<Ways>();
-        if joins {
-            joins::exchange(node, query);
-        }
-        if scans && (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
+        if (*node).type_ == pg_sys::NodeTag::T_IndexOnlyScanState {
             let index = (*node.cast::<IndexOnlyScanState>()).ioss_RelationDesc;
             if !index.is_null() && options::is_nitro(index) && is_stock(node) {
                 pg_sys::ExecSetExecProcNode(node, Some(next));
             }
         }
-        compat::walk_plan_state(node, Some(prepare), ways)
     }
 }
 
 /// Whether a node still has the server's own function: another extension's is left alone.
 unsafe fn is_stock(node: *mut PlanState) -> bool {
     // SAFETY: an initialized node.
-    unsafe { is_servers(node, &STOCK) }
-}
-
-/// The same of a node of a type whose function is remembered in `known`.
-pub(super) unsafe fn is_servers(
-    node: *mut PlanState,
-    known: &OnceLock<pg_sys::ExecProcNodeMtd>,
-) -> bool {
-    // SAFETY: an initialized node.
-    let function = unsafe { (*node).ExecProcNodeReal };
-    if let Some(stock) = known.get() {
-        return stock.map(|f| f as usize) == function.map(|f| f as usize);
-    }
-    let file_of = |address: usize| {
-        // SAFETY: fills the structure for any address.
-        unsafe {
-            let mut info: libc::Dl_info = std::mem::zeroed();
-            let found = libc::dladdr(address as *const c_void, &mut info) != 0;
-            found.then_some(info.dli_fbase as usize)
-        }
-    };
-    let server = file_of(&raw const pg_sys::NBuffers as usize);
-    let stock = server.is_some() && function.and_then(|f| file_of(f as usize)) == server;
-    if stock {
-        known.get_or_init(|| function);
-    }
-    stock
+    unsafe { stock::is_servers(node, &STOCK) }
 }
 
 /// The next row of an index-only scan (`ExecProcNode`).
@@ -205,13 +99,13 @@ unsafe extern "C-unwind" fn access_quickly(node: *mut pg_sys::ScanState) -> *mut
         let own = scan::state(scan);
         let simple = !(*scan).kill_prior_tuple
             && u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_SHOULDFREE == 0
-            && own.step_plain(slot, forward(state));
+            && own.step_plain(slot, compat::is_forward(state));
         if !simple {
             return access_guarded(node);
         }
         (*scan).xs_heaptid = compat::u64_to_tid(own.tid());
         compat::count_index_tuples((*scan).indexRelation, 1);
-        filled(slot);
+        compat::store_values(slot);
         slot
     }
 }
@@ -267,7 +161,7 @@ pub(super) unsafe fn access(node: *mut IndexOnlyScanState) -> *mut TupleTableSlo
                 continue;
             }
             scan::state(scan).write_values(slot, (*(*node).ss.ps.state).es_query_cxt);
-            filled(slot);
+            compat::store_values(slot);
             if (*scan).xs_recheck && !passes(node, slot) {
                 if let Some(instrument) = (*node).ss.ps.instrument.as_mut() {
                     instrument.nfiltered2 += 1.0;
@@ -287,7 +181,7 @@ pub(super) unsafe fn step(node: *mut IndexOnlyScanState) -> Option<bool> {
     unsafe {
         let scan = (*node).ioss_ScanDesc;
         let own = scan::state(scan);
-        if !advance(own, scan, forward(node)) {
+        if !advance(own, scan, compat::is_forward(node)) {
             return None;
         }
         crate::pg::wait::interrupts();
@@ -339,28 +233,4 @@ unsafe fn passes(node: *mut IndexOnlyScanState, slot: *mut TupleTableSlot) -> bo
         (*context).ecxt_scantuple = slot;
         compat::qual_passes((*node).recheckqual, context)
     }
-}
-
-pub(super) unsafe fn forward(node: *mut IndexOnlyScanState) -> bool {
-    // SAFETY: a started node and its plan.
-    unsafe {
-        let plan = (*node).ss.ps.plan.cast::<pg_sys::IndexOnlyScan>();
-        let backward = ScanDirection::BackwardScanDirection;
-        ((*(*node).ss.ps.state).es_direction == backward) == ((*plan).indexorderdir == backward)
-    }
-}
-
-/// `ExecStoreVirtualTuple`: the values are in a slot that was cleared.
-pub(super) unsafe fn filled(slot: *mut TupleTableSlot) {
-    // SAFETY: the virtual slot of a node, whose descriptor has as many columns as were written.
-    unsafe {
-        (*slot).tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
-        (*slot).tts_nvalid = (*(*slot).tts_tupleDescriptor).natts as i16;
-    }
-}
-
-/// Whether a node has come to its end.
-pub(super) unsafe fn is_empty(slot: *mut TupleTableSlot) -> bool {
-    // SAFETY: what a node has returned.
-    unsafe { slot.is_null() || u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0 }
 }

@@ -35,8 +35,8 @@ use pgrx::pg_sys::{
 };
 use pgrx::prelude::*;
 
-use super::index_only::{is_empty, is_servers};
-use super::scan;
+use super::scan::{self, Batch};
+use super::stock::is_servers;
 use crate::pg::compat;
 use crate::state::options;
 
@@ -46,30 +46,6 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// The server's `ExecNestLoop`, once known.
 static STOCK: OnceLock<pg_sys::ExecProcNodeMtd> = OnceLock::new();
-
-/// Outer rows of a nested loop.
-#[derive(Default)]
-pub(super) struct Batch {
-    /// The next row is not begun yet.
-    between: bool,
-    /// The outer side has no more rows.
-    ended: bool,
-    /// How many rows are read next, less one.
-    more: usize,
-    /// Rows that are here, and those of them that were begun.
-    held: usize,
-    begun: usize,
-    /// They lie in the slot of the outer side if it is one, otherwise in slots of their own.
-    one: Option<*mut TupleTableSlot>,
-    slots: Vec<*mut TupleTableSlot>,
-}
-
-impl Batch {
-    /// Others are to be read.
-    fn is_used_up(&self) -> bool {
-        self.begun == self.held && !self.ended
-    }
-}
 
 /// The inner side of a nested loop: a scan of an index, with or without fetches from the table.
 struct Inner {
@@ -181,7 +157,7 @@ unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
             }
             let inner = compat::bare_next((*node).righttree);
             (*context).ecxt_innertuple = inner;
-            if is_empty(inner) {
+            if compat::is_end(inner) {
                 leave_outer(state);
                 let kind = (*state).js.jointype;
                 let alone = [JoinType::JOIN_LEFT, JoinType::JOIN_ANTI].contains(&kind);
@@ -293,7 +269,7 @@ unsafe fn next_outer(node: *mut NestLoopState) -> bool {
                 row
             }
         };
-        if is_empty(row) {
+        if compat::is_end(row) {
             return false;
         }
         (*context).ecxt_outertuple = row;
@@ -325,7 +301,7 @@ unsafe fn fill(node: *mut NestLoopState, scan: IndexScanDesc) {
         let (mut n, mut bytes) = (0, 0);
         while n < size && bytes < MOST_BYTES {
             let row = compat::bare_next(outer);
-            if is_empty(row) {
+            if compat::is_end(row) {
                 (*batch).ended = true;
                 break;
             }

@@ -15,10 +15,12 @@ mod index_only;
 mod insert;
 pub mod intervals;
 mod joins;
+mod nodes;
 pub mod quals;
 mod rows;
 mod scan;
 mod spans;
+mod stock;
 mod token;
 mod tuple;
 mod unique;
@@ -33,7 +35,7 @@ pub use scan::work;
 
 /// Makes known what runs in plans.
 pub fn install_hooks() {
-    index_only::install_hooks();
+    nodes::install_hooks();
     token::install_hooks();
     aggregate::register();
 }

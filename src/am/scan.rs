@@ -24,7 +24,6 @@ use nitro_engine::{Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
-use super::joins::Batch;
 use super::quals::{Plan, Range};
 use super::token::Token;
 use super::tuple::TupleFormer;
@@ -46,6 +45,7 @@ mod batched;
 pub mod bitmap;
 mod cover;
 pub mod marks;
+mod outer_rows;
 pub mod parallel;
 mod spare;
 mod streams;
@@ -57,6 +57,7 @@ use ahead::Ahead;
 pub(super) use ahead::ask_for_first_rows;
 use batched::LookedUp;
 use marks::Mark;
+pub(in crate::am) use outer_rows::Batch;
 use streams::Reader;
 use walk::Place;
 

@@ -39,7 +39,7 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::claim::BuildLock;
-use crate::state::directory::State;
+use crate::state::directory::{self, State};
 use crate::state::handle::Handle;
 use crate::state::{identity, lifecycle, shmem};
 use crate::upkeep::{bring_up, pack};
@@ -56,7 +56,7 @@ pub unsafe extern "C-unwind" fn bulk_delete(
     // SAFETY: the server passes an open index and a callback that it owns.
     unsafe {
         let stats = if stats.is_null() { new_stats() } else { stats };
-        if shmem::directory_if_loaded().is_none() {
+        if directory::if_loaded().is_none() {
             // A server without the library has no index in memory, and anti-wraparound must go on.
             return stats;
         }
@@ -203,7 +203,7 @@ pub unsafe extern "C-unwind" fn cleanup(
     crate::pg::witness!();
     // SAFETY: the server passes an open index.
     unsafe {
-        if (*info).analyze_only || shmem::directory_if_loaded().is_none() {
+        if (*info).analyze_only || directory::if_loaded().is_none() {
             return stats;
         }
         if pg_sys::ParallelWorkerNumber < 0 {

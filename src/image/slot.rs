@@ -38,7 +38,7 @@ use crate::pg::background::transaction;
 use crate::pg::error::Failure;
 use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, guc, subtransaction};
-use crate::state::shmem;
+use crate::state::directory;
 
 /// Name of the slot.
 pub const NAME: &CStr = c"nitro";
@@ -109,7 +109,7 @@ unsafe fn find_copy() -> Option<XLogRecPtr> {
 /// are told, so that no page is compared with an image that it removes. If another keeper did this before, in the same
 /// life of the server, the start is long over.
 pub fn look_at_start(first: impl FnOnce(Found)) {
-    let noted = &shmem::directory().life.slot_found;
+    let noted = &directory::get().life.slot_found;
     if noted.load(Acquire) == Found::Unknown as u32 {
         let found = find();
         first(found);
@@ -117,7 +117,7 @@ pub fn look_at_start(first: impl FnOnce(Found)) {
             transaction("look at a replication slot", || {
                 // SAFETY: the keeper, which comes after recovery.
                 let copy = unsafe { find_copy() };
-                shmem::directory().life.slot_copy.store(copy.unwrap_or(0), Relaxed);
+                directory::get().life.slot_copy.store(copy.unwrap_or(0), Relaxed);
             });
         }
         noted.store(found as u32, Release);
@@ -141,7 +141,7 @@ pub fn was_looked_at() -> bool {
 
 /// What the server started with.
 pub fn found_at_start() -> Found {
-    match shmem::directory().life.slot_found.load(Acquire) {
+    match directory::get().life.slot_found.load(Acquire) {
         // A slot without the mark: ours was not there.
         1 | 4 => Found::None,
         2 => Found::Lost,
@@ -177,7 +177,7 @@ pub unsafe fn ensure() -> bool {
         Found::None | Found::Unknown => (),
     }
     // The keeper may end between this and the next step; then it is started again.
-    if shmem::directory().life.keeper.load(Relaxed) <= 0 {
+    if directory::get().life.keeper.load(Relaxed) <= 0 {
         return false;
     }
     let made = subtransaction::run(|| {
@@ -267,7 +267,7 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>, settled: bool) {
 /// As [`maintain`].
 unsafe fn look_after_copy(settled: bool) {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     if find() != Found::Foreign {
         life.slot_copy.store(0, Relaxed);
         return SAID.store(false, Relaxed);
@@ -297,7 +297,7 @@ unsafe fn drop_copy(from: XLogRecPtr) {
         return;
     }
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
-    shmem::directory().life.slot_dropped.store(now, Relaxed);
+    directory::get().life.slot_dropped.store(now, Relaxed);
     Failure::new(
         PgSqlErrorCode::ERRCODE_WARNING,
         "dropped replication slot \"nitro\", which was copied to this server before the promotion",
@@ -338,7 +338,7 @@ pub struct Report {
 
 /// Looks at the slot; also in recovery.
 pub fn report() -> Report {
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     // SAFETY: a lookup under the slots' own lock; slots are never freed.
     let (found, restart_lsn) = unsafe {
         let slot = pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), true);

@@ -8,9 +8,8 @@ use pgrx::prelude::*;
 use super::backup::{Outcome, back_up};
 use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::state::directory::State;
+use crate::state::directory::{self, State};
 use crate::state::open::{self, Wrong};
-use crate::state::shmem;
 
 /// What the function does, in its errors.
 const WORK: &str = "make an image of";
@@ -110,7 +109,7 @@ fn own_indexes() -> Vec<pg_sys::Oid> {
     let mut all = Vec::new();
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if entry.database() == here && entry.state() == State::Ready {
             all.push(pg_sys::Oid::from(entry.relid.load(Relaxed)));
         }

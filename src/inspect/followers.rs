@@ -8,9 +8,9 @@ use pgrx::prelude::*;
 
 use super::rows::{self, Value};
 use super::views::moment;
-use crate::state::directory::State;
-use crate::state::shmem;
-use crate::state::tenants::{self, Kind, Tenant};
+use crate::state::directory::{self, State};
+use crate::state::holders;
+use crate::state::tenants::{Kind, Tenant};
 
 /// The followers of this standby, as far as the user may know. None outside of recovery.
 #[pg_extern]
@@ -24,7 +24,7 @@ fn nitro_follower_stats(fcinfo: FunctionCallInfo) {
             // Read after the positions of indexes, none of which is ahead of it.
             let replayed = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
             let now = pg_sys::GetCurrentTimestamp();
-            for tenant in tenants::known(Kind::Database) {
+            for tenant in holders::known(Kind::Database) {
                 let slowest = slowest.get(&tenant.oid().to_u32()).copied();
                 all.push(row(tenant, slowest, replayed, now));
             }
@@ -37,7 +37,7 @@ fn nitro_follower_stats(fcinfo: FunctionCallInfo) {
 /// The position of the index that is furthest behind, by database.
 fn slowest() -> BTreeMap<u32, u64> {
     let mut slowest = BTreeMap::new();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if entry.state() == State::Following {
             let reflects = entry.reflects.load(Acquire);
             let least = slowest.entry(entry.database()).or_insert(reflects);

@@ -8,7 +8,7 @@ use crate::feed::Feed;
 use crate::image::load;
 use crate::pg::compat;
 use crate::pg::error::Failure;
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
 use crate::state::{given_up, hosts, open, shmem};
@@ -19,7 +19,7 @@ use crate::upkeep::{bring_up, worker};
 #[pg_extern]
 fn nitro_ready() -> bool {
     crate::pg::witness!();
-    if shmem::directory_if_loaded().is_none() {
+    if directory::if_loaded().is_none() {
         return false;
     }
     let (mut all, mut missing) = (true, Vec::new());
@@ -104,7 +104,7 @@ struct Found {
 #[pg_extern]
 fn nitro_ready_for_promotion(compare: bool) -> bool {
     crate::pg::witness!();
-    if shmem::directory_if_loaded().is_none() {
+    if directory::if_loaded().is_none() {
         return false;
     }
     let mut found = Found::default();

@@ -13,10 +13,11 @@ use crate::image::slot;
 use crate::pg::{compat, wait};
 use crate::state::alarm;
 use crate::state::counters::Counters;
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::follow;
+use crate::state::holders;
 use crate::state::shmem;
-use crate::state::tenants::{self, Kind, Tenant};
+use crate::state::tenants::{Kind, Tenant};
 
 /// What is counted of an index.
 fn counted(counters: &Counters) -> [rows::Named; 8] {
@@ -61,7 +62,7 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     let mut all = Vec::new();
     // The lock keeps entries from being removed while they are read.
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if entry.database() != here {
             return;
         }
@@ -142,9 +143,9 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let process = shmem::process();
     // SAFETY: a function called from SQL runs in a transaction.
-    let known = unsafe { tenants::known_databases() };
+    let known = unsafe { holders::known_databases() };
     let mut all = Vec::new();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if !known(entry.database()) {
             return;
         }
@@ -187,7 +188,7 @@ fn nitro_owner_stats(fcinfo: FunctionCallInfo) {
 
 fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 6]> {
     // SAFETY: a function called from SQL runs in a transaction.
-    let all = unsafe { tenants::known(kind) }.into_iter();
+    let all = unsafe { holders::known(kind) }.into_iter();
     let row = |tenant: &Tenant| {
         let memory = tenant.memory();
         let limit = Some(memory.limit()).filter(|&limit| limit != u64::MAX);
@@ -209,7 +210,7 @@ fn held_by(kind: Kind, oid: &'static str) -> Vec<[rows::Named; 6]> {
 fn nitro_memory_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
     let usage = shmem::area().usage();
-    let (indexes, max_indexes) = shmem::directory().fill();
+    let (indexes, max_indexes) = directory::get().fill();
     let count = |n: usize| Some(Value::count(n as u64));
     let all = [[
         ("total", count(usage.total)),
@@ -250,7 +251,7 @@ fn nitro_slot_stats(fcinfo: FunctionCallInfo) {
 #[pg_extern]
 fn nitro_wait_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     let rows: Vec<[rows::Named; 3]> = wait::NAMES
         .iter()
         .zip(&life.waited)
@@ -273,7 +274,7 @@ fn nitro_stat_reset() {
     let now = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs() as i64);
     // SAFETY: a plain global of the process.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    let directory = shmem::directory();
+    let directory = directory::get();
     directory.for_each(|entry| {
         if entry.database() == here {
             entry.counters.reset(now);

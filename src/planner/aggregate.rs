@@ -19,8 +19,9 @@ use children::Child;
 
 use crate::am::{self, aggregate::Function};
 use crate::pg::{compat, guc};
+use crate::state::directory;
 use crate::state::follow;
-use crate::state::{known, shmem};
+use crate::state::known;
 
 mod children;
 mod gathered;
@@ -55,7 +56,7 @@ unsafe extern "C-unwind" fn on_upper_paths(
             && guc::ENABLE_AGGREGATE.get()
             && guc::ENABLE_FAST_SCAN.get()
             && pg_sys::XactIsoLevel != pg_sys::XACT_SERIALIZABLE as i32
-            && shmem::directory_if_loaded().is_some()
+            && directory::if_loaded().is_some()
             && !follow::is_not_bounded()
             && !extra.is_null()
             && is_candidate(root, input)

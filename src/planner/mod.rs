@@ -37,12 +37,12 @@ use crate::key::elements::index::element_column;
 use crate::key::elements::source::Source;
 use crate::pg::guc;
 use crate::pg::{compat, subtransaction};
-use crate::state::claim;
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::follow;
 use crate::state::handle::Handle;
 use crate::state::known::{self, Known, Order};
-use crate::state::{given_up, hosts, options, refusal, shmem};
+use crate::state::nesting;
+use crate::state::{given_up, hosts, options, refusal};
 use crate::upkeep::{bring_up, keeper};
 
 /// Chains the hook.
@@ -56,7 +56,7 @@ pub fn install_hooks() {
 unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *mut RelOptInfo) {
     // SAFETY: the server passes live planner structures; the hook may edit the index list.
     unsafe {
-        if shmem::directory_if_loaded().is_some() {
+        if directory::if_loaded().is_some() {
             keeper::look_for_one();
         }
         if inheritance_parent {
@@ -216,7 +216,7 @@ unsafe fn rewrite_for_partitions(root: *mut pg_sys::PlannerInfo, info: &IndexOpt
 /// Completes the description of one of our indexes, if it can be used now. Opens the index unless
 /// the last plan has left what is needed (`state::known`) and the index can answer.
 unsafe fn describe(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo, now: &mut Now) -> Use {
-    if !guc::ENABLE_SCAN.get() || shmem::directory_if_loaded().is_none() {
+    if !guc::ENABLE_SCAN.get() || directory::if_loaded().is_none() {
         return Use::Hidden;
     }
     // SAFETY: the planner holds a lock on the index.
@@ -351,7 +351,7 @@ unsafe fn ready(
             given_up::reclaim(index, handle.entry);
         },
         // Code of an index that is being brought up does without all that are not.
-        _ if !claim::may_bring_up() => (),
+        _ if !nesting::may_bring_up() => (),
         State::Unbuilt
         | State::Following
         | State::Bare

@@ -6,7 +6,7 @@
 //! same index. A heavyweight lock does not keep it out: a process that has the lock gets it again
 //! at once. So there is a claim beside the lock. A process never has two claims on one index:
 //! - In three cases a process brings nothing up: it has a claim, it helps a process that has one,
-//!   or it is inside the engine (in a comparison function). See [`may_bring_up`].
+//!   or it is inside the engine (in a comparison function). See [`nesting::may_bring_up`].
 //! - Only a claim fills an index or makes it READY, and only as long as its entry stands for the
 //!   same index. Some changes need no claim: an index that is forgotten, retired, reclaimed or
 //!   removed (see `transition`).
@@ -14,7 +14,6 @@
 //! CREATE INDEX has a claim, too, on an index that no other process can see. Code of another index
 //! that is being brought up may run CREATE INDEX, so claims are a stack.
 
-use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::*;
 
 use nitro_engine::Index;
@@ -26,12 +25,12 @@ use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::counters::count;
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::given_up;
 use crate::state::handle::{Handle, Unfinished};
 use crate::state::image::UNKNOWN;
-use crate::state::shmem;
 use crate::state::transition::Event;
+use crate::state::{nesting, shmem};
 
 /// Sub-id of the object lock that serialises walks of one index.
 const BUILD_LOCK: u16 = 1;
@@ -128,26 +127,6 @@ pub fn went_away() -> ! {
     .raise()
 }
 
-thread_local! {
-    /// What this process brings up, each inside the one before.
-    static CLAIMS: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
-    /// This process is a worker of a build.
-    static HELPS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// This process, which ends with it, helps one that builds an index.
-pub fn help() {
-    HELPS.set(true);
-}
-
-/// Whether this process may bring an index up now: not from inside a build, and not from inside the
-/// engine.
-pub fn may_bring_up() -> bool {
-    CLAIMS.with_borrow(Vec::is_empty)
-        && !HELPS.get()
-        && shmem::process_if_registered().is_none_or(|p| !p.is_inside())
-}
-
 /// The right to bring one index up. It ends with the value, also by an ERROR: LOADING goes back to
 /// UNBUILT and SORTING to BARE, a walk stays where it is and is continued by the next.
 pub struct Claim {
@@ -201,7 +180,7 @@ impl Claim {
         // SAFETY: a plain global.
         let me = unsafe { pg_sys::MyProcPid };
         entry.builder.compare_exchange(0, me, AcqRel, Acquire).ok()?;
-        CLAIMS.with_borrow_mut(|all| all.push((entry, generation)));
+        nesting::enter(entry, generation);
         Some(Claim { entry, generation })
     }
 
@@ -317,11 +296,11 @@ impl Claim {
     /// From the change on the memory is the entry's; until then an ERROR frees it.
     fn gain(&self, event: Event, index: Unfinished) -> Index {
         let root = index.index().root();
-        debug_assert_eq!(shmem::directory().owners(root), 0, "a root has one owner");
+        debug_assert_eq!(directory::get().owners(root), 0, "a root has one owner");
         self.entry.packed.reset();
         self.entry.condition.must(event, root);
         let engine = index.done();
-        shmem::directory().charge(shmem::process(), self.entry);
+        directory::get().charge(shmem::process(), self.entry);
         engine
     }
 
@@ -386,11 +365,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Not there if the process has ended.
-        let mine = CLAIMS.with_borrow_mut(|all| {
-            let last = all.iter().rposition(|(entry, _)| std::ptr::eq(*entry, self.entry));
-            last.map(|i| all.remove(i))
-        });
-        if mine.is_some() {
+        if nesting::leave(self.entry) {
             Claim::end(self.entry, self.generation);
         }
     }
@@ -399,7 +374,7 @@ impl Drop for Claim {
 /// Ends all claims of a process that ends without unwinding. What it was reading into goes with
 /// `handle::Unfinished`.
 pub fn abandon() {
-    for (entry, generation) in CLAIMS.with_borrow_mut(std::mem::take) {
+    for (entry, generation) in nesting::take_all() {
         Claim::end(entry, generation);
     }
 }

@@ -12,21 +12,20 @@
 //! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
 //! - when it was given up: the area destroys it once all processes have left it (see `given_up`).
 
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
 use nitro_engine::{Index, Process};
 use pgrx::prelude::*;
 
-use crate::pg::guc;
 use crate::pg::wait::Clocks;
+use crate::pg::{error, guc};
 use crate::state::alarm::Alarm;
 use crate::state::counters::Counters;
 use crate::state::file::{File, Table};
 use crate::state::image::ImageState;
-use crate::state::limits::Terms;
 use crate::state::packed::PackedState;
 use crate::state::shmem;
-use crate::state::tenants::{self, KINDS, Kind, Tenant};
+use crate::state::tenants::{self, KINDS, Kind, Tenant, Terms};
 use crate::state::transition::{Condition, Event};
 
 pub use crate::state::transition::State;
@@ -163,6 +162,27 @@ impl Drop for Locked<'_> {
             unsafe { pg_sys::LWLockRelease(self.0.lock) };
         }
     }
+}
+
+static DIRECTORY: AtomicPtr<Directory> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The directory, or `None` when the library was not preloaded.
+pub fn if_loaded() -> Option<&'static Directory> {
+    // SAFETY: set once by the startup hook to memory that lives as long as the process.
+    unsafe { DIRECTORY.load(Relaxed).as_ref() }
+}
+
+/// The directory; ERROR when the library was not preloaded.
+pub fn get() -> &'static Directory {
+    if_loaded().unwrap_or_else(|| error::not_preloaded())
+}
+
+/// Makes formatted shared memory the directory of this process and its forks.
+///
+/// # Safety
+/// A directory was formatted there, and stays for ever.
+pub(super) unsafe fn set(directory: *mut Directory) {
+    DIRECTORY.store(directory, Relaxed);
 }
 
 impl Directory {

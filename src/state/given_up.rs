@@ -31,21 +31,20 @@
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::*;
 
+use nitro_engine::Index;
 use nitro_engine::prelude::*;
-use nitro_engine::{Index, Lack};
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
 
 use crate::pg::compat;
 use crate::pg::error::Failure;
 use crate::pg::stop::{self, Point};
-use crate::state::claim;
 use crate::state::counters::count;
 use crate::state::directory::{Entry, State};
 use crate::state::handle::Handle;
-use crate::state::shmem;
-use crate::state::tenants::KINDS;
+use crate::state::holders::room;
 use crate::state::transition::Event;
+use crate::state::{nesting, shmem};
 
 /// An index is tried again when more memory is free than it held. The bound is larger by this
 /// fraction of the bytes that it held (1 / MORE), so that each failure raises it.
@@ -155,17 +154,6 @@ pub fn may_fit(entry: &Entry) -> bool {
     }
 }
 
-/// Of what there is least for an index that holds nothing, and how much of it.
-pub fn room(entry: &Entry) -> (Lack, u64) {
-    let area = (Lack::Area, shmem::area().usage().free as u64);
-    let limits = KINDS.map(|kind| {
-        let memory = entry.tenant(kind).memory();
-        (Lack::Account(kind as usize), memory.limit().saturating_sub(memory.used()))
-    });
-    let all = [area, (Lack::Limit, entry.limit())].into_iter().chain(limits);
-    all.min_by_key(|&(_, room)| room).unwrap_or(area)
-}
-
 /// Whether nothing is left of the memory of an index that does not publish.
 pub fn is_free(entry: &Entry) -> bool {
     entry.condition.read().1 == 0
@@ -183,7 +171,7 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
     // SAFETY: by contract.
     let used = unsafe {
         USED.with_borrow(|all| all.contains(&root))
-            || !claim::may_bring_up()
+            || !nesting::may_bring_up()
             || pg_sys::IsInParallelMode()
             || !compat::lock_holders(index).is_empty()
     };

@@ -124,7 +124,7 @@ impl Handle {
             let relid = (*index).rd_id.to_u32();
             let desc = KeyDesc::for_index(index);
             let terms = limits::of(index);
-            let directory = shmem::directory();
+            let directory = directory::get();
             let entry = directory.attach(File::of(index), incarnation, relid, table, &terms)?;
             entry.unique.store(u32::from((*(*index).rd_index).indisunique), Relaxed);
             temporary::remember(index, entry);
@@ -192,7 +192,7 @@ thread_local! {
 impl Unfinished {
     /// Takes charge of a new index.
     pub fn new(index: Index) -> Unfinished {
-        debug_assert_eq!(shmem::directory().owners(index.root()), 0, "a root has one owner");
+        debug_assert_eq!(directory::get().owners(index.root()), 0, "a root has one owner");
         UNFINISHED.with_borrow_mut(|all| all.push((index.root(), false)));
         Unfinished(index)
     }

@@ -25,7 +25,7 @@ use pgrx::pg_sys::{self, Oid, Relation};
 
 use crate::pg::error::Failure;
 use crate::pg::{compat, guc};
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::file::File;
 use crate::state::options::{self, Maintenance, Options};
 use crate::state::{follow, shmem};
@@ -256,7 +256,7 @@ pub fn transaction_ended(committed: bool) {
     let leaving = LEAVING.take();
     if committed
         && !leaving.is_empty()
-        && let Some(directory) = shmem::directory_if_loaded()
+        && let Some(directory) = directory::if_loaded()
     {
         directory.remove(shmem::process(), |entry| leaving.iter().any(|&file| entry.is_at(file)));
     }

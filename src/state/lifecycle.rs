@@ -18,9 +18,10 @@ use pgrx::prelude::*;
 
 use crate::pg::stop::{self, Point};
 use crate::pg::{catalog, compat, memory};
-use crate::state::directory::Entry;
+use crate::state::directory::{self, Entry};
 use crate::state::file::File;
 use crate::state::handle::Unfinished;
+use crate::state::startup;
 use crate::state::{hosts, limits, shmem, temporary};
 
 static mut PREVIOUS_OBJECT_ACCESS: pg_sys::object_access_hook_type = None;
@@ -80,7 +81,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
         }
         XACT_EVENT_ABORT => {
             compat::show_order();
-            shmem::leave_if_exiting();
+            startup::leave_if_exiting();
             leave_engine();
             abandon_left();
             CREATED.with_borrow_mut(Vec::clear);
@@ -91,7 +92,7 @@ unsafe extern "C-unwind" fn at_transaction_end(
             free_files(&unsafe { compat::pending_deletes(false) });
         }
         XACT_EVENT_PARALLEL_ABORT => {
-            shmem::leave_if_exiting();
+            startup::leave_if_exiting();
             leave_engine();
         }
         XACT_EVENT_PREPARE => {
@@ -116,7 +117,7 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     memory::keep_spare();
     if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
         compat::show_order();
-        shmem::leave_if_exiting();
+        startup::leave_if_exiting();
         abandon_left();
         // SAFETY: lists only files created at the aborting nesting level.
         free_files(&unsafe { compat::pending_deletes(false) });
@@ -141,7 +142,7 @@ fn abandon_left() {
 
 fn free_files(gone: &[compat::Locator]) {
     if !gone.is_empty()
-        && let Some(directory) = shmem::directory_if_loaded()
+        && let Some(directory) = directory::if_loaded()
     {
         stop::at(Point::DropCommitted);
         // Those of temporary tables are not listed: see `temporary`.
@@ -189,7 +190,7 @@ unsafe extern "C-unwind" fn on_object_access(
 fn free_databases() {
     let gone = DROPPED_DATABASES.with_borrow_mut(std::mem::take);
     if !gone.is_empty()
-        && let Some(directory) = shmem::directory_if_loaded()
+        && let Some(directory) = directory::if_loaded()
     {
         directory.remove(shmem::process(), |entry| gone.contains(&entry.database()));
     }
@@ -200,7 +201,7 @@ fn free_databases() {
 /// # Safety
 /// As [`sweep`].
 pub unsafe fn sweep_databases() {
-    let Some(directory) = shmem::directory_if_loaded() else { return };
+    let Some(directory) = directory::if_loaded() else { return };
     let mut known = Vec::new();
     directory.for_each(|entry| known.push(entry.database()));
     // Read after that: a database of which there is an entry was there before.
@@ -235,7 +236,7 @@ pub unsafe fn sweep_once() {
 /// # Safety
 /// Needs a transaction with catalogue access.
 pub unsafe fn sweep() {
-    let Some(directory) = shmem::directory_if_loaded() else { return };
+    let Some(directory) = directory::if_loaded() else { return };
     nitro_engine::destroy_due(&shmem::area());
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();

@@ -21,21 +21,9 @@ use pgrx::prelude::*;
 
 use crate::pg::catalog;
 use crate::pg::guc::{self, TenantSetting};
-use crate::state::tenants::{KINDS, Kind, Limits};
-use crate::state::{options, shmem};
-
-/// What an index may take, alone and with others.
-#[derive(Clone, Copy)]
-pub struct Terms {
-    /// The role that owns it.
-    pub owner: u32,
-    /// What it may hold itself, in bytes.
-    pub memory: u64,
-    /// Of its tenants.
-    pub tenants: [Limits; KINDS.len()],
-    /// The counter from before they were read.
-    pub seen: u64,
-}
+use crate::state::directory;
+use crate::state::options;
+use crate::state::tenants::{KINDS, Kind, Limits, Terms};
 
 thread_local! {
     /// What this process has read: under which counter, and for which owners.
@@ -47,7 +35,7 @@ thread_local! {
 /// The counter of changes; never 0.
 #[inline]
 pub fn current() -> u64 {
-    shmem::directory().life.settings.load(Acquire) + 1
+    directory::get().life.settings.load(Acquire) + 1
 }
 
 /// The settings of a database or role are altered by the running transaction.
@@ -64,7 +52,7 @@ pub fn transaction_ended(committed: bool) {
 
 /// Whoever opens an index reads the settings again.
 pub fn changed() {
-    if let Some(directory) = shmem::directory_if_loaded() {
+    if let Some(directory) = directory::if_loaded() {
         directory.life.settings.fetch_add(1, AcqRel);
     }
 }
@@ -109,7 +97,7 @@ unsafe fn read(kind: Kind, owner: pg_sys::Oid) -> Limits {
         catalog::setting(database, role, setting.name())
             .or_else(|| catalog::setting(none, none, setting.name()))
             .and_then(|value| setting.parse(&value))
-            .unwrap_or_else(|| shmem::directory().life.defaults[setting as usize].load(Relaxed))
+            .unwrap_or_else(|| directory::get().life.defaults[setting as usize].load(Relaxed))
     };
     let [memory, indexes] = guc::limits_of(kind as usize);
     Limits {

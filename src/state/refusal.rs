@@ -8,9 +8,9 @@ use nitro_engine::{Lack, OutOfMemory};
 use pgrx::prelude::*;
 
 use super::counters::count;
-use super::directory::Entry;
-use super::tenants::{self, KINDS, Kind};
-use super::{given_up, shmem};
+use super::directory::{self, Entry};
+use super::tenants::{KINDS, Kind};
+use super::{holders, shmem};
 use crate::pg::error::{self, Failure};
 use crate::pg::{compat, guc};
 
@@ -36,7 +36,7 @@ pub fn gave_up(index: &str, entry: &Entry, error: OutOfMemory) {
 #[track_caller]
 pub fn was_given_up(index: &str, entry: &Entry) -> ! {
     let requested = entry.needs.load(Relaxed) as usize;
-    let error = OutOfMemory { requested, lack: given_up::room(entry).0 };
+    let error = OutOfMemory { requested, lack: holders::room(entry).0 };
     let limit = match error.lack {
         Lack::Area | Lack::System => "nitro.max_memory",
         Lack::Limit => "max_memory",
@@ -76,7 +76,7 @@ fn tenant_full(
     let tenant = entry.tenant(kind);
     // SAFETY: inside a transaction, as everybody who needs memory.
     let (who, mut holders) =
-        unsafe { (tenants::describe(kind, tenant), tenants::largest(tenant, kind)) };
+        unsafe { (holders::describe(kind, tenant), holders::largest(tenant, kind)) };
     if holders.is_empty() {
         holders.push("none of them in this database, or not built yet".to_owned());
     }
@@ -106,7 +106,7 @@ fn tenant_full(
 fn area_full(error: OutOfMemory, message: String) -> Failure {
     let usage = shmem::area().usage();
     // SAFETY: inside a transaction, as everybody who needs memory.
-    let mut holders = unsafe { tenants::known(Kind::Database) };
+    let mut holders = unsafe { holders::known(Kind::Database) };
     holders.sort_unstable_by_key(|tenant| std::cmp::Reverse(tenant.memory().used()));
     holders.truncate(3);
     // What is left belongs to databases that the user may not know of.
@@ -115,7 +115,7 @@ fn area_full(error: OutOfMemory, message: String) -> Failure {
         .into_iter()
         .map(|tenant| {
             // SAFETY: as above.
-            let who = unsafe { tenants::describe(Kind::Database, tenant) };
+            let who = unsafe { holders::describe(Kind::Database, tenant) };
             format!("{who}: {} bytes", tenant.memory().used())
         })
         .collect();
@@ -141,7 +141,7 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
     // SAFETY: by contract; plain globals.
     let (owner, database) = unsafe { ((*(*index).rd_rel).relowner, pg_sys::MyDatabaseId) };
     let full = KINDS.into_iter().zip([database, owner]).find_map(|(kind, oid)| {
-        let tenant = shmem::directory().tenant(kind, oid.to_u32())?;
+        let tenant = directory::get().tenant(kind, oid.to_u32())?;
         (!tenant.has_room()).then_some((kind, tenant))
     });
     let code = PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED;
@@ -150,7 +150,7 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
             .hint("Raise \"nitro.max_indexes\" and restart the server.");
     };
     // SAFETY: by contract.
-    let who = unsafe { tenants::describe(kind, tenant) };
+    let who = unsafe { holders::describe(kind, tenant) };
     let (indexes, most) = (tenant.indexes(), tenant.max_indexes());
     let setting = guc::limits_of(kind as usize)[1].text();
     Failure::new(code, format!("too many nitro indexes of {who} in memory"))

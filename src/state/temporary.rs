@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use pgrx::prelude::*;
 
-use crate::state::directory::Entry;
+use crate::state::directory::{self, Entry};
 use crate::state::file::File;
 use crate::state::shmem;
 
@@ -98,7 +98,7 @@ unsafe extern "C-unwind" fn look(_arg: *mut c_void) {
             }
             let there = t.files.iter().all(|file| file.exists());
             if !there {
-                shmem::directory().remove(shmem::process(), |entry| {
+                directory::get().remove(shmem::process(), |entry| {
                     std::ptr::eq(entry, t.entry) && entry.generation() == t.generation
                 });
             }

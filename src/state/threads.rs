@@ -19,7 +19,7 @@ use nitro_engine::Process;
 use crate::pg::compat;
 use crate::pg::memory;
 use crate::pg::wait::{self, Wait};
-use crate::state::shmem;
+use crate::state::{directory, shmem};
 
 /// "Nice" value of threads that nobody waits for.
 #[cfg(target_os = "linux")]
@@ -41,7 +41,12 @@ pub fn stop_all() {
     while RUNNING.load(Acquire) > 0 {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    shmem::thread_slots().fetch_and(!SLOTS.swap(0, Relaxed), AcqRel);
+    slots().fetch_and(!SLOTS.swap(0, Relaxed), AcqRel);
+}
+
+/// The word in which threads take process slots of the area.
+fn slots() -> &'static AtomicU64 {
+    &directory::get().life.thread_slots
 }
 
 /// Ends the threads when waiting for them unwinds, and gives the slots back.
@@ -55,7 +60,7 @@ impl Drop for Team {
 
 /// Takes up to `want` slots of the area, at least one unless all are in use.
 fn take_slots(want: usize) -> Vec<u32> {
-    let shared = shmem::thread_slots();
+    let shared = slots();
     let mut taken = Vec::new();
     let mut now = shared.load(Relaxed);
     while taken.len() < want && now != u64::MAX {

@@ -12,9 +12,10 @@ use pgrx::prelude::*;
 use crate::pg::background::transaction;
 use crate::pg::error::Failure;
 use crate::pg::guc;
-use crate::state::directory::Entry;
+use crate::state::directory::{self, Entry};
+use crate::state::holders;
 use crate::state::shmem;
-use crate::state::tenants::{self, KINDS, Kind, Tenant};
+use crate::state::tenants::{KINDS, Kind, Tenant};
 
 /// A limit that is nearly reached.
 struct Reached {
@@ -36,10 +37,10 @@ pub fn look() {
     let mut all = Vec::new();
     all.extend(of_area(now));
     for kind in KINDS {
-        let tenants = shmem::directory().tenants_of(kind);
+        let tenants = directory::get().tenants_of(kind);
         all.extend(tenants.into_iter().filter_map(|tenant| of_tenant(kind, tenant, now)));
     }
-    shmem::directory().for_each(|entry| all.extend(of_index(entry, now)));
+    directory::get().for_each(|entry| all.extend(of_index(entry, now)));
     if !all.is_empty() {
         transaction("say which limits of memory are nearly reached", || {
             all.iter().for_each(|reached| reached.say());
@@ -50,7 +51,7 @@ pub fn look() {
 fn of_area(now: u64) -> Option<Reached> {
     let usage = shmem::area().usage();
     let (used, limit) = ((usage.total - usage.free) as u64, usage.total as u64);
-    let level = shmem::directory().life.alarm.look(used, limit, now)?;
+    let level = directory::get().life.alarm.look(used, limit, now)?;
     Some(Reached { what: What::Area, level, used, limit })
 }
 
@@ -88,14 +89,14 @@ impl Reached {
             ),
             What::Tenant(kind, tenant) => (
                 // SAFETY: inside a transaction.
-                format!("nitro memory of {}", unsafe { tenants::describe(*kind, tenant) }),
+                format!("nitro memory of {}", unsafe { holders::describe(*kind, tenant) }),
                 guc::limits_of(*kind as usize)[0].text(),
                 "When the memory is used up, statements that need more fail with SQLSTATE 53400. Raise the setting, or drop nitro indexes.",
             ),
             What::Index { database, relid } => (
                 // SAFETY: inside a transaction.
                 format!("nitro index with OID {relid} of {}", unsafe {
-                    tenants::describe_oid(Kind::Database, (*database).into())
+                    holders::describe_oid(Kind::Database, (*database).into())
                 }),
                 "max_memory",
                 "When the memory is used up, statements that need more fail with SQLSTATE 53400. Raise this storage parameter.",

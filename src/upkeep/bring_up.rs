@@ -50,6 +50,7 @@ use crate::pg::{compat, subtransaction};
 use crate::state::claim::{self, BuildLock, Claim};
 use crate::state::directory::State;
 use crate::state::handle::Handle;
+use crate::state::nesting;
 use crate::state::open::Found;
 use crate::state::refusal;
 use crate::state::{given_up, hosts, options};
@@ -82,7 +83,7 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
         if pg_sys::IsInParallelMode() {
             not_here(index, "It cannot be built inside a parallel query.");
         }
-        if !claim::may_bring_up() {
+        if !nesting::may_bring_up() {
             not_here(index, "It cannot be built by code that an index runs.");
         }
         bring_up(index, handle, &mut shared::take(Keep::Transaction), Origin::Anything);
@@ -102,7 +103,7 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
     unsafe {
         if handle.entry.state() == State::Failed
             || !given_up::may_fit(handle.entry)
-            || !claim::may_bring_up()
+            || !nesting::may_bring_up()
             || hosts::stays_away(index, handle.entry)
             || pg_sys::RecoveryInProgress()
             || pg_sys::IsInParallelMode()
@@ -139,9 +140,9 @@ pub enum Origin {
 ///
 /// # Safety
 /// As [`ensure_ready`], neither in recovery nor in parallel mode, and if this process may
-/// ([`claim::may_bring_up`]).
+/// ([`nesting::may_bring_up`]).
 pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin: Origin) -> bool {
-    debug_assert!(claim::may_bring_up());
+    debug_assert!(nesting::may_bring_up());
     let mut outdated = false;
     // SAFETY: by contract; the heap of an open index exists.
     unsafe {
@@ -172,7 +173,7 @@ pub unsafe fn bring_up(index: Relation, handle: &Handle, feed: &mut Feed, origin
 /// # Safety
 /// As [`bring_up`], for each; in the process of a builder.
 pub unsafe fn bring_up_together(indexes: &[Found], feed: &mut Feed) {
-    debug_assert!(claim::may_bring_up());
+    debug_assert!(nesting::may_bring_up());
     let (mut ups, mut locks) = (Vec::new(), Vec::new());
     for found in indexes {
         let Found::Open(index, handle) = found else { continue };

@@ -31,8 +31,8 @@ use crate::image::backup::Outcome;
 use crate::pg::background::{self, transaction};
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
-use crate::state::directory::{Entry, Incarnation, State};
-use crate::state::{given_up, hosts, lifecycle, open, shmem};
+use crate::state::directory::{self, Entry, Incarnation, State};
+use crate::state::{given_up, hosts, lifecycle, open};
 use crate::upkeep::bring_up::{self, Origin};
 use crate::upkeep::pack;
 use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
@@ -175,7 +175,7 @@ impl Share {
     fn take(here: u32, least: u32) -> Option<Share> {
         let free = |entry: &Entry| is_asked(entry) && entry.builder.load(Acquire) == 0;
         let (mut asked, mut taken) = (Vec::new(), Vec::new());
-        shmem::directory().for_each(|entry| {
+        directory::get().for_each(|entry| {
             if entry.database() != here {
             } else if free(entry) {
                 asked.push(entry);
@@ -203,7 +203,7 @@ impl Share {
     /// Says which table this builder works on; 0 = none.
     fn note(&self, table: u32) {
         if let Some(place) = PLACE.get() {
-            shmem::directory().life.builder_tables[place].store(table, Relaxed);
+            directory::get().life.builder_tables[place].store(table, Relaxed);
         }
     }
 
@@ -304,7 +304,7 @@ fn in_long_transaction(what: &str, work: impl FnOnce()) {
 fn expect_images(here: u32, feed: &mut Feed) {
     let store = image::store();
     let incarnations = store.incarnations(here).unwrap_or_default();
-    let known: HashSet<Incarnation> = shmem::directory().incarnations(here, State::Ready);
+    let known: HashSet<Incarnation> = directory::get().incarnations(here, State::Ready);
     let mut images: Vec<(Incarnation, Vec<Manifest>)> = incarnations
         .into_iter()
         .filter(|incarnation| !known.contains(incarnation))
@@ -318,7 +318,7 @@ fn expect_images(here: u32, feed: &mut Feed) {
         if compat::database_is_wanted() {
             return;
         }
-        if !shmem::directory().knows_one(here, incarnation, worker::is_expected) {
+        if !directory::get().knows_one(here, incarnation, worker::is_expected) {
             expect_image(here, incarnation, &manifests);
         }
     }
@@ -349,7 +349,7 @@ fn expect_image(here: u32, incarnation: Incarnation, manifests: &[Manifest]) {
     });
     // A new OID for the same file (ALTER TYPE) is found by the next image. An index that another
     // process is creating has no image yet, but may have a folder: its entry is known.
-    if asked && !found && !shmem::directory().knows(here, incarnation) {
+    if asked && !found && !directory::get().knows(here, incarnation) {
         let store = image::store();
         for damage in store.images(here, incarnation).into_iter().filter_map(Result::err) {
             crate::pg::error::log!(
@@ -390,7 +390,7 @@ unsafe fn make_image(entry: &'static Entry) -> bool {
 /// An index of the database that has what is looked for; asks no further once there is one.
 fn find(here: u32, wanted: impl Fn(&Entry) -> bool) -> Option<&'static Entry> {
     let mut found = None;
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if found.is_none() && entry.database() == here && wanted(entry) {
             found = Some(entry);
         }

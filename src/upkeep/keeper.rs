@@ -33,7 +33,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::state::directory::State;
+use crate::state::directory::{self, State};
 use crate::state::shmem;
 use crate::upkeep::{alarms, pack, worker};
 
@@ -94,7 +94,7 @@ const MISSED_SECONDS: u64 = 10;
 pub fn at_exit() {
     // SAFETY: a plain global.
     let me = unsafe { pg_sys::MyProcPid };
-    let _ = shmem::directory().life.keeper.compare_exchange(me, ENDED, Release, Relaxed);
+    let _ = directory::get().life.keeper.compare_exchange(me, ENDED, Release, Relaxed);
 }
 
 /// In any process: notices that the server has no place for a keeper. Nobody else would say so, or
@@ -104,7 +104,7 @@ pub fn at_exit() {
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn look_for_one() {
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     let keeper = life.keeper.load(Relaxed);
     if keeper > 0 || keeper == ENDED || keeper == MISSED || upgrading() {
         return;
@@ -147,7 +147,7 @@ pub unsafe fn look_for_one() {
 
 /// Marks all indexes for a new image.
 fn want_images() {
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if entry.state() == State::Ready {
             entry.image.wanted.store(1, Relaxed);
         }
@@ -170,7 +170,7 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     // Its exit callback says that this one is gone.
     shmem::process();
     // SAFETY: a plain global.
-    shmem::directory().life.keeper.store(unsafe { pg_sys::MyProcPid }, Release);
+    directory::get().life.keeper.store(unsafe { pg_sys::MyProcPid }, Release);
     // Once in a life of the server: later, images come that are newer than the WAL was.
     slot::look_at_start(|found| {
         if guc::holds(Mechanism::Manifest) {
@@ -209,7 +209,7 @@ fn last_images() {
     let in_time = || begun.elapsed() < STOP_PATIENCE;
     let process = shmem::process();
     let mut all = Vec::new();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         let size = entry.image.saved_bytes.load(Relaxed);
         let engine = entry.index(process).filter(|_| entry.state() == State::Ready);
         if engine.is_some() && size < STOP_BYTES {
@@ -300,7 +300,7 @@ impl Keeper {
         // While images are off nobody is sent for one: what is wanted waits until they are on
         // again.
         let images = guc::BACKUP.get();
-        shmem::directory().for_each(|entry| {
+        directory::get().for_each(|entry| {
             let database = entry.database();
             let again = self.last.is_some_and(|(d, at)| d == database && at.elapsed() < AGAIN);
             let wanted = images && entry.image.wanted.load(Relaxed) != 0
@@ -348,7 +348,7 @@ fn with_unknown_images() -> Vec<u32> {
     let store = image::store();
     let unknown = |database: &u32| {
         let all = store.incarnations(*database).unwrap_or_default();
-        all.into_iter().any(|incarnation| !shmem::directory().knows(*database, incarnation))
+        all.into_iter().any(|incarnation| !directory::get().knows(*database, incarnation))
     };
     store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
 }
@@ -365,7 +365,7 @@ fn oldest_image() -> Option<u64> {
         };
         oldest = Some(oldest.map_or(lsn, |oldest| oldest.min(lsn)));
     };
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if entry.image.saver.load(Acquire) != 0 {
             add(&entry.image.lsn);
         }

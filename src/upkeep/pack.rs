@@ -18,7 +18,7 @@ use pgrx::pg_sys::Relation;
 use crate::pg::compat;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::state::directory::{Entry, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::handle::Handle;
 use crate::state::shmem;
 
@@ -97,7 +97,7 @@ fn give_back(engine: Index, mut go_on: impl FnMut() -> bool) {
 /// Asks for a builder for each index that is loose and does not grow fast. By the keeper.
 pub fn look() {
     let process = shmem::process();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         // Another session cannot open an index of a temporary table.
         if entry.state() != State::Ready || entry.is_temporary() {
             return;

@@ -18,8 +18,7 @@ use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
 use crate::pg::guc;
-use crate::state::directory::Entry;
-use crate::state::shmem;
+use crate::state::directory::{self, Entry};
 
 /// A request that was not taken for so many seconds is made again: its builder may have ended early.
 const REQUEST_SECONDS: u32 = 10;
@@ -48,7 +47,7 @@ pub fn wake(wanted: &[(&'static Entry, bool)], served: bool) -> bool {
         .filter(|&&(entry, usable)| note(entry, usable, now))
         .map(|&(entry, _)| entry)
         .collect();
-    let builders = &shmem::directory().life.builders;
+    let builders = &directory::get().life.builders;
     if new.is_empty() || served && builders.iter().any(|place| is_taken(place.load(Acquire), now)) {
         return true;
     }
@@ -58,7 +57,7 @@ pub fn wake(wanted: &[(&'static Entry, bool)], served: bool) -> bool {
         Ok(_) => true,
         // The keeper sends one when a place is free, unless a builder that is in this database finds it before.
         Err(NoBuilder::Enough) => {
-            shmem::directory().life.turned_away.store(1, Release);
+            directory::get().life.turned_away.store(1, Release);
             true
         }
         Err(NoBuilder::Refused) => {
@@ -95,12 +94,12 @@ pub fn is_expected(entry: &Entry) -> bool {
 /// Databases in which queries asked for an index while all places were taken, and where no builder is.
 pub fn turned_away() -> BTreeSet<u32> {
     let mut waiting = BTreeSet::new();
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     // Who asks from here on sets it again.
     if life.turned_away.swap(0, AcqRel) == 0 {
         return waiting;
     }
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         if is_asked(entry) {
             waiting.insert(entry.database());
         }
@@ -115,7 +114,7 @@ pub fn turned_away() -> BTreeSet<u32> {
 
 /// Whether a builder is in a database, or expected there.
 fn has_builder(database: u32) -> bool {
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     let now = now();
     life.builders
         .iter()
@@ -130,7 +129,7 @@ pub fn is_asked(entry: &Entry) -> bool {
 
 /// Says now and then that indexes stay unbuilt; in the log, for the query that met them is in order.
 fn say_no_place(now: u64) {
-    let said = &shmem::directory().life.no_builder;
+    let said = &directory::get().life.no_builder;
     let last = said.load(Relaxed);
     if now.saturating_sub(last) > SAY_SECONDS
         && said.compare_exchange(last, now, Relaxed, Relaxed).is_ok()
@@ -185,7 +184,7 @@ pub fn start(database: u32, purpose: Purpose) -> Result<DynamicBackgroundWorker,
         .map_err(|_| {
             let mine = u64::from(word);
             let _ =
-                shmem::directory().life.builders[place].compare_exchange(mine, 0, AcqRel, Relaxed);
+                directory::get().life.builders[place].compare_exchange(mine, 0, AcqRel, Relaxed);
             NoBuilder::Refused
         })
 }
@@ -193,7 +192,7 @@ pub fn start(database: u32, purpose: Purpose) -> Result<DynamicBackgroundWorker,
 /// Takes a free place for a builder that is about to be started.
 fn reserve(database: u32, places: usize) -> Option<(usize, u32)> {
     let now = now();
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     let all = &life.builders[..places];
     all.iter().enumerate().find_map(|(i, place)| {
         let word = place.load(Acquire);
@@ -213,7 +212,7 @@ fn is_taken(place: u64, now: u32) -> bool {
 /// Begins in the place that was reserved, and returns its number; `None` if it is another's by now.
 pub fn occupy(argument: u64) -> Option<usize> {
     let number = (argument >> 24 & 0xff) as usize;
-    let place = &shmem::directory().life.builders[number];
+    let place = &directory::get().life.builders[number];
     let word = place.load(Acquire);
     // SAFETY: a plain global.
     let me = unsafe { pg_sys::MyProcPid } as u64;
@@ -227,7 +226,7 @@ pub fn occupy(argument: u64) -> Option<usize> {
 pub fn leave_place() {
     // SAFETY: a plain global.
     let me = unsafe { pg_sys::MyProcPid } as u64;
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     for (place, table) in life.builders.iter().zip(&life.builder_tables) {
         if place.load(Relaxed) >> 32 == me {
             table.store(0, Relaxed);
@@ -241,7 +240,7 @@ pub fn leave_place() {
 pub fn can_share(table: u32) -> usize {
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
-    let life = &shmem::directory().life;
+    let life = &directory::get().life;
     let now = now();
     let elsewhere = |i: &usize| {
         let there = life.builder_tables[*i].load(Relaxed);

@@ -9,7 +9,7 @@ use pgrx::pg_sys::{self, BitmapHeapScanState, BitmapIndexScanState, NodeTag, Pla
 
 use super::run::Run;
 use crate::am::scan;
-use crate::am::{index_only, visibility::VisibilityMap};
+use crate::am::{stock, visibility::VisibilityMap};
 use crate::pg::compat;
 use crate::pg::stop::{self, Point};
 use crate::state::options;
@@ -44,7 +44,7 @@ pub unsafe fn count(child: *mut PlanState, run: &mut Run) {
         }
         run.groups.count(0);
         if !is_exact(child) || !count_direct(child, run) {
-            while !index_only::is_empty(compat::exec_proc_node((*child).ExecProcNode, child)) {
+            while !compat::is_end(compat::exec_proc_node((*child).ExecProcNode, child)) {
                 run.groups.count(1);
             }
         }
@@ -63,7 +63,7 @@ unsafe fn is_exact(child: *mut PlanState) -> bool {
         let index = below.cast::<BitmapIndexScanState>();
         (*child).qual.is_null()
             && (*(*child).state).es_epq_active.is_null()
-            && index_only::is_allowed((*(*child).state).es_snapshot)
+            && stock::is_allowed((*(*child).state).es_snapshot)
             && !(*index).biss_ScanDesc.is_null()
             && (*index).biss_NumArrayKeys == 0
             && options::is_nitro((*index).biss_RelationDesc)

@@ -2,13 +2,14 @@
 
 use pgrx::pg_sys::{Datum, Oid, Relation, TupleTableSlot};
 
+use super::broken;
 use super::functions::Function;
 use super::groups::{Groups, Tally};
 use super::leaf::Leaf;
 use super::queue::Queue;
-use super::{broken, index_only};
 use crate::am::scan::Scan;
 use crate::key::KeyDesc;
+use crate::pg::compat;
 
 /// Rows of a group behind which it may go on for leaves, whose keys then say nothing new.
 const MANY: i64 = 256;
@@ -236,7 +237,7 @@ impl Run {
                 *(*slot).tts_isnull.add(at) = value.is_none();
                 *(*slot).tts_values.add(at) = value.unwrap_or(Datum::from(0));
             }
-            index_only::filled(slot);
+            compat::store_values(slot);
         }
     }
 }

@@ -284,3 +284,40 @@ pub unsafe fn array_of_two(first: i64, second: i64) -> pg_sys::Datum {
         pg_sys::Datum::from(array)
     }
 }
+
+/// Whether an index-only scan goes from the lowest keys to the highest now.
+///
+/// # Safety
+/// A started node.
+#[inline]
+pub unsafe fn is_forward(node: *mut pg_sys::IndexOnlyScanState) -> bool {
+    // SAFETY: a started node and its plan.
+    unsafe {
+        let plan = (*node).ss.ps.plan.cast::<pg_sys::IndexOnlyScan>();
+        let backward = pg_sys::ScanDirection::BackwardScanDirection;
+        ((*(*node).ss.ps.state).es_direction == backward) == ((*plan).indexorderdir == backward)
+    }
+}
+
+/// `ExecStoreVirtualTuple`: the values are in a slot that was cleared.
+///
+/// # Safety
+/// The virtual slot of a node, with a value for each column.
+#[inline]
+pub unsafe fn store_values(slot: *mut TupleTableSlot) {
+    // SAFETY: the virtual slot of a node, whose descriptor has as many columns as were written.
+    unsafe {
+        (*slot).tts_flags &= !(pg_sys::TTS_FLAG_EMPTY as u16);
+        (*slot).tts_nvalid = (*(*slot).tts_tupleDescriptor).natts as i16;
+    }
+}
+
+/// Whether a node has come to its end.
+///
+/// # Safety
+/// What a node has returned.
+#[inline]
+pub unsafe fn is_end(slot: *mut TupleTableSlot) -> bool {
+    // SAFETY: what a node has returned.
+    unsafe { slot.is_null() || u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0 }
+}

@@ -7,9 +7,7 @@ use nitro_engine::{BarrierGuard, Charge, Index, Process};
 use super::{Entry, Incarnation, State};
 use crate::pg::compat::Locator;
 use crate::state::file::{File, Table};
-use crate::state::limits::Terms;
-use crate::state::shmem;
-use crate::state::tenants::{KINDS, Kind, Tenant};
+use crate::state::tenants::{KINDS, Kind, Tenant, Terms};
 
 impl Entry {
     /// Who the index is.
@@ -93,7 +91,7 @@ impl Entry {
     /// Who shares limits of a kind with it.
     pub fn tenant(&self, kind: Kind) -> &'static Tenant {
         let number = self.tenants[kind as usize].load(Relaxed);
-        &shmem::directory().tenants()[number as usize]
+        &super::get().tenants()[number as usize]
     }
 
     /// Whether that is how it is limited already.

@@ -8,12 +8,13 @@ use super::followed::Followed;
 use super::group::Group;
 use crate::pg::background::try_transaction;
 use crate::pg::subtransaction;
-use crate::state::{given_up, open, shmem};
+use crate::state::directory;
+use crate::state::{given_up, open};
 
 /// Indexes among these that have memory here.
 fn with_memory(here: u32, elsewhere: &[Oid]) -> Vec<Oid> {
     let mut all = Vec::new();
-    shmem::directory().for_each(|entry| {
+    directory::get().for_each(|entry| {
         let relid = Oid::from(entry.relid.load(Relaxed));
         let own = entry.database() == here && elsewhere.contains(&relid);
         if own && !given_up::is_free(entry) {

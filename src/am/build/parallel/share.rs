@@ -18,7 +18,8 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::pg::{compat, guc, memory};
 use crate::state::handle::with_order;
-use crate::state::{claim, shmem};
+use crate::state::nesting;
+use crate::state::shmem;
 
 /// What is in the shared memory of a build.
 #[repr(u64)]
@@ -286,7 +287,7 @@ pub unsafe extern "C-unwind" fn nitro_build_worker(
     toc: *mut shm_toc,
 ) {
     crate::pg::witness!();
-    claim::help();
+    nesting::help();
     // SAFETY: by contract. The leader has these locks, so they are had at once.
     unsafe {
         pg_sys::debug_query_string = find(toc, Part::Query);
