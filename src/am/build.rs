@@ -19,10 +19,11 @@ mod parallel;
 
 use super::unique::{self, Neighbours};
 use crate::key::KeyDesc;
+use crate::key::refuse;
 use crate::key::row::Keys;
 use crate::key::sort::Sorter;
 use crate::pg::compat;
-use crate::pg::error::{self, Failure};
+use crate::pg::error::Failure;
 use crate::pg::guc::{self, WhenFull};
 use crate::pg::memory;
 use crate::pg::stop::{self, Point};
@@ -381,7 +382,7 @@ unsafe fn lack(e: BuildError, index: Relation, desc: &KeyDesc) -> OutOfMemory {
         BuildError::OutOfMemory(e) => e,
         BuildError::NoMemory => memory::out_of_memory(0),
         // SAFETY: open relation.
-        BuildError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
+        BuildError::KeyTooLong(n) => unsafe { refuse::key_too_long(index, n) },
         BuildError::OutOfOrder => desc.inconsistent(),
         BuildError::NotEmpty => unreachable!("the index was created for this build"),
     }

@@ -32,7 +32,7 @@ mod inet;
 pub mod numeric;
 pub mod plain;
 mod reader;
-mod refuse;
+pub mod refuse;
 pub mod row;
 mod scratch;
 pub mod sort;

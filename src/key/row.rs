@@ -5,7 +5,8 @@ use super::datum;
 use super::desc::KeyDesc;
 use super::elements::json;
 use super::elements::source::Source;
-use crate::pg::error::{self, Failure};
+use super::refuse;
+use crate::pg::error::Failure;
 use crate::pg::memory;
 use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Datum};
@@ -161,7 +162,7 @@ impl Keys {
     pub unsafe fn check_length(&self, index: pg_sys::Relation) {
         if let Some(key) = self.iter().find(|key| key.len() > nitro_engine::MAX_KEY_LEN) {
             // SAFETY: by contract.
-            unsafe { error::key_too_long(index, key.len()) };
+            unsafe { refuse::key_too_long(index, key.len()) };
         }
     }
 }

@@ -6,7 +6,7 @@ use std::panic::Location;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::prelude::*;
 
-use crate::pg::{compat, text};
+use crate::pg::text;
 
 // What the macro `ereport` calls; the bindings keep them to themselves.
 unsafe extern "C-unwind" {
@@ -182,22 +182,4 @@ fn preload_missing() -> Failure {
     )
     .detail("Nitro indexes live in shared memory that is reserved when the server starts.")
     .hint("Add nitro to \"shared_preload_libraries\" in postgresql.conf and restart the server.")
-}
-
-/// A key is longer than the engine stores. btree's limit is below it, but counts what compression leaves.
-///
-/// # Safety
-/// `index` must be open, inside a transaction.
-#[track_caller]
-pub unsafe fn key_too_long(index: pg_sys::Relation, length: usize) -> ! {
-    // SAFETY: by contract.
-    let name = unsafe { compat::name(index) };
-    let failure = Failure::new(
-        PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-        format!("index row of {length} bytes exceeds the nitro maximum of {} bytes for index \"{name}\"", nitro_engine::MAX_KEY_LEN),
-    )
-    .detail("The columns of a row are stored together, without compression.")
-    .hint("Consider an index on an expression such as md5(value), or a hash index. For arrays and documents, index only the part that queries need.");
-    // SAFETY: by contract.
-    unsafe { failure.about(index) }.raise()
 }

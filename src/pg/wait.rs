@@ -1,6 +1,6 @@
 //! Wait events, seen in `pg_stat_activity`, and interruptible waiting.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
@@ -90,7 +90,7 @@ pub fn nap(event: Wait, milliseconds: i64) {
             pg_sys::MyLatch,
             (pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH) as i32,
             milliseconds,
-            compat::wait_event(NAMES[event as usize], event as usize),
+            shown(event),
         );
         pg_sys::ResetLatch(pg_sys::MyLatch);
     }
@@ -107,10 +107,15 @@ pub unsafe fn sleep_on(event: Wait, variable: *mut pg_sys::ConditionVariable) {
     let began = Instant::now();
     // SAFETY: by contract.
     unsafe {
-        let shown = compat::wait_event(NAMES[event as usize], event as usize);
-        pg_sys::ConditionVariableSleep(variable, shown);
+        pg_sys::ConditionVariableSleep(variable, shown(event));
     }
     count(event, began);
+}
+
+/// The server's number of an event.
+fn shown(event: Wait) -> u32 {
+    static KNOWN: [AtomicU32; NAMES.len()] = [const { AtomicU32::new(0) }; NAMES.len()];
+    compat::wait_event(NAMES[event as usize], &KNOWN[event as usize])
 }
 
 fn count(event: Wait, began: Instant) {

@@ -11,7 +11,8 @@ use super::counters::count;
 use super::directory::{self, Entry};
 use super::tenants::{KINDS, Kind};
 use super::{holders, shmem};
-use crate::pg::error::{self, Failure};
+use crate::key::refuse;
+use crate::pg::error::Failure;
 use crate::pg::{compat, guc};
 
 /// There is no room for an index; the statement fails, everything else goes on.
@@ -192,7 +193,7 @@ pub unsafe fn insert_failed(
     match error {
         nitro_engine::InsertError::OutOfMemory(e) => out_of_memory(&name, entry, e),
         // SAFETY: by contract.
-        nitro_engine::InsertError::KeyTooLong(n) => unsafe { error::key_too_long(index, n) },
+        nitro_engine::InsertError::KeyTooLong(n) => unsafe { refuse::key_too_long(index, n) },
         nitro_engine::InsertError::TooManyLives => Failure::new(
             PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
             format!("too many versions of one entry of index \"{name}\""),

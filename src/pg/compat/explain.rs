@@ -36,7 +36,7 @@ pub use with_options::explain_option;
 
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
 mod with_options {
-    use super::{Explain, Explanation};
+    use crate::pg::compat::explain::{Explain, Explanation};
     use pgrx::pg_sys::{self, ExplainState};
     use pgrx::prelude::*;
     use std::ffi::{CStr, c_char};

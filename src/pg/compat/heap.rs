@@ -1,5 +1,6 @@
 //! Heap pages, tuples and their addresses.
 
+use super::locator::{Locator, to_core};
 use pgrx::pg_sys;
 
 use crate::pg::text;
@@ -102,11 +103,11 @@ pub unsafe fn log_page_quietly(buffer: pg_sys::Buffer) -> pg_sys::XLogRecPtr {
 ///
 /// # Safety
 /// Inside a transaction; a lock must keep the file from going away.
-pub unsafe fn read_block_of(file: &super::Locator, block: pg_sys::BlockNumber) -> pg_sys::Buffer {
+pub unsafe fn read_block_of(file: &Locator, block: pg_sys::BlockNumber) -> pg_sys::Buffer {
     // SAFETY: by contract.
     unsafe {
         pg_sys::ReadBufferWithoutRelcache(
-            super::to_core(file),
+            to_core(file),
             pg_sys::ForkNumber::MAIN_FORKNUM,
             block,
             pg_sys::ReadBufferMode::RBM_NORMAL,
