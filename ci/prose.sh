@@ -3,6 +3,7 @@
 # and image, CONTRIBUTING, CHANGELOG, SECURITY. Prints FILE:LINE and each fault, and fails if there is one.
 # A line has 100 columns and a sentence 30 words. Some words are not used. Links lead to a file and a
 # heading that exist, and a path in `backticks` exists. Tables, URLs and code may be longer.
+# The doc comments of some rooms (DOCUMENTED) have the same limit of words and the same words.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v python3 > /dev/null || { echo "ci/prose.sh is left out: no python3"; exit 0; }
@@ -24,6 +25,10 @@ BANNED = [re.compile(p, re.I) for p in (
     r"\b(of|for|in|from|by|to|with|than|behind|before|after|beside|as|and|or|but|on|all|only) what\b",
     r"(?:^|[.;:,] )what (is|was|are|were|has|have|had|it|they)\b(?![^.]*\?)",
 )]
+
+# Sources whose doc comments are checked, and those among them that are not yet.
+DOCUMENTED = re.compile(r"engine/src/(?!tests/)[\w/]+\.rs")
+NOT_YET = re.compile(r"engine/src/(packed/leaf/|tree/(insert|packed|sorted\w*)\.rs)")
 
 # A path in the repository, in backticks. Others are of a data directory or of another program.
 PATH = re.compile(r"(?:\.\./)?(?:src|engine|image|docs|ci|tests|bench|sql|specs|expected|demo|"
@@ -100,6 +105,19 @@ def texts(file):
         yield begin, " ".join(words)
 
 
+def words(file, number, text):
+    """The sentences of a text: their length, and words that are not used."""
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "`X`", text))
+    for sentence in ENDS.split(text):
+        count = len([word for word in sentence.split() if re.search(r"\w", word)])
+        if count > WORDS:
+            say(file, number, f"{count} words: {sentence[:60]}...")
+        for banned in BANNED:
+            for found in banned.finditer(sentence):
+                around = sentence[max(0, found.start() - 25):found.end() + 25]
+                say(file, number, f'"{found.group().strip()}": ...{around}...')
+
+
 def style(file):
     number = sum(1 for _ in open(file, encoding="utf-8"))
     if number > LONGEST.get(file, number):
@@ -109,15 +127,25 @@ def style(file):
         if len(short) > WIDTH and not line.lstrip().startswith("|") and " " in short.strip():
             say(file, number, f"{len(short)} columns")
     for number, text in texts(file):
-        text = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "`X`", text))
-        for sentence in ENDS.split(text):
-            count = len([word for word in sentence.split() if re.search(r"\w", word)])
-            if count > WORDS:
-                say(file, number, f"{count} words: {sentence[:60]}...")
-            for banned in BANNED:
-                for found in banned.finditer(sentence):
-                    around = sentence[max(0, found.start() - 25):found.end() + 25]
-                    say(file, number, f'"{found.group().strip()}": ...{around}...')
+        words(file, number, text)
+
+
+def doc_comments(file):
+    """The paragraphs and list items of the doc comments, outside of fenced text."""
+    begin, text, fence = 0, [], False
+    for number, line in enumerate(open(file, encoding="utf-8"), 1):
+        found = re.match(r"\s*//[/!](?: (.*))?$", line)
+        bare = (found.group(1) or "").strip() if found else ""
+        if bare.startswith("```"):
+            fence, bare = not fence, ""
+        item = re.match(r"([*+-]|\d+\.)\s", bare)
+        if text and (fence or not bare or item or bare[0] in "|#"):
+            yield begin, " ".join(text)
+            text = []
+        if bare and not fence and bare[0] not in "|#":
+            begin, text = (begin if text else number), text + [bare[item.end():] if item else bare]
+    if text:
+        yield begin, " ".join(text)
 
 
 pages = sys.argv[1:] or sorted(file for file in tracked if re.fullmatch(
@@ -125,10 +153,15 @@ pages = sys.argv[1:] or sorted(file for file in tracked if re.fullmatch(
 for page in pages:
     links(page)
     style(page)
+commented = [] if sys.argv[1:] else sorted(
+    file for file in tracked if DOCUMENTED.fullmatch(file) and not NOT_YET.match(file) and os.path.exists(file))
+for file in commented:
+    for number, text in doc_comments(file):
+        words(file, number, text)
 sources = "".join(open(file).read() for file in tracked if file.startswith("src/pg/guc"))
 for name in sorted(set(re.findall(r'c"(nitro\.\w+)"', sources))):
     if "debug_" not in name and f"`{name}`" not in open("docs/reference.md").read():
         say("docs/reference.md", 1, f"it lacks the setting {name}")
-print(f"prose: {len(pages)} pages")
+print(f"prose: {len(pages)} pages, comments of {len(commented)} sources")
 sys.exit(wrong)
 P

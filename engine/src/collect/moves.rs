@@ -94,7 +94,7 @@ fn try_move_leaf(
     Ok(relink(index, plan)?.is_some())
 }
 
-/// Copies a leaf into a free block of another extent. Returns None if there is no such block.
+/// Copies a leaf into a free block of another extent. Returns None if no other extent has one.
 fn copy_of<'a>(
     index: &'a Index,
     rv: &View,

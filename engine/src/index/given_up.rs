@@ -6,8 +6,8 @@
 //! for a lock of this process.)
 //!
 //! Each index remembers the barrier session that was closed after the index had been unlinked. It
-//! is due when no process is in that session or an older one, for any index: a process that began a
-//! section for another index may have found the root of this one.
+//! is due when no process is in that session or an older one, for any index. (A process that began
+//! a section for another index may have found the root of this one.)
 //!
 //! A process that looks takes the whole list and puts back the indexes that are not due. If two
 //! look at once, one finds fewer indexes or none. The next look finds the rest.

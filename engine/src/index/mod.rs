@@ -1,4 +1,4 @@
-//! What an index is beside its nodes: its root, lists, snapshots and counters, and what waits to be
+//! An index beside its nodes: its root, lists, snapshots and counters, and blocks that wait to be
 //! freed.
 
 pub(crate) mod block_list;

@@ -19,8 +19,7 @@ pub struct Process {
     /// The index that its section is for. 0 = any index.
     within: Cell<Ref>,
     writing: Cell<bool>,
-    /// Counts calls of `abandon`. A guard from before such a call must not end a section from after
-    /// it.
+    /// Counts calls of `abandon`. A guard from before a call must not end a section from after it.
     life: Cell<u32>,
     tokens: RefCell<Tokens>,
     fingers: Fingers,
@@ -34,7 +33,7 @@ impl Process {
     /// No other process or thread uses this slot as long as the value lives.
     ///
     /// # Panics
-    /// The area has no such slot.
+    /// The area has no slot with this number.
     pub unsafe fn attach(area: Area, slot: u32) -> Process {
         assert!((slot as usize) < area.barrier().slots.len(), "process slot out of range");
         let process = Process {

@@ -26,9 +26,9 @@
 //! 1728  leaf:  key area (the low key first); index: key area at 960, of 64 bytes or more
 //! ```
 //! A *tail* <= 8 says that the key ends inside the prefix: it has `skip` + tail bytes. Otherwise it
-//! is the offset of a record in the key area: {u16 length, key bytes from skip + 8 on}, or, with
-//! bit 15 of the length set, {u16, u32 chunk}: the whole key is in a chunk of its own. Under a
-//! comparator (flag WHOLE) records hold whole keys and no key is inline.
+//! is the offset of a record in the key area: {u16 length, key bytes from skip + 8 on}. If bit 15
+//! of the length is set, the record is {u16, u32 chunk}: the whole key is in a chunk of its own.
+//! Under a comparator (flag WHOLE) records hold whole keys and no key is inline.
 //!
 //! # Invariants
 //! * I1 Concatenating level 0 from the head yields all entries in order. The low key of a block never

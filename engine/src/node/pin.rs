@@ -17,9 +17,9 @@
 //! leaf is DEAD; the collector latches the leaf and then looks whether it has pins. Each announces,
 //! passes a fence, and looks (Dekker):
 //! * the walk's fence comes first: the collector sees the pin, and the leaf stays;
-//! * the collector's fence comes first: the walk sees the latch, or what came after it. It waits
-//!   until the latch is given up. The leaf is DEAD then, or it stays and any later collector sees
-//!   the pin.
+//! * the collector's fence comes first: the walk sees the latch, or a later state. It waits until
+//!   the latch is given up. The leaf is DEAD then, or it stays and any later collector sees the
+//!   pin.
 //!
 //! A walk holds no process up: a pin is no latch, and readers and writers do not look at it.
 //!

@@ -49,7 +49,7 @@ impl<'a, O: KeyOrder> Probe<'a, O> {
         if O::MEMCMP { prefix_at(self.key, skip) } else { self.abbrev }
     }
 
-    /// Compares this key with another one, of which `copy` makes a private copy.
+    /// Compares this key with the private copy of another one, which `copy` makes.
     #[inline]
     fn compare_copy(
         &self,

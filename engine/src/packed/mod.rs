@@ -1,4 +1,4 @@
-//! Packed leaves: entries of a range of keys in a block, in a fraction of what a leaf of 64 slots needs.
+//! Packed leaves: the entries of a range of keys in a block, in a fraction of the memory of slots.
 //!
 //! Nothing here knows of versions and latches. A leaf is a slice of words. They are read one by
 //! one, and a writer may be changing them. The header is copied and checked against the block
@@ -28,7 +28,7 @@
 //!   the rest. A symbol is a byte, unless each key has one zero behind the template, at its end.
 //!   Then a symbol is the rank of the byte among those that occur: 4 to 7 bits. The zero is not
 //!   stored. If lengths vary, symbol 0 is the end. Otherwise ranks begin with 0. Keys of varying
-//!   length without such an end have everything behind the template in their tail.
+//!   length without this zero have everything behind the template in their tail.
 //! * *Short*: keys of at most 64 bytes and of varying lengths, with at most seven bytes behind the
 //!   shared ones. The head has these bytes, zeros in place of missing ones, and the number of
 //!   bytes. If two keys differ only in zeros at their ends, the shorter one is lower.

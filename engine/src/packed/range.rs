@@ -27,7 +27,7 @@ pub(super) fn columns_of(l: &Layout, key: &[u8]) -> u64 {
 }
 
 /// Returns the layout with heads for all keys from `low` to `high`, in its columns or symbols.
-/// Returns None if these do not tell the place of such a key.
+/// Returns None if these do not tell the place of every key in between.
 pub(super) fn reaching(
     mut l: Layout,
     alphabet: Option<&Alphabet>,

@@ -1,17 +1,17 @@
 //! Reading a range in order, in either direction, a leaf at a time.
 //!
-//! A batch is copied out of one state of a leaf. Between calls nothing is held: the cursor remembers
-//! the leaf, its version and the first and last entry that the batch covered. If the version has not
-//! changed, the neighbour is still the neighbour; otherwise the place is searched again by key. In
-//! both cases the next batch starts exactly where this one ended, so an entry that lives through the
-//! whole scan is neither missed nor repeated, whichever way it goes. A jump changes the place and not
-//! the range, so that a cursor that turns comes back over what was jumped.
-//! * forward, `next` was read in the same state as the entries, and the neighbour's range begins where
-//!   that state's range ended. Entries moved left by a merge changed this leaf's version, or made the
-//!   neighbour DEAD;
-//! * backward, the left neighbour counts only if its `next`, read in the same state as its entries, is
-//!   this leaf. Its range then ends where this leaf's begins. Otherwise it was split (walk right), or
-//!   merged (search).
+//! A batch is copied out of one state of a leaf. Between calls nothing is held: the cursor
+//! remembers the leaf, its version, and the first and the last entry that the batch covered. If the
+//! version has not changed, the neighbour is still the neighbour. Otherwise the place is searched
+//! again by key. In both cases the next batch starts exactly where this one ended. So an entry that
+//! lives through the whole scan is neither missed nor repeated, in either direction. A jump changes
+//! the place and not the range. So a cursor that turns comes back over the entries that it jumped.
+//! * Forward: `next` was read in the same state as the entries, and the neighbour's range begins
+//!   where the range of that state ended. A merge that moved entries left changed the version of
+//!   this leaf, or made the neighbour DEAD.
+//! * Backward: the left neighbour counts only if its `next` is this leaf, read in the same state as
+//!   its entries. Its range then ends where this leaf's begins. Otherwise it was split (walk
+//!   right), or merged (search).
 
 mod bounds;
 mod copy;
@@ -45,15 +45,16 @@ struct Bound {
     tid: Tid,
 }
 
-/// Where the cursor is.
+/// The place of the cursor.
 #[derive(Clone, Copy, Debug)]
 enum State {
     /// Nothing read yet.
     Start,
     /// Between two batches, at `goal`.
     Jump,
-    /// On a batch that covers these of the `n` ranks of this version of `leaf`, whose right neighbour was
-    /// `next`. `first`, `last`: there is nothing before it, behind it, in the range.
+    /// On a batch that covers some of the `n` ranks of this version of `leaf`, whose right
+    /// neighbour was `next`. `first`: the range has nothing before the batch. `last`: it has
+    /// nothing behind it.
     Batch {
         leaf: Ref,
         ver: u64,
@@ -84,15 +85,15 @@ const NONE: u64 = u64::MAX;
 #[derive(Clone)]
 pub struct Cursor {
     want_keys: bool,
-    /// The batch has them.
+    /// Whether the batch has keys.
     has_keys: bool,
-    /// The index that was read last; what is remembered of it means nothing in another one.
+    /// The index that was read last. The remembered place has no meaning in another one.
     of: Option<Identity>,
-    /// In which epoch of the index' memory leaves are remembered.
+    /// The epoch of the index' memory in which leaves are remembered.
     epoch: u64,
     /// It reads entries that were born in a term up to this one.
     born: u32,
-    /// It reads dead entries that died in a term behind this one.
+    /// It reads dead entries that died in a term above this one.
     dead: u32,
     lower: Vec<u8>,
     upper: Vec<u8>,
@@ -113,13 +114,13 @@ pub struct Cursor {
     most: usize,
     n: usize,
     tids: [Tid; SLOTS],
-    /// Of each entry; in a packed leaf, the rank behind the first one.
+    /// The slot of each entry. In a packed leaf, its rank minus that of the first one.
     slots: [u8; SLOTS],
     packed: bool,
     keys: Vec<u8>,
     /// Where each key ends.
     ends: [u32; SLOTS],
-    /// By which number its leaf has each key under a comparator.
+    /// The abbreviation of each key under a comparator.
     abbrevs: [u64; SLOTS],
     /// Where a jump goes.
     goal: Vec<u8>,
@@ -130,17 +131,18 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Whether batches have keys, from the next one on.
+    /// Sets whether batches have keys, from the next one on.
     pub fn want_keys(&mut self, want: bool) {
         self.want_keys = want;
     }
 
-    /// Whether batches have few entries, from the next one on: of use to who takes the rest of a leaf at once.
+    /// Sets whether batches have few entries, from the next one on. This helps a caller that reads
+    /// the rest of a leaf at once.
     pub fn read_few(&mut self, few: bool) {
         self.most = if few { FEW } else { SLOTS };
     }
 
-    /// A cursor over nothing. `want_keys`: batches have keys.
+    /// Makes a cursor over nothing. `want_keys`: batches have keys.
     pub fn new(want_keys: bool) -> Cursor {
         Cursor {
             want_keys,
@@ -175,8 +177,9 @@ impl Cursor {
         }
     }
 
-    /// Reads living entries with lower <= key < upper from now on that were born in a term up to `term`
-    /// (`u32::MAX - 1`: all). An entry is dead to this cursor when it has been removed, in whatever term.
+    /// Sets the range: living entries with lower <= key < upper that were born in a term up to
+    /// `term` (`u32::MAX - 1`: all). An entry is dead to this cursor when it has been removed, in
+    /// whatever term.
     pub fn set_range(&mut self, lower: &[u8], upper: Option<&[u8]>, term: u32) {
         (self.born, self.dead) = (term, NEVER);
         if mutant!("without a snapshot the dead are dead") {
@@ -185,8 +188,8 @@ impl Cursor {
         self.set_bounds(lower, upper);
     }
 
-    /// Reads entries with lower <= key < upper from now on as a snapshot with this `sn` sees them. The caller holds
-    /// the snapshot: it keeps dead entries that it sees.
+    /// Sets the range: entries with lower <= key < upper that a snapshot with this `sn` sees. The
+    /// caller holds the snapshot, which keeps dead entries.
     pub fn set_snapshot_range(&mut self, lower: &[u8], upper: Option<&[u8]>, sn: u32) {
         (self.born, self.dead) = (sn, sn);
         self.set_bounds(lower, upper);
@@ -201,8 +204,8 @@ impl Cursor {
         self.stop(State::Start);
     }
 
-    /// Goes on at `key`: the next batch begins with the first entry that is not below it; going
-    /// backward, it ends with the last one that is. The range remains.
+    /// Goes on at `key`: the next batch begins with the first entry that is not below it. Going
+    /// backward, it ends with the last entry below it. The range stays.
     pub fn jump(&mut self, key: &[u8]) {
         buffer::set(&mut self.goal, key);
         self.ahead.clear();
@@ -215,55 +218,58 @@ impl Cursor {
         self.has_keys
     }
 
-    /// Whether the keys of the first and the last entry of the batch begin with this, also if it has none.
+    /// Returns true if the keys of the first and the last entry of the batch begin with this, even
+    /// if the batch has no keys.
     pub fn begins_with(&self, prefix: &[u8]) -> bool {
         self.first.key.starts_with(prefix) && self.last.key.starts_with(prefix)
     }
 
-    /// Goes back to where the batch begins; going backward, to where it ends. The range begins, or ends, there from now on.
+    /// Goes back to the beginning of the batch, or backward to its end. The range begins (or ends)
+    /// there from now on.
     pub fn read_again(&mut self, forward: bool) {
         let (bound, more) = if forward { (&self.first, 0) } else { (&self.last, 1) };
         let separator = Separator { key: bound.key.clone(), tid: bound.tid + more };
         if forward { self.begin_at(&separator) } else { self.end_at(&separator) }
     }
 
-    /// Entries in the batch.
+    /// Returns the number of entries in the batch.
     #[inline]
     pub fn len(&self) -> usize {
         self.n
     }
 
-    /// There is no batch.
+    /// Returns true if the batch has no entries.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// TID of an entry of the batch.
+    /// Returns the TID of an entry of the batch.
     #[inline]
     pub fn tid(&self, i: usize) -> Tid {
         self.tids[..self.n][i]
     }
 
-    /// TIDs of the entries of the batch.
+    /// Returns the TIDs of the entries of the batch.
     #[inline]
     pub fn tids(&self) -> &[Tid] {
         &self.tids[..self.n]
     }
 
-    /// Key of an entry of the batch, if keys are wanted.
+    /// Returns the key of an entry of the batch, if keys are wanted.
     #[inline]
     pub fn key(&self, i: usize) -> &[u8] {
         debug_assert!(self.has_keys);
         &self.keys[self.start(i)..self.ends[..self.n][i] as usize]
     }
 
-    /// [`KeyOrder::abbrev`] of an entry's key, if keys are wanted and their order is not that of their bytes.
+    /// Returns [`KeyOrder::abbrev`] of an entry's key, if keys are wanted and their order is not
+    /// that of bytes.
     #[inline]
     pub fn abbrev(&self, i: usize) -> u64 {
         self.abbrevs[..self.n][i]
     }
 
-    /// The index that is read now; in another one than before the range begins anew.
+    /// Sets the index that is read. In another index than before the range begins anew.
     #[inline]
     fn read_from<O: KeyOrder>(&mut self, index: Index) {
         index.check_order::<O>();
@@ -276,8 +282,8 @@ impl Cursor {
         self.forget_what_left(&index);
     }
 
-    /// What is remembered of an earlier epoch may be anything by now: it is not looked at. Inside the
-    /// barrier, before anything is.
+    /// Forgets a place of an earlier epoch, which may be anything by now. Called inside the
+    /// barrier, before any place is read.
     #[inline]
     fn forget_what_left(&mut self, index: &Index) {
         let epoch = index.allocator().epoch();

@@ -1,7 +1,7 @@
 //! Removing entries, and looking for one.
 //!
 //! An entry that some snapshot sees is marked dead with the term, without a new version of the
-//! leaf: `dead` goes 0 -> t once, and readers may see that at any time. Its leaf goes onto the
+//! leaf. `dead` goes 0 -> t once, and readers may see that at any time. Its leaf goes onto the
 //! dirty list. An entry that no snapshot sees is dropped from the permutation at once.
 
 use crate::index::reclaim;

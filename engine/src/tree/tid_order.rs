@@ -2,9 +2,9 @@
 //!
 //! Rows come in the order of their TIDs, and often their keys go up or down among other keys.
 //! Examples are the rows of one value, the times of one device, or identifiers that begin with a
-//! clock. Such a run does not come back to the leaves that it has left. A leaf that is cut in the
-//! middle there would stay half empty for ever. The youngest entries of the leaf show the run. Only
-//! TIDs are looked at. Where they tell nothing, there is no run: after VACUUM TIDs are reused, and
+//! clock. A run does not come back to the leaves that it has left. A leaf that is cut in the middle
+//! there would stay half empty for ever. The youngest entries of the leaf show the run. Only TIDs
+//! are looked at. Where they tell nothing, there is no run: after VACUUM TIDs are reused, and
 //! several processes may insert the same keys.
 
 use crate::key::order::Tid;

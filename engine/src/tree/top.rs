@@ -132,9 +132,9 @@ pub fn measured_rebuild(index: &Index, p: &Process) -> bool {
     rebuild_top(index)
 }
 
-/// Publishes a new array of all index nodes, and returns whether it did. It does not in three
-/// cases: another process was faster, there is no memory, or old arrays wait for the barrier and
-/// few nodes have come or died since the last one. The caller is inside the barrier, not as a
+/// Publishes a new array of all index nodes, and returns whether it did. It does not if another
+/// process was faster, or if there is no memory. Nor does it while old arrays wait for the barrier
+/// and few nodes have come or died since the last one. The caller is inside the barrier, not as a
 /// writer.
 pub(crate) fn rebuild_top(index: &Index) -> bool {
     let root = index.shared();

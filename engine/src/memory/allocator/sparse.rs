@@ -22,8 +22,8 @@ impl BlockAllocator {
     /// Takes a sparse extent of leaves or index nodes out of service, if other extents have room
     /// for its nodes.
     ///
-    /// A class that was larger has few extents left, each as large as it once needed. If such an
-    /// extent is less than half full and `small` is set, a new small extent is made for its nodes.
+    /// A class that was larger has few extents left, each as large as it once needed. If one of
+    /// these is less than half full and `small` is set, a new small extent is made for its nodes.
     pub(crate) fn close_sparse(&self, area: &Area, small: bool) -> Option<Ref> {
         let _held = self.lock.lock();
         Class::NODES.into_iter().find_map(|node| {

@@ -26,8 +26,8 @@
 //! Committing and releasing are slow calls of the operating system, so they happen without the
 //! lock. `moving` counts them, and their granules are on no list. An allocation that finds no free
 //! memory waits until no granule is being committed or released: that granule may contain what it
-//! needs. Only then it fails. A process that is killed during such a call takes the whole area with
-//! it, as one that holds the lock does.
+//! needs. Only then it fails. If a process is killed during this call, the whole area is lost, as
+//! if it had held the lock.
 //!
 //! The second byte of a page belongs to the user of the page. In an extent of an allocator it is
 //! the number of pages of the extent in front of this one.

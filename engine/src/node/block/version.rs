@@ -26,7 +26,7 @@ use crate::sync::lock::Backoff;
 use crate::sync::mutants::mutant;
 use core::ops::Range;
 
-/// What was read did not belong to one state of the node: look at it again.
+/// A reading did not belong to one state of the node: look at it again.
 ///
 /// Another process has published a version since: of this node, or of the node whose low key was
 /// looked for through it. (A child may have died. The process that killed it had published the

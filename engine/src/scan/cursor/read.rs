@@ -44,7 +44,7 @@ struct Part {
     /// There is nothing before it, behind it, in the range.
     first: bool,
     last: bool,
-    /// Its ranks, of so many in the leaf.
+    /// Its ranks: from, to, and the number of ranks of the leaf.
     from: usize,
     to: usize,
     n: usize,
@@ -66,9 +66,9 @@ impl Cursor {
         self.next_within(usize::MAX, p, index, order).expect("reads on to the end")
     }
 
-    /// As [`Cursor::next`], but pauses after so many leaves in which nothing is visible: `None`.
-    /// Nothing is held meanwhile. The cursor stands on an empty batch, from which it goes on in
-    /// either direction.
+    /// Does the same as [`Cursor::next`], but pauses and returns `None` after this number of leaves
+    /// in which nothing is visible. Nothing is held meanwhile. The cursor stands on an empty batch,
+    /// from which it goes on in either direction.
     pub fn next_within<O: KeyOrder>(
         &mut self,
         leaves: usize,

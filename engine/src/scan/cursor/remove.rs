@@ -18,7 +18,7 @@ impl Cursor {
     /// leaf that would need another form to keep removed entries stays as it is.
     ///
     /// # Panics
-    /// The batch has no such position.
+    /// The batch does not have one of the positions.
     pub fn remove(&mut self, p: &Process, index: Index, which: &[u16]) -> usize {
         if self.n == 0 || which.is_empty() || self.of != Some(index.identity()) {
             return 0;
