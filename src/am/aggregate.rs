@@ -1,12 +1,16 @@
 //! Aggregates over an index without a row that is handed up: `nitro.enable_aggregate`.
 //!
-//! The node is a CustomScan under the server's Finalize Aggregate, and gives a row of partial aggregates for each group, in
-//! the order of the index; one row if there is no GROUP BY. Its child is a real Index Only Scan, made and started by the
-//! server: conditions, run-time keys, locks, permissions and rescans are the server's. Rows of the child's batch whose block
-//! is known to be all-visible are added up where they are, under the token under which they were read; every other row waits
-//! in a queue until the table is asked (`queue`). And where that may not be (serializable isolation, EvalPlanQual, a snapshot
-//! that is not MVCC, a condition of the child's own), the child is run row by row, as any node would do.
-//! However a row was found, the scan stands at its entry, whose key says what is wanted of it.
+//! The node is a CustomScan under the server's Finalize Aggregate. It gives a row of partial
+//! aggregates for each group, in the order of the index, or one row if there is no GROUP BY. Its
+//! child is a real Index Only Scan, made and started by the server. Conditions, run-time keys,
+//! locks, permissions and rescans are the server's.
+//! - Rows of the child's batch whose block is known to be all-visible are added up in place, under
+//!   the token of the batch.
+//! - Every other row waits in a queue until the table is read (`queue`).
+//! - In some cases neither is allowed: serializable isolation, EvalPlanQual, a snapshot that is not
+//!   MVCC, a condition of the child's own. Then the child is run row by row, as by any node.
+//!
+//! In each case the scan stands at the entry of the row, and takes the wanted values from its key.
 //!
 //! An index with an element column is read by another child, see `elements`.
 
@@ -81,8 +85,9 @@ pub fn register() {
     unsafe { pg_sys::RegisterCustomScanMethods(&raw const SCAN.0) };
 }
 
-/// What a plan's node runs by. Its `custom_private` has numbers: how many of the index' first columns make a group, -1
-/// without GROUP BY; and for each column of its row the aggregate function, 0 for none, and the column of the index, from 0.
+/// The methods of the node in a plan. Its `custom_private` has numbers. The first is the number of
+/// the index' first columns that make a group, or -1 without GROUP BY. Then for each column of its
+/// row the aggregate function (0: none) and the column of the index, from 0.
 pub fn methods() -> *const pg_sys::CustomScanMethods {
     &raw const SCAN.0
 }
@@ -108,8 +113,8 @@ unsafe extern "C-unwind" fn begin(
     flags: i32,
 ) {
     crate::pg::witness!();
-    // SAFETY: a node that `create` made, in the memory of its query, as what is made here; and a plan of ours, whose child
-    // is the only one.
+    // SAFETY: a node that `create` made, in the memory of its query, as what is made here; and a
+    // plan of ours, whose child is the only one.
     unsafe {
         let node = custom.cast::<Node>();
         let plan = (*custom).ss.ps.plan.cast::<CustomScan>();
@@ -200,7 +205,7 @@ unsafe extern "C-unwind" fn exec(custom: *mut CustomScanState) -> *mut TupleTabl
             run.pass_empty();
         }
         if run.has_complete() {
-            // What it points to lives until the node is asked again.
+            // Its values live until the node is asked again.
             let memory = (*(*custom).ss.ps.ps_ExprContext).ecxt_per_tuple_memory;
             pg_sys::MemoryContextReset(memory);
             let previous = pg_sys::MemoryContextSwitchTo(memory);
@@ -213,7 +218,8 @@ unsafe extern "C-unwind" fn exec(custom: *mut CustomScanState) -> *mut TupleTabl
 
 /// The scan of a child that was asked for a row.
 unsafe fn entry_of<'a>(child: *mut PlanState) -> &'a mut Scan {
-    // SAFETY: the plan is of an Index Only Scan over an index of ours, or of a Bitmap Heap Scan over one.
+    // SAFETY: the plan is of an Index Only Scan over an index of ours, or of a Bitmap Heap Scan
+    // over one.
     unsafe {
         let descriptor = match elements::is_of(child) {
             true => elements::descriptor(child),
@@ -258,7 +264,7 @@ unsafe fn read(child: *mut PlanState, run: &mut Run) {
     }
 }
 
-/// The same from where the child's scan stands, without its function; says how many rows.
+/// Counts rows from the place of the child's scan, without its function. Returns how many.
 unsafe fn read_direct(child: *mut IndexOnlyScanState, run: &mut Run) -> u64 {
     // SAFETY: `may_go_direct` has said that the scan has begun.
     unsafe {

@@ -1,12 +1,14 @@
 //! CREATE INDEX and everything else that writes a new index: `ambuild`, `ambuildempty`.
 //!
-//! The heap is scanned by the server (`table_index_build_scan`), entries are sorted and loaded bottom
-//! up, by several processes where the server wants that (`parallel`). The new incarnation is private until the transaction commits, so no reader or writer meets the
-//! index before it is READY. An ERROR on the way aborts the transaction, whose callback returns the
-//! memory (see `lifecycle`). If the server makes an index anew that was there before (REINDEX, TRUNCATE,
-//! rewrites of the table), or makes one of nothing, a lack of nitro memory is no ERROR: the index is
-//! left unbuilt with a WARNING, as after a restart, and brought up on demand. What it held before is free
-//! when the transaction commits.
+//! The server scans the heap (`table_index_build_scan`). Entries are sorted and loaded bottom up,
+//! by several processes if the server wants that (`parallel`). The new incarnation is private until
+//! the transaction commits, so no reader or writer meets the index before it is READY. An ERROR
+//! aborts the transaction, whose callback returns the memory (see `lifecycle`).
+//!
+//! In two cases a lack of nitro memory is no ERROR: the server makes an existing index anew
+//! (REINDEX, TRUNCATE, rewrites of the table), or the table is empty. The index is then left
+//! unbuilt with a WARNING, as after a restart, and brought up on demand. The memory of the old
+//! index is free when the transaction commits.
 
 use std::ffi::c_void;
 
@@ -82,8 +84,8 @@ pub unsafe extern "C-unwind" fn build(
         }
         hosts::check(index);
         let incarnation = identity::create(index, pg_sys::ForkNumber::MAIN_FORKNUM);
-        // TRUNCATE of a table that is new in this transaction, and ON COMMIT DELETE ROWS, rebuild in
-        // the same file: its earlier incarnation is gone, and no callback will tell.
+        // TRUNCATE of a table that is new in this transaction rebuilds in the same file, and so
+        // does ON COMMIT DELETE ROWS. The earlier incarnation is gone, and no callback will tell.
         let here = File::of(index);
         directory::get().remove(process, |entry| entry.is_at(here));
         if hosts::is_elsewhere(index) {
@@ -93,8 +95,8 @@ pub unsafe extern "C-unwind" fn build(
             return result(-1.0, -1.0);
         }
         let Some(handle) = Handle::attach(index, incarnation, Table::of(heap)) else {
-            // What the directory does not know is unbuilt.
-            // Nobody has looked whether what is in the table is unique.
+            // An index without an entry in the directory is unbuilt. Its rows were not checked for
+            // duplicates.
             let unknown = unique::is_unique(index) && !is_empty(heap);
             if unknown || !is_made_anew(heap, index) {
                 refusal::no_entry(index).raise();
@@ -105,7 +107,8 @@ pub unsafe extern "C-unwind" fn build(
             let tuples = f64::from((*(*heap).rd_rel).reltuples).max(0.0);
             return result(tuples, tuples);
         };
-        // Code of the index may run queries, on its own table for one, and checks of this very index.
+        // Code of the index may run queries, on its own table for one, and checks of this very
+        // index.
         let claim = Claim::of_new(&handle);
         let begun = own_rows::Begun::now();
         let job = Job { heap, index, info, handle: &handle };
@@ -122,9 +125,10 @@ pub unsafe extern "C-unwind" fn build(
                     lifecycle::created(handle.entry);
                     (heap_tuples, loaded as f64)
                 }
-                // Whoever brings it up reads the table, with what code of the index has inserted.
+                // The process that brings it up reads the table, with the rows that code of the
+                // index has inserted.
                 Err(LeftUnbuilt) => {
-                    // What is made anew has room when the old one is gone.
+                    // An index that is made anew has room when the old one is gone.
                     if !is_made_anew(heap, index) {
                         given_up::refused(handle.entry);
                     }
@@ -147,8 +151,8 @@ unsafe fn result(heap_tuples: f64, index_tuples: f64) -> *mut pg_sys::IndexBuild
     }
 }
 
-/// The server makes an index anew that was there before, or one of a table without pages: nobody asked for
-/// more memory.
+/// Returns true if the server makes an existing index anew, or one of a table without pages: the
+/// user did not ask for more memory.
 unsafe fn is_made_anew(heap: Relation, index: Relation) -> bool {
     // SAFETY: open relations.
     unsafe { pg_sys::ReindexIsProcessingIndex((*index).rd_id) || is_empty(heap) }
@@ -190,13 +194,18 @@ struct Job<'a> {
     handle: &'a Handle,
 }
 
-/// Whether rows are read by a snapshot: those of a CONCURRENTLY, and those of a table of which all pages are all-visible. The
-/// server then locks each page once, where it locks it twice for each row else, and asks nothing about rows.
+/// Returns true if a snapshot reads the rows: in a build CONCURRENTLY, or if all pages of the table
+/// are all-visible. The server then locks each page once, instead of twice for each row, and asks
+/// nothing about rows.
 ///
-/// Such a page has no row that is dead, in progress or updated by HOT, so a snapshot shows what the build has to read. It stays so: whoever
-/// would write waits for the lock of the build. Code of the index does not, which is of this very transaction: what it deletes is younger
-/// than the snapshot if this is asked when that is taken, and what it inserts ends the build (`own_rows`). Not so in a serializable
-/// transaction, which would be taken to depend on every row, and where a snapshot can become too old for pages that have changed since.
+/// An all-visible page has no row that is dead, in progress or updated by HOT. So a snapshot shows
+/// all rows that the build must read. The pages stay so, because writers wait for the lock of the
+/// build.
+/// - Code of the index does not wait, because it is of this transaction. Rows that it deletes are
+///   still visible if the snapshot is taken when this is asked. Rows that it inserts end the build
+///   (`own_rows`).
+/// - A serializable transaction does not use a snapshot: it would seem to depend on every row. Nor
+///   is it used where a snapshot can become too old for pages that have changed since.
 unsafe fn reads_by_snapshot(heap: Relation, info: *const pg_sys::IndexInfo) -> bool {
     // SAFETY: an open table, locked as for a build.
     unsafe {
@@ -213,7 +222,7 @@ unsafe fn reads_by_snapshot(heap: Relation, info: *const pg_sys::IndexInfo) -> b
 /// There is no memory, which has been said.
 struct LeftUnbuilt;
 
-/// The rows of the table, and the index with so many entries.
+/// The number of rows of the table, and the index with its number of entries.
 type Outcome = (f64, Result<(Unfinished, i64), LeftUnbuilt>);
 
 /// Encodes the rows of a table and gives the entries to `put`.
@@ -246,7 +255,7 @@ impl<'a> Collector<'a> {
         // SAFETY: by contract; the collector outlives the scan.
         unsafe {
             let callback: pg_sys::IndexBuildCallback = Some(collect);
-            // By this the server tells which way to read. After an ERROR nobody asks for it.
+            // The server decides by this how to read. After an ERROR it is not used any more.
             let concurrent = std::mem::replace(&mut (*info).ii_Concurrent, by_snapshot);
             let rows = pg_sys::table_index_build_scan(
                 heap, index, info, true, shows, callback, state, scan,
@@ -298,8 +307,8 @@ impl Job<'_> {
         }
     }
 
-    /// Called while the unfinished index is there, so that the message counts it. What is no lack of memory for
-    /// indexes is an ERROR.
+    /// Reports a failure of a build. Called while the unfinished index exists, so that the message
+    /// counts it. Any failure except a lack of memory for indexes is an ERROR.
     unsafe fn fail(&self, e: BuildError) -> LeftUnbuilt {
         let (index, entry) = (self.index, self.handle.entry);
         // SAFETY: open relations.
@@ -317,7 +326,7 @@ impl Job<'_> {
         LeftUnbuilt
     }
 
-    /// An empty index for entries of which keys have so many bytes.
+    /// Creates an empty index for keys of about this number of bytes.
     unsafe fn create(&self, key_len_hint: u32) -> Result<Unfinished, OutOfMemory> {
         // SAFETY: open relation.
         let fillfactor = unsafe { options::fillfactor(self.index) };
@@ -388,8 +397,9 @@ unsafe fn lack(e: BuildError, index: Relation, desc: &KeyDesc) -> OutOfMemory {
     }
 }
 
-/// A type with an order of its own, as citext, can be given the default class of one that it is like, as text:
-/// btree has the right class, and none of the type's operators would ever find the index.
+/// Refuses default classes of another type. A type with an order of its own (citext) can get the
+/// default class of a type that it is like (text), because nitro has no class of its own for it.
+/// The operators of the type would never find the index.
 unsafe fn refuse_borrowed_classes(index: Relation, desc: &KeyDesc) {
     // SAFETY: an open index has one element per key column; catalogue look-ups of its columns.
     unsafe {

@@ -1,4 +1,4 @@
-//! What a scan costs (`amcostestimate`).
+//! The cost of a scan (`amcostestimate`).
 //!
 //! The selectivity and correlation estimates are btree's: the same columns, the same statistics.
 //! The prices differ, because the index is memory of this server and never read from disk. There is
@@ -25,18 +25,19 @@ use statistics::{column_statistics, selectivity_of};
 
 /// Operators that one level of a descent counts for.
 const DESCENT_OPERATORS_PER_LEVEL: f64 = 15.0;
-/// Reading an entry against btree's `cpu_index_tuple_cost`, and a condition against an operator call:
-/// ranges are compared block by block.
+/// Reading an entry against btree's `cpu_index_tuple_cost`, and a condition against an operator
+/// call: ranges are compared block by block.
 const ENTRY_FACTOR: f64 = 0.5;
-/// The same for an entry that conditions are asked about which do not bound the scan: its key is taken apart up
-/// to their columns, and the scan searches anew behind each block that ends with one they refuse. That takes 0.7
-/// to 1.9 times as long as a row takes a sequential scan (integers, text in byte order).
+/// The same for an entry that is checked by conditions that do not bound the scan. Its key is taken
+/// apart up to their columns. The scan searches anew behind each block that ends with a refused
+/// entry. That takes 0.7 to 1.9 times as long as a sequential scan takes for a row (integers, text
+/// in byte order).
 const FILTER_FACTOR: f64 = 3.0;
-/// And where keys are compared by functions, each search calls some twenty of them: 1.5 to 3.4 times (text under
-/// a linguistic collation).
+/// And where keys are compared by functions, each search calls some twenty of them: 1.5 to 3.4
+/// times (text under a linguistic collation).
 const COMPARED_FILTER_FACTOR: f64 = 7.0;
-/// Operators that a page of an index counts for, beside its entries: of two indexes that would do, the planner takes the one of
-/// less memory.
+/// Number of operator calls that a page of an index costs, beside its entries. So the planner takes
+/// the smaller one of two suitable indexes.
 const OPERATORS_PER_PAGE: f64 = 15.0;
 /// Levels of a large index: leaf blocks, inner nodes, flat top.
 const LEVELS: f64 = 3.0;
@@ -48,10 +49,10 @@ pub fn describes_nitro(info: &IndexOptInfo) -> bool {
 /// The planner copies this routine of ours into its descriptions.
 const OWN: *const () = estimate as *const ();
 
-/// Finds the size of an index, once a query can use it, in pages of memory. The number of rows of a
-/// complete index stays the table's estimate, as the server has it for every index, so that paths
-/// are comparable; a partial index has its own. Of an index that has bitmaps alone it is that of
-/// entries.
+/// Finds the size of an index in pages of memory, once a query can use it. For a complete index the
+/// number of rows stays the table's estimate, as for every index of the server, so that paths are
+/// comparable. A partial index has its own number. For an index with bitmap scans only it is the
+/// number of entries.
 ///
 /// # Safety
 /// The planner's own description of an index that it may scan.
@@ -130,7 +131,8 @@ pub unsafe extern "C-unwind" fn estimate(
             0 => fraction,
             _ => selectivity_of(root, index, bounds.quals()),
         };
-        // Rows that have all of n elements are found by reading the entries of about one element n times.
+        // Rows that have all of n elements are found by reading the entries of about one element n
+        // times.
         let per_element = match bounds.elements {
             1.0 => fraction_read,
             n => fraction_read.powf(1.0 / n) * n,
@@ -176,8 +178,8 @@ fn reads_one_row(table: &pg_sys::RelOptInfo, fraction: f64) -> bool {
     fraction * table.tuples < 1.5 && fraction * f64::from(table.pages) <= 1.0
 }
 
-/// Whether the conditions of a path on an index with an element column are for one element, and one value of each column beside
-/// it, so that the rows come one after the other.
+/// Returns true if the conditions of a path on an element column are for one element, and for one
+/// value of each other column. The rows then come one after the other.
 ///
 /// # Safety
 /// The planner's own path, of an index of ours.

@@ -1,5 +1,5 @@
-//! What the server asks about an index each time a plan describes it. Most of it calls nothing that
-//! can fail, so it has no guard.
+//! Answers to the server's questions each time a plan describes an index. Most of them call nothing
+//! that can fail, so they have no guard.
 
 use pgrx::pg_sys::Relation;
 use pgrx::prelude::*;

@@ -1,16 +1,18 @@
 //! Index-only scans without the parts of the executor's that cost most: `nitro.enable_fast_scan`.
 //!
-//! The plan, its node and its state are the server's. When a plan is started, the function that returns the next row of
-//! an Index Only Scan over a nitro index is exchanged for the one here (`ExecSetExecProcNode`, which is there for
-//! that). It does what `ExecIndexOnlyScan` does (nodeIndexonlyscan.c), but
+//! The plan, its node and its state are the server's. When a plan is started, the function that
+//! returns the next row of an Index Only Scan over a nitro index is exchanged for the one here
+//! (`ExecSetExecProcNode`, which is there for that). It does what `ExecIndexOnlyScan` does
+//! (nodeIndexonlyscan.c), but
 //! - asks pinned pages of the visibility map (`visibility`), on a standby for the rows of a batch
 //!   together,
 //! - puts values into the slot, not into an index tuple first,
 //! - and, where a row needs nothing else, does so without a call of the server.
 //!
-//! The place of the scan is the access method's, as ever, so rescans, marks and backward fetches know nothing of it.
-//! The server's own function begins the scan and works out run-time keys; it has the scan alone under serializable
-//! isolation (it locks a page of the table for each row) and for rechecks of EvalPlanQual, which start nodes of their own.
+//! The place of the scan is the access method's, as ever, so rescans, marks and backward fetches
+//! know nothing of it. The server's own function begins the scan and works out run-time keys; it
+//! has the scan alone under serializable isolation (it locks a page of the table for each row) and
+//! for rechecks of EvalPlanQual, which start nodes of their own.
 
 use std::sync::OnceLock;
 
@@ -25,8 +27,9 @@ use crate::state::options;
 /// The server's `ExecIndexOnlyScan`, once known.
 static STOCK: OnceLock<pg_sys::ExecProcNodeMtd> = OnceLock::new();
 
-/// Whether the rows of a started node may be read by [`access`] and from the batch of its scan: it is an index-only
-/// scan of ours that has begun, has the server's function or ours, and no condition of its own.
+/// Returns true if the rows of a started node may be read by [`access`] and from the batch of its
+/// scan. It is then an index-only scan of nitro that has begun. It has the server's function or
+/// nitro's, and no condition of its own.
 pub(super) unsafe fn may_go_direct(node: *mut PlanState) -> bool {
     // SAFETY: a live node of the type that its tag says.
     unsafe {
@@ -71,15 +74,17 @@ unsafe fn is_stock(node: *mut PlanState) -> bool {
 
 /// The next row of an index-only scan (`ExecProcNode`).
 ///
-/// Most rows are in the batch that is there, all-visible, and of values that are passed as they are: these call
-/// nothing of the server and cannot fail, and do without the guard that turns panics into ERRORs. Nor is there one around the
-/// server's own function that asks conditions of the node: its ERRORs pass over a frame that has nothing to drop.
+/// Returns the next row. Most rows are in the present batch, all-visible, and of values that are
+/// passed as they are. These rows call nothing of the server and cannot fail. So they need no guard
+/// that turns panics into ERRORs. The server's own function, which checks conditions of the node,
+/// has no guard either: its ERRORs pass over a frame that has nothing to drop.
 unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
     // SAFETY: a node that `exchange` has seen.
     unsafe {
         let state = node.cast::<IndexOnlyScanState>();
         let descriptor = (*state).ioss_ScanDesc;
-        // It hands rows up once it has been started for keys that were there; since then whoever changes them starts it again.
+        // The scan hands rows up once it has been started with its keys. Since then a change of the
+        // keys starts it again.
         if descriptor.is_null() || !scan::state(descriptor).hands_up() {
             return next_guarded(node);
         }
@@ -201,7 +206,8 @@ pub(super) unsafe fn fetch(node: *mut IndexOnlyScanState) -> bool {
         if found {
             compat::clear_slot((*node).ioss_TableSlot);
         }
-        // Here it is known of which entry this speaks. An aggregate goes over others before it asks for the next one.
+        // Here the scan still stands at the entry in question. An aggregate passes others before it
+        // asks for the next one.
         if std::mem::take(&mut (*scan).kill_prior_tuple) {
             scan::state(scan).kill();
         }

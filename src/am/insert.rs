@@ -49,7 +49,8 @@ thread_local! {
     static KEYS: RefCell<Keys> = RefCell::default();
 }
 
-/// Inserts one entry (`aminsert`). Returns whether the row is known to be the only one with its key.
+/// Inserts one entry (`aminsert`). Returns whether the row is known to be the only one with its
+/// key.
 #[allow(clippy::too_many_arguments, reason = "the server's callback")]
 #[pg_guard]
 pub unsafe extern "C-unwind" fn insert(
@@ -151,7 +152,7 @@ unsafe fn check_readers(index: Relation) {
 enum Only {
     /// It is not there.
     Absent,
-    /// Nobody has its key, in an index that is READY and so has all that came before.
+    /// No other row has its key. The index is READY, so it has all earlier rows.
     New,
 }
 
@@ -323,9 +324,9 @@ impl Publication<'_> {
     }
 }
 
-/// Lets memory become free. Each attempt of the engine frees what it can, a step further each time:
-/// from the barrier, in which this process is then, to the index' free lists, and from there to the
-/// area. The first time, entries that no callback could free may hold what is missing.
+/// Lets memory become free. Each attempt of the engine moves memory one step further: from the
+/// barrier to the free lists of the index, and from there to the area. The first time this also
+/// frees directory entries that no callback could free.
 unsafe fn relieve(first: bool) {
     if first {
         // SAFETY: a transaction is running.
@@ -339,8 +340,8 @@ thread_local! {
     static TRIED: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Between two tries, in microseconds. A builder whose image was under way could not free it when that had ended, as long as
-/// this statement goes on.
+/// Between two tries, in microseconds. A builder whose image was under way could not free it when
+/// that had ended, as long as this statement goes on.
 const BETWEEN: u64 = 10_000;
 
 /// A failed index does not stop writes; it says so once.

@@ -29,7 +29,7 @@ fn compare_edges(
 const LOWER: Ordering = Ordering::Less;
 const UPPER: Ordering = Ordering::Greater;
 
-/// What is in both; each is sorted and disjoint.
+/// Returns the intersection. Each list is sorted and disjoint.
 pub fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut out = Vec::with_capacity(a.len().max(b.len()));
     let (mut i, mut j) = (0, 0);
@@ -52,7 +52,7 @@ pub fn intersect(desc: &KeyDesc, column: usize, a: &[Interval], b: &[Interval]) 
     out
 }
 
-/// So many are sorted by their beginnings without a look at interrupts.
+/// Number of intervals that are sorted without a look at interrupts.
 const AT_ONCE: usize = 1024;
 
 /// The first bytes of an edge as a number.
@@ -65,7 +65,7 @@ fn beginning(edge: &Edge) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The first of 0 .. n, of which the first ones are `left`, that is not; it is looked for from `guess` on.
+/// Returns the first of 0 .. n that is not `left`. All before it are. The search begins at `guess`.
 pub fn partition_near(n: usize, guess: usize, left: impl Fn(usize) -> bool) -> usize {
     let (mut from, mut to, mut step) = (0, n, 1);
     if guess < n && left(guess) {
@@ -102,10 +102,10 @@ pub fn partition_near(n: usize, guess: usize, left: impl Fn(usize) -> bool) -> u
 
 /// Sorts and merges: the union of the intervals of an array's elements.
 pub fn union(desc: &KeyDesc, column: usize, mut all: Vec<Interval>) -> Vec<Interval> {
-    // What the sort takes, and then the result.
+    // Memory for the sort, and then for the result.
     memory::expect(all.len() * size_of::<Interval>());
     if desc.columns[column].comparator.is_none() {
-        // Nearly sorted so, by numbers, what is left takes few comparisons.
+        // This sorts them nearly, by numbers. The rest takes few comparisons.
         for some in all.chunks_mut(AT_ONCE) {
             wait::interrupts();
             some.sort_by_cached_key(|interval| beginning(&interval.lower));

@@ -1,29 +1,33 @@
 //! Nested loops that look many outer rows up at once: `nitro.enable_batched_joins`.
 //!
-//! The plan, its nodes and their state are the server's. When a plan is started, the function that returns the next row of
-//! a nested loop whose inner side is a plain scan of a nitro index is exchanged for the one here. It does what
-//! `ExecNestLoop` does (nodeNestloop.c), but reads some outer rows ahead, and lets the scan look all their ranges up
-//! together (`scan::batched`): their waits for memory overlap, and they share what a look-up costs besides. The scan is then
-//! started for one after the other, without its run-time keys.
+//! The plan, its nodes and their state are the server's. Some nested loops have a plain scan of a
+//! nitro index as inner side. When a plan is started, the function that returns their next row is
+//! exchanged for the one here. It does the same as `ExecNestLoop` (nodeNestloop.c), but reads some
+//! outer rows ahead. The scan looks up all their ranges together (`scan::batched`). So their waits
+//! for memory overlap, and they share other costs of a look-up. The scan is then started for one
+//! after the other, without its run-time keys.
 //!
-//! Nobody may notice that rows were read ahead, but for two things, as with parallel workers: below a LIMIT, or a cursor that
-//! is closed early, the ERROR of a row comes although it was not asked for, and EXPLAIN ANALYZE counts it.
-//! - The outer side has only nodes that do nothing but return rows, whose expressions and aggregates' functions are not volatile,
-//!   and no subplans. (The CHECK of a domain counts as immutable, as everywhere in the server, and so do the functions of
-//!   operator classes.) They are not stable either
-//!   if something in the query could change what they tell, as `set_config` does for `current_setting`. (What is done
-//!   between two rows that are fetched from a cursor may come too late for a stable one.)
-//!   It reads by the snapshot of the query, so what commands, functions and triggers do meanwhile is not in it, and
-//!   copies of its rows own what they point to.
-//! - The first row is not read ahead, and no more rows than were used so far: LIMIT 1 pays for nothing.
-//! - Keys are parameters, not expressions: none is evaluated early. An outer row is a parameter's value again before anything
-//!   else is evaluated for it.
-//! - Under serializable isolation the server's function runs; so it does for rechecks of EvalPlanQual, which start
-//!   nodes of their own.
+//! Reading ahead has two visible effects below a LIMIT, or a cursor that is closed early, as
+//! parallel workers have. A row that was not asked for may raise its ERROR, and EXPLAIN ANALYZE
+//! counts it. Nothing else may be noticed:
+//! - The outer side has only nodes that do nothing but return rows. Their expressions and
+//!   aggregates' functions are not volatile, and they have no subplans. (The CHECK of a domain
+//!   counts as immutable, as everywhere in the server, and so do the functions of operator
+//!   classes.) Nor are they stable if something in the query could change their answers, as
+//!   `set_config` does for `current_setting`. (Commands between two FETCHes from a cursor may come
+//!   too late for a stable function.) The outer side reads by the snapshot of the query. So it does
+//!   not see the changes of commands, functions and triggers meanwhile. Copies of its rows own
+//!   their values.
+//! - The first row is not read ahead, and no more rows than were used so far: LIMIT 1 pays for
+//!   nothing.
+//! - Keys are parameters, not expressions: none is evaluated early. An outer row is a parameter's
+//!   value again before anything else is evaluated for it.
+//! - Under serializable isolation the server's function runs; so it does for rechecks of
+//!   EvalPlanQual, which start nodes of their own.
 //!
-//! `nl_NeedNewOuter` is set by who starts the node again, and tells that rows that are held are not wanted. Between two rows
-//! [`Batch::between`] stands for it. What is held lives with the inner scan, which is begun by the first row; an ERROR ends
-//! the query, and with it both.
+//! A new start of the node sets `nl_NeedNewOuter`. Rows that are held are then not wanted any more.
+//! Between two rows [`Batch::between`] stands for it. The held rows live with the inner scan, which
+//! the first row begins. An ERROR ends the query, and with it both.
 
 mod outer;
 
@@ -92,8 +96,8 @@ impl Inner {
     }
 }
 
-/// Exchanges the function of a started node, if it is such a nested loop.
-/// `query`: what it is part of, if that is known.
+/// Exchanges the function of a started node, if it is a nested loop of this kind. `query`: the
+/// query of the node, if known.
 pub(super) unsafe fn exchange(node: *mut PlanState, query: *mut PlanState) {
     // SAFETY: a live node of the type that its tag says.
     unsafe {
@@ -142,8 +146,8 @@ unsafe fn is_ours(node: *mut NestLoopState) -> bool {
     }
 }
 
-/// `ExecNestLoop`. Without a guard: nothing in it can panic, and an ERROR of what it calls passes over its frame, which
-/// holds nothing.
+/// Does the same as `ExecNestLoop`. It has no guard: nothing in it can panic. An ERROR of a called
+/// function passes over its frame, which holds nothing.
 unsafe extern "C-unwind" fn next(node: *mut PlanState) -> *mut TupleTableSlot {
     // SAFETY: a node that `exchange` has seen, with its own expressions, slots and context.
     unsafe {
@@ -203,7 +207,7 @@ unsafe fn count_filtered(node: *mut PlanState, second: bool) {
     }
 }
 
-/// The inner scan, a scan of ours, once it has begun: what is held lives with it.
+/// Returns the inner scan, once it has begun. The held rows live with it.
 #[inline]
 unsafe fn begun(node: *mut NestLoopState) -> Option<IndexScanDesc> {
     // SAFETY: a node that `exchange` has seen.
@@ -251,7 +255,7 @@ unsafe fn next_outer(node: *mut NestLoopState) -> bool {
                 let batch = &mut own.batch;
                 let i = batch.begun;
                 if i == batch.held {
-                    // The outer side must not be asked once more, whoever asks for another row.
+                    // The outer side must not be asked once more, even if another row is asked for.
                     batch.between = true;
                     (*node).nl_NeedNewOuter = false;
                     forget_ranges(scan);
@@ -330,7 +334,7 @@ unsafe fn fill(node: *mut NestLoopState, scan: IndexScanDesc) {
     }
 }
 
-/// Makes slots for so many copies of outer rows.
+/// Makes slots for this number of copies of outer rows.
 #[pg_guard]
 unsafe extern "C-unwind" fn make_slots(node: *mut NestLoopState, scan: IndexScanDesc, size: usize) {
     crate::pg::witness!();
@@ -388,7 +392,8 @@ unsafe extern "C-unwind" fn start_range(scan: IndexScanDesc, i: usize) {
     unsafe {
         (*scan).kill_prior_tuple = false;
         (*scan).xs_heap_continue = false;
-        // No range that is looked up so is approximate, and entries of the batch are handed up without a word on it.
+        // No range that is looked up so is approximate, and entries of the batch are handed up
+        // without a word on it.
         (*scan).xs_recheck = false;
         scan::state(scan).start_range(scan, i);
     }

@@ -40,8 +40,8 @@ pub fn install_hooks() {
     aggregate::register();
 }
 
-/// `nitro_handler(internal) returns index_am_handler`. Trivial on purpose: the planner of 18 calls it
-/// for many operator lookups.
+/// `nitro_handler(internal) returns index_am_handler`. Trivial on purpose: the planner of 18 calls
+/// it for many operator lookups.
 #[pg_extern]
 fn nitro_handler(_fcinfo: pg_sys::FunctionCallInfo) -> PgBox<pg_sys::IndexAmRoutine> {
     crate::pg::witness!();
@@ -66,9 +66,9 @@ fn routine() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust> {
     am.amcaninclude = true;
     am.amcanparallel = true;
     am.amusemaintenanceworkmem = false;
-    // Not `amtranslatestrategy`, nor consistent equality or ordering: with these our families would
-    // count, beside btree's, among those that say what the operators of any query mean, also of
-    // queries on tables without nitro indexes. As before 18, btree's families say that.
+    // Not `amtranslatestrategy`, nor consistent equality or ordering. With these nitro's families
+    // would define the operators of every query, beside btree's, even on tables without nitro
+    // indexes. As before 18, btree's families do that alone.
     compat::answer_planner(&mut am, described::tree_height, validate::cmptype_to_strategy);
     compat::build_in_parallel(&mut am);
     // The walk of ambulkdelete uses no maintenance_work_mem and may run in a parallel worker.

@@ -42,7 +42,7 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
     }
 }
 
-/// What nodes may get.
+/// The functions that nodes may get.
 struct Ways {
     /// Of index-only scans, see `index_only`.
     scans: bool,
@@ -61,8 +61,8 @@ unsafe fn is_in_another(query: *mut pg_sys::QueryDesc) -> bool {
     }
 }
 
-/// What a started node gets: conditions that the server does not make itself, and a function of ours if the context,
-/// [`Ways`], says so.
+/// Gives a started node conditions that the server does not make itself, and a function of nitro if
+/// the context, [`Ways`], says so.
 #[pg_guard]
 unsafe extern "C-unwind" fn prepare(node: *mut PlanState, ways: *mut c_void) -> bool {
     crate::pg::witness!();

@@ -31,10 +31,11 @@ use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
 use crate::pg::wait;
 
-/// What a scan looks for.
+/// The conditions of a scan.
 #[derive(Default)]
 pub struct Plan {
-    /// Per key column; `None` = unconstrained. The plans of all groups share those of the scalar columns.
+    /// Per key column; `None` = unconstrained. The plans of all groups share those of the scalar
+    /// columns.
     columns: Vec<Option<Rc<Vec<Interval>>>>,
     /// Conditions on the element column: a row matches when each group has one of its elements. The
     /// groups are looked for one by one, see [`Plan::by_group`].
@@ -43,8 +44,8 @@ pub struct Plan {
     filters: Vec<usize>,
     /// The filters as numbers, if all can be.
     numbers: Option<Vec<Spans>>,
-    /// What row comparisons say of the columns behind their first one, where that has the value of the
-    /// lower or upper end of its interval.
+    /// Conditions of row comparisons on the columns behind their first one. They hold where the
+    /// first one has the value of the lower or upper end of its interval.
     rows: Vec<RowEnd>,
     /// Some condition is only approximated: the server has to check the heap tuple again.
     pub lossy: bool,
@@ -88,7 +89,8 @@ unsafe fn intervals_of(desc: &KeyDesc, key: &pg_sys::ScanKeyData) -> (usize, Vec
             if first.sk_flags as u32 & pg_sys::SK_ISNULL != 0 {
                 return (first.sk_attno as usize - 1, Vec::new(), false);
             }
-            // `(a, b) > (x, y)` implies `a >= x`; see `rows` for the rest, which the server rechecks.
+            // `(a, b) > (x, y)` implies `a >= x`; see `rows` for the rest, which the server
+            // rechecks.
             let strategy = match first.sk_strategy as u32 {
                 pg_sys::BTLessStrategyNumber => pg_sys::BTLessEqualStrategyNumber,
                 pg_sys::BTGreaterStrategyNumber => pg_sys::BTGreaterEqualStrategyNumber,
@@ -292,11 +294,12 @@ impl Plan {
         at.extend(rest.map(|c| if forward { 0 } else { self.intervals(c).len() - 1 }));
     }
 
-    /// Moves `at`, whose range has been read, to the next combination in index order (or the previous
-    /// one) that entries `beyond` that range may have; false: there is none, and `at` stays.
+    /// Moves `at`, whose range has been read, to the next combination in index order (or the
+    /// previous one) that entries `beyond` that range may have. Returns false, and `at` stays, if
+    /// there is none.
     ///
-    /// Lists on several columns have more combinations than an index has entries: no two empty ranges
-    /// are looked into between the same two entries.
+    /// Lists on several columns have more combinations than an index has entries: no two empty
+    /// ranges are looked into between the same two entries.
     pub fn advance(&self, desc: &KeyDesc, at: &mut [usize], beyond: Beyond, forward: bool) -> bool {
         match beyond {
             Beyond::Nothing => false,
@@ -317,8 +320,9 @@ impl Plan {
         }
     }
 
-    /// The first combination whose range does not end before a key (going backward: the last one whose
-    /// range does not begin behind it), which is looked for from a combination on; false if there is none.
+    /// Finds the first combination whose range does not end before a key. Going backward: the last
+    /// one whose range does not begin behind it. The search begins at a combination. Returns false
+    /// if there is none.
     fn combination_at(
         &self,
         desc: &KeyDesc,
@@ -357,8 +361,8 @@ impl Plan {
         (0..at.len()).rev().find(|&c| if forward { at[c] < last(c) } else { at[c] > 0 })
     }
 
-    /// Moves `at` to the next combination in index order (or the previous one); false: there is none,
-    /// and `at` stays.
+    /// Moves `at` to the next combination in index order (or the previous one); false: there is
+    /// none, and `at` stays.
     fn step(&self, at: &mut [usize], forward: bool) -> bool {
         let Some(c) = self.movable(at, forward) else { return false };
         at[c] = if forward { at[c] + 1 } else { at[c] - 1 };
@@ -423,10 +427,11 @@ impl Plan {
         self.fails(desc, key).is_none()
     }
 
-    /// Makes `target` the position behind which (going backward: before which) the next entry that can pass
-    /// lies, after one that does not; false if it does, or if the columns before that on which it fails have other values in
-    /// the first entry of its batch: then the entries to be passed over are fewer than a batch, and to read them is less than
-    /// to search.
+    /// After an entry that does not pass, makes `target` the position behind which the next one
+    /// that can pass lies (going backward: before which). Returns false if the entry passes.
+    /// Returns false, too, if columns before the failing one have other values in the first entry
+    /// of the batch. Then fewer entries than a batch are to be skipped, and reading them costs less
+    /// than a search.
     pub fn target(
         &self,
         desc: &KeyDesc,

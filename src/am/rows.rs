@@ -5,7 +5,8 @@ use pgrx::pg_sys;
 use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
 
-/// The end of a range of rows: `(a, b) > (x, y)` is `a >= x`, and among the rows with `a = x` those behind y.
+/// The end of a range of rows: `(a, b) > (x, y)` is `a >= x`, and among the rows with `a = x` those
+/// behind y.
 pub struct RowEnd {
     /// The first column that is compared.
     pub column: usize,
@@ -13,14 +14,14 @@ pub struct RowEnd {
     pub upper: bool,
     /// The column's value there.
     pub first: Vec<u8>,
-    /// What follows it in a key, as a bound.
+    /// The bytes that follow it in a key, as a bound.
     rest: Vec<u8>,
 }
 
 impl RowEnd {
-    /// What a row comparison says beyond its first column. Its further columns count as long as they are
-    /// those that follow in the index, in the same direction, and have the value that they are compared
-    /// with: the entries of the index then lie in the order of the rows.
+    /// The conditions of a row comparison beyond its first column. A further column counts if it
+    /// follows in the index, in the same direction, and all columns before it have the values that
+    /// they are compared with. The entries of the index then lie in the order of the rows.
     ///
     /// # Safety
     /// `header` must be an initialised row comparison of this index.

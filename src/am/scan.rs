@@ -5,10 +5,10 @@
 //! visited in index order. An entry that fails a filter lets the scan jump ahead.
 //!
 //! Recycling of TIDs (invariant D2b): an index-only scan, and any scan with a non-MVCC snapshot,
-//! holds a token from before it reads a batch until it asks for the next one; `ambulkdelete` does not
-//! return while an older token is out. A plain MVCC scan needs none: a row that a recycled TID leads
-//! to is too new for its snapshot. Tokens are closed by a memory context callback, since `amendscan`
-//! is not called on ERROR.
+//! needs a token. It holds the token from before it reads a batch until it asks for the next one.
+//! `ambulkdelete` does not return while an older token is open. A plain MVCC scan needs none: the
+//! row of a recycled TID is too new for its snapshot. A memory context callback closes tokens,
+//! since `amendscan` is not called on ERROR.
 //!
 //! An index with an element column has many entries per row. Its scans collect the rows first, each
 //! once (`streams`). The planner gets bitmap scans only. Constraints fetch rows one by one.
@@ -82,15 +82,15 @@ pub(super) struct Scan {
     /// The range that was opened last; here for its memory.
     range: Range,
     place: Place,
-    /// What filters let it jump to lies behind the part that it reads, see `parallel`.
+    /// Filters have let it jump behind the part that it reads: see `parallel`.
     leaps: bool,
-    /// How often it was started. Added to what all count when it ends: an inner side of a join starts it for each row, and a
-    /// line of memory that many processes write is slow for all of them.
+    /// How often it was started. Added to the common count when it ends: the inner side of a join
+    /// starts a scan for each row, and a cache line that many processes write is slow for all.
     starts: u64,
     /// Descents that EXPLAIN has not been told of.
     searches: u64,
     work: Work,
-    /// Entries of the current batch that the heap found dead to everybody.
+    /// Entries of the current batch whose rows are dead to every transaction.
     kills: Vec<u16>,
     ahead: Ahead,
     looked_up: LookedUp,
@@ -99,8 +99,8 @@ pub(super) struct Scan {
     token: Token,
     mark: Option<Box<Mark>>,
     former: Option<TupleFormer>,
-    /// For who takes values without a tuple, see `index_only`: pinned pages, values that need
-    /// nothing of the server, and the memory of those that do.
+    /// For `index_only`, which takes values without a tuple: pinned pages, values that need no
+    /// function of the server, and memory for the others.
     pub(super) visibility: VisibilityMap,
     hands_up: bool,
     plain: Option<Plain>,
@@ -119,7 +119,7 @@ pub(super) unsafe fn state<'a>(scan: IndexScanDesc) -> &'a mut Scan {
     unsafe { &mut **(*scan).opaque.cast::<*mut Scan>() }
 }
 
-/// What a scan has read so far.
+/// Returns the work of a scan so far.
 ///
 /// # Safety
 /// A live scan of a nitro index, for as long as nothing is done with it.
@@ -198,8 +198,9 @@ pub unsafe extern "C-unwind" fn end(scan: IndexScanDesc) {
 
 /// Fetches the next entry in a direction (`amgettuple`).
 ///
-/// Most calls find it in the batch that is there, by steps that call nothing of the server and cannot
-/// fail: those do without the guard that turns panics into ERRORs, whose price is that of the step.
+/// Returns the next tuple. Most calls find it in the present batch, by steps that call nothing of
+/// the server and cannot fail. These steps have no guard that turns panics into ERRORs, because the
+/// guard would cost as much as the step.
 pub unsafe extern "C-unwind" fn get_tuple(
     scan: IndexScanDesc,
     direction: pg_sys::ScanDirection::Type,
@@ -268,7 +269,8 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     }
 }
 
-/// CLUSTER alone reads rows of every age by an index. It would find those of an element column in no order.
+/// CLUSTER alone reads rows of every age by an index. It would find those of an element column in
+/// no order.
 unsafe fn refuse_cluster(scan: IndexScanDesc) {
     // SAFETY: the server's descriptor.
     unsafe {
@@ -287,7 +289,7 @@ unsafe fn refuse_cluster(scan: IndexScanDesc) {
     }
 }
 
-/// What the next step of a scan has come to.
+/// The result of the next step of a scan.
 #[derive(PartialEq, Eq)]
 pub(super) enum Found {
     Nothing,
@@ -318,8 +320,9 @@ impl Scan {
         }
     }
 
-    /// Whether rows have to be asked again whether they match, with their values. That is known of the keys of a scan that has
-    /// begun: those of the start before may have said otherwise. Not for scans of elements, which come to their first row so.
+    /// Whether rows have to be asked again whether they match, with their values. That is known of
+    /// the keys of a scan that has begun: those of the start before may have said otherwise. Not
+    /// for scans of elements, which come to their first row so.
     ///
     /// # Safety
     /// As `next`.
@@ -460,7 +463,8 @@ impl Scan {
         }
     }
 
-    /// What the streams of an index with an element column read; `None` if nothing can match.
+    /// Returns the reader for the streams of an index with an element column. `None` if nothing can
+    /// match.
     fn reader(&mut self) -> Option<(Reader<'_>, &mut Plan)> {
         let engine = self.engine.filter(|_| !self.plan.is_impossible())?;
         let desc = &self.handle.desc;

@@ -1,8 +1,9 @@
 //! Intervals of a column as numbers, for filters that are asked of many entries.
 //!
-//! The number of a value is what the eight bytes are from where it begins in a key on, the first one the highest. If it is
-//! shorter, what follows, in the key or behind it, is part of it; that decides nothing: no value of a column stored in the order of
-//! its bytes is the beginning of another one, so it differs from an edge before either ends, or begins with all of that.
+//! The number of a value is the number in eight bytes of a key, from the beginning of the value on,
+//! the first one the highest. If the value is shorter, the bytes behind it are part of the number.
+//! They decide nothing. No value of a column that is stored in byte order is the beginning of
+//! another one. So it differs from an edge before either ends, or begins with the whole edge.
 
 use crate::key::{Edge, Interval};
 use crate::pg::memory;

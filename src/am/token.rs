@@ -1,8 +1,8 @@
 //! The tokens by which a scan keeps TIDs from being used again (invariant D2b, see `scan`).
 //!
-//! A token belongs to the resource owner under which it was taken, as a pin of a buffer does: if a savepoint is rolled
-//! back in which a FETCH failed, the server releases what the portal had and frees nothing of its scan. VACUUM would
-//! wait for the end of the transaction.
+//! A token belongs to the resource owner under which it was taken, as a pin of a buffer does. When
+//! a savepoint with a failed FETCH is rolled back, the server releases the resources of the portal,
+//! but frees nothing of its scan. Otherwise VACUUM would wait for the end of the transaction.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Acquire;
@@ -17,7 +17,7 @@ use crate::state::directory::{Entry, State};
 use crate::state::shmem;
 
 thread_local! {
-    /// Those that are open.
+    /// The open tokens.
     static OWNED: RefCell<Vec<(ResourceOwner, TokenId)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -27,7 +27,8 @@ pub fn install_hooks() {
     unsafe { pg_sys::RegisterResourceReleaseCallback(Some(at_release), std::ptr::null_mut()) };
 }
 
-/// What is still open of an owner has been left behind: whoever ends a scan has closed its tokens. Nothing here fails.
+/// Closes the tokens that an owner has left open. (The end of a scan closes its tokens.) Nothing
+/// here fails.
 #[pg_guard]
 unsafe extern "C-unwind" fn at_release(
     phase: ResourceReleasePhase::Type,
@@ -128,7 +129,7 @@ pub struct Token {
     /// The mark was set while `current` covered the current batch.
     marked_here: bool,
     marked: Option<TokenId>,
-    /// What `current` covers is more than the current batch: it stays.
+    /// `current` covers more than the current batch, so it stays.
     held: bool,
 }
 
@@ -163,7 +164,8 @@ impl Token {
         }
     }
 
-    /// Covers what is read from now on until it is let go. (An older token keeps what is read later as well.)
+    /// Covers what is read from now on until it is let go. (An older token keeps what is read later
+    /// as well.)
     pub fn hold(&mut self, process: &Process, index: Index, entry: &Entry) -> Trust {
         self.held = false;
         let trust = self.renew(process, index, entry);

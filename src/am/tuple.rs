@@ -1,9 +1,9 @@
 //! Tuples for index-only scans: the exact datums back from the key bytes.
 //!
-//! The server's own `index_form_tuple` allocates, compresses wide values and refuses what exceeds 8191
-//! bytes. So an index tuple is laid out here, in a buffer that is used again for every entry; wider
-//! rows go to the executor as heap tuples. The planner, which looks for the ends of a column (18+),
-//! takes index tuples only and goes on without when there is none.
+//! The server's own `index_form_tuple` allocates, compresses wide values and refuses tuples above
+//! 8191 bytes. So this file lays out the index tuple, in a buffer that every entry uses again.
+//! Wider rows go to the executor as heap tuples. The planner, which looks for the ends of a column
+//! (18+), takes index tuples only. Without one it goes on.
 
 use nitro_engine::Cursor;
 use pgrx::pg_sys::{self, Datum, IndexScanDesc};
@@ -33,8 +33,8 @@ struct Layout {
 /// Forms one tuple at a time.
 pub struct TupleFormer {
     columns: Vec<Layout>,
-    /// Offsets of the columns, if all are passed by value and the buffer holds a tuple without NULLs:
-    /// the next such tuple differs in its values alone.
+    /// Offsets of the columns, if all are passed by value and the buffer holds a tuple without
+    /// NULLs. The next tuple of this kind differs only in its values.
     template: Vec<usize>,
     /// Some column's datum points to memory, which comes from here.
     context: Option<pg_sys::MemoryContext>,
@@ -45,8 +45,8 @@ pub struct TupleFormer {
 }
 
 impl TupleFormer {
-    /// A former for the index of a scan. What it allocates from the server lives in a child of the
-    /// current memory context.
+    /// Makes a former for the index of a scan. Memory that it allocates from the server is in a
+    /// child of the current memory context.
     ///
     /// # Safety
     /// `scan` must be an open index scan, `desc` the description of its index.
@@ -91,8 +91,8 @@ impl TupleFormer {
         }
     }
 
-    /// Puts the tuple of entry `i` into the scan descriptor; it lives until the next call. False: it
-    /// is too large for the planner, which goes on without.
+    /// Puts the tuple of entry `i` into the scan descriptor; it lives until the next call. False:
+    /// it is too large for the planner, which goes on without.
     ///
     /// # Safety
     /// `scan` must be the scan that the former was made for, the cursor one with keys.
@@ -199,7 +199,8 @@ impl TupleFormer {
                 continue;
             }
             let pointer = value.cast_mut_ptr::<u8>();
-            // SAFETY: a datum of this column, made by `decode`: fixed length, or a flat varlena, or a zero-terminated string.
+            // SAFETY: a datum of this column, made by `decode`: fixed length, or a flat varlena, or
+            // a zero-terminated string.
             let image = unsafe {
                 match length {
                     -1 => {

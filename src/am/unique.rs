@@ -98,7 +98,7 @@ struct KeyLock {
 }
 
 impl KeyLock {
-    /// Waits for others who insert the key. `equal` are the bytes of the key columns. Where
+    /// Waits for other processes that insert the key. `equal` are the bytes of the key columns. If
     /// different bytes may be equal, all keys have the same lock.
     unsafe fn take(index: Relation, desc: &KeyDesc, equal: &[u8]) -> KeyLock {
         let page = if desc.closed { 0 } else { number(equal) };
@@ -119,10 +119,10 @@ impl KeyLock {
     }
 }
 
-/// The lock of a key: as few keys as possible share one, for they take turns. Eight bytes at a
-/// time, each folded by a product of twice the width, of which every bit depends on all of them.
-/// Two keys with the same number are no more than slow, so nothing is done against who looks for
-/// some.
+/// Returns the number of a key's lock. As few keys as possible should share one, because they take
+/// turns. Eight bytes at a time are folded by a product of twice the width, so every bit depends on
+/// all of them. Two keys with the same number are only slow. So there is no protection against keys
+/// that were chosen for that.
 fn number(key: &[u8]) -> u32 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let fold = |hash: u64, word: u64| {
@@ -150,13 +150,13 @@ impl Drop for Token<'_> {
     }
 }
 
-/// What is known of a key.
+/// The verdict on a key.
 enum Verdict {
-    /// Nobody has it.
+    /// No other row has it.
     Free,
-    /// A row has it. Nobody is waited for.
+    /// A row has it. The caller does not wait for its transaction.
     Shared,
-    /// A row has it that nobody is about to remove.
+    /// A row has it, and no transaction is about to remove the row.
     Taken,
     /// A transaction has to end first; or, with a token, only its attempt to insert.
     Pending(TransactionId, u32),
@@ -164,11 +164,11 @@ enum Verdict {
     Unready,
 }
 
-/// What has become of the row of an entry.
+/// The state of an entry's row.
 enum Row {
     /// It is gone for us, or does not matter.
     Invisible,
-    /// It is gone for everybody.
+    /// It is dead to every transaction.
     Dead,
     Equal(Verdict),
 }
@@ -205,8 +205,8 @@ impl<'a> Newcomer<'a> {
         }
     }
 
-    /// Returns when the row may be published. A duplicate is an ERROR; with `only_ask` there is
-    /// none, and nobody is waited for, but those who insert the key at the moment.
+    /// Returns when the row may be published. A duplicate is an ERROR. With `only_ask` there is no
+    /// ERROR, and it waits only for processes that hold the lock of the key.
     ///
     /// # Safety
     /// Open relations, inside a transaction with an active snapshot; `key` is that of the row.
@@ -226,7 +226,7 @@ impl<'a> Newcomer<'a> {
         admission
     }
 
-    /// The index, which this process brings up if nobody else does.
+    /// Returns the index. If no other process brings it up, this one does.
     unsafe fn ready(&self) -> Index {
         loop {
             if self.handle.entry.state() != State::Ready && guc::holds(Mechanism::KeyReady) {
@@ -281,17 +281,17 @@ impl<'a> Newcomer<'a> {
                     }
                 }
             }
-            // As a scan does. The next one who inserts the key need not look at them.
+            // As a scan does. The next insert of the key need not look at them.
             if !dead.is_empty() {
                 cursor.remove(process, engine, &dead);
             }
         }
-        // What only an unusual key needs goes back.
+        // Memory that only an unusual key needs goes back.
         CURSOR.set(Some(cursor).filter(|cursor| cursor.key_bytes() < KEPT));
         verdict
     }
 
-    /// What has become of another row with the key.
+    /// Returns the state of another row with the key.
     unsafe fn row(&self, tid: u64, only_ask: bool) -> Row {
         let mut dirty = pg_sys::SnapshotData {
             snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY,
@@ -343,7 +343,7 @@ impl<'a> Newcomer<'a> {
         }
     }
 
-    /// ERROR: there is such a row, with the text and the fields that clients know from btree.
+    /// Raises the ERROR for a duplicate, with the text and the fields of btree.
     unsafe fn refuse(&self) -> ! {
         // SAFETY: open relations, by the caller's contract; one value per column.
         unsafe {
@@ -375,7 +375,7 @@ impl Admission<'_> {
     /// # Safety
     /// As [`Newcomer::admit`].
     pub unsafe fn end(mut self) -> bool {
-        // Nobody else comes without the lock.
+        // In other indexes no row comes without the lock.
         let again = self.newcomer.handle.desc.keys_are_bytes()
             && guc::holds(Mechanism::KeyLocks)
             && guc::holds(Mechanism::KeyAgain);
@@ -395,7 +395,7 @@ impl Admission<'_> {
         self.alone
     }
 
-    /// Looks, with the lock, until nobody has to be waited for. Begins without the lock.
+    /// Looks under the lock until no transaction must be waited for. Begins without the lock.
     unsafe fn settle(&mut self) {
         let Newcomer { index, handle, .. } = self.newcomer;
         loop {
@@ -417,7 +417,8 @@ impl Admission<'_> {
         unsafe { self.newcomer.look(engine, self.equal, &self.end, self.only_ask) }
     }
 
-    /// Otherwise the lock has been given back, and who had to end has ended.
+    /// Returns true if the verdict decides. Otherwise the lock has been given back, and the
+    /// transaction that had to end has ended.
     unsafe fn is_decided_by(&mut self, verdict: Verdict) -> bool {
         self.alone = matches!(verdict, Verdict::Free);
         match verdict {
@@ -455,7 +456,7 @@ unsafe fn inside_comparison(index: Relation) -> ! {
     .raise()
 }
 
-/// The values of the key columns, for who may see them.
+/// Returns the values of the key columns, if the user may see them.
 unsafe fn describe(index: Relation, values: *mut Datum, isnull: *mut bool) -> Option<String> {
     // SAFETY: open index, one value per column, by the caller's contract; null for who may not.
     unsafe {

@@ -65,8 +65,9 @@ pub unsafe extern "C-unwind" fn bulk_delete(
         stop::at(Point::DeleteBegun);
         let built = bring_up::lock_against_builds((*info).index, &handle);
         stop::at(Point::DeleteLocked);
-        // One that is not in memory has no entries, and nobody has read any, unless it was given
-        // up: what tokens are for stays in memory as long as anybody has a lock on it.
+        // An index that is not in memory has no entries, and no process has read any. An index that
+        // was given up is different: its entries stay in memory as long as a process has a lock on
+        // it.
         let engine = handle.index();
         if let Some(engine) = engine {
             let mut pass = Prune::new(process, engine);
@@ -96,13 +97,13 @@ pub unsafe extern "C-unwind" fn bulk_delete(
     }
 }
 
-/// Waits for all who may have read entries of the index at `root` (0: of any) before now. A process
-/// with tokens for more indexes than it shows is waited for only while it has a lock on this one:
-/// every scan has.
+/// Waits for all processes that may have read entries of the index at `root` (0: of any) before
+/// now. A process may have tokens for more indexes than it shows. Then this waits only while it has
+/// a lock on this index, as every scan has.
 ///
-/// The server's deadlock detector does not know this wait. If one that is waited for waits itself
-/// for what only the end of this command gives, and that wait goes on for another
-/// `deadlock_timeout`, this command ends with the ERROR that the detector would raise.
+/// The server's deadlock detector does not know this wait. The other process may wait for a lock
+/// that only the end of this command releases. If that goes on for another `deadlock_timeout`, this
+/// command ends with the ERROR that the detector would raise.
 unsafe fn await_tokens(index: Relation, root: u32) {
     if !guc::holds(Mechanism::Tokens) {
         return;
@@ -151,15 +152,16 @@ unsafe fn deadlock(index: Relation, pid: i32) -> ! {
     }
 }
 
-/// The handle of an index. `None`: it is not in memory, there is no place for it in the directory,
-/// and an image that could be loaded once there is one was removed.
+/// Returns the handle of an index. `None`: it is not in memory, and the directory has no place for
+/// it. Its images, which could be loaded once there is a place, were removed.
 unsafe fn open_or_forget(index: Relation) -> Option<Rc<Handle>> {
     // SAFETY: the caller's open index.
     unsafe {
         if let Some(handle) = Handle::try_open(index) {
             return Some(handle);
         }
-        // Under the lock nobody is loading it; who had a place for it meanwhile has said so.
+        // Under the lock no process is loading it. A process that has found a place for it
+        // meanwhile has made an entry.
         let lock = BuildLock::exclusive(index);
         let handle = Handle::try_open(index);
         if handle.is_none() {

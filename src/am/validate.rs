@@ -1,4 +1,4 @@
-//! What an operator family must look like (`amvalidate`), and small questions about the access method.
+//! Checks of operator families (`amvalidate`), and properties of the access method.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_char, c_int};
@@ -13,8 +13,9 @@ use crate::pg::catalog;
 use crate::pg::compat::SUPPORT_FUNCTIONS;
 use crate::pg::error::Failure;
 
-/// Strategy numbers are btree's in every family, and so are the server's of comparisons (`amtranslatecmptype`); 0 is
-/// no strategy. A family of element columns, which has no comparison function, has no comparisons.
+/// Strategy numbers are btree's in every family, and so are the server's of comparisons
+/// (`amtranslatecmptype`); 0 is no strategy. A family of element columns, which has no comparison
+/// function, has no comparisons.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn cmptype_to_strategy(
     comparison: u32,
@@ -32,9 +33,9 @@ pub unsafe extern "C-unwind" fn cmptype_to_strategy(
     }
 }
 
-/// Answers what the server cannot derive (`amproperty`): every column can be returned, unless one has
-/// an entry per element; such a column has no order. Questions about the access method or a whole
-/// index are left to the server.
+/// Answers questions that the server cannot derive (`amproperty`). Every column can be returned,
+/// unless one has an entry per element. An element column has no order. Questions about the access
+/// method or a whole index are left to the server.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn property(
     index: Oid,
@@ -104,7 +105,7 @@ unsafe fn number_of_keys(index: Oid) -> c_int {
     }
 }
 
-/// Checks the operator family of an operator class (`amvalidate`): what is wrong is told by INFO.
+/// Checks the operator family of an operator class (`amvalidate`). It reports faults by INFO.
 #[pg_guard]
 pub unsafe extern "C-unwind" fn validate(class: Oid) -> bool {
     crate::pg::witness!();
@@ -265,8 +266,9 @@ impl Check {
         }
     }
 
-    /// Every pair of types needs all operators and a comparison function, and every combination of
-    /// the family's types should be there: the planner derives conditions across types.
+    /// Checks that every pair of types has all operators and a comparison function. Every
+    /// combination of the family's types should exist, because the planner derives conditions
+    /// across types.
     unsafe fn completeness(&mut self, class: &str, input: Oid) {
         let all_strategies = (1..=strategy::LAST_OF_BTREE).fold(0, |set, s| set | 1 << s);
         let mut types = BTreeSet::new();

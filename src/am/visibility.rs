@@ -1,13 +1,15 @@
-//! Whether all rows of a block of the table are visible to everybody, from pinned pages of the visibility map.
+//! The visibility map: whether all rows of a block are visible to every transaction, from pinned
+//! pages.
 //!
-//! A page of the map stands for 255 MB of the table. The executor keeps one pinned; where the order of an index is not
-//! that of its table, it asks the buffer manager for another one at nearly every row, which costs more than the rest of
-//! an index-only scan. Here some pages stay pinned, and a bit is a load from memory.
+//! A page of the map stands for 255 MB of the table. The executor keeps one pinned. If the order of
+//! an index is not that of its table, it asks the buffer manager for another one at nearly every
+//! row. That costs more than the rest of an index-only scan. Here some pages stay pinned, and a bit
+//! is a load from memory.
 //!
-//! What keeps answers right (as in `IndexOnlyNext`): an insert clears the bit of its block before its entry can be
-//! found, so a bit that is read after the entry is not older than the row. Bits are read for each row anew, after the
-//! leaf was copied, and the copy ends with an acquire fence. A page that stays pinned stays where it is, and its bits
-//! change in place.
+//! Why answers are right (as in `IndexOnlyNext`): an insert clears the bit of its block before its
+//! entry can be found. So a bit that is read after the entry is not older than the row. Bits are
+//! read for each row anew, after the leaf was copied, and the copy ends with an acquire fence. A
+//! page that stays pinned stays where it is, and its bits change in place.
 //!
 //! On a standby a bit counts only if the LSN of its page says so ([`Trust`]). Bit and LSN are read
 //! together, under the share lock of the page. So the rows of a batch are asked for together.
@@ -33,7 +35,7 @@ pub const ROWS: usize = 1024;
 /// A bit for each of [`ROWS`] rows, 64 in an element.
 pub type Bits = [u64; ROWS / 64];
 
-/// What the map says of the rows of a batch, a bit each.
+/// The bits of the map for the rows of a batch.
 #[derive(Clone, Copy, Default)]
 pub struct Answers {
     /// The map was asked for these.
@@ -101,8 +103,9 @@ impl VisibilityMap {
         self.pages.get(self.place(number)).filter(|page| page.number == number)
     }
 
-    /// Which of at most 64 rows are in blocks that are known to be all-visible, a bit each. (That rows of one block often
-    /// come together is not made use of: a branch that is taken here and there costs more than to ask again.)
+    /// Returns a bit for each of at most 64 rows in blocks that are known to be all-visible. (Rows
+    /// of one block often come together. That is not used: a branch that is sometimes taken costs
+    /// more than asking again.)
     #[inline]
     pub fn known_of(&self, tids: &[Tid]) -> u64 {
         bits(tids.iter().map(|&tid| self.known(block_of(tid)) == Some(true)))
@@ -114,8 +117,8 @@ impl VisibilityMap {
         number as usize & self.pages.len().wrapping_sub(1)
     }
 
-    /// The answer for a block. A page that is not there, since nothing was marked in it yet, says no and is
-    /// not kept.
+    /// The answer for a block. A page that is not there, since nothing was marked in it yet, says
+    /// no and is not kept.
     ///
     /// # Safety
     /// `heap` must be open, the same at each call. What is pinned belongs to the current resource owner.
@@ -130,7 +133,8 @@ impl VisibilityMap {
             }
             let number = block / BLOCKS;
             let place = self.place(number);
-            // Out of here before the pin is given back: an ERROR must not leave a page that nobody pins.
+            // Taken out before the pin is given back: an ERROR must not leave a page here without
+            // its pin.
             let mut buffer = std::mem::replace(&mut self.pages[place], Page::none()).buffer;
             let status = pg_sys::visibilitymap_get_status(heap, block, &mut buffer);
             if buffer != 0 {
@@ -254,7 +258,8 @@ fn first_zero(bits: &[u64]) -> Option<usize> {
     Some(at * 64 + bits[at].trailing_ones() as usize)
 }
 
-/// How many pages a scan may pin, a power of two: a fair share of the buffers, of which a statement has many scans.
+/// Returns how many pages a scan may pin, a power of two: a fair share of the buffers. A statement
+/// may have many scans.
 unsafe fn share(heap: Relation) -> usize {
     // SAFETY: an open relation, and plain globals.
     let buffers = unsafe {

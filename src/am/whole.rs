@@ -1,10 +1,10 @@
 //! All rows of a table, for a scan whose index cannot be brought up.
 //!
-//! The planner leaves such an index out. But logical replication (a subscriber's search for the row to
-//! change) and checks of exclusion constraints choose an index by themselves, and what they are about
-//! must not stand still because of it. They use a dirty snapshot, want rows in no order, and compare
-//! each row they get with what they look for. So they get the root of every HOT chain, marked as to be
-//! looked at again; a TID that is used again in the meantime leads to a row that fails that look.
+//! The planner leaves such an index out. But two users choose an index by themselves: logical
+//! replication (a subscriber's search for the row to change) and checks of exclusion constraints.
+//! They must not fail because of the index. They use a dirty snapshot, want rows in no order, and
+//! compare each row with the wanted one. So they get the root of every HOT chain, marked for a
+//! recheck. A TID that is reused in the meantime leads to a row that fails the recheck.
 
 use pgrx::pg_sys::{self, BlockNumber, IndexScanDesc, OffsetNumber, Relation};
 
@@ -24,16 +24,17 @@ pub unsafe fn does(scan: IndexScanDesc) -> bool {
             && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_DIRTY
             && !(*scan).xs_want_itup
             && !(*scan).heapRelation.is_null()
-            // Nobody looks at the predicate again.
+            // The predicate is not checked again.
             && !catalog::is_partial((*scan).indexRelation)
     }
 }
 
-/// Where such a scan stands.
+/// The place of a scan over the whole table.
 pub struct Rows {
     /// The block that is read next.
     next: BlockNumber,
-    /// Blocks that the table had. Whoever adds a row later looks for conflicts later.
+    /// Blocks that the table had at the beginning. A process that adds a row later looks for
+    /// conflicts later.
     blocks: BlockNumber,
     /// The rest of the block that was read last, backwards.
     offsets: Vec<OffsetNumber>,

@@ -1,4 +1,4 @@
-//! What a scan has read, for EXPLAIN.
+//! The work of a scan, for EXPLAIN.
 
 use std::cell::Cell;
 
@@ -19,13 +19,13 @@ impl Work {
         self.entries.set(self.entries.get() + entries as u64);
     }
 
-    /// How often a leaf was read of which the scan sees something. A leaf whose entries are read in
-    /// parts, or anew because it changed, counts each time.
+    /// Returns how often a leaf with entries for the scan was read. A leaf that is read in parts,
+    /// or again because it changed, counts each time.
     pub fn leaves(&self) -> u64 {
         self.leaves.get()
     }
 
-    /// So many more rows of the table were asked for before they were fetched.
+    /// Adds rows of the table that were prefetched.
     pub fn asked(&self, rows: usize) {
         self.asked.set(self.asked.get() + rows as u64);
     }

@@ -1,18 +1,18 @@
-//! How full a limit of memory is, and what of it was said.
+//! How full a limit of memory is, and the messages that were given about it.
 //!
-//! A limit that is nearly reached is said in the server's log, once for each of [`LEVELS`]. A level is said
-//! again after use has fallen below it and risen again, or after [`AGAIN`].
+//! A limit that is nearly reached is said in the server's log, once for each of [`LEVELS`]. A level
+//! is said again after use has fallen below it and risen again, or after [`AGAIN`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Percentages of a limit, from the highest on.
 const LEVELS: [u8; 3] = [95, 90, 80];
-/// A level counts as left when use is so many percentage points below it: use goes up and down a
-/// little all the time.
+/// A level counts as left when use is this number of percentage points below it. Use always goes up
+/// and down a little.
 const MARGIN: u8 = 5;
-/// A level is not said again within so many seconds, however often use crosses it.
+/// Seconds within which the message of a level is not repeated, however often use crosses it.
 const PAUSE: u64 = 600;
-/// A limit that stays nearly reached is said again after so many seconds: a day.
+/// Seconds after which the message is repeated if a limit stays nearly reached: a day.
 const AGAIN: u64 = 86_400;
 
 /// Returns the highest of the levels that `used` has reached.
@@ -24,7 +24,7 @@ fn has_reached(used: u64, limit: u64, percent: u8) -> bool {
     used > 0 && u128::from(used) * 100 >= u128::from(limit) * u128::from(percent)
 }
 
-/// What was said of one limit; in shared memory, written by the keeper alone. Zeroed: nothing.
+/// The messages given about one limit. In shared memory, written only by the keeper. Zeroed: none.
 #[repr(transparent)]
 #[derive(Default)]
 pub struct Alarm(AtomicU64);
@@ -81,7 +81,7 @@ impl Alarm {
 mod tests {
     use super::*;
 
-    /// What is said of 100 bytes over a time, in (seconds, bytes used).
+    /// Returns the messages about a limit of 100 bytes, for uses in (seconds, bytes used).
     fn said(uses: &[(u64, u64)]) -> Vec<(u64, u8)> {
         let alarm = Alarm::default();
         let said = |&(at, used)| Some((at, alarm.look(used, 100, at)?));

@@ -35,15 +35,15 @@ use crate::state::{nesting, shmem};
 /// Sub-id of the object lock that serialises walks of one index.
 const BUILD_LOCK: u16 = 1;
 
-/// The build lock of one index, a heavyweight lock: who waits for it is seen by the deadlock
-/// detector. An ERROR releases it with the transaction's other locks.
+/// The build lock of one index, a heavyweight lock. The deadlock detector sees the processes that
+/// wait for it. An ERROR releases it with the other locks of the transaction.
 pub struct BuildLock {
     index: pg_sys::Oid,
     mode: i32,
 }
 
 impl BuildLock {
-    /// For who brings the index up.
+    /// Waits for the lock, to bring the index up.
     ///
     /// # Safety
     /// `index` must be open and locked, inside a transaction.
@@ -52,7 +52,7 @@ impl BuildLock {
         unsafe { BuildLock::take(index, pg_sys::ExclusiveLock) }
     }
 
-    /// For who keeps it from being brought up: VACUUM.
+    /// Waits for the lock, to keep the index from being brought up (VACUUM).
     ///
     /// # Safety
     /// As `exclusive`.
@@ -111,8 +111,8 @@ impl BuildLock {
         }
     }
 
-    /// No image of the index can be loaded any more in this server life, unless one was. Under the
-    /// lock: nobody is loading one.
+    /// Lets no image of the index be loaded any more in this server life. Returns false if one was
+    /// loaded. The caller has the lock, so no process is loading one.
     pub fn forget_image(&self, entry: &Entry) -> bool {
         entry.condition.may(Event::Forget).is_some()
     }
@@ -137,7 +137,7 @@ pub struct Claim {
 impl Claim {
     /// The claim on an index whose build lock the caller holds exclusively.
     pub fn take(handle: &Handle, _lock: &BuildLock) -> Claim {
-        // What was given up may be the room that is missing.
+        // Memory of indexes that were given up may suffice.
         nitro_engine::destroy_due(&shmem::area());
         Claim::take_entry(handle)
     }
@@ -173,8 +173,8 @@ impl Claim {
     }
 
     fn try_take_entry(handle: &Handle) -> Option<Claim> {
-        // Whatever ends this process, its exit callback ends the claim, also if it has not been in
-        // the engine by then.
+        // However this process ends, its exit callback ends the claim, even if it has not been in
+        // the engine.
         shmem::process();
         let (entry, generation) = (handle.entry, handle.generation());
         // SAFETY: a plain global.
@@ -212,8 +212,8 @@ impl Claim {
         sorting
     }
 
-    /// ERROR if the entry stands for something else than what is being sorted. Asked where code of
-    /// the index has run.
+    /// Raises an ERROR if the entry no longer stands for the sorted index. Called after code of the
+    /// index has run.
     pub fn check_sorting(&self) {
         let sorting = self.entry.condition.read() == (State::Sorting, 0);
         if self.entry.generation() != self.generation || !sorting {
@@ -233,10 +233,10 @@ impl Claim {
         self.entry.condition.must(Event::Refuse, 0);
     }
 
-    /// LOADING or SORTING to CATCHING UP with an engine index that has the entries of an image
-    /// valid as of `since`, or of a table that was read after that. From here on inserts publish;
-    /// the completeness is that of `build`, with the end of the WAL read after this in the place of
-    /// the heap.
+    /// Changes LOADING or SORTING to CATCHING UP. The engine index has the entries of an image that
+    /// is valid as of `since`, or of a table that was read after that. From here on inserts
+    /// publish. The argument for completeness is that of `build`, with the end of the WAL, read
+    /// after this, in the place of the heap.
     pub fn catch_up(&self, index: Unfinished, since: u64, by_pages: bool) -> Index {
         self.entry.next_block.store(0, Relaxed);
         self.entry.image.catch_up_from.store(since, Relaxed);
@@ -244,8 +244,8 @@ impl Claim {
         self.gain(Event::CatchUp, index)
     }
 
-    /// SORTING to FOLLOWING with an engine index of what a table had at `since` or later, and its
-    /// reverse map.
+    /// Changes SORTING to FOLLOWING, with a reverse map and an engine index of the rows that a
+    /// table had at `since` or later.
     pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64) {
         self.entry.reflects.store(since, Release);
         self.entry.cut_short.store(0, Relaxed);
@@ -281,7 +281,7 @@ impl Claim {
     /// sees the other: the writer publishes, or the walk finds the row.
     pub fn build(&self, index: Unfinished) -> Index {
         self.entry.next_block.store(0, Relaxed);
-        // Whatever image there is, it is not of what this engine index will count.
+        // An existing image does not match the operations that this engine index will count.
         self.entry.image.operations.store(UNKNOWN, Relaxed);
         self.gain(Event::Build, index)
     }
@@ -304,8 +304,8 @@ impl Claim {
         engine
     }
 
-    /// The walk is done: READY. It was all of the table, now or in what was sorted, or what has
-    /// changed since an image.
+    /// Changes the state to READY at the end of a walk. The walk covered the whole table, or the
+    /// blocks that have changed since an image or a sort.
     pub fn finish(&self, milliseconds: u64, from_table: bool) {
         self.entry.build_ms.store(milliseconds, Relaxed);
         self.entry.warned.store(0, Relaxed);
@@ -326,23 +326,23 @@ impl Claim {
         self.leave(Event::Fail);
     }
 
-    /// Gives up what was loaded or sorted: nobody can say what has changed since.
+    /// Gives up the loaded or sorted entries: the changes since then cannot be found out.
     pub fn lose(&self) {
         self.leave(Event::Lose);
     }
 
-    /// Gives the index up, which held so many bytes: there is no memory.
+    /// Gives the index up for lack of memory. It held this number of bytes.
     pub fn give_up(&self, held: usize) {
         given_up::lacks(self.entry, held as u64);
         count(&self.entry.counters.given_up);
         self.leave(Event::Yield);
     }
 
-    /// State first, then the memory: a writer looks at the state inside a barrier section, so it
-    /// either sees it, or the memory stays until it has left. Nobody waits for that: this process
-    /// may have locks that a comparison function waits for, and the deadlock detector knows nothing
-    /// of the engine. Nothing in between is interrupted. Of an index that an insert has retired
-    /// meanwhile nothing changes.
+    /// Changes the state first, then frees the memory. A writer reads the state inside a barrier
+    /// section. So it sees the new state, or the memory stays until it has left. No process waits
+    /// for that: this process may have locks that a comparison function waits for, and the deadlock
+    /// detector knows nothing of the engine. Nothing in between can be interrupted. If an insert
+    /// has retired the index meanwhile, nothing changes.
     fn leave(&self, event: Event) {
         let process = shmem::process();
         if self.entry.was_followed.load(Relaxed) != 0 {
@@ -371,8 +371,8 @@ impl Drop for Claim {
     }
 }
 
-/// Ends all claims of a process that ends without unwinding. What it was reading into goes with
-/// `handle::Unfinished`.
+/// Ends all claims of a process that ends without unwinding. `handle::Unfinished` frees the index
+/// that it was filling.
 pub fn abandon() {
     for (entry, generation) in nesting::take_all() {
         Claim::end(entry, generation);

@@ -1,9 +1,9 @@
-//! What has happened to an index, counted for the views.
+//! Counts of events of an index, for the views.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// Counts since an index got its memory's entry in the directory (CREATE INDEX, REINDEX, TRUNCATE, a start of the
-/// server), or since [`Counters::reset`].
+/// Counts since an index got its memory's entry in the directory (CREATE INDEX, REINDEX, TRUNCATE,
+/// a start of the server), or since [`Counters::reset`].
 #[repr(C)]
 #[derive(Default)]
 pub struct Counters {
@@ -31,7 +31,8 @@ impl Counters {
         [builds, loads, given_up, refused, images, images_failed].into_iter().chain(scans.words())
     }
 
-    /// Takes all counts back at `now`; 0 for an index that is new. What is counted meanwhile may be lost.
+    /// Sets all counts to zero at `now` (0 for a new index). Events that are counted meanwhile may
+    /// be lost.
     pub fn reset(&self, now: i64) {
         for word in self.words() {
             word.store(0, Relaxed);
@@ -40,7 +41,8 @@ impl Counters {
     }
 }
 
-/// What every process counts: on several lines of memory, so that few of them write to the same one.
+/// A count of all processes. It is on several cache lines, so that few processes write to the same
+/// one.
 #[derive(Default)]
 pub struct Spread([Line; 8]);
 
@@ -50,7 +52,7 @@ pub struct Spread([Line; 8]);
 struct Line(AtomicU64);
 
 impl Spread {
-    /// So many more, counted by the process with this number.
+    /// Adds to the count, for the process with this number.
     #[inline]
     pub fn add(&self, process: u32, n: u64) {
         self.0[process as usize % self.0.len()].0.fetch_add(n, Relaxed);

@@ -9,7 +9,8 @@
 //! An entry's engine index is destroyed only where no process can be inside it:
 //! - at commit of a DROP, TRUNCATE, REINDEX, move or rewrite, under its AccessExclusiveLock;
 //! - at abort of the transaction that created it (no other process ever saw it);
-//! - when another transaction that moved the table was prepared and has ended since: see `lifecycle::sweep`;
+//! - when another transaction that moved the table was prepared and has ended since: see
+//!   `lifecycle::sweep`;
 //! - when it was given up: the area destroys it once all processes have left it (see `given_up`).
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
@@ -60,7 +61,8 @@ pub struct Entry {
     pub next_block: AtomicU32,
     /// PID of the process that walks the heap, 0 when none does.
     pub builder: AtomicI32,
-    /// A sort of its table has begun, and who did it has not come to an end of it: is at it, was cancelled, or is gone.
+    /// A sort of its table has begun and not ended. The sorting process goes on, was cancelled, or
+    /// is gone.
     pub cut_short: AtomicU32,
     /// Duration of the last completed build in milliseconds.
     pub build_ms: AtomicU64,
@@ -75,29 +77,30 @@ pub struct Entry {
     pub unique: AtomicU32,
     /// It was given up in this life of the server: see `given_up`.
     pub was_given_up: AtomicU32,
-    /// So many bytes have to be free before it is brought up again, since it was given up for lack of
-    /// memory; 0 = it was not.
+    /// Bytes that must be free before it is brought up again, after it was given up for lack of
+    /// memory. 0 = it was not.
     pub needs: AtomicU64,
     /// On a standby: the root of the reverse map, 0 = none. It is freed with the root of the index.
     reverse: AtomicU32,
-    /// On a standby, while FOLLOWING: the index has what all records that end at or before this LSN say. Only rises.
+    /// On a standby, while FOLLOWING: the index has what all records that end at or before this LSN
+    /// say. Only rises.
     pub reflects: AtomicU64,
-    /// On a standby: since when the follower waits for a lock that it needs for the index, in microseconds of the
-    /// server's clock; 0 = it does not.
+    /// On a standby: the time since which the follower waits for a lock that it needs for the
+    /// index, in microseconds of the server's clock. 0 = it does not wait.
     pub held_up: AtomicU64,
     /// It was taken over and is not READY yet: scans that began in recovery may read its root.
     pub was_followed: AtomicU32,
     /// Bytes that it may hold.
     limit: AtomicU64,
-    /// What was said of that limit.
+    /// The messages given about that limit.
     pub alarm: Alarm,
-    /// Who shares limits with it: numbers of tenants.
+    /// The numbers of its tenants, which share limits.
     tenants: [AtomicU32; KINDS.len()],
     /// Its images on disk.
     pub image: ImageState,
     /// When it was packed.
     pub packed: PackedState,
-    /// What the views count.
+    /// Counts for the views.
     pub counters: Counters,
 }
 
@@ -113,7 +116,7 @@ pub struct Directory {
     used: AtomicU32,
 }
 
-/// What the processes of one server life tell each other.
+/// Shared state of all processes of one server life.
 #[derive(Default)]
 pub struct Life {
     /// Process slots of the engine's area that threads have.
@@ -122,11 +125,11 @@ pub struct Life {
     pub slot_found: AtomicU32,
     /// Where a copied slot keeps WAL from; 0 = none was there when the keeper looked first.
     pub slot_copy: AtomicU64,
-    /// When such a slot was dropped, in seconds since 1970; 0 = never.
+    /// When a copied slot was dropped, in seconds since 1970. 0 = never.
     pub slot_dropped: AtomicI64,
     /// PID of the keeper; 0 = none came up yet, negative: see `upkeep::keeper`.
     pub keeper: AtomicI32,
-    /// When somebody first missed it, in seconds since 1970.
+    /// When a process first missed the keeper, in seconds since 1970.
     pub keeper_missed: AtomicU64,
     /// The builders of the server: see `upkeep::worker`.
     pub builders: [AtomicU64; guc::MAX_BUILDERS],
@@ -134,19 +137,19 @@ pub struct Life {
     pub builder_databases: [AtomicU32; guc::MAX_BUILDERS],
     /// The table whose indexes each of them brings up; 0 = none.
     pub builder_tables: [AtomicU32; guc::MAX_BUILDERS],
-    /// Not 0: somebody asked for an index when no place for a builder was free.
+    /// Not 0: a process asked for an index when no place for a builder was free.
     pub turned_away: AtomicU32,
     /// When it was last said that there is no place for a builder.
     pub no_builder: AtomicU64,
-    /// What was said of `nitro.max_memory`.
+    /// The messages given about `nitro.max_memory`.
     pub alarm: Alarm,
     /// How long processes have waited: see [`Clocks`].
     pub waited: Clocks,
     /// When that was last taken back, in seconds since 1970; 0 = never.
     pub waited_since: AtomicI64,
-    /// Counts changes of what limits tenants: see `limits`.
+    /// Counts changes of the tenants' limits: see `limits`.
     pub settings: AtomicU64,
-    /// What the configuration files say about them.
+    /// The limits of tenants in the configuration files.
     pub defaults: [AtomicI32; guc::TENANT_SETTINGS],
 }
 
@@ -266,12 +269,12 @@ impl Directory {
         None
     }
 
-    /// The entry of an incarnation for a file of its table, created UNBUILT when it is unknown. `None`:
-    /// the directory is full.
+    /// The entry of an incarnation for a file of its table, created UNBUILT when it is unknown.
+    /// `None`: the directory is full.
     ///
-    /// A table gets another file without its indexes by ALTER TABLE SET TABLESPACE, and the old one back
-    /// when that is rolled back; meanwhile the two differ. So each has an entry of its own. Another
-    /// file always has another number, and ALTER DATABASE SET TABLESPACE keeps numbers and contents.
+    /// ALTER TABLE SET TABLESPACE gives a table another file without its indexes. A rollback gives
+    /// the old file back. Meanwhile the two differ, so each has an entry of its own. Another file
+    /// always has another number. ALTER DATABASE SET TABLESPACE keeps numbers and contents.
     pub fn attach(
         &self,
         file: File,
@@ -304,7 +307,7 @@ impl Directory {
     fn settle(&self, process: &Process, entry: &Entry, terms: &Terms) -> Option<()> {
         let owner = entry.tenant(Kind::Owner);
         if !owner.is(Kind::Owner, terms.owner) {
-            // The table has got another owner, who is not asked whether he has room.
+            // The table has got another owner. Its limit is not checked.
             let number = tenants::find_or_make(self.tenants(), Kind::Owner, terms.owner)?;
             owner.lose();
             self.tenants()[number as usize].gain();
@@ -318,8 +321,8 @@ impl Directory {
         Some(())
     }
 
-    /// Charges an engine index that its entry has just got. It was charged on the terms of when it was begun; who
-    /// changed them meanwhile found none to charge.
+    /// Charges an engine index that its entry has just got. It was charged by the limits of its
+    /// beginning. A process that changed the limits meanwhile found no index to charge.
     pub fn charge(&self, process: &Process, entry: &Entry) {
         let _exclusive = self.locked(pg_sys::LWLockMode::LW_EXCLUSIVE);
         self.charge_locked(process, entry);
@@ -329,7 +332,8 @@ impl Directory {
     fn charge_locked(&self, process: &Process, entry: &Entry) {
         let _inside = process.enter();
         for engine in [entry.kept_index(process), entry.reverse(process)].into_iter().flatten() {
-            // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
+            // SAFETY: tenants are in shared memory, at one address for ever, and not free while
+            // charged.
             unsafe { engine.charge_to(process, &entry.charge()) };
         }
     }
@@ -451,7 +455,7 @@ impl Directory {
         self.tenants().iter().find(|tenant| tenant.is(kind, oid))
     }
 
-    /// Who of a database is in a state.
+    /// Returns the indexes of a database that are in a state.
     pub fn incarnations<C: FromIterator<Incarnation>>(&self, database: u32, state: State) -> C {
         let mut all = Vec::new();
         self.for_each(|entry| {

@@ -6,7 +6,7 @@ use pgrx::prelude::*;
 
 use crate::pg::compat::{self, Locator};
 
-/// The file of an index. Those of temporary tables are numbered apart, by session.
+/// The file of an index. Files of temporary tables have numbers of their own in each session.
 #[derive(Clone, Copy)]
 pub struct File {
     /// Where it is.

@@ -33,7 +33,7 @@ use crate::state::given_up;
 use crate::state::handle::Handle;
 use crate::state::tenants::Kind;
 
-/// A follower that was asked for comes within so many seconds, or is asked for again.
+/// Seconds within which a requested follower comes. After them it is requested again.
 const START_SECONDS: u32 = 5;
 /// How long a scan looks again and again, without sleeping.
 const SPIN: Duration = Duration::from_micros(20);
@@ -62,8 +62,8 @@ pub unsafe fn is_older(made: TransactionId) -> bool {
     unsafe { pg_sys::TransactionIdPrecedes(made, pg_sys::TransactionXmin) }
 }
 
-/// Gives an index up that nobody keeps up to date, because `nitro.follow` is off. Its follower does
-/// the same before it ends, unless it has ended earlier or a lock was in its way.
+/// Gives up an index that no follower keeps up to date, because `nitro.follow` is off. Its follower
+/// does the same before it ends, unless it has ended earlier or a lock was in its way.
 ///
 /// # Safety
 /// `index` must be the open and locked index of the entry.
@@ -116,8 +116,9 @@ pub fn start(database: u32) {
     }
 }
 
-/// Returns true when a scan with this snapshot may read the index, which a follower keeps up to date; false if recovery
-/// has ended. ERROR if the scan may not read it, or if the follower takes too long.
+/// Returns true when a scan with this snapshot may read the index, which a follower keeps up to
+/// date; false if recovery has ended. ERROR if the scan may not read it, or if the follower takes
+/// too long.
 ///
 /// # Safety
 /// `index` must be open and locked.
@@ -219,7 +220,7 @@ impl Entry {
         }
     }
 
-    /// Whether the follower has waited for a lock so long that a deadlock would have been found.
+    /// Returns true if the follower has waited for a lock longer than `deadlock_timeout`.
     fn is_held_up(&self) -> bool {
         let since = self.held_up.load(Relaxed);
         since != 0 && now().saturating_sub(since) >= wait::deadlock_timeout().as_micros() as u64

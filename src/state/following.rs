@@ -1,5 +1,4 @@
-//! What the follower of a database says of itself, in shared memory, for the view
-//! `pg_stat_nitro_followers`.
+//! The state of a database's follower, in shared memory, for the view `pg_stat_nitro_followers`.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 

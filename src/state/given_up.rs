@@ -81,8 +81,8 @@ impl Drop for InUse {
     }
 }
 
-/// There is no memory for an index that publishes: gives it up, and leaves its memory to
-/// [`reclaim`]. False if somebody else has changed its state.
+/// Gives up an index that publishes, for lack of memory, and leaves its memory to [`reclaim`].
+/// Returns false if another process has changed its state.
 ///
 /// # Safety
 /// `index` must be the open and locked index of the handle.
@@ -104,7 +104,7 @@ pub unsafe fn give_up(index: Relation, handle: &Handle) -> bool {
     true
 }
 
-/// Nobody keeps an index up to date that is FOLLOWING: its memory is left to [`reclaim`].
+/// Gives up a FOLLOWING index that no follower keeps up to date. Its memory is left to [`reclaim`].
 ///
 /// # Safety
 /// `index` must be the open and locked index of the entry.
@@ -123,7 +123,7 @@ pub(super) fn retire(entry: &Entry) -> bool {
     entry.condition.may(Event::Retire).is_some()
 }
 
-/// There was no memory for an index that is new: what is free does not do.
+/// Notes that there was no memory for a new index: the free memory does not suffice.
 pub fn refused(entry: &Entry) {
     lacks(entry, room(entry).1);
     count(&entry.counters.given_up);
@@ -209,8 +209,8 @@ pub unsafe fn scan_ends(index: Relation) -> ! {
     .raise()
 }
 
-/// Makes all processes plan anew what they have planned with an index of this table. At once: what
-/// has changed is in no transaction.
+/// Makes all processes discard their plans with an index of this table. At once, because the change
+/// is in no transaction.
 unsafe fn plan_again(table: pg_sys::Oid) {
     // SAFETY: a message as CacheInvalidateRelcache would make it.
     unsafe {

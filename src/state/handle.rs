@@ -1,4 +1,4 @@
-//! What a process remembers of an index: its key description and its directory entry.
+//! Handles: the key description and the directory entry of an index, as a process remembers them.
 //!
 //! `rd_amcache` is the validity mark. The server frees it whenever the relation is invalidated
 //! (REINDEX, TRUNCATE in place, ALTER). Then the handle is made anew from the metapage. The handle
@@ -27,8 +27,8 @@ pub struct Handle {
     generation: u32,
 }
 
-/// What `rd_amcache` points to. Entry and generation are asked before the handle: it lives as long as
-/// they are the same.
+/// The target of `rd_amcache`. Entry and generation are read before the handle, which lives as long
+/// as they are the same.
 #[derive(Clone, Copy)]
 struct Mark {
     handle: *const Handle,
@@ -42,13 +42,14 @@ struct Mark {
 #[derive(Default)]
 struct Handles {
     all: HashMap<u32, Rc<Handle>>,
-    /// So many were left when those of removed indexes were dropped last.
+    /// The number that was left when handles of removed indexes were last dropped.
     left: usize,
 }
 
 impl Handles {
-    /// Nobody tells when an index goes away: whenever their number has doubled, those go whose entry stands
-    /// for something else by now. So there are at most twice as many as indexes.
+    /// Keeps a handle. No event tells when an index goes away. So whenever the number of handles
+    /// has doubled, those whose entry stands for another index are dropped. There are at most twice
+    /// as many handles as indexes.
     fn keep(&mut self, relid: u32, handle: Rc<Handle>) {
         if self.all.len() >= 2 * self.left + 16 {
             self.all.retain(|_, handle| handle.entry.generation() == handle.generation);
@@ -83,18 +84,19 @@ impl Handle {
         unsafe { Handle::open_for(index, Table::of_index(index)) }
     }
 
-    /// As [`Handle::try_open`], for who knows the table.
+    /// Does the same as [`Handle::try_open`], for a caller that knows the table.
     ///
     /// # Safety
     /// As `open`.
     pub unsafe fn open_for(index: pg_sys::Relation, table: Table) -> Option<Rc<Handle>> {
-        // SAFETY: rd_amcache is ours: null or a mark, see `attach`. Its handle is in the table below as
-        // long as the entry is of that generation.
+        // SAFETY: rd_amcache is ours: null or a mark, see `attach`. Its handle is in the table
+        // below as long as the entry is of that generation.
         unsafe {
             let cached = (*index).rd_amcache.cast::<Mark>();
             if !cached.is_null() {
                 let Mark { handle, entry, generation, settings } = *cached;
-                // Nobody tells the index when its table gets another file, nor of settings of roles.
+                // No event tells the index that its table has another file, or that settings of
+                // roles have changed.
                 if generation == entry.generation()
                     && entry.is_for(&table)
                     && settings == limits::current()
@@ -166,22 +168,23 @@ impl Handle {
         self.entry.index(shmem::process())
     }
 
-    /// The same, if scans may read it: READY, or kept up to date by a follower.
+    /// Returns the engine index, if scans may read it: it is READY, or a follower keeps it up to
+    /// date.
     #[inline]
     pub fn readable_index(&self) -> Option<Index> {
         self.entry.readable_index(shmem::process())
     }
 
-    /// The same, if it is READY, and so has every row whose insert came here before.
+    /// Returns the engine index, if it is READY. It has every row whose insert came here before.
     #[inline]
     pub fn ready_index(&self) -> Option<Index> {
         self.entry.ready_index(shmem::process())
     }
 }
 
-/// An engine index that no directory entry knows yet: an ERROR that unwinds past it frees it, and so
-/// does the exit of a process that does not unwind. If parallel workers fill it, it is freed by the abort, which ends
-/// these first.
+/// An engine index that no directory entry has yet. An ERROR that unwinds past it frees it. So does
+/// the exit of a process that does not unwind. If parallel workers fill it, the abort ends these
+/// first and then frees it.
 pub struct Unfinished(Index);
 
 thread_local! {
@@ -226,8 +229,8 @@ impl Unfinished {
         UNFINISHED.with_borrow(|all| all.contains(&(self.0.root(), true)))
     }
 
-    /// Frees those that an ERROR has left to the abort of its (sub)transaction. Where that aborts inside of a build, as
-    /// code of an index may do, the workers are still there.
+    /// Frees those that an ERROR has left to the abort of its (sub)transaction. Where that aborts
+    /// inside of a build, as code of an index may do, the workers are still there.
     pub fn abandon_left(process: &Process) {
         Unfinished::abandon(process, |workers| workers);
     }
@@ -272,7 +275,8 @@ impl Drop for Unfinished {
 impl Handle {
     /// An engine index that this one may get, and whose memory is charged to its tenants.
     pub fn create(&self, options: &IndexOptions) -> Result<Unfinished, OutOfMemory> {
-        // SAFETY: tenants are in shared memory, at one address for ever, and not free while charged.
+        // SAFETY: tenants are in shared memory, at one address for ever, and not free while
+        // charged.
         let engine = unsafe { Index::create_for(shmem::process(), options, &self.entry.charge())? };
         Ok(Unfinished::new(engine))
     }

@@ -39,7 +39,8 @@ pub unsafe fn describe_oid(kind: Kind, oid: pg_sys::Oid) -> String {
     }
 }
 
-/// Of which databases' indexes the current user may know: of the own one's, or of all for `pg_monitor`.
+/// Returns the databases whose indexes the current user may see: the current one, or all for
+/// `pg_monitor`.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -57,8 +58,8 @@ unsafe fn is_monitor() -> bool {
     }
 }
 
-/// What the tenants of a kind hold of which the current user may know: databases as
-/// [`known_databases`], of owners those whose rights it has.
+/// Returns the tenants of a kind that the current user may see, with their memory. Databases: those
+/// of [`known_databases`]. Owners: those whose rights the user has.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -109,7 +110,7 @@ pub unsafe fn largest(tenant: &'static Tenant, kind: Kind) -> Vec<String> {
     named.collect()
 }
 
-/// Of what there is least for an index that holds nothing, and how much of it.
+/// Returns the scarcest resource for an index that holds nothing, and the free bytes of it.
 pub fn room(entry: &Entry) -> (Lack, u64) {
     let area = (Lack::Area, shmem::area().usage().free as u64);
     let limits = KINDS.map(|kind| {

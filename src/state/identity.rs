@@ -1,16 +1,18 @@
-//! Who an index is: the metapage, the only page of the main fork.
+//! The identity of an index: the metapage, the only page of the main fork.
 //!
-//! Memory is keyed by (database OID, incarnation): 128 random bits written by every build. File
-//! numbers do not identify an index: ALTER ... SET TABLESPACE and CREATE DATABASE copy files without
-//! calling us, and a crash resets an unlogged index to its init fork. An unknown incarnation simply
-//! is an index that nobody has built in this server's memory yet.
+//! The directory finds an index by (database OID, incarnation). An incarnation is 128 random bits
+//! that every build writes. File numbers do not identify an index. ALTER ... SET TABLESPACE and
+//! CREATE DATABASE copy files without calling nitro. A crash resets an unlogged index to its init
+//! fork. An unknown incarnation is an index that was not built in this server's memory yet.
 //!
-//! The init fork carries incarnation 0, "never built"; whoever meets it in a main fork assigns one.
+//! The init fork has incarnation 0, "never built". A process that meets it in a main fork assigns
+//! another one.
 //!
-//! Behind that the page has the *marks* of the latest images: a random number for each, written and logged
-//! before the image appears. The page is part of the history of this data directory, as the WAL replays it, so what it
-//! has is proof that the WAL up to the mark is ours, however the directory came to be (a backup, a standby, a copy), and
-//! also when that WAL is gone. An image that was put here from elsewhere has no mark.
+//! Behind that the page has the *marks* of the latest images: a random number for each, written and
+//! logged before the image appears. WAL replay makes the page part of the history of this data
+//! directory. So a mark proves that the WAL up to it belongs to this directory, even if the
+//! directory is a backup, a standby or a copy, and even if that WAL is gone. An image that was put
+//! here from elsewhere has no mark.
 
 use pgrx::prelude::*;
 
@@ -29,11 +31,11 @@ struct Metapage {
     incarnation: [u64; 2],
 }
 
-/// So many images are known by their marks.
+/// Number of images whose marks are kept.
 const MARKS: usize = 100;
 
-/// What is behind the metapage's head since the first image: marks, the latest one first, 0 where there is none.
-/// The space of a page that has no marks yet is zeroed.
+/// The marks behind the head of the metapage, the latest one first, 0 for none. A page without
+/// marks is zeroed there.
 type Marks = [u64; MARKS];
 
 /// 128 random bits, never 0.
@@ -123,11 +125,11 @@ unsafe fn marks(buffer: pg_sys::Buffer) -> *mut Marks {
     unsafe { contents(buffer).add(1).cast() }
 }
 
-/// Marks that everything up to here has happened before an image: the mark, and where its record ends. `None` if
-/// the index is not in this file any more.
+/// Marks that everything up to here has happened before an image: the mark, and where its record
+/// ends. `None` if the index is not in this file any more.
 ///
-/// A crash before the record is flushed takes the mark away, and the image never appears. An image that fails
-/// afterwards leaves a mark that nobody has.
+/// A crash before the record is flushed takes the mark away, and the image never appears. An image
+/// that fails afterwards leaves a mark without an image.
 ///
 /// # Safety
 /// Inside a transaction, outside of recovery; a lock must keep the permanent index where it is.
@@ -136,8 +138,8 @@ pub unsafe fn mark(
     incarnation: Incarnation,
 ) -> Option<(u64, pg_sys::XLogRecPtr)> {
     let mark = random() as u64;
-    // SAFETY: exclusive lock; page writes happen in a critical section, where nothing can fail. An ERROR
-    // before it releases pin and lock.
+    // SAFETY: exclusive lock; page writes happen in a critical section, where nothing can fail. An
+    // ERROR before it releases pin and lock.
     unsafe {
         let buffer = compat::read_block_of(file, 0);
         compat::lock_exclusive(buffer);
@@ -161,7 +163,8 @@ pub unsafe fn mark(
     }
 }
 
-/// Whether an image has been made of this index, in the history of this data directory, with this mark.
+/// Whether an image has been made of this index, in the history of this data directory, with this
+/// mark.
 ///
 /// # Safety
 /// `index` must be open and locked.

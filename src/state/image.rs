@@ -1,15 +1,16 @@
-//! What the directory knows of the images of an index.
+//! The images of an index, as the directory knows them.
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// What is known of the images of an index.
+/// The known state of an index's images.
 ///
-/// `lsn` and `xid` are those of the newest attempt to make one. An insert that may be older than the
-/// attempt looks at its heap page (see `image::straddler`).
+/// `lsn` and `xid` are those of the newest attempt to make one. An insert that may be older than
+/// the attempt looks at its heap page (see `image::straddler`).
 #[repr(C)]
 #[derive(Default)]
 pub struct ImageState {
-    /// Start of the WAL that has what the newest image may lack; 0 = no attempt in this server life.
+    /// Start of the WAL that has what the newest image may lack; 0 = no attempt in this server
+    /// life.
     pub lsn: AtomicU64,
     /// Transactions from this one on began to write after `lsn` was read.
     pub xid: AtomicU32,
@@ -29,7 +30,7 @@ pub struct ImageState {
     pub saved_entries: AtomicU64,
     /// Its size in bytes.
     pub saved_bytes: AtomicU64,
-    /// Entries written or read so far by what is going on now.
+    /// Entries that the present backup or load has written or read so far.
     pub done: AtomicU64,
     /// Entries to be written or read by it.
     pub total: AtomicU64,
@@ -43,7 +44,7 @@ pub struct ImageState {
 pub const UNKNOWN: u64 = u64::MAX;
 
 impl ImageState {
-    /// The state of an index of which nothing is known.
+    /// Resets the state to that of an unknown index.
     pub fn reset(&self) {
         for word in [&self.lsn, &self.saved_lsn, &self.saved_entries, &self.saved_bytes] {
             word.store(0, Relaxed);

@@ -1,5 +1,4 @@
-//! What the last plan of this process has found out about an index, so that the next one does not
-//! open it.
+//! Facts about an index from the last plan of this process, so that the next plan need not open it.
 //!
 //! | kept | taken away by |
 //! |---|---|
@@ -9,8 +8,8 @@
 //! | the order of the index as btree's families have it | the same, and each change of an operator family |
 //! | its size | the same, and another number of pages or rows of the table |
 //!
-//! The state of an index is not kept: each plan reads it in shared memory. A scan does not go by
-//! what is kept here. It opens the index and looks at all of this again ([`Handle::open`]).
+//! The state of an index is not kept: each plan reads it in shared memory. A scan does not use
+//! these facts. It opens the index and reads all of them again ([`Handle::open`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -25,7 +24,7 @@ use crate::state::directory::Entry;
 use crate::state::handle::Handle;
 use crate::state::{follow, limits};
 
-/// An index as the last plan has found it. What each plan looks at is side by side.
+/// An index as the last plan has found it. Fields that each plan reads are side by side.
 pub struct Known {
     /// The entry of the directory, and which of its users the index was.
     pub entry: &'static Entry,

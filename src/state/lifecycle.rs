@@ -1,15 +1,17 @@
-//! Returning memory: transaction callbacks, and a sweeper for what they cannot see.
+//! Returning memory: transaction callbacks, and a sweep for indexes that these cannot see.
 //!
-//! The server decides at commit and abort which files go away (`smgrGetPendingDeletes`); an index
-//! whose file goes away goes with it. That covers DROP, TRUNCATE, REINDEX, table rewrites, rollback
-//! and subtransaction rollback, each under the lock that kept everybody else out. A tablespace move
-//! also drops a file, of the index or of its table: the index is then unbuilt and rebuilt on demand. If a
-//! move of the table is rolled back, it is the memory for the new file that goes, and with it what was
-//! inserted, removed or truncated there.
+//! The server decides at commit and abort which files it deletes (`smgrGetPendingDeletes`). The
+//! memory of an index goes with its file. That covers DROP, TRUNCATE, REINDEX, table rewrites,
+//! rollback and subtransaction rollback. Each has a lock that keeps other processes out.
 //!
-//! Temporary indexes: see `temporary`. Not covered by either: COMMIT PREPARED and ROLLBACK PREPARED
-//! (they run in another process, or after a restart). [`sweep`] frees entries whose index is gone from the catalogue; it runs in the
-//! background worker, before builds, at the end of VACUUM, and when an insert finds no memory.
+//! A tablespace move also deletes a file, of the index or of its table. The index is then unbuilt,
+//! and rebuilt on demand. If a move of the table is rolled back, the memory for the new file goes,
+//! together with all changes that were made there.
+//!
+//! `temporary` covers temporary indexes. Neither covers COMMIT PREPARED and ROLLBACK PREPARED,
+//! which run in another process, or after a restart. [`sweep`] frees entries whose index is gone
+//! from the catalogue. It runs in the background worker, before builds, at the end of VACUUM, and
+//! when an insert finds no memory.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
@@ -124,7 +126,8 @@ unsafe extern "C-unwind" fn at_subtransaction_end(
     }
 }
 
-/// An ERROR unwinds engine calls through their guards; this is for what no guard can see.
+/// Leaves the engine at an abort. An ERROR unwinds engine calls through their guards. This is for
+/// the cases that no guard sees.
 fn leave_engine() {
     if let Some(process) = shmem::process_if_registered() {
         process.close_all_tokens();
@@ -145,7 +148,7 @@ fn free_files(gone: &[compat::Locator]) {
         && let Some(directory) = directory::if_loaded()
     {
         stop::at(Point::DropCommitted);
-        // Those of temporary tables are not listed: see `temporary`.
+        // Files of temporary tables are not listed: see `temporary`.
         let file = |&locator| File { locator, backend: File::PERMANENT };
         directory.remove(shmem::process(), |entry| gone.iter().any(|l| entry.needs(file(l))));
         stop::at(Point::DropFreed);
@@ -196,7 +199,7 @@ fn free_databases() {
     }
 }
 
-/// Frees entries of databases that no longer exist. On a standby nobody hears of DROP DATABASE.
+/// Frees entries of databases that no longer exist. On a standby no event tells of DROP DATABASE.
 ///
 /// # Safety
 /// As [`sweep`].
@@ -213,8 +216,8 @@ pub unsafe fn sweep_databases() {
     }
 }
 
-/// As [`sweep`], once in a transaction. It looks at every index of the database: one after the other would take the
-/// square of their number where a statement is about many.
+/// As [`sweep`], once in a transaction. It looks at every index of the database: one after the
+/// other would take the square of their number where a statement is about many.
 ///
 /// # Safety
 /// As [`sweep`].
@@ -225,13 +228,14 @@ pub unsafe fn sweep_once() {
     }
 }
 
-/// Frees entries of the current database whose index no longer exists in the catalogue, or that has,
-/// or whose table has, another file by now.
+/// Frees entries of the current database whose index no longer exists in the catalogue, or that
+/// has, or whose table has, another file by now.
 ///
-/// Safe beside everything: an index that is absent from the catalogue can be opened by nobody but
-/// the transaction that is creating or rewriting it, and that one holds its AccessExclusiveLock. So
-/// an entry goes only if a lock on its OID can be had and the catalogue does not know its file. A table
-/// that moves is locked, not its indexes: for the table's file a lock on the table is needed, too.
+/// Safe beside everything. If an index is absent from the catalogue, only the transaction that
+/// creates or rewrites it can open it. That transaction holds its AccessExclusiveLock. So an entry
+/// is freed only if its OID can be locked and the catalogue does not know its file. A move of a
+/// table locks the table and not its indexes. So for the file of the table a lock on the table is
+/// needed, too.
 ///
 /// # Safety
 /// Needs a transaction with catalogue access.
@@ -259,10 +263,11 @@ pub unsafe fn sweep() {
                     && e.generation() == generation
                     && e.relid.load(Relaxed) == relid.to_u32()
             };
-            // What this transaction rewrites may still be rolled back.
+            // A rewrite by this transaction may still be rolled back.
             if !compat::holds_exclusive_lock(relid) && !entry.has_file(file_of(relid)) {
                 match compat::relation_of_file(&entry.locator()) {
-                    // 18 looks for no temporary relation here. Its session frees it (see `temporary`).
+                    // 18 looks for no temporary relation here. Its session frees it (see
+                    // `temporary`).
                     pg_sys::InvalidOid if entry.file().a_session_has_it() => (),
                     pg_sys::InvalidOid => directory.remove(shmem::process(), same),
                     // ALTER TYPE without a rewrite gives the file to a new index.

@@ -1,17 +1,21 @@
-//! The settings that limit tenants (`tenants`): as they are for a database or a role, not for a session.
+//! The settings that limit tenants (`tenants`): as they are for a database or a role, not for a
+//! session.
 //!
-//! `ALTER DATABASE d SET nitro.max_memory_per_database` and `ALTER ROLE r SET nitro.max_memory_per_owner`
-//! (and those for numbers of indexes) are rows of `pg_db_role_setting`, where the server reads them for
-//! its sessions. An owner is not the session that inserts, so they are read here: for the database alone, the
-//! role alone, then for all, and last what the configuration files say, which the postmaster knows.
+//! `ALTER DATABASE d SET nitro.max_memory_per_database` and `ALTER ROLE r SET
+//! nitro.max_memory_per_owner` are rows of `pg_db_role_setting`. So are the settings for numbers of
+//! indexes. The server reads these rows for its sessions. The session that inserts may have another
+//! role than the owner, so nitro reads the rows here. It looks for a row of the database alone or
+//! of the role alone, then for one of all. Last come the values of the configuration files, which
+//! the postmaster knows.
 //!
-//! Nobody reads them for every row. Each process remembers what it has read; a counter in shared memory says
-//! that something has changed: a commit that altered such a row, or a reload. Whoever opens an index
-//! compares the counter with the one under which its handle was made (`Handle`), and makes it anew.
+//! A process does not read them for every row. It remembers them, together with a counter in shared
+//! memory. A commit that alters one of these rows raises the counter, and so does a reload. A
+//! process that opens an index compares the counter with that of its handle (`Handle`), and makes
+//! the handle anew if they differ.
 //!
-//! A commit counts after its rows can be seen, and who reads them has the counter from before and takes a
-//! new snapshot. So the limits of a counter are never older than it. COMMIT PREPARED counts nothing: what it
-//! changes is seen with the next change.
+//! A commit raises the counter after its rows are visible. A reader reads the counter first, and
+//! then takes a new snapshot. So the limits of a counter are never older than it. COMMIT PREPARED
+//! does not raise it: its change is seen with the next one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -26,7 +30,7 @@ use crate::state::options;
 use crate::state::tenants::{KINDS, Kind, Limits, Terms};
 
 thread_local! {
-    /// What this process has read: under which counter, and for which owners.
+    /// The limits that this process has read: the counter, and the limits by owner.
     static READ: RefCell<(u64, HashMap<u32, [Limits; KINDS.len()]>)> = RefCell::default();
     /// This transaction has altered settings of databases or roles.
     static ALTERED: Cell<bool> = const { Cell::new(false) };
@@ -50,7 +54,7 @@ pub fn transaction_ended(committed: bool) {
     }
 }
 
-/// Whoever opens an index reads the settings again.
+/// Makes every process that opens an index read the settings again.
 pub fn changed() {
     if let Some(directory) = directory::if_loaded() {
         directory.life.settings.fetch_add(1, AcqRel);

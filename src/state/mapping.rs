@@ -1,15 +1,17 @@
-//! The memory of the area: a file in memory that the postmaster makes and maps, and that every process of
-//! the server inherits by fork, at the same address.
+//! The memory of the area: a file in memory that the postmaster makes and maps, and that every
+//! process of the server inherits by fork, at the same address.
 //!
-//! It is `nitro.reserved_memory` long, of which only what is committed is anything but address space. To
-//! commit is to allocate blocks of the file, so a lack of memory is an answer of a system call, at a moment at
-//! which it can be told to the user; whoever touches a committed page finds it. To release is to punch a
-//! hole. The content of the file is dropped when the server initializes its shared memory anew after a crash;
-//! file and mapping stay, so nothing can leak and no address changes. When the last process has ended the
-//! kernel frees both.
+//! It is `nitro.reserved_memory` long. Everything that is not committed is only address space.
+//! - To commit is to allocate blocks of the file. So a system call reports a lack of memory, at a
+//!   moment when the user can be told. A process that touches a committed page finds it.
+//! - To release is to punch a hole.
 //!
-//! The descriptor is inherited, too. Foreign code may have closed it and got the same number for a file of its
-//! own: what is about to be changed is compared with what was made.
+//! When the server initializes its shared memory anew after a crash, the content of the file is
+//! dropped. File and mapping stay, so nothing can leak and no address changes. When the last
+//! process has ended, the kernel frees both.
+//!
+//! The file descriptor is inherited, too. Foreign code may have closed it, and got the same number
+//! for a file of its own. So before each change the file is compared with the one that was made.
 
 use std::ffi::CStr;
 use std::io::Error;
@@ -22,14 +24,15 @@ use pgrx::prelude::*;
 
 use crate::pg::error::Failure;
 
-/// What is committed and released at once, and a huge page.
+/// Bytes that are committed and released at once: a huge page.
 pub const GRANULE: usize = Area::GRANULE;
 const PAGE: usize = 4096;
 
 /// How an area gets its memory from the file. Safe to call in threads.
 pub static BACKING: Backing = Backing { commit, release };
 
-/// What was made. Not changed after the postmaster has made it, so all processes have the same.
+/// The mapping. It does not change after the postmaster has made it, so all processes have the
+/// same.
 struct Mapping {
     file: libc::c_int,
     /// Device and inode.
@@ -39,12 +42,12 @@ struct Mapping {
     pages: Pages,
 }
 
-/// What the memory consists of.
+/// The kind of pages of the memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
     /// Huge pages of the kernel's pool, reserved for as much as the limit is at start.
     Huge,
-    /// Those that the kernel joins to huge pages, where its settings for shared memory let it.
+    /// Pages that the kernel joins to huge pages, if its settings for shared memory let it.
     Transparent,
     /// `huge_pages = off`.
     Small,
@@ -63,9 +66,9 @@ impl Pages {
 
 static MAPPING: OnceLock<Mapping> = OnceLock::new();
 
-/// Zeroed memory of `len` bytes, nothing of it committed. Called by the postmaster, or a server in single-user
-/// mode, when it initializes shared memory: the first time it is made, then it is emptied. Of huge pages,
-/// `limit` bytes are reserved.
+/// Zeroed memory of `len` bytes, nothing of it committed. Called by the postmaster, or a server in
+/// single-user mode, when it initializes shared memory: the first time it is made, then it is
+/// emptied. Of huge pages, `limit` bytes are reserved.
 pub fn fresh(len: usize, limit: usize) -> (NonNull<u8>, Pages) {
     let mapping = MAPPING.get_or_init(|| make(len, limit));
     assert!(len <= mapping.len, "settings that need a restart have changed");
@@ -75,7 +78,7 @@ pub fn fresh(len: usize, limit: usize) -> (NonNull<u8>, Pages) {
     (NonNull::new(mapping.base as *mut u8).expect("a mapping is not at 0"), mapping.pages)
 }
 
-/// What the memory consists of; `None` before it is made.
+/// Returns the kind of pages. `None` before the memory is made.
 pub fn pages() -> Option<Pages> {
     MAPPING.get().map(|mapping| mapping.pages)
 }
@@ -102,12 +105,11 @@ fn map(len: usize, limit: usize, pages: Pages) -> Result<Mapping, Error> {
     let huge = pages == Pages::Huge;
     let flags = libc::MFD_CLOEXEC | if huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
     let checked = |rc: libc::c_int| if rc < 0 { Err(Error::last_os_error()) } else { Ok(rc) };
-    // Nobody runs what is in it. Kernels since 6.3 can be set to refuse files without that flag (`vm.memfd_noexec`);
-    // those before do not know it.
-    // SAFETY: the name is a constant.
+    // Nobody runs what is in it. Kernels since 6.3 can be set to refuse files without that flag
+    // (`vm.memfd_noexec`); those before do not know it. SAFETY: the name is a constant.
     let create = |more| checked(unsafe { libc::memfd_create(c"nitro".as_ptr(), flags | more) });
-    // SAFETY: system calls on what they themselves return; each mapping replaces a part of the first one, which
-    // is nobody else's.
+    // SAFETY: system calls on what they themselves return; each mapping replaces a part of the
+    // first one, which is nobody else's.
     unsafe {
         let file = create(libc::MFD_NOEXEC_SEAL).or_else(|e| match e.raw_os_error() {
             Some(libc::EINVAL) => create(0),
@@ -128,7 +130,8 @@ fn map(len: usize, limit: usize, pages: Pages) -> Result<Mapping, Error> {
                 libc::munmap(room, before);
             }
             libc::munmap(base.byte_add(len), GRANULE - before);
-            // Huge pages of a mapping without NORESERVE are taken out of the pool at once, or it fails.
+            // Huge pages of a mapping without NORESERVE are taken out of the pool at once, or it
+            // fails.
             let reserved = if huge { limit } else { 0 };
             for (part, reserve) in [(0..reserved, 0), (reserved..len, libc::MAP_NORESERVE)] {
                 let how = libc::MAP_SHARED | libc::MAP_FIXED | reserve;
@@ -146,7 +149,8 @@ fn map(len: usize, limit: usize, pages: Pages) -> Result<Mapping, Error> {
             if pages == Pages::Transparent {
                 libc::madvise(base, len, libc::MADV_HUGEPAGE);
             }
-            // A core file would have all of it, and whoever writes it would touch what is not committed.
+            // A core file would have all of it, and writing it would touch memory that is not
+            // committed.
             libc::madvise(base, len, libc::MADV_DONTDUMP);
             Ok(Mapping { file, identity, base: base.addr(), len, pages })
         })();
@@ -177,14 +181,14 @@ fn identity(file: libc::c_int) -> Result<(u64, u64), Error> {
     }
 }
 
-/// Changes blocks of the file. A signal ends such a call without effect, so one that often gets signals might
-/// never be done: they wait.
+/// Changes blocks of the file. A signal ends the system call without effect. A process that often
+/// gets signals might never finish. So signals wait.
 fn change(mapping: &Mapping, how: libc::c_int, part: Range<usize>) -> Result<(), Error> {
     if identity(mapping.file)? != mapping.identity {
         return Err(Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: signal sets are filled before they are used; the file is the one that was made, and only the
-    // part that the caller has is changed.
+    // SAFETY: signal sets are filled before they are used; the file is the one that was made, and
+    // only the part that the caller has is changed.
     unsafe {
         let (mut all, mut before) = std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>();
         libc::sigfillset(&raw mut all);
@@ -216,8 +220,9 @@ fn commit(_: NonNull<u8>, part: Range<usize>) -> Result<(), Refused> {
     }
     let page = if mapping.pages == Pages::Huge { GRANULE } else { PAGE };
     let part = part.start / page * page..part.end.next_multiple_of(page).min(mapping.len);
-    // The kernel makes transparent huge pages where memory is touched, not where blocks are allocated. This
-    // touches without a signal if it fails; what it did not do is done, or refused, below.
+    // The kernel makes transparent huge pages when memory is touched, not when blocks are
+    // allocated. This call touches the memory, and a failure raises no signal. The call below does
+    // the rest, or refuses it.
     let granules = part.start.is_multiple_of(GRANULE) && part.end.is_multiple_of(GRANULE);
     if granules && mapping.pages == Pages::Transparent {
         let at = (mapping.base + part.start) as *mut libc::c_void;

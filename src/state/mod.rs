@@ -1,4 +1,4 @@
-//! Which indexes there are, where they are in memory and what they are good for.
+//! The indexes that the server knows: their memory and their states.
 
 pub mod alarm;
 pub mod claim;

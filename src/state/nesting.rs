@@ -6,7 +6,7 @@ use crate::state::directory::Entry;
 use crate::state::shmem;
 
 thread_local! {
-    /// What this process brings up, each inside the one before.
+    /// The indexes that this process brings up, each inside the one before.
     static CLAIMS: RefCell<Vec<(&'static Entry, u32)>> = const { RefCell::new(Vec::new()) };
     /// This process is a worker of a build.
     static HELPS: Cell<bool> = const { Cell::new(false) };

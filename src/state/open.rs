@@ -12,9 +12,9 @@ use crate::pg::{compat, text};
 
 const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
 
-/// Opens an index and its table, if they still exist, for `work`. One that is not ready for inserts
-/// may have no storage yet, and that of a temporary table of another session is in its memory: both are
-/// left alone.
+/// Opens an index and its table, if they still exist, for `work`. Two kinds of indexes are left
+/// alone. One that is not ready for inserts may have no storage yet. The storage of another
+/// session's temporary table is in the memory of that session.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -146,9 +146,10 @@ pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Rel
             if pg_sys::ConditionalLockRelationOid(relid, LOCK) {
                 break heap;
             }
-            // DROP of a partitioned table locks the indexes of its partitions before the partitions. Who
-            // waited for the index with the table locked would deadlock with it, and DROP would be told:
-            // wait for the index with nothing held, then look again whether there still is a table.
+            // DROP of a partitioned table locks the indexes of its partitions before the
+            // partitions. A process that waited for the index while holding the table would
+            // deadlock with it, and DROP would get the ERROR. So wait for the index with nothing
+            // held, then check whether the table still exists.
             pg_sys::table_close(heap, LOCK);
             pg_sys::LockRelationOid(relid, LOCK);
             pg_sys::UnlockRelationOid(relid, LOCK);
@@ -164,7 +165,7 @@ pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Rel
     }
 }
 
-/// What is wrong with a relation that a function was given.
+/// The fault of a relation that was passed to a function.
 pub enum Wrong {
     /// It is of another kind, always.
     Kind(&'static str),

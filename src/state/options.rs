@@ -29,7 +29,7 @@ pub enum Maintenance {
     Standby = 2,
 }
 
-/// What the server stores in `rd_options`.
+/// The options as the server stores them in `rd_options`.
 #[repr(C)]
 pub struct Options {
     /// Varlena header, written by the server.

@@ -1,4 +1,4 @@
-//! What the directory knows of the packing of an index.
+//! The packing of an index, as the directory knows it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 

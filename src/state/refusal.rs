@@ -1,4 +1,4 @@
-//! What the engine refuses, as users see it.
+//! Refusals of the engine, as messages to users.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ pub fn left_unbuilt(index: &str, entry: &Entry, error: OutOfMemory) {
     no_room(entry, error, |why| format!("index \"{index}\" is left unbuilt: {why}")).warn();
 }
 
-/// The same for an index of an insert, or of CREATE INDEX: it is given up.
+/// Warns that an index of an insert, or of CREATE INDEX, is given up.
 #[track_caller]
 pub fn gave_up(index: &str, entry: &Entry, error: OutOfMemory) {
     no_room(entry, error, |why| format!("nitro index \"{index}\" is given up: {why}")).warn();
@@ -110,7 +110,7 @@ fn area_full(error: OutOfMemory, message: String) -> Failure {
     let mut holders = unsafe { holders::known(Kind::Database) };
     holders.sort_unstable_by_key(|tenant| std::cmp::Reverse(tenant.memory().used()));
     holders.truncate(3);
-    // What is left belongs to databases that the user may not know of.
+    // The rest belongs to databases that the user may not know of.
     let named: u64 = holders.iter().map(|tenant| tenant.memory().used()).sum();
     let mut holders: Vec<String> = holders
         .into_iter()
@@ -160,11 +160,12 @@ pub unsafe fn no_entry(index: pg_sys::Relation) -> Failure {
 }
 
 thread_local! {
-    /// The indexes of which this process has said that there is no place for them.
+    /// The indexes for which this process has already reported that there is no place.
     static LEFT_OUT: RefCell<HashSet<u32>> = RefCell::default();
 }
 
-/// There is no place for an index in the directory, and it is done without. Said once by each process.
+/// There is no place for an index in the directory, and it is done without. Said once by each
+/// process.
 ///
 /// # Safety
 /// `index` must be open, inside a transaction.

@@ -69,9 +69,10 @@ fn register_process() -> &'static Process {
     // SAFETY: a process array index belongs to one live process; attaching resets what an earlier
     // owner may have left. The exit callback leaves the barrier, also on FATAL.
     //
-    // Not `before_shmem_exit`: a process may come here while a command of the server has an entry of its own
-    // on that list (REPACK CONCURRENTLY builds indexes so), which it takes off as the latest. The callbacks of
-    // the other list run in the opposite order, so ours comes while the process still has its PGPROC.
+    // Not `before_shmem_exit`. A process may come here while a command of the server has an entry
+    // of its own on that list, as REPACK CONCURRENTLY has, and expects to take it off as the latest
+    // one. The callbacks of the other list run in the opposite order. So this one runs while the
+    // process still has its PGPROC.
     unsafe {
         let process = Box::leak(Box::new(Process::attach(area, compat::proc_number())));
         PROCESS.store(process, Relaxed);

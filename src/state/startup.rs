@@ -1,10 +1,9 @@
 //! The start of a server and the exit of its processes: the directory of indexes in the main segment, and
 //! the engine's area in a mapping of its own (`mapping.rs`).
 //!
-//! Both are made when the postmaster starts and inherited by fork, at the same address in every process.
-//! After a crash restart both are zeroed and the startup hook runs again, so nothing here has to survive a
-//! crash: every index is unbuilt until somebody needs it or its image is
-//! loaded.
+//! Both are made when the postmaster starts, and inherited by fork at the same address in every
+//! process. After a crash both are zeroed and the startup hook runs again. So nothing here has to
+//! survive a crash: every index is unbuilt until a process needs it or its image is loaded.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +22,7 @@ const MB: usize = 1 << 20;
 /// `AddinShmemInitLock` in `MainLWLockArray` (15-19).
 const ADDIN_SHMEM_INIT_LOCK: usize = 21;
 
-/// What the rooms above this one do when something ends.
+/// Functions of higher rooms that run when something ends.
 pub struct Exits {
     /// A process that used the engine, which it may use once more. Its threads have ended.
     pub process: fn(&Process),
@@ -36,8 +35,8 @@ static EXITS: OnceLock<Exits> = OnceLock::new();
 static mut PREVIOUS_REQUEST: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP: pg_sys::shmem_startup_hook_type = None;
 
-/// Returns the bytes that `nitro.max_memory` allows; -1: as many as the machine and its cgroups suggest, but
-/// what `nitro.reserved_memory` has room for.
+/// Returns the bytes that `nitro.max_memory` allows. -1: as many as the machine and its cgroups
+/// suggest, but at most `nitro.reserved_memory`.
 fn limit(mb: i32) -> usize {
     let mb = match mb {
         -1 => {
@@ -69,7 +68,7 @@ fn limit_in(pages: Pages, mb: i32) -> usize {
     }
 }
 
-/// What the limit can be raised to without a restart.
+/// Returns the value to which the limit can be raised without a restart.
 fn reserved(limit: usize) -> usize {
     let reserved = match guc::RESERVED_MEMORY.get() as usize * MB {
         0 => (machine::memory() as usize).clamp(limit, guc::MOST_MEMORY as usize * MB),
@@ -129,8 +128,8 @@ unsafe extern "C-unwind" fn startup() {
         if let Some(previous) = PREVIOUS_STARTUP {
             previous();
         }
-        // A server that was built with EXEC_BACKEND calls it in each process, none of which inherits the mapping:
-        // there it is as if the library had not been preloaded.
+        // A server that was built with EXEC_BACKEND calls this in each process, and no process
+        // inherits the mapping. There it is as if the library had not been preloaded.
         if pg_sys::IsUnderPostmaster {
             return;
         }
@@ -204,14 +203,16 @@ fn why_automatic() -> String {
     format!("\"nitro.max_memory\" is automatic: the machine has {memory} MB, and {cgroup}.")
 }
 
-/// A reload, in the postmaster. What a process that crashed has left in shared memory must not end it.
+/// Sets the limit at a reload, in the postmaster. Shared memory may be in any state after a crash
+/// of a process, and must not end the postmaster.
 fn set_limit(mb: i32) {
     if let (Some(area), Some(pages)) = (shmem::area_if_sound(), mapping::pages()) {
         area.set_limit(limit_in(pages, mb));
     }
 }
 
-/// What the configuration files say about tenants: at a start and by a reload, in the postmaster.
+/// Stores the tenants' limits of the configuration files, at a start and at a reload, in the
+/// postmaster.
 fn set_defaults(values: [i32; guc::TENANT_SETTINGS]) {
     if let Some(directory) = directory::if_loaded() {
         let life = &directory.life;
@@ -222,8 +223,9 @@ fn set_defaults(values: [i32; guc::TENANT_SETTINGS]) {
     }
 }
 
-/// When a (sub)transaction aborts: a process that exits in the middle of it (FATAL) does not unwind, so
-/// what it was at is left here, while the server still has the locks and the files of that transaction.
+/// Leaves the engine when a (sub)transaction of an exiting process aborts. A process that exits in
+/// the middle of it (FATAL) does not unwind. So its open work ends here, while the server still has
+/// the locks and the files of that transaction.
 pub fn leave_if_exiting() {
     // SAFETY: a plain global of the process.
     if unsafe { pg_sys::proc_exit_inprogress } {
@@ -231,8 +233,8 @@ pub fn leave_if_exiting() {
     }
 }
 
-/// What a process that exits has left open. The abort of its transaction may use the engine afterwards, so
-/// [`at_exit`] looks once more.
+/// Ends the open work of an exiting process. The abort of its transaction may use the engine
+/// afterwards, so [`at_exit`] does this once more.
 fn leave() {
     stop::at(Point::ExitBegun);
     threads::stop_all();

@@ -1,10 +1,10 @@
 //! Returning the memory of temporary indexes.
 //!
-//! The server does not tell which files of temporary relations go away (`smgrGetPendingDeletes` leaves
-//! them out), so transaction callbacks cannot know. But it unlinks such a file itself when the
-//! transaction ends, after its callbacks and before it resets the transaction's memory. A callback on
-//! that memory looks which files are still there. It is registered by a transaction that made,
-//! rewrote or dropped something, so others pay nothing. Nobody but this process ever knew the indexes.
+//! The server does not tell which files of temporary relations it deletes: `smgrGetPendingDeletes`
+//! leaves them out. So transaction callbacks cannot know. But the server unlinks these files when
+//! the transaction ends, after its callbacks and before it resets the memory of the transaction. A
+//! callback on that memory looks which files still exist. Only a transaction that made, rewrote or
+//! dropped something registers it, so others pay nothing. No other process ever knew these indexes.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
@@ -69,8 +69,8 @@ unsafe fn look_at_end() {
     if LOOKING.replace(true) {
         return;
     }
-    // SAFETY: a transaction is running, so its context is there; the server calls back once, when it
-    // resets or deletes the context.
+    // SAFETY: a transaction is running, so its context is there; the server calls back once, when
+    // it resets or deletes the context.
     unsafe {
         let callback: *mut pg_sys::MemoryContextCallback = pg_sys::MemoryContextAlloc(
             pg_sys::TopTransactionContext,

@@ -1,10 +1,10 @@
-//! Who shares limits: the indexes of a database, and those of an owner in all databases.
+//! Tenants, which share limits: the indexes of a database, and those of an owner in all databases.
 //!
-//! Every entry of the directory has a tenant of either kind, which counts its entries, and to which the
-//! engine charges memory. Tenants are made, given back and changed under the directory's exclusive lock.
-//! One is free when no entry has it and nothing is charged to it. There are two for every entry and some for
-//! what is charged after its entry has gone, so nobody is without: if there were none left the directory
-//! would be full.
+//! Every entry of the directory has a tenant of either kind. The tenant counts its entries, and the
+//! engine charges memory to it. Tenants are made, given back and changed under the exclusive lock
+//! of the directory. One is free when no entry has it and nothing is charged to it. There are two
+//! tenants for every entry, and some for memory that is charged after its entry has gone. So a
+//! tenant is always free unless the directory is full.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::*};
 
@@ -14,7 +14,7 @@ use pgrx::prelude::*;
 use crate::state::alarm::Alarm;
 use crate::state::following::Following;
 
-/// What the indexes of a tenant have in common.
+/// The kind of a tenant: the property that its indexes share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Kind {
@@ -27,7 +27,7 @@ pub enum Kind {
 /// All of them; also the order of accounts in the engine.
 pub const KINDS: [Kind; 2] = [Kind::Database, Kind::Owner];
 
-/// What the indexes of a tenant may take together.
+/// The limits of a tenant's indexes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Bytes.
@@ -36,12 +36,12 @@ pub struct Limits {
     pub indexes: u32,
 }
 
-/// What an index may take, alone and with others.
+/// The limits of an index, alone and together with others.
 #[derive(Clone, Copy)]
 pub struct Terms {
     /// The role that owns it.
     pub owner: u32,
-    /// What it may hold itself, in bytes.
+    /// The most bytes that it may hold itself.
     pub memory: u64,
     /// Of its tenants.
     pub tenants: [Limits; KINDS.len()],
@@ -88,7 +88,7 @@ pub(super) fn find_or_make(all: &'static [Tenant], kind: Kind, oid: u32) -> Opti
         if free.is_none() && tenant.is_free() {
             free = Some(i);
         }
-        // Those behind it have never been anybody.
+        // The tenants behind it were never used.
         if name == 0 {
             break;
         }
@@ -136,7 +136,8 @@ impl Tenant {
         let _ = self.follower.compare_exchange(pid, 0, AcqRel, Acquire);
     }
 
-    /// Whether somebody should start a follower now: there is none, and none was asked for in the last seconds.
+    /// Returns true if this process should start a follower: there is none, and none was requested
+    /// in the last `patience` seconds.
     pub fn wants_follower(&self, now: u32, patience: u32) -> bool {
         let asked = self.asked.load(Relaxed);
         self.follower() == 0
@@ -144,17 +145,17 @@ impl Tenant {
             && self.asked.compare_exchange(asked, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// What the database's follower says of itself.
+    /// Returns the state of the database's follower.
     pub fn following(&self) -> &Following {
         &self.following
     }
 
-    /// What its indexes hold and may hold.
+    /// Returns the account of its indexes: the memory that they hold, and its limit.
     pub fn memory(&self) -> &Account {
         &self.memory
     }
 
-    /// What was said of its limit of memory.
+    /// Returns the messages given about its limit of memory.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }
@@ -179,7 +180,8 @@ impl Tenant {
         self.seen.load(Relaxed)
     }
 
-    /// Under the exclusive lock; who read the settings before somebody else changes nothing.
+    /// Sets the limits, under the exclusive lock. If another process has read newer settings,
+    /// nothing changes.
     pub(super) fn limit(&self, limits: Limits, seen: u64) {
         if seen >= self.seen() {
             self.memory.set_limit(limits.memory);

@@ -1,12 +1,12 @@
-//! Threads beside a server process: image files are compressed and written, read and loaded by several
-//! at once.
+//! Threads beside a server process: image files are compressed and written, read and loaded by
+//! several at once.
 //!
-//! A thread calls nothing of PostgreSQL and gets no signal. The process waits for its threads with a
-//! wait event and handles interrupts meanwhile. Whatever ends the waiting, no thread outlives the
+//! A thread calls nothing of PostgreSQL and gets no signal. The process waits for its threads with
+//! a wait event and handles interrupts meanwhile. Whatever ends the waiting, no thread outlives the
 //! process' attachment to shared memory:
 //! - an ERROR unwinds: the guard tells the threads to stop, the scope joins them;
-//! - FATAL, and the death of the postmaster, end the process without unwinding: [`stop_all`], called
-//!   from the exit callback, tells them to stop and waits.
+//! - FATAL, and the death of the postmaster, end the process without unwinding: [`stop_all`],
+//!   called from the exit callback, tells them to stop and waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
@@ -21,7 +21,7 @@ use crate::pg::memory;
 use crate::pg::wait::{self, Wait};
 use crate::state::{directory, shmem};
 
-/// "Nice" value of threads that nobody waits for.
+/// "Nice" value of threads that no process waits for.
 #[cfg(target_os = "linux")]
 const BACKGROUND: libc::c_int = 10;
 
@@ -91,18 +91,19 @@ fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Lets everybody else on the machine go first, until the thread ends.
+/// Gives all other processes of the machine precedence, until the thread ends.
 pub fn yield_to_others() {
-    // SAFETY: changes the priority of the calling thread; on Linux 0 is the thread, not its process.
+    // SAFETY: changes the priority of the calling thread; on Linux 0 is the thread, not its
+    // process.
     #[cfg(target_os = "linux")]
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, BACKGROUND);
     }
 }
 
-/// Runs `work(process, i)` for every i below `jobs` on up to `threads` threads, each registered with
-/// the engine, and returns the results in order. Showing `event`, it calls `tick` about every 20 ms.
-/// The first error ends the others early.
+/// Runs `work(process, i)` for every i below `jobs` on up to `threads` threads, each registered
+/// with the engine, and returns the results in order. Showing `event`, it calls `tick` about every
+/// 20 ms. The first error ends the others early.
 pub fn run<T: Send, E: Send + From<String>>(
     jobs: usize,
     threads: usize,
@@ -165,7 +166,7 @@ pub fn run<T: Send, E: Send + From<String>>(
         }
         let mut results: Vec<Option<T>> = (0..jobs).map(|_| None).collect();
         for worker in workers {
-            // What a thread runs is caught inside it.
+            // A panic of a job is caught inside its thread.
             for (job, result) in worker.join().unwrap_or_default() {
                 results[job] = Some(result);
             }

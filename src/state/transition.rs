@@ -120,7 +120,7 @@ pub(super) enum Event {
     Remove,
 }
 
-/// What a change does to the root.
+/// The effect of a change on the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Root {
     /// There is none, before and after.
@@ -236,12 +236,13 @@ impl Condition {
         }
     }
 
-    /// As `change`, for who knows that the table allows it.
+    /// Does the same as `change`, for a change that the table must allow. Otherwise raises an
+    /// ERROR.
     pub(super) fn must(&self, event: Event, gained: u32) -> u32 {
         self.change(event, gained).unwrap_or_else(|(state, root)| refuse(event, state, root))
     }
 
-    /// As `change`, for who does it if the table allows it.
+    /// Does the same as `change`, if the table allows it. Otherwise returns None.
     pub(super) fn may(&self, event: Event) -> Option<u32> {
         self.change(event, 0).ok()
     }

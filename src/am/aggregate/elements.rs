@@ -1,9 +1,12 @@
-//! Rows that are counted by an index with an element column, which hands up none: its scans make bitmaps.
+//! Rows that are counted by an index with an element column, which hands up none: its scans make
+//! bitmaps.
 //!
-//! The child is a real Bitmap Heap Scan over one Bitmap Index Scan, made and started by the server. Where the index decides,
-//! what it has is counted as the rows of an index-only scan are: a block that is all-visible is not read, and the token is
-//! from before the first entry was read until the last bit was asked for. (Without one this is wrong: VACUUM may remove a row
-//! and set the bit in between, for which the server gave it up.) Where it does not, the child is run row by row.
+//! The child is a real Bitmap Heap Scan over one Bitmap Index Scan, made and started by the server.
+//! If the index decides, its rows are counted as those of an index-only scan: a block that is
+//! all-visible is not read. The token is held from before the first entry is read until the last
+//! bit is read. Without it VACUUM could remove a row and set the bit in between. (The server gave
+//! up index-only bitmap scans for this reason.) If the index does not decide, the child is run row
+//! by row.
 
 use pgrx::pg_sys::{self, BitmapHeapScanState, BitmapIndexScanState, NodeTag, PlanState};
 
@@ -52,7 +55,8 @@ pub unsafe fn count(child: *mut PlanState, run: &mut Run) {
     }
 }
 
-/// Whether its rows are those that the index has and the snapshot sees, and it may be asked for them.
+/// Whether its rows are those that the index has and the snapshot sees, and it may be asked for
+/// them.
 unsafe fn is_exact(child: *mut PlanState) -> bool {
     // SAFETY: live nodes of the types that their tags say.
     unsafe {
@@ -71,8 +75,8 @@ unsafe fn is_exact(child: *mut PlanState) -> bool {
     }
 }
 
-/// The same without reading rows of blocks that are all-visible. False, and nothing was counted: the index does not decide, or
-/// has more than may be held.
+/// Counts without reading rows of all-visible blocks. Returns false, and counts nothing, if the
+/// index does not decide, or has more rows than may be held.
 unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
     // SAFETY: as `is_exact` has seen.
     unsafe {
@@ -123,7 +127,8 @@ unsafe fn count_direct(child: *mut PlanState, run: &mut Run) -> bool {
     }
 }
 
-/// How many rows of more than one key are held, to be counted once: in `work_mem`, and a list may grow to twice of what it has.
+/// Returns how many rows of more than one key may be held, to count each once. They must fit
+/// `work_mem`, and a list may grow to twice its length.
 pub fn most_rows() -> usize {
     // SAFETY: a plain global.
     unsafe { pg_sys::work_mem as usize * 1024 / 2 / size_of::<u64>() }

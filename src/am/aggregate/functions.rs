@@ -24,7 +24,7 @@ enum Kind {
 /// An aggregate function of the server that can be computed here.
 pub struct Function {
     oid: u32,
-    /// What the column must be of, exactly; 0: anything.
+    /// The exact type of the column. 0: any type.
     argument: Oid,
     kind: Kind,
 }
@@ -85,12 +85,14 @@ impl Function {
         self.argument == pg_sys::InvalidOid || self.argument == column
     }
 
-    /// Whether it can be computed of a column that is stored so: only whether it is NULL matters, or it is a number.
+    /// Whether it can be computed of a column that is stored so: only whether it is NULL matters,
+    /// or it is a number.
     pub fn reads(&self, codec: Codec) -> bool {
         matches!(self.kind, Kind::Rows | Kind::Values) || matches!(codec, Codec::Int(_))
     }
 
-    /// The state as the server's own function would leave it, serialized; None for NULL. `column` is how the column is stored.
+    /// The state as the server's own function would leave it, serialized; None for NULL. `column`
+    /// is how the column is stored.
     ///
     /// # Safety
     /// Allocates in the current memory context.

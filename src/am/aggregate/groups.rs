@@ -1,7 +1,8 @@
-//! Groups of rows in the order of the index, and what is known of each.
+//! Groups of rows in the order of the index, and the values of each group.
 //!
-//! Equal groups have equal bytes at the beginning of their keys (the planner sees to that), and lie one behind the other.
-//! So a row is of the last group if its key begins as that group's does. Nothing is allocated for a group by itself.
+//! Equal groups have equal bytes at the beginning of their keys (the planner sees to that), and lie
+//! one behind the other. So a row is of the last group if its key begins as that group's does.
+//! Nothing is allocated for a group by itself.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use crate::key::codec::{self, Codec, Reader};
 use crate::key::columns::{Columns, MOST};
 use crate::pg::memory;
 
-/// What is known of the values of a column, without NULLs.
+/// Count, sum and extremes of a column's values, without NULLs.
 #[derive(Clone, Copy)]
 pub struct Tally {
     pub count: i64,
@@ -30,7 +31,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Adds a number so many times.
+    /// Adds a number `count` times.
     #[inline(always)]
     pub fn add(&mut self, number: i64, times: i64) {
         self.count += times;
@@ -39,7 +40,7 @@ impl Tally {
         self.greatest = self.greatest.max(number);
     }
 
-    /// Adds so many numbers, of which the least and the greatest one are at the ends.
+    /// Adds `count` numbers. The least and the greatest one are at the ends.
     pub fn add_sorted(&mut self, count: i64, sum: i128, ends: impl Iterator<Item = i64>) {
         self.count += count;
         self.sum += sum;
@@ -51,7 +52,7 @@ impl Tally {
 
     /// Adds at most [`MOST`] numbers.
     pub fn add_all(&mut self, numbers: &[i64]) {
-        // So few halves of numbers are a number of 64 bits.
+        // This number of 32-bit halves cannot overflow 64 bits.
         let (mut high, mut low) = (0, 0);
         for &number in numbers {
             high += number >> 32;
@@ -67,17 +68,17 @@ impl Tally {
 struct Head {
     /// The key of its first row, in `keys`.
     key: Range<usize>,
-    /// So many bytes of it are those of the group.
+    /// Number of its bytes that belong to the group.
     prefix: usize,
     rows: i64,
 }
 
 /// The groups that a node has not given up yet. The last one may go on.
 pub struct Groups {
-    /// So many columns of the index make a group.
+    /// Number of index columns that make a group.
     columns: usize,
-    /// The columns whose values are wanted, in order; and how many of them are among those of the group, where all
-    /// rows have the same.
+    /// The columns whose values are wanted, in order; and how many of them are among those of the
+    /// group, where all rows have the same.
     inputs: Vec<usize>,
     outer: usize,
     heads: Vec<Head>,
@@ -116,8 +117,8 @@ impl Groups {
         self.tallies.truncate(each);
     }
 
-    /// Begins a group with the key of its first row, which is not added yet; with none, where there is but one group and no
-    /// row need be read.
+    /// Begins a group with the key of its first row, which is not added yet. There is no key if
+    /// there is only one group and no row need be read.
     fn begin(&mut self, prefix: usize, key: &[u8]) {
         let start = self.keys.len();
         memory::append(&mut self.keys, key);
@@ -168,7 +169,7 @@ impl Groups {
         self.keys.len() + size_of_val(&self.heads[..]) + size_of_val(&self.tallies[..])
     }
 
-    /// Adds rows to the last group of which nothing else is wanted. Without GROUP BY there is one in any case.
+    /// Adds rows, without values, to the last group. Without GROUP BY there always is one.
     pub fn count(&mut self, rows: u64) {
         if self.heads.is_empty() {
             self.begin(0, &[]);
@@ -200,7 +201,7 @@ impl Groups {
         (&self.keys[head.key.clone()], head.rows)
     }
 
-    /// What is known of an input in a group.
+    /// Returns the tally of an input in a group.
     pub fn tally(&self, desc: &KeyDesc, i: usize, input: usize) -> Tally {
         if let Some(inner) = input.checked_sub(self.outer) {
             return self.tallies[i * (self.inputs.len() - self.outer) + inner];
@@ -219,7 +220,7 @@ impl Groups {
 
 /// The last group while rows are added.
 pub struct Last<'g> {
-    /// What their keys begin with.
+    /// The bytes with which their keys begin.
     pub prefix: &'g [u8],
     column: usize,
     inputs: &'g [usize],
@@ -237,13 +238,14 @@ impl Last<'_> {
         *self.rows
     }
 
-    /// Adds so many rows, without their values.
+    /// Adds rows without their values.
     #[inline]
     pub fn count(&mut self, rows: u64) {
         *self.rows += rows as i64;
     }
 
-    /// Adds the values of rows whose keys begin with the prefix: of these entries of a batch, a bit each.
+    /// Adds the values of rows whose keys begin with the prefix: of these entries of a batch, a bit
+    /// each.
     pub fn add_values(&mut self, desc: &KeyDesc, batch: &Cursor, which: u64) {
         if self.only_counts() {
             return;
@@ -258,13 +260,15 @@ impl Last<'_> {
         }
     }
 
-    /// Where the keys of a leaf, of which this is one, have what is wanted of their rows: of one column numbers.
+    /// Returns the place of the wanted numbers in the keys of a leaf, if they are of one column.
+    /// `key` is one of these keys.
     pub fn numbers(&self, desc: &KeyDesc, key: Option<&[u8]>) -> Option<Numbers> {
         let &[column] = self.inputs else { return None };
         Numbers::of(desc, self.prefix.len(), self.column..column, key?)
     }
 
-    /// Adds rows of what was read of a leaf, a bit each from row `from` on, with their numbers if these are wanted.
+    /// Adds rows of a leaf, a bit for each from row `from` on, with their numbers if these are
+    /// wanted.
     pub fn add_rows(&mut self, leaf: &Leaf, numbers: Option<&Numbers>, from: usize, which: u64) {
         self.count(which.count_ones().into());
         if let (Some(numbers), [tally]) = (numbers, &mut *self.tallies) {
@@ -282,7 +286,8 @@ impl Last<'_> {
     }
 }
 
-/// The values of columns, in order, from `column` on, of a row whose key begins with the prefix that the columns before have.
+/// The values of columns, in order, from `column` on, of a row whose key begins with the prefix
+/// that the columns before have.
 fn values<'k>(
     desc: &'k KeyDesc,
     columns: &'k [usize],
@@ -306,7 +311,8 @@ fn value(desc: &KeyDesc, rest: &mut &[u8], column: &mut usize, wanted: usize) ->
     number
 }
 
-/// The number in the segment that these bytes begin with, 0 for a value that is none, None for NULL; and what is behind.
+/// Reads the number in the segment at the beginning of these bytes. Returns 0 for a value that is
+/// no number, None for NULL, and the bytes behind it.
 #[inline(always)]
 fn number<'k>(desc: &KeyDesc, column: usize, bytes: &'k [u8]) -> (Option<i64>, &'k [u8]) {
     let column = &desc.columns[column];

@@ -1,4 +1,5 @@
-//! The rest of a leaf at once: its TIDs, and the numbers of one column side by side, read without the keys.
+//! The rest of a leaf at once: its TIDs, and the numbers of one column side by side, read without
+//! the keys.
 
 use std::ops::Range;
 
@@ -25,8 +26,8 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Of a column of numbers; behind `prefix` bytes, which are the same in all keys, and columns `before` come first. `key`: one
-    /// of the leaf.
+    /// Of a column of numbers; behind `prefix` bytes, which are the same in all keys, and columns
+    /// `before` come first. `key`: one of the leaf.
     pub fn of(desc: &KeyDesc, prefix: usize, before: Range<usize>, key: &[u8]) -> Option<Numbers> {
         let is_number = |i: usize| matches!(desc.columns[i].codec, Codec::Int(_));
         let flip = desc.columns[before.end].flip();
@@ -42,7 +43,7 @@ impl Numbers {
     }
 }
 
-/// What was read of a leaf.
+/// The rows that were read of a leaf.
 pub struct Leaf {
     tids: Box<[Tid; MOST_OF_LEAF]>,
     /// The first byte of each number, if they are not all `alike`, and those behind it.
@@ -104,7 +105,8 @@ impl Leaf {
 
     /// Adds the numbers of those rows, a bit each from row `from` on.
     pub fn add(&self, numbers: &Numbers, from: usize, which: u64, tally: &mut Tally) {
-        // Most often these are all of them, begin with the same byte, and the least and the greatest one are at the ends.
+        // Most often these are all of them, begin with the same byte, and the least and the
+        // greatest one are at the ends.
         let all = which.trailing_ones();
         if let Some(first) = self.alike
             && numbers.before == 0

@@ -1,12 +1,15 @@
-//! Rows of which only the table says whether they are visible: they wait here until there are many, and are then asked for in
-//! the order of the table, a page at a time.
+//! Rows whose visibility only the table knows. They wait here until there are many, and are then
+//! read in the order of the table, a page at a time.
 //!
-//! A page is pinned and locked once for all its rows, and those behind it are read ahead. Each row is looked for by its TID
-//! and with the snapshot of the scan, as an index scan does it: no bit of the page speaks for it, for VACUUM may have emptied
-//! its place since the entry was read (only the last batch is under a token). Whoever has the place by then is too new for the
-//! snapshot. No entry is removed for what is found: the same key and TID may live again by now.
+//! A page is pinned and locked once for all its rows, and the pages behind it are read ahead. Each
+//! row is looked up by its TID and with the snapshot of the scan, as an index scan does it. The
+//! all-visible bit of the page does not count: only the last batch is under a token, so VACUUM may
+//! have freed the row's place since the entry was read. Another row in that place is too new for
+//! the snapshot. No entry is removed because of these look-ups: the same key and TID may live
+//! again.
 //!
-//! An ERROR between two pages leaves nothing behind: pins are the resource owner's, and the memory goes with the node.
+//! An ERROR between two pages leaves nothing behind: pins are the resource owner's, and the memory
+//! goes with the node.
 
 use nitro_engine::Tid;
 use pgrx::pg_sys::{self, BlockNumber};
@@ -16,11 +19,12 @@ use crate::am::token::Trust;
 use crate::am::visibility::{ROWS, VisibilityMap};
 use crate::pg::{compat, memory, wait};
 
-/// Rows after which the first look at the table comes; each further one comes after twice as many, so that who wants but few
-/// groups does not wait for many.
+/// Rows after which the table is first read. Each further reading comes after twice as many. So a
+/// query that wants few groups does not wait for many.
 const FIRST: usize = 64;
 const MOST: usize = 1 << 19;
-/// Entries that the scan may pass for each of these rows while some wait: groups wait with them, however large they are.
+/// Entries that the scan may pass for each of these rows while some wait: groups wait with them,
+/// however large they are.
 const PASSED: u64 = 64;
 /// Pages that are read ahead, at most.
 const FARTHEST: i32 = 64;
@@ -76,8 +80,8 @@ impl Queue {
     }
 
     /// Divides rows of a group by the visibility map. A row whose block is not all-visible, by a
-    /// bit that counts for it, is added with the value that `value` has for it, if there is one.
-    /// `visible` gets all other rows, 64 at a time: the place of the first, and a bit for each.
+    /// bit that counts for it, goes into the queue with its `value`, if there is one. `visible`
+    /// gets all other rows, 64 at a time: the place of the first, and a bit for each.
     ///
     /// # Safety
     /// `heap` is the open table of the map.
@@ -105,8 +109,8 @@ impl Queue {
         }
     }
 
-    /// Whether it is time to look, with these groups waiting for it. Vectors grow by doubling, so half of `work_mem` may be in
-    /// use.
+    /// Whether it is time to look, with these groups waiting for it. Vectors grow by doubling, so
+    /// half of `work_mem` may be in use.
     pub fn is_full(&self, groups: &Groups) -> bool {
         if self.is_empty() {
             return false;
@@ -118,7 +122,8 @@ impl Queue {
         many || bytes >= most || self.passed >= self.target as u64 * PASSED
     }
 
-    /// Looks for all rows and adds those that are visible to their groups; says how many were looked for, and how many are.
+    /// Looks for all rows and adds those that are visible to their groups; says how many were
+    /// looked for, and how many are.
     ///
     /// # Safety
     /// `heap` must be an open table of the heap's own access method, and `snapshot` one of MVCC that is registered.

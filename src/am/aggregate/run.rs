@@ -1,4 +1,4 @@
-//! What a node computes, row by row or by the leaf.
+//! The computation of a node, row by row or by the leaf.
 
 use pgrx::pg_sys::{Datum, Oid, Relation, TupleTableSlot};
 
@@ -16,14 +16,15 @@ const MANY: i64 = 256;
 
 /// A column of the node's rows.
 struct Output {
-    /// What is computed of the column of the index; None for the column itself, of the group's first row.
+    /// The aggregate function of the index column. None: the column itself, of the group's first
+    /// row.
     function: Option<&'static Function>,
     column: usize,
     /// Which of the groups' inputs the column is, if the function takes one.
     input: usize,
 }
 
-/// What a node computes, and how far it has come.
+/// The computation of a node, and its progress.
 pub(super) struct Run {
     outputs: Vec<Output>,
     pub(super) groups: Groups,
@@ -94,7 +95,7 @@ impl Run {
         self.queue.is_empty() && self.given + usize::from(!self.ended) < self.groups.len()
     }
 
-    /// Passes over groups of which no row was visible.
+    /// Skips groups without a visible row.
     pub(super) fn pass_empty(&mut self) {
         while !self.plain && self.has_complete() && self.groups.group(self.given).1 == 0 {
             self.given += 1;
@@ -116,8 +117,9 @@ impl Run {
         }
     }
 
-    /// Puts the row at whose entry the scan stands into the queue, of which it is not known whether it is visible. False: it
-    /// has to be known, for it may be the first row of its group from which columns are given.
+    /// Puts the row at the scan's entry into the queue. Its visibility is not known yet. Returns
+    /// false if it must be known now: the row may be the first one of its group, which gives the
+    /// columns.
     pub(super) fn wait(&mut self, own: &Scan) -> bool {
         let desc = own.desc();
         if let Some(key) = own.key() {
@@ -142,8 +144,8 @@ impl Run {
         true
     }
 
-    /// Adds rows that are known to be visible, up to the first one of another group; says how many, and over how many entries
-    /// it went for them. `heap`: its rows can wait in the queue.
+    /// Adds rows that are known to be visible, up to the first one of another group. Returns how
+    /// many, and the number of entries that it passed. `heap`: other rows can wait in the queue.
     ///
     /// # Safety
     /// `heap` is the open table of the scan.
@@ -216,8 +218,8 @@ impl Run {
         let i = self.given;
         self.given += 1;
         let (key, rows) = self.groups.group(i);
-        // SAFETY: the key of a row, unless nothing of it is wanted. The slot has a column for each output: the planner gives a
-        // node of ours no projection.
+        // SAFETY: the key of a row, unless nothing of it is wanted. The slot has a column for each
+        // output: the planner gives a node of ours no projection.
         unsafe {
             if !self.values.is_empty() {
                 desc.decode(key, &mut self.values, &mut self.isnull);

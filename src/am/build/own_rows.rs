@@ -1,8 +1,9 @@
 //! Rows that code of an index inserts into its table while the index is made of that.
 //!
-//! Nobody else can write meanwhile. Its own transaction can: an expression, predicate or comparison that is called immutable and writes
-//! nevertheless. Such a row comes behind the scan of the table, or onto a page that the scan has passed, and CREATE INDEX does not tell the table
-//! of its new index before it is complete. The index would lack a row, so it is not made.
+//! No other transaction can write meanwhile. Its own can: by an expression, predicate or comparison
+//! that is declared immutable and writes nevertheless. The new row comes behind the scan of the
+//! table, or onto a page that the scan has passed. The insert does not know the new index before it
+//! is complete. So the index would lack a row, and it is not made.
 
 use pgrx::pg_sys::{self, CommandId, Relation};
 use pgrx::prelude::*;
@@ -22,7 +23,8 @@ impl Begun {
         Begun(unsafe { next_command() })
     }
 
-    /// ERROR if the table has rows of this transaction that are of later. They are looked for only if it has written anything since.
+    /// ERROR if the table has rows of this transaction that are of later. They are looked for only
+    /// if it has written anything since.
     ///
     /// # Safety
     /// Open relations, locked as for a build; out of parallel mode.
@@ -46,8 +48,8 @@ impl Begun {
     }
 
     unsafe fn has_rows(&self, heap: Relation) -> bool {
-        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and of a row of this transaction nobody else changes more than
-        // hint bits.
+        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and of a row of
+        // this transaction nobody else changes more than hint bits.
         unsafe {
             let snapshot = &raw mut pg_sys::SnapshotAnyData;
             let none = std::ptr::null_mut();
@@ -68,8 +70,8 @@ impl Begun {
     }
 }
 
-/// The number of the next command that writes: another one if the last has written. Who does not number the next before it begins may have no
-/// next, as the last statement of a function in SQL.
+/// Returns the number of the next command that writes: another one if the last has written. A
+/// command that does not count up may be the last statement of a function in SQL.
 ///
 /// # Safety
 /// In a transaction, out of parallel mode.
@@ -81,7 +83,8 @@ unsafe fn next_command() -> CommandId {
     }
 }
 
-/// The command of this transaction that wrote a row. Of a row that is frozen from the start (COPY FREEZE), the last that changed it.
+/// The command of this transaction that wrote a row. Of a row that is frozen from the start (COPY
+/// FREEZE), the last that changed it.
 ///
 /// # Safety
 /// A valid tuple header.
@@ -89,7 +92,8 @@ unsafe fn written_by(head: pg_sys::HeapTupleHeader) -> Option<CommandId> {
     // SAFETY: by contract; a tuple on disk has the `t_heap` form.
     unsafe {
         let heap = (*head).t_choice.t_heap;
-        // A frozen row keeps the number of who wrote it. That of four thousand million transactions ago can be ours: an ERROR too much.
+        // A frozen row keeps the number of its writer. The number of a transaction four billion
+        // transactions ago can be this one's. That would be a needless ERROR.
         let is_own = pg_sys::TransactionIdIsCurrentTransactionId(heap.t_xmin);
         is_own.then(|| match compat::tuple_xmin(head) {
             pg_sys::FrozenTransactionId => heap.t_field3.t_cid,

@@ -1,13 +1,15 @@
 //! CREATE INDEX and REINDEX with parallel workers.
 //!
-//! The leader looks at a sample of the table and cuts the range of keys into shards. It and the workers share a scan
-//! of the table, and each writes its entries to files, one for every shard (`key::buckets`). When all have read, each
-//! takes one shard after the other, sorts it, and makes a chain of leaves of it. The leader adopts the chains in order. There is
-//! no merge, and all that takes long is done by all; a sample that is wrong makes shards uneven, nothing else.
+//! The leader looks at a sample of the table and cuts the range of keys into shards. It and the
+//! workers share a scan of the table, and each writes its entries to files, one for every shard
+//! (`key::buckets`). When all have read, each takes one shard after the other, sorts it, and makes
+//! a chain of leaves of it. The leader adopts the chains in order. There is no merge, and all that
+//! takes long is done by all; a sample that is wrong makes shards uneven, nothing else.
 //!
-//! An ERROR, cancel or end of one of them ends all: the server takes a worker's ERROR to the leader, and the abort of
-//! the leader ends the workers, then calls us, who free the memory (`Unfinished::set_workers`). Files go with the shared memory. A
-//! lack of memory for indexes is no ERROR of a worker: the leader decides what becomes of the index.
+//! An ERROR, cancel or end of one of them ends all. The server takes a worker's ERROR to the
+//! leader. The abort of the leader ends the workers, and then frees the memory
+//! (`Unfinished::set_workers`). Files go with the shared memory. A lack of memory for indexes is no
+//! ERROR of a worker: the leader decides about the index.
 
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::Ordering::*;
@@ -25,15 +27,16 @@ use crate::key::sort::Sorter;
 use crate::pg::{compat, guc, memory, wait};
 use crate::state::shmem;
 
-/// Shards for each process: who gets large ones takes fewer.
+/// Shards for each process. A process that gets large ones takes fewer.
 const SHARDS: usize = 8;
 /// Each process has a file for every shard.
 const MOST_SHARDS: usize = 128;
 /// Blocks of the sample for each shard.
 const SAMPLE: u32 = 16;
 
-/// Builds the index together with workers; `None` if it is to be built by one process: workers are not wanted, not allowed
-/// or not to be had, or there is no memory even for an empty index. Nothing has happened then.
+/// Builds the index together with workers. Returns `None`, and does nothing, if one process must
+/// build it: workers are not wanted, not allowed or not available, or there is no memory even for
+/// an empty index.
 ///
 /// # Safety
 /// The relations and the description are those of a build that begins.
@@ -108,9 +111,9 @@ pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
     }
 }
 
-/// How many workers the server allows; 0 also for what is built by one process: unique indexes of which equal keys can have
-/// different bytes, so that they would not be in one shard, and what calls functions that are not parallel safe, which the
-/// server asks only of expressions and predicates.
+/// Returns how many workers the server allows. Returns 0 in two further cases. Equal keys of a
+/// unique index can have different bytes: they would not be in one shard. A comparison function is
+/// not parallel safe: the server checks only expressions and predicates.
 unsafe fn workers(job: &Job<'_>) -> usize {
     let Job { heap, index, info, handle } = *job;
     // SAFETY: open relations; the support functions are those of its key columns.
@@ -121,7 +124,8 @@ unsafe fn workers(job: &Job<'_>) -> usize {
                 || pg_sys::func_parallel(function) == pg_sys::PROPARALLEL_SAFE as c_char
         };
         let alone = (*info).ii_Unique && !handle.desc.keys_begin_with_bytes()
-            // Where there is nothing to read, 15 and 16 are not asked whether they want workers: for a TRUNCATE they do not.
+            // Where there is nothing to read, 15 and 16 are not asked whether they want workers:
+            // for a TRUNCATE they do not.
             || super::is_empty(heap)
             || !(1..=handle.desc.nkeys)
                 .all(|column| (1..=compat::SUPPORT_FUNCTIONS).all(|f| is_safe(column, f)));
@@ -129,8 +133,9 @@ unsafe fn workers(job: &Job<'_>) -> usize {
     }
 }
 
-/// Splitters for about so many shards, and the average length of keys, by the rows of some blocks. They are read as the whole
-/// table is: code of the index runs for no other rows. `together`: equal keys are in one shard.
+/// Returns splitters for about this number of shards, and the average length of keys, from the rows
+/// of some blocks. They are read as the whole table is: code of the index runs for no other rows.
+/// `together`: equal keys are in one shard.
 unsafe fn sample<O: KeyOrder>(
     job: &Job<'_>,
     order: &O,
@@ -217,7 +222,8 @@ impl Begun {
         workers: usize,
         splitters: &Splitters,
     ) -> Option<Begun> {
-        // SAFETY: what the server documents (README.parallel), in its order; each part is made as large as it is.
+        // SAFETY: what the server documents (README.parallel), in its order; each part is made as
+        // large as it is.
         unsafe {
             // After the sample: its code may have deleted rows that older snapshots show.
             let by_snapshot = reads_by_snapshot(job.heap, job.info);

@@ -92,9 +92,9 @@ impl Bounds {
         unsafe { pg_sys::list_truncate(pg_sys::list_copy(self.all), self.bounding as i32) }
     }
 
-    /// Adds the descents for a list of `n` values. The second of two lists is not looked through for each
-    /// value of the first: no two empty ranges are visited between the same two of the entries that the
-    /// conditions so far leave (see `quals`).
+    /// Adds the descents for a list of `n` values. The scan does not try the whole second list for
+    /// each value of the first. It never visits two empty ranges between the same two entries that
+    /// the conditions so far leave (see `quals`).
     ///
     /// # Safety
     /// As `of`.
@@ -166,7 +166,7 @@ unsafe fn range_of(clauses: *mut pg_sys::List, column: i32) -> *mut pg_sys::List
     range
 }
 
-/// What one index condition does for the scan.
+/// The effect of one index condition on the scan.
 struct Condition {
     equality: bool,
     descents: f64,

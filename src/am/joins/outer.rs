@@ -7,7 +7,8 @@ use pgrx::prelude::*;
 
 use crate::pg::compat;
 
-/// Whether nothing tells when the rows of a started node are read, which is part of a query (null: it is not known of what).
+/// Returns true if the time at which the rows of a started node are read changes nothing. The node
+/// is part of `query` (null: not known).
 pub(super) unsafe fn may_be_read_ahead(node: *mut PlanState, query: *mut PlanState) -> bool {
     let mut stable = false;
     // SAFETY: live nodes.
@@ -78,8 +79,8 @@ unsafe fn expressions(node: *mut PlanState) -> Option<[*mut pg_sys::Node; 4]> {
     }
 }
 
-/// Whether some node of an outer side keeps it from being read ahead. The context, a `bool`, is set if expressions are no
-/// more than stable.
+/// Whether some node of an outer side keeps it from being read ahead. The context, a `bool`, is set
+/// if expressions are no more than stable.
 #[pg_guard]
 unsafe extern "C-unwind" fn hinders(node: *mut PlanState, stable: *mut c_void) -> bool {
     crate::pg::witness!();
@@ -139,14 +140,15 @@ unsafe extern "C-unwind" fn changes(node: *mut PlanState, context: *mut c_void) 
     }
 }
 
-/// What the least of the functions promises that a node calls besides its expressions.
+/// Returns the weakest volatility of the functions that a node calls besides its expressions.
 unsafe fn least_of_functions(node: *mut PlanState) -> u8 {
     // SAFETY: a started node of the type that its tag says.
     unsafe {
         let pruned = match (*node).type_ {
             // The aggregate itself is always called immutable.
             NodeTag::T_AggState => return least_of_steps(node.cast()),
-            // Which of its parts are read is asked again and again, by expressions that are not volatile.
+            // Which of its parts are read is asked again and again, by expressions that are not
+            // volatile.
             NodeTag::T_AppendState => {
                 !(*node.cast::<pg_sys::AppendState>()).as_prune_state.is_null()
             }

@@ -24,7 +24,7 @@ use crate::key::elements::strategy;
 use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
 use crate::pg::{memory, wait};
 
-/// What a condition asks for. An empty group cannot be fulfilled.
+/// The elements that a condition asks for. An empty group cannot be fulfilled.
 #[derive(Default)]
 pub struct Wanted {
     /// See the module's description.
@@ -287,7 +287,7 @@ pub fn simplify(desc: &KeyDesc, groups: &mut Vec<Vec<Interval>>) {
         a.cmp(b)
     });
     groups.dedup();
-    // Whoever has an element is not NULL.
+    // A value with an element is not NULL.
     let (all, null) = (not_null(desc, column), vec![point(desc.null_segment(column))]);
     if !groups.contains(&null) && groups.iter().any(|group| *group != all) {
         groups.retain(|group| *group != all);

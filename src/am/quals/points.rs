@@ -7,8 +7,8 @@ use crate::key::{KeyDesc, SENTINEL};
 use crate::pg::memory;
 
 impl Plan {
-    /// The range of conditions that are an equality on each of the first columns, in their order,
-    /// as joins have them mostly; false: it takes a plan to find it.
+    /// Finds the range of conditions that are an equality on each of the first columns, in their
+    /// order. Most joins have such conditions. Returns false if a plan is needed.
     ///
     /// # Safety
     /// As `compile`.

@@ -1,12 +1,13 @@
-//! Rows of the table before they are asked for: their pages are looked up, and the lines of memory that a fetch waits for one
-//! after the other (descriptor and header of the page, line pointer, row) come together.
+//! Prefetching rows of the table. Their pages are looked up ahead. A fetch waits for several cache
+//! lines one after the other: descriptor and header of the page, line pointer, row. Here they come
+//! together.
 //!
-//! In an order that is not the table's, fetches from pages that are all in memory take most of a scan's time, and are little
-//! else than these waits. Pages that are in no buffer are asked of the kernel, no more at once than
-//! `effective_io_concurrency` says; where that is 0, nothing is asked for.
+//! If the order is not the table's, fetches take most of a scan's time even from pages in memory,
+//! and mostly wait for these lines. Pages that are in no buffer are requested from the kernel, at
+//! most `effective_io_concurrency` at once. If that is 0, nothing is prefetched.
 //!
-//! Nothing here decides anything: what is asked for may be evicted, pruned, or never wanted. The table cannot shrink
-//! meanwhile, since the scan's transaction has locked it.
+//! All of it is a hint: a prefetched row may be evicted, pruned, or never wanted. The table cannot
+//! shrink meanwhile, since the transaction of the scan has locked it.
 
 use std::ops::Range;
 
@@ -18,9 +19,10 @@ use crate::pg::compat::{self, Sought};
 
 /// Rows that are on their way, at most.
 const MOST: usize = 16;
-/// The same, of ranges that were looked up together.
+/// Most rows ahead, for ranges that were looked up together.
 const MOST_RANGES: usize = 32;
-/// Rows that a scan hands up before it asks for others, when it does not know better: LIMIT 1 pays for nothing.
+/// Rows that a scan hands up before it asks for others, when it does not know better: LIMIT 1 pays
+/// for nothing.
 const FIRST: usize = 4;
 /// Pages of a table that a processor's cache keeps: there is nothing to wait for in smaller ones.
 const SMALL: BlockNumber = 1024;
@@ -36,7 +38,7 @@ pub(super) struct Ahead {
     forward: bool,
     /// Rows of the batch, counted in the direction of the scan, that were asked for.
     asked: usize,
-    /// What is known of the last [`MOST`] of them.
+    /// The last [`MOST`] of them.
     sought: [Sought; MOST],
 }
 
@@ -51,8 +53,9 @@ impl Ahead {
         self.asked = 0;
     }
 
-    /// How many rows more are worth being asked for: a scan that is started for each row of a join, or of a subquery with a
-    /// LIMIT, may well end where it ended last time; otherwise as many as it has handed up.
+    /// Returns how many more rows are worth prefetching. A scan that is started for each row of a
+    /// join, or of a subquery with a LIMIT, may end where it ended last time. Otherwise as many as
+    /// it has handed up.
     fn reach(&self) -> usize {
         let more = match self.handed {
             handed if handed <= self.before => self.before - handed,
@@ -64,8 +67,8 @@ impl Ahead {
 }
 
 impl Scan {
-    /// To be asked once for each row that is handed up to be fetched from the table: whether it is time for [`ask`], half of
-    /// the rows that are reached for being there.
+    /// Returns true if it is time for [`ask`]: half of the prefetched rows have been used. Called
+    /// once for each row that is handed up to be fetched from the table.
     #[inline]
     pub(super) fn looks_ahead(&mut self, forward: bool) -> bool {
         let (done, len) = (self.done(forward), self.place.cursor.len());
@@ -80,7 +83,8 @@ impl Scan {
         due && !self.stays()
     }
 
-    /// In the order of the table most rows are on the page where the scan is: then nothing is asked for.
+    /// In the order of the table most rows are on the page where the scan is: then nothing is asked
+    /// for.
     fn stays(&mut self) -> bool {
         let wanted = self.wanted();
         let page = |i| self.place.cursor.tid(i) >> 16;
@@ -132,7 +136,7 @@ pub(super) unsafe extern "C-unwind" fn ask(scan: IndexScanDesc) {
         let heap = (*scan).heapRelation;
         let allowed = *ahead.reads.get_or_insert_with(|| compat::reads_at_once(heap, SMALL));
         let mut reading = 0;
-        // What was asked for before: the line pointers are here by now.
+        // Rows that were requested before: their line pointers are in the cache now.
         for i in done..wanted.start {
             let sought = &mut ahead.sought[i % MOST];
             if *sought == Sought::Reading {

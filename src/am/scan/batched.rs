@@ -1,14 +1,16 @@
-//! Ranges that a scan will be started for, looked up together before: the inner side of a nested loop that has read its
-//! outer rows ahead (`joins`).
+//! Looking up several ranges together before the scan is started for each. For the inner side of a
+//! nested loop that has read its outer rows ahead (`joins`).
 //!
-//! Each has a cursor that stands on its first batch. When the scan is started for it, the cursor takes the place of the
-//! scan's, as if it had been read just then:
-//! - A snapshot sees nothing that was put into the index after it was taken, so it does not matter when it was read after
-//!   that. The term is that of the moment before the first look-up.
+//! Each has a cursor that stands on its first batch. When the scan is started for it, the cursor
+//! takes the place of the scan's, as if it had been read just then:
+//! - A snapshot sees nothing that was put into the index after it was taken, so it does not matter
+//!   when it was read after that. The term is that of the moment before the first look-up.
 //! - What counts of the visibility map is that of before the first look-up, too.
-//! - One token covers all of them, from before the first is read until the next look-up, or until the scan is started in
-//!   another way or ends. Meanwhile it is not renewed (`Token::hold`): to read on under an older one keeps more TIDs.
-//! - A cursor remembers which state of its leaf it has read, and goes on, or removes entries, in no other one.
+//! - One token covers all of them, from before the first is read. It stays until the next look-up,
+//!   or until the scan is started in another way or ends. Meanwhile it is not renewed
+//!   (`Token::hold`): reading on under an older token keeps more TIDs.
+//! - A cursor remembers which state of its leaf it has read, and goes on, or removes entries, in no
+//!   other one.
 
 use nitro_engine::{Cursor, TOGETHER, Tid};
 use pgrx::pg_sys::{IndexScanDesc, ScanKeyData};
@@ -38,7 +40,7 @@ pub(super) struct LookedUp {
     trust: Trust,
     /// Of these ranges the scan may take the cursor.
     ready: usize,
-    /// Their keys took so much memory that it is not kept for others.
+    /// Their keys took too much memory to be kept for the next ranges.
     large: bool,
 }
 
@@ -50,7 +52,8 @@ impl LookedUp {
 }
 
 impl Scan {
-    /// Begins to look up ranges; false: a scan like this one reads them only when it is started for them.
+    /// Begins to look up ranges; false: a scan like this one reads them only when it is started for
+    /// them.
     ///
     /// # Safety
     /// `scan` is the descriptor that this is the state of.
@@ -70,7 +73,7 @@ impl Scan {
         if !simple {
             return false;
         }
-        // What the cursor has read of another index means nothing in this one.
+        // A batch of another index has no meaning in this one.
         self.flush_kills();
         // On a standby the scan has waited for this one, when it was started.
         let engine = self.reached().or_else(|| self.handle.ready_index());
@@ -124,7 +127,7 @@ impl Scan {
         true
     }
 
-    /// Looks up what was added; the ranges behind those of which it has read enough keys are left out.
+    /// Looks up the added ranges. When it has read enough keys, it leaves out the remaining ranges.
     pub(in crate::am) fn look_ranges_up(&mut self) {
         let Some(engine) = self.engine else { return };
         let LookedUp { cursors, added, ready, .. } = &mut self.looked_up;
@@ -179,7 +182,7 @@ impl Scan {
         }
     }
 
-    /// What was looked up is not needed any more.
+    /// Forgets the ranges that were looked up.
     pub(in crate::am) fn forget_ranges(&mut self) {
         self.looked_up.forget();
         self.token.let_go();

@@ -1,4 +1,4 @@
-//! Bitmap scans, and what counts their rows instead.
+//! Bitmap scans, and counting their rows.
 
 use pgrx::pg_sys::IndexScanDesc;
 use pgrx::prelude::*;
@@ -75,9 +75,10 @@ impl Scan {
         }
     }
 
-    /// Starts the scan of an index with an element column and gives its rows away, each once, some at a time, under a token
-    /// that is held meanwhile, with what counts of the visibility map for them. False, and none
-    /// was: they have to be looked at, or more than `limit` would have to be held.
+    /// Starts the scan of an index with an element column and passes its rows to `f`, each once,
+    /// some at a time, with their trust in the visibility map. A token is held meanwhile. Returns
+    /// false, and passes none, if rows must be rechecked, or if more than `limit` would have to be
+    /// held.
     ///
     /// # Safety
     /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a snapshot of MVCC.

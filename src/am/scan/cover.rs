@@ -1,5 +1,5 @@
-//! What keeps the rows of a batch right that are not read from the table: the token, and which bits
-//! of the visibility map count (`token`). Both are obtained before the entries are copied.
+//! The protection of a batch whose rows are not read from the table: the token, and the bits of the
+//! visibility map that count (`token`). Both are obtained before the entries are copied.
 
 use std::ops::Range;
 
@@ -21,8 +21,8 @@ impl Scan {
         trust
     }
 
-    /// The token of an index that was given up before keeps nobody waiting. Scans from recovery go
-    /// by what the index reflects.
+    /// Raises an ERROR if the index was given up. VACUUM does not wait for a token that was taken
+    /// after that. Scans from recovery go by the LSN that the index reflects.
     pub(super) fn check_given_up(&self) {
         use State::{CatchingUp, Following, Ready};
         if self.token.needed
@@ -91,8 +91,9 @@ impl Scan {
         unsafe { self.visibility.ask_of(heap, trust, row, &mut place.answers) };
     }
 
-    /// Before an entry is handed up to a function of the server, which asks the map by itself:
-    /// false if that would trust a bit that does not count, and the snapshot sees no row.
+    /// Returns true if an entry may be handed up to a function of the server, which reads the map
+    /// by itself. Returns false if it would trust a bit that does not count, and the snapshot sees
+    /// no row.
     pub(super) unsafe fn may_be_handed_up(&mut self, scan: IndexScanDesc) -> bool {
         if self.place.trust.is_whole() {
             return true;
@@ -111,9 +112,9 @@ impl Scan {
 
     /// Returns the index that was read before, if that has all that the snapshot sees.
     ///
-    /// A snapshot of MVCC stays the same for all starts of a scan. What it sees in recovery stays
-    /// in the memory of the index, whatever the state of the index is later. As long as the scan
-    /// has its lock, nobody frees this memory.
+    /// Returns the index of a scan that began in recovery. An MVCC snapshot stays the same for all
+    /// starts of a scan. The rows that it sees keep their entries in memory, whatever the state of
+    /// the index is later. As long as the scan has its lock, no process frees this memory.
     pub(super) fn reached(&self) -> Option<Index> {
         let (root, entry) = (self.reached, self.handle.entry);
         self.engine.filter(|_| self.token.of_recovery && root != 0 && entry.root() == root)

@@ -1,14 +1,15 @@
 //! A scan that several processes share: each row goes to exactly one of them.
 //!
-//! The ranges of the scan, in order, are handed out in parts (`nitro_engine::Cursor::cut`). What is left begins at a
-//! place in shared memory: a combination of the enumerated columns, and a separator in its range. A process *seizes*
-//! it, takes the next part off, releases it, and reads the part as if it were its whole range; so parts come to each in
-//! the order of the index, as Gather Merge expects. A part is a range of (key, TID), which is no leaf: whatever becomes of leaves
-//! meanwhile, an entry is in one part.
+//! The ranges of the scan, in order, are handed out in parts (`nitro_engine::Cursor::cut`). The
+//! rest begins at a place in shared memory: a combination of the enumerated columns, and a
+//! separator in its range. A process *seizes* the place, takes the next part off, and releases it.
+//! It reads the part as if it were its whole range. So each process gets parts in the order of the
+//! index, as Gather Merge expects. A part is a range of (key, TID) and not a leaf. So each entry is
+//! in one part, even if leaves change.
 //!
-//! Who has seized may raise an ERROR, be cancelled, or run comparison functions that wait for locks. The others wait
-//! on a condition variable, with interrupts: a query with a process that fails ends as a whole, and the leader ends the
-//! workers.
+//! The process that has seized the place may raise an ERROR, be cancelled, or run comparison
+//! functions that wait for locks. The others wait on a condition variable, with interrupts. If one
+//! process of a query fails, the whole query ends, and the leader ends the workers.
 
 use std::cell::UnsafeCell;
 use std::cmp::Ordering;
@@ -27,15 +28,17 @@ use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
 use crate::state::handle::with_order;
 
-/// Leaves of a part: enough that handing them out is little of the work, few enough that all have some.
+/// Leaves of a part: enough that handing them out is little of the work, few enough that all have
+/// some.
 const LEAVES: usize = 16;
-/// Who finds that another one is taking a part sleeps, which is longer than many entries take to be read. So parts become longer, up to
-/// this.
+/// Most leaves of a part. A process that finds another one taking a part sleeps, longer than
+/// reading many entries takes. So parts become longer, up to this.
 const MOST_LEAVES: usize = 256;
-/// A longer part is no more than one of so many of those before it: all processes end at nearly the same time.
+/// A longer part has at most one part in this number of all leaves before it. So all processes end
+/// at nearly the same time.
 const SHARE: usize = 16;
 
-/// Leaves of the next part, behind so many.
+/// Returns the leaves of the next part, after `taken` leaves.
 fn leaves_behind(taken: u32) -> usize {
     (taken as usize / SHARE).clamp(LEAVES, MOST_LEAVES)
 }
@@ -45,7 +48,8 @@ const SEIZED: u32 = 1;
 /// Nothing is left.
 const DONE: u32 = 2;
 
-/// What processes share, in memory of the query. Zeroed, but for the condition variable, is the beginning.
+/// The state that processes share, in memory of the query. At the beginning it is zeroed, except
+/// for the condition variable.
 #[repr(C)]
 pub struct Shared {
     waiting: UnsafeCell<pg_sys::ConditionVariable>,
@@ -53,11 +57,12 @@ pub struct Shared {
     rest: UnsafeCell<Rest>,
 }
 
-/// What has not been handed out; belongs to who has seized it.
+/// The rest that has not been handed out. It belongs to the process that has seized it.
 #[repr(C)]
 struct Rest {
     begun: bool,
-    /// Whether part of the range has been handed out: the rest of it begins (going backward: ends) at (key, TID).
+    /// Whether part of the range has been handed out: the rest of it begins (going backward: ends)
+    /// at (key, TID).
     cut: bool,
     len: u32,
     /// Leaves that were handed out.
@@ -95,7 +100,7 @@ pub unsafe extern "C-unwind" fn restart(scan: IndexScanDesc) {
     }
 }
 
-/// What a scan shares, if it does.
+/// Returns the shared state of a scan, if it is parallel.
 ///
 /// # Safety
 /// A live scan, of whose memory nothing is used longer.
@@ -218,7 +223,8 @@ impl Scan {
                 shared.release(true);
                 return true;
             }
-            // The rest of this range is one part, also where its keys are longer than separators can be. What it begins with may tell which range is the next one.
+            // The rest of this range is one part, even if its keys are longer than separators can
+            // be. Its first entry may tell the next range.
             let found = self.next_batch(forward);
             let mut at = self.at.clone();
             let beyond = self.place.cursor.beyond();

@@ -1,5 +1,5 @@
-//! How scans begin and end. To get the memory of one, to fill it and to give it back took as long
-//! as a look-up: so a process keeps that of the scan that it has ended last.
+//! The beginning and the end of scans. Getting, filling and returning the memory of a scan took as
+//! long as a look-up. So a process keeps the memory of its last scan.
 
 use std::cell::Cell;
 use std::rc::Rc;

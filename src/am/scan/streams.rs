@@ -1,15 +1,16 @@
 //! Rows of an index with an element column: they have many entries, and conditions that several
 //! entries of a row fulfil together.
 //!
-//! Each group of elements (see `key::elements`) is a stream of entries. With one group its TIDs are the
-//! answer. Of several groups a row must be in all: the streams are read in turn until the shortest
-//! ends, which costs about the rarest condition times their number. Its rows are the candidates; each
-//! further stream is read on as long as that is cheaper than to look the candidates up one by one.
+//! Each group of elements (see `key::elements`) is a stream of entries. With one group its TIDs are
+//! the answer. With several groups a row must be in all. The streams are read in turn until the
+//! shortest ends, which costs about the rarest condition times their number. Its rows are the
+//! candidates. Each further stream is read on as long as that is cheaper than looking up the
+//! candidates one by one.
 //!
-//! A row whose entries are being published may be found by some of them and not by others. It belongs
-//! to a statement that has not ended, and no MVCC snapshot sees it. A constraint check, which reads
-//! with a dirty snapshot, begins after its own row's last entry is there: of two writers, one sees all
-//! entries of the other.
+//! While a row's entries are being published, some are found and others are not. The row belongs to
+//! a statement that has not ended, so no MVCC snapshot sees it. A constraint check reads with a
+//! dirty snapshot. It begins after the last entry of its own row is published. So of two writers
+//! one sees all entries of the other.
 
 use std::cell::RefCell;
 
@@ -33,7 +34,7 @@ const PROBE: usize = 16;
 /// Combinations of values up to which candidates are looked up.
 const PROBED_KEYS: usize = 4;
 
-/// What all streams of a scan read from.
+/// The source of all streams of a scan.
 pub struct Reader<'a> {
     pub desc: &'a KeyDesc,
     pub process: &'a Process,
@@ -41,7 +42,8 @@ pub struct Reader<'a> {
     /// The scan's term.
     pub sn: u32,
     pub work: &'a Work,
-    /// What is left of a leaf, on its way to a stream, once a leaf has had so many entries.
+    /// The rest of a leaf on its way to a stream. Allocated when a leaf first has more entries than
+    /// a batch.
     pub rest: RefCell<Option<Box<[Tid; MOST_OF_LEAF]>>>,
 }
 
@@ -53,7 +55,7 @@ struct Stream {
     cursor: Cursor,
     /// Where the last entry that failed a filter says to go on.
     target: Option<Vec<u8>>,
-    /// What was read and not taken yet.
+    /// TIDs that were read and not taken yet.
     tids: Vec<Tid>,
 }
 
@@ -131,7 +133,8 @@ impl Stream {
         }
     }
 
-    /// The same, and what follows in the leaf of the last ones: who reads one stream alone does not read it in vain.
+    /// Reads more entries, and the rest of the leaf of the last ones. For a reader of one stream
+    /// alone, which needs all of them.
     fn more_of_leaf(&mut self, reader: &Reader) -> bool {
         if !self.more(reader) {
             return false;
@@ -150,7 +153,7 @@ impl Stream {
         true
     }
 
-    /// Reads to the end. The same TID may come more than once.
+    /// Reads the stream to its end. The same TID may come more than once.
     fn drain(&mut self, reader: &Reader, mut f: impl FnMut(&[Tid])) {
         loop {
             f(&self.tids);
@@ -192,8 +195,8 @@ impl Stream {
     }
 }
 
-/// The TIDs that are in all streams, sorted. The streams come back if more than `limit` TIDs would have
-/// to be held.
+/// The TIDs that are in all streams, sorted. The streams come back if more than `limit` TIDs would
+/// have to be held.
 fn intersection(
     reader: &Reader,
     mut streams: Vec<Stream>,
@@ -232,8 +235,8 @@ pub fn rows(reader: &Reader, plan: &mut Plan) -> Vec<Tid> {
     rows
 }
 
-/// Gives the rows of a plan away, each once, some at a time. False, and none was: more than `limit` would have to be held.
-/// Takes the plan's groups.
+/// Gives the rows of a plan away, each once, some at a time. False, and none was: more than `limit`
+/// would have to be held. Takes the plan's groups.
 pub fn each(reader: &Reader, plan: &mut Plan, limit: usize, mut f: impl FnMut(&[Tid])) -> bool {
     let mut streams = Stream::all(reader, plan);
     let [only] = &mut streams[..] else {

@@ -14,9 +14,9 @@ const DIGITS: usize = 6;
 
 /// Sorts, and drops what comes twice.
 ///
-/// A sort by comparisons is one call that cannot be interrupted, and takes most of a second for ten million
-/// TIDs. So long lists are distributed by one byte after the other, the lowest first, which is no slower and
-/// stops anywhere. What is cancelled leaves a list that nobody uses.
+/// Sorts TIDs. A sort by comparisons is one call that cannot be interrupted, and takes most of a
+/// second for ten million TIDs. So long lists are distributed by one byte after the other, the
+/// lowest first. That is no slower and can stop anywhere. After a cancel the list is not used.
 pub fn sort(tids: &mut Vec<Tid>) {
     if tids.len() <= STEP {
         tids.sort_unstable();
@@ -26,7 +26,8 @@ pub fn sort(tids: &mut Vec<Tid>) {
     tids.dedup();
 }
 
-/// Notes which of the candidates, which are sorted, are among these: at first as many as the shortest stream has.
+/// Notes which of the candidates, which are sorted, are among these: at first as many as the
+/// shortest stream has.
 pub fn mark(tids: &[Tid], candidates: &[Tid], found: &mut [bool]) {
     for step in tids.chunks(STEP) {
         wait::interrupts();

@@ -1,4 +1,4 @@
-//! The values of entries for who takes them without a tuple (`index_only`).
+//! The values of entries for callers that take them without a tuple (`index_only`).
 
 use nitro_engine::{Cursor, Rest};
 use pgrx::pg_sys::{self, Datum, Relation};
@@ -36,8 +36,9 @@ unsafe fn arrays<'a>(slot: *mut pg_sys::TupleTableSlot) -> (&'a mut [Datum], &'a
 }
 
 impl Scan {
-    /// Moves to the next entry if it is in the batch, its block is known to be all-visible, and its values can be
-    /// written into the slot without the server; otherwise what `advance` comes to next is the same as before.
+    /// Moves to the next entry, if it is in the batch, its block is known to be all-visible, and
+    /// its values can be written into the slot without the server. Otherwise nothing changes, and
+    /// `advance` comes to the same entry.
     ///
     /// # Safety
     /// As `write_values`.
@@ -59,7 +60,8 @@ impl Scan {
         false
     }
 
-    /// Moves over entries of the batch that are known to be all-visible, where there are no filters; says over how many.
+    /// Moves over entries of the batch that are known to be all-visible, where there are no
+    /// filters; says over how many.
     pub(in crate::am) fn count_plain(&mut self, forward: bool) -> u64 {
         let (cursor, pos) = (&self.place.cursor, self.place.pos);
         let len = cursor.len() as isize;
@@ -74,8 +76,9 @@ impl Scan {
         n as u64
     }
 
-    /// At the end of a batch, reads the next one without keys, if all entries of it have keys that begin with `prefix`:
-    /// says whether. Such keys lie together, so the first and the last one tell. Otherwise the next batch is still to be read.
+    /// At the end of a batch, reads the next one without keys, if all its keys begin with `prefix`.
+    /// Returns whether. These keys lie together, so the first and the last one tell. If it returns
+    /// false, the next batch is still to be read.
     pub(in crate::am) fn skip_keys(&mut self, prefix: &[u8], forward: bool) -> bool {
         if !self.stands_at_end(forward) {
             return false;
@@ -93,9 +96,10 @@ impl Scan {
         false
     }
 
-    /// At the end of a batch, moves over all entries that follow in its leaf, if there are no filters and all of their keys
-    /// begin with `prefix`, as those of the batch; how many there are, what is wanted of them, and
-    /// which bits of the map count for them. Otherwise 0, and the next batch is still to be read.
+    /// At the end of a batch, moves over all entries that follow in its leaf. It does so if there
+    /// are no filters and all their keys begin with `prefix`, as those of the batch. Returns their
+    /// number and their trust in the map, and fills `rest`. Otherwise returns 0, and the next batch
+    /// is still to be read.
     pub(in crate::am) fn rest_of_leaf(
         &mut self,
         prefix: &[u8],
@@ -153,8 +157,8 @@ impl Scan {
         false
     }
 
-    /// Moves over entries as `step_visible` does while their keys begin with `prefix`, as the current one's, and
-    /// gives them away, a bit each; says over how many.
+    /// Moves over entries as `step_visible` does, while their keys begin with `prefix` like the
+    /// current one's. Passes them on, a bit for each. Returns their number.
     #[inline]
     pub(in crate::am) fn walk_group(
         &mut self,
@@ -171,7 +175,7 @@ impl Scan {
         let group = (!(u64::MAX << n)).checked_shl(from as u32).unwrap_or(0);
         let wanted = self.place.passing & group;
         let seen = self.known_visible(from..from + n).checked_shl(from as u32).unwrap_or(0);
-        // Up to the first one of which it is not known.
+        // Up to the first one whose visibility is not known.
         let unknown = wanted & !seen;
         let taken = wanted
             & match forward {
@@ -186,7 +190,8 @@ impl Scan {
         u64::from(taken.count_ones())
     }
 
-    /// How many of the entries that follow in the batch have keys that begin with `prefix`, as the current one's.
+    /// How many of the entries that follow in the batch have keys that begin with `prefix`, as the
+    /// current one's.
     fn rest_of_group(&self, prefix: &[u8], forward: bool) -> usize {
         let (cursor, pos) = (&self.place.cursor, self.place.pos as usize);
         let n = if forward { cursor.len() - 1 - pos } else { pos };
@@ -196,7 +201,8 @@ impl Scan {
         if n == 0 || within(n - 1) {
             return n;
         }
-        // Groups may be small: the end is sought nearby first. Below `low` all are within, the one at `high` is not.
+        // Groups may be small: the end is sought nearby first. Below `low` all are within, the one
+        // at `high` is not.
         let (mut low, mut high, mut width) = (0, n - 1, 1);
         while low < high {
             let middle = (low + width - 1).min(low + (high - low) / 2);
@@ -253,8 +259,8 @@ impl Scan {
         }
     }
 
-    /// Writes the values of the current entry into a slot that has the columns of the index. They live until
-    /// the next call.
+    /// Writes the values of the current entry into a slot that has the columns of the index. They
+    /// live until the next call.
     ///
     /// # Safety
     /// A slot that owns no memory; what is allocated lives in a child of `context`, which outlives the scan.
@@ -263,7 +269,8 @@ impl Scan {
         slot: *mut pg_sys::TupleTableSlot,
         context: pg_sys::MemoryContext,
     ) {
-        // SAFETY: by contract; the memory context of before is back afterwards, and by abort on ERROR.
+        // SAFETY: by contract; the memory context of before is back afterwards, and by abort on
+        // ERROR.
         unsafe {
             if self.write_plain(slot) {
                 return;

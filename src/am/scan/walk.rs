@@ -1,4 +1,5 @@
-//! How a scan moves: from entry to entry of a batch, from batch to batch of a range, from range to range.
+//! How a scan moves: from entry to entry of a batch, from batch to batch of a range, from range to
+//! range.
 //!
 //! Entries that fail a filter let it jump ahead, ranges in which nothing is let it skip others.
 
@@ -15,15 +16,15 @@ use crate::state::handle::with_order;
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) cursor: Box<Cursor>,
-    /// Which bits of the visibility map count for the entries of the batch, and what is known of
-    /// these. Both belong to the batch: see `read` and `exchange`.
+    /// The bits of the visibility map that count for the entries of the batch, and their values.
+    /// Both belong to the batch: see `read` and `exchange`.
     pub(super) trust: Trust,
     pub(super) answers: Answers,
     /// Index of the current entry in the batch; -1 and `len` are the positions outside.
     pub(super) pos: isize,
     /// Which entries of the batch pass the filters, a bit each.
     pub(super) passing: u64,
-    /// Where the scan went on behind the last batch of which none did.
+    /// Where the scan went on behind the last batch without a matching entry.
     pub(super) target: Vec<u8>,
 }
 
@@ -40,7 +41,7 @@ impl Place {
         }
     }
 
-    /// Stands in no range any more; what is kept is memory.
+    /// Leaves the range. Only memory is kept.
     pub(super) fn forget(&mut self) {
         let Place { cursor, trust, answers, pos, passing, target: _ } = self;
         cursor.read_few(false);
@@ -78,8 +79,9 @@ impl Place {
 }
 
 impl Scan {
-    /// Moves to the next matching entry of the current batch, if that is all there is to do; otherwise to where
-    /// `advance` has to go on. Nothing that refers to the current entry may be left to do (`kill_prior_tuple`).
+    /// Moves to the next matching entry of the current batch, if nothing else is to be done.
+    /// Otherwise moves to the place where `advance` must go on. No work may be left that refers to
+    /// the current entry (`kill_prior_tuple`).
     #[inline]
     pub(super) fn step_in_batch(&mut self, forward: bool) -> bool {
         if !self.started || !(-1..self.place.cursor.len() as isize).contains(&self.place.pos) {
@@ -96,7 +98,7 @@ impl Scan {
         self.begin_range(forward);
     }
 
-    /// The same, where `range` is that range already.
+    /// Begins the range that `range` already has.
     pub(super) fn begin_range(&mut self, forward: bool) {
         self.place.cursor.set_range(&self.range.lower, self.range.upper(), self.sn);
         self.place.pos = if forward { -1 } else { 0 };
@@ -176,8 +178,9 @@ impl Scan {
         n > 0
     }
 
-    /// The row of the entry at which the scan stands is dead to everybody. The server says so only when it asks for the next
-    /// one (`kill_prior_tuple`); who moves the scan by itself has to say so before it moves.
+    /// Notes that the row of the current entry is dead to every transaction. The server reports
+    /// that only when it asks for the next entry (`kill_prior_tuple`). A caller that moves the scan
+    /// by itself reports it before it moves.
     pub(in crate::am) fn kill(&mut self) {
         if self.place.pos >= 0 {
             self.kills.push(self.place.pos as u16);

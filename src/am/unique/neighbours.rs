@@ -21,8 +21,9 @@ pub struct Neighbours<'a> {
 }
 
 impl Neighbours<'_> {
-    /// For a build that has to look, as its `ii_Unique` says: that of a unique index, but not where a table is written anew.
-    /// Its rows were looked at before, and if the index is an invalid one, there may be duplicates.
+    /// For a build that has to look, as its `ii_Unique` says: that of a unique index, but not where
+    /// a table is written anew. Its rows were looked at before, and if the index is an invalid one,
+    /// there may be duplicates.
     ///
     /// # Safety
     /// Open relations, for as long as this lives.
@@ -69,8 +70,9 @@ impl Neighbours<'_> {
             })
     }
 
-    /// Dead rows that somebody may still see have entries, too. What the server's scan of the table has waited for is the
-    /// only thing that could still change.
+    /// Returns true if the row lives. Dead rows that a transaction may still see have entries, too.
+    /// Only transactions that the server's scan of the table has waited for could still change
+    /// this.
     unsafe fn lives(&self, tid: u64) -> bool {
         let mut at = compat::u64_to_tid(tid);
         // SAFETY: an open heap; the snapshot is the server's own.

@@ -1,4 +1,4 @@
-//! What is asked of one entry.
+//! Questions to one entry of the directory.
 
 use std::sync::atomic::Ordering::*;
 
@@ -10,7 +10,7 @@ use crate::state::file::{File, Table};
 use crate::state::tenants::{KINDS, Kind, Tenant, Terms};
 
 impl Entry {
-    /// Who the index is.
+    /// Returns the identity of the index.
     pub fn incarnation(&self) -> Incarnation {
         u128::from(self.incarnation[0].load(Relaxed))
             | u128::from(self.incarnation[1].load(Relaxed)) << 64
@@ -21,8 +21,8 @@ impl Entry {
         self.database.load(Relaxed)
     }
 
-    /// Notes under which names the index goes now. Under the directory lock, so that whoever removes
-    /// an entry by its names sees the last ones.
+    /// Stores the present names of the index. The caller has the directory lock, so a process that
+    /// removes an entry by its names sees the last ones.
     pub(super) fn name(&self, file: File, relid: u32, table: Table) {
         self.table.store(table.oid, Relaxed);
         self.table_tablespace.store(table.locator.tablespace, Relaxed);
@@ -88,7 +88,7 @@ impl Entry {
         self.generation.load(Acquire)
     }
 
-    /// Who shares limits of a kind with it.
+    /// Returns its tenant of a kind.
     pub fn tenant(&self, kind: Kind) -> &'static Tenant {
         let number = self.tenants[kind as usize].load(Relaxed);
         &super::get().tenants()[number as usize]
@@ -106,7 +106,7 @@ impl Entry {
         self.limit.load(Relaxed)
     }
 
-    /// Who answers for its memory. The accounts are in the order of [`KINDS`].
+    /// Returns the accounts that its memory is charged to, in the order of [`KINDS`].
     pub fn charge(&self) -> Charge {
         let accounts = KINDS.map(|kind| Some(self.tenant(kind).memory()));
         Charge { limit: self.limit(), accounts }
@@ -123,26 +123,28 @@ impl Entry {
         self.condition.read().1
     }
 
-    /// Enters the barrier for the index that the entry has now. Should it get another one meanwhile, whose
-    /// use makes the section one for any index.
+    /// Enters the barrier for the index that the entry has now. Should it get another one
+    /// meanwhile, whose use makes the section one for any index.
     pub fn enter<'p>(&self, process: &'p Process) -> BarrierGuard<'p> {
         process.enter_index(self.condition.read().1)
     }
 
-    /// The engine index, as long as inserts publish. Whoever is not kept from being overtaken by a
-    /// failure (by a relation lock and READY, by the build lock) asks inside a barrier section.
+    /// Returns the engine index, as long as inserts publish. The caller asks inside a barrier
+    /// section, unless a failure cannot overtake it: because of a relation lock and READY, or
+    /// because of the build lock.
     #[inline]
     pub fn index(&self, process: &Process) -> Option<Index> {
         self.index_if(process, State::publishes)
     }
 
-    /// The same, if the state that goes with it is READY.
+    /// Returns the engine index, if the state of the same moment is READY.
     #[inline]
     pub fn ready_index(&self, process: &Process) -> Option<Index> {
         self.index_if(process, |state| state == State::Ready)
     }
 
-    /// The same, if scans may read it: it is READY, or a follower keeps it up to date.
+    /// Returns the engine index, if scans may read it: it is READY, or a follower keeps it up to
+    /// date.
     #[inline]
     pub fn readable_index(&self, process: &Process) -> Option<Index> {
         self.index_if(process, |state| matches!(state, State::Ready | State::Following))
@@ -176,7 +178,8 @@ impl Entry {
     }
 
     fn map(process: &Process, root: u32) -> Option<Index> {
-        // SAFETY: the root of a live index of our area, which is freed by who takes it out of the entry.
+        // SAFETY: the root of a live index of our area, which is freed by who takes it out of the
+        // entry.
         (root != 0).then(|| unsafe { Index::open(process.area(), root) })
     }
 }

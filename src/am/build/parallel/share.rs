@@ -1,4 +1,4 @@
-//! What each process of a parallel build does, and what it shares with the others.
+//! The work of each process of a parallel build, and the state that all share.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ use crate::state::handle::with_order;
 use crate::state::nesting;
 use crate::state::shmem;
 
-/// What is in the shared memory of a build.
+/// The parts of a build's shared memory.
 #[repr(u64)]
 #[derive(Clone, Copy)]
 pub(super) enum Part {
@@ -33,7 +33,7 @@ pub(super) enum Part {
     Query,
 }
 
-/// What all processes of a build know.
+/// The state that all processes of a build share.
 #[repr(C)]
 pub(super) struct Shared {
     pub(super) heap: pg_sys::Oid,
@@ -50,29 +50,29 @@ pub(super) struct Shared {
     pub(super) shards: usize,
     pub(super) splitters: usize,
     pub(super) files: UnsafeCell<pg_sys::SharedFileSet>,
-    /// For those who wait until all have read the table.
+    /// For processes that wait until all have read the table.
     pub(super) waiting: UnsafeCell<pg_sys::ConditionVariable>,
     /// How many take part, the leader too; 0 as long as that is not known.
     pub(super) processes: AtomicU32,
     /// How many have read the table.
     pub(super) scanned: AtomicU32,
-    /// The next shard that nobody has taken.
+    /// The next shard that no process has taken.
     pub(super) next: AtomicU32,
     pub(super) rows: AtomicU64,
     pub(super) entries: AtomicU64,
     pub(super) loaded: AtomicU64,
     pub(super) broken_hot_chain: AtomicBool,
-    /// What workers did of `rows` and of the shards.
+    /// The part of `rows` and of the shards that workers did.
     pub(super) rows_of_workers: AtomicU64,
     pub(super) shards_of_workers: AtomicU32,
-    /// Somebody found no memory for the index,
+    /// A process found no memory for the index.
     pub(super) refused: AtomicBool,
     /// and the first of them writes why.
     pub(super) lacking: AtomicBool,
     pub(super) lack: UnsafeCell<MaybeUninit<OutOfMemory>>,
 }
 
-/// What became of a shard. Written by who took it, read when all have ended.
+/// The result of a shard. The process that took it writes it. It is read when all have ended.
 #[repr(C)]
 pub(super) struct Shard {
     first: AtomicU32,
@@ -81,7 +81,7 @@ pub(super) struct Shard {
     done: AtomicBool,
 }
 
-/// What a process has used, for the statistics of statements.
+/// The usage of a process, for the statistics of statements.
 pub(super) type Usage = (pg_sys::BufferUsage, pg_sys::WalUsage);
 
 /// A part of the shared memory.
@@ -98,7 +98,7 @@ impl Shard {
         self.done.store(true, Release);
     }
 
-    /// What was made of it, if it was.
+    /// Returns the name of its chain, if it was built.
     pub(super) fn name(&self) -> Option<ChainName> {
         let (first, leaves) = (self.first.load(Relaxed), self.leaves.load(Relaxed));
         let name = ChainName { first, leaves, entries: self.entries.load(Relaxed) };
@@ -106,7 +106,7 @@ impl Shard {
     }
 }
 
-/// What one process does for a build.
+/// One process of a build.
 pub(super) struct Share<'a, O: KeyOrder> {
     pub(super) shared: &'a Shared,
     scan: pg_sys::ParallelTableScanDesc,
@@ -162,7 +162,8 @@ impl<'a, O: KeyOrder> Share<'a, O> {
         stop::at(Point::ShareBegun);
         let shared = self.shared;
         let mut entries = 0;
-        // SAFETY: by the contract of `new`; numbers differ, and the set stays as long as the shared memory.
+        // SAFETY: by the contract of `new`; numbers differ, and the set stays as long as the shared
+        // memory.
         let rows = unsafe {
             let mut writer = Writer::new(self.files(), self.number, self.shards.len());
             let mut put = |key: &[u8], tid| {
@@ -235,11 +236,12 @@ impl<'a, O: KeyOrder> Share<'a, O> {
     unsafe fn build(&self, number: usize) -> Result<Chain, BuildError> {
         const STEP: u64 = 1 << 16;
         let shared = self.shared;
-        // What the build may use belongs to all of its processes.
+        // All processes of the build share its memory.
         let budget = guc::maintenance_work_mem() / shared.processes.load(Relaxed) as usize;
         let mut sorter = Sorter::new(self.desc, self.order, budget);
         let process = shmem::process();
-        // SAFETY: by contract; the root is that of the leader's index, which is there until the workers have ended.
+        // SAFETY: by contract; the root is that of the leader's index, which is there until the
+        // workers have ended.
         let engine = unsafe {
             let put = |key: &[u8], tid| sorter.push(key, tid);
             buckets::read(self.files(), shared.workers + 1, number, put);
@@ -259,7 +261,8 @@ impl<'a, O: KeyOrder> Share<'a, O> {
         let mut neighbours = shared.looks.then(neighbours);
         sorter.try_drain::<BuildError>(|key, tid| {
             if let Some(neighbours) = &mut neighbours {
-                // SAFETY: in the transaction of the build; the builder holds nothing between two calls.
+                // SAFETY: in the transaction of the build; the builder holds nothing between two
+                // calls.
                 unsafe { neighbours.add(key, tid) };
             }
             builder.push(self.order, key, tid)?;
