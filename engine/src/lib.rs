@@ -76,7 +76,7 @@ pub use memory::tokens::TokenId;
 pub use node::chunk::MAX_KEY_LEN;
 #[doc(hidden)]
 pub use node::prefetch::line as prefetch;
-pub use packed::Segments;
+pub use packed::{Segments, Sorted};
 pub use reverse::{Change, Mismatch, REVERSE_OPTIONS, ReverseMap, reverse_entry};
 pub use scan::cursor::{
     Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Rest, Separator, TOGETHER,
@@ -84,10 +84,11 @@ pub use scan::cursor::{
 pub use scan::walk::{Boundary, Cut, Walk, cuts};
 pub use tree::insert::{Insert, InsertError};
 pub use tree::remove::Remove;
+pub use tree::sorted::InsertSorted;
 #[cfg(feature = "bench")]
 pub use tree::top::measured_rebuild;
 
 /// The traits that the rooms add to an [`Index`].
 pub mod prelude {
-    pub use crate::{Collect, Insert, Remove, Snapshots, Statistics, Verify};
+    pub use crate::{Collect, Insert, InsertSorted, Remove, Snapshots, Statistics, Verify};
 }

@@ -22,6 +22,10 @@ enum Op {
     Run(u64, u16),
     /// Many TIDs of one key.
     Duplicates(Vec<u8>, u8),
+    /// Entries that are inserted as a batch.
+    Batch(Vec<(Vec<u8>, Tid)>),
+    /// A batch of ascending keys from here on, each with this number of entries.
+    Neighbours(u64, u16, u8),
     Remove(Vec<u8>, Tid),
     RemoveNth(u16),
     /// Through a cursor: every third entry of a range.
@@ -40,6 +44,8 @@ fn op() -> impl Strategy<Value = Op> {
         12 => (hostile_key(), tid.clone()).prop_map(|(k, t)| Op::Insert(k, t)),
         2 => (0u64..1000, 1u16..200).prop_map(|(a, n)| Op::Run(a, n)),
         1 => (hostile_key(), 1u8..).prop_map(|(k, n)| Op::Duplicates(k, n)),
+        2 => prop::collection::vec((hostile_key(), tid.clone()), 1..300).prop_map(Op::Batch),
+        2 => (0u64..1000, 1u16..700, 1u8..4).prop_map(|(a, n, each)| Op::Neighbours(a, n, each)),
         3 => (hostile_key(), tid.clone()).prop_map(|(k, t)| Op::Remove(k, t)),
         6 => any::<u16>().prop_map(Op::RemoveNth),
         1 => (hostile_key(), hostile_key(), any::<bool>()).prop_map(|(a, b, k)| Op::RemoveRange(a, b, k)),
@@ -68,6 +74,20 @@ impl<O: KeyOrder> Run<'_, O> {
         assert!(self.ix.contains(self.p, &self.order, key, tid));
     }
 
+    /// Some of the entries may be there, or come twice.
+    fn insert_batch(&mut self, mut entries: Vec<(Vec<u8>, Tid)>) {
+        entries.sort_by_cached_key(|(key, tid)| ((self.fold)(key), *tid));
+        let mut at = 0;
+        while at < entries.len() {
+            let term = self.ix.term();
+            let next = self.ix.insert_sorted(self.p, &self.order, &Batch(&entries), at, term);
+            let next = next.unwrap().expect("no snapshot ends the term");
+            assert!(at < next && next <= entries.len());
+            at = next;
+        }
+        self.model.extend(entries.iter().map(|(key, tid)| ((self.fold)(key), *tid)));
+    }
+
     fn apply(&mut self, op: &Op) {
         let (p, ix) = (self.p, self.ix);
         match op {
@@ -81,6 +101,13 @@ impl<O: KeyOrder> Run<'_, O> {
                 for tid in 0..u64::from(*n) {
                     self.insert(key, tid);
                 }
+            }
+            Op::Batch(entries) => self.insert_batch(entries.clone()),
+            Op::Neighbours(start, n, each) => {
+                let keys = (0..u64::from(*n)).map(|i| (start + i).to_be_bytes().to_vec());
+                let entries =
+                    keys.flat_map(|key| (1..=*each).map(move |t| (key.clone(), t.into())));
+                self.insert_batch(entries.collect());
             }
             Op::Remove(key, tid) => {
                 let there = self.model.remove(&((self.fold)(key), *tid));

@@ -31,8 +31,8 @@ impl Counters {
         &self.stripes[p.slot_number() as usize % STRIPES]
     }
     #[inline]
-    pub(crate) fn inserted(&self, p: &Process) {
-        self.stripe(p).inserted.fetch_add(1, Relaxed);
+    pub(crate) fn inserted(&self, p: &Process, n: u64) {
+        self.stripe(p).inserted.fetch_add(n, Relaxed);
     }
     pub(crate) fn removed(&self, p: &Process, n: u64) {
         self.stripe(p).removed.fetch_add(n, Relaxed);

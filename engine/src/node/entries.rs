@@ -9,7 +9,7 @@ use crate::node::chunk::chunk_key;
 use crate::node::copy::append_key;
 use crate::node::entry::Entry;
 use crate::node::writer::LeafWriter;
-use crate::packed::{Leaf, PART};
+use crate::packed::{Leaf, PART, Sorted};
 
 /// The entries of one or two leaves, copied out.
 pub(crate) struct Entries {
@@ -184,6 +184,39 @@ impl Entries {
         let (start, len) = (self.keys.len() as u32, key.len() as u32);
         self.keys.extend_from_slice(key);
         self.list.insert(rank, Stored { start, len, chunk: 0, abbrev, tid, born: 0, dead: 0 });
+    }
+
+    /// Merges entries of byte order into those of one leaf without chunks. Both ascend, these
+    /// strictly. Leaves out what is there. Returns for each of these entries how many there are up
+    /// to it, and whether it came.
+    pub(crate) fn merge(
+        &mut self,
+        new: &(impl Sorted + ?Sized),
+        range: core::ops::Range<usize>,
+    ) -> Vec<(usize, bool)> {
+        let room = Vec::with_capacity(self.list.len() + range.len());
+        let mut old = core::mem::replace(&mut self.list, room).into_iter().peekable();
+        let mut placed = Vec::with_capacity(range.len());
+        for i in range {
+            let (key, tid) = (new.key(i), new.tid(i));
+            let order = |e: &Stored| {
+                let here = &self.keys[e.start as usize..][..e.len as usize];
+                here.cmp(key).then(e.tid.cmp(&tid))
+            };
+            while let Some(e) = old.next_if(|e| order(e).is_le()) {
+                self.list.push(e);
+            }
+            let comes = self.list.last().is_none_or(|e| order(e).is_ne());
+            if comes {
+                let (start, len) = (self.keys.len() as u32, key.len() as u32);
+                self.keys.extend_from_slice(key);
+                let (chunk, abbrev, born, dead) = (0, 0, 0, 0);
+                self.list.push(Stored { start, len, chunk, abbrev, tid, born, dead });
+            }
+            placed.push((self.list.len(), comes));
+        }
+        self.list.extend(old);
+        placed
     }
 
     pub(crate) fn range(&self, range: core::ops::Range<usize>) -> impl Iterator<Item = Entry<'_>> {

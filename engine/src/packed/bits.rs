@@ -170,6 +170,23 @@ impl Writer {
         rest.iter().for_each(|&number| self.push(draft, width, number));
     }
 
+    /// Copies these bits of a block, as many as fit into the largest block.
+    #[inline]
+    fn copy(&mut self, draft: &mut Draft, old: Words<'_>, bits: Range<usize>) {
+        let mut at = bits.start;
+        // In a torn block `end` may be below `start`.
+        while at < bits.end && self.word < MAX_WORDS {
+            let n = (bits.end - at).min(64);
+            self.push(draft, n, old.bits(at));
+            at += n;
+        }
+    }
+
+    /// The bit that comes next.
+    fn bit(&self) -> usize {
+        64 * self.word + self.filled
+    }
+
     /// Writes the last bits.
     #[inline]
     pub(super) fn finish(self, draft: &mut Draft) {
@@ -338,16 +355,10 @@ impl Draft {
         }
         let (word, filled) = (start / 64, start % 64);
         let mut writer = Writer { word, bits: old.word(word) & mask(filled), filled };
-        let mut to = start;
         for pair in gone.windows(2) {
-            let (mut at, next) = (of(pair[0]).1, of(pair[1]).0);
-            // In a torn block they do not ascend.
-            while at < next && writer.word < MAX_WORDS {
-                let n = (next - at).min(64);
-                writer.push(self, n, old.bits(at));
-                (at, to) = (at + n, to + n);
-            }
+            writer.copy(self, old, of(pair[0]).1..of(pair[1]).0);
         }
+        let to = writer.bit();
         writer.finish(self);
         // If all that goes is empty, nothing moves.
         let rest = of(last).1;
@@ -355,6 +366,29 @@ impl Draft {
             self.add(word, to.div_ceil(64));
             self.close_up(old, to, end.min(64 * MAX_WORDS), rest - to);
         }
+    }
+
+    /// These bits of the block, with numbers in between: each has the bit before which it comes, its
+    /// width, and itself. The bits ascend, from `bits.start` to `bits.end`. The result is not longer
+    /// than the largest block.
+    pub(super) fn with(
+        &mut self,
+        old: Words<'_>,
+        bits: Range<usize>,
+        numbers: impl Iterator<Item = (usize, usize, u64)>,
+    ) {
+        let (first, filled) = (bits.start / 64, bits.start % 64);
+        let mut writer = Writer { word: first, bits: old.word(first) & mask(filled), filled };
+        let mut at = bits.start;
+        for (before, width, number) in numbers {
+            writer.copy(self, old, at..before);
+            writer.push(self, width, number);
+            at = before;
+        }
+        writer.copy(self, old, at..bits.end);
+        let last = writer.bit().div_ceil(64);
+        writer.finish(self);
+        self.add(first, last);
     }
 
     /// Keeps the bits before `at` in its word.

@@ -1,6 +1,7 @@
 //! Reading a packed leaf.
 
 mod edit;
+mod insert_all;
 mod rearrange;
 mod scan;
 mod search;

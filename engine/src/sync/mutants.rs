@@ -70,6 +70,12 @@ const MUTANTS: &[(&str, &str)] = &[
     ("nothing is behind copied bits", "packed::rearranged"),
     ("a comparator gets what was validated", "torn"),
     ("what a sweep holds is of this version", "schedule::filling"),
+    // Runs of sorted entries.
+    ("a run ends with the range of its leaf", "model"),
+    ("a run is of the term that was asked for", "schedule::runs"),
+    ("a run in place looks for snapshots", "schedule::runs"),
+    ("a merge of a run looks for snapshots", "schedule::runs"),
+    ("a key that comes twice is new once", "model"),
     // Relinking.
     ("a relinking looks again for what was marked", "schedule::merging"),
     ("slots become packed without a snapshot", "schedule::packed"),

@@ -87,6 +87,14 @@ pub(crate) const POINTS: &[&str] = &[
     "pack: excluded",
     "pack: finished",
     "replace: excluded",
+    // Runs of sorted entries.
+    "sorted: searched",
+    "sorted: latched",
+    "sorted: excluded",
+    "sorted: finished",
+    "merge: built",
+    "merge: latched",
+    "merge: finished",
     // Relinking.
     "relink: prepared",
     "relink: left latched",

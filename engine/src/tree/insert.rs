@@ -62,11 +62,11 @@ pub(crate) const MOST_SPLITS: u32 = 100;
 
 /// Under what an entry is inserted.
 #[derive(Clone, Copy, Default)]
-struct Asked {
+pub(super) struct Asked {
     /// This term.
-    term: Option<u32>,
+    pub(super) term: Option<u32>,
     /// That no entry has its key.
-    new: bool,
+    pub(super) new: bool,
 }
 
 /// Inserting entries.
@@ -146,7 +146,7 @@ impl Insert for Index {
     }
 }
 
-fn insert_under<O: KeyOrder>(
+pub(super) fn insert_under<O: KeyOrder>(
     index: &Index,
     p: &Process,
     order: &O,
@@ -226,6 +226,21 @@ fn attempt<O: KeyOrder>(
         separators::promote(index, spot.leaf);
         return Outcome::Again;
     }
+    let writer = early.unwrap_or_else(|| index.enter_writer(p));
+    insert_at(index, p, probe, asked, &spot, writer, reserve)
+}
+
+/// Inserts at a place that was searched.
+#[inline]
+pub(super) fn insert_at<O: KeyOrder>(
+    index: &Index,
+    p: &Process,
+    probe: &Probe<'_, O>,
+    asked: Asked,
+    spot: &Position,
+    writer: WriterGuard<'_>,
+    reserve: &mut Reserve<'_>,
+) -> Outcome {
     // The latch is given in the searched state only.
     if asked.new && !spot.has_new_key() {
         return Outcome::Done(false);
@@ -235,23 +250,22 @@ fn attempt<O: KeyOrder>(
         true => None,
         false => spot.place.same.map(|slot| (spot.v.b.tid_word(slot) >> 48) as usize),
     };
-    let writer = early.unwrap_or_else(|| index.enter_writer(p));
     if asked.term.is_some_and(|term| term != writer.term()) {
         return Outcome::Late;
     }
     let step = match spot.v.b.has(PACKED) {
-        true => packed::insert_packed(index, p, probe, &spot, reserve),
-        false => try_insert(index, writer.term(), probe, &spot, same, reserve),
+        true => packed::insert_packed(index, p, probe, spot, reserve),
+        false => try_insert(index, writer.term(), probe, spot, same, reserve),
     };
     match step {
         Outcome::Done(true) => {
             // Inside the section: a snapshot that has the entry comes after it was counted.
-            index.shared().counters.inserted(p);
+            index.shared().counters.inserted(p, 1);
             Outcome::Done(true)
         }
         Outcome::Room(form) => {
             let _section = writer.into_reader();
-            let step = split::make_room(index, probe, &spot, form, reserve);
+            let step = split::make_room(index, probe, spot, form, reserve);
             if !O::MEMCMP {
                 reserve.drop_chunk();
             }
@@ -263,7 +277,7 @@ fn attempt<O: KeyOrder>(
         Outcome::Cut | Outcome::Slots => {
             let _section = writer.into_reader();
             let slots = matches!(step, Outcome::Slots);
-            packed::cut_packed(index, &Cutting::of(probe, &spot), slots, reserve)
+            packed::cut_packed(index, &Cutting::of(probe, spot), slots, reserve)
         }
         step => step,
     }

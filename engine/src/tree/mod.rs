@@ -12,6 +12,7 @@ pub(crate) mod remove;
 pub(crate) mod reserve;
 pub(crate) mod seek;
 pub(crate) mod separators;
+pub(crate) mod sorted;
 pub(crate) mod split;
 pub(crate) mod tid_order;
 pub(crate) mod top;

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use nitro_engine::prelude::*;
-use nitro_engine::{Area, Backing, Forms, Index, IndexOptions, KeyOrder, Process};
+use nitro_engine::{Area, Backing, Forms, Index, IndexOptions, KeyOrder, Process, Sorted, Tid};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -218,5 +218,20 @@ impl KeyOrder for Fragile {
             resume_unwind(Box::new("error"));
         }
         a.cmp(b)
+    }
+}
+
+/// Entries that are inserted together.
+pub struct Batch<'a>(pub &'a [(Vec<u8>, Tid)]);
+
+impl Sorted for Batch<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        &self.0[i].0
+    }
+    fn tid(&self, i: usize) -> Tid {
+        self.0[i].1
     }
 }

@@ -1,8 +1,11 @@
 //! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries [case
 //! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
 
+mod batches;
+#[path = "../common/mod.rs"]
 mod common;
 
+use batches::batches;
 use common::{area, cpu, mix};
 use nitro_engine::adopt;
 use nitro_engine::prelude::*;
@@ -410,6 +413,10 @@ fn main() {
         let counted = ["random8", "random9", "text25", "text26"].contains(name);
         if counted && only.as_ref().is_none_or(|only| only == "built") {
             just_built(&p, name, *n, key);
+        }
+        let counted = ["random9", "text26"].contains(name);
+        if counted && only.as_ref().is_none_or(|only| only == "batches") {
+            batches(&p, name, *n, key);
         }
     }
     if only.is_none_or(|only| only == "build") {

@@ -1,0 +1,243 @@
+//! Merging a run with its leaf, into one packed leaf or two.
+//!
+//! Old and new entries are merged in private memory and packed anew. If one leaf has no room for
+//! them, a new leaf comes behind it. That is a relinking (`tree/relink.rs`) in which the entries of
+//! the leaf are not those that it had before. No entry of a run is born in a term: like every entry
+//! of a packed leaf, each is seen by all snapshots. So there may be none, and that is looked for
+//! under the latch.
+
+use crate::index::root::Index;
+use crate::memory::place::Ref;
+use crate::node::block::{PACKED, Retry};
+use crate::node::entries::Entries;
+use crate::node::fresh::Fresh;
+use crate::node::low_key::{Low, LowKeyCopy, MAX_SKIP, RangeEnd};
+use crate::node::packing::{
+    self, EntryRange, MOST, arrange_shaped, extend, init_packed, packable, packed_class, shape_of,
+    skip_of,
+};
+use crate::packed::{Draft, Shape, Sorted};
+use crate::sync::mutants::mutant;
+use crate::sync::stop::stop;
+use crate::tree::copied::{CopiedEnds, copy_ends};
+use crate::tree::cutting::fresh_half;
+use crate::tree::relink::{Content, New, Relink, Relinked, relink_if};
+use crate::tree::reserve::Reserve;
+use crate::tree::seek::Position;
+use core::ops::Range;
+use core::sync::atomic::Ordering::*;
+
+/// What a merge has done.
+pub(super) struct Merged {
+    /// How many entries of the run are in the index now,
+    pub(super) done: usize,
+    /// and how many of these were not before.
+    pub(super) inserted: usize,
+    /// The new leaf, which wants its separator in level 1.
+    pub(super) new: Option<Ref>,
+}
+
+/// Merges the first entries of a run with their leaf, under a term. None: nothing has changed, and
+/// single inserts can do it.
+pub(super) fn merge(
+    index: &Index,
+    spot: &Position,
+    entries: &impl Sorted,
+    run: Range<usize>,
+    reserve: &mut Reserve<'_>,
+) -> Option<Merged> {
+    let mut run = run;
+    // With half as many the last entry of the leaf may have room in the new one.
+    while run.len() > 1 {
+        match try_merge(index, spot, entries, run.clone(), reserve) {
+            Ok(Some(merged)) => return Some(merged),
+            Ok(None) => run.end = run.start + run.len() / 2,
+            Err(Retry) => return None,
+        }
+    }
+    None
+}
+
+/// Old and new entries of a leaf, merged.
+struct All<'a> {
+    entries: &'a Entries,
+    /// For each entry of the run how many there are up to it, and whether it was added.
+    placed: Vec<(usize, bool)>,
+    /// The leaf had this many entries, and the last of them is before this one now.
+    old: usize,
+    old_end: usize,
+}
+
+impl All<'_> {
+    fn range(&self, range: Range<usize>) -> EntryRange<'_> {
+        EntryRange(self.entries, range)
+    }
+
+    /// What it means that the first `end` entries are in the index.
+    fn merged(&self, end: usize, new: Option<Ref>) -> Merged {
+        let done = self.placed.partition_point(|&(upto, _)| upto <= end);
+        let inserted = self.placed[..done].iter().filter(|(_, came)| *came).count();
+        Merged { done, inserted, new }
+    }
+}
+
+/// Ok(None): there is no room for so many, or no memory.
+fn try_merge(
+    index: &Index,
+    spot: &Position,
+    run_entries: &impl Sorted,
+    run: Range<usize>,
+    reserve: &mut Reserve<'_>,
+) -> Result<Option<Merged>, Retry> {
+    let v = spot.v;
+    let ((entries, _), draft) = reserve.packing();
+    let (low, high) = (&mut LowKeyCopy::new(index.area), &mut LowKeyCopy::new(index.area));
+    entries.clear();
+    entries.load(&v)?;
+    let ends = copy_ends(v, low, high)?;
+    let old = entries.len();
+    if entries.ndead() > 0 || !packable(entries, 0..old) {
+        return Err(Retry);
+    }
+    let more = run.end < run_entries.len();
+    let placed = entries.merge(run_entries, run);
+    let m = entries.len();
+    let came_last = |&(i, &(upto, came)): &(usize, &(usize, bool))| came && upto == m - i;
+    let old_end = m - placed.iter().rev().enumerate().take_while(came_last).count();
+    let all = All { entries, placed, old, old_end };
+    if m == old {
+        // All of them were there when the entries were copied.
+        return Ok(Some(all.merged(m, None)));
+    }
+    let shape = fitting(index, &all.range(0..m), &ends.low, v.b.size());
+    if shape.entries() == m {
+        return one_leaf(index, spot, &all, &ends, &shape, draft);
+    }
+    let full = shape.entries();
+    let cut = if v.b.has(PACKED) && old_end == old && full <= old {
+        // All come behind a leaf that is full.
+        old
+    } else if more || ends.next == 0 {
+        // More of the same comes behind the run: the leaf stays full.
+        full
+    } else {
+        full.min(m / 2)
+    };
+    if cut == 0 || cut == m {
+        return Ok(None);
+    }
+    two_leaves(index, spot, &all, &ends, cut, draft)
+}
+
+/// The shape of as many entries as fill a packed leaf up to the fillfactor.
+fn fitting(index: &Index, entries: &EntryRange<'_>, low: &Low<'_>, size: usize) -> Shape {
+    let percent = index.shared().fillfactor.load(Relaxed) as usize;
+    let mut shape = Shape::default();
+    extend(&mut shape, entries, |shape| {
+        shape.entries() <= MOST * percent / 100
+            && shape.size(entries, low.size(MAX_SKIP), size) <= size * percent / 100
+    });
+    shape
+}
+
+/// Whether no snapshot has to be told when entries were born. To be asked under the latch.
+fn quiet(index: &Index) -> bool {
+    index.shared().snapshots.quiet() || mutant!("a merge of a run looks for snapshots")
+}
+
+/// Packs old and new entries in the leaf.
+fn one_leaf(
+    index: &Index,
+    spot: &Position,
+    all: &All<'_>,
+    ends: &CopiedEnds<'_>,
+    shape: &Shape,
+    draft: &mut Draft,
+) -> Result<Option<Merged>, Retry> {
+    let (b, low, high, m) = (spot.v.b, &ends.low, ends.high.as_ref(), all.entries.len());
+    let skip = skip_of(true, low, high);
+    if !arrange_shaped(draft, &all.range(0..m), shape, low, high, skip, b.class()) {
+        return Ok(None);
+    }
+    let range_end = RangeEnd::new(true, low.key, skip, high);
+    stop!("merge: built");
+    let latch = spot.v.latch().ok_or(Retry)?;
+    stop!("merge: latched");
+    if !quiet(index) {
+        latch.release();
+        return Err(Retry);
+    }
+    packing::pack(latch, draft, low, skip, &range_end, ends.next).release();
+    stop!("merge: finished");
+    Ok(Some(all.merged(m, None)))
+}
+
+/// Leaves the first `cut` entries in the leaf, and makes a new one for as many of the others as it
+/// has room for. These are all that the leaf had.
+fn two_leaves(
+    index: &Index,
+    spot: &Position,
+    all: &All<'_>,
+    ends: &CopiedEnds<'_>,
+    cut: usize,
+    draft: &mut Draft,
+) -> Result<Option<Merged>, Retry> {
+    let (v, entries) = (spot.v, all.entries);
+    let sep = Low::between(true, &entries.get(cut - 1), &entries.get(cut));
+    let class = packed_class(sep.size(0));
+    let rest = fitting(index, &all.range(cut..entries.len()), &sep, class.size());
+    let end = cut + rest.entries();
+    if end == cut || end < all.old_end {
+        return Ok(None);
+    }
+    let Some(fresh) = right_leaf(index, all, cut..end, &rest, &sep, ends, draft) else {
+        return Ok(None);
+    };
+    let low = &ends.low;
+    let skip = skip_of(true, low, Some(&sep));
+    let content = if cut == all.old && all.old_end == all.old && v.b.has(PACKED) {
+        Content::Same
+    } else {
+        let left = all.range(0..cut);
+        let shape = shape_of(&left);
+        if !arrange_shaped(draft, &left, &shape, low, Some(&sep), skip, v.b.class()) {
+            return Ok(None);
+        }
+        Content::Packed { draft, low: *low, skip }
+    };
+    let skip = if matches!(content, Content::Same) { v.b.skip() } else { skip };
+    let plan = Relink {
+        left: (spot.leaf, v),
+        content,
+        range_end: RangeEnd::new(true, low.key, skip, Some(&sep)),
+        rights: &[],
+        new: Some(New { fresh, low: None }),
+        next: ends.next,
+        ndead: 0,
+    };
+    // No node dies, so none has to stay.
+    let Relinked { new: (new, _), .. } = relink_if(index, plan, &|| quiet(index))?.ok_or(Retry)?;
+    index.shared().counters.leaf_split();
+    Ok(Some(all.merged(end, Some(new))))
+}
+
+/// The new leaf with these entries. None: there is no room, or no memory.
+fn right_leaf<'a>(
+    index: &'a Index,
+    all: &All<'_>,
+    range: Range<usize>,
+    shape: &Shape,
+    sep: &Low<'_>,
+    ends: &CopiedEnds<'_>,
+    draft: &mut Draft,
+) -> Option<Fresh<'a>> {
+    let (class, high) = (packed_class(sep.size(0)), ends.high.as_ref());
+    let skip = skip_of(true, sep, high);
+    if !arrange_shaped(draft, &all.range(range), shape, sep, high, skip, class) {
+        return None;
+    }
+    let fresh = fresh_half(index, class).ok()?;
+    init_packed(fresh.block(), draft, class, 0, sep, skip);
+    RangeEnd::new(true, sep.key, skip, high).store(fresh.block(), ends.next);
+    Some(fresh)
+}
