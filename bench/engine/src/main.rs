@@ -29,7 +29,7 @@ use std::process::Command;
 
 /// The columns of the table.
 const ENGINES: &[&str] =
-    &["nitro", "nitro-avx2", "nitro-9", "ferntree", "masstree", "scc", "rwlock", "crossbeam"];
+    &["nitro", "nitro-9", "ferntree", "masstree", "scc", "rwlock", "crossbeam"];
 
 /// The kinds of load.
 const LOADS: &str = "random text threads ascending bulk";
@@ -54,7 +54,7 @@ fn is_run(engine: &str, load: &str, round: u64) -> bool {
     match load {
         "random" | "ascending" => round == 0 || !ONCE.contains(&engine),
         // Of the others masstree alone is made for strings.
-        "text" => ["nitro", "nitro-avx2", "masstree"].contains(&engine),
+        "text" => ["nitro", "masstree"].contains(&engine),
         "threads" => !ONCE.contains(&engine),
         _ => engine.starts_with("nitro"),
     }
@@ -67,9 +67,9 @@ fn work(engine: &str, load: &str, rows: u64) {
         if engine == "crossbeam" { (40, 2) } else { (10, number("REPETITIONS", 3)) };
     let plan = &Plan { rows, lookups: (rows / share).max(160), repetitions };
     match (engine, load) {
-        ("nitro" | "nitro-avx2", "text") => under::<Text<25>, nitro::Nitro>(load, plan),
+        ("nitro", "text") => under::<Text<25>, nitro::Nitro>(load, plan),
         ("masstree", "text") => under::<Text<25>, masstree::Masstree>(load, plan),
-        ("nitro" | "nitro-avx2", _) => under::<u64, nitro::Nitro>(load, plan),
+        ("nitro", _) => under::<u64, nitro::Nitro>(load, plan),
         ("nitro-9", _) => under::<Marked, nitro::Nitro>(load, plan),
         ("ferntree", _) => under::<u64, ferntree::Ferntree>(load, plan),
         ("masstree", _) => under::<u64, masstree::Masstree>(load, plan),
@@ -96,9 +96,6 @@ fn run(samples: &mut Samples, engine: &str, load: &str) {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.args([engine, load]);
-    if engine == "nitro-avx2" {
-        command.env("NITRO_SIMD", "avx2");
-    }
     if huge_pages() {
         command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     }

@@ -134,7 +134,7 @@ impl Samples {
                 line(std::iter::once(row.title.into()).chain(cells));
             }
         }
-        println!("\nTimes as good as the peers, by the best; with AVX-512, with AVX2 (the goal)\n");
+        println!("\nTimes as good as the peers, by the best (the goal)\n");
         let peers: Vec<&str> =
             crate::ENGINES.iter().copied().filter(|e| !e.starts_with("nitro")).collect();
         head("", &peers);
@@ -159,21 +159,17 @@ impl Samples {
     /// Nitro beside a peer.
     fn relation(&self, row: &Row, peer: &str, short: &mut Vec<String>) -> String {
         let Some((theirs, _)) = self.get(peer, row.measure, row.more) else { return String::new() };
-        let goal = row.times.iter().find(|(name, _)| *name == peer).map(|(_, goal)| *goal);
-        let mut cell = Vec::new();
-        for (engine, wide) in [("nitro", "AVX-512"), ("nitro-avx2", "AVX2")] {
-            let Some((ours, _)) = self.get(engine, row.measure, row.more) else { continue };
-            let times = if row.more { ours / theirs } else { theirs / ours };
-            cell.push(format!("{times:.2}"));
-            if let Some(goal) = goal
-                && times < goal
-            {
-                short
-                    .push(format!("{}, {wide}: {times:.2} times {peer}, wanted {goal}", row.title));
-            }
+        let Some((ours, _)) = self.get("nitro", row.measure, row.more) else {
+            return String::new();
+        };
+        let times = if row.more { ours / theirs } else { theirs / ours };
+        let Some((_, goal)) = row.times.iter().find(|(name, _)| *name == peer) else {
+            return format!("{times:.2}");
+        };
+        if times < *goal {
+            short.push(format!("{}: {times:.2} times {peer}, wanted {goal}", row.title));
         }
-        let goal = goal.map_or(String::new(), |goal| format!(" ({goal})"));
-        format!("{}{goal}", cell.join(", "))
+        format!("{times:.2} ({goal})")
     }
 
     /// What nitro alone must reach.

@@ -16,12 +16,9 @@ pub(crate) const SLOTS: usize = 64;
 #[inline]
 pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
     #[cfg(target_arch = "x86_64")]
-    match x86::level() {
+    if has_avx2() {
         // SAFETY: the processor has these features; the rest is the caller's contract.
-        x86::AVX512VL => return unsafe { x86::rank_avx512vl(prefixes, p, live) },
-        // SAFETY: as above.
-        x86::AVX2 => return unsafe { x86::rank_avx2(prefixes, p, live) },
-        _ => {}
+        return unsafe { x86::rank(prefixes, p, live) };
     }
     // SAFETY: the caller's contract.
     unsafe { rank_portable(prefixes, p, live) }
@@ -34,24 +31,16 @@ pub(crate) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
 #[inline]
 pub(crate) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
     #[cfg(target_arch = "x86_64")]
-    match x86::level() {
+    if has_avx2() {
         // SAFETY: the processor has these features; the rest is the caller's contract.
-        x86::AVX512VL => return unsafe { x86::below_avx512vl(numbers, len, p) },
-        // SAFETY: as above.
-        x86::AVX2 => return unsafe { x86::below_avx2(numbers, len, p) },
-        _ => {}
+        return unsafe { x86::below(numbers, len, p) };
     }
     // SAFETY: the caller's contract.
     unsafe { core::slice::from_raw_parts(numbers, len) }.iter().filter(|&&x| x < p).count()
 }
 
-/// Returns true if the processor has AVX2 and a measurement allows it.
 #[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn has_avx2() -> bool {
-    x86::level() >= x86::AVX2
-}
-
+pub(crate) use x86::has_avx2;
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(crate) use x86::load;
 
@@ -76,53 +65,38 @@ mod x86 {
     use core::arch::x86_64::*;
     use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    pub(super) const AVX512VL: u8 = 3;
-    pub(super) const AVX2: u8 = 2;
-    const NONE: u8 = 1;
+    const UNKNOWN: u8 = 0;
+    const ABSENT: u8 = 1;
+    const PRESENT: u8 = 2;
 
     /// Detected at first use; every thread finds the same.
-    static LEVEL: AtomicU8 = AtomicU8::new(0);
+    static AVX2: AtomicU8 = AtomicU8::new(UNKNOWN);
 
+    /// Returns true if the processor has AVX2 and POPCNT, and no measurement forbids them.
     #[inline]
-    pub(super) fn level() -> u8 {
-        match LEVEL.load(Relaxed) {
-            0 => detect(),
-            level => level,
+    pub(crate) fn has_avx2() -> bool {
+        match AVX2.load(Relaxed) {
+            UNKNOWN => detect(),
+            known => known == PRESENT,
         }
     }
 
     #[cold]
-    fn detect() -> u8 {
-        let popcnt = is_x86_feature_detected!("popcnt");
-        let level = if has_avx512vl() {
-            AVX512VL
-        } else if popcnt && is_x86_feature_detected!("avx2") {
-            AVX2
-        } else {
-            NONE
-        };
+    fn detect() -> bool {
+        let has = is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("avx2");
         #[cfg(feature = "bench")]
-        let level = level.min(most());
-        LEVEL.store(level, Relaxed);
-        level
+        let has = has && !forbidden();
+        AVX2.store(if has { PRESENT } else { ABSENT }, Relaxed);
+        has
     }
 
-    /// Returns the level that a measurement allows.
     #[cfg(feature = "bench")]
-    fn most() -> u8 {
+    fn forbidden() -> bool {
         match std::env::var("NITRO_SIMD").as_deref() {
-            Err(_) => AVX512VL,
-            Ok("avx2") => AVX2,
-            Ok("none") => NONE,
-            Ok(other) => panic!("NITRO_SIMD is avx2 or none, not {other}"),
+            Err(_) => false,
+            Ok("none") => true,
+            Ok(other) => panic!("NITRO_SIMD is none, not {other}"),
         }
-    }
-
-    /// AVX-512 has unsigned comparisons and masks. They are used on vectors of 256 bits. After an
-    /// instruction on 512 bits several generations of processors lower their clock by a sixth for
-    /// about a millisecond. The query around a look-up then loses more than the look-up wins.
-    pub(super) fn has_avx512vl() -> bool {
-        is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl")
     }
 
     /// Loads four numbers that may be changing.
@@ -146,58 +120,12 @@ mod x86 {
     }
 
     /// # Safety
-    /// As [`super::rank`], and the processor has AVX-512F and VL.
-    #[target_feature(enable = "avx512f,avx512vl")]
-    pub(super) unsafe fn rank_avx512vl(prefixes: *const u64, p: u64, live: u64) -> usize {
-        // SAFETY: the caller's contract.
-        unsafe { count_avx512vl(prefixes, super::SLOTS, p, |i| (live >> i) as u8) }
-    }
-
-    /// # Safety
-    /// As [`super::below`], and the processor has AVX-512F and VL.
-    #[target_feature(enable = "avx512f,avx512vl")]
-    pub(super) unsafe fn below_avx512vl(numbers: *const u64, len: usize, p: u64) -> usize {
-        // SAFETY: the caller's contract.
-        unsafe { count_avx512vl(numbers, len, p, |_| 0xf) }
-    }
-
-    /// Counts the numbers below `p` among `len` (a multiple of 8). Of the four from i on only those
-    /// count whose bits are set in `counted(i)`. Counting in vectors is faster than collecting the
-    /// masks, and keeps the compiler from using 512 bits.
-    ///
-    /// # Safety
-    /// `numbers` points to `len` mapped, aligned numbers.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512vl")]
-    unsafe fn count_avx512vl(
-        numbers: *const u64,
-        len: usize,
-        p: u64,
-        counted: impl Fn(usize) -> u8,
-    ) -> usize {
-        let key = _mm256_set1_epi64x(p as i64);
-        let one = _mm256_set1_epi64x(1);
-        // Two counters do not wait for each other.
-        let mut sums = [_mm256_setzero_si256(); 2];
-        for i in (0..len).step_by(8) {
-            for (half, sum) in sums.iter_mut().enumerate() {
-                let i = i + 4 * half;
-                // SAFETY: i + 4 <= len.
-                let v = unsafe { load(numbers.add(i)) };
-                let below = _mm256_mask_cmplt_epu64_mask(counted(i), v, key);
-                *sum = _mm256_mask_add_epi64(*sum, below, *sum, one);
-            }
-        }
-        total(sums[0], sums[1])
-    }
-
-    /// # Safety
     /// As [`super::below`], and the processor has AVX2.
     #[target_feature(enable = "avx2,popcnt")]
-    pub(super) unsafe fn below_avx2(numbers: *const u64, len: usize, p: u64) -> usize {
+    pub(super) unsafe fn below(numbers: *const u64, len: usize, p: u64) -> usize {
         let flip = _mm256_set1_epi64x(i64::MIN);
         let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
-        // A comparison that holds is -1.
+        // A comparison that holds is -1. Two counters do not wait for each other.
         let mut sums = [_mm256_setzero_si256(); 2];
         for i in 0..len / 8 {
             for (half, sum) in sums.iter_mut().enumerate() {
@@ -221,7 +149,7 @@ mod x86 {
     /// # Safety
     /// As [`super::rank`], and the processor has AVX2.
     #[target_feature(enable = "avx2,popcnt")]
-    pub(super) unsafe fn rank_avx2(prefixes: *const u64, p: u64, live: u64) -> usize {
+    pub(super) unsafe fn rank(prefixes: *const u64, p: u64, live: u64) -> usize {
         // There is only a signed comparison: flip the sign bits.
         let flip = _mm256_set1_epi64x(i64::MIN);
         let key = _mm256_xor_si256(_mm256_set1_epi64x(p as i64), flip);
@@ -280,26 +208,12 @@ mod tests {
             for len in [0, 8, 16, 64] {
                 let want = sorted[..len].iter().filter(|&&x| x < p).count();
                 // SAFETY: at most 64 numbers.
-                unsafe {
-                    prop_assert_eq!(below(sorted.as_ptr(), len, p), want);
-                    #[cfg(target_arch = "x86_64")]
-                    if x86::has_avx512vl() {
-                        prop_assert_eq!(x86::below_avx512vl(sorted.as_ptr(), len, p), want);
-                    }
-                }
+                unsafe { prop_assert_eq!(below(sorted.as_ptr(), len, p), want) };
             }
             // SAFETY: 64 numbers.
             unsafe {
                 prop_assert_eq!(rank(prefixes.as_ptr(), p, live), want);
                 prop_assert_eq!(rank_portable(prefixes.as_ptr(), p, live), want);
-                #[cfg(target_arch = "x86_64")]
-                if is_x86_feature_detected!("avx2") {
-                    prop_assert_eq!(x86::rank_avx2(prefixes.as_ptr(), p, live), want);
-                }
-                #[cfg(target_arch = "x86_64")]
-                if x86::has_avx512vl() {
-                    prop_assert_eq!(x86::rank_avx512vl(prefixes.as_ptr(), p, live), want);
-                }
             }
         }
     }
