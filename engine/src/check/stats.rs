@@ -81,7 +81,7 @@ impl Statistics for Index {
             blocks: self.blocks(),
             term: self.term(),
             garbage: self.garbage(),
-            dirty: root.dirty.len() + root.work.len() + root.snapshots.dirty(),
+            dirty: root.dirty.len() + root.kept.len(),
             snapshots: root.snapshots.list(),
             inserts,
             removes,

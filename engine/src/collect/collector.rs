@@ -69,17 +69,15 @@ pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bo
     let mut visited = 0;
     {
         let _section = index.enter(p);
-        // No snapshot sees an entry that died before the oldest snapshot was made.
-        if let Some(oldest) = root.snapshots.oldest() {
-            root.work.splice(index.area, oldest.dead.take());
-        } else if root.snapshots.none() {
-            root.work.splice(index.area, root.dirty.take());
+        // A snapshot may have ended between the visit of a block and its way to the list.
+        if root.snapshots.none() {
+            index.visit_kept();
         }
-        let mut work = root.work.take();
+        let mut dirty = root.dirty.take();
         stop!("collect: list taken");
         let mut workspace = None;
         while visited < budget
-            && let Some(leaf) = work.pop(index.area)
+            && let Some(leaf) = dirty.pop(index.area)
         {
             clean(index, leaf);
             if merges || !index.block(leaf).has(PACKED) {
@@ -87,7 +85,7 @@ pub(crate) fn clean_listed(index: &Index, p: &Process, budget: usize, merges: bo
             }
             visited += 1;
         }
-        root.work.splice(index.area, work);
+        root.dirty.splice(index.area, dirty);
         nodes::retire_nodes(index);
     }
     visited
@@ -101,7 +99,7 @@ pub(crate) fn collect_all(index: &Index, p: &Process) {
     while rounds.next().is_some() && index.collect(p, 1000) > Some(0) {}
 }
 
-/// Removes the dead entries of a leaf taken from a list. It stays dirty while snapshots need some.
+/// Removes the dead entries of a leaf from the list. While snapshots need some, it is kept.
 fn clean(index: &Index, leaf: Ref) {
     let b = index.block(leaf);
     let Some(latch) = b.latch() else { return };
@@ -110,7 +108,7 @@ fn clean(index: &Index, leaf: Ref) {
     let latch = if gone != 0 { drop::drop_slots(index, latch, gone) } else { latch };
     stop!("clean: dead dropped");
     if b.ndead() > 0 {
-        index.shared().dirty.push(index.area, leaf);
+        index.shared().kept.push(index.area, leaf);
     } else {
         b.set_flag(DIRTY, false);
     }

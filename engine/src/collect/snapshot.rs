@@ -67,14 +67,9 @@ impl Snapshots for Index {
             wait();
         }
         stop!("snapshot: writers passed");
-        let (slot, descriptor) = (making.slot, making.descriptor());
-        descriptor.references.store(1, Relaxed);
-        descriptor.dead.splice(area, root.dirty.take());
-        stop!("snapshot: list moved");
-        if let Err(_lost) = making.live(sn) {
-            root.work.splice(area, descriptor.dead.take());
-            return Err(SnapshotError::Lost);
-        }
+        let slot = making.slot;
+        making.descriptor().references.store(1, Relaxed);
+        making.live(sn).map_err(|_lost| SnapshotError::Lost)?;
         stop!("snapshot: live");
         Ok(Snapshot { of: self.identity(), sn, slot: slot as u32 })
     }
@@ -108,12 +103,9 @@ impl Snapshots for Index {
 }
 
 fn end_snapshot(index: &Index, descriptor: &Descriptor) {
-    let root = index.shared();
-    let dead = descriptor.dead.take();
-    stop!("snapshot end: list taken");
-    root.snapshots.free(descriptor);
-    root.work.splice(index.area, dead);
+    index.shared().snapshots.free(descriptor);
     stop!("snapshot end: free");
+    index.visit_kept();
 }
 
 /// Returns the descriptor of a snapshot that has not been released.

@@ -3,8 +3,8 @@
 //! The list runs through the blocks themselves (`link`), so marking an entry dead allocates
 //! nothing. A block is on at most one list (flag DIRTY, changed under its latch). A block on a list
 //! is never merged away, so a list never leads to memory of another use. One visit removes all dead
-//! entries of a block that no snapshot sees, whatever list it is on. So the lists only say when a
-//! visit is worth it.
+//! entries of a block that no snapshot sees. So the lists only say when a visit is worth it: now, or
+//! when a snapshot has ended.
 //!
 //! Head and tail are one word. Blocks are pushed at the head. The whole list is taken or spliced at
 //! once.
@@ -20,7 +20,6 @@ use crate::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A list of blocks. Zeroed = empty.
 #[repr(C)]
-#[cfg_attr(loom, derive(Default))]
 pub(crate) struct BlockList {
     /// Head in the low half, tail in the high half.
     ends: AtomicU64,

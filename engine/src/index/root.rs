@@ -52,10 +52,10 @@ pub(crate) struct Root {
     pub(crate) last: AtomicU32,
     _pad: u32,
     pub(crate) top_state: crate::index::top_state::TopState,
-    /// Blocks with dead entries since the latest snapshot.
-    pub(crate) dirty: BlockList,
     /// Blocks that the collector should visit.
-    pub(crate) work: BlockList,
+    pub(crate) dirty: BlockList,
+    /// Blocks that it has visited. Snapshots need dead entries of them.
+    pub(crate) kept: BlockList,
     /// DEAD index nodes to which the flat top still leads.
     pub(crate) dead_nodes: BlockList,
     /// One collector at a time.
@@ -232,8 +232,14 @@ impl Index {
 
     /// Ends all snapshots: a removal has no memory to keep the entries that they see.
     pub(crate) fn lose_snapshots(&self) {
+        self.shared().snapshots.lose();
+        self.visit_kept();
+    }
+
+    /// A snapshot has ended: the collector visits again all blocks that snapshots needed.
+    pub(crate) fn visit_kept(&self) {
         let root = self.shared();
-        root.snapshots.lose(self.area, &root.work);
+        root.dirty.splice(self.area, root.kept.take());
     }
 
     /// Retires a DEAD node. No other node leads to it any more.

@@ -8,9 +8,7 @@
 //! snapshot in the making will see. If the wait unwinds, the descriptor is freed, and one term
 //! number is unused.
 
-use crate::index::block_list::BlockList;
 use crate::index::identity::Identity;
-use crate::memory::area::Area;
 use crate::node::block::CAPACITY;
 use crate::sync::atomic::Ordering::*;
 use crate::sync::atomic::{AtomicU32, AtomicU64, fence};
@@ -44,8 +42,6 @@ pub(crate) struct Descriptor {
     pub(crate) references: AtomicU32,
     _pad: u32,
     holder: AtomicU64,
-    /// Blocks with entries that died between the snapshot before it and this one.
-    pub(crate) dead: BlockList,
 }
 
 impl Descriptor {
@@ -166,11 +162,6 @@ impl Descriptors {
         horizon
     }
 
-    /// Returns the oldest snapshot, if there is one. Snapshots in the making do not count.
-    pub(crate) fn oldest(&self) -> Option<&Descriptor> {
-        self.table.iter().filter(|d| d.is_live()).min_by_key(|d| d.sn())
-    }
-
     /// Returns true if there is no snapshot, so that no reader tells a present change from earlier
     /// ones. The caller stands where it could call `horizon`.
     pub(crate) fn quiet(&self) -> bool {
@@ -231,7 +222,7 @@ impl Descriptors {
     ///   word wins. If a snapshot became live, the next attempt of the removal meets it.
     /// * Another removal still met the snapshot. It has marked its entry, and the collector drops
     ///   that.
-    pub(crate) fn lose(&self, area: Area, work: &BlockList) {
+    pub(crate) fn lose(&self) {
         for descriptor in &self.table {
             let word = descriptor.word.load(SeqCst);
             let in_use = matches!(word & STATE, PENDING | LIVE);
@@ -239,7 +230,6 @@ impl Descriptors {
             stop!("snapshot lost: word read");
             if in_use && descriptor.word.compare_exchange(word, lost, SeqCst, Relaxed).is_ok() {
                 self.used.fetch_sub(1, SeqCst);
-                work.splice(area, descriptor.dead.take());
             }
         }
     }
@@ -247,11 +237,6 @@ impl Descriptors {
     /// Returns true if no snapshot needs a dead entry.
     pub(crate) fn none(&self) -> bool {
         self.used.load(SeqCst) == 0
-    }
-
-    /// Returns the number of dirty blocks on the lists of snapshots.
-    pub(crate) fn dirty(&self) -> u32 {
-        self.table.iter().map(|d| d.dead.len()).sum()
     }
 
     pub(crate) fn list(&self) -> Vec<SnapshotInfo> {

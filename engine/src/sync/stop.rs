@@ -146,10 +146,8 @@ pub(crate) const POINTS: &[&str] = &[
     "snapshot: pending",
     "snapshot: term closed",
     "snapshot: writers passed",
-    "snapshot: list moved",
     "snapshot: live",
     "snapshot lost: word read",
-    "snapshot end: list taken",
     "snapshot end: free",
     // Cursors.
     "cursor: epoch read",

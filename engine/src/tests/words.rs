@@ -145,7 +145,7 @@ impl Watch {
         all.push(part(base, "root: last", &root.last));
         all.push(part(base, "top", &root.top_state));
         all.push(part(base, "dirty list", &root.dirty));
-        all.push(part(base, "work list", &root.work));
+        all.push(part(base, "kept list", &root.kept));
         all.push(part(base, "dead nodes", &root.dead_nodes));
         all.push(part(base, "collecting", &root.collecting));
         all.push(part(base, "retired", &root.retired));
@@ -361,7 +361,7 @@ fn the_collector_with_nothing_to_do_writes_what_is_its_own() {
             "dirty list",
             "own slot",
             "retired",
-            "work list",
+            "kept list",
         ];
         watch.writes(&own, |p, index| assert_eq!(index.collect(p, 100), Some(0)));
     });
