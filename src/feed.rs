@@ -1,21 +1,22 @@
 //! The change feed: which blocks of a table have changed since an LSN.
 //!
-//! The table's own WAL is read through block references, as recovery would. A record that can make an
-//! index entry appear, or a TID be recycled, names its block; so an image valid as of LSN B plus a
-//! look at the blocks touched since B is an exact index. The answer is a superset: a block too many
-//! costs a look, a block too few a wrong answer.
+//! The WAL of the table is read through block references, as recovery reads it. A record after
+//! which an index entry can appear, or a TID can be recycled, names its block. So an image that is
+//! valid as of LSN B, plus a look at the blocks that were touched since B, is an exact index. The
+//! feed is a superset: a block too many costs a look, a block too few would cost a wrong answer.
 //!
-//! All references count, whatever the record does. It is tempting to leave out records after which no
-//! entry appears and no TID is free (row locks, deletes, HOT updates, hint bits). But they move the LSN
-//! of the page, by which an insert that straddles an image decides whether it has to make a record of
-//! its own: "the page has an LSN above B" must imply "the feed names the block". (What a walk over a table makes, since
-//! an LSN that is no image's, may be left out: see [`Records`].)
+//! All references count, whatever the record does. It is tempting to leave out records after which
+//! no entry appears and no TID is free (row locks, deletes, HOT updates, hint bits). But they move
+//! the LSN of the page. By this LSN an insert that straddles an image decides whether it must make
+//! a record of its own. So "the page has an LSN above B" must imply "the feed names the block".
+//! (Since an LSN that is no image's, records of hints may be left out: see [`Records`].)
 //!
-//! Blocks are known by their file, and a file by where it was when the record was made. A table stands
-//! for the file that it has now, so this file has to be the table's since B, at the same place:
+//! Blocks are known by their file, and a file by where it was when the record was made. A table
+//! stands for the file that it has now, so this file has to be the table's since B, at the same
+//! place:
 //! - a file that was made in between (a record of its creation) has all of its blocks changed;
-//! - a database that was moved, dropped or made (CREATE DATABASE copies files without a word about
-//!   them) is a gap: nothing is known of what happened before that.
+//! - a database that was moved, dropped or made is a gap: earlier changes are unknown. (CREATE
+//!   DATABASE copies files without naming them.)
 //!
 //! Without the WAL the pages themselves are asked: a page whose LSN is above B has changed. A page
 //! without an LSN (extended, not yet logged) counts as changed. Where that comparison is sound is
@@ -48,8 +49,8 @@ pub use wal::{before_header, flush, flushed_end, readable_end, segment_exists};
 pub enum Gap {
     /// It is not there.
     Missing(String),
-    /// It is there, but is not the WAL in which the reading was to begin: damaged, or of another server. The pages
-    /// say nothing then, since their LSNs are of that WAL.
+    /// It is there, but is not the WAL in which the reading was to begin: damaged, or of another
+    /// server. The pages say nothing then, since their LSNs are of that WAL.
     Foreign(String),
     /// It is there, but not everything was logged or noted.
     Incomplete(&'static str),
@@ -118,13 +119,14 @@ impl Touched {
 pub enum Records {
     /// All. An insert that straddles an image relies on it.
     All,
-    /// All but those of hints, which whoever reads a page may leave there. Enough since an LSN that no insert was told of: where
-    /// nobody straddles, an entry appears with its row.
+    /// All records except those of hints, which any reader of a page may write. This suffices since
+    /// an LSN that no insert has seen: without straddlers an entry appears with its row.
     Rows,
 }
 
-/// Changes of one table: the start of the latest record of each block, of its rows and of hints, and from which block on all of
-/// them are others since when: it was truncated there, or its file was made.
+/// Changes of one table: for each block the start of the latest record of its rows, and of hints.
+/// Also the block from which on all blocks are new, and since when: the table was truncated there,
+/// or its file was made.
 #[derive(Default)]
 struct Changes {
     rows: HashMap<BlockNumber, XLogRecPtr>,
@@ -132,10 +134,10 @@ struct Changes {
     replaced: Vec<(XLogRecPtr, BlockNumber)>,
 }
 
-/// What has been read of the WAL, for all tables of one database: everything between two positions.
-/// It is kept while a process brings up one index after the other, and grows at both ends, so that no
-/// record is read twice. What an interrupted reading has noted does not count as read; it stays, since
-/// a block too many does no harm.
+/// The WAL that has been read, for all tables of one database: everything between two positions. It
+/// is kept while a process brings up one index after the other, and grows at both ends. So no
+/// record is read twice. Notes of an interrupted reading do not count as read. They stay, since a
+/// block too many does no harm.
 pub struct Feed {
     database: u32,
     from: XLogRecPtr,
@@ -143,15 +145,15 @@ pub struct Feed {
     tables: HashMap<(u32, u32), Changes>,
     /// Of all tables.
     notes: usize,
-    /// The latest record after which nothing is known of what was before.
+    /// The latest record before which changes are unknown.
     gap: Option<(XLogRecPtr, &'static str)>,
     /// The table whose pages were read last, for the next one of its indexes.
     pages: Option<Pages>,
 }
 
-/// What a changed block takes at most, in bytes: a place in a hash table that has just grown.
+/// Most bytes that a changed block takes: a place in a hash table that has just grown.
 const NOTE: usize = 40;
-/// So much memory it may always have, whatever `maintenance_work_mem` says.
+/// Bytes that the feed may always have, even if `maintenance_work_mem` is less.
 const LEAST_MEMORY: usize = 64 << 20;
 
 fn no_memory() -> Gap {
@@ -252,7 +254,8 @@ impl Feed {
         Ok(())
     }
 
-    /// What a record says that is not in its block references. Main data has the length that its type says.
+    /// Notes the content of a record outside of its block references. Main data has the length of
+    /// its type.
     unsafe fn note_content(
         &mut self,
         lsn: XLogRecPtr,
@@ -334,7 +337,7 @@ impl Feed {
 
     fn table(&mut self, at: &Locator) -> Result<&mut Changes, Gap> {
         self.tables.try_reserve(1).map_err(|_| no_memory())?;
-        // What an empty table takes is at most that of four blocks.
+        // An empty table takes at most as much as four blocks.
         let table = self.tables.entry((at.tablespace, at.number)).or_insert_with(|| {
             self.notes += 4;
             Changes::default()
@@ -342,7 +345,8 @@ impl Feed {
         Ok(table)
     }
 
-    /// The blocks of a table of `blocks` blocks with such records from `since` on, as far as was read.
+    /// Returns the blocks of a table of `blocks` blocks with records of this kind from `since` on,
+    /// as far as the WAL was read.
     pub fn touched(
         &self,
         table: &Locator,
@@ -402,7 +406,8 @@ struct SmgrTruncate {
 mod tests {
     use super::*;
 
-    /// In the server an entry behind a cut was removed by a VACUUM whose records name its block as well.
+    /// In the server an entry behind a cut was removed by a VACUUM whose records name its block as
+    /// well.
     #[test]
     fn what_was_cut_off_has_changed() {
         let locator = compat::CoreLocator::default();

@@ -1,8 +1,9 @@
 //! `nitro`: the Nitro in-memory MVCC skiplist (VLDB 2016) as a PostgreSQL index access method.
 //!
-//! The heap is the truth, the index in memory is derived state: whatever cannot be proven valid is
-//! rebuilt from the heap by whoever needs it first. The engine (crate `nitro-engine`) knows no
-//! PostgreSQL; this crate maps index access method callbacks to it, one file per callback family.
+//! The heap is the truth, and the index in memory is derived from it. An index that cannot be
+//! proven valid is rebuilt from the heap by the first process that needs it. The engine (crate
+//! `nitro-engine`) knows no PostgreSQL. This crate maps index access method callbacks to it, one
+//! file per callback family.
 
 pgrx::pg_module_magic!(name, version);
 

@@ -10,7 +10,7 @@ use crate::pg::guc::{self, Mechanism};
 /// The LSNs of the pages of a table.
 pub struct Pages {
     table: Locator,
-    /// What was logged from here on may not be in the pages as they were read.
+    /// Records from here on may not be in the pages as they were read.
     read_to: XLogRecPtr,
     lsns: Vec<XLogRecPtr>,
 }

@@ -1,5 +1,4 @@
-//! The rows that WAL records name: which line pointers of which blocks, and nothing of what the
-//! rows say.
+//! The rows that WAL records name: line pointers and blocks, but not the content of the rows.
 //!
 //! A reader of these actions looks at the page itself, which is at least as new as the record. So
 //! order and repetition of records do not matter, and an action too many costs one look. An action
@@ -47,7 +46,7 @@ const UPDATE_OFFSET: usize = 12;
 /// Where `xl_heap_multi_insert` has the number of rows; the line pointers follow it.
 const MULTI_COUNT: usize = 2;
 
-/// What a record says of one block.
+/// The change of one block by a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A row may have come under this line pointer.
@@ -58,7 +57,7 @@ pub enum Action {
     Look,
 }
 
-/// What a record says.
+/// The change by a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Of a block of a main fork.
@@ -69,7 +68,7 @@ pub enum Change {
     Database(u32),
 }
 
-/// What the main data of a record says of the blocks that the record refers to.
+/// The change of the referenced blocks, as the main data of a record tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says<'a> {
     Nothing,
@@ -213,9 +212,8 @@ impl Records {
     }
 }
 
-/// Reads the WAL from the first record at or behind `from` to `to`, an end that may be read, and
-/// gives each change with the start of its record. A segment that is gone is an ERROR of the
-/// server.
+/// Reads the WAL from the first record at or behind `from` to `to`, a readable end. Passes on each
+/// change with the start of its record. A segment that is gone is an ERROR of the server.
 ///
 /// # Safety
 /// Inside a transaction.

@@ -1,5 +1,5 @@
-//! The feed of a process: queries and VACUUM bring up one index after the other, by calls that know nothing
-//! of each other, and the WAL is read once for all of them.
+//! The feed of a process. Queries and VACUUM bring up one index after the other, by calls that do
+//! not know each other. The WAL is read once for all of them.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,8 @@ use pgrx::prelude::*;
 use super::Feed;
 
 thread_local! {
-    /// The feed, when nobody uses it, and how many transactions may still end before it is dropped.
+    /// The feed while it is not in use, and the number of transactions that may still end before it
+    /// is dropped.
     static KEPT: Cell<Option<(Feed, u8)>> = const { Cell::new(None) };
 }
 
@@ -18,7 +19,7 @@ thread_local! {
 pub enum Keep {
     /// A query has one transaction.
     Transaction = 1,
-    /// VACUUM has one for each table, of which not all need a feed (TOAST tables).
+    /// VACUUM has a transaction for each table. Not all need a feed (TOAST tables).
     Vacuum = 4,
 }
 

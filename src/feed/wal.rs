@@ -8,8 +8,8 @@ use super::Gap;
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
 
-/// A reader of this server's own WAL. All of its memory is in a context of its own, which goes with
-/// it: after an ERROR the server's reader may point to memory that it has freed.
+/// A reader of this server's own WAL. All its memory is in a context of its own, which is deleted
+/// with it: after an ERROR the server's reader may point to memory that it has freed.
 pub struct Reader {
     state: *mut XLogReaderState,
     end: *mut pg_sys::ReadLocalXLogPageNoWaitPrivate,
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// What the server has of a reader, in the current context; `None` for lack of memory.
+    /// Makes the server's part of a reader in the current context. Returns `None` without memory.
     unsafe fn make(
         begin: XLogRecPtr,
     ) -> Option<(*mut XLogReaderState, *mut pg_sys::ReadLocalXLogPageNoWaitPrivate)> {
@@ -116,7 +116,8 @@ impl Reader {
         }
     }
 
-    /// A reader that begins at the first record at or behind any position; `None` if no record begins there.
+    /// A reader that begins at the first record at or behind any position; `None` if no record
+    /// begins there.
     ///
     /// # Safety
     /// As `new`.
@@ -163,8 +164,9 @@ impl Reader {
             let mut error: *mut c_char = std::ptr::null_mut();
             let record = pg_sys::XLogReadRecord(self.state, &mut error);
             if !record.is_null() {
-                // The server's reader goes on behind a record that was cut off, and leaves it to its caller to ask which one
-                // that is: the length of a damaged record, of which nothing is checked but that, leads there as well.
+                // The server's reader goes on behind a record that was cut off, and does not check
+                // which record that was. A damaged record leads there as well, because only its
+                // length is checked.
                 let begun = std::mem::take(&mut (*self.state).overwrittenRecPtr);
                 if begun != 0 && !self.overwrites(begun) {
                     return Err(Gap::Foreign("the record that was cut off is another one".into()));
@@ -194,9 +196,10 @@ impl Reader {
         }
     }
 
-    /// Goes on behind a record that a crash has cut off, at the record that says so, which is where its next page would begin.
-    /// The server's reader does that by itself, but in some minor versions (16.2; not in 15.18 and 18.6) only when as much has
-    /// been written there as the rest of the record would be: before, it says that the WAL ends.
+    /// Goes on behind a record that a crash has cut off: at the record that reports that, at the
+    /// beginning of the next page. The server's reader does this by itself. But in some minor
+    /// versions (16.2; not in 15.18 and 18.6) it does so only when as many bytes have been written
+    /// there as the rest of the record has. Before that it reports the end of the WAL.
     ///
     /// # Safety
     /// As `next`, behind a record that could not be read.
@@ -212,7 +215,8 @@ impl Reader {
             if pg_sys::XLogReadRecord(self.state, &mut std::ptr::null_mut()).is_null() {
                 return false;
             }
-            // Nothing else may be there: without this a record that is damaged would be passed over.
+            // Nothing else may be there: without this a record that is damaged would be passed
+            // over.
             self.overwrites(begun)
         }
     }
@@ -260,7 +264,8 @@ pub fn flushed_end() -> XLogRecPtr {
     }
 }
 
-/// The end of the WAL that a reader may read now: what has been replayed in recovery, else [`flushed_end`].
+/// Returns the end of the WAL that a reader may read now: in recovery the replayed position, else
+/// [`flushed_end`].
 pub fn readable_end() -> XLogRecPtr {
     // SAFETY: reads shared positions.
     unsafe {
@@ -283,8 +288,9 @@ pub unsafe fn flush(end: XLogRecPtr) {
     }
 }
 
-/// Where the last record before an insert position ends. At the beginning of a page the position is
-/// behind a header that is not written yet: to flush it is an ERROR, and no record ends there.
+/// Returns the end of the last record before an insert position. At the beginning of a page the
+/// position is behind a header that is not written yet. Flushing up to it would be an ERROR, and no
+/// record ends there.
 pub fn before_header(end: XLogRecPtr) -> XLogRecPtr {
     let page = u64::from(pg_sys::XLOG_BLCKSZ);
     // SAFETY: a constant of the data directory.

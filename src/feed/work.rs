@@ -47,10 +47,10 @@ impl Offsets {
     }
 }
 
-/// What to look at in one block.
+/// The work in one block.
 #[derive(Clone, Default)]
 pub struct Look {
-    /// The rows under these line pointers, each of which may be new.
+    /// Line pointers whose rows may be new.
     pub rows: Offsets,
     /// Whether the rows under all line pointers.
     pub all: bool,
@@ -142,7 +142,7 @@ impl Work {
         }
     }
 
-    /// The next block of a table of `blocks` blocks, and what to look at there; `None` if there is
+    /// Returns the next block of a table of `blocks` blocks and the work there. `None` if there is
     /// none.
     pub fn next(&mut self, blocks: BlockNumber) -> Option<(BlockNumber, Cow<'_, Look>)> {
         self.whole = self.whole.filter(|&next| next < blocks);

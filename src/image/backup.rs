@@ -1,22 +1,24 @@
 //! Writing an image.
 //!
-//! The order of events keeps D3, "an entry that belongs to the index is in the image of LSN B, or its
-//! heap block has a WAL record later than B":
+//! The order of events keeps D3, "an entry that belongs to the index is in the image of LSN B, or
+//! its heap block has a WAL record later than B":
 //! 1. only of an index that is READY and valid: entries that a build adds belong to old tuples;
 //! 2. B := insert LSN, then X := next transaction ID, both published;
 //! 3. the term is closed, and writers that began in it are waited for: the image has their entries.
 //!    Who publishes later has seen B and X (see `straddler`);
 //! 4. the entries as of 3 are written, by ranges, by several threads;
-//! 5. a mark is written into the index' page, and all WAL up to its record is flushed, then the manifest appears. So
-//!    nothing in an image is ahead of durable WAL, and neither is what is missing in it: an entry that was dropped
-//!    during 4 was dead to everybody by a commit that was inserted before, if not flushed. The manifest has the mark
-//!    and the end of that WAL: a server whose history left it before has other rows than the image, and no mark.
+//! 5. a mark is written into the index' page, and all WAL up to its record is flushed, then the
+//!    manifest appears. So nothing in an image is ahead of durable WAL, and neither is what is
+//!    missing in it: an entry that was dropped during 4 was dead to everybody by a commit that was
+//!    inserted before, if not flushed. The manifest has the mark and the end of that WAL: a server
+//!    whose history left it before has other rows than the image, and no mark.
 //!
 //! If no operation was counted since the newest image was begun, its files are still right, and it
 //! gets a new manifest by the same steps without 4.
 //!
-//! No snapshot is held while the files are written, so the collector does not stop. An entry that is
-//! written although dead is harmless until its TID is recycled, which leaves a WAL record after B.
+//! No snapshot is held while the files are written, so the collector does not stop. An entry that
+//! is written although dead is harmless until its TID is recycled, which leaves a WAL record after
+//! B.
 //!
 //! ERROR, FATAL or a crash at any point leave the image before this one; a B that was published
 //! without an image makes old transactions look at pages, nothing else.
@@ -65,7 +67,7 @@ pub enum Outcome {
 }
 
 thread_local! {
-    /// The index of which this process makes an image.
+    /// The index whose image this process makes.
     static SAVING: Cell<Option<&'static Entry>> = const { Cell::new(None) };
 }
 
@@ -92,8 +94,8 @@ impl Drop for Claim {
     }
 }
 
-/// For a process that ends without unwinding: gives up the image that it makes. Its locks on the index
-/// are still held.
+/// For a process that ends without unwinding: gives up the image that it makes. Its locks on the
+/// index are still held.
 pub fn abandon(process: &Process) {
     if let Some(entry) = SAVING.take() {
         if let Some(engine) = entry.index(process) {
@@ -139,7 +141,7 @@ fn operations(engine: Index) -> u64 {
     stats.inserts + stats.removes
 }
 
-/// Makes an image. What the file system refuses is the error.
+/// Makes an image. Returns the errors of the file system.
 ///
 /// # Safety
 /// Open relations, locked at least in AccessShare mode, inside a transaction.
@@ -178,7 +180,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             let abbreviated = !handle.desc.is_memcmp();
             let job = Job { engine, sn, abbreviated, draft, image, pace };
             let mut waiters = Waiters { index, image, looked: Instant::now(), hurry: &hurry };
-            // What the catalogue was read with. No access to the catalogue is under way.
+            // The snapshot of the catalogue. No access to the catalogue is under way.
             pg_sys::InvalidateCatalogSnapshot();
             // The server's clients do not wait for images.
             let begin = threads::yield_to_others;
@@ -187,8 +189,8 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
     }
 }
 
-/// Makes a last image when the server stops, without a database and by the newest image's description
-/// of the index. `go_on` is asked whether there is still time.
+/// Makes a last image when the server stops, without a database and by the newest image's
+/// description of the index. `go_on` is asked whether there is still time.
 ///
 /// # Safety
 /// The index must not go away meanwhile; inside a transaction.
@@ -408,7 +410,8 @@ fn next_xid() -> u32 {
 
 /// Step 5 but for the manifest's name; else why not.
 fn seal(entry: &Entry, manifest: &mut Manifest) -> Option<&'static str> {
-    // SAFETY: outside of recovery, inside a transaction; whoever makes an image has a lock on the permanent index.
+    // SAFETY: outside of recovery, inside a transaction; whoever makes an image has a lock on the
+    // permanent index.
     unsafe {
         let Some((mark, end)) = identity::mark(&entry.locator(), entry.incarnation()) else {
             return Some("the index was moved");
@@ -428,8 +431,8 @@ pub fn note(image: &ImageState, manifest: &Manifest, operations: u64) {
     image.saved_lsn.store(manifest.lsn, Relaxed);
 }
 
-/// Writes the entries of an index by several threads. Each calls `begin` first, and asks `go_on` again and again. This
-/// process calls `tick` meanwhile.
+/// Writes the entries of an index by several threads. Each calls `begin` first, and asks `go_on`
+/// again and again. This process calls `tick` meanwhile.
 fn write_shards(
     job: &Job<'_>,
     begin: impl Fn() + Sync,
@@ -445,9 +448,9 @@ fn write_shards(
     threads::run(all.len(), all.len(), Wait::ImageWrite, write, tick)
 }
 
-/// Who has to be considered while an image is written: somebody who waits for an exclusive lock on the
-/// index or its table, or for the end of this transaction, does not wait for the image; and the slot does
-/// not wait for it either.
+/// Processes that must not wait for an image that is being written: they wait for an exclusive lock
+/// on the index or its table, or for the end of this transaction. The slot must not wait for it
+/// either.
 struct Waiters<'a> {
     index: Relation,
     image: &'a ImageState,

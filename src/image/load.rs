@@ -1,18 +1,20 @@
 //! Reading an image.
 //!
-//! An image is used if, and only if, everything that its manifest says is true of this server and this
-//! index (D4), its files are whole, and it can be told which heap blocks have changed since its LSN B:
+//! An image is used if, and only if, everything that its manifest says is true of this server and
+//! this index (D4), its files are whole, and it can be told which heap blocks have changed since
+//! its LSN B:
 //! - by the WAL from B on, wherever it is there; or
-//! - by the LSNs of the pages, if the WAL is missing for a harmless reason. That is so if this server
-//!   started without our slot although the image was made under its protection (clean stop, base
-//!   backup, fresh standby), or with one that was invalidated for holding too much. A slot that
-//!   promises WAL which is not there means that somebody reset it: pages may be older than the image
-//!   then, and no comparison finds that out.
+//! - by the LSNs of the pages, if the WAL is missing for a harmless reason. That is so if this
+//!   server started without our slot although the image was made under its protection (clean stop,
+//!   base backup, fresh standby), or with one that was invalidated for holding too much. A slot
+//!   that promises WAL which is not there means that somebody reset it: pages may be older than the
+//!   image then, and no comparison finds that out.
 //!
-//! Entries of blocks that have changed are left out while the image is read: their TIDs may have been
-//! recycled before the restart. After that none is recycled as long as the image can be loaded, since
-//! `ambulkdelete` waits for the load or forgets the image (D2b); so what changes while the image is
-//! read needs a second look, and nothing has to be taken out of the index again.
+//! Entries of changed blocks are left out while the image is read: their TIDs may have been
+//! recycled before the restart. After the restart none is recycled as long as the image can be
+//! loaded, since `ambulkdelete` waits for the load or forgets the image (D2b). So blocks that
+//! change while the image is read need a second look. No entry must be removed from the index
+//! again.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,15 +37,16 @@ use crate::state::{identity, options, shmem, threads};
 
 /// Entries between two looks at whether to stop.
 const STEP: u64 = 4096;
-/// An image is worth to be read if no more than one block in so many has changed since: to insert what is in a block takes three times
-/// what it takes to sort and build it (docs/benchmarks.md, "Images").
+/// An image is worth reading if at most one block in this number has changed since. Inserting the
+/// rows of a block takes three times as long as sorting and building them (docs/benchmarks.md,
+/// "Images").
 const WORTH: u64 = 4;
 
-/// The content of an image, and what has to be looked at.
+/// The content of an image, and the blocks that must be read again.
 pub struct Loaded {
     /// Its entries, without those of changed blocks.
     pub index: Unfinished,
-    /// What it was loaded from.
+    /// The manifest of the image.
     pub manifest: Manifest,
     /// Blocks that changed between its LSN and `read_to`.
     pub touched: Touched,
@@ -59,11 +62,11 @@ pub struct Loaded {
 pub enum Refusal {
     /// Its files are not what was written.
     Damaged(String),
-    /// It is wrong, or nobody can tell that it is right; nor will anybody later.
+    /// The image is wrong, or cannot be proven right, now or later.
     Unusable(String),
     /// It may be right, but could not be loaded now.
     NotNow(String),
-    /// The same, for lack of memory.
+    /// The image cannot be loaded for lack of memory.
     NoRoom(String),
     /// It may be right, but too much has changed since: to read all of the table takes less time.
     Outdated(String),
@@ -85,8 +88,9 @@ impl From<Damage> for Refusal {
     }
 }
 
-/// Loads the newest image of an index that can be used, or `if_worth` that is not outdated. What was refused for good is removed: what
-/// speaks against an image (WAL that is missing, say) may not be visible to the next server life.
+/// Loads the newest usable image of an index. With `if_worth` it must not be outdated. Images that
+/// are refused for good are removed: the reason, for example missing WAL, may not be visible in the
+/// next server life.
 ///
 /// # Safety
 /// Open relations, inside a transaction, under the index' build lock, outside of recovery.
@@ -149,7 +153,7 @@ pub unsafe fn load(
     Err(refusal)
 }
 
-/// Loads one image into an engine index that nobody knows, and says on `progress` how far it is.
+/// Loads one image into an engine index that no other process knows, and reports to `progress`.
 ///
 /// # Safety
 /// Open relations, inside a transaction, outside of recovery.
@@ -191,7 +195,7 @@ pub unsafe fn load_one(
             }
             Err(gap) => {
                 let why = format!("the WAL since it was made cannot be used: {}", gap.why());
-                // What cannot be read now may be later.
+                // WAL that cannot be read now may be readable later.
                 return Err(match gap {
                     Gap::Unreadable(_) => Refusal::NotNow(why),
                     _ => Refusal::Unusable(why),
@@ -296,7 +300,8 @@ unsafe fn check(
     }
 }
 
-/// Whether the keeper has looked at the slot. Before that nobody knows whether pages tell.
+/// Returns true if the keeper has looked at the slot. Before that it is unknown whether LSNs of
+/// pages can be trusted.
 fn may_ask_pages() -> bool {
     !guc::holds(Mechanism::Pages) || slot::was_looked_at()
 }
@@ -307,10 +312,10 @@ fn pages_tell(manifest: &Manifest) -> bool {
         || !guc::holds(Mechanism::Pages)
 }
 
-/// How the entries of a shard stand in the image. They come in order: nothing is compared but neighbours, for
-/// equality.
+/// How the entries of a shard stand in the image. They come in order: nothing is compared but
+/// neighbours, for equality.
 trait Written: KeyOrder + Default {
-    /// The key of what was written; `None` if there is none.
+    /// Returns the key of a written entry. `None` if it is invalid.
     fn key<'a>(&self, written: &'a [u8]) -> Option<&'a [u8]>;
 }
 
@@ -382,7 +387,7 @@ unsafe fn read_shards(
     Ok((target, left_out))
 }
 
-/// What all threads of one load share.
+/// The state that all threads of one load share.
 struct Job<'a> {
     store: &'a Store<RealDisk>,
     manifest: &'a Manifest,

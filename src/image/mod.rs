@@ -1,15 +1,15 @@
 //! Images: copies of indexes on disk, from which they are back after a restart without a rebuild.
 //!
-//! An image of LSN B has every entry whose heap block has no WAL record after B (invariant D3). With a
-//! look at the blocks that have changed since, it is an exact index (D5). Whether an image may be used
-//! is decided by comparison, never assumed (D4). See docs/durability.md for the invariants and the
-//! argument for each.
+//! An image of LSN B has every entry whose heap block has no WAL record after B (invariant D3).
+//! With a look at the blocks that have changed since, it is an exact index (D5). Whether an image
+//! may be used is decided by comparison, never assumed (D4). See docs/durability.md for the
+//! invariants and the argument for each.
 //!
 //! - `backup` writes an image, `straddler` keeps D3 for inserts that began before it;
 //! - `load` reads one and says what has to be looked at; `bring_up` looks;
 //! - `slot` keeps the WAL that images need; `keeper` decides when what happens.
 //!
-//! The format of the files and what is durable when is the matter of the crate `nitro-image`.
+//! The crate `nitro-image` has the format of the files and the protocol of durability.
 
 pub mod backup;
 pub mod load;
@@ -40,8 +40,8 @@ pub fn store() -> Store<RealDisk> {
     if guc::COLLECT.get() { store } else { store.without_collections() }
 }
 
-/// The readable manifests of an index, newest first. What is not readable is reported by who would load
-/// it: this is asked every few seconds.
+/// Returns the readable manifests of an index, the newest first. This is asked every few seconds.
+/// So only a load reports an unreadable one.
 pub fn manifests(database: u32, incarnation: Incarnation) -> Vec<Manifest> {
     store().images(database, incarnation).into_iter().filter_map(Result::ok).collect()
 }
@@ -51,16 +51,16 @@ pub fn exist(entry: &Entry) -> bool {
     !store().images(entry.database(), entry.incarnation()).is_empty()
 }
 
-/// Removes the images of an index whose state does not let them be loaded any more: they are of no use, but
-/// keep WAL. A failure is no more than that.
+/// Removes the images of an index whose state does not let them be loaded any more: they are of no
+/// use, but keep WAL. A failure is no more than that.
 pub fn remove(entry: &Entry) {
     if let Err(e) = store().discard(entry.database(), entry.incarnation()) {
         crate::pg::error::log!("nitro could not remove the images of an index: {e}");
     }
 }
 
-/// Removes the images of an index that has no place in the directory, which could say that they must not be
-/// loaded; ERROR if that fails.
+/// Removes the images of an index that has no place in the directory, which could say that they
+/// must not be loaded; ERROR if that fails.
 pub fn forget(database: u32, incarnation: Incarnation) {
     if let Err(e) = store().discard(database, incarnation) {
         Failure::new(
@@ -76,8 +76,8 @@ pub fn forget(database: u32, incarnation: Incarnation) {
     }
 }
 
-/// What decides the order and the encoding of keys, a line per column. An image of other columns is
-/// not this index'.
+/// Returns a line for each column with everything that decides the order and the encoding of keys.
+/// An image with other lines does not belong to this index.
 pub fn columns(desc: &KeyDesc) -> Vec<String> {
     desc.columns
         .iter()
@@ -95,8 +95,9 @@ pub fn columns(desc: &KeyDesc) -> Vec<String> {
                 typid.to_u32(),
                 collation.to_u32(),
             );
-            // A new version of a collation may order differently. A comparison function may also ask that of
-            // the database (as for the strings of jsonb), or those of the parts of its type.
+            // A new version of a collation may order differently. A comparison function may also
+            // ask that of the database (as for the strings of jsonb), or those of the parts of its
+            // type.
             let mut collations = BTreeSet::from([collation.to_u32()]);
             if column.comparator.is_some() {
                 collations.insert(pg_sys::DEFAULT_COLLATION_OID.to_u32());
@@ -113,7 +114,7 @@ pub fn columns(desc: &KeyDesc) -> Vec<String> {
         .collect()
 }
 
-/// What the versions of collations follow in a line of [`columns`].
+/// The text in front of the versions of collations in a line of [`columns`].
 const VERSIONS: &str = " versions";
 
 /// Whether these are the same columns, but for versions of collations.

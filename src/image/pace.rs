@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 /// Pauses are not worth less.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// Keeps all threads together below a rate, by many short pauses: who needs the processor meanwhile
-/// waits for less than a frame.
+/// Keeps all threads together below a rate, by many short pauses. Another process that needs the
+/// processor waits for less than a frame.
 pub struct Pace<'a> {
     began: Instant,
     bytes: AtomicU64,
@@ -20,7 +20,7 @@ pub struct Pace<'a> {
 }
 
 impl<'a> Pace<'a> {
-    /// At most so many megabytes per second; 0 = as fast as possible.
+    /// Sets the rate in megabytes per second. 0 = as fast as possible.
     pub fn new(megabytes: i32, pause: fn(Duration), hurry: &'a AtomicBool) -> Pace<'a> {
         let rate = megabytes as u64 * 1024 * 1024;
         Pace { began: Instant::now(), bytes: AtomicU64::new(0), rate, pause, hurry }

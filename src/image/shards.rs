@@ -1,7 +1,7 @@
-//! The parts of which an image is made, each written to a file by a thread of its own.
+//! The parts of an image. A thread of its own writes each to a file.
 //!
-//! A thread goes from leaf to leaf as they are linked. It compares no keys: an image has all entries also if the order of
-//! the keys has changed since they came, and no code of users runs.
+//! A thread goes from leaf to leaf as they are linked. It compares no keys. So an image has all
+//! entries even if the order of the keys has changed since they came, and no code of users runs.
 
 use std::collections::TryReserveError;
 use std::io;
@@ -54,7 +54,7 @@ pub struct Shard<'a> {
     to: Option<Boundary<'a>>,
 }
 
-/// What all threads of one image share.
+/// The state that all threads of one image share.
 pub struct Job<'a> {
     pub engine: Index,
     pub sn: u32,
@@ -97,7 +97,8 @@ impl Job<'_> {
             self.image.done.fetch_add(n as u64, Relaxed);
             self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);
             written = out.bytes_written();
-            // A frame is as long as it will be only when it is full; meanwhile it counts uncompressed.
+            // A frame is as long as it will be only when it is full; meanwhile it counts
+            // uncompressed.
             let now = written + out.bytes_pending();
             self.pace.keep(now.wrapping_sub(taken), &mut go_on);
             taken = now;
@@ -106,8 +107,8 @@ impl Job<'_> {
     }
 }
 
-/// What is written of a key whose order is not that of its bytes: its abbreviation comes first. Threads read
-/// images, and could not ask the server for it.
+/// Returns the written bytes of a key whose order is not that of its bytes: its abbreviation comes
+/// first. The threads that read images could not ask the server for it.
 fn abbreviated<'a>(
     abbrev: u64,
     key: &[u8],

@@ -1,29 +1,32 @@
-//! The replication slot `nitro`: keeps the WAL since the oldest image in use, or since a table began to be sorted.
+//! The replication slot `nitro`: keeps the WAL since the oldest image in use, or since a table
+//! began to be sorted.
 //!
-//! The slot is an optimisation. Correctness never depends on it: what the WAL cannot tell, the pages
-//! or the table itself tell. It is acquired only for the moment of moving it, since the checkpointer
-//! waits for the owner of a slot that it has to invalidate. It is moved by the clock, also when no
-//! image succeeds, and never keeps more than `nitro.max_wal_lag`.
+//! The slot is an optimisation. Correctness never depends on it: what the WAL cannot tell, the
+//! pages or the table itself tell. It is acquired only for the moment of moving it, since the
+//! checkpointer waits for the owner of a slot that it has to invalidate. It is moved by the clock,
+//! also when no image succeeds, and never keeps more than `nitro.max_wal_lag`.
 //!
-//! Ours says so itself: a physical slot has no plugin, and no function or protocol of the server gives
-//! one a plugin's name; ours has "nitro" there. So the mark is written, synced, restored and removed
-//! with the slot, and is not in a copy of the data directory, since base backups leave slots out.
+//! Nitro's slot has a mark. A physical slot has no plugin, and no function or protocol of the
+//! server gives it the name of one. Nitro's slot has "nitro" there. So the mark is written, synced,
+//! restored and removed with the slot. It is not in a copy of the data directory, since base
+//! backups leave slots out.
 //!
-//! A slot of this name without the mark is left alone, and said in a WARNING, but for one case. A
-//! cluster manager may copy all slots of a primary to its standbys, by SQL, so without the mark.
-//! Nothing moves such a *copy* after a promotion, so it would keep WAL until the disk is full. A slot is a
-//! copy if the keeper's first look finds it physical, not in use, and not moved since this timeline
-//! began. It is dropped if it still is so when `upkeep::keeper::SETTLED` has passed: a standby that
-//! uses a slot of this name is connected again by then.
+//! A slot of this name without the mark is left alone and reported in a WARNING, with one
+//! exception. A cluster manager may copy all slots of a primary to its standbys, by SQL, so without
+//! the mark. Nothing moves this *copy* after a promotion, so it would keep WAL until the disk is
+//! full. A slot is a copy if the keeper's first look finds it physical, not in use, and not moved
+//! since this timeline began. It is dropped if that still holds when `upkeep::keeper::SETTLED` has
+//! passed: a standby that uses a slot of this name has then connected again.
 //!
-//! There is a slot only while a keeper lives, since nobody else moves it. It is made with the mark or
-//! not at all: until it is complete it is one that the server drops by itself. Where no keeper comes
-//! up (no place among `max_worker_processes`; a standby), a slot from an earlier start or another server is
-//! dropped by whoever notices (`upkeep::keeper::look_for_one`).
+//! The slot exists only while a keeper lives, since no other process moves it. It is made with the
+//! mark or not at all: until it is complete, the server would drop it by itself. If no keeper comes
+//! up (no place among `max_worker_processes`, or a standby), a slot from an earlier start or
+//! another server may exist. The first process that notices drops it
+//! (`upkeep::keeper::look_for_one`).
 //!
-//! A clean shutdown removes it: everything is as it was for whoever starts the server without nitro or
-//! with `wal_level = minimal`, which refuses slots. The WAL files are still there then, since only
-//! checkpoints remove some, and the next start makes the slot again before its first one.
+//! A clean shutdown removes the slot. So the server can be started without nitro, or with
+//! `wal_level = minimal`, which refuses slots. The WAL files still exist then, since only
+//! checkpoints remove some, and the next start makes the slot again before its first checkpoint.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -43,12 +46,12 @@ use crate::state::directory;
 /// Name of the slot.
 pub const NAME: &CStr = c"nitro";
 const FOLDER: &str = "pg_replslot/nitro";
-/// What stands in our slot where a logical one names its plugin.
+/// The mark of the slot, where a logical slot names its plugin.
 const MARK: &CStr = c"nitro";
 /// The server removes folders with this suffix when it starts.
 const REMOVED: &str = "pg_replslot/nitro.tmp";
 
-/// What the keeper found when the server started.
+/// The slot as the keeper found it when the server started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Found {
@@ -99,15 +102,17 @@ unsafe fn find_copy() -> Option<XLogRecPtr> {
         }
         let facts = compat::slot_facts(slot);
         let from = facts.restart_lsn;
-        // Since then: a new slot begins at a checkpoint of the new timeline, and a user moves its own.
+        // Since then: a new slot begins at a checkpoint of the new timeline, and a user moves its
+        // own.
         let is_copy = facts.lasting && !facts.used && from != 0 && from <= compat::timeline_began();
         is_copy.then_some(from)
     }
 }
 
-/// Notes what the server started with; by the keeper, before anybody makes the slot. `first` comes before others
-/// are told, so that no page is compared with an image that it removes. If another keeper did this before, in the same
-/// life of the server, the start is long over.
+/// Notes the slot of the start. The keeper calls this before any process makes the slot. `first`
+/// runs before other processes learn of it, so that no page is compared with an image that it
+/// removes. If another keeper did this before, in the same life of the server, the start is long
+/// over.
 pub fn look_at_start(first: impl FnOnce(Found)) {
     let noted = &directory::get().life.slot_found;
     if noted.load(Acquire) == Found::Unknown as u32 {
@@ -139,7 +144,7 @@ pub fn was_looked_at() -> bool {
     looked()
 }
 
-/// What the server started with.
+/// Returns the slot that the server started with.
 pub fn found_at_start() -> Found {
     match directory::get().life.slot_found.load(Acquire) {
         // A slot without the mark: ours was not there.
@@ -150,8 +155,9 @@ pub fn found_at_start() -> Found {
     }
 }
 
-/// Where the server lets slots keep nothing, ours would be lost at the next checkpoint, and with it every
-/// image that relies on it; without one an image relies on the WAL that crash recovery needs anyway.
+/// Returns true if a slot is wanted. If the server lets slots keep no WAL, the slot would be lost
+/// at the next checkpoint, and with it every image that relies on it. Without a slot an image
+/// relies on the WAL that crash recovery needs anyway.
 fn wanted() -> bool {
     // SAFETY: plain globals.
     unsafe {
@@ -204,7 +210,8 @@ pub unsafe fn ensure() -> bool {
     }
 }
 
-/// A subtransaction does not release a slot; the server does that when it handles an ERROR at the top.
+/// A subtransaction does not release a slot; the server does that when it handles an ERROR at the
+/// top.
 fn release_after_error() {
     // SAFETY: a plain global; the slot is ours if it is set.
     unsafe {
@@ -214,14 +221,15 @@ fn release_after_error() {
     }
 }
 
-/// Moves the slot to `oldest`, the LSN from which WAL is still wanted, or to the newest WAL if there is
-/// none, but not further behind than `nitro.max_wal_lag`. Drops a slot that is lost or not wanted, and,
-/// once the server has `settled` after its start, a copy.
+/// Moves the slot to `oldest`, the LSN from which WAL is still wanted, or to the newest WAL if
+/// there is none, but not further behind than `nitro.max_wal_lag`. Drops a slot that is lost or not
+/// wanted, and, once the server has `settled` after its start, a copy.
 ///
 /// # Safety
 /// By the keeper, inside a transaction, outside of recovery.
 pub unsafe fn maintain(oldest: Option<XLogRecPtr>, settled: bool) {
-    // SAFETY: by contract. The keeper owns the slot except for the moment in which a backup makes it.
+    // SAFETY: by contract. The keeper owns the slot except for the moment in which a backup makes
+    // it.
     unsafe {
         look_after_copy(settled);
         let found = find();
@@ -237,8 +245,8 @@ pub unsafe fn maintain(oldest: Option<XLogRecPtr>, settled: bool) {
         let moved = subtransaction::run(|| {
             compat::acquire_slot(NAME);
             let slot = pg_sys::MyReplicationSlot;
-            // Also backwards: a slot that was just made holds WAL from now on, and what an image from
-            // before needs may still be there.
+            // Also backwards: a slot that was just made keeps WAL from now on, and the WAL that an
+            // older image needs may still exist.
             let now = (*slot).data.restart_lsn;
             let is_there = feed::segment_exists(pg_sys::GetWALInsertionTimeLine(), target);
             if now != target && (now < target || is_there) {
@@ -355,8 +363,8 @@ pub fn report() -> Report {
     Report { state, restart_lsn, copy_dropped: &life.slot_dropped }
 }
 
-/// How far the slot stays behind at most, in bytes: no more than the server lets a slot keep before it
-/// invalidates it.
+/// How far the slot stays behind at most, in bytes: no more than the server lets a slot keep before
+/// it invalidates it.
 fn longest() -> u64 {
     // SAFETY: a plain global.
     let megabytes = match unsafe { pg_sys::max_slot_wal_keep_size_mb } {
@@ -366,8 +374,8 @@ fn longest() -> u64 {
     megabytes as u64 * 1024 * 1024
 }
 
-/// How much of what the slot may keep an image of this LSN needs by now: at 1 its WAL goes. `None` if
-/// no slot keeps any.
+/// Returns the fraction of the slot's limit that an image of this LSN needs now. At 1 its WAL is
+/// removed. `None` if no slot keeps WAL.
 pub fn share(lsn: XLogRecPtr) -> Option<f64> {
     // SAFETY: a shared position.
     let newest = unsafe { pg_sys::GetXLogInsertRecPtr() };
@@ -408,14 +416,14 @@ pub unsafe fn drop_unkept(recovery: bool) {
 
 /// In the postmaster, when all its children are gone: removes the slot if the shutdown was clean.
 pub fn remove_at_exit() {
-    // Only then can nobody have died with a lock of the slots.
+    // Only after a clean shutdown is it certain that no process has died with a lock of the slots.
     if !compat::was_shut_down() {
         return;
     }
     // SAFETY: shared memory is still there, and nobody else is.
     let found = unsafe { judge(pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), false)) };
     if matches!(found, Found::Valid | Found::Lost) && std::fs::rename(FOLDER, REMOVED).is_ok() {
-        // What is left behind the server removes when it starts.
+        // The server removes remains when it starts.
         let _ = std::fs::remove_dir_all(REMOVED);
     }
 }

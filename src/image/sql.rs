@@ -1,4 +1,4 @@
-//! The function `nitro_backup`, and what is said when an image cannot be made.
+//! The function `nitro_backup`, and its messages when an image cannot be made.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::pg::error::Failure;
 use crate::state::directory::{self, State};
 use crate::state::open::{self, Wrong};
 
-/// What the function does, in its errors.
+/// The work of the function, as its errors name it.
 const WORK: &str = "make an image of";
 
 /// Says that an image could not be made; the one before it stays valid.

@@ -1,18 +1,18 @@
 //! Inserts that straddle an image.
 //!
-//! A heap tuple inserted before an image's LSN B, whose entry is published after the image's
-//! snapshot, is in neither: not in the image, and no WAL record after B names its block. So such an
-//! insert makes one: a full image of the heap page, at most once per page and image.
+//! A heap tuple may be inserted before an image's LSN B, and its entry published after the image's
+//! snapshot. Then the image lacks the entry, and no WAL record after B names the block. So the
+//! insert makes a record: a full image of the heap page, at most once per page and image.
 //!
 //! An insert can only straddle if its transaction began to write before B was read. Transaction IDs
-//! are given out in order: the image notes the next one after it read B, and who has a later one
-//! inserted his tuple later, too. (A subtransaction counts by its own ID, under which it inserts.)
-//! Everybody else, whatever the statement, looks at the LSN of the page.
+//! are given out in order. The image notes the next one after it has read B. A transaction with a
+//! later ID has inserted its tuple later, too. (A subtransaction counts by its own ID, under which
+//! it inserts.) All other inserts, whatever the statement, look at the LSN of the page.
 //!
-//! The answer must still hold when the entry is published. An image first publishes B, then closes the
-//! term of the index, then waits for writers of that term. `aminsert` reads the term, then B, and
-//! publishes only under that very term (`Index::insert_in_term`): under the old one it is in the
-//! snapshot, under the new one it has seen B.
+//! The answer must still hold when the entry is published. An image first publishes B, then closes
+//! the term of the index, then waits for writers of that term. `aminsert` reads the term, then B,
+//! and publishes only under this term (`Index::insert_in_term`). Under the old term the entry is in
+//! the snapshot. Under the new one the insert has seen B.
 
 use std::sync::atomic::Ordering::Relaxed;
 

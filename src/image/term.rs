@@ -1,4 +1,4 @@
-//! Closing the term of an index, by a snapshot of the engine that nobody reads.
+//! Closing the term of an index, by a snapshot of the engine that is never read.
 
 use nitro_engine::prelude::*;
 use nitro_engine::{Index, Process, Snapshot, SnapshotError};
@@ -24,7 +24,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Closes the term of an index and returns it. The entries of all writers that began in it are there then.
+/// Closes the term of an index and returns it. The entries of all writers that began in it are
+/// there then.
 pub fn close(engine: Index, name: &str) -> u32 {
     let process = shmem::process();
     // SAFETY: a plain global.

@@ -24,14 +24,14 @@ use trial::{Order, Table, Trial};
 const WORK: &str = "estimate the size of";
 const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
 
-/// Bytes of shared memory that a nitro index like this one, or on these columns of the table, takes when it
-/// has just been built.
+/// Bytes of shared memory that a nitro index like this one, or on these columns of the table, takes
+/// when it has just been built.
 #[pg_extern]
 fn nitro_estimate_size(relation: Option<Oid>, columns: Option<Vec<Option<String>>>) -> Option<i64> {
     crate::pg::witness!();
     let relid = relation?;
-    // SAFETY: a function called from SQL runs in a transaction with catalogue access; what is opened is
-    // closed, or given back by abort.
+    // SAFETY: a function called from SQL runs in a transaction with catalogue access; what is
+    // opened is closed, or given back by abort.
     unsafe {
         let table = pg_sys::IndexGetRelation(relid, true);
         let bytes = if table == pg_sys::InvalidOid {
@@ -164,10 +164,12 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
     }
 }
 
-/// How many different elements a GIN index has: its own count, of when it was made or vacuumed last. ANALYZE lists none if all are rare.
+/// How many different elements a GIN index has: its own count, of when it was made or vacuumed
+/// last. ANALYZE lists none if all are rare.
 unsafe fn elements_of_gin(index: Relation) -> Option<f64> {
-    // SAFETY: an open index, which has pages: one of a partitioned table has none, nor has one that is not valid yet; one that is not permanent
-    // may have none here, or such as are another session's.
+    // SAFETY: an open index, which has pages: one of a partitioned table has none, nor has one that
+    // is not valid yet; one that is not permanent may have none here, or such as are another
+    // session's.
     unsafe {
         let form = &*(*index).rd_rel;
         let has_pages = form.relkind as u8 == pg_sys::RELKIND_INDEX
@@ -182,7 +184,7 @@ unsafe fn elements_of_gin(index: Relation) -> Option<f64> {
     }
 }
 
-/// What is known so far.
+/// The plan so far.
 struct Plan {
     table: Table,
     /// Of the table that are in the index.

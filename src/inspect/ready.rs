@@ -58,8 +58,8 @@ unsafe fn is_usable(
     state == State::Ready
 }
 
-/// Gives the valid nitro indexes of the current database one after the other: the table, the index
-/// and its handle, or `None` if the index is locked. Leaves those out that are elsewhere.
+/// Visits the valid nitro indexes of the current database: the table, the index and its handle, or
+/// `None` if the index is locked. Leaves out indexes that are elsewhere.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -85,7 +85,7 @@ unsafe fn each_valid_index(
     }
 }
 
-/// What a promotion would find.
+/// The state that a promotion would find.
 #[derive(Default)]
 struct Found {
     /// Indexes that would be built from their tables.
@@ -96,11 +96,10 @@ struct Found {
     bytes: u64,
 }
 
-/// Returns whether a promoted server would have all nitro indexes of the current database at once: a
-/// follower keeps each up to date, or an image that can be used is there, and memory for all. Indexes of
-/// small tables need no image.
-/// With `compare` the tables are read, to see whether the images are outdated. True outside of
-/// recovery. What speaks against a promotion is told by an INFO.
+/// Returns true if a promoted server would have all nitro indexes of the current database at once.
+/// That is so if a follower keeps each up to date or it has a usable image, and if there is memory
+/// for all. Indexes of small tables need no image. With `compare` the tables are read, to see
+/// whether the images are outdated. Returns true outside of recovery. An INFO names the obstacles.
 #[pg_extern]
 fn nitro_ready_for_promotion(compare: bool) -> bool {
     crate::pg::witness!();
@@ -136,8 +135,8 @@ fn nitro_ready_for_promotion(compare: bool) -> bool {
     is_enough(&found)
 }
 
-/// The bytes of the image that would be loaded after a promotion, 0 if none is needed; or why the
-/// index would be built from its table.
+/// Returns the bytes of the image that would be loaded after a promotion, or 0 if none is needed.
+/// Otherwise returns the reason why the index would be built from its table.
 ///
 /// # Safety
 /// Open relations, in recovery.

@@ -1,8 +1,9 @@
 //! Rows of a function, whose values find their columns by name.
 //!
-//! The library is replaced with a restart, the SQL of the extension by ALTER EXTENSION UPDATE in each database, sooner
-//! or later or never. So a function may be declared with the columns of another version than this one: a value goes to
-//! the column of its name and type, a value without such a column is left out, a column without a value is NULL.
+//! A restart replaces the library. ALTER EXTENSION UPDATE replaces the SQL of the extension in each
+//! database, sooner, later or never. So a function may be declared with the columns of another
+//! version. A value goes to the column of its name and type. A value without a column is left out.
+//! A column without a value is NULL.
 
 use std::ffi::CStr;
 
@@ -10,7 +11,7 @@ use pgrx::PgTupleDesc;
 use pgrx::pg_sys::{self, Datum, FunctionCallInfo, Oid};
 use pgrx::prelude::*;
 
-/// What a row has under a name; none is NULL.
+/// A value of a row and its name. None is NULL.
 pub type Named = (&'static str, Option<Value>);
 
 /// A value and, with it, the type that its column must have.
@@ -53,7 +54,8 @@ impl Value {
             Value::Int8(n) => n.into_datum(),
             Value::Text(s) => s.into_datum(),
             Value::Name(name) => {
-                // SAFETY: palloc never returns null, and the memory is aligned for whatever there is.
+                // SAFETY: palloc never returns null, and the memory is aligned for whatever there
+                // is.
                 unsafe {
                     let copy = pg_sys::palloc(size_of::<pg_sys::NameData>()).cast();
                     *copy = name;
@@ -76,7 +78,8 @@ pub unsafe fn give<R: AsRef<[Named]>>(fcinfo: FunctionCallInfo, rows: &[R]) {
     rows.iter().for_each(|row| store.add(row.as_ref()));
 }
 
-/// The rows that the function that is called returns, in a store of the server, which may go to disk.
+/// The rows that the function that is called returns, in a store of the server, which may go to
+/// disk.
 pub struct Store {
     store: *mut pg_sys::Tuplestorestate,
     columns: pg_sys::TupleDesc,
@@ -90,8 +93,8 @@ impl Store {
     /// # Safety
     /// As [`give`]; the result is used no longer than the call lasts.
     pub unsafe fn of(fcinfo: FunctionCallInfo) -> Store {
-        // SAFETY: by contract; the server checks that the caller takes a set, and makes the store and its descriptor,
-        // which live as long as the call.
+        // SAFETY: by contract; the server checks that the caller takes a set, and makes the store
+        // and its descriptor, which live as long as the call.
         unsafe {
             pg_sys::InitMaterializedSRF(fcinfo, 0);
             let result = (*fcinfo).resultinfo.cast::<pg_sys::ReturnSetInfo>();
@@ -103,7 +106,8 @@ impl Store {
 
     /// Adds a row.
     pub fn add(&mut self, row: &[Named]) {
-        // SAFETY: the descriptor and the store live as long as this; the arrays have an element for each column.
+        // SAFETY: the descriptor and the store live as long as this; the arrays have an element for
+        // each column.
         unsafe {
             let described = PgTupleDesc::from_pg_unchecked(self.columns);
             let places = self.values.iter_mut().zip(&mut self.nulls);

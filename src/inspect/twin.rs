@@ -1,4 +1,4 @@
-//! What the SQL functions of a conversion (`extension/convert.sql`) cannot do by statements.
+//! The parts of a conversion (`extension/convert.sql`) that SQL statements cannot do.
 
 use std::ffi::c_void;
 
@@ -12,13 +12,14 @@ use crate::state::open::{self, Wrong};
 const WORK: &str = "copy the statistics of";
 const LOCK: pg_sys::LOCKMODE = pg_sys::ShareUpdateExclusiveLock as pg_sys::LOCKMODE;
 
-/// Copies what ANALYZE has found out about the expressions of an index to another index of the same table, in the place
-/// of what is known of that. The caller must own the table. The columns must be the same: the planner takes the values in
-/// statistics for values of the type that the column has.
+/// Copies the statistics of an index' expressions to another index of the same table, and replaces
+/// the statistics there. The caller must own the table. The columns must be the same: the planner
+/// takes values in statistics for values of the column's type.
 #[pg_extern]
 fn nitro_copy_statistics(index: Oid, twin: Oid) {
     crate::pg::witness!();
-    // SAFETY: a function called from SQL runs in a transaction with catalogue access. The locks stay until its end.
+    // SAFETY: a function called from SQL runs in a transaction with catalogue access. The locks
+    // stay until its end.
     unsafe {
         let table = pg_sys::IndexGetRelation(index, true);
         if table == Oid::INVALID {

@@ -1,15 +1,15 @@
 //! `nitro_verify`: does an index hold what its table says, in the order its operators say?
 //!
 //! 1. The engine walks its blocks and checks the invariants of its structure.
-//! 2. Every entry is decoded and compared with its neighbour by the operator classes (the encoding of
-//!    keys is not trusted), and its TID must name the root of a HOT chain.
+//! 2. Every entry is decoded and compared with its neighbour by the operator classes (the encoding
+//!    of keys is not trusted), and its TID must name the root of a HOT chain.
 //! 3. With `heapallindexed`, every row that a fresh snapshot sees must have its entry.
 //!
 //! Writers, VACUUM and scans go on meanwhile:
-//! - an entry cannot lose its line pointer between 2's reading and looking: a TID token is taken
-//!   before a batch is read, and VACUUM recycles TIDs only when older tokens are gone;
-//! - a row that 3's snapshot sees was indexed before its transaction committed, and VACUUM keeps the
-//!   entries of rows that a registered snapshot may see.
+//! - An entry cannot lose its line pointer between the reading and the look of step 2. A TID token
+//!   is taken before a batch is read, and VACUUM recycles TIDs only when older tokens are gone.
+//! - a row that 3's snapshot sees was indexed before its transaction committed, and VACUUM keeps
+//!   the entries of rows that a registered snapshot may see.
 //!
 //! Expressions run as the table's owner under SECURITY_RESTRICTED_OPERATION; an ERROR restores the
 //! caller's identity with the transaction.
@@ -36,7 +36,7 @@ use crate::state::open::{self, Wrong};
 use crate::state::{options, shmem};
 use crate::upkeep::bring_up;
 
-/// What this function does, in its errors.
+/// The work of the function, as its errors name it.
 const WORK: &str = "verify";
 /// Bytes for the low key of a leaf, more than most have.
 const LOW_KEY: usize = 192;
@@ -103,7 +103,8 @@ impl Target {
                 .raise();
             }
             let owner = AsOwner::begin(heap);
-            // The table was found without a lock: the index may have been dropped and its OID reused.
+            // The table was found without a lock: the index may have been dropped and its OID
+            // reused.
             let index = pg_sys::try_relation_open(relid, LOCK);
             if index.is_null() || pg_sys::IndexGetRelation(relid, true) != heap_oid {
                 gone();
@@ -162,7 +163,8 @@ impl Target {
     }
 
     fn corrupted(&self, detail: String) -> ! {
-        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up meanwhile.
+        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up
+        // meanwhile.
         let name = unsafe {
             if Handle::open(self.index).entry.state() == State::GivenUp {
                 given_up::scan_ends(self.index);
@@ -224,8 +226,8 @@ pub(super) fn show(tid: Tid) -> String {
 struct Neighbours<'a> {
     index: Relation,
     desc: &'a KeyDesc,
-    /// Comparison functions of the key columns. Not the server's own copies: such a function may come back to
-    /// a verification of its index, and its state of the outer call must not be used again.
+    /// Comparison functions of the key columns. They are not the server's own copies. A function
+    /// may come back to a verification of its index, and must not use the state of its outer call.
     functions: Vec<*mut pg_sys::FmgrInfo>,
     previous: Option<(Vec<u8>, Tid)>,
     rows: [Row; 2],
@@ -253,7 +255,8 @@ impl<'a> Neighbours<'a> {
     /// `index` must be open, `desc` its description; neither it nor the current memory context may go before.
     unsafe fn new(index: Relation, desc: &'a KeyDesc) -> Neighbours<'a> {
         let columns = desc.columns.len();
-        // SAFETY: support function 1 of an open index; the copy has no state, and lives in the current context.
+        // SAFETY: support function 1 of an open index; the copy has no state, and lives in the
+        // current context.
         let copy = |column: usize| unsafe {
             let info = pg_sys::palloc(size_of::<pg_sys::FmgrInfo>()).cast();
             let function = pg_sys::index_getprocinfo(index, column as i16 + 1, 1);
@@ -338,7 +341,7 @@ impl<'a> Neighbours<'a> {
     }
 }
 
-/// What a TID leads to in the heap.
+/// The heap blocks to which TIDs lead.
 pub(super) struct HeapBlocks {
     heap: Relation,
     /// Known number of blocks; grows while we look.
@@ -351,8 +354,8 @@ impl HeapBlocks {
         HeapBlocks { heap, blocks: 0 }
     }
 
-    /// What is wrong with a TID. Only a TID token from before the entry was read keeps VACUUM from
-    /// making it so meanwhile.
+    /// Returns the fault of a TID. A TID token from before the entry was read keeps VACUUM from
+    /// causing one meanwhile.
     ///
     /// # Safety
     /// The heap must be open.
@@ -433,8 +436,8 @@ unsafe fn check_rows<O: KeyOrder>(target: &Target, desc: &KeyDesc, engine: Index
     }
 }
 
-/// A transaction snapshot older than the index may see rows by keys that broken HOT chains no longer
-/// have; the planner refuses the index to it, and so do we.
+/// Refuses a transaction snapshot older than the index. It may see rows by keys that broken HOT
+/// chains no longer have. The planner refuses the index to it, too.
 unsafe fn refuse_old_snapshot(target: &Target, snapshot: pg_sys::Snapshot) {
     // SAFETY: `rd_indextuple` is the pg_index row of an open index.
     unsafe {

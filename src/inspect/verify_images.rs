@@ -1,21 +1,21 @@
-//! `nitro_verify_images`: would each image of an index, with what the WAL says has changed since, be the
-//! index that is in memory?
+//! `nitro_verify_images`: checks that each image of an index, with the changes in the WAL since, is
+//! the same as the index in memory.
 //!
-//! An image is loaded into an engine index of its own, without the entries of blocks that have changed.
-//! What is left is compared with the live index, both ways:
-//! - an entry of the live index whose block has not changed since the image's LSN must be in the image:
-//!   no load would look at its row again (D3);
-//! - an entry of the image that the live index does not have must lead to nothing, or to a row that is
-//!   dead: it would be loaded, and outlive its TID (D5).
+//! An image is loaded into an engine index of its own, without the entries of changed blocks. The
+//! rest is compared with the live index, both ways:
+//! - An entry of the live index whose block has not changed since the image's LSN must be in the
+//!   image: no load would look at its row again (D3).
+//! - An entry that only the image has must lead to no row, or to a dead one. Otherwise it would be
+//!   loaded, and outlive its TID (D5).
 //!
 //! Changed blocks are not compared: a load reads them from the table, as `nitro_verify` does.
 //!
-//! Writers, VACUUM and backups go on meanwhile. So what looks wrong is only a suspicion, until the end
-//! of the WAL has been read *afterwards*: whoever published an entry, or recycled a TID, before the
-//! suspicion has a record before that end. VACUUM is not kept waiting: no TID is held.
+//! Writers, VACUUM and backups go on meanwhile. So a difference is only a suspicion until the WAL
+//! has been read up to its end *afterwards*. A process that published an entry, or recycled a TID,
+//! before the suspicion has a record before that end. VACUUM does not wait: no TID is held.
 //!
-//! What is copied goes with [`Unfinished`](crate::state::handle::Unfinished) on ERROR and cancel. An image
-//! that a load would refuse is no image: INFO says why, and it does not count.
+//! ERROR and cancel free the copy by [`Unfinished`](crate::state::handle::Unfinished). An image
+//! that a load would refuse does not count: an INFO gives the reason.
 
 use nitro_engine::prelude::*;
 use nitro_engine::{Index, KeyOrder, MOST_OF_LEAF, Tid, Walk};
@@ -39,7 +39,8 @@ use crate::upkeep::bring_up::{self, Evaluator};
 /// Suspicions after which the WAL is read; a leaf may add more.
 const SUSPECTS: usize = 1024;
 
-/// Checks every image of an index and returns their number; ERROR (SQLSTATE XX002) when one is wrong.
+/// Checks every image of an index and returns their number; ERROR (SQLSTATE XX002) when one is
+/// wrong.
 #[pg_extern]
 fn nitro_verify_images(index: Oid) -> i64 {
     crate::pg::witness!();
@@ -91,7 +92,7 @@ struct Check<'a> {
     generation: u64,
 }
 
-/// An entry that is in only one of the two, and what that means if its block has not changed.
+/// An entry that only one of the two has, and the fault that this is if its block has not changed.
 struct Suspect {
     tid: Tid,
     what: &'static str,
@@ -101,7 +102,8 @@ impl Check<'_> {
     /// # Safety
     /// Open relations, inside a transaction.
     unsafe fn image<O: KeyOrder>(mut self, order: &O, manifest: Manifest) -> Result<(), Refusal> {
-        // SAFETY: reads a shared position, after the manifest was read and before anything is flushed.
+        // SAFETY: reads a shared position, after the manifest was read and before anything is
+        // flushed.
         let flushed = unsafe { pg_sys::GetFlushRecPtr(std::ptr::null_mut()) };
         let (lsn, end) = (manifest.lsn, manifest.end);
         let progress = ImageState::default();
@@ -237,7 +239,8 @@ impl Check<'_> {
     }
 
     fn wrong(&self, detail: String) -> ! {
-        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up meanwhile.
+        // SAFETY: open relation. VACUUM removes nothing any more from one that was given up
+        // meanwhile.
         let name = unsafe {
             if self.handle.entry.state() == State::GivenUp {
                 given_up::scan_ends(self.target.index);

@@ -1,5 +1,6 @@
-//! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`, `nitro_memory_by_database`,
-//! `nitro_memory` and `nitro_slot`. Under the directory's lock they only collect: what raises comes after it.
+//! The functions behind the views `pg_stat_nitro_indexes`, `nitro_indexes_all`,
+//! `nitro_memory_by_database`, `nitro_memory` and `nitro_slot`. Under the directory's lock they
+//! only collect: what raises comes after it.
 
 use nitro_engine::prelude::*;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
@@ -19,7 +20,7 @@ use crate::state::holders;
 use crate::state::shmem;
 use crate::state::tenants::{Kind, Tenant};
 
-/// What is counted of an index.
+/// Returns the counts of an index.
 fn counted(counters: &Counters) -> [rows::Named; 8] {
     let count = |counter: &AtomicU64| Some(Value::count(counter.load(Relaxed)));
     [
@@ -66,8 +67,8 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
         if entry.database() != here {
             return;
         }
-        // A build that is given up says so in the state, and its memory stays for everybody inside the
-        // barrier: state first, inside.
+        // A build that is given up changes the state first, and its memory stays for processes
+        // inside the barrier. So read the state first, inside.
         let _inside = process.enter();
         let state = entry.state();
         let engine = entry.kept_index(process);
@@ -126,7 +127,8 @@ fn nitro_index_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &all) }
 }
 
-/// How far an index of a standby has come, and what its reverse map takes. Inside the barrier.
+/// Returns the position that an index of a standby reflects, and the memory of its reverse map.
+/// Inside the barrier.
 fn followed(entry: &Entry, state: State) -> [rows::Named; 2] {
     let follows = state == State::Following;
     let reflects = entry.reflects.load(Relaxed);
@@ -170,7 +172,7 @@ fn nitro_all_index_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &all) }
 }
 
-/// What the indexes of each database hold, as far as the user may know.
+/// Returns the memory of the indexes of each database that the user may see.
 #[pg_extern]
 fn nitro_database_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
@@ -178,7 +180,7 @@ fn nitro_database_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &held_by(Kind::Database, "datid")) }
 }
 
-/// What the indexes of each owner hold, as far as the user may know.
+/// Returns the memory of the indexes of each owner that the user may see.
 #[pg_extern]
 fn nitro_owner_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
@@ -247,7 +249,7 @@ fn nitro_slot_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &all) }
 }
 
-/// How long the processes of this server have waited for what.
+/// Returns the times that processes of this server have waited, by wait event.
 #[pg_extern]
 fn nitro_wait_stats(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
@@ -267,7 +269,8 @@ fn nitro_wait_stats(fcinfo: FunctionCallInfo) {
     unsafe { rows::give(fcinfo, &rows) }
 }
 
-/// Takes back what is counted of the indexes of the current database, and how long this server's processes have waited.
+/// Takes back what is counted of the indexes of the current database, and how long this server's
+/// processes have waited.
 #[pg_extern]
 fn nitro_stat_reset() {
     crate::pg::witness!();

@@ -1,6 +1,6 @@
-//! `nitro_wait_for`: waits until this server has replayed the WAL up to a position. A query that
-//! comes after it sees what was committed before that position, by nitro indexes as well: a scan
-//! waits for the follower by itself.
+//! `nitro_wait_for`: waits until this server has replayed the WAL up to a position. A later query
+//! sees all commits before that position, by nitro indexes as well: a scan waits for the follower
+//! by itself.
 //!
 //! It is a procedure that gives its snapshot up, as WAIT FOR LSN of 19 does. Replay may wait for
 //! snapshots. So a process that keeps one and waits for replay might wait for itself.

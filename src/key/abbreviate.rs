@@ -1,9 +1,10 @@
 //! Abbreviations of collated strings: eight bytes that compare like them.
 //!
-//! Under most collations two strings are compared by the collation's library, which takes some hundred
-//! nanoseconds. For ICU the server's sort support makes the first eight bytes of a string's sort key a
-//! number, and almost all comparisons are then those of two numbers. (It does not trust the C library with
-//! that, and neither do we.) The numbers depend on the version of the collation as the order does.
+//! Under most collations a library compares two strings, which takes some hundred nanoseconds. For
+//! ICU the server's sort support makes a number of the first eight bytes of a string's sort key.
+//! Almost all comparisons are then those of two numbers. (The server does not trust the C library
+//! with that, and neither does nitro.) The numbers depend on the version of the collation, as the
+//! order does.
 
 use super::codec::Layout;
 use super::scratch::Scratch;
@@ -21,7 +22,8 @@ pub struct Abbreviator {
     collation: Oid,
     /// Holds nothing but the server's state.
     context: pg_sys::MemoryContext,
-    /// The server's state. Taken away during a call: an ERROR leaves it half changed, and it is made anew.
+    /// The server's state. Taken away during a call: an ERROR leaves it half changed, and it is
+    /// made anew.
     support: Cell<Option<NonNull<SortSupportData>>>,
 }
 
@@ -65,8 +67,8 @@ impl Abbreviator {
 
     /// Makes the server's state.
     fn prepare(&self) -> NonNull<SortSupportData> {
-        // SAFETY: nobody uses what is in the context when `support` is empty. The server allocates its state
-        // in the current context.
+        // SAFETY: nobody uses what is in the context when `support` is empty. The server allocates
+        // its state in the current context.
         unsafe {
             pg_sys::MemoryContextReset(self.context);
             let _inside = Inside::of(self.context);
@@ -85,9 +87,9 @@ impl Abbreviator {
         let mut scratch = Scratch::new();
         let string = scratch.datum(layout, bytes);
         let support = self.support.take().unwrap_or_else(|| self.prepare());
-        // SAFETY: state of this collation in our context, which is where it lets its copies grow; the string
-        // lives across the call. The converter is the server's own, and runs nobody's code. It makes numbers
-        // that are compared without sign.
+        // SAFETY: state of this collation in our context, which is where it lets its copies grow;
+        // the string lives across the call. The converter is the server's own, and runs nobody's
+        // code. It makes numbers that are compared without sign.
         let abbrev = unsafe {
             let convert = (*support.as_ptr()).abbrev_converter.expect("a collation that has them");
             let _inside = Inside::of(self.context);

@@ -7,8 +7,8 @@ use super::datum;
 use super::desc::KeyDesc;
 use pgrx::pg_sys::{self, Datum, Oid};
 
-/// A place in the index order of a column's segments. (The derived order is none of the index: it brings equal
-/// ones together.)
+/// A place in the index order of a column's segments. (The derived order is none of the index: it
+/// brings equal ones together.)
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Edge {
     /// The end of the column's values; no NULLs are there.
@@ -28,7 +28,7 @@ pub struct Interval {
     pub upper: Edge,
 }
 
-/// What a condition `column OP constant` leaves of a column.
+/// The range of a column that a condition `column OP constant` allows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// `None`: nothing matches.
@@ -68,7 +68,7 @@ pub fn ascending(strategy: u16, place: Place) -> (Option<(Edge, Edge)>, bool) {
 }
 
 fn encoded(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    // What most values take: a list of a query may have a million.
+    // Most values fit this. A list of a query may have a million values.
     let mut segment = Vec::with_capacity(16);
     put(&mut segment);
     segment
@@ -186,8 +186,8 @@ impl Column {
 }
 
 impl KeyDesc {
-    /// The segments for which `col OP arg` can hold; `strategy` is the btree strategy of OP. The operators
-    /// are strict: NULLs are outside of every interval.
+    /// The segments for which `col OP arg` can hold; `strategy` is the btree strategy of OP. The
+    /// operators are strict: NULLs are outside of every interval.
     ///
     /// # Safety
     /// `arg` must be a value of `argtype`; `InvalidOid` is the operator class's input type.
@@ -211,7 +211,8 @@ impl KeyDesc {
         Bound { interval: edges.map(|e| column.in_index_order(e)), lossy }
     }
 
-    /// Appends the segment that [`KeyDesc::bound`] has for `col = arg`, if it has one and is of the column's own type.
+    /// Appends the segment that [`KeyDesc::bound`] has for `col = arg`, if it has one and is of the
+    /// column's own type.
     ///
     /// # Safety
     /// As `bound`.

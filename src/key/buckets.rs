@@ -1,9 +1,10 @@
 //! Entries on their way from the processes that read a table to those that sort them.
 //!
-//! Splitters, which are some entries of the table, cut what there is into buckets, in order. Each process has a file
-//! for every bucket (in a `SharedFileSet`, which goes with the shared memory of the build, whoever ends how), to which it
-//! appends pieces: a length, and so many bytes of whole entries. When all have closed theirs, one process
-//! reads the files of a bucket.
+//! Splitters, which are some entries of the table, cut all entries into buckets, in order. Each
+//! process has a file for every bucket. The files are in a `SharedFileSet`, which goes with the
+//! shared memory of the build, however a process ends. A process appends pieces to a file: a
+//! length, and whole entries of this number of bytes. When all processes have closed their files,
+//! one process reads the files of a bucket.
 
 use std::ffi::CString;
 use std::marker::PhantomData;
@@ -135,7 +136,8 @@ impl Writer<'_> {
         wait::interrupts();
         let Open { file, piece } = &mut self.buckets[bucket];
         let length = (piece.len() as u32).to_ne_bytes();
-        // SAFETY: an attached set (contract of `new`), then an open file and buffers of the given lengths.
+        // SAFETY: an attached set (contract of `new`), then an open file and buffers of the given
+        // lengths.
         unsafe {
             if file.is_null() {
                 let name = name(self.process, bucket);

@@ -1,10 +1,10 @@
 //! Order-preserving byte encodings of native values. No PostgreSQL symbol is used here.
 //!
-//! Every encoding is self-delimiting and prefix-free: no encoded value is a proper prefix of another,
-//! so segments can simply be put one after the other, and inverting all bytes reverses the order.
-//! First bytes lie in 0x04..=0xFB, before and after inversion; 0x01 and 0xFC..=0xFE stand alone (NULLs,
-//! placeholders of element columns), 0xFF is left to search keys ("after everything that starts with
-//! this prefix").
+//! Every encoding is self-delimiting and prefix-free: no encoded value is a proper prefix of
+//! another. So segments can simply be put one after the other, and inverting all bytes reverses the
+//! order. First bytes lie in 0x04..=0xFB, before and after inversion. 0x01 and 0xFC..=0xFE stand
+//! alone (NULLs, placeholders of element columns). 0xFF is left to search keys ("after everything
+//! that starts with this prefix").
 
 mod floats;
 mod integers;
@@ -101,7 +101,7 @@ pub enum Codec {
     Interval,
     /// `timetz`: the instant, then the zone.
     TimeTz,
-    /// So many bytes in byte order: `uuid`, `macaddr`, `macaddr8`
+    /// This number of bytes in byte order: `uuid`, `macaddr`, `macaddr8`
     Fixed(u16),
     /// Unsigned by value: `pg_lsn`, `xid8`, `oid8`
     Unsigned,
@@ -171,8 +171,8 @@ fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     (!at.is_null()).then(|| at.addr() - bytes.as_ptr().addr())
 }
 
-// Payload: what an encoding cannot give back, as (column from 1, length, bytes). Sorted by column, so
-// equal rows have equal payloads.
+// Payload: what an encoding cannot give back, as (column from 1, length, bytes). Sorted by column,
+// so equal rows have equal payloads.
 
 /// Appends a payload item for the column with this zero-based number.
 pub fn put_extra(payload: &mut Vec<u8>, column: usize, bytes: &[u8]) {

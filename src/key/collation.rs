@@ -4,8 +4,8 @@ use super::strcoll::Locale;
 use pgrx::FromDatum;
 use pgrx::pg_sys::{self, Datum, Oid};
 
-/// Comparison functions that call two raw segments equal only if their bytes are: those of strings, unless
-/// the collation is a nondeterministic one.
+/// Comparison functions that call two raw segments equal only if their bytes are: those of strings,
+/// unless the collation is a nondeterministic one.
 pub fn collated(compare: Oid, collation: Oid) -> bool {
     compares_strings(compare) && is_deterministic(collation)
 }
@@ -123,7 +123,7 @@ fn strict_c_utf8() -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (2, 35)
 }
 
-/// What other C libraries do is not known here.
+/// The versions of other C libraries are not known.
 #[cfg(not(target_env = "gnu"))]
 fn strict_c_utf8() -> bool {
     false

@@ -15,7 +15,7 @@ pub struct Column {
     pub nulls_first: bool,
     /// The operator class's input type; the column's own type for an INCLUDE column.
     pub typid: Oid,
-    /// The column's own type, of which an element column has the elements'.
+    /// The column's own type. Segments of an element column have the type of its elements.
     pub own_type: Oid,
     /// Collation, or `InvalidOid`.
     pub collation: Oid,
@@ -32,7 +32,7 @@ impl Column {
         if self.nulls_first { NULL_FIRST } else { NULL_LAST }
     }
 
-    /// What the column's segments are inverted with. Raw segments are never inverted.
+    /// Returns the byte that inverts the column's segments. Raw segments are never inverted.
     pub fn flip(&self) -> u8 {
         if self.desc && self.comparator.is_none() { 0xFF } else { 0 }
     }
@@ -68,7 +68,8 @@ impl Column {
         }
     }
 
-    /// What `of` says of the value of a raw segment, in index order, and with the NULLs in their place.
+    /// Returns the number that `of` gives the value of a raw segment, in index order, with NULLs in
+    /// their place.
     pub(super) fn number(&self, segment: &[u8], of: impl FnOnce(Layout, &[u8]) -> u64) -> u64 {
         match (segment[0], self.codec) {
             (NULL_FIRST, _) => 0,

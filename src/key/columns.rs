@@ -10,7 +10,7 @@ pub const MOST: usize = 64;
 
 /// Some keys of a batch, from a column on.
 pub struct Columns<'k> {
-    /// The keys of the batch, and what is behind them.
+    /// The keys of the batch, and readable bytes behind them.
     bytes: &'k [u8],
     /// Where each of them goes on.
     at: [u32; MOST],
@@ -18,7 +18,7 @@ pub struct Columns<'k> {
 }
 
 impl<'k> Columns<'k> {
-    /// The keys of these entries of a batch, a bit each, without so many bytes that they begin with.
+    /// Returns the keys of some entries of a batch, a bit for each, without their first bytes.
     #[inline]
     pub fn of(batch: &'k Cursor, mut which: u64, without: usize) -> Columns<'k> {
         let mut columns = Columns { bytes: batch.keys(), at: [0; MOST], n: 0 };
@@ -50,7 +50,8 @@ impl<'k> Columns<'k> {
         }
     }
 
-    /// The values of a column that are not NULL, 0 for those that are no numbers; and passes over it.
+    /// The values of a column that are not NULL, 0 for those that are no numbers; and passes over
+    /// it.
     #[inline]
     pub fn numbers<'n>(&mut self, column: &Column, numbers: &'n mut [i64; MOST]) -> &'n [i64] {
         let (bytes, mut n) = (self.bytes, 0);

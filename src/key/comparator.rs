@@ -14,8 +14,8 @@ use std::cmp::Ordering;
 pub struct Comparator {
     function: *mut pg_sys::FmgrInfo,
     collation: Oid,
-    /// A call is under way. Functions keep the state of a call where `function` is, so one that comes back
-    /// to this index by a query of its own gets a place of its own.
+    /// Whether a call is under way. Functions keep the state of a call in `function`. So a function
+    /// that comes back to this index by a query of its own gets another place.
     called: Cell<bool>,
     pub(super) abbreviator: Option<Abbreviator>,
     /// Compares in place of the function.
@@ -82,8 +82,8 @@ impl Comparator {
         let (x, y) = (x.datum(layout, a), y.datum(layout, b));
         let outermost = !self.called.replace(true);
         let _called = outermost.then(|| Called(&self.called));
-        // SAFETY: a comparison function of the values' type; the datums live across the call, and so does
-        // a description in the current context.
+        // SAFETY: a comparison function of the values' type; the datums live across the call, and
+        // so does a description in the current context.
         let r = unsafe {
             let function = match outermost {
                 true => self.function,

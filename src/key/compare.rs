@@ -31,8 +31,8 @@ impl KeyDesc {
                 _ => break,
             }
         }
-        // What is left: INCLUDE columns and payload, or the end of a search key. Equal values with
-        // different bytes (see `closed`) are told apart by the whole keys.
+        // The rest: INCLUDE columns and payload, or the end of a search key. The whole keys tell
+        // equal values with different bytes apart (see `closed`).
         x.cmp(y).then_with(|| a.cmp(b))
     }
 
@@ -50,8 +50,8 @@ impl KeyDesc {
         .raise()
     }
 
-    /// A number that compares like whole keys as far as it goes: up to eight bytes of the leading column, or
-    /// the abbreviation of its string.
+    /// Returns a number that compares like whole keys as far as it goes: up to eight bytes of the
+    /// leading column, or the abbreviation of its string.
     pub fn abbreviate(&self, key: &[u8]) -> u64 {
         let leading = &self.columns[0];
         let Some(&first) = key.first() else { return 0 };

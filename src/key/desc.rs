@@ -21,8 +21,9 @@ pub struct KeyDesc {
     pub nkeys: usize,
     /// The column whose elements have entries of their own, and where they come from.
     pub element: Option<(usize, Source)>,
-    /// Entries end with a zero byte, because some comparator may call different bytes equal: a search
-    /// key must sort before every entry it is equal to, whatever bytes that has.
+    /// Whether entries end with a zero byte, because some comparator may call different bytes
+    /// equal. A search key must sort before every entry that it is equal to, whatever bytes the
+    /// entry has.
     pub closed: bool,
     /// The context of the comparators' FmgrInfo; null if there are none.
     context: pg_sys::MemoryContext,
@@ -38,7 +39,7 @@ impl Drop for KeyDesc {
 }
 
 impl KeyDesc {
-    /// Reads the description from an index. What is not supported is an ERROR.
+    /// Reads the description from an index. An unsupported index is an ERROR.
     ///
     /// # Safety
     /// `rel` must be an open index; needs catalogue access.
@@ -185,12 +186,14 @@ impl KeyDesc {
         self.columns.iter().all(|c| c.comparator.is_none())
     }
 
-    /// Whether rows are equal exactly if their keys have the same bytes: all columns are key columns, and nothing else is stored.
+    /// Whether rows are equal exactly if their keys have the same bytes: all columns are key
+    /// columns, and nothing else is stored.
     pub fn keys_are_bytes(&self) -> bool {
         self.columns.len() == self.nkeys && self.keys_begin_with_bytes()
     }
 
-    /// Whether rows are equal exactly if their keys have the same bytes up to the end of the key columns.
+    /// Whether rows are equal exactly if their keys have the same bytes up to the end of the key
+    /// columns.
     pub fn keys_begin_with_bytes(&self) -> bool {
         let exact = |column: &Column| column.codec.is_exact();
         !self.closed && self.columns[..self.nkeys].iter().all(exact)
@@ -261,8 +264,8 @@ impl KeyDesc {
         })
     }
 
-    /// Gives the row of an entry back, as many of its first columns as there is room for, allocated in the current memory
-    /// context; an element column as NULL.
+    /// Decodes the row of an entry, as many of its first columns as the output has room for. Values
+    /// are allocated in the current memory context. An element column is NULL.
     ///
     /// # Safety
     /// `key` must have been made by [`KeyDesc::encode`] for the same index.
@@ -299,7 +302,8 @@ impl KeyDesc {
         }
     }
 
-    /// Whether rows are equal in the first `n` columns just if their keys begin with the same segments.
+    /// Whether rows are equal in the first `n` columns just if their keys begin with the same
+    /// segments.
     pub fn equal_by_bytes(&self, n: usize) -> bool {
         self.element.is_none()
             && (!self.closed || self.columns[..n].iter().all(|c| c.comparator.is_none()))
@@ -314,8 +318,8 @@ impl KeyDesc {
     }
 }
 
-/// Whether the server gives short values of a type a header of one byte when it forms a tuple. The storage of a column
-/// says less: INSERT forms its tuples by the types.
+/// Whether the server gives short values of a type a header of one byte when it forms a tuple. The
+/// storage of a column says less: INSERT forms its tuples by the types.
 fn has_short_headers(attr: &pg_sys::FormData_pg_attribute) -> bool {
     // SAFETY: a catalogue look-up of an existing type.
     attr.attlen == -1

@@ -1,17 +1,18 @@
-//! Sorting by a number: what there is is distributed into parts of its range, and so is each part, until it is small.
+//! Sorting by a number: what there is is distributed into parts of its range, and so is each part,
+//! until it is small.
 //!
-//! A sort that may be interrupted, that is unwind, between any two comparisons takes twice as long as one of the standard
-//! library that may not. Here the looks at interrupts are between the parts.
+//! A sort that may be interrupted (that is, unwind) between any two comparisons takes twice as long
+//! as one of the standard library, which may not. Here interrupts are checked between the parts.
 
 /// Parts of a range, at most, and items of a part, if they are evenly spread.
 const PARTS: usize = 1 << BITS;
 const BITS: u32 = 10;
 const EACH: u32 = 4;
 
-/// So few are sorted at once.
+/// Number of items that are sorted at once.
 const FEW: usize = 1024;
 
-/// So many are looked at between two looks at interrupts.
+/// Number of items that are passed between two checks for interrupts.
 const MANY: usize = 1 << 16;
 
 /// Sorts by number, those with the same one in no order. `pause` is called often, and may unwind.
@@ -30,7 +31,7 @@ pub(super) fn sort_by_number<T>(
     });
 }
 
-/// The same; `pass` is told how many items were passed over.
+/// Does the same, and tells `pass` how many items were passed over.
 fn sort<T>(items: &mut [T], number: impl Fn(&T) -> u64 + Copy, pass: &mut impl FnMut(usize)) {
     pass(items.len());
     if items.len() <= FEW {
@@ -58,7 +59,7 @@ fn sort<T>(items: &mut [T], number: impl Fn(&T) -> u64 + Copy, pass: &mut impl F
     }
 }
 
-/// Puts the items of the first of so many parts first, and so on; gives where each part ends.
+/// Groups the items by their parts, in order. Returns where each part ends.
 fn distribute<T>(
     items: &mut [T],
     parts: usize,
@@ -75,8 +76,8 @@ fn distribute<T>(
         end += core::mem::replace(next, end);
         *part_end = end;
     }
-    // Each step puts an item where it belongs, and another one in its place: one that nobody waits for, as what is looked at
-    // next is the item behind it.
+    // Each step puts an item where it belongs, and another one in its place. No step waits for that
+    // one: the next step looks at the item behind it.
     let mut left = items.len();
     while left > 0 {
         for this in 0..parts {

@@ -1,9 +1,10 @@
-//! `inet` and `cidr`: their on-disk image (`inet_struct`: family, bits of the mask, the address) to an ordered
-//! segment and back. No PostgreSQL symbol is used here.
+//! `inet` and `cidr`: their on-disk image (`inet_struct`: family, bits of the mask, the address) to
+//! an ordered segment and back. No PostgreSQL symbol is used here.
 //!
-//! The order is that of `network_cmp`: the family; the networks, as far as both masks go; the shorter mask; the
-//! whole addresses. With the bits behind the mask as zeros, a network sorts before all that it contains, so the
-//! segment is the family, the network, the bits of the mask, and the address if it is not that of the network.
+//! The order is that of `network_cmp`: the family, the networks as far as both masks go, the
+//! shorter mask, the whole addresses. With zeros behind the mask, a network sorts before all
+//! networks that it contains. So the segment is the family, the network, the bits of the mask, and
+//! the address if it is not that of the network.
 
 use super::reader::Reader;
 

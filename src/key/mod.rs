@@ -6,13 +6,13 @@
 //! payload = what the segments cannot give back bit for bit (scale of a numeric, -0.0, ...)
 //! ```
 //! The payload is empty for canonical values. Equal rows have equal keys, so (key, TID) names an
-//! index entry. What is canonical never depends on a type modifier: `ALTER TABLE ... TYPE` may
-//! change that of an index without rebuilding it.
+//! index entry. Whether a value is canonical never depends on a type modifier: `ALTER TABLE ...
+//! TYPE` may change the modifier of an index without rebuilding it.
 //!
-//! A column whose order has no byte encoding (text under most collations) is stored raw and compared
-//! by its operator class; an index with such a column is ordered by [`KeyRef`] instead of memcmp.
-//! Search keys are whole segments, optionally followed by [`SENTINEL`], "after everything that
-//! starts with this".
+//! A column whose order has no byte encoding (text under most collations) is stored raw and
+//! compared by its operator class. [`KeyRef`] then orders the index, instead of memcmp. Search keys
+//! are whole segments, optionally followed by [`SENTINEL`], "after everything that starts with
+//! this".
 
 pub mod abbreviate;
 pub mod bound;

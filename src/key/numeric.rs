@@ -1,10 +1,10 @@
-//! `numeric`: its on-disk image (`NumericData` without the length word) to an ordered segment and back.
-//! No PostgreSQL symbol is used here.
+//! `numeric`: its on-disk image (`NumericData` without the length word) to an ordered segment and
+//! back. No PostgreSQL symbol is used here.
 //!
-//! A finite number is 0.d1d2d3... in base 10000, times 10000^(weight+1). Positive: a marker with the
-//! weight, then each digit as 2 * digit + (1 if more digits follow): the last digit ends the segment,
-//! and a number sorts before its extensions. Negative: the same, inverted. Equal numbers of
-//! different display scale have equal segments.
+//! A finite number is 0.d1d2d3... in base 10000, times 10000^(weight+1). A positive number has a
+//! marker with the weight, then each digit as 2 * digit + (1 if more digits follow). So the last
+//! digit ends the segment, and a number sorts before its extensions. A negative number has the same
+//! bytes, inverted. Equal numbers of different display scale have equal segments.
 
 use super::reader::{self, Reader};
 use crate::pg::memory;

@@ -1,4 +1,5 @@
-//! Values of an entry without a call of the server and without memory of its own: for who hands up many rows.
+//! Values of an entry without a call of the server and without memory of its own, for scans that
+//! hand up many rows.
 
 use pgrx::pg_sys::Datum;
 
@@ -28,7 +29,7 @@ pub enum Passed {
 enum How {
     /// An integer, stored inverted with 0xFF.
     Int(Int, u8),
-    /// Another value that is passed as such.
+    /// Another value that is passed by value.
     Value,
     /// A string in byte order.
     String,
@@ -38,10 +39,10 @@ enum How {
     Uuid(u8),
 }
 
-/// What is needed for the rows of one index.
+/// The state for the rows of one index.
 pub struct Plain {
     columns: Vec<How>,
-    /// What pointers point to, each in a place of its own.
+    /// The targets of pointers, each in a place of its own.
     places: Vec<u8>,
 }
 
@@ -69,9 +70,10 @@ impl Plain {
         Some(Plain { columns, places })
     }
 
-    /// [`KeyDesc::decode`], or false for an entry that needs more: a long string, one with bytes that are stored
-    /// as two, or a value with a payload. What pointers point to lives until the next call. The key has the first `len`
-    /// of these bytes; what is behind it has no meaning, but may be read.
+    /// Does the same as [`KeyDesc::decode`]. Returns false for an entry that needs more: a long
+    /// string, one with bytes that are stored as two, or a value with a payload. The targets of
+    /// pointers live until the next call. The key has the first `len` of these bytes. The bytes
+    /// behind it have no meaning, but may be read.
     ///
     /// # Safety
     /// The key must have been made by `encode` for the index that this was made for.
@@ -103,7 +105,8 @@ impl Plain {
                 How::Value => {
                     let column = &desc.columns[i];
                     let segment = &bytes[at..][..column.segment_len(&bytes[at..])];
-                    // SAFETY: a segment of this column, by contract; by value, so nothing is allocated.
+                    // SAFETY: a segment of this column, by contract; by value, so nothing is
+                    // allocated.
                     *value =
                         unsafe { datum::get(column.codec, segment, column.flip(), None, false) };
                     at += segment.len();
@@ -137,13 +140,13 @@ impl Plain {
     }
 }
 
-/// The one-byte header of so many bytes.
+/// Returns the one-byte header of a value with this number of bytes.
 fn short(len: usize) -> u8 {
     ((len + 1) as u8) << 1 | 1
 }
 
-/// Copies a string up to its end, and some of what is behind it; returns how long it is. None if it has more than [`LONGEST`]
-/// bytes, or some that stand for others (`codec::put_bytes`).
+/// Copies a string up to its end, and some bytes behind it. Returns its length. Returns None if it
+/// has more than [`LONGEST`] bytes, or bytes that stand for others (`codec::put_bytes`).
 #[inline]
 fn copy_string(from: &[u8], to: &mut [u8]) -> Option<usize> {
     let mut at = 0;

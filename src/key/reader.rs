@@ -29,7 +29,7 @@ impl<'k> Reader<'k> {
         (0..n).fold(0, |v, _| v << 8 | u128::from(self.byte()))
     }
 
-    /// What each byte is combined with.
+    /// The byte with which each byte is combined.
     #[inline(always)]
     pub fn flip(&self) -> u8 {
         self.flip

@@ -1,12 +1,16 @@
 //! External sort of (key, TID) entries for CREATE INDEX.
 //!
-//! Entries are collected in one arena with an array of (8-byte abbreviation, offset). When the arena
-//! outgrows its budget (`maintenance_work_mem`, in which all is counted that is allocated) it is sorted and written as a
-//! run to a temporary file (`BufFile`, which transaction abort removes); at the end the runs are merged. They are sorted by
-//! abbreviation alone, and then those that have the same one: among keys in the order of their bytes by the next eight,
-//! others by comparison. Where keys have no abbreviation that can be trusted, the C library guesses one: then the
-//! neighbours are compared when all are sorted, and if one guess was wrong all are sorted again without them.
-//! Of keys that are short the array has all, and nothing is in the arena (`short`).
+//! Entries are collected in one arena with an array of (8-byte abbreviation, offset). The arena has
+//! a budget (`maintenance_work_mem`), which counts all allocated memory. When it is used up, the
+//! entries are sorted and written as a run to a temporary file (`BufFile`, which a transaction
+//! abort removes). At the end the runs are merged.
+//!
+//! Entries are sorted by abbreviation first. Those with the same abbreviation are then sorted by
+//! the next eight bytes if keys are in byte order, or by comparison. If keys have no trusted
+//! abbreviation, the C library guesses one. Then the neighbours are compared after the sort. If one
+//! guess was wrong, all are sorted again without guesses.
+//!
+//! Short keys are completely in the array, and nothing is in the arena (`short`).
 
 mod held;
 mod run;
@@ -40,9 +44,10 @@ const MIN_BUDGET: usize = 1 << 20;
 /// Steps of a loop between two looks at interrupts.
 const COMPARED: usize = 4096;
 
-/// So few entries are compared at once rather than by one word after the other,
+/// Number of entries up to which they are compared at once, rather than by one word after the
+/// other.
 const FEW: usize = 16;
-/// and those whose keys have so many bytes in common.
+/// Number of common bytes from which on entries are compared at once.
 const DEEP: usize = 256;
 
 /// How many entries ahead of its use an entry is fetched.
@@ -109,7 +114,7 @@ fn long(bytes: &[u8]) -> usize {
     u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize
 }
 
-/// The entry at the beginning of `bytes`, and what lies behind it.
+/// Returns the entry at the beginning of `bytes`, and the bytes behind it.
 #[inline]
 pub(super) fn entry_at(bytes: &[u8]) -> (&[u8], Tid, &[u8]) {
     let (length, tid) = parse(bytes);
@@ -149,8 +154,8 @@ pub(super) fn compare<O: KeyOrder>(order: &O, a: (&[u8], Tid), b: (&[u8], Tid)) 
 }
 
 impl<'o, O: KeyOrder> Sorter<'o, O> {
-    /// A sorter that uses about `budget` bytes of memory; with `usize::MAX` it never writes to disk. `order`
-    /// must be that of `desc`.
+    /// A sorter that uses about `budget` bytes of memory; with `usize::MAX` it never writes to
+    /// disk. `order` must be that of `desc`.
     pub fn new(desc: &'o KeyDesc, order: &'o O, budget: usize) -> Self {
         Sorter {
             desc,
@@ -164,7 +169,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         }
     }
 
-    /// About so many entries will come: once their length is known, there will be room for all of them.
+    /// Announces about how many entries will come. Once their length is known, room is made for all
+    /// of them.
     pub fn expect(&mut self, entries: usize) {
         self.held.expected = entries;
     }
@@ -187,8 +193,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.held.arena.extend_from_slice(key);
     }
 
-    /// Room for one more entry. Where the budget is used up, or the system gives less than it allows, a run ends,
-    /// unless that would be so short that there were no end of them.
+    /// Makes room for one more entry. If the budget is used up, or the system gives less than it
+    /// allows, a run ends. It does not end if it would be too short.
     fn make_room(&mut self, bytes: usize) {
         let room = self.held.make_room(bytes);
         if room == Room::Refused && (self.held.budget == usize::MAX || self.memory() < MIN_BUDGET) {
@@ -207,7 +213,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         self.held.arena.len() + self.held.items.len() * size_of::<Item>()
     }
 
-    /// What has been pushed so far, for [`Sorter::rollback`].
+    /// Returns a mark of the entries pushed so far, for [`Sorter::rollback`].
     pub fn mark(&self) -> (usize, usize) {
         (self.held.arena.len(), self.held.items.len())
     }
@@ -274,8 +280,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         }
     }
 
-    /// Puts entries that follow each other with the same abbreviation in order. Where that is of the bytes of keys, theirs
-    /// are the same up to `depth`, with zeros behind the end of one.
+    /// Puts entries that follow each other with the same abbreviation in order. Where that is of
+    /// the bytes of keys, theirs are the same up to `depth`, with zeros behind the end of one.
     fn sort_ties(arena: &[u8], order: &O, items: &mut [Item], depth: usize) {
         for (i, ties) in items.chunk_by_mut(|a, b| a.abbrev == b.abbrev).enumerate() {
             look(i);
@@ -295,7 +301,8 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
                 sort_by_abbreviation(ties);
                 Self::sort_ties(arena, order, ties, depth + 8);
             } else {
-                // In the order in which they came, which is that of their TIDs: those with the same key are sorted then.
+                // In the order in which they came, which is that of their TIDs: those with the same
+                // key are sorted then.
                 sort_by_number(ties, |item| item.at, pause);
                 let mut compared = 0usize;
                 ties.sort_unstable_by(|a, b| {
@@ -307,14 +314,15 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         }
     }
 
-    /// The items in order. Where their entries are has nothing to do with that order: each would be a
-    /// wait for memory if it were not asked for some entries ahead.
+    /// Returns the items in order. Their entries are at random places, so each would be a wait for
+    /// memory. They are prefetched some entries ahead.
     fn sorted(&self) -> impl Iterator<Item = &Item> {
         let most = HEADER + self.average_key_length() as usize;
         self.held.items.iter().enumerate().map(move |(i, item)| {
             if let Some(coming) = self.held.items.get(i + AHEAD) {
                 let entry = self.held.arena.get(coming.at as usize..).unwrap_or_default();
-                // An entry that is not short ends in another line than it begins in, more often than not.
+                // An entry that is not short ends in another line than it begins in, more often
+                // than not.
                 prefetch(entry);
                 prefetch(&entry[most.min(entry.len())..]);
             }
@@ -354,7 +362,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         });
     }
 
-    /// The same, until it fails.
+    /// Does the same until `f` fails.
     pub fn try_drain<E>(
         mut self,
         mut sink: impl FnMut(&[u8], Tid) -> Result<(), E>,
@@ -392,7 +400,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
         let mut key = Vec::new();
         while let Some(head) = heads.peek() {
             sink(&head.key, head.tid)?;
-            // What raises an ERROR comes first: the heap compares keys when `head` ends.
+            // Calls that may raise an ERROR come first: the heap compares keys when `head` ends.
             let next = self.next(&self.runs[head.run], &mut key);
             let Some(mut head) = heads.peek_mut() else { break };
             let Some((abbrev, tid)) = next else {

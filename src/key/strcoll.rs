@@ -1,8 +1,8 @@
 //! Strings under a collation of the C library, compared by the library itself.
 //!
-//! The server's comparison of strings is for such a collation one call of `strcoll_l`, and the bytes decide
-//! where that calls different strings equal. To ask the server costs three times as much: it may raise errors,
-//! so each call has to be guarded, and it copies the strings once more.
+//! The server compares strings under these collations by one call of `strcoll_l`. If that calls
+//! different strings equal, their bytes decide. Asking the server costs three times as much: it may
+//! raise errors, so each call needs a guard, and it copies the strings once more.
 
 use crate::pg::memory;
 use std::cmp::Ordering;
@@ -17,7 +17,8 @@ unsafe extern "C" {
 /// Bytes of a string that is short enough for the stack.
 const SHORT: usize = 256;
 
-/// Characters of which a guess is made: each has one byte or more in the sort key, unless the order ignores it.
+/// Number of characters for a guess. Each has one byte or more in the sort key, unless the order
+/// ignores it.
 const GUESSED: usize = 16;
 
 /// A locale of the C library, as the server makes it of a collation.
@@ -31,12 +32,13 @@ impl Drop for Locale {
 }
 
 impl Locale {
-    /// The locale with this order of strings and these classes of characters, if the library has it.
+    /// The locale with this order of strings and these classes of characters, if the library has
+    /// it.
     pub fn new(collate: &str, ctype: &str) -> Option<Locale> {
         let (collate, ctype) = (CString::new(collate).ok()?, CString::new(ctype).ok()?);
         let make = |mask, name: &CStr, base| {
-            // SAFETY: a name that ends with a zero, and a base that is null or a locale; it takes the base
-            // over if it succeeds.
+            // SAFETY: a name that ends with a zero, and a base that is null or a locale; it takes
+            // the base over if it succeeds.
             unsafe { libc::newlocale(mask, name.as_ptr(), base) }
         };
         let base = make(libc::LC_COLLATE_MASK, &collate, std::ptr::null_mut());
@@ -52,8 +54,8 @@ impl Locale {
         Some(Locale(both))
     }
 
-    /// The order of two strings; 0 only if they are the same bytes. They contain no zeros, as none of the
-    /// server's do.
+    /// The order of two strings; 0 only if they are the same bytes. They contain no zeros, as none
+    /// of the server's do.
     pub fn compare(&self, a: &[u8], b: &[u8]) -> Ordering {
         let (mut x, mut y) = (Terminated::new(), Terminated::new());
         // SAFETY: strings that end with a zero, and a locale that lives as long as we do.
@@ -61,16 +63,17 @@ impl Locale {
         order.cmp(&0).then_with(|| a.cmp(b))
     }
 
-    /// A number that most likely compares like the strings as far as it goes: the first bytes of what `strxfrm_l`
-    /// makes of a string's first characters. That is not always so. The characters may be ignored, and some
-    /// versions of the library contradict themselves.
+    /// Returns a number that most likely compares like the strings as far as it goes: the first
+    /// bytes that `strxfrm_l` makes of a string's first characters. It may be wrong. The order may
+    /// ignore the characters, and some versions of the library contradict themselves.
     pub fn guess(&self, bytes: &[u8]) -> u64 {
         let begins = |&(_, byte): &(usize, &u8)| byte & 0xC0 != 0x80;
         let end =
             bytes.iter().enumerate().filter(begins).nth(GUESSED).map_or(bytes.len(), |(i, _)| i);
         let mut first = Terminated::new();
         let mut key = [0u8; SHORT];
-        // SAFETY: a string that ends with a zero, room of that length, and a locale that lives as long as we do.
+        // SAFETY: a string that ends with a zero, room of that length, and a locale that lives as
+        // long as we do.
         unsafe {
             strxfrm_l(key.as_mut_ptr().cast(), first.copy(&bytes[..end]), key.len(), self.0);
         }

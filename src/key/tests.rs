@@ -19,8 +19,8 @@ fn inverted(segment: &[u8]) -> Vec<u8> {
     s
 }
 
-/// Two segments of a codec: their order is `order` (reversed after inversion), their length is found in
-/// front of anything, their first bytes are in range.
+/// Checks two segments of a codec. Their order is `order` (reversed after inversion). Their length
+/// is found whatever follows. Their first bytes are in range.
 fn check(codec: Codec, a: &[u8], b: &[u8], order: Ordering) {
     assert_eq!(a.cmp(b), order, "{a:x?} {b:x?}");
     assert_eq!(inverted(a).cmp(&inverted(b)), order.reverse());

@@ -16,8 +16,9 @@ thread_local! {
     static FOLLOWER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Sets aside what the settings of the server say of sessions, as autovacuum does: timeouts would end a process of the background
-/// in the middle of each long build or image, and a snapshot that lasts as long as a transaction would keep VACUUM from its work.
+/// Sets aside settings for sessions, as autovacuum does. Timeouts would end a background process in
+/// the middle of each long build or image. A snapshot that lasts as long as a transaction would
+/// keep VACUUM from its work.
 ///
 /// # Safety
 /// In a background worker, before it is connected.
@@ -57,8 +58,8 @@ pub fn is_follower() -> bool {
     FOLLOWER.get()
 }
 
-/// In the background worker: an ERROR if somebody waits to drop, move or copy the database, who would
-/// fail after five seconds. Elsewhere the user decides.
+/// In a background worker: raises an ERROR if a process waits to drop, move or copy the database,
+/// which would fail after five seconds. Does nothing elsewhere: there the user decides.
 pub fn give_way() {
     if WORKER.get() && compat::database_is_wanted() {
         Failure::new(
@@ -77,7 +78,8 @@ pub fn transaction(what: &str, work: impl FnOnce()) -> bool {
     outcome.is_ok()
 }
 
-/// Runs `work` in a transaction with a snapshot. An ERROR ends only that transaction; what `look` says of it is returned.
+/// Runs `work` in a transaction with a snapshot. An ERROR ends only that transaction; what `look`
+/// says of it is returned.
 pub fn try_transaction<T, E>(
     work: impl FnOnce() -> T,
     look: impl Fn(&CaughtError) -> E + RefUnwindSafe,

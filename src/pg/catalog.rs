@@ -48,7 +48,7 @@ pub unsafe fn nitro_indexes() -> Vec<Oid> {
     }
 }
 
-/// Those databases that are wanted, as they are now.
+/// Returns the wanted databases, as they are now.
 ///
 /// # Safety
 /// Inside a transaction; `wanted` gets rows of `pg_database`.
@@ -63,7 +63,7 @@ pub unsafe fn databases(wanted: impl Fn(pg_sys::Form_pg_database) -> bool) -> Ve
     }
 }
 
-/// What is wanted of the rows of a catalogue.
+/// The wanted rows of a catalogue.
 ///
 /// # Safety
 /// Needs access to the catalogue; `wanted` gets its rows.
@@ -94,8 +94,8 @@ unsafe fn scan<T>(
     all
 }
 
-/// What `ALTER DATABASE` or `ALTER ROLE ... SET` says about a setting: of a database and a role
-/// together, of one of them where the other is invalid, or of all.
+/// Returns the value of a setting by `ALTER DATABASE` or `ALTER ROLE ... SET`: for a database and a
+/// role together, for one of them if the other is invalid, or for all.
 ///
 /// # Safety
 /// Needs catalogue access.
@@ -121,7 +121,7 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> 
     // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is
     // copied before the scan ends. An ERROR on the way ends it, too.
     unsafe {
-        // Who is told of a change by shared memory may be told before invalidation messages come.
+        // Shared memory may tell of a change before invalidation messages come.
         pg_sys::InvalidateCatalogSnapshot();
         let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
         let table = pg_sys::table_open(pg_sys::DbRoleSettingRelationId, lock);

@@ -1,5 +1,5 @@
-//! What was being done when an ERROR was raised: a line of its CONTEXT. An error of an expression does not say of which index
-//! it is, and the statement need not have named that.
+//! A line of CONTEXT for ERRORs: the index for which a table is being read. An error of an
+//! expression does not name its index, and the statement need not have named it.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, ErrorContextCallback, Relation};
 
 use crate::pg::error;
 
-/// As long as it lives, errors say of which index the table is being read.
+/// As long as it lives, errors name the index for which the table is being read.
 pub struct Reading<'n> {
     node: &'n mut MaybeUninit<ErrorContextCallback>,
 }
@@ -24,7 +24,8 @@ impl<'n> Reading<'n> {
         index: Relation,
     ) -> Reading<'n> {
         let this = node.as_mut_ptr();
-        // SAFETY: the server's stack is a plain global of its thread; the node outlives its place there.
+        // SAFETY: the server's stack is a plain global of its thread; the node outlives its place
+        // there.
         unsafe {
             this.write(ErrorContextCallback {
                 previous: pg_sys::error_context_stack,
@@ -39,8 +40,8 @@ impl<'n> Reading<'n> {
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        // SAFETY: written by `new`. All that was put on the stack above has been taken off: the bindings restore the
-        // stack of their caller, with or without an ERROR.
+        // SAFETY: written by `new`. All that was put on the stack above has been taken off: the
+        // bindings restore the stack of their caller, with or without an ERROR.
         unsafe { pg_sys::error_context_stack = self.node.assume_init_ref().previous };
     }
 }

@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use crate::pg::text;
 
-// What the macro `ereport` calls; the bindings keep them to themselves.
+// Functions of the macro `ereport`, which the bindings do not export.
 unsafe extern "C-unwind" {
     fn errstart(level: c_int, domain: *const c_char) -> bool;
     pub(super) fn errcode(code: c_int) -> c_int;
@@ -21,8 +21,9 @@ unsafe extern "C-unwind" {
     fn errfinish(file: *const c_char, line: c_int, function: *const c_char);
 }
 
-/// Keeps stack traces out of errors. Where the server runs with RUST_BACKTRACE, which is about panics, the bindings
-/// put one into the DETAIL of every ERROR that passes through them; whoever wants that sets RUST_LIB_BACKTRACE.
+/// Keeps stack traces out of errors. If the server runs with RUST_BACKTRACE, which is meant for
+/// panics, the bindings put a trace into the DETAIL of every ERROR that passes through them. Set
+/// RUST_LIB_BACKTRACE to get that.
 ///
 /// # Safety
 /// The process must have no other thread.
@@ -125,8 +126,8 @@ impl Failure {
         });
         // An ERROR comes back as a panic, whose destructors free the strings.
         drop(self);
-        // SAFETY: the order of calls of `ereport`, on nul-terminated strings; the server copies them, but
-        // for the location, which is static. Nothing in the closure has a destructor.
+        // SAFETY: the order of calls of `ereport`, on nul-terminated strings; the server copies
+        // them, but for the location, which is static. Nothing in the closure has a destructor.
         unsafe {
             pg_guard_ffi_boundary(|| {
                 if !errstart(level, std::ptr::null()) {
@@ -168,7 +169,7 @@ pub fn not_preloaded() -> ! {
     preload_missing().raise()
 }
 
-/// The same as a WARNING, for whoever creates the extension.
+/// Raises the same as a WARNING, when the extension is created.
 #[track_caller]
 pub fn warn_not_preloaded() {
     preload_missing().warn();

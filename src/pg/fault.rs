@@ -1,6 +1,6 @@
-//! Faults that a test asks for, in builds with debug assertions: the n-th Rust allocation of a process
-//! from now on fails, from its n-th request on the operating system refuses it memory of the area, or the n-th check
-//! for interrupts finds a cancel. See docs/testing.md.
+//! Faults that a test asks for, in builds with debug assertions. The n-th Rust allocation of a
+//! process from now on fails. From its n-th request on the operating system refuses it memory of
+//! the area. The n-th check for interrupts finds a cancel. See docs/testing.md.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

@@ -55,11 +55,12 @@ pub static BACKUP_WORKERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 pub static BACKUP_RATE: GucSetting<i32> = GucSetting::<i32>::new(16);
 /// Whether a replication slot keeps the WAL that images need.
 pub static USE_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
-/// Whether a slot that was copied to this server before its promotion is dropped: see `image::slot`.
+/// Whether a slot that was copied to this server before its promotion is dropped: see
+/// `image::slot`.
 pub static DROP_COPIED_SLOT: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Most MB of WAL that the slot keeps.
 pub static MAX_WAL_LAG: GucSetting<i32> = GucSetting::<i32>::new(4096);
-/// What a query does that would use an index whose image is not loaded yet.
+/// The action of a query that could use an index whose image is not loaded yet.
 pub static WHEN_LOADING: GucSetting<WhenLoading> =
     GucSetting::<WhenLoading>::new(WhenLoading::Wait);
 
@@ -83,7 +84,7 @@ pub static WHEN_FULL: GucSetting<WhenFull> = GucSetting::<WhenFull>::new(WhenFul
 /// See [`WHEN_FULL`].
 #[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
 pub enum WhenFull {
-    /// Who writes to its table gets an ERROR.
+    /// A write to its table gets an ERROR.
     #[name = c"error"]
     Error,
     /// It is given up, and its table written without it.
@@ -129,7 +130,7 @@ pub enum Mechanism {
     /// Scans on a standby do not wait for the follower.
     #[name = c"follow_bound"]
     FollowBound,
-    /// What recovery replays while a follower builds an index is not looked at again.
+    /// Rows that recovery replays while a follower builds an index are not read again.
     #[name = c"follow_building"]
     FollowBuilding,
     /// A follower does not look at freed line pointers.
@@ -138,13 +139,13 @@ pub enum Mechanism {
     /// On a standby every bit of the visibility map counts.
     #[name = c"follow_map"]
     FollowMap,
-    /// What counts is the state of the index when a bit is read, not when the entry was copied.
+    /// The state of the index when a bit is read counts, not the state when the entry was copied.
     #[name = c"follow_batch"]
     FollowBatch,
-    /// Who takes an index over after a promotion removes nothing.
+    /// A takeover after a promotion removes nothing.
     #[name = c"follow_takeover"]
     FollowTakeover,
-    /// Who takes an index over after a promotion does not read the end of the WAL again.
+    /// A takeover after a promotion does not read the end of the WAL again.
     #[name = c"follow_once"]
     FollowOnce,
     /// The first member of a HOT chain that is not dead gives the key, not the last.
@@ -159,13 +160,13 @@ pub enum Mechanism {
     /// A walk that was interrupted begins anew.
     #[name = c"progress"]
     Progress,
-    /// Whoever waits for a walk does so where the deadlock detector cannot see it (D7).
+    /// A process waits for a walk where the deadlock detector cannot see it (D7).
     #[name = c"deadlocks"]
     Deadlocks,
     /// VACUUM does not wait for a walk over the table (D2b).
     #[name = c"walks"]
     Walks,
-    /// What the WAL got while an image was read is not looked at (D5).
+    /// WAL records that were written while an image was read are not looked at (D5).
     #[name = c"tail"]
     Tail,
     /// Index code runs as its caller (D7).
@@ -195,16 +196,16 @@ pub enum Mechanism {
     /// Two can insert one key into a unique index at a time.
     #[name = c"key_locks"]
     KeyLocks,
-    /// Who inserts into a unique index does not look again for new keys that came meanwhile.
+    /// An insert into a unique index does not look again for new keys that came meanwhile.
     #[name = c"key_again"]
     KeyAgain,
-    /// Who inserts into a unique index does not wait for transactions that have the key.
+    /// An insert into a unique index does not wait for transactions that have the key.
     #[name = c"key_waits"]
     KeyWaits,
-    /// Who inserts into a unique index does not wait until it is ready.
+    /// An insert into a unique index does not wait until the index is ready.
     #[name = c"key_ready"]
     KeyReady,
-    /// VACUUM does not wait for who looks at the rows with a key (D2b).
+    /// VACUUM does not wait for a process that looks at the rows with a key (D2b).
     #[name = c"key_tokens"]
     KeyTokens,
     /// VACUUM does not wait for scans that have TIDs in hand (D2b).
@@ -239,8 +240,8 @@ pub fn maintenance_work_mem() -> usize {
     (unsafe { pg_sys::maintenance_work_mem }) as usize * 1024
 }
 
-/// Defines the settings and reserves the prefix. A library that is loaded later than at server start
-/// cannot define settings of the postmaster, and has no use for them.
+/// Defines the settings and reserves the prefix. A library that is loaded later than at server
+/// start cannot define settings of the postmaster, and has no use for them.
 pub fn register(preloading: bool) {
     if preloading {
         register_sizes();
@@ -327,8 +328,8 @@ pub fn register(preloading: bool) {
         super::fault::register();
         super::stop::register();
     }
-    // Reserving takes away what postgresql.conf sets and nobody has defined, with a warning: a server that
-    // only misses the preload has all of it right.
+    // Reserving takes away what postgresql.conf sets and nobody has defined, with a warning: a
+    // server that only misses the preload has all of it right.
     if preloading {
         // SAFETY: a nul-terminated constant.
         unsafe { pg_sys::MarkGUCPrefixReserved(c"nitro".as_ptr()) };
@@ -345,12 +346,13 @@ pub fn parse(value: &CStr, unit: u32) -> Option<i32> {
     right.then_some(number)
 }
 
-/// What [`MAX_MEMORY`] can be in this life of the server; 0 before there is an area.
+/// The largest value of [`MAX_MEMORY`] in this life of the server. 0 before the area exists.
 static RESERVED: AtomicI32 = AtomicI32::new(0);
 static FOLLOW: OnceLock<fn(i32)> = OnceLock::new();
 
-/// From now on [`MAX_MEMORY`] is at most `reserved`, and when it changes `follow` is called in the postmaster.
-/// Its processes read the file each in its own time, perhaps after it was written again.
+/// From now on [`MAX_MEMORY`] is at most `reserved`, and when it changes `follow` is called in the
+/// postmaster. Its processes read the file each in its own time, perhaps after it was written
+/// again.
 pub fn follow_limit(reserved: i32, follow: fn(i32)) {
     RESERVED.store(reserved, Relaxed);
     FOLLOW.get_or_init(|| follow);
@@ -422,7 +424,7 @@ fn register_sizes() {
     );
 }
 
-/// Settings of what the background processes do.
+/// Registers settings of the background processes.
 fn register_images() {
     GucRegistry::define_int_guc(
         c"nitro.max_builders",

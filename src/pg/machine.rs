@@ -7,9 +7,9 @@ const MB: u64 = 1 << 20;
 /// The automatic limit in MB where the machine and its cgroups allow it.
 pub const LEAST_MB: i32 = 1024;
 
-/// Returns the automatic `nitro.max_memory` in MB, which is at least `least` and at most `most`: a quarter
-/// of what the machine and the cgroups leave, or 1 GB if that is more. It is never over half of the
-/// limit of a cgroup, which has to hold the buffers and sessions of the server as well.
+/// Returns the automatic `nitro.max_memory` in MB, at least `least` and at most `most`. It is a
+/// quarter of the smaller one of machine and cgroup, or 1 GB if that is more. It is never over half
+/// of a cgroup's limit, because the cgroup also holds the buffers and sessions of the server.
 pub fn automatic_mb(machine: u64, cgroup: Option<u64>, least: i32, most: i32) -> i32 {
     let quarter = cgroup.map_or(machine, |cgroup| cgroup.min(machine)) / 4;
     let wanted = (quarter / MB).max(LEAST_MB as u64);
@@ -25,7 +25,8 @@ pub fn memory() -> u64 {
     pages.max(0) as u64 * size.max(0) as u64
 }
 
-/// Returns the smallest limit in bytes of the cgroups that this process is in; `None` where none has one.
+/// Returns the smallest limit in bytes of the cgroups that this process is in; `None` where none
+/// has one.
 pub fn cgroup_limit() -> Option<u64> {
     limit_below(Path::new("/"))
 }
@@ -51,7 +52,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Reads a line of `mountinfo`: "ID PARENT DEVICE ROOT AT OPTIONS [TAG]... - TYPE SOURCE OPTIONS".
+    /// Reads a line of `mountinfo`: "ID PARENT DEVICE ROOT AT OPTIONS [TAG]... - TYPE SOURCE
+    /// OPTIONS".
     fn parse(line: &str) -> Option<Mount> {
         let (fixed, kind) = line.split_once(" - ")?;
         let mut fixed = fixed.split(' ').skip(3);
@@ -65,7 +67,8 @@ impl Mount {
         Some(Mount { root, at, unified })
     }
 
-    /// Returns the group of this process if a line of `cgroup`, "ID:CONTROLLERS:PATH", is of this hierarchy.
+    /// Returns the group of this process if a line of `cgroup`, "ID:CONTROLLERS:PATH", is of this
+    /// hierarchy.
     fn group<'a>(&self, line: &'a str) -> Option<&'a str> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?);
@@ -82,7 +85,8 @@ impl Mount {
             true => &["memory.max", "memory.high"],
             false => &["memory.limit_in_bytes"],
         };
-        // A path from outside of what is mounted here: what is mounted is the nearest group that can be seen.
+        // The path is outside of the mounted part. The mounted group is the nearest one that can be
+        // seen.
         let below = Path::new(own).strip_prefix(&self.root).unwrap_or(Path::new(""));
         let inside = below.components().all(|part| matches!(part, Component::Normal(_)));
         let top = root.join(self.at.trim_start_matches('/'));

@@ -1,16 +1,21 @@
 //! Rust's memory: a lack of it fails a statement with 53200, never the server.
 //!
-//! A Rust allocation that fails aborts the process, and with it every session. Two things keep that away:
-//! what grows with data asks first ([`reserve`], `try_reserve`) and fails, or makes do with less; and
-//! everything else, which is small, is served from a [`RESERVE`] when the C library has nothing left
-//! (`ulimit -v`, `vm.overcommit_memory = 2`, a cgroup without swap). Loops over data that allocate little by
-//! little call [`check`], which raises the error as soon as the reserve has been touched; the reserve is
-//! whole again when all of it has been freed.
+//! A Rust allocation that fails aborts the process, and with it every session. Two mechanisms
+//! prevent that:
+//! - Memory that grows with data is requested first ([`reserve`], `try_reserve`). The request
+//!   fails, or the code does with less.
+//! - All other allocations are small. When the C library has no memory left (`ulimit -v`,
+//!   `vm.overcommit_memory = 2`, a cgroup without swap), they get memory of a [`RESERVE`].
 //!
-//! An allocator must neither unwind nor call the server, so the error cannot be raised where it happens.
+//! Loops over data that allocate little by little call [`check`]. It raises the error as soon as
+//! the reserve has been touched. The reserve is whole again when all of it has been freed.
 //!
-//! An ERROR of the server needs memory, too, where it passes through Rust: it is copied (`witness`). What is copied is as long
-//! as the message and its CONTEXT are, so a process keeps [`SPARE`] addresses, which are given back first.
+//! An allocator must neither unwind nor call the server, so the error cannot be raised where it
+//! happens.
+//!
+//! An ERROR of the server needs memory, too, where it passes through Rust: it is copied
+//! (`witness`). The copy is as long as the message and its CONTEXT. So a process keeps [`SPARE`]
+//! addresses, which are given back first.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};
@@ -24,7 +29,8 @@ static ALLOCATOR: Allocator = Allocator;
 
 const RESERVED: usize = 1 << 20;
 
-/// What is larger has to be asked for, so that one piece does not take all.
+/// The largest piece of the reserve in bytes. Larger memory must be requested first, so that one
+/// piece does not take all.
 const LARGEST: usize = 128 << 10;
 
 /// Memory that is handed out from its beginning; nothing is used twice before all has been freed.
@@ -37,7 +43,8 @@ struct Reserve {
     pieces: AtomicUsize,
 }
 
-// SAFETY: the bytes are only handed out, each once until all are back; the counters change under the lock.
+// SAFETY: the bytes are only handed out, each once until all are back; the counters change under
+// the lock.
 unsafe impl Sync for Reserve {}
 
 static RESERVE: Reserve = Reserve {
@@ -124,7 +131,8 @@ unsafe impl GlobalAlloc for Allocator {
                 return moved;
             }
         }
-        // SAFETY: `size` is one that the caller may ask for; the old piece stays until it is copied.
+        // SAFETY: `size` is one that the caller may ask for; the old piece stays until it is
+        // copied.
         unsafe {
             let wanted = Layout::from_size_align_unchecked(size, layout.align());
             let new = if RESERVE.owns(p) { self.alloc(wanted) } else { RESERVE.take(wanted) };
@@ -137,8 +145,9 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Addresses that this process can do without, or null. Never touched: a part of what the system has promised, which others
-/// get when there is nothing else. The largest block that a memory context insists on is 1 MB.
+/// Addresses that this process can do without, or null. They are never touched: they are a part of
+/// the promised memory, to be given back when there is no other. The largest block that a memory
+/// context insists on is 1 MB.
 static SPARE: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
 const SPARED: usize = (1 << 20) + (256 << 10);
 
@@ -167,7 +176,8 @@ pub fn keep_spare() {
     }
 }
 
-/// Sees to it that there is some memory: if the system has no more, what was spared. It calls nothing of the server.
+/// Makes some memory free. If the system has no more, it gives the spare addresses back. It calls
+/// no function of the server.
 pub fn make_room() {
     match spare() {
         none if none.is_null() => unmap(SPARE.swap(std::ptr::null_mut(), Relaxed)),
@@ -175,9 +185,9 @@ pub fn make_room() {
     }
 }
 
-/// Panics once, when there is plenty. The first ERROR of a thread registers a destructor for where it was
-/// raised; the C library takes memory of its own for that, and aborts the process if there is none. Children
-/// inherit what their parent has registered.
+/// Panics once, while there is enough memory. The first ERROR of a thread registers a destructor.
+/// The C library takes memory of its own for that, and aborts the process if there is none.
+/// Children inherit the registration of their parent.
 pub fn install() {
     nitro_engine::on_no_memory(no_memory);
     keep_spare();
@@ -189,7 +199,7 @@ thread_local! {
     static BESIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What this thread finds no memory for ends it and calls nothing of the server.
+/// Lets a lack of memory end this thread, without calling the server.
 pub fn beside_the_server() {
     BESIDE.set(true);
 }
@@ -228,8 +238,8 @@ pub fn resize<T: Clone>(vec: &mut Vec<T>, length: usize, value: T) {
     vec.resize(length, value);
 }
 
-/// What a vector has room for may be in large pages, if the system has such for who asks: what is filled once from its beginning
-/// to its end takes a fault for each page.
+/// Lets the capacity of a vector be in huge pages, if the system has them on request. A vector that
+/// is filled once from its beginning to its end takes a page fault for each page.
 pub fn in_large_pages<T>(vec: &Vec<T>) {
     const PAGE: usize = 2 << 20;
     let start = vec.as_ptr().addr().next_multiple_of(PAGE);
@@ -242,13 +252,14 @@ pub fn in_large_pages<T>(vec: &Vec<T>) {
     }
 }
 
-/// Whether there are so many bytes.
+/// Returns true if this number of bytes is free.
 #[cfg(not(test))]
 pub fn is_there(bytes: usize) -> bool {
     std::hint::black_box(Vec::<u8>::new()).try_reserve_exact(bytes).is_ok()
 }
 
-/// An ERROR unless there are so many bytes: for code that takes them piece by piece and cannot fail.
+/// Raises an ERROR unless this number of bytes is free. For code that takes them piece by piece and
+/// cannot fail.
 #[track_caller]
 pub fn expect(bytes: usize) {
     let mut all: Vec<u8> = Vec::new();
@@ -267,7 +278,7 @@ pub fn check() {
     }
 }
 
-/// What is tested without a server cannot be linked with what raises its errors.
+/// Unit tests run without a server, and cannot link the functions that raise its errors.
 #[cfg(test)]
 pub fn out_of_memory(bytes: usize) -> ! {
     panic!("out of memory: {bytes} bytes")

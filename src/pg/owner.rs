@@ -1,8 +1,8 @@
 //! Running an index' code as its table's owner.
 //!
-//! Predicates, expressions and comparison functions belong to the owner of the table; whoever runs
-//! them on his own account (a rebuild, a verification) must not lend them his rights. The same steps
-//! as `index_build` takes.
+//! Predicates, expressions and comparison functions belong to the owner of the table. A role that
+//! runs them for nitro (a rebuild, a verification) must not lend them its rights. These are the
+//! same steps that `index_build` takes.
 
 use pgrx::pg_sys::{self, Oid, Relation};
 
@@ -17,8 +17,8 @@ pub struct AsOwner {
 }
 
 impl AsOwner {
-    /// Switches to the owner of a table, under SECURITY_RESTRICTED_OPERATION, with a GUC level of its
-    /// own and a safe search_path.
+    /// Switches to the owner of a table, under SECURITY_RESTRICTED_OPERATION, with a GUC level of
+    /// its own and a safe search_path.
     ///
     /// # Safety
     /// `heap` must be open, inside a transaction.

@@ -1,10 +1,12 @@
 //! Points between the steps of a protocol at which a test stops a process, in builds with debug
 //! assertions. See docs/testing.md.
 //!
-//! A process whose `nitro.debug_stop` names a point waits there for the advisory lock ([`CLASS`], its
-//! process ID) in share mode: as long as the test holds it. So `pg_locks` shows who stands at his point, the
-//! deadlock detector sees him, and a cancel ends the wait. (Who is in no database, which is the keeper, waits for a lock of
-//! `template1` with 0 in the place of its ID, so that a prepared transaction can have it when the server starts.) No point is inside a barrier section or under an LWLock.
+//! A process whose `nitro.debug_stop` names a point waits there for the advisory lock ([`CLASS`],
+//! its process ID) in share mode, as long as the test holds it. So `pg_locks` shows the waiting
+//! process, the deadlock detector sees it, and a cancel ends the wait. The keeper is in no
+//! database. It waits for a lock of `template1` with 0 in the place of its ID, so that a prepared
+//! transaction can have the lock when the server starts. No point is inside a barrier section or
+//! under an LWLock.
 
 /// The first number of the advisory locks.
 #[cfg(debug_assertions)]
@@ -70,8 +72,8 @@ pub enum Point {
     KeeperLooks,
 }
 
-/// Stops here if a test says so. May raise an ERROR (cancel, terminate) unless interrupts are held off:
-/// call it with nothing held.
+/// Stops here if a test says so. May raise an ERROR (cancel, terminate) unless interrupts are held
+/// off: call it with nothing held.
 #[inline]
 pub fn at(point: Point) {
     #[cfg(debug_assertions)]
@@ -97,8 +99,9 @@ mod debug {
             return;
         }
         let mode = pg_sys::ShareLock as i32;
-        // SAFETY: plain globals; the tag of an advisory lock, as `pg_advisory_lock(int4, int4)` fills it. A
-        // session lock needs no resource owner, so it can be had while a transaction ends.
+        // SAFETY: plain globals; the tag of an advisory lock, as `pg_advisory_lock(int4, int4)`
+        // fills it. A session lock needs no resource owner, so it can be had while a transaction
+        // ends.
         unsafe {
             let (database, process) = match pg_sys::MyDatabaseId {
                 pg_sys::InvalidOid => (pg_sys::Oid::from(pg_sys::Template1DbOid), 0),

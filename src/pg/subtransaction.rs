@@ -10,8 +10,8 @@ use crate::pg::witness::{self, Witness};
 
 /// Runs `work` in a subtransaction; an ERROR rolls it back and is returned.
 pub fn run<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
-    // SAFETY: the subtransaction ends here in every case, before anything else happens; memory context
-    // and resource owner of the caller are restored, as PL/pgSQL does it.
+    // SAFETY: the subtransaction ends here in every case, before anything else happens; memory
+    // context and resource owner of the caller are restored, as PL/pgSQL does it.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
         let owner = pg_sys::CurrentResourceOwner;
@@ -28,13 +28,14 @@ pub fn run<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     }
 }
 
-/// Runs `work`, which only reads files of the server: no table, no code of users. An ERROR is returned.
-/// VACUUM of several indexes is a parallel operation, where servers before 17 allow no subtransactions; what one
-/// would give back is given back here. (A file of `AllocateFile` stays open until the transaction ends.)
+/// Runs `work`, which only reads files of the server: no table, no code of users. Returns an ERROR
+/// as a value. VACUUM of several indexes is a parallel operation, and servers before 17 allow no
+/// subtransactions there. So this function releases by itself everything that a subtransaction
+/// would. (A file of `AllocateFile` stays open until the transaction ends.)
 pub fn reading<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     use pg_sys::ResourceReleasePhase::*;
-    // SAFETY: the resource owner ends here in every case; memory context and resource owner of the caller are
-    // restored. The caller holds no lightweight lock.
+    // SAFETY: the resource owner ends here in every case; memory context and resource owner of the
+    // caller are restored. The caller holds no lightweight lock.
     unsafe {
         let context = pg_sys::CurrentMemoryContext;
         let owner = pg_sys::CurrentResourceOwner;
@@ -73,8 +74,9 @@ unsafe fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     .execute()
 }
 
-/// The bindings throw an ERROR of the server again from the server's error stack. One that is kept beyond the
-/// catch is there no more: `rethrow` has to report it anew, with what it says itself.
+/// Prepares an ERROR for `rethrow`. The bindings throw an ERROR again from the server's error
+/// stack. One that is kept beyond the catch is not there any more. So `rethrow` must report it anew
+/// from its own fields.
 fn off_the_stack(error: CaughtError) -> CaughtError {
     match error {
         CaughtError::PostgresError(report) => CaughtError::ErrorReport(report),
@@ -82,8 +84,9 @@ fn off_the_stack(error: CaughtError) -> CaughtError {
     }
 }
 
-/// Errors that say nothing about the data, but something about the transaction, its surroundings or the
-/// machine: cancel, shutdown, deadlock, a failed serialization, READ ONLY, too deep a stack, lack of resources.
+/// Returns true for errors that depend on the transaction or the machine, and not on the data:
+/// cancel, shutdown, deadlock, a failed serialization, READ ONLY, too deep a stack, lack of
+/// resources.
 pub fn is_transient(error: &CaughtError) -> bool {
     let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
         return false;
@@ -130,8 +133,8 @@ pub fn message(error: &CaughtError) -> String {
     witness::said(report).message
 }
 
-/// Says in the log that an ERROR was caught which kept nitro from doing `what`, with its SQLSTATE: as a
-/// WARNING if somebody has to make room for it to succeed.
+/// Logs a caught ERROR that kept nitro from doing `what`, with its SQLSTATE. As a WARNING if the
+/// user must free resources.
 #[track_caller]
 pub fn report(what: String, error: &CaughtError) {
     use CaughtError::*;

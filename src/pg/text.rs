@@ -1,10 +1,10 @@
 //! Text of the server, whatever its encoding, in Rust's strings.
 //!
-//! Names and messages are bytes in the encoding of the database, which Rust's strings cannot hold. What is
-//! not UTF-8 is carried byte by byte by characters for private use ([`ESCAPED`]), which are turned back
-//! into bytes when the text goes to the server again. Nothing is lost, nothing can fail, and no
-//! conversion is looked up: this happens while errors are reported. (Python's `surrogateescape` is the
-//! same idea; Rust's strings have no surrogates.)
+//! Names and messages are bytes in the encoding of the database, which Rust's strings cannot hold.
+//! Each byte that is not UTF-8 becomes a character for private use ([`ESCAPED`]). It becomes the
+//! byte again when the text goes to the server. So nothing is lost, nothing can fail, and no
+//! conversion is looked up: this happens while errors are reported. (Python's `surrogateescape` is
+//! the same idea. Rust's strings have no surrogates.)
 
 use std::ffi::{CStr, CString, c_char};
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 /// The characters that stand for the bytes 0x80 to 0xff.
 const ESCAPED: RangeInclusive<u32> = 0xef80..=0xefff;
 
-/// What is added to a byte to get the character that stands for it.
+/// The character of a byte is the byte plus this.
 const OFFSET: u32 = 0xef00;
 
 fn escape(byte: u8) -> char {
@@ -70,7 +70,7 @@ mod tests {
         }
         // EUC_JP whose bytes happen to be UTF-8, alone and beside others that are not.
         assert_eq!(to_server(&from_server(b"\xc3\xa9 \xa4\xa2")).as_bytes(), b"\xc3\xa9 \xa4\xa2");
-        // What UTF-8 is stays readable.
+        // UTF-8 stays readable.
         assert_eq!(from_server("é".as_bytes()), "é");
     }
 }

@@ -7,18 +7,18 @@ use pgrx::prelude::*;
 
 use crate::pg::compat;
 
-/// Leaves without a visible entry that a cursor passes between two looks at interrupts: far less than a
-/// millisecond.
+/// Leaves without a visible entry that a cursor passes between two looks at interrupts: far less
+/// than a millisecond.
 pub const PATIENCE: usize = 64;
 
-/// What a process can wait for.
+/// The wait events of nitro.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub enum Wait {
     /// VACUUM waits until scans that may hold a collected TID have moved on.
     TidTokens,
-    /// An insert that finds no memory waits for what others, who may be inside the engine, leave behind, and who
-    /// packs for who collects.
+    /// An insert without memory waits for memory that processes inside the engine hold up. A
+    /// process that packs waits for one that collects.
     Barrier,
     /// A build waits for the end of a transaction whose row it cannot evaluate.
     Ready,
@@ -98,8 +98,8 @@ pub fn nap(event: Wait, milliseconds: i64) {
     interrupts();
 }
 
-/// Sleeps on a condition variable, or only gets ready to, showing `event`. Handles interrupts, and so may raise an
-/// ERROR; the abort takes the process off the variable.
+/// Sleeps on a condition variable, or only gets ready to, showing `event`. Handles interrupts, and
+/// so may raise an ERROR; the abort takes the process off the variable.
 ///
 /// # Safety
 /// An initialized condition variable in shared memory.

@@ -1,17 +1,19 @@
 //! Errors of the server that pass through Rust keep all their fields.
 //!
-//! The bindings turn an ERROR into a panic, so that destructors run. Where the server called us they throw it on
-//! as it is, from the server's error stack. One that was kept meanwhile (`subtransaction`) is no more there, and they
-//! raise it anew. They copy SQLSTATE (known ones), level, message, DETAIL, HINT and location, as UTF-8; the rest
-//! is lost: CONTEXT, positions, names of schema, table, column, type and constraint, and what is not UTF-8.
+//! The bindings turn an ERROR into a panic, so that destructors run. At the boundary to the server
+//! they throw it on as it is, from the server's error stack. An ERROR that was kept meanwhile
+//! (`subtransaction`) is not there any more, and they raise it anew. They copy SQLSTATE (known
+//! ones), level, message, DETAIL, HINT and location, as UTF-8. The rest is lost: CONTEXT,
+//! positions, names of schema, table, column, type and constraint, and bytes that are not UTF-8.
 //!
 //! So every function that the server calls begins with `witness!()`. It puts a callback on the
 //! server's stack of error contexts, which runs twice:
-//! 1. while the ERROR is first raised, after the callbacks of everything that the function called. The
-//!    innermost witness keeps a copy of the error ([`observe`]): its CONTEXT so far is what lies below us;
-//! 2. while the bindings raise it anew, if they do. The unwinding function has left [`RETURNING`] on the stack,
-//!    which gives the fields back ([`restore`]); the callbacks above add their CONTEXT as ever. Whoever
-//!    catches the ERROR restores the stack, so nobody has to take that entry off.
+//! 1. while the ERROR is first raised, after the callbacks of everything that the function called.
+//!    The innermost witness keeps a copy of the error ([`observe`]): its CONTEXT so far is what
+//!    lies below us;
+//! 2. while the bindings raise it anew, if they do. The unwinding function has left [`RETURNING`]
+//!    on the stack, which restores the fields ([`restore`]). The callbacks above add their CONTEXT
+//!    as usual. The code that catches the ERROR restores the stack, which also removes that entry.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -23,7 +25,8 @@ use pgrx::pg_sys::{self, ErrorContextCallback, ErrorData};
 
 use crate::pg::{error, memory, text};
 
-// Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the server's.
+// Without the bindings' guard: these run while an ERROR is handled, and an ERROR in them is the
+// server's.
 unsafe extern "C-unwind" {
     #[cfg_attr(not(test), link_name = "__real_CopyErrorData")]
     fn CopyErrorData() -> *mut ErrorData;
@@ -40,11 +43,11 @@ static INNERMOST: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 /// The last error that a witness saw, and the memory context that holds it and nothing else.
 static SEEN: AtomicPtr<ErrorData> = AtomicPtr::new(null_mut());
 static MEMORY: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
-/// The same for a copy that is only looked at. A copy goes with its context: the server's `FreeErrorData`
-/// leaves the names of file and function behind.
+/// The context of a copy that is only read. A copy goes with its context: the server's
+/// `FreeErrorData` leaves the names of file and function behind.
 static SCRATCH: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
 
-/// The same for copies of the bindings, which are gone before the next one is made.
+/// The context of the bindings' copies, which are gone before the next one is made.
 static PASSING: AtomicPtr<pg_sys::MemoryContextData> = AtomicPtr::new(null_mut());
 
 /// The entry that an unwinding function leaves behind.
@@ -78,14 +81,16 @@ macro_rules! witness {
 pub(crate) use witness;
 
 impl<'n> Witness<'n> {
-    /// Puts a witness on the stack. `returns`: an ERROR that leaves the caller is raised anew at once.
+    /// Puts a witness on the stack. `returns`: an ERROR that leaves the caller is raised anew at
+    /// once.
     ///
     /// # Safety
     /// On the server's thread; the witness must be dropped in the frame that made it, last in first out.
     #[inline]
     pub unsafe fn new(node: &'n mut MaybeUninit<Node>, returns: bool) -> Witness<'n> {
         let this = node.as_mut_ptr();
-        // SAFETY: the server's stack is a plain global of its thread; the node outlives its place there.
+        // SAFETY: the server's stack is a plain global of its thread; the node outlives its place
+        // there.
         unsafe {
             let callback = ErrorContextCallback {
                 previous: pg_sys::error_context_stack,
@@ -134,7 +139,8 @@ pub fn install() {
     }
 }
 
-/// A copy of what the server is reporting, until the next one in this context.
+/// Copies the ERROR that the server is reporting. The copy lives until the next one in this
+/// context.
 ///
 /// # Safety
 /// Where the server reports something, after [`install`]; nothing else is in the context, and the last copy is used no more.
@@ -164,8 +170,9 @@ unsafe fn copy() -> *mut ErrorData {
 /// Bytes that are left of a text for which the bindings would find no memory.
 const CUT: usize = 32 << 10;
 
-/// Cuts the texts that the bindings copy if there is no memory for that, which would be the end of the process. The error itself stays
-/// as it is: where it is thrown on, or raised anew, nothing is missing.
+/// Cuts the texts that the bindings copy if there is no memory for that, which would be the end of
+/// the process. The error itself stays as it is: where it is thrown on, or raised anew, nothing is
+/// missing.
 ///
 /// # Safety
 /// A copy of an error.
@@ -176,7 +183,7 @@ unsafe fn cut_to_memory(copy: &ErrorData) {
         let len = if text.is_null() { 0 } else { unsafe { CStr::from_ptr(text) }.count_bytes() };
         (text, len)
     });
-    // As they are; what is not UTF-8, twice, of which one copy is longer.
+    // The texts as they are. Text that is not UTF-8 is copied twice, and one copy is longer.
     let bytes: usize = texts.iter().map(|(_, len)| 4 * len).sum();
     if bytes > CUT && !memory::is_there(bytes) {
         for (text, len) in texts {
@@ -188,7 +195,8 @@ unsafe fn cut_to_memory(copy: &ErrorData) {
     }
 }
 
-/// What the bindings call instead of `CopyErrorData`. They free it before they do anything else.
+/// Stands in the place of `CopyErrorData` for the bindings. They free the copy before they do
+/// anything else.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn __wrap_CopyErrorData() -> *mut ErrorData {
@@ -235,14 +243,14 @@ fn seen(message: &str, line: c_int) -> Option<&'static ErrorData> {
     }
 }
 
-/// What an ERROR says, with the bytes that the bindings lost.
+/// The texts of an ERROR, with the bytes that the bindings lost.
 pub struct Said {
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
 }
 
-/// What an ERROR says that came to Rust as `report`.
+/// Returns the texts of an ERROR that came to Rust as `report`.
 pub fn said(report: &ErrorReportWithLevel) -> Said {
     match seen(report.message(), report.line_number() as c_int) {
         Some(seen) => {
@@ -267,8 +275,8 @@ unsafe extern "C-unwind" fn restore(_: *mut c_void) {
     if MEMORY.load(Relaxed).is_null() {
         return;
     }
-    // SAFETY: called by the server while it raises an error, on its own thread; the functions are those of
-    // `ereport`, on nul-terminated strings, which they copy.
+    // SAFETY: called by the server while it raises an error, on its own thread; the functions are
+    // those of `ereport`, on nul-terminated strings, which they copy.
     unsafe {
         let raised = copy();
         let first = match (*raised).message {

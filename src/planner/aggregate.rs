@@ -1,12 +1,14 @@
-//! Offers the planner aggregates that are computed in an index (`am::aggregate`), beside the paths that it has.
+//! Offers the planner aggregates that are computed in an index (`am::aggregate`), beside the paths
+//! that it has.
 //!
-//! The server matches conditions with the index: it makes index paths for a copy of the table's description, of
-//! which Index Only Scans without a condition of their own become children. Groups are of the first columns of an index, in
-//! its order. The path gives partial aggregates; the server's Finalize Aggregate does the rest (HAVING, expressions, final
-//! functions). No path of others is changed or taken away.
+//! The server matches conditions with the index: it makes index paths for a copy of the table's
+//! description. Index Only Scans without a condition of their own become children. Groups are of
+//! the first columns of an index, in its order. The path gives partial aggregates. The server's
+//! Finalize Aggregate does the rest (HAVING, expressions, final functions). Other paths are not
+//! changed or removed.
 //!
-//! Where the server would share a scan among workers each of them makes partial aggregates of its rows, in the order of the
-//! index as well: a Gather, or for groups a Gather Merge, comes between.
+//! If the server would share a scan among workers, each of them makes partial aggregates of its
+//! rows, in the order of the index as well. A Gather, or for groups a Gather Merge, comes between.
 
 use pgrx::PgList;
 use pgrx::pg_sys::{
@@ -66,7 +68,8 @@ unsafe extern "C-unwind" fn on_upper_paths(
     }
 }
 
-/// Whether the input is a table with an index of ours, and the query one for which a path could be made.
+/// Whether the input is a table with an index of ours, and the query one for which a path could be
+/// made.
 unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
     use pg_sys::RelOptKind::{RELOPT_BASEREL, RELOPT_OTHER_MEMBER_REL};
     // SAFETY: the planner's own live structures.
@@ -88,8 +91,8 @@ unsafe fn is_candidate(root: *mut PlannerInfo, input: *mut RelOptInfo) -> bool {
     }
 }
 
-/// A column of the rows that the path gives: an aggregate function, or `InvalidOid`; and the column of the table that it
-/// takes, 0 for none, or that is given as it is.
+/// A column of the path's rows: an aggregate function, or `InvalidOid` for a plain column, and the
+/// column of the table that it takes (0: none).
 struct Wanted {
     function: pg_sys::Oid,
     column: i16,
@@ -227,8 +230,9 @@ unsafe fn group_of(
     }
 }
 
-/// The row of partial aggregates from which the target and HAVING are made (as `make_partial_grouping_target`), and
-/// what is in its columns; None if something else is needed than columns and aggregates that are computed here.
+/// Returns the row of partial aggregates from which the target and HAVING are made (as
+/// `make_partial_grouping_target`), and the content of its columns. Returns None if anything else
+/// is needed than columns and aggregates that are computed here.
 unsafe fn partial_target(
     root: *mut PlannerInfo,
     input: &RelOptInfo,
@@ -236,7 +240,8 @@ unsafe fn partial_target(
     having: *mut pg_sys::Node,
     clause: *mut List,
 ) -> Option<(*mut PathTarget, Vec<Wanted>)> {
-    // SAFETY: expressions of the query, which are not changed: aggregates are copied before they are marked.
+    // SAFETY: expressions of the query, which are not changed: aggregates are copied before they
+    // are marked.
     unsafe {
         let flags = pg_sys::PVC_INCLUDE_AGGREGATES
             | pg_sys::PVC_RECURSE_WINDOWFUNCS
@@ -292,8 +297,8 @@ unsafe fn column_of(input: &RelOptInfo, expression: *mut pg_sys::Node) -> Option
     }
 }
 
-/// What an aggregate wants, if it is computed here: of a column as it is, of exactly the type of the function.
-/// Who counts a column without NULLs counts rows.
+/// Returns the input of an aggregate that is computed here: a plain column of exactly the
+/// function's type. A count of a column without NULLs counts rows.
 unsafe fn wanted_by(
     root: *mut PlannerInfo,
     input: &RelOptInfo,
@@ -328,10 +333,12 @@ unsafe fn wanted_by(
     }
 }
 
-/// How many of the first columns of an index make the groups of the query, if some do, and the order of the groups. Columns
-/// of which the query knows one value are passed over, as the planner does it.
+/// Returns how many of the first columns of an index make the groups of the query, if some do, and
+/// the order of the groups. Columns for which the query knows one value are skipped, as the planner
+/// does it.
 unsafe fn prefix_of(root: *mut PlannerInfo, path: &IndexPath) -> Option<(usize, *mut List)> {
-    // SAFETY: the planner's own live structures. The description of an index with fewer columns is a copy.
+    // SAFETY: the planner's own live structures. The description of an index with fewer columns is
+    // a copy.
     unsafe {
         let wanted = compat::group_pathkeys(root);
         let class = |key: &*mut pg_sys::PathKey| (**key).pk_eclass;
@@ -349,8 +356,8 @@ unsafe fn prefix_of(root: *mut PlannerInfo, path: &IndexPath) -> Option<(usize, 
     }
 }
 
-/// Where the columns are in the index; None if one is not, or if its keys do not tell groups of so many columns apart, or
-/// not what an aggregate needs.
+/// Returns the places of the columns in the index. Returns None if one is missing, or if its keys
+/// do not tell groups of this number of columns apart, or lack the input of an aggregate.
 unsafe fn places_of(index: &IndexOptInfo, columns: usize, wanted: &[Wanted]) -> Option<Vec<i32>> {
     // SAFETY: arrays with an element for each column.
     let place = |column: i16| unsafe {
@@ -382,17 +389,19 @@ const METHODS: *const pg_sys::CustomPathMethods = {
     &raw const TABLE.0
 };
 
-/// What it takes to ask the table for a row, against `cpu_tuple_cost`: 0.2 us where it is in memory, eight times what a
-/// sequential scan takes for a row.
+/// The cost of reading a row from the table, in units of `cpu_tuple_cost`: 0.2 us if it is in
+/// memory, eight times as long as a sequential scan takes for a row.
 const ASKING: f64 = 10.0;
 
-/// What a row costs more where processes share a scan, against `cpu_index_tuple_cost`: 2.5 ns, for parts are cut, and each process gets
-/// at the memory of its parts for the first time. That also takes them, before the first row, as long again as the server
-/// reckons for their start: computed in the index, a million rows take one process 5 to 8 ms.
+/// The additional cost of a row if processes share a scan, in units of `cpu_index_tuple_cost`: 2.5
+/// ns. Parts must be cut, and each process maps the memory of its parts for the first time. Before
+/// the first row that takes as long again as the server expects for their start. Computed in the
+/// index, a million rows take one process 5 to 8 ms.
 const SHARING: f64 = 0.25;
 
-/// The path of the groups of the rows of a scan, or of one row over all. What it costs is the scan without the handing up of
-/// its rows, an operator for each value, the look at rows of pages that are not all-visible, and the groups.
+/// Makes the path of the groups of a scan's rows, or of one row over all. Its cost is the scan
+/// without the handing up of its rows, an operator for each value, the look at rows of pages that
+/// are not all-visible, and the groups.
 unsafe fn path_over(
     child: &Child,
     grouped: *mut RelOptInfo,

@@ -22,9 +22,10 @@ thread_local! {
 
 /// Shows btree families, and btree's access method.
 ///
-/// What else the planner derives from `relam`: an early rejection of equivalence classes whose
-/// families do not contain the index' (exact with btree families), and the translation of
-/// strategies for `get_actual_variable_range` (18+, the same 1..5). The executor never sees it.
+/// The planner derives two more things from `relam`. It rejects equivalence classes early whose
+/// families do not contain those of the index, which is exact with btree families. It translates
+/// strategies for `get_actual_variable_range` (18+, the same 1..5). The executor never sees
+/// `relam`.
 /// # Safety
 /// A query that is being planned, an index of it, and its order.
 pub unsafe fn show_btree(root: *mut pg_sys::PlannerInfo, info: &mut IndexOptInfo, order: &Order) {

@@ -29,7 +29,7 @@ pub struct Missing {
     pub entry: &'static Entry,
 }
 
-/// What the plans of one statement have done about indexes that are not ready.
+/// The waits of one statement's plans for indexes that are not ready.
 #[derive(Clone, Copy, Default)]
 struct Statement {
     /// When it began.
@@ -156,8 +156,8 @@ unsafe fn used_columns(root: *mut PlannerInfo, relid: pg_sys::Index) -> *mut Bit
     }
 }
 
-/// Whether a query that names these columns can use an index: by its first column, by those in its
-/// first expression, or by those in its predicate.
+/// Returns true if a query that names these columns can use an index: by its first column, by
+/// columns of its first expression, or by columns of its predicate.
 unsafe fn is_usable(info: &IndexOptInfo, used: *mut Bitmapset) -> bool {
     let mut columns = std::ptr::null_mut();
     // SAFETY: the planner's description of an index, which has a column; its expressions name the

@@ -1,4 +1,4 @@
-//! What the planner is told about nitro indexes (`get_relation_info_hook`, from 19 on
+//! The planner's view of nitro indexes (`get_relation_info_hook`, from 19 on
 //! `build_simple_rel_hook`).
 //!
 //! The server describes an index from its files and catalogues. A nitro index has one page, and
@@ -95,7 +95,7 @@ unsafe fn edit(root: *mut pg_sys::PlannerInfo, inheritance_parent: bool, rel: *m
     }
 }
 
-/// What holds for all indexes of a table while it is planned.
+/// Facts for all indexes of a table while it is planned.
 struct Now {
     in_recovery: bool,
     /// The snapshot was taken in recovery.
@@ -115,7 +115,7 @@ struct Block<T> {
 }
 
 impl<T> Block<T> {
-    /// Writes values to the front of what is left.
+    /// Writes values to the front of the free part.
     fn write(&mut self, values: impl ExactSizeIterator<Item = T>) -> *mut T {
         let (first, n) = (self.at, values.len());
         assert!(n <= self.left, "a block has room for the columns of all indexes");
@@ -182,7 +182,7 @@ impl Now {
     }
 }
 
-/// What becomes of an index in a plan.
+/// The fate of an index in a plan.
 enum Use {
     /// The planner may use it.
     Offered,
@@ -308,12 +308,12 @@ unsafe fn followed(
     Use::Hidden
 }
 
-/// The handle of an index, or `None` where opening it raises one of our errors: an index that cannot
-/// be read must not keep queries from running that can do without it. Other errors are the server's
-/// and go on.
+/// Returns the handle of an index, or `None` if opening it raises an error of nitro. An index that
+/// cannot be read must not stop queries that can do without it. Errors of the server go on.
 unsafe fn open(index: pg_sys::Relation) -> Option<Rc<Handle>> {
     PgTryBuilder::new(std::panic::AssertUnwindSafe(|| {
-        // SAFETY: open and locked by the caller. Our errors are raised with no lock and no pin held.
+        // SAFETY: open and locked by the caller. Our errors are raised with no lock and no pin
+        // held.
         unsafe {
             let handle = Handle::try_open(index);
             if handle.is_none() {
@@ -405,8 +405,8 @@ unsafe fn bring_up(index: pg_sys::Relation, handle: &Handle) -> bool {
     handle.entry.state() == State::Ready
 }
 
-/// A cached plan that was made without the index must not outlive the reason: the server makes a
-/// transient plan again once the oldest running transaction has changed.
+/// Marks a plan without the index as transient: a cached plan must not outlive the reason. The
+/// server makes a transient plan again once the oldest running transaction has changed.
 fn plan_again_soon(root: *mut pg_sys::PlannerInfo) {
     // SAFETY: the planner's own live structures.
     unsafe { (*(*root).glob).transientPlan = true };

@@ -11,7 +11,7 @@
 //! Then the walk unlocks the block, evaluates predicate and expressions, and inserts the entries if
 //! absent, in sorted batches.
 //!
-//! Rules, and what they prevent:
+//! Rules, and the faults that they prevent:
 //! - One walk at a time, under a heavyweight lock ([`BuildLock`]). The walk itself takes
 //!   heavyweight locks (TOAST tables, tables that an index function reads), so the deadlock
 //!   detector must see the processes that wait for the walk. VACUUM takes the lock in share mode.
@@ -66,8 +66,8 @@ mod take_over;
 pub use evaluate::{Evaluator, Unreadable};
 pub use sorted::is_small;
 
-/// Returns when the index is READY: loads or builds it, or waits for who does. Raises the original
-/// ERROR when it cannot be built.
+/// Returns when the index is READY: loads or builds it, or waits for the process that does. Raises
+/// the original ERROR when it cannot be built.
 ///
 /// # Safety
 /// `index` must be open and locked, inside a transaction.
@@ -93,8 +93,8 @@ pub unsafe fn ensure_ready(index: Relation, handle: &Handle) {
     }
 }
 
-/// As [`ensure_ready`], for who can do without: false instead of an ERROR, and at once if the index has
-/// failed before.
+/// Does the same as [`ensure_ready`], for a caller that can do without the index. Returns false
+/// instead of an ERROR, and at once if the index has failed before.
 ///
 /// # Safety
 /// As [`ensure_ready`].
@@ -125,7 +125,7 @@ pub unsafe fn try_ready(index: Relation, handle: &Handle) -> bool {
     handle.entry.state() == State::Ready
 }
 
-/// What an index may be brought up from.
+/// The sources from which an index may be brought up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// Its image if there is one, else its table.
@@ -134,9 +134,9 @@ pub enum Origin {
     Image,
 }
 
-/// Brings an index up, or waits for who does. It is not READY afterwards if there was no usable image
-/// and nothing else was allowed, or if there was no memory for it and there still is none. Returns
-/// true if its image is outdated: to read its table takes less time.
+/// Brings an index up, or waits for the process that does. In two cases it is not READY afterwards.
+/// There was no usable image, and no other source was allowed. Or there is no memory for it.
+/// Returns true if its image is outdated: reading its table takes less time.
 ///
 /// # Safety
 /// As [`ensure_ready`], neither in recovery nor in parallel mode, and if this process may
@@ -203,10 +203,11 @@ pub unsafe fn bring_up_together(indexes: &[Found], feed: &mut Feed) {
     unsafe { sorted::sort_together(ups, locks, feed) }
 }
 
-/// For VACUUM: returns when no walk is under way, none can begin as long as the lock is held, and no
-/// image can be loaded any more. Whoever could still load one would bring entries back that VACUUM is
-/// about to remove from memory. So it is loaded here, which evaluates nothing; the walk over what has
-/// changed since is left to whoever needs the index. What cannot be loaded is forgotten.
+/// For VACUUM: returns when no walk is under way, none can begin as long as the lock is held, and
+/// no image can be loaded any more. A process that loaded one later would bring back entries that
+/// VACUUM is about to remove from memory. So the image is loaded here, which evaluates nothing. The
+/// walk over changed blocks is left to the next process that needs the index. An image that cannot
+/// be loaded is forgotten.
 ///
 /// # Safety
 /// `index` must be open and locked, inside a transaction.
@@ -221,7 +222,7 @@ pub unsafe fn lock_against_builds(index: Relation, handle: &Handle) -> BuildLock
         {
             let lock = BuildLock::exclusive(index);
             let up = Bringing::begin(index, handle, &lock);
-            // What is not loaded is forgotten below.
+            // An image that is not loaded is forgotten below.
             let _ = up.load(&mut shared::take(Keep::Vacuum), false);
             up.end();
             lock.unlock();
@@ -247,8 +248,8 @@ unsafe fn not_here(index: Relation, detail: &str) -> ! {
     .raise()
 }
 
-/// One index that is being brought up: open relations, under its build lock, with the identity of the table's
-/// owner. Whatever is done with the index may run code of it.
+/// One index that is being brought up: open relations, under its build lock, with the identity of
+/// the table's owner. Whatever is done with the index may run code of it.
 struct Bringing<'a> {
     heap: Relation,
     index: Relation,
@@ -257,7 +258,7 @@ struct Bringing<'a> {
     owner: AsOwner,
 }
 
-/// What is in, and what has to be looked at.
+/// The loaded entries, and the blocks that must be read again.
 struct Caught {
     source: Source,
     /// Blocks that changed between its LSN and `read_to`, as far as that was asked.
@@ -268,13 +269,13 @@ struct Caught {
 
 /// Where entries came from.
 enum Source {
-    /// An image, of which so many were left out.
+    /// An image, and the number of entries that were left out.
     Image { manifest: Manifest, left_out: u64 },
     /// The table.
     Table { entries: u64 },
 }
 
-/// What there is in the place of an image.
+/// The result if there is no image to load.
 enum Without {
     /// Nothing.
     Nothing,
@@ -283,7 +284,8 @@ enum Without {
 }
 
 impl<'a> Bringing<'a> {
-    /// Opens the table, takes the claim and takes the identity of the owner on. An ERROR undoes all of it.
+    /// Opens the table, takes the claim and takes the identity of the owner on. An ERROR undoes all
+    /// of it.
     ///
     /// # Safety
     /// `index` must be open and locked, and `lock` its build lock.
@@ -315,9 +317,8 @@ impl<'a> Bringing<'a> {
         unsafe { compat::name(self.index) }
     }
 
-    /// Brings the index up from what a follower has left, from an image, by sorting the table, or by inserting the
-    /// table's rows.
-    /// Returns true if its image is outdated.
+    /// Brings the index up from the index that a follower kept, from an image, by sorting the
+    /// table, or by inserting the table's rows. Returns true if its image is outdated.
     unsafe fn bring_up(&self, feed: &mut Feed, origin: Origin) -> bool {
         // SAFETY: open relations, under the build lock.
         unsafe {
@@ -327,7 +328,7 @@ impl<'a> Bringing<'a> {
             let may_sort = self.may_sort();
             let loaded = self.load(feed, may_sort);
             let outdated = matches!(loaded, Err(Without::Outdated));
-            // What has no room as an image has none when it is built.
+            // An index without room for its image has no room when it is built.
             let fits = || given_up::may_fit(self.handle.entry);
             if self.catch_up(feed, loaded.ok()) || origin == Origin::Image || !fits() {
                 return outdated;
@@ -343,8 +344,8 @@ impl<'a> Bringing<'a> {
         }
     }
 
-    /// Loads an image, if there is one that may be loaded, `if_worth` it: CATCHING UP from here on. An ERROR goes back
-    /// to UNBUILT with the claim, and the memory goes with `Unfinished`.
+    /// Loads an image, if there is one that may be loaded, `if_worth` it: CATCHING UP from here on.
+    /// An ERROR goes back to UNBUILT with the claim, and the memory goes with `Unfinished`.
     unsafe fn load(&self, feed: &mut Feed, if_worth: bool) -> Result<Caught, Without> {
         let begun = Instant::now();
         let entry = self.handle.entry;
@@ -352,7 +353,8 @@ impl<'a> Bringing<'a> {
             return Err(Without::Nothing);
         }
         stop::at(Point::LoadClaimed);
-        // Nobody writes an image of an index that is not READY: what is half-written is an orphan.
+        // No process writes an image of an index that is not READY. So a half-written image is an
+        // orphan.
         let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
         // SAFETY: open relations, under the build lock.
         let loaded =

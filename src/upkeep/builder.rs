@@ -40,7 +40,7 @@ use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
 thread_local! {
     /// The place of this builder.
     static PLACE: Cell<Option<usize>> = const { Cell::new(None) };
-    /// What this builder has taken.
+    /// The indexes that this builder has taken.
     static MINE: RefCell<Vec<&'static Entry>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -88,7 +88,7 @@ fn here() -> u32 {
 fn work(here: u32) {
     let mut feed = Feed::new(here);
     expect_images(here, &mut feed);
-    // Images take long: what was asked for meanwhile comes before the next one.
+    // Images take long. Indexes that were asked for meanwhile come before the next image.
     let mut later = Vec::new();
     while !compat::database_is_wanted() {
         if let Some(share) = Share::take(here, 0) {
@@ -339,7 +339,7 @@ fn expect_image(here: u32, incarnation: Incarnation, manifests: &[Manifest]) {
                         worker::expect(handle.entry);
                     }
                 });
-                // Who has the lock may be about to bring it up, or to drop it.
+                // The process with the lock may be about to bring the index up, or to drop it.
                 found |= !free;
             }
             if found {
@@ -360,7 +360,8 @@ fn expect_image(here: u32, incarnation: Incarnation, manifests: &[Manifest]) {
     }
 }
 
-/// Makes the image of an index, if it still exists; false if somebody has a lock on it.
+/// Makes the image of an index, if the index still exists. Returns false if another process has a
+/// lock on it.
 unsafe fn make_image(entry: &'static Entry) -> bool {
     let relid = pg_sys::Oid::from(entry.relid.load(Relaxed));
     // SAFETY: inside a transaction.
@@ -370,7 +371,7 @@ unsafe fn make_image(entry: &'static Entry) -> bool {
                 return;
             }
             match image::backup::back_up(heap, index, handle) {
-                // Not one that nobody keeps up to date.
+                // Not for an index that this server does not keep up to date.
                 Ok(Outcome::NotNow(_)) if !hosts::wants_images(index) => {
                     image::forget(entry.database(), entry.incarnation());
                 }
@@ -381,7 +382,7 @@ unsafe fn make_image(entry: &'static Entry) -> bool {
                 Err(_) if entry.state() == State::GivenUp => (),
                 Err(why) => image::sql::warn(index, &why),
             }
-            // Who gave it up could not while this process had a lock.
+            // The process that gave it up could not free it while this process had a lock.
             given_up::reclaim(index, entry);
         })
     }

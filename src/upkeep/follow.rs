@@ -73,7 +73,8 @@ const MOMENT: Duration = Duration::from_millis(2);
 const SLEEP_MS: i64 = 5;
 /// When nothing was replayed for this time, the follower sleeps longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long it sleeps then, in milliseconds. A standby that replays nothing pays ten looks a second.
+/// How long it sleeps then, in milliseconds. A standby that replays nothing pays ten looks a
+/// second.
 const QUIET_SLEEP_MS: i64 = 100;
 /// How long the follower reads WAL before it does the work that it has found.
 const READ: Duration = Duration::from_millis(20);
@@ -166,8 +167,8 @@ impl Follower {
         }
     }
 
-    /// Notes what has been replayed, works for some milliseconds, and sleeps a moment if there is
-    /// nothing to do; false if this process is not needed.
+    /// Notes the replayed records, works for some milliseconds, and sleeps a moment if there is
+    /// nothing to do. Returns false if this process is not needed.
     fn turn(&mut self) -> bool {
         if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) {
             if !self.look_around() {
@@ -177,7 +178,7 @@ impl Follower {
         }
         // SAFETY: asks the clock.
         let begun = unsafe { pg_sys::GetCurrentTimestamp() };
-        // A scan waits until its index has no work. What is noted meanwhile would lengthen that.
+        // A scan waits until its index has no work. Notes of further records would lengthen that.
         if !std::mem::take(&mut self.unfinished) {
             self.read();
         }
@@ -251,7 +252,7 @@ impl Follower {
         }
     }
 
-    /// The WAL cannot be read: what has changed cannot be known.
+    /// Begins anew: the WAL cannot be read, so the changes are unknown.
     fn begin_anew(&mut self, why: String, to: XLogRecPtr) {
         self.records = None;
         self.position = to;
@@ -377,7 +378,7 @@ impl Follower {
 
     /// Begins to build an index, or takes it over from a follower that has ended.
     fn begin(&mut self, relid: Oid) -> Begun {
-        // Before anything of the index is known: what is replayed from here on is noted.
+        // Before anything of the index is known: records that are replayed from here on are noted.
         if self.groups.is_empty() {
             (self.records, self.position) = (None, readable_end());
         }
@@ -452,7 +453,7 @@ impl Follower {
     }
 }
 
-/// What is left of the work for an index.
+/// The remaining work for an index.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Nothing,
@@ -461,7 +462,7 @@ enum Left {
     Work,
 }
 
-/// What came of the beginning of an index.
+/// The result of beginning an index.
 enum Begun {
     /// A group of it alone: it is new here, or a follower that has ended has left it.
     Here(Group),

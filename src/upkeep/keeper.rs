@@ -57,10 +57,10 @@ const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// Size of an image in bytes from which on no last image is made: it would not be ready in time.
 const STOP_BYTES: u64 = 256 << 20;
 
-/// `pg_upgrade` has started this server. It notes where the WAL of the old cluster ends before it
-/// does so: workers would read tables there, and where hint bits are logged leave pages with LSNs
-/// that the new cluster's WAL has not reached. In the new one they would make images of tables that
-/// are empty until their files are put in place.
+/// Returns true if `pg_upgrade` has started this server. No worker may run then. In the old cluster
+/// workers would read tables. If hint bits are logged, that leaves pages with LSNs that the new
+/// cluster's WAL has not reached: `pg_upgrade` has noted the end of the WAL before. In the new
+/// cluster workers would make images of tables that are empty until their files are put in place.
 fn upgrading() -> bool {
     // SAFETY: a plain global, set from the command line.
     unsafe { pg_sys::IsBinaryUpgrade }
@@ -83,11 +83,11 @@ pub fn register() {
 
 /// No keeper lives, but one did and is started again.
 const ENDED: i32 = -1;
-/// None came up, and somebody has said so.
+/// No keeper came up, and a process has reported that.
 const MISSED: i32 = -2;
-/// None comes up in recovery, and somebody has dropped the slot.
+/// No keeper comes up in recovery, and a process has dropped the slot.
 const STANDBY: i32 = -3;
-/// So long the server may need to start one.
+/// Seconds that the server may need to start a keeper.
 const MISSED_SECONDS: u64 = 10;
 
 /// However a keeper ends.
@@ -97,9 +97,9 @@ pub fn at_exit() {
     let _ = directory::get().life.keeper.compare_exchange(me, ENDED, Release, Relaxed);
 }
 
-/// In any process: notices that the server has no place for a keeper. Nobody else would say so, or
-/// drop a slot that nobody moves: from an earlier start, or, on a standby, from the server whose
-/// files were copied.
+/// In any process: notices that the server has no place for a keeper. It reports that, and drops a
+/// slot that no process moves: from an earlier start, or, on a standby, from the server whose files
+/// were copied.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -202,8 +202,8 @@ pub extern "C-unwind" fn nitro_keeper_main(_argument: pg_sys::Datum) {
     unsafe { pg_sys::proc_exit(1) };
 }
 
-/// The server stops: images of what is quickly written, so that the next start has nothing to catch
-/// up with. Other processes may still write; what they write is caught up.
+/// Makes images of small indexes when the server stops, so that the next start has nothing to catch
+/// up with. Other processes may still write. The next start catches up with these changes.
 fn last_images() {
     let begun = Instant::now();
     let in_time = || begun.elapsed() < STOP_PATIENCE;
@@ -270,10 +270,10 @@ fn redo() -> u64 {
 
 impl Keeper {
     fn look_around(&mut self) {
-        // Whoever gave an index up did not wait until its memory could go.
+        // A process that gives an index up does not wait until its memory can be freed.
         nitro_engine::destroy_due(&shmem::area());
         alarms::look();
-        // Before images: somebody waits.
+        // Before images, because a query waits.
         self.late.retain(|_, at| at.elapsed() < AGAIN);
         for database in worker::turned_away() {
             if !self.late.contains_key(&database)
@@ -297,7 +297,7 @@ impl Keeper {
             // Images of indexes that were dropped are removed by a worker.
             self.waiting.extend(with_unknown_images());
         }
-        // While images are off nobody is sent for one: what is wanted waits until they are on
+        // While images are off, no worker is sent for one. The wanted images wait until they are on
         // again.
         let images = guc::BACKUP.get();
         directory::get().for_each(|entry| {
@@ -343,7 +343,7 @@ impl Keeper {
     }
 }
 
-/// Databases with images of indexes that nobody has opened.
+/// Returns databases with images of indexes that no process has opened.
 fn with_unknown_images() -> Vec<u32> {
     let store = image::store();
     let unknown = |database: &u32| {
@@ -353,8 +353,8 @@ fn with_unknown_images() -> Vec<u32> {
     store.databases().unwrap_or_default().into_iter().filter(unknown).collect()
 }
 
-/// The LSN of the oldest image that would be loaded or is being made, or of what an index has to
-/// catch up with.
+/// Returns the oldest LSN from which WAL is needed: of an image that would be loaded or is being
+/// made, or of an index that must catch up.
 fn oldest_image() -> Option<u64> {
     let mut oldest = oldest_on_disk();
     let mut add = |lsn: &AtomicU64| {
@@ -396,10 +396,9 @@ fn oldest_on_disk() -> Option<u64> {
     newest.map(|manifest| manifest.lsn).min()
 }
 
-/// Removes images that know of more WAL than the server has, or whose WAL the slot has kept and
-/// that is gone nevertheless: somebody has reset the WAL. Not only are they of no use now. Later,
-/// when the WAL has grown and a clean stop has taken the slot away, nothing would tell them from
-/// good ones.
+/// Removes images that are ahead of the server's WAL, or whose WAL is gone although the slot has
+/// kept it: the WAL was reset. They are of no use now. Later, when the WAL has grown and a clean
+/// stop has removed the slot, nothing would tell them from good ones.
 fn remove_contradicted(found: slot::Found) {
     let store = image::store();
     let kept = found == slot::Found::Valid;

@@ -14,7 +14,7 @@ use nitro_engine::Process;
 use crate::image;
 use crate::state::claim;
 
-/// What a process leaves in order when it ends, however it ends.
+/// Cleans up when a process ends, however it ends.
 pub fn at_exit(process: &Process) {
     keeper::at_exit();
     follow::at_exit();

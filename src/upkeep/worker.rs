@@ -20,7 +20,8 @@ use crate::pg::error::Failure;
 use crate::pg::guc;
 use crate::state::directory::{self, Entry};
 
-/// A request that was not taken for so many seconds is made again: its builder may have ended early.
+/// Seconds after which a request that no builder has taken is made again: its builder may have
+/// ended early.
 const REQUEST_SECONDS: u32 = 10;
 /// How long the postmaster may need to start a builder.
 const START_SECONDS: u32 = 10;
@@ -55,7 +56,8 @@ pub fn wake(wanted: &[(&'static Entry, bool)], served: bool) -> bool {
     let database = unsafe { pg_sys::MyDatabaseId };
     match start(database.to_u32(), Purpose::Build) {
         Ok(_) => true,
-        // The keeper sends one when a place is free, unless a builder that is in this database finds it before.
+        // The keeper sends one when a place is free, unless a builder that is in this database
+        // finds it before.
         Err(NoBuilder::Enough) => {
             directory::get().life.turned_away.store(1, Release);
             true
@@ -91,11 +93,12 @@ pub fn is_expected(entry: &Entry) -> bool {
     entry.requested.load(Acquire) != 0
 }
 
-/// Databases in which queries asked for an index while all places were taken, and where no builder is.
+/// Databases in which queries asked for an index while all places were taken, and where no builder
+/// is.
 pub fn turned_away() -> BTreeSet<u32> {
     let mut waiting = BTreeSet::new();
     let life = &directory::get().life;
-    // Who asks from here on sets it again.
+    // A process that asks from here on sets it again.
     if life.turned_away.swap(0, AcqRel) == 0 {
         return waiting;
     }
@@ -122,12 +125,13 @@ fn has_builder(database: u32) -> bool {
         .any(|(place, there)| is_taken(place.load(Acquire), now) && there.load(Relaxed) == database)
 }
 
-/// Whether somebody asked for an index, and no builder has taken it.
+/// Returns true if a process has asked for an index, and no builder has taken it.
 pub fn is_asked(entry: &Entry) -> bool {
     !matches!(entry.requested.load(Acquire), 0 | TAKEN)
 }
 
-/// Says now and then that indexes stay unbuilt; in the log, for the query that met them is in order.
+/// Says now and then that indexes stay unbuilt; in the log, for the query that met them is in
+/// order.
 fn say_no_place(now: u64) {
     let said = &directory::get().life.no_builder;
     let last = said.load(Relaxed);
@@ -146,10 +150,10 @@ fn say_no_place(now: u64) {
     }
 }
 
-/// What a builder is started for.
+/// The purpose of a builder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Somebody waits for an index.
+    /// A query waits for an index.
     Build,
     /// Images are due. The last place is not for them: to write them takes long.
     Images,
@@ -157,7 +161,8 @@ pub enum Purpose {
 
 /// Why there is no builder.
 pub enum NoBuilder {
-    /// There are as many as there may be. If one of them is in the same database it sees what was asked.
+    /// There are as many as there may be. If one of them is in the same database it sees what was
+    /// asked.
     Enough,
     /// `max_worker_processes` leaves no room.
     Refused,

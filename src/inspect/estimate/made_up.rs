@@ -2,7 +2,8 @@
 
 use crate::key::codec::NULL_LAST;
 
-/// Bytes behind what two values share that may tell the values between them apart.
+/// Number of bytes behind the common ones of two values that may tell the values between them
+/// apart.
 const TELLING: usize = 12;
 
 /// A part of a whole, which begins at 0 and ends at 1.
@@ -47,15 +48,16 @@ fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
-/// What is known of one column.
+/// The known values of one column.
 pub struct Column {
     /// Segments of some of its values, ascending.
     values: Vec<Vec<u8>>,
     /// They are text: a zero is the end of each, and nowhere else.
     text: bool,
-    /// What occurs at a position, but for the ends of texts; as far as that tells two values apart.
+    /// The bytes that occur at each position that tells two values apart, without the ends of
+    /// texts.
     positions: Vec<Position>,
-    /// What is between two values, for all but the last.
+    /// The gap behind each value except the last.
     gaps: Vec<Gap>,
     /// How many different values there are.
     pub distinct: f64,
@@ -83,14 +85,14 @@ impl Position {
     }
 }
 
-/// What is between two values: they share some bytes, and differ in a number of which each position behind
-/// these is a digit.
+/// The gap between two values. They share some bytes. Behind these they differ in a number, with a
+/// digit for each position.
 struct Gap {
     same: usize,
     end: usize,
     low: u128,
     span: u128,
-    /// One more than the highest number of so many digits.
+    /// One more than the highest number with this number of digits.
     whole: u128,
 }
 
@@ -114,7 +116,7 @@ impl Gap {
 }
 
 impl Column {
-    /// A column with some of its values, of which none ends in another.
+    /// Makes a column from some of its values. No value is the beginning of another one.
     pub fn new(mut values: Vec<Vec<u8>>, distinct: f64, nulls: f64, correlation: f64) -> Column {
         values.sort_unstable();
         values.dedup();
@@ -148,8 +150,9 @@ impl Column {
         self.values.iter().map(Vec::len).sum::<usize>() / self.values.len().max(1) + 1
     }
 
-    /// Appends the value at a place from 0 to 1 of `group`, in which the column has `members` different ones.
-    /// Says which part of the group has this value, and whether that tells where its rows are.
+    /// Appends the value at a place from 0 to 1 of `group`, in which the column has `members`
+    /// different ones. Says which part of the group has this value, and whether that tells where
+    /// its rows are.
     pub fn append(&self, place: f64, group: Part, members: f64, key: &mut Vec<u8>) -> (Part, bool) {
         let full = 1.0 - self.nulls;
         if place >= full || self.values.is_empty() {
@@ -177,12 +180,12 @@ impl Column {
         self.between(i, (place - i as f64).min(1.0), number as u64, key);
     }
 
-    /// Appends something between the values `i` and `i + 1`: what they share, as many bytes as tell the
-    /// values there apart, and then what another one has there, which `number` chooses.
+    /// Appends a value between the values `i` and `i + 1`: their common bytes, then as many bytes
+    /// as tell the values there apart, then the bytes of another value, which `number` chooses.
     fn between(&self, i: usize, share: f64, number: u64, key: &mut Vec<u8>) {
         let (a, gap) = (&self.values[i], &self.gaps[i]);
         let told = gap.low + (gap.span as f64 * share) as u128;
-        // How far apart they are. What is far less than that does not tell them apart.
+        // Their distance. Digits that count far less do not tell them apart.
         let apart = gap.span as f64 * (self.values.len() - 1) as f64 / self.distinct;
         let mut unit = gap.whole;
         key.extend_from_slice(&a[..gap.same]);
@@ -193,7 +196,7 @@ impl Column {
             key.push(position.occurring[(told / unit % position.radix()) as usize]);
             at += 1;
         }
-        // One that begins alike is as long as such values are.
+        // A value with the same beginning has the usual length of values with it.
         let from = self.values.partition_point(|value| value[0] < a[0]);
         let to = self.values.partition_point(|value| value[0] <= a[0]);
         let other = &self.values[from + (scatter(number) * (to - from) as f64) as usize];

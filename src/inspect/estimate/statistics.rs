@@ -1,4 +1,4 @@
-//! What the server's statistics say of the values of an index.
+//! The values of an index by the server's statistics.
 
 use nitro_engine::MAX_KEY_LEN;
 use pgrx::PgTupleDesc;
@@ -61,8 +61,8 @@ impl Source {
     }
 }
 
-/// Statistics tell something of the values: ERROR for who may not read the column (0: the table), or not all of its
-/// rows. As `pg_stats` has it.
+/// Raises an ERROR if the user may not read the column (0: the table), or not all of its rows,
+/// because statistics reveal values. The rule is that of `pg_stats`.
 unsafe fn refuse_unreadable(table: Relation, number: i16) {
     // SAFETY: an open table.
     unsafe {
@@ -166,7 +166,8 @@ fn column(
     width: usize,
 ) -> Column {
     if values.len() < 2 && distinct > values.len() as f64 {
-        // Of values that are not known, only how long they are: any length of char(n), most of which no key can have.
+        // Only the length of unknown values is known. It may be any length of char(n), even one
+        // that no key can have.
         let width = width.min(MAX_KEY_LEN);
         memory::expect(4 * width);
         values = [0x00, 0xFF].map(|byte| [&[0x80][..], &vec![byte; width + 1]].concat()).to_vec();
@@ -174,10 +175,10 @@ fn column(
     Column::new(values, distinct, nulls, correlation)
 }
 
-/// What the statistics say of a column's values.
+/// Returns the values of a column by the statistics.
 pub(super) unsafe fn values(source: &Source, codec: Codec, rows: f64) -> Column {
-    // SAFETY: catalogue access by the caller's contract; the values of a slot have the column's type
-    // where their type says so.
+    // SAFETY: catalogue access by the caller's contract; the values of a slot have the column's
+    // type where their type says so.
     unsafe {
         let Some(statistics) = Statistics::of(source) else {
             let width = pg_sys::get_typavgwidth(source.typid, source.typmod).max(1);
@@ -208,7 +209,7 @@ pub(super) unsafe fn values(source: &Source, codec: Codec, rows: f64) -> Column 
     }
 }
 
-/// What the statistics say of the elements of arrays, and how many entries a row has.
+/// Returns the elements of arrays by the statistics, and the number of entries of a row.
 pub(super) unsafe fn elements(
     source: &Source,
     element: Oid,
@@ -239,7 +240,7 @@ pub(super) unsafe fn elements(
             });
             width = width.min((statistics.form().stawidth as f64 / number) as usize).max(1);
         }
-        // Those that are not listed are rarer than all that are.
+        // Unlisted elements are rarer than all listed ones.
         let unlisted = (number - seen).max(0.0) / (rarest / 2.0).max(1.0 / rows.max(1.0));
         let estimated = known.len() as f64 + if unlisted < 1.0 { 0.0 } else { unlisted };
         let distinct = source.elements.map_or(estimated, |counted| counted.max(known.len() as f64));

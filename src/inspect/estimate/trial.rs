@@ -1,8 +1,10 @@
-//! A trial build: keys that are made up from statistics go into an engine index of this process' own memory,
-//! and what that takes is what the index would take. So the estimate knows of no layout, and follows it.
+//! A trial build. Keys that are made up from statistics go into an engine index in this process'
+//! own memory. Its size is the estimate. So the estimate knows no layout, and follows every change
+//! of it.
 //!
-//! Of many rows only some are built, in windows of neighbours: what a leaf leaves out of its keys depends on
-//! how much neighbours share, and how many bits it needs for TIDs on how far apart their rows are.
+//! Of many rows only some are built, in windows of neighbours. The bytes that a leaf leaves out of
+//! its keys depend on the common bytes of neighbours. The bits of its TIDs depend on the distance
+//! of their rows.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cmp::Ordering;
@@ -41,7 +43,7 @@ impl Table {
     }
 }
 
-/// What orders the keys.
+/// The order of the keys.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Order {
     /// Their bytes.
@@ -74,13 +76,13 @@ impl Trial {
         if built == self.entries {
             return stats.bytes as u64;
         }
-        // What it has without entries, and what lies idle, does not grow with the rest. Nothing is left where no
-        // entry could be built, since all keys are too long.
+        // The size without entries, and idle memory, do not grow with the rest. The rest is zero if
+        // no entry could be built because all keys are too long.
         let grows = stats.bytes.saturating_sub(empty + stats.idle / 2) as f64;
         empty as u64 + (grows * self.entries as f64 / built as f64) as u64
     }
 
-    /// What it takes without entries, and with `n`.
+    /// Returns the size without entries, and the statistics with `n`.
     fn build<O: KeyOrder>(&self, order: &O, n: u64, average: usize) -> (usize, IndexStats) {
         let mut entries: Vec<(Vec<u8>, u64)> = Vec::new();
         memory::reserve(&mut entries, n as usize);
@@ -112,7 +114,8 @@ impl Trial {
         let n = self.entries as f64;
         let place = (number as f64 + 0.5) / n;
         let mut key = Vec::new();
-        // Those with the same values so far: in the order of the index, and where their rows are.
+        // The entries with the same values so far: their place in the order of the index, and the
+        // places of their rows.
         let (mut group, mut rows) = (Part::ALL, Part::ALL);
         for column in &self.columns {
             let members = column.distinct.min(group.len * n).max(1.0);
@@ -122,8 +125,8 @@ impl Trial {
             }
             group = group.part(value);
         }
-        // The rows with one key are in order, about as far from one another as they are many. Where that is no whole
-        // number, what would come behind the last one is before the first.
+        // The rows with one key are in order, about as far from one another as they are many. Where
+        // that is no whole number, what would come behind the last one is before the first.
         let count = (group.len * n).max(1.0);
         let from_row_to_row = rows.len * self.table.rows / count;
         let free = (from_row_to_row - 1.0).max(0.0) * scatter(number);
@@ -196,7 +199,7 @@ impl Memory {
                 crate::pg::wait::interrupts();
             }
             match builder.push(order, key, *tid) {
-                // Such a row cannot be in the index.
+                // This row cannot be in the index.
                 Ok(()) | Err(BuildError::KeyTooLong(_)) => (),
                 Err(_) => full(),
             }

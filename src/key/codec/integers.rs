@@ -1,5 +1,5 @@
-//! Integers. x >= 0: below 64 in the first byte, else 0xC0 + length and the minimal big-endian bytes.
-//! x < 0: the inverted encoding of !x.
+//! Integers. x >= 0: below 64 in the first byte, else 0xC0 + length and the minimal big-endian
+//! bytes. x < 0: the inverted encoding of !x.
 
 use super::{PLAIN, Reader, is_marker};
 
@@ -36,7 +36,8 @@ const fn int_tail(marker: u8) -> usize {
     }
 }
 
-/// Length of the segment of an integer that begins with a byte, or of a byte that stands alone. Inverted it is as long.
+/// Length of the segment of an integer that begins with a byte, or of a byte that stands alone.
+/// Inverted it is as long.
 #[inline(always)]
 pub fn int_len(first: u8) -> usize {
     static LENGTHS: [u8; 256] = {
@@ -52,7 +53,8 @@ pub fn int_len(first: u8) -> usize {
     LENGTHS[usize::from(first)].into()
 }
 
-/// The eight bytes that begin here as a number, the first one the highest, with zeros for those that are not there.
+/// The eight bytes that begin here as a number, the first one the highest, with zeros for those
+/// that are not there.
 #[inline(always)]
 pub fn eight(bytes: &[u8]) -> u64 {
     if let Some(&eight) = bytes.first_chunk() {
@@ -61,7 +63,8 @@ pub fn eight(bytes: &[u8]) -> u64 {
     bytes.iter().enumerate().fold(0, |n, (i, &byte)| n | u64::from(byte) << (56 - 8 * i))
 }
 
-/// The integer of at most 64 bits that begins with this byte and goes on with these eight, or fewer of them.
+/// The integer of at most 64 bits that begins with this byte and goes on with these eight, or fewer
+/// of them.
 #[inline(always)]
 pub fn int_of(first: u8, eight: u64, flip: u8) -> i64 {
     let marker = first ^ flip;
@@ -72,7 +75,7 @@ pub fn int_of(first: u8, eight: u64, flip: u8) -> i64 {
     if n == 0 { i64::from(marker) - i64::from(PLAIN) } else { long as i64 }
 }
 
-/// The sum of at most 2^32 such integers that begin with the same byte.
+/// Returns the sum of at most 2^32 of these integers that begin with the same byte.
 #[inline]
 pub fn sum_of(first: u8, eights: &[u64], flip: u8) -> i128 {
     let marker = first ^ flip;

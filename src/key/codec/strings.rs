@@ -1,7 +1,8 @@
 //! Strings of bytes and of bits, bytes of a fixed number, raw bytes.
 //!
-//! A zero byte ends a byte string. 0x00 and 0x01 inside become 0x01 0x01 and 0x01 0x02. The end never
-//! occurs inside, so the encoding stays prefix-free when it is inverted. Ordinary text costs one byte.
+//! A zero byte ends a byte string. 0x00 and 0x01 inside become 0x01 0x01 and 0x01 0x02. The end
+//! never occurs inside, so the encoding stays prefix-free when it is inverted. Ordinary text costs
+//! one byte.
 
 use super::{PLAIN, Reader, invert};
 use crate::pg::memory;
@@ -34,7 +35,8 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// One in each of eight bytes.
 const ONE: u64 = u64::MAX / 255;
 
-/// The highest bit of the lowest of eight bytes that is 0 or 1, and perhaps of others above it; other bits have no meaning.
+/// The highest bit of the lowest of eight bytes that is 0 or 1, and perhaps of others above it;
+/// other bits have no meaning.
 #[inline(always)]
 fn zeros_or_ones(eight: u64) -> u64 {
     let others = eight & !ONE;
@@ -79,13 +81,13 @@ pub fn get_bytes(segment: &[u8], flip: u8) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Appends bytes of which every value has as many.
+/// Appends bytes, for types whose values all have the same number of bytes.
 pub fn put_fixed(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(PLAIN);
     out.extend_from_slice(bytes);
 }
 
-/// Reads `n` such bytes.
+/// Reads `n` of these bytes.
 pub fn get_fixed(r: &mut Reader, n: usize) -> Vec<u8> {
     r.byte();
     (0..n).map(|_| r.byte()).collect()
@@ -94,8 +96,8 @@ pub fn get_fixed(r: &mut Reader, n: usize) -> Vec<u8> {
 /// Bytes of the length of a bit string, in front of its bits.
 pub const BITS_HEADER: usize = 4;
 
-/// Appends a bit string, given as the server has it: the number of bits, and bytes padded with zeros. Of two
-/// with the same bytes the shorter one comes first; they differ by less than 8 bits.
+/// Appends a bit string, given as the server has it: the number of bits, and bytes padded with
+/// zeros. Of two with the same bytes the shorter one comes first; they differ by less than 8 bits.
 pub fn put_bits(out: &mut Vec<u8>, image: &[u8]) {
     put_bytes(out, &image[BITS_HEADER..]);
     let padding = (image.len() - BITS_HEADER) * 8 - bits(image);

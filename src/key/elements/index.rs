@@ -1,4 +1,4 @@
-//! Which indexes have an element column, and what these cannot be.
+//! Indexes with an element column, and their restrictions.
 
 use pgrx::pg_sys::{self, Oid};
 
@@ -6,8 +6,8 @@ use super::strategy;
 use crate::key::refuse::refuse;
 use crate::pg::catalog;
 
-/// The column of an open index that has an entry per element, if any: its operator class is for arrays
-/// or jsonb and has no comparison function.
+/// Returns the element column of an open index, if any. Its operator class is for arrays or jsonb
+/// and has no comparison function.
 ///
 /// # Safety
 /// `rel` must be an open index (a partitioned one will do).
@@ -65,7 +65,7 @@ unsafe fn class_of_values(rel: pg_sys::Relation, i: usize) -> &'static str {
     }
 }
 
-/// What an index with an element column cannot be is an ERROR.
+/// Raises an ERROR if an index with an element column has a property that is not supported.
 ///
 /// # Safety
 /// `rel` must be an open index.

@@ -1,4 +1,4 @@
-//! Entries of a jsonb document, and what a condition on it asks of them.
+//! Entries of a jsonb document, and the entries that a condition asks for.
 //!
 //! Every scalar of the document is an entry, together with where it is:
 //!
@@ -9,9 +9,9 @@
 //! | `k` key | a key of the outermost object |
 //! | `p` hash of the path, scalar | anything deeper; the path has the keys and the nesting of arrays |
 //!
-//! Whatever a document contains (`@>`) has entries that are entries of the document too. Among
-//! elements of the outermost array that is all there is to it; deeper down the operator has the last
-//! word, because entries do not tell which of two objects a scalar belongs to.
+//! If a document contains another one (`@>`), it has all entries of the other one. For elements of
+//! the outermost array the reverse holds, too. Deeper down the operator must recheck, because
+//! entries do not tell to which of two objects a scalar belongs.
 
 use crate::key::codec::Layout;
 use crate::key::datum;
@@ -179,7 +179,7 @@ pub unsafe fn entries(document: Datum, f: &mut dyn FnMut(&[u8])) {
     };
 }
 
-/// What a condition asks for: of each group, one entry must be there.
+/// The entries that a condition asks for: at least one of each group.
 #[derive(Default)]
 pub struct Wanted {
     /// Alternatives.

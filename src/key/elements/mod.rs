@@ -3,15 +3,16 @@
 //! ```text
 //! row (a, {y,x,y}, b)  ->  keys (a, x, b), (a, y, b)
 //! ```
-//! A row without elements has one key with a placeholder in their place, so that every row is in the
-//! index: `key::EMPTY` for `{}`, `key::NULL_ELEMENT` for a NULL among the elements, and the
+//! A row without elements has one key with a placeholder in their place, so that every row is in
+//! the index: `key::EMPTY` for `{}`, `key::NULL_ELEMENT` for a NULL among the elements, and the
 //! marker of NULL for a column that is NULL. They sort behind all elements.
 //!
-//! Strings are kept in byte order whatever their collation: equality and prefixes need no other, and
-//! bytes are compared many times faster. Only a range of strings depends on the collation; it is
-//! answered by the operator alone, unless the collation's order is that of the bytes.
+//! Strings are kept in byte order whatever their collation: equality and prefixes need no other,
+//! and bytes are compared many times faster. Only a range of strings depends on the collation; it
+//! is answered by the operator alone, unless the collation's order is that of the bytes.
 //!
-//! Nothing is read back from such an index: keys have no payload, and there are no INCLUDE columns.
+//! No value is read back from an index with an element column: keys have no payload, and there are
+//! no INCLUDE columns.
 
 pub mod column;
 pub mod index;

@@ -5,7 +5,7 @@ use crate::pg::memory;
 /// The fewest entries of a run: a merge has one key of each run in memory.
 const LEAST: usize = 16;
 
-/// So many entries tell how long those to come will be.
+/// Number of entries that tell the length of those to come.
 const SAMPLE: usize = 1024;
 
 /// One entry, in the arena or as it is.
@@ -28,7 +28,7 @@ pub struct Held {
     pub arena: Vec<u8>,
     pub items: Vec<Item>,
     pub budget: usize,
-    /// So many entries are likely to come.
+    /// Number of entries that are likely to come.
     pub expected: usize,
 }
 
@@ -44,8 +44,8 @@ impl Held {
         if fits { Room::There } else { self.grow(bytes) }
     }
 
-    /// Twice as much room, or that for all that is expected, or as much as the budget allows for entries like those that
-    /// there are, shared out between the two vectors as these need it.
+    /// Makes twice as much room, or room for all expected entries, or as much as the budget allows
+    /// for entries like the present ones. It is divided between the two vectors by their needs.
     fn grow(&mut self, bytes: usize) -> Room {
         const ITEM: usize = size_of::<Item>();
         let n = self.items.len();
@@ -87,7 +87,8 @@ mod tests {
 
     const BUDGET: usize = 1 << 20;
 
-    /// Adds entries of so many bytes, and looks at what is allocated after each; the number of runs.
+    /// Adds entries of these sizes, and checks the allocated memory after each. Returns the number
+    /// of runs.
     fn runs(expected: usize, sizes: impl Iterator<Item = usize>) -> usize {
         let mut held = Held { expected, ..Held::new(BUDGET) };
         let mut runs = 0;
@@ -116,7 +117,7 @@ mod tests {
                     "{runs} runs of {size} bytes, {expected} expected"
                 );
             }
-            // Those that come first tell nothing of the others.
+            // The first entries tell nothing of the others.
             assert!(runs(expected, (0..24_000).map(|i| 12 + i / 16)) >= 10);
             assert!(runs(expected, (0..24_000).map(|i| 12 + (24_000 - i) / 16)) >= 10);
             let mixed = |i: usize| if i % 100 == 7 { 20_000 } else { 12 + i % 50 };

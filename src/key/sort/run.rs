@@ -22,7 +22,7 @@ pub struct Run {
     piece: RefCell<Piece>,
 }
 
-/// What is about to be written, or was read.
+/// Bytes that are about to be written, or that were read.
 #[derive(Default)]
 struct Piece {
     bytes: Vec<u8>,
@@ -76,7 +76,7 @@ impl Run {
         piece.bytes = Vec::new();
     }
 
-    /// From now on entries are read from the first one on, with about so many bytes of memory.
+    /// Lets entries be read from the first one on, with about this number of bytes of memory.
     pub fn rewind(&self, bytes: usize) {
         let mut piece = self.piece.borrow_mut();
         piece.length = bytes.clamp(LEAST, MOST);

@@ -1,5 +1,5 @@
-//! Entries whose keys have so few bytes that an item is key and TID: ten and six. What comes behind a key of fewer are zeros, which
-//! change no order, as no key begins another one.
+//! Entries with short keys: an item is key and TID, ten and six bytes. A shorter key has zeros
+//! behind it. They change no order, because no key is the beginning of another one.
 
 use super::held::Item;
 use super::{look, pause, sort_by_number};
@@ -43,7 +43,7 @@ impl Short {
         (longest <= LONGEST && !desc.closed).then_some(Short { columns: desc.columns.len() })
     }
 
-    /// The item of a key of such an index.
+    /// Returns the item of a short key.
     #[inline]
     pub fn item(key: &[u8], tid: Tid) -> Item {
         assert!(key.len() <= LONGEST, "a key is as long as its columns");

@@ -1,4 +1,4 @@
-//! What the server asks an access method, and how.
+//! The functions of an access method, as each version of the server calls them.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -11,8 +11,8 @@ pub const SUPPORT_FUNCTIONS: u16 = 5;
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
 pub const SUPPORT_FUNCTIONS: u16 = 6;
 
-/// Whether the server takes unique indexes of other access methods than btree for what they are (18+). Before, its ON
-/// CONFLICT, foreign keys and partitioned tables raise internal errors where they meet one.
+/// Whether the server supports unique indexes of other access methods than btree (18+). Before, its
+/// ON CONFLICT, foreign keys and partitioned tables raise internal errors when they meet one.
 pub const MAY_BE_UNIQUE: bool = !cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"));
 
 /// `amgettreeheight`.
@@ -45,8 +45,9 @@ pub fn build_in_parallel(am: &mut pg_sys::IndexAmRoutine) {
     let _ = am;
 }
 
-/// How many workers a build may ask for: the server's decision, by the size of the table, the settings, and whether
-/// expressions and predicate are parallel safe. Before 17 it makes that for btrees alone, and we ask for it.
+/// Returns how many workers a build may ask for. The server decides by the size of the table, the
+/// settings, and whether expressions and predicate are parallel safe. Before 17 it decides for
+/// btrees alone, so this asks for it.
 ///
 /// # Safety
 /// The open relations and the description of a build.
@@ -105,8 +106,8 @@ pub fn routine(
     make().into_pg_boxed()
 }
 
-/// The result of a handler: one structure for the life of the process, for from 19 on the server keeps the
-/// pointer and frees nothing.
+/// The result of a handler: one structure for the life of the process, for from 19 on the server
+/// keeps the pointer and frees nothing.
 #[cfg(feature = "pg19")]
 pub fn routine(
     make: impl FnOnce() -> PgBox<pg_sys::IndexAmRoutine, AllocatedByRust>,
@@ -164,7 +165,8 @@ pub unsafe extern "C-unwind" fn parallel_memory_of<const SIZE: usize>(
     SIZE
 }
 
-/// The access method's part of the memory that the processes of a parallel scan share; null for other scans.
+/// The access method's part of the memory that the processes of a parallel scan share; null for
+/// other scans.
 ///
 /// # Safety
 /// A live scan.

@@ -1,4 +1,4 @@
-//! What the executor's nodes need: inline functions and macros of the server.
+//! Inline functions and macros of the server for nodes of the executor.
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::pg_sys::{self, ExprContext, ExprState, IndexScanDesc, PlanState, TupleTableSlot};
@@ -94,7 +94,8 @@ pub unsafe fn exec_proc_node(
     }
 }
 
-/// `ExecScan`, without what would turn its ERRORs into panics: at each row that costs more than all else here.
+/// `ExecScan`, without what would turn its ERRORs into panics: at each row that costs more than all
+/// else here.
 ///
 /// # Safety
 /// A started node. An ERROR jumps over the caller's frame and those up to the server, which must have nothing to drop.
@@ -119,8 +120,8 @@ pub unsafe fn exec_scan(
 /// # Safety
 /// A live slot.
 pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
-    // SAFETY: by contract; every kind of slot can be cleared. Most that are cleared here are virtual ones that own nothing:
-    // `tts_virtual_clear`, without a boundary.
+    // SAFETY: by contract; every kind of slot can be cleared. Most that are cleared here are
+    // virtual ones that own nothing: `tts_virtual_clear`, without a boundary.
     unsafe {
         let flags = u32::from((*slot).tts_flags);
         if flags & pg_sys::TTS_FLAG_EMPTY != 0 {
@@ -146,8 +147,8 @@ pub unsafe fn clear_slot(slot: *mut TupleTableSlot) {
 /// # Safety
 /// An open scan.
 pub unsafe fn reset_fetch(scan: IndexScanDesc) {
-    // SAFETY: by contract; the fetch is null or of the table's own access method, which is heap under indexes of ours. Up to 18
-    // it has nothing but this page.
+    // SAFETY: by contract; the fetch is null or of the table's own access method, which is heap
+    // under indexes of ours. Up to 18 it has nothing but this page.
     unsafe {
         let fetch = (*scan).xs_heapfetch;
         #[cfg(not(feature = "pg19"))]

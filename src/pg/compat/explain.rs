@@ -3,7 +3,7 @@
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// What is explained goes here.
+/// The output of an EXPLAIN.
 pub struct Explanation(*mut pg_sys::ExplainState);
 
 /// Explains one node of a plan.

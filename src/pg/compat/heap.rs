@@ -81,8 +81,8 @@ unsafe fn set_page_lsn(buffer: pg_sys::Buffer, lsn: pg_sys::XLogRecPtr) {
     }
 }
 
-/// As `log_newpage_buffer` of a standard page, with a record that is no reason for a checkpoint: a server that
-/// does nothing else is idle. Returns where the record ends.
+/// As `log_newpage_buffer` of a standard page, with a record that is no reason for a checkpoint: a
+/// server that does nothing else is idle. Returns where the record ends.
 ///
 /// # Safety
 /// In a critical section; `buffer` must be pinned, locked exclusively and marked as dirty.
@@ -141,8 +141,8 @@ pub fn snapshots_age() -> bool {
     false
 }
 
-/// Whether some minor versions of this server leave the rows of all-visible pages unread in a bitmap scan that needs no
-/// columns.
+/// Whether some minor versions of this server leave the rows of all-visible pages unread in a
+/// bitmap scan that needs no columns.
 pub const fn bitmap_scans_trust_the_map() -> bool {
     cfg!(any(feature = "pg15", feature = "pg16", feature = "pg17"))
 }
@@ -195,8 +195,8 @@ pub unsafe fn tbm_create(bytes: usize) -> *mut pg_sys::TIDBitmap {
     unsafe { pg_sys::tbm_create(bytes, std::ptr::null_mut()) }
 }
 
-/// Reads a block of a table and takes its share lock; `UnlockReleaseBuffer` ends both, and so does an
-/// ERROR.
+/// Reads a block of a table and takes its share lock; `UnlockReleaseBuffer` ends both, and so does
+/// an ERROR.
 ///
 /// # Safety
 /// `heap` must be an open relation with that block; `strategy` a buffer strategy or null.
@@ -267,8 +267,9 @@ pub unsafe fn is_heap(table: pg_sys::Relation) -> bool {
     unsafe { (*table).rd_tableam == pg_sys::GetHeapamTableAmRoutine() }
 }
 
-/// Locks a page of a heap for `work`, which may ask whether a snapshot sees a row of the HOT chain that begins at a TID of the
-/// page (as `heapam_index_fetch_tuple`), and must not fail. The page is pruned first where that is due.
+/// Locks a page of a heap for `work`, which must not fail. It may ask whether a snapshot sees a row
+/// of the HOT chain that begins at a TID of the page (as `heapam_index_fetch_tuple`). The page is
+/// pruned first if that is due.
 ///
 /// # Safety
 /// `heap` must be an open heap with that block, `snapshot` a registered one of MVCC.

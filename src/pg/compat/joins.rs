@@ -1,7 +1,9 @@
-//! What a nested loop does for each row: inline functions of the executor, and calls of the server without a boundary.
+//! The steps of a nested loop for each row: inline functions of the executor, and calls of the
+//! server without a guard.
 //!
-//! A boundary costs as much as one of these steps. So an ERROR passes over the frame of whoever calls them, as it passes
-//! over the server's own: it must hold nothing that wants to be dropped, and be called by the server.
+//! A guard costs as much as one of these steps. So an ERROR passes over the frame of their caller,
+//! as it passes over frames of the server. The caller must be called by the server, and must have
+//! nothing to drop.
 
 use std::ffi::c_void;
 
@@ -72,7 +74,8 @@ unsafe fn evaluate(
     context: *mut ExprContext,
     isnull: *mut bool,
 ) -> Datum {
-    // SAFETY: the node's own expression and context; on ERROR the server sets the memory context back.
+    // SAFETY: the node's own expression and context; on ERROR the server sets the memory context
+    // back.
     unsafe {
         let previous = pg_sys::CurrentMemoryContext;
         pg_sys::CurrentMemoryContext = (*context).ecxt_per_tuple_memory;
@@ -129,8 +132,8 @@ unsafe fn bare_clear(slot: *mut TupleTableSlot) {
     }
 }
 
-/// The kind of slot in which a copy of a node's rows owns what it points to, and pins nothing. Expressions make no difference
-/// between it and the node's.
+/// The kind of slot in which a copy of a node's rows owns what it points to, and pins nothing.
+/// Expressions make no difference between it and the node's.
 ///
 /// # Safety
 /// A started node.
@@ -206,7 +209,8 @@ pub unsafe fn bare_params(
     }
 }
 
-/// Starts the inner side of a nested loop again, as the server does, when [`bare_params`] has been called.
+/// Starts the inner side of a nested loop again, as the server does, when [`bare_params`] has been
+/// called.
 ///
 /// # Safety
 /// As all in this file; the list of the node, and its inner side.
@@ -221,7 +225,8 @@ pub unsafe fn bare_rescan(params: *mut pg_sys::List, inner: *mut PlanState) {
     }
 }
 
-/// What is left of [`bare_rescan`] of a plain scan of an index whose access method needs no keys.
+/// Does the part of [`bare_rescan`] that a plain scan of an index needs if its access method needs
+/// no keys.
 ///
 /// # Safety
 /// As all in this file; a started scan of an index, without children, init plans and subplans.

@@ -51,13 +51,14 @@ fn own_transaction() -> (u32, u32) {
     return unsafe { ((*pg_sys::MyProc).vxid.procNumber as u32, (*pg_sys::MyProc).vxid.lxid) };
 }
 
-/// Whether somebody waits for a lock on one of these relations that ends its use by others, or for the end
-/// of this transaction (DROP INDEX, DETACH PARTITION and REINDEX CONCURRENTLY take no such lock
-/// before everybody is gone who used it). A look at all locks of the server, so not one for every
-/// moment.
+/// Returns true if a process waits for a lock on one of these relations that ends its use by
+/// others, or for the end of this transaction. (DROP INDEX, DETACH PARTITION and REINDEX
+/// CONCURRENTLY take no lock of this kind before all users are gone.) This looks at all locks of
+/// the server, so call it rarely.
 ///
-/// No cheaper way holds in all versions: LockHasWaitersRelation does not know locks taken by the fast
-/// path, and since 18 a process that already holds a lock is let in before those who wait for it.
+/// No cheaper way works in all versions. LockHasWaitersRelation does not know locks taken by the
+/// fast path. Since 18 a process that already holds a lock gets another one before the processes
+/// that wait for it.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -84,8 +85,8 @@ pub unsafe fn is_wanted(relations: [pg_sys::Oid; 2]) -> bool {
     }
 }
 
-/// The processes that have a lock on a relation of the current database, in any mode, but for this one:
-/// their [`proc_number`](super::proc_number).
+/// The processes that have a lock on a relation of the current database, in any mode, but for this
+/// one: their [`proc_number`](super::proc_number).
 ///
 /// # Safety
 /// `rel` must be an open relation, inside a transaction.
@@ -95,8 +96,8 @@ pub unsafe fn lock_holders(rel: pg_sys::Relation) -> Vec<u32> {
         unsafe extern "C-unwind" {
             fn BackendIdGetProc(backend: core::ffi::c_int) -> *mut pg_sys::PGPROC;
         }
-        // SAFETY: same signature in both; null if the process has ended. Entries of the process array are
-        // never freed.
+        // SAFETY: same signature in both; null if the process has ended. Entries of the process
+        // array are never freed.
         unsafe {
             let process = pg_guard_ffi_boundary(|| BackendIdGetProc(id.backendId));
             (!process.is_null()).then(|| (*process).pgprocno as u32)
@@ -106,7 +107,8 @@ pub unsafe fn lock_holders(rel: pg_sys::Relation) -> Vec<u32> {
     unsafe fn number(id: &pg_sys::VirtualTransactionId) -> Option<u32> {
         u32::try_from(id.procNumber).ok()
     }
-    // SAFETY: every mode conflicts with AccessExclusive. The list is palloc'd (a static one in a startup process) and has `n` elements.
+    // SAFETY: every mode conflicts with AccessExclusive. The list is palloc'd (a static one in a
+    // startup process) and has `n` elements.
     unsafe {
         let tag = relation_tag(pg_sys::MyDatabaseId.to_u32(), (*rel).rd_id.to_u32());
         let mut n = 0;
@@ -125,15 +127,17 @@ pub struct LockWait {
     since: u64,
 }
 
-/// The process with this [`proc_number`](super::proc_number), if it waits for a heavyweight lock of this process, or for one
-/// of another that does. A look at the locks of the server for each of them, so not one for every moment.
+/// The process with this [`proc_number`](super::proc_number), if it waits for a heavyweight lock of
+/// this process, or for one of another that does. A look at the locks of the server for each of
+/// them, so not one for every moment.
 ///
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn waits_for_this(number: u32) -> Option<LockWait> {
     /// More are not looked at.
     const MOST: usize = 100;
-    // SAFETY: entries of the process array are never freed. What the function returns is freed with the context.
+    // SAFETY: entries of the process array are never freed. What the function returns is freed with
+    // the context.
     unsafe {
         // A thread of ours has a number behind those.
         if number >= (*pg_sys::ProcGlobal).allProcCount {
@@ -156,7 +160,7 @@ pub unsafe fn waits_for_this(number: u32) -> Option<LockWait> {
                     if blocker == own {
                         return Some(LockWait { pid: first, since });
                     }
-                    // 0: a prepared transaction, which waits for nobody.
+                    // 0: a prepared transaction, which waits for no process.
                     if blocker != 0 && waiting.len() < MOST && !waiting.contains(&blocker) {
                         waiting.push(blocker);
                     }
@@ -191,11 +195,11 @@ fn database_tag(database: u32) -> pg_sys::LOCKTAG {
     }
 }
 
-/// Whether somebody waits for, or has, a lock on the current database that ends its use: DROP
-/// DATABASE and what copies or moves one.
+/// Returns true if a process waits for, or has, a lock on the current database that ends its use:
+/// DROP DATABASE, or a command that copies or moves it.
 pub fn database_is_wanted() -> bool {
-    // SAFETY: a lock that is taken only if it can be had at once, and given back; a session's lock, for
-    // there may be no transaction.
+    // SAFETY: a lock that is taken only if it can be had at once, and given back; a session's lock,
+    // for there may be no transaction.
     unsafe {
         let tag = database_tag(pg_sys::MyDatabaseId.to_u32());
         let mode = pg_sys::RowExclusiveLock as i32;
@@ -208,7 +212,8 @@ pub fn database_is_wanted() -> bool {
     }
 }
 
-/// Keeps a database from being dropped or moved until the transaction ends, if that can be had at once.
+/// Keeps a database from being dropped or moved until the transaction ends, if that can be had at
+/// once.
 ///
 /// # Safety
 /// Inside a transaction.
@@ -220,8 +225,8 @@ pub unsafe fn lock_database(database: u32) -> bool {
     }
 }
 
-/// Takes an AccessShareLock on an index of any database until the transaction ends, if it can be had
-/// at once.
+/// Takes an AccessShareLock on an index of any database until the transaction ends, if it can be
+/// had at once.
 ///
 /// # Safety
 /// Inside a transaction.

@@ -112,7 +112,7 @@ pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout"];
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 pub const TIMEOUTS: &[&CStr] = &[c"lock_timeout", c"transaction_timeout"];
 
-/// Whether the statements or transactions of this session may take only so long.
+/// Returns true if statements or transactions of this session have a time limit.
 pub fn has_timeout() -> bool {
     // SAFETY: plain globals.
     unsafe {

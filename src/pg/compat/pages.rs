@@ -1,4 +1,4 @@
-//! Pages of a table in memory, for who wants the processor to have them in time.
+//! Prefetching pages of a table that are in memory.
 
 use nitro_engine::prefetch;
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
@@ -10,7 +10,7 @@ const HEADER: usize = 24;
 /// `lp_off`, the lowest bits of a line pointer.
 const OFFSET: u32 = (1 << 15) - 1;
 
-/// What is known of a row whose page was asked for.
+/// The prefetch state of a row.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub enum Sought {
     /// Nothing more can be done for it.
@@ -22,7 +22,8 @@ pub enum Sought {
     At(usize, usize),
 }
 
-/// How many reads of pages of a table may be under way at once; 0: none at all, or it is not worth it.
+/// How many reads of pages of a table may be under way at once; 0: none at all, or it is not worth
+/// it.
 ///
 /// # Safety
 /// `heap` must be an open heap.
@@ -40,8 +41,8 @@ pub unsafe fn reads_at_once(heap: Relation, small: BlockNumber) -> usize {
     }
 }
 
-/// Asks for the pages of rows, one after the other, and for their line pointers where a page is in a buffer. Returns how many
-/// rows it was done for: it ends when so many reads have been started.
+/// Requests the pages of rows, one after the other, and prefetches their line pointers if a page is
+/// in a buffer. It ends when it has started this number of reads. Returns the number of rows.
 ///
 /// # Safety
 /// `heap` must be an open heap that cannot shrink, larger than these TIDs.
@@ -54,8 +55,9 @@ pub unsafe fn seek_rows(heap: Relation, rows: &mut [(u64, Sought)], reads: usize
         ) -> pg_sys::PrefetchBufferResult;
     }
     let (mut done, mut started) = (0, 0);
-    // SAFETY: the server's own function, with an ERROR caught at the boundary, across which nothing is to be dropped. Where a
-    // buffer is does not change; whose page is in it may, but an address that is prefetched need not be anything.
+    // SAFETY: the server's own function, with an ERROR caught at the boundary, across which nothing
+    // is to be dropped. Where a buffer is does not change; whose page is in it may, but an address
+    // that is prefetched need not be anything.
     unsafe {
         let blocks = pg_sys::BufferBlocks as usize;
         let descriptors = pg_sys::BufferDescriptors.cast::<u8>();
@@ -104,8 +106,8 @@ pub unsafe fn approach_row(sought: Sought) {
     if at + size_of::<u32>() > pg_sys::BLCKSZ as usize {
         return;
     }
-    // SAFETY: within a buffer, aligned as line pointers are. Others may be changing the page, or it may be another one by
-    // now: then the row is not there, and a line is prefetched in vain.
+    // SAFETY: within a buffer, aligned as line pointers are. Others may be changing the page, or it
+    // may be another one by now: then the row is not there, and a line is prefetched in vain.
     let pointer = unsafe { AtomicU32::from_ptr((page + at) as *mut u32) }.load(Relaxed);
     let row = page + (pointer & OFFSET) as usize;
     prefetch(row as *const u8);

@@ -16,7 +16,7 @@ static mut PREVIOUS: pg_sys::get_relation_info_hook_type = None;
 #[cfg(feature = "pg19")]
 static mut PREVIOUS: pg_sys::build_simple_rel_hook_type = None;
 
-/// Calls `edit` for each relation of a query, after whoever was there before.
+/// Calls `edit` for each relation of a query, after the hooks that were there before.
 ///
 /// # Safety
 /// Once, when the library is loaded. `edit` gets live planner structures.
@@ -80,7 +80,7 @@ unsafe extern "C-unwind" fn on_relation(
     }
 }
 
-/// What a plan asks the server for each table with nitro indexes.
+/// Facts that a plan asks the server about each table with nitro indexes.
 pub struct PlanFacts {
     /// The server is in recovery.
     pub in_recovery: bool,
@@ -112,13 +112,13 @@ pub unsafe fn plan_facts(bytes: usize) -> PlanFacts {
     }
 }
 
-/// What the cost of an index path goes by.
+/// Facts for the cost of an index path.
 pub struct PathFacts {
     /// The conditions of the path: RestrictInfos.
     pub quals: *mut pg_sys::List,
     /// The part of the table's rows that pass them.
     pub fraction: f64,
-    /// What it costs to work out what they compare with.
+    /// The cost of computing the values that they compare with.
     pub arguments: f64,
 }
 
@@ -164,7 +164,7 @@ pub fn inherit_disabled_nodes(path: &mut pg_sys::Path, of: &pg_sys::Path) {
     let _ = (path, of);
 }
 
-/// By what a query groups, without what it knows to be the same in all rows (from 16 on).
+/// Returns the grouping of a query, without columns that are the same in all rows (from 16 on).
 ///
 /// # Safety
 /// A query that is being planned, whose groups have been looked at.
@@ -178,7 +178,7 @@ pub unsafe fn group_clause(root: *mut PlannerInfo) -> *mut pg_sys::List {
     }
 }
 
-/// The same as an order of rows. From 16 on the order of ordered aggregates may follow.
+/// Returns the grouping as an order of rows. From 16 on the order of ordered aggregates may follow.
 ///
 /// # Safety
 /// As [`group_clause`].
@@ -194,8 +194,8 @@ pub unsafe fn group_pathkeys(root: *mut PlannerInfo) -> Vec<*mut pg_sys::PathKey
     }
 }
 
-/// Whether the server sees to it that a column of a table is never NULL. Since 18 there are constraints that rows of
-/// before need not fulfil.
+/// Whether the server sees to it that a column of a table is never NULL. Since 18 there are
+/// constraints that rows of before need not fulfil.
 ///
 /// # Safety
 /// A table that is locked, and one of its columns.

@@ -1,19 +1,23 @@
 //! Row comparisons as conditions of an index, before 18.
 //!
-//! Up to 17 the planner takes `(a, b) > (x, y)` as a condition of a btree alone, and the executor raises an internal
-//! error for any other access method. So the planner is shown btree's, but only while `planner_hook` is there to look
-//! at the plan afterwards. In the plan a row comparison among the conditions of an index that is no btree is ours:
-//! - the condition becomes `a >= x`, which the comparison implies and every executor takes, and the comparison becomes
-//!   a filter. So the plan is right whoever runs it; EvalPlanQual starts nodes of its own, for one;
-//! - when the executor has started a plan, the scan keys of such a node are made anew from the comparison. The server's
-//!   own function does that, given a copy of the relation's description that says "btree".
+//! Up to 17 the planner takes `(a, b) > (x, y)` as a condition of a btree alone, and the executor
+//! raises an internal error for any other access method. So the planner is shown btree's access
+//! method, but only while `planner_hook` can edit the plan afterwards. In the plan this file edits
+//! each row comparison among the conditions of an index that is no btree:
+//! - The condition becomes `a >= x`, which the comparison implies and every executor takes. The
+//!   comparison becomes a filter. So the plan is right even if nitro does not start its nodes, as
+//!   with EvalPlanQual.
+//! - When the executor has started a plan, the scan keys of the node are made anew from the
+//!   comparison. The server's own function does that. It gets a copy of the relation's description
+//!   that says "btree".
 //!
 //!   The filter is not evaluated then, but for those of bitmaps.
 //!
-//! The conditions for rechecks, from which the comparison is read, are as they were. The plan stays as it is: it may be
-//! in the cache, and EXPLAIN finds the parents of a node by it.
+//! The conditions for rechecks, from which the comparison is read, are as they were. The plan stays
+//! as it is: it may be in the cache, and EXPLAIN finds the parents of a node by it.
 
-/// Whether row comparisons can be conditions of an index of the query that is being planned; its plan is looked at then.
+/// Whether row comparisons can be conditions of an index of the query that is being planned; its
+/// plan is looked at then.
 pub fn may_compare_rows() -> bool {
     #[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17"))]
     return before_18::planning();
@@ -69,7 +73,7 @@ mod before_18 {
         planning
     }
 
-    /// Planners call functions, which plan: what was there before comes back, by an ERROR as well.
+    /// Planners call functions, which plan. This restores the state before, also after an ERROR.
     struct Outer(Option<bool>);
 
     impl Drop for Outer {
@@ -116,7 +120,8 @@ mod before_18 {
         }
     }
 
-    /// Exchanges the row comparisons of a plan; true if there were some in a bitmap, which has no filter of its own.
+    /// Exchanges the row comparisons of a plan; true if there were some in a bitmap, which has no
+    /// filter of its own.
     unsafe fn edit(plan: *mut Plan) -> bool {
         if plan.is_null() {
             return false;
@@ -179,7 +184,8 @@ mod before_18 {
         }
     }
 
-    /// Exchanges the row comparisons among the conditions of an index; gives them as they are for a recheck.
+    /// Exchanges the row comparisons among the conditions of an index; gives them as they are for a
+    /// recheck.
     unsafe fn exchange(index: pg_sys::Oid, quals: *mut List, recheck: *mut List) -> Vec<*mut Node> {
         // SAFETY: the lists go in step. The planner holds a lock on the index.
         unsafe {
@@ -207,7 +213,7 @@ mod before_18 {
         }
     }
 
-    /// What a row comparison says of its first member alone.
+    /// Returns the condition that a row comparison implies for its first member.
     unsafe fn of_first(rows: *mut RowCompareExpr, index: Relation) -> Option<*mut Node> {
         // SAFETY: a condition of this open index.
         unsafe {
@@ -256,7 +262,7 @@ mod before_18 {
         unsafe { (*node).type_ == NodeTag::T_RowCompareExpr }
     }
 
-    /// What the kinds of nodes have in common, each under its own names.
+    /// The common fields of the kinds of nodes, which have other names in each kind.
     struct Keys<'a> {
         /// Null where EXPLAIN does not execute.
         index: Relation,
@@ -272,8 +278,8 @@ mod before_18 {
     }
 
     pub unsafe fn at_start(node: *mut PlanState) {
-        // SAFETY: live nodes of the types that their tags say; no scan of a row has begun but those of bitmaps, which
-        // begin anew here.
+        // SAFETY: live nodes of the types that their tags say; no scan of a row has begun but those
+        // of bitmaps, which begin anew here.
         unsafe {
             match (*node).type_ {
                 NodeTag::T_IndexScanState => {
@@ -337,7 +343,8 @@ mod before_18 {
         }
     }
 
-    /// The last `n` filters of a node say what its scan keys do: it does without them if there are no others.
+    /// The last `n` filters of a node say what its scan keys do: it does without them if there are
+    /// no others.
     unsafe fn drop_filters(node: *mut PlanState, n: usize) {
         // SAFETY: a started node.
         unsafe {
@@ -347,8 +354,8 @@ mod before_18 {
         }
     }
 
-    /// Makes the scan keys of a node anew if row comparisons were exchanged in its plan: how many. None if none was, or if
-    /// filters have to do for one.
+    /// Makes the scan keys of a node anew if row comparisons were exchanged in its plan: how many.
+    /// None if none was, or if filters have to do for one.
     unsafe fn make_keys(node: *mut PlanState, of: Keys) -> Option<usize> {
         // SAFETY: a started node; what it keeps is allocated where it was allocated itself.
         unsafe {
@@ -400,7 +407,8 @@ mod before_18 {
         }
     }
 
-    /// The comparison with the columns of the index on its left side. None if they are not found: the filter does all.
+    /// The comparison with the columns of the index on its left side. None if they are not found:
+    /// the filter does all.
     unsafe fn by_index(
         rows: *mut RowCompareExpr,
         index: Relation,

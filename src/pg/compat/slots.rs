@@ -52,7 +52,7 @@ pub unsafe fn slot_has_mark(slot: *mut pg_sys::ReplicationSlot, mark: &CStr) -> 
     }
 }
 
-/// What a slot of the server says of itself.
+/// The state of a slot of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotFacts {
     /// Whether it is physical and outlives its maker's session.
@@ -86,7 +86,7 @@ pub unsafe fn slot_facts(slot: *mut pg_sys::ReplicationSlot) -> SlotFacts {
     }
 }
 
-/// Returns the end of the WAL: of what was written here, or replayed while the server is in recovery.
+/// Returns the end of the WAL that this server has written, or in recovery, replayed.
 pub fn newest_wal() -> pg_sys::XLogRecPtr {
     // SAFETY: shared positions.
     unsafe {

@@ -12,10 +12,10 @@ pub static FOLLOW_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 pub static SCAN_CONSISTENCY: GucSetting<ScanConsistency> =
     GucSetting::<ScanConsistency>::new(ScanConsistency::RequestPlus);
 
-/// What storage parameters of indexes call this server.
+/// The name of this server in storage parameters of indexes.
 static HOST: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
-/// What storage parameters of indexes call this server; empty: nothing.
+/// Returns the name of this server in storage parameters of indexes. Empty: none.
 pub fn host() -> Vec<u8> {
     HOST.get().map_or_else(Vec::new, |host| host.to_bytes().trim_ascii().to_vec())
 }

@@ -15,8 +15,8 @@ static MAX_MEMORY_PER_OWNER: GucSetting<i32> = GucSetting::<i32>::new(-1);
 static MAX_INDEXES_PER_DATABASE: GucSetting<i32> = GucSetting::<i32>::new(-1);
 static MAX_INDEXES_PER_OWNER: GucSetting<i32> = GucSetting::<i32>::new(-1);
 
-/// Settings of databases and roles: what their indexes may take together. They mean nothing in a session: see
-/// `state/limits`.
+/// Settings of databases and roles: what their indexes may take together. They mean nothing in a
+/// session: see `state/limits`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum TenantSetting {
@@ -51,7 +51,7 @@ impl TenantSetting {
         }
     }
 
-    /// The same, for a message.
+    /// Returns the name of the setting, for a message.
     pub fn text(self) -> &'static str {
         self.name().to_str().unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl TenantSetting {
     }
 }
 
-/// What the configuration files say, in the postmaster.
+/// The values of the configuration files, in the postmaster.
 static DEFAULTS: [AtomicI32; TENANT_SETTINGS] = [const { AtomicI32::new(-1) }; TENANT_SETTINGS];
 static FOLLOW_DEFAULTS: OnceLock<fn([i32; TENANT_SETTINGS])> = OnceLock::new();
 
@@ -88,8 +88,9 @@ unsafe extern "C-unwind" fn set_default<const N: usize>(value: i32, _: *mut core
     }
 }
 
-/// A session's own value would look as if it were a limit. Of those that a session is given with its database
-/// and its role only the one that counts passes, so that the others are told in a WARNING.
+/// Refuses the value of a session, which would look as if it were a limit. Of the values that a
+/// session gets with its database and its role only the one that counts passes. The server reports
+/// the others in a WARNING.
 unsafe extern "C-unwind" fn check_tenant<const OWNER: bool>(
     _: *mut i32,
     _: *mut *mut core::ffi::c_void,

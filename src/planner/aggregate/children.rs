@@ -1,5 +1,5 @@
-//! The scans over which aggregates are computed in an index: paths that the server makes, and what they cost without the handing
-//! up of rows.
+//! The scans over which aggregates are computed in an index: paths that the server makes, and their
+//! costs without the handing up of rows.
 
 use pgrx::PgList;
 use pgrx::pg_sys::{self, IndexOptInfo, IndexPath, NodeTag, Path, PlannerInfo, RelOptInfo};
@@ -11,7 +11,7 @@ pub struct Child {
     pub scan: *mut Path,
     /// Of the index, by which it reads.
     pub path: *mut IndexPath,
-    /// What it costs without handing them up.
+    /// The cost without handing the rows up.
     pub reading: f64,
     /// Rows of all processes that share it.
     pub all_rows: f64,
@@ -23,8 +23,9 @@ impl Child {
         unsafe {
             let scan = &raw mut (*path).path;
             let handing_up = (*scan).rows * pg_sys::cpu_tuple_cost;
-            // The server divides among workers what rows cost, but not what is read of the index, which it weighs as if leaves came
-            // from disk. That is left as it is: what they save is the adding up.
+            // The server divides the cost of rows among workers, but not the cost of reading the
+            // index, which it weighs as if leaves came from disk. That is left as it is: workers
+            // save the adding up.
             let reading = ((*scan).total_cost - handing_up).max((*path).indextotalcost);
             let all_rows = (*(*path).path.parent).rows;
             Child { scan, path, reading, all_rows }
@@ -43,8 +44,8 @@ impl Child {
     }
 }
 
-/// Index Only Scans of the table by indexes of ours that have no condition of their own; with those that workers would share, if
-/// `shares`.
+/// Index Only Scans of the table by indexes of ours that have no condition of their own; with those
+/// that workers would share, if `shares`.
 ///
 /// # Safety
 /// The planner's own live structures: a query that is being planned, and a table of it.
@@ -63,8 +64,8 @@ pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo, shares: bool
     }
 }
 
-/// Bitmap Heap Scans by an index of ours that has an element column, whose rows need not be looked at, and are not too many to
-/// be held where they have to be.
+/// Returns Bitmap Heap Scans by a nitro index with an element column, whose rows need no recheck.
+/// If rows must be held, they are not too many.
 ///
 /// # Safety
 /// As `scans`.
@@ -92,8 +93,9 @@ pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Ve
     }
 }
 
-/// Paths over the table by one of our indexes, of those that hand up rows or of the others. Each index is asked for alone: what
-/// is dearer than a path by another one may be the only one with these groups.
+/// Returns paths over the table by one nitro index, from those that hand up rows or from the
+/// others. Each index is tried alone: a path that costs more than one by another index may be the
+/// only one with these groups.
 unsafe fn paths_by(
     root: *mut PlannerInfo,
     input: *mut RelOptInfo,
@@ -118,7 +120,7 @@ unsafe fn paths_by(
             let shared = PgList::<Path>::from_pg(copy.partial_pathlist);
             for path in paths.iter_ptr().chain(shared.iter_ptr()) {
                 if (*path).param_info.is_null() && fits(&*path) {
-                    // Not the copy, which is gone by then.
+                    // Not the copy, which is gone when the path is used.
                     (*path).parent = input;
                     all.push(path);
                 }
@@ -128,8 +130,8 @@ unsafe fn paths_by(
     all
 }
 
-/// Whether the index decides every condition (as `is_redundant_with_indexclauses`); those that its predicate implies are
-/// not in the list.
+/// Whether the index decides every condition (as `is_redundant_with_indexclauses`); those that its
+/// predicate implies are not in the list.
 unsafe fn decides_all(path: &IndexPath) -> bool {
     // SAFETY: lists of the planner of these types.
     unsafe {

@@ -2,14 +2,15 @@
 
 use pgrx::pg_sys::{self, Path, PlannerInfo, RelOptInfo, RelOptKind};
 
-/// Whether rows of the input may be shared among workers. Of a partition they are not: it is the whole that is gathered.
+/// Whether rows of the input may be shared among workers. Of a partition they are not: it is the
+/// whole that is gathered.
 pub fn is_possible(input: &RelOptInfo, grouped: &RelOptInfo) -> bool {
     input.reloptkind == RelOptKind::RELOPT_BASEREL
         && input.consider_parallel
         && grouped.consider_parallel
 }
 
-/// What all processes have made by such a path, in its order if it has one.
+/// Makes the path that gathers the rows of all processes, in the order of the path if it has one.
 ///
 /// # Safety
 /// The planner's own live structures, and a path for workers.

@@ -1,4 +1,4 @@
-//! Conditions on element columns (see `key::elements`): what they mean to the planner.
+//! Conditions on element columns (see `key::elements`) in the planner.
 
 mod predicates;
 pub mod rewrite;

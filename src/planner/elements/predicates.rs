@@ -1,8 +1,9 @@
-//! The operators on elements as ordinary expressions: what a sequential scan and a recheck evaluate.
+//! The operators on elements as ordinary expressions: what a sequential scan and a recheck
+//! evaluate.
 //!
-//! `array OP x` is true if some element that is not NULL is less than x, in a range, and so on, in the
-//! order of the elements' default btree operator class and the collation of the expression. All
-//! functions are strict.
+//! `array OP x` is true if some element that is not NULL is less than x, in a range, and so on. The
+//! order is that of the elements' default btree operator class and the collation of the expression.
+//! All functions are strict.
 
 use std::cmp::Ordering;
 
@@ -133,7 +134,8 @@ fn nitro_array_any_between(fcinfo: FunctionCallInfo) -> bool {
 #[pg_extern]
 fn nitro_any_between(fcinfo: FunctionCallInfo) -> Option<bool> {
     crate::pg::witness!();
-    // SAFETY: declared for (anycompatiblearray, anycompatible, anycompatible); the array is read if it is not NULL.
+    // SAFETY: declared for (anycompatiblearray, anycompatible, anycompatible); the array is read if
+    // it is not NULL.
     unsafe {
         let given = |n: usize| {
             let argument = (*fcinfo).args.as_slice((*fcinfo).nargs as usize)[n];
@@ -148,7 +150,8 @@ fn nitro_any_between(fcinfo: FunctionCallInfo) -> Option<bool> {
 #[pg_extern]
 fn nitro_array_any_in_range(fcinfo: FunctionCallInfo) -> bool {
     crate::pg::witness!();
-    // SAFETY: declared strict for (anycompatiblearray, anycompatiblerange); the range type brings its own order.
+    // SAFETY: declared strict for (anycompatiblearray, anycompatiblerange); the range type brings
+    // its own order.
     unsafe {
         let array = Array::argument(fcinfo);
         let range = Range::of(pg_getarg_datum_raw(fcinfo, 1));

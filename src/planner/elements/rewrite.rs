@@ -1,15 +1,16 @@
 //! `x = ANY (column)` and `x < ANY (column)` as conditions of an index with an element column.
 //!
-//! The planner matches `operand OP ANY (array)` to an index only if the *operand* is the indexed column,
-//! and asks no support function about it. So the planner hook, which runs before the conditions of a
-//! query are distributed to its tables, writes those whose array is an indexed column the other way
-//! round: `column @> ARRAY[x]`, `column &> x`. Both are true for the same rows; where `= ANY` is NULL
-//! (no match, but a NULL element) the other is false, so only conditions are rewritten whose NULL and
-//! false mean the same: those of WHERE and ON, under AND and OR.
+//! The planner matches `operand OP ANY (array)` to an index only if the *operand* is the indexed
+//! column, and asks no support function about it. The planner hook runs before the conditions of a
+//! query are distributed to its tables. If the array is an indexed column, it writes the condition
+//! the other way round: `column @> ARRAY[x]`, `column &> x`. Both are true for the same rows. If `=
+//! ANY` is NULL (no match, but a NULL element), the other is false. So only conditions are
+//! rewritten whose NULL and false mean the same: those of WHERE and ON, under AND and OR.
 //!
-//! Nothing may be lost by it. A condition stays as it is where it could serve another relation (`x` is
-//! an indexed column there), where it proves the predicate of a partial index or is the expression of
-//! an index, and where rows may be behind a security barrier: the new operators are not leakproof.
+//! No plan may get worse by it. A condition stays as it is in these cases:
+//! - It could serve another relation (`x` is an indexed column there).
+//! - It proves the predicate of a partial index, or is the expression of an index.
+//! - Rows may be behind a security barrier: the new operators are not leakproof.
 
 use pgrx::PgList;
 use pgrx::pg_sys::{self, BoolExprType, IndexOptInfo, Node, NodeTag, Oid, PlannerInfo};
@@ -88,8 +89,8 @@ pub unsafe fn compares_rows(root: *mut PlannerInfo) -> bool {
     }
 }
 
-/// Whether conditions of the query may meet rows that a policy or the condition of a security barrier
-/// view hides. Whatever came into such a view from outside did so because it is leakproof.
+/// Returns true if conditions of the query may meet rows that a policy or the condition of a
+/// security barrier view hides. A condition that came into the view from outside is leakproof.
 unsafe fn behind_barrier(root: *mut PlannerInfo) -> bool {
     // SAFETY: live planner structures.
     unsafe {
@@ -251,8 +252,8 @@ impl Target {
         }
     }
 
-    /// Whether a condition on `x` may be of use to another relation: an index, a TID scan, partitions,
-    /// whatever a foreign server has.
+    /// Whether a condition on `x` may be of use to another relation: an index, a TID scan,
+    /// partitions, whatever a foreign server has.
     unsafe fn serves_others(&self, x: *mut Node) -> bool {
         // SAFETY: an expression of the query; the planner holds a lock on each of its tables.
         unsafe {
@@ -339,7 +340,8 @@ unsafe fn without_relabel(mut node: *mut Node) -> (*mut Node, bool) {
     }
 }
 
-/// A value under another name of its type: that of a domain over it, or one that has the same values.
+/// A value under another name of its type: that of a domain over it, or one that has the same
+/// values.
 unsafe fn renamed(x: *mut Node, name: Oid) -> Option<*mut Node> {
     // SAFETY: an expression of the query; a new node of the planner's memory context.
     unsafe {

@@ -1,10 +1,11 @@
 //! How many rows an operator on elements selects (the operators' RESTRICT function).
 //!
 //! ANALYZE keeps the most common elements of an array column with their frequencies, and how many
-//! distinct elements an array has. Each common element is tried; all others are taken to be like them.
+//! distinct elements an array has. Each common element is tried; all others are taken to be like
+//! them.
 //!
-//! The operator that asks may be anybody's: it sees elements of the table only if the role may read
-//! them all, or it is leakproof, and only if they are what its argument is made of.
+//! The operator that asks may be one of any role. It sees elements of the table only if the role
+//! may read them all, or if it is leakproof. They must also be the elements of its argument.
 
 use pgrx::fcinfo::pg_getarg_datum_raw;
 use pgrx::pg_sys::{self, AttStatsSlot, Datum, FunctionCallInfo, Oid, VariableStatData};
@@ -136,7 +137,8 @@ impl Condition {
 
 /// The average number of distinct elements.
 unsafe fn average_elements(statistics: pg_sys::HeapTuple) -> Option<f64> {
-    // SAFETY: a row of pg_statistic by the caller's contract; the average is the slot's last number.
+    // SAFETY: a row of pg_statistic by the caller's contract; the average is the slot's last
+    // number.
     unsafe {
         let mut counts = AttStatsSlot::default();
         if !pg_sys::get_attstatsslot(

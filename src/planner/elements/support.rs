@@ -1,8 +1,9 @@
-//! Calls of `nitro_any_less` and the like become the operators, which the planner finds in an index.
+//! Calls of `nitro_any_less` and the like become the operators, which the planner finds in an
+//! index.
 //!
-//! The functions have names that can be called; the operators are what an operator class has. Both are in one schema,
-//! in which a stranger may be allowed to create others. So an operator is looked up by its name *and* exactly its types:
-//! there is only one of these.
+//! The functions have names that can be called; the operators are what an operator class has. Both
+//! are in one schema, in which a stranger may be allowed to create others. So an operator is looked
+//! up by its name *and* exactly its types: there is only one of these.
 
 use std::ffi::CStr;
 
@@ -26,7 +27,8 @@ const OPERATORS: [(&CStr, &CStr, Oid, Oid); 5] = [
     (c"nitro_any_prefix", c"&^@", TEXTARRAYOID, TEXTOID),
 ];
 
-/// Support function of the functions above. Returns a null pointer for what it does not know: the call stays as it is.
+/// Support function of the functions above. Returns a null pointer for a request that it does not
+/// know: the call stays as it is.
 #[pg_extern]
 fn nitro_any_support(fcinfo: FunctionCallInfo) -> Internal {
     crate::pg::witness!();

@@ -16,9 +16,10 @@ use crate::state::claim;
 use crate::state::directory::State;
 
 impl Bringing<'_> {
-    /// Looks at what has changed since what was loaded or sorted; false if nothing is. Where
-    /// another one was interrupted all of it is looked at again, which does no harm: who wrote
-    /// since the index began to catch up has published.
+    /// Reads the blocks that have changed since the load or the sort. Returns false if the index is
+    /// not CATCHING UP, or if the changes cannot be found out. If another process was interrupted,
+    /// all of them are read again. That does no harm: writers have published since the index began
+    /// to catch up.
     pub(super) unsafe fn catch_up(&self, feed: &mut Feed, loaded: Option<Caught>) -> bool {
         let entry = self.handle.entry;
         if entry.state() != State::CatchingUp {
@@ -68,7 +69,7 @@ impl Bringing<'_> {
         let milliseconds = begun.elapsed().as_millis() as u64;
         let source = loaded.map(|loaded| loaded.source);
         let from_table = matches!(source, Some(Source::Table { .. }));
-        // The log says so first: who sees the state finds the line.
+        // The log line comes first, so a user who sees the state finds the line.
         match source {
             Some(Source::Image { manifest, left_out }) => crate::pg::error::log!(
                 "nitro index \"{name}\" loaded from its image: {} entries in {milliseconds} ms, {left_out} of them dropped and {looked_at} blocks read again since {since}",

@@ -62,7 +62,7 @@ impl Unreadable {
     }
 }
 
-/// What there is for each index.
+/// The state for each index.
 struct OfIndex<'a> {
     index: Relation,
     handle: &'a Handle,
@@ -72,7 +72,8 @@ struct OfIndex<'a> {
 }
 
 impl<'a> Evaluator<'a> {
-    /// Sets up the executor state, for a caller that has taken the identity of the table's owner on.
+    /// Sets up the executor state, for a caller that has taken the identity of the table's owner
+    /// on.
     /// [`Evaluator::end`] undoes it, and so does transaction abort.
     ///
     /// # Safety
@@ -90,7 +91,7 @@ impl<'a> Evaluator<'a> {
             if toast != pg_sys::InvalidOid {
                 pg_sys::LockRelationOid(toast, pg_sys::AccessShareLock as i32);
             }
-            // Index functions may need a snapshot, and TOAST data of what we copy must stay.
+            // Index functions may need a snapshot, and TOAST data of copied rows must stay.
             let snapshot_pushed = !pg_sys::ActiveSnapshotSet();
             if snapshot_pushed {
                 pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
@@ -146,8 +147,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Gives the entries of the row that a TID leads to now to the sink of the only index; false if
-    /// there is none that is committed and live.
+    /// Gives the entries of the row under a TID to the sink of the only index. Returns false if no
+    /// committed, live row is there.
     ///
     /// # Safety
     /// Between `begin` and `end`; the block must be one of the table's.

@@ -1,7 +1,8 @@
-//! Filling an index from blocks of its table: evaluated in steps, inserted in sorted batches. Whose
-//! fault an error is decides what becomes of the index: a row's that has to be in it makes it FAILED;
-//! a row's that may go away is looked at again; the transaction's or the machine's changes nothing, and
-//! the next one goes on.
+//! Filling an index from blocks of its table: evaluated in steps, inserted in sorted batches. The
+//! cause of an error decides the fate of the index:
+//! - A row that must be in it makes it FAILED.
+//! - A row that may go away is evaluated again.
+//! - An error of the transaction or the machine changes nothing, and the next process goes on.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -105,9 +106,9 @@ impl Bringing<'_> {
         }
     }
 
-    /// Evaluates some blocks in a subtransaction, looking again when a row fails that may go away. It ends behind
-    /// the first with which the batch takes more memory than it should, since keys may be long; returns how many
-    /// it has evaluated.
+    /// Evaluates some blocks in a subtransaction. If a row fails that may go away, it tries again.
+    /// It ends behind the first block with which the batch takes too much memory, since keys may be
+    /// long. Returns the number of evaluated blocks.
     unsafe fn evaluate_blocks<O: KeyOrder>(
         &self,
         evaluator: &mut Evaluator,
@@ -141,20 +142,22 @@ impl Bringing<'_> {
                 }
                 error.rethrow();
             }
-            // The row was being inserted or was already deleted: its own transaction fails too, or its
-            // TOAST data went with it. Soon it is dead, and then it is skipped.
+            // The row was being inserted or was already deleted: its own transaction fails too, or
+            // its TOAST data went with it. Soon it is dead, and then it is skipped.
             attempt += 1;
             wait::nap(Wait::Ready, 20);
         }
     }
 
-    /// Of an index that has failed: raises the ERROR again if the row is still there that could not be evaluated. Whoever
-    /// inserts into a unique index comes here, and would walk over all that is before that row each time.
+    /// For an index that has failed: raises the ERROR again if the row that could not be evaluated
+    /// still exists. Each insert into a unique index comes here. Without this it would walk over
+    /// all blocks before that row.
     pub(super) unsafe fn look_where_it_failed(&self) {
         with_order!(self.handle.desc, order => {
             let first = self.handle.entry.next_block.load(Relaxed);
             let mut batch = Sorter::new(&self.handle.desc, order, usize::MAX);
-            // SAFETY: open relations by the caller's contract; what is evaluated here is evaluated again by the walk.
+            // SAFETY: open relations by the caller's contract; what is evaluated here is evaluated
+            // again by the walk.
             unsafe {
                 let end = compat::blocks(self.heap).min(first.saturating_add(STEP as u32));
                 let blocks: Vec<_> = (first..end).collect();
@@ -200,9 +203,10 @@ impl Bringing<'_> {
         Ok(())
     }
 
-    /// After a comparison function failed: the entries of those rows of the blocks that are committed and
-    /// live, without which there is no index: if they cannot be inserted either, it has FAILED. Which two
-    /// rows it was nobody says; one that is being inserted, or was deleted, may be gone soon.
+    /// After a comparison function failed: inserts the entries of the blocks' committed and live
+    /// rows, which the index needs. If they cannot be inserted either, the index has FAILED. The
+    /// error does not name the two rows. One that is being inserted, or was deleted, may be gone
+    /// soon.
     unsafe fn insert_live<O: KeyOrder>(
         &self,
         evaluator: &mut Evaluator,

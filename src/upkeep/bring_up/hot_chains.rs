@@ -27,7 +27,8 @@ pub unsafe fn chains(
     wanted: impl Fn(OffsetNumber) -> bool,
     out: &mut Vec<Member>,
 ) {
-    // SAFETY: the buffer is pinned and share-locked while its items are read; an ERROR releases both.
+    // SAFETY: the buffer is pinned and share-locked while its items are read; an ERROR releases
+    // both.
     unsafe {
         let horizon = pg_sys::GetOldestNonRemovableTransactionId(heap);
         let buffer = compat::read_shared(heap, block, strategy);
@@ -70,8 +71,8 @@ unsafe fn last_of_chain(
             };
             pgrx::itemptr::item_pointer_set_all(&mut tuple.t_self, block, offset);
             let header = tuple.t_data;
-            // A root is not heap-only, what follows it is; anything else is another chain or an
-            // orphan of an aborted update, whose entry was never made.
+            // A root is not heap-only, and its followers are. Anything else is another chain, or an
+            // orphan of an aborted update without an entry.
             if at_root == is_heap_only(header) {
                 break;
             }

@@ -203,7 +203,7 @@ pub(super) unsafe fn sort_together(
     }
 }
 
-/// What was sorted.
+/// The sorted entries.
 struct Sorted {
     entries: u64,
     /// The end of the WAL before the table was read.
@@ -247,7 +247,8 @@ impl Bringing<'_> {
         }
     }
 
-    /// CATCHING UP with what was built from a sorted table; `None` if that failed.
+    /// Changes to CATCHING UP with the index that was built from a sorted table. Returns `None` if
+    /// the build failed.
     fn end_sort(&self, loaded: Result<Unfinished, BuildError>, sorted: Sorted) -> Option<Caught> {
         // Code of the index has run.
         self.claim.check_sorting();
@@ -255,7 +256,8 @@ impl Bringing<'_> {
         let Sorted { entries, since, begun } = sorted;
         match loaded {
             Ok(index) => {
-                // Whatever image there is, it is not of what this engine index will count.
+                // An existing image does not match the operations that this engine index will
+                // count.
                 entry.image.operations.store(UNKNOWN, Relaxed);
                 self.claim.catch_up(index, since, false);
                 stop::at(Point::SortPublishes);
@@ -276,7 +278,7 @@ impl Bringing<'_> {
         self.claim.check_sorting();
         crate::pg::error::log!("nitro index \"{}\" is not built by sorting: {why}", self.name());
         self.claim.interrupt();
-        // Who waits for the database does not wait for a walk either.
+        // A process that waits for the database must not wait for a walk either.
         background::give_way();
         None
     }

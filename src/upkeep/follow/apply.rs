@@ -62,7 +62,8 @@ pub unsafe fn apply(
         let blocks = compat::blocks(heap);
         let following = targets[0].member.entry.tenant(Kind::Database).following();
         if work.is_whole() {
-            // Blocks that were noted before may be gone: the look at all blocks does not come there.
+            // Blocks that were noted before may be gone: the look at all blocks does not come
+            // there.
             let behind = u64::from(blocks) << 16..1 << 48;
             for target in &*targets {
                 step.empty(target, behind.clone());
@@ -177,7 +178,7 @@ impl Step<'_> {
         // SAFETY: by contract.
         unsafe {
             evaluator.keys(i, unreadable, |tid, keys| {
-                // Those before it have no key.
+                // TIDs before it have no key.
                 while let Some(offset) = wanted.next_if(|&offset| tid_of(offset) <= tid) {
                     if tid_of(offset) < tid {
                         change.tid(tid_of(offset));

@@ -27,13 +27,13 @@ pub struct Followed {
     pub packed: u64,
     /// Whether a step has changed it since.
     pub changed: bool,
-    /// What is not the entry's yet.
+    /// The index being built, which the entry does not have yet.
     pub building: Option<Building>,
-    /// What the last step has decided.
+    /// The decision of the last step.
     pub fate: Fate,
 }
 
-/// What becomes of an index after a step.
+/// The fate of an index after a step.
 pub enum Fate {
     /// It stays in its group.
     Stays,
@@ -111,10 +111,10 @@ impl Followed {
         );
     }
 
-    /// Nobody follows the index any more.
+    /// Retires the index: no follower keeps it up to date any more.
     pub fn retire(self, why: &str) {
         let (relid, building) = (self.relid, self.building.is_some());
-        // What was being built goes with the claim.
+        // The index being built goes with the claim.
         drop(self.building);
         let _ = try_transaction(
             || {

@@ -35,7 +35,7 @@ pub struct Group {
     pub work: Work,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub enum Step {
     /// There is no more work.
     Done,

@@ -85,9 +85,8 @@ impl Followed {
     }
 }
 
-/// Packs an index from the first leaf on for one slice. Returns whether the index is packed, or the
-/// slice has saved no leaf: a slice that comes to nothing is not tried again before the next
-/// change.
+/// Packs an index from the first leaf on for one slice. Returns true if the index is packed, or if
+/// the slice has saved no leaf. A slice without effect is not tried again before the next change.
 fn is_packed(index: Index) -> bool {
     let (begun, before) = (Instant::now(), index.stats().blocks[0]);
     let mut sweep = Sweep::new(shmem::process(), index);
