@@ -2,9 +2,9 @@
 //!
 //! **A new key needs only its entry.** This holds where two rows are equal exactly if their keys
 //! have the same bytes. The engine adds the entry only if no entry has the key at that moment
-//! ([`nitro_engine::Index::insert_new_in_term`]). Of two inserts of one new key at most one
-//! succeeds. The index is READY inside the section of this insert, so all earlier rows have their
-//! entries. A refusal says only that another row may have the key. The row then needs an
+//! ([`nitro_engine::prelude::Insert::insert_new_in_term`]). Of two inserts of one new key at most
+//! one succeeds. The index is READY inside the section of this insert, so all earlier rows have
+//! their entries. A refusal says only that another row may have the key. The row then needs an
 //! *admission*:
 //!
 //! **One row of a key is admitted at a time.** The inserting process takes a heavyweight lock on

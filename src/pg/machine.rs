@@ -52,8 +52,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// Reads a line of `mountinfo`: "ID PARENT DEVICE ROOT AT OPTIONS [TAG]... - TYPE SOURCE
-    /// OPTIONS".
+    /// Reads a line of `mountinfo`:
+    /// `ID PARENT DEVICE ROOT AT OPTIONS [TAG]... - TYPE SOURCE OPTIONS`.
     fn parse(line: &str) -> Option<Mount> {
         let (fixed, kind) = line.split_once(" - ")?;
         let mut fixed = fixed.split(' ').skip(3);

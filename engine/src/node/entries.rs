@@ -186,9 +186,9 @@ impl Entries {
         self.list.insert(rank, Stored { start, len, chunk: 0, abbrev, tid, born: 0, dead: 0 });
     }
 
-    /// Merges entries of byte order into those of one leaf without chunks. Both ascend, these
-    /// strictly. Leaves out what is there. Returns for each of these entries how many there are up
-    /// to it, and whether it came.
+    /// Merges new entries in byte order into those of one leaf without chunks. Both ascend, the new
+    /// ones strictly. Leaves out entries that the leaf has. Returns for each new entry the number
+    /// of entries up to it, and whether it was added.
     pub(crate) fn merge(
         &mut self,
         new: &(impl Sorted + ?Sized),

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use pgrx::pg_sys;
 
 /// Creates and acquires a physical replication slot that is dropped when it is released, unless
-/// [`keep_slot`] comes first.
+/// `keep_slot` comes first.
 ///
 /// # Safety
 /// No slot may be acquired.

@@ -282,7 +282,7 @@ impl<'a, O: KeyOrder> Share<'a, O> {
 /// Entry point of a worker.
 ///
 /// # Safety
-/// Called by the server in a parallel worker whose context was made by [`Begun::new`].
+/// Called by the server in a parallel worker whose context was made by `Begun::new`.
 #[pg_guard]
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nitro_build_worker(
