@@ -47,6 +47,7 @@ mod cover;
 pub mod marks;
 mod outer_rows;
 pub mod parallel;
+mod source;
 mod spare;
 mod streams;
 mod tids;
@@ -58,6 +59,7 @@ pub(super) use ahead::ask_for_first_rows;
 use batched::LookedUp;
 use marks::Mark;
 pub(in crate::am) use outer_rows::Batch;
+use source::{Collected, Source};
 use streams::Reader;
 use walk::Place;
 
@@ -105,11 +107,7 @@ pub(super) struct Scan {
     hands_up: bool,
     plain: Option<Plain>,
     values: Option<pg_sys::MemoryContext>,
-    /// Rows of an index with an element column, and the current one.
-    rows: Vec<Tid>,
-    row: isize,
-    /// The rows of the table, where the index cannot be brought up.
-    whole: Option<whole::Rows>,
+    source: Source,
 }
 
 /// # Safety
@@ -311,11 +309,10 @@ impl Scan {
             let mvcc = !snapshot.is_null()
                 && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             self.start(scan, forward, (*scan).xs_want_itup || !mvcc);
-            if self.whole.is_none() && self.handle.desc.element.is_some() {
+            if self.reads_elements() {
                 refuse_cluster(scan);
-                self.rows =
-                    self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
-                self.row = if forward { 0 } else { self.rows.len() as isize - 1 };
+                let rows = self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
+                self.source = Source::Elements(Collected::new(rows, forward));
             }
         }
     }
@@ -343,25 +340,29 @@ impl Scan {
         unsafe {
             if !self.started {
                 self.begin(scan, forward);
-            } else if self.handle.desc.element.is_some() {
-                self.row += if forward { 1 } else { -1 };
-            } else if (*scan).kill_prior_tuple {
-                self.kill();
+            } else {
+                match &mut self.source {
+                    Source::Elements(rows) => rows.step(forward),
+                    Source::Entries if (*scan).kill_prior_tuple => self.kill(),
+                    _ => (),
+                }
             }
-            if let Some(rows) = &mut self.whole {
-                let Some(tid) = rows.next((*scan).heapRelation) else { return Found::Nothing };
-                (*scan).xs_heaptid = compat::u64_to_tid(tid);
-                (*scan).xs_recheck = true;
-                return Found::Row;
-            }
-            if self.handle.desc.element.is_some() {
-                self.row = self.row.clamp(-1, self.rows.len() as isize);
-                let tid = usize::try_from(self.row).ok().and_then(|i| self.rows.get(i));
-                let Some(&tid) = tid else { return Found::Nothing };
-                (*scan).xs_heaptid = compat::u64_to_tid(tid);
-                (*scan).xs_recheck = self.plan.lossy;
-                return Found::Row;
-            }
+            let (tid, again) = match &mut self.source {
+                Source::Entries => return self.next_entry(scan, forward),
+                Source::Elements(rows) => (rows.current(), self.plan.lossy),
+                Source::Table(rows) => (rows.next((*scan).heapRelation), true),
+            };
+            let Some(tid) = tid else { return Found::Nothing };
+            (*scan).xs_heaptid = compat::u64_to_tid(tid);
+            (*scan).xs_recheck = again;
+            Found::Row
+        }
+    }
+
+    /// Moves to the next entry of the cursor.
+    unsafe fn next_entry(&mut self, scan: IndexScanDesc, forward: bool) -> Found {
+        // SAFETY: by contract of `next`.
+        unsafe {
             let found = self.advance(scan, forward);
             compat::count_searches(scan, std::mem::take(&mut self.searches));
             if !found {
@@ -371,6 +372,16 @@ impl Scan {
             (*scan).xs_recheck = self.plan.lossy;
             Found::Entry
         }
+    }
+
+    /// Whether it reads entries of the index one by one.
+    fn reads_entries(&self) -> bool {
+        matches!(self.source, Source::Entries)
+    }
+
+    /// Whether it reads rows by their elements.
+    fn reads_elements(&self) -> bool {
+        matches!(self.source, Source::Elements(_))
     }
 
     /// The TID of the current entry.
@@ -384,7 +395,10 @@ impl Scan {
         // SAFETY: the descriptor holds the keys of the last rescan.
         unsafe {
             let index = (*scan).indexRelation;
-            self.whole = None;
+            self.source = match self.handle.desc.element {
+                Some(_) => Source::Elements(Collected::default()),
+                None => Source::Entries,
+            };
             follow::check_snapshot(index, (*scan).xs_snapshot);
             let reached = self.reached();
             if self.handle.entry.state() == State::Ready
@@ -396,7 +410,7 @@ impl Scan {
             } else if !whole::does(scan) {
                 bring_up::ensure_ready(index, &self.handle);
             } else if !bring_up::try_ready(index, &self.handle) {
-                self.whole = Some(whole::Rows::of((*scan).heapRelation));
+                self.source = Source::Table(whole::Rows::of((*scan).heapRelation));
                 self.place.cursor.set_range(&[], Some(&[]), self.sn);
                 self.place.pos = -1;
                 self.started = true;
@@ -414,7 +428,7 @@ impl Scan {
             let desc = &self.handle.desc;
             let alone = parallel::of(scan).is_none();
             one_range = alone
-                && desc.element.is_none()
+                && !self.reads_elements()
                 && self.plan.compile_points(desc, keys, &mut self.range);
             if !one_range {
                 self.plan.compile(desc, keys);
@@ -423,7 +437,7 @@ impl Scan {
             if alone {
                 compat::count_index_scan(scan);
             }
-            if self.handle.desc.element.is_some() {
+            if self.reads_elements() {
                 compat::count_searches(scan, 1);
             }
         }
@@ -433,7 +447,7 @@ impl Scan {
         self.ahead.restart();
         self.started = true;
         self.sn = self.engine.map_or(0, |engine| engine.term());
-        if self.handle.desc.element.is_some() {
+        if self.reads_elements() {
             // Held until the next rescan: the rows are collected at once.
             if let Some(engine) = self.engine {
                 self.place.trust = self.cover(engine);

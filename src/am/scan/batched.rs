@@ -65,11 +65,8 @@ impl Scan {
         self.token.let_go();
         // SAFETY: by contract.
         let shared = unsafe { parallel::of(scan) };
-        let simple = self.started
-            && shared.is_none()
-            && self.whole.is_none()
-            && self.handle.desc.element.is_none()
-            && self.plan.is_one_range();
+        let simple =
+            self.started && shared.is_none() && self.reads_entries() && self.plan.is_one_range();
         if !simple {
             return false;
         }

@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn get_bitmap(
         // Until 17 the server may leave rows of all-visible pages unread. In recovery nothing keeps
         // a TID from being freed between the entry and the map.
         state.plan.lossy |= compat::bitmap_scans_trust_the_map() && state.token.of_recovery;
-        if state.handle.desc.element.is_some() {
+        if state.reads_elements() {
             return state.reader().map_or(0, |(r, plan)| streams::fill(&r, plan, bitmap, end));
         }
         let mut tids = [pg_sys::ItemPointerData::default(); 64];
@@ -92,7 +92,7 @@ impl Scan {
         self.not_bounded = false;
         // SAFETY: by contract.
         unsafe { self.start(scan, true, true) };
-        let exact = self.whole.is_none() && !self.plan.lossy;
+        let exact = self.reads_elements() && !self.plan.lossy;
         let trust = self.place.trust.planted(self.handle.entry);
         let f = |tids: &[Tid]| f(trust, tids);
         let given = exact

@@ -8,6 +8,7 @@ use pgrx::pg_sys::Relation;
 
 use super::ahead::Ahead;
 use super::batched::LookedUp;
+use super::source::Source;
 use super::walk::Place;
 use super::{Batch, Handle, Plan, Range, Scan, Token, VisibilityMap, Work};
 use crate::pg::compat;
@@ -63,9 +64,7 @@ impl Scan {
             hands_up: false,
             plain: None,
             values: None,
-            rows: Vec::new(),
-            row: -1,
-            whole: None,
+            source: Source::Entries,
         }
     }
 
@@ -116,9 +115,7 @@ impl Scan {
             hands_up,
             plain,
             values,
-            rows,
-            row,
-            whole,
+            source,
         } = &mut *self;
         (*engine, *used, *started) = (None, None, false);
         (*reached, *not_bounded, *leaps, *searches) = (0, false, false, 0);
@@ -128,7 +125,7 @@ impl Scan {
         (*batch, *token, *mark) = (Batch::default(), Token::default(), None);
         (*former, *visibility) = (None, VisibilityMap::default());
         (*hands_up, *plain, *values) = (false, None, None);
-        (*rows, *row, *whole) = (Vec::new(), -1, None);
+        *source = Source::Entries;
         SPARE.set(Some(self));
     }
 }
