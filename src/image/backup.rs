@@ -128,11 +128,11 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
             return Some("a comparison function requested it");
         }
         let valid = (*form).indisvalid && (*form).indisready;
-        if !valid && guc::holds(Mechanism::Invalid) {
+        if !valid && guc::holds(Mechanism::ValidIndexes) {
             return Some("the index is not valid");
         }
         let half = handle.entry.state() != State::Ready;
-        (half && guc::holds(Mechanism::HalfImages)).then_some("the index is not in memory")
+        (half && guc::holds(Mechanism::WholeImages)).then_some("the index is not in memory")
     }
 }
 

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use pgrx::prelude::*;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting, PostgresGucEnum};
 
+mod mechanism;
 mod standby;
 mod tenants;
 
+use mechanism::BREAK;
+pub use mechanism::{Mechanism, holds};
 pub use standby::*;
 pub use tenants::*;
 
@@ -94,145 +97,6 @@ pub enum WhenFull {
 
 /// Whether small images are collected in common files.
 pub static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
-
-/// A mechanism that is switched off, so that a test can see the answers go wrong without it.
-static BREAK: GucSetting<Mechanism> = GucSetting::<Mechanism>::new(Mechanism::None);
-
-/// Whether a mechanism works: no test has switched it off. Unit tests have no settings.
-pub fn holds(mechanism: Mechanism) -> bool {
-    cfg!(test) || BREAK.get() != mechanism
-}
-
-/// See `nitro.debug_break`.
-#[derive(Clone, Copy, PartialEq, Eq, PostgresGucEnum)]
-pub enum Mechanism {
-    /// Everything works.
-    #[name = c"none"]
-    None,
-    /// Inserts that began before an image do not look at their page (D3).
-    #[name = c"straddlers"]
-    Straddlers,
-    /// Entries of changed blocks are loaded from images (D5).
-    #[name = c"filter"]
-    Filter,
-    /// Changed blocks are not looked at again (D5).
-    #[name = c"reread"]
-    Reread,
-    /// VACUUM does not care about images that could still be loaded (D2b).
-    #[name = c"forget"]
-    Forget,
-    /// Pages without an LSN count as unchanged.
-    #[name = c"new_pages"]
-    NewPages,
-    /// Images of any state, history and definition of an index are taken (D4).
-    #[name = c"manifest"]
-    Manifest,
-    /// Scans on a standby do not wait for the follower.
-    #[name = c"follow_bound"]
-    FollowBound,
-    /// Rows that recovery replays while a follower builds an index are not read again.
-    #[name = c"follow_building"]
-    FollowBuilding,
-    /// A follower does not look at freed line pointers.
-    #[name = c"follow_gone"]
-    FollowGone,
-    /// On a standby every bit of the visibility map counts.
-    #[name = c"follow_map"]
-    FollowMap,
-    /// The state of the index when a bit is read counts, not the state when the entry was copied.
-    #[name = c"follow_batch"]
-    FollowBatch,
-    /// A takeover after a promotion removes nothing.
-    #[name = c"follow_takeover"]
-    FollowTakeover,
-    /// A takeover after a promotion does not read the end of the WAL again.
-    #[name = c"follow_once"]
-    FollowOnce,
-    /// The first member of a HOT chain that is not dead gives the key, not the last.
-    #[name = c"chains"]
-    Chains,
-    /// Images of incomplete indexes are made (D3).
-    #[name = c"half_images"]
-    HalfImages,
-    /// The WAL is read as far as it happens to be flushed (D5).
-    #[name = c"flush"]
-    Flush,
-    /// A walk that was interrupted begins anew.
-    #[name = c"progress"]
-    Progress,
-    /// A process waits for a walk where the deadlock detector cannot see it (D7).
-    #[name = c"deadlocks"]
-    Deadlocks,
-    /// VACUUM does not wait for a walk over the table (D2b).
-    #[name = c"walks"]
-    Walks,
-    /// WAL records that were written while an image was read are not looked at (D5).
-    #[name = c"tail"]
-    Tail,
-    /// Index code runs as its caller (D7).
-    #[name = c"owner"]
-    Owner,
-    /// An image reads the next transaction ID before its LSN (D3).
-    #[name = c"x_first"]
-    XFirst,
-    /// An image says what its LSN is only after its snapshot (D3).
-    #[name = c"late_lsn"]
-    LateLsn,
-    /// An image has an LSN from after its snapshot, not the one that it told all (D3).
-    #[name = c"second_lsn"]
-    SecondLsn,
-    /// Parts of a parallel scan have no end.
-    #[name = c"parts"]
-    Parts,
-    /// A build that fails keeps its memory.
-    #[name = c"unfinished"]
-    Unfinished,
-    /// A file counts as the same wherever its database was in between (D5).
-    #[name = c"moves"]
-    Moves,
-    /// A scan goes on without regard to VACUUM where its index was given up (D2b).
-    #[name = c"given_up"]
-    GivenUp,
-    /// Two can insert one key into a unique index at a time.
-    #[name = c"key_locks"]
-    KeyLocks,
-    /// An insert into a unique index does not look again for new keys that came meanwhile.
-    #[name = c"key_again"]
-    KeyAgain,
-    /// An insert into a unique index does not wait for transactions that have the key.
-    #[name = c"key_waits"]
-    KeyWaits,
-    /// An insert into a unique index does not wait until the index is ready.
-    #[name = c"key_ready"]
-    KeyReady,
-    /// VACUUM does not wait for a process that looks at the rows with a key (D2b).
-    #[name = c"key_tokens"]
-    KeyTokens,
-    /// VACUUM does not wait for scans that have TIDs in hand (D2b).
-    #[name = c"tokens"]
-    Tokens,
-    /// Images of indexes are made that are not valid yet.
-    #[name = c"invalid"]
-    Invalid,
-    /// A time with `wal_level = minimal` is like any other (D5).
-    #[name = c"wal_level"]
-    WalLevel,
-    /// An image is taken whatever file its table has now (D4).
-    #[name = c"table_file"]
-    TableFile,
-    /// Pages are asked wherever the WAL is missing (D5).
-    #[name = c"pages"]
-    Pages,
-    /// A builder ends as soon as it begins, without a word.
-    #[name = c"builders"]
-    Builders,
-    /// Plans use values of an index from before a change of the index or its table.
-    #[name = c"known_relations"]
-    KnownRelations,
-    /// Plans use values of an index from before a change of operator families.
-    #[name = c"known_families"]
-    KnownFamilies,
-}
 
 /// `maintenance_work_mem` in bytes.
 pub fn maintenance_work_mem() -> usize {

@@ -10,11 +10,11 @@ use crate::pg::stop::{self, Point};
 /// Goes the steps 2 and 3 in a wrong order, if a test has asked for one. Returns what
 /// [`Making::open_and_close`] does.
 pub(super) fn wrong_order(making: &mut Making) -> Option<Option<u32>> {
-    if !guc::holds(Mechanism::XFirst) {
+    if !guc::holds(Mechanism::LsnFirst) {
         Some(xid_first(making))
-    } else if !guc::holds(Mechanism::LateLsn) {
+    } else if !guc::holds(Mechanism::EarlyLsn) {
         Some(lsn_behind_the_term(making))
-    } else if !guc::holds(Mechanism::SecondLsn) {
+    } else if !guc::holds(Mechanism::OneLsn) {
         Some(second_lsn(making))
     } else {
         None
