@@ -27,7 +27,7 @@ use super::intervals::{
 use super::rows::RowEnd;
 use super::spans::{Spans, bits};
 use crate::key::columns::Columns;
-use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+use crate::key::{Bounds, Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
 use crate::pg::wait;
 

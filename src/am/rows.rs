@@ -2,7 +2,7 @@
 
 use pgrx::pg_sys;
 
-use crate::key::{Edge, Interval, KeyDesc, SENTINEL};
+use crate::key::{Bounds, Edge, Interval, KeyDesc, SENTINEL};
 use crate::pg::memory;
 
 /// The end of a range of rows: `(a, b) > (x, y)` is `a >= x`, and among the rows with `a = x` those

@@ -89,109 +89,131 @@ fn within((low, high): (i64, i64)) -> Place {
 const TIMESTAMP_INFINITIES: (i64, i64) = (i64::MIN, i64::MAX);
 const DATE_INFINITIES: (i64, i64) = (i32::MIN as i64, i32::MAX as i64);
 
-impl Column {
-    /// Finds a constant of type `argtype` among the column's values.
-    ///
-    /// # Safety
-    /// `arg` must be a value of `argtype`.
-    unsafe fn place(&self, argtype: Oid, arg: Datum) -> Place {
-        use pg_sys::{DATEOID, INT2OID, INT4OID, INT8OID, TIMESTAMPOID, TIMESTAMPTZOID};
-        if argtype == Oid::INVALID || argtype == self.typid {
-            // SAFETY: a value of the column's type.
-            return Place::At(encoded(|out| unsafe { datum::put(self.codec, arg, out, |_| ()) }));
-        }
-        let as_int = |kind| datum::int(kind, arg);
-        match (self.codec, self.typid, argtype) {
-            (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT2OID) => {
-                Place::At(int(as_int(Int::Int2)))
-            }
-            (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT4OID) => {
-                Place::At(int(as_int(Int::Int4)))
-            }
-            (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT8OID) => {
-                Place::At(int(as_int(Int::Int8)))
-            }
-            // A date begins at midnight of the session's zone, for timestamptz.
-            (Codec::Int(_), DATEOID, TIMESTAMPOID) => placed(timestamp_in_date(as_int(Int::Int8))),
-            (Codec::Int(_), TIMESTAMPOID, DATEOID) => {
-                placed(date_in_timestamp(as_int(Int::Int4) as i32))
-            }
-            (Codec::Int(_), DATEOID, TIMESTAMPTZOID) => {
-                within(around(timestamp_in_date(as_int(Int::Int8)).0, 1, DATE_INFINITIES))
-            }
-            (Codec::Int(_), TIMESTAMPTZOID, DATEOID) => {
-                let midnight = date_in_timestamp(as_int(Int::Int4) as i32).0;
-                within(around(midnight, DAY, TIMESTAMP_INFINITIES))
-            }
-            (Codec::Int(_), TIMESTAMPOID, TIMESTAMPTZOID)
-            | (Codec::Int(_), TIMESTAMPTZOID, TIMESTAMPOID) => {
-                within(around(as_int(Int::Int8), DAY, TIMESTAMP_INFINITIES))
-            }
-            (Codec::Float8, _, pg_sys::FLOAT4OID) => {
-                Place::At(encoded(|out| codec::put_float8(out, datum::float4(arg).into())))
-            }
-            (Codec::Float4, _, pg_sys::FLOAT8OID) => {
-                let (v, exact) = codec::float8_in_float4(datum::float8(arg));
-                let segment = encoded(|out| codec::put_float4(out, v));
-                if exact { Place::At(segment) } else { Place::Behind(segment) }
-            }
-            // SAFETY: a value of `argtype`, which has this layout.
-            (_, pg_sys::TEXTOID, pg_sys::NAMEOID) => unsafe { self.string(Layout::Name, arg) },
-            // SAFETY: as above.
-            (_, pg_sys::NAMEOID, pg_sys::TEXTOID) => unsafe { self.string(Layout::Varlena, arg) },
-            _ => Place::Unknown,
-        }
+/// Finds a constant of type `argtype` among the column's values.
+///
+/// # Safety
+/// `arg` must be a value of `argtype`.
+unsafe fn place(column: &Column, argtype: Oid, arg: Datum) -> Place {
+    use pg_sys::{DATEOID, INT2OID, INT4OID, INT8OID, TIMESTAMPOID, TIMESTAMPTZOID};
+    if argtype == Oid::INVALID || argtype == column.typid {
+        // SAFETY: a value of the column's type.
+        return Place::At(encoded(|out| unsafe { datum::put(column.codec, arg, out, |_| ()) }));
     }
-
-    /// # Safety
-    /// `arg` must be a string of this layout.
-    unsafe fn string(&self, layout: Layout, arg: Datum) -> Place {
-        let put = |bytes: &[u8]| match self.codec {
-            Codec::Bytes(_) => Place::At(encoded(|out| codec::put_bytes(out, bytes))),
-            // A raw segment must be a value of the column's type.
-            Codec::Raw(Layout::Name) if bytes.len() >= pg_sys::NAMEDATALEN as usize => {
-                Place::Unknown
-            }
-            Codec::Raw(_) => Place::At(encoded(|out| codec::put_raw(out, bytes))),
-            _ => Place::Unknown,
-        };
-        // SAFETY: by contract.
-        unsafe { datum::with_bytes(layout, arg, put) }
-    }
-
-    /// Turns ascending edges into index order, with the NULLs outside.
-    fn in_index_order(&self, (low, high): (Edge, Edge)) -> Interval {
-        let flip = self.flip();
-        let invert = |mut segment: Vec<u8>| {
-            if flip != 0 {
-                codec::invert(&mut segment);
-            }
-            segment
-        };
-        let mirror = |edge| match edge {
-            Edge::Open => Edge::Open,
-            Edge::Before(v) => Edge::After(invert(v)),
-            Edge::After(v) => Edge::Before(invert(v)),
-        };
-        let (mut lower, mut upper) =
-            if self.desc { (mirror(high), mirror(low)) } else { (low, high) };
-        if lower == Edge::Open && self.nulls_first {
-            lower = Edge::After(vec![codec::NULL_FIRST]);
+    let as_int = |kind| datum::int(kind, arg);
+    match (column.codec, column.typid, argtype) {
+        (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT2OID) => Place::At(int(as_int(Int::Int2))),
+        (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT4OID) => Place::At(int(as_int(Int::Int4))),
+        (Codec::Int(_), INT2OID | INT4OID | INT8OID, INT8OID) => Place::At(int(as_int(Int::Int8))),
+        // A date begins at midnight of the session's zone, for timestamptz.
+        (Codec::Int(_), DATEOID, TIMESTAMPOID) => placed(timestamp_in_date(as_int(Int::Int8))),
+        (Codec::Int(_), TIMESTAMPOID, DATEOID) => {
+            placed(date_in_timestamp(as_int(Int::Int4) as i32))
         }
-        if upper == Edge::Open && !self.nulls_first {
-            upper = Edge::Before(vec![codec::NULL_LAST]);
+        (Codec::Int(_), DATEOID, TIMESTAMPTZOID) => {
+            within(around(timestamp_in_date(as_int(Int::Int8)).0, 1, DATE_INFINITIES))
         }
-        Interval { lower, upper }
+        (Codec::Int(_), TIMESTAMPTZOID, DATEOID) => {
+            let midnight = date_in_timestamp(as_int(Int::Int4) as i32).0;
+            within(around(midnight, DAY, TIMESTAMP_INFINITIES))
+        }
+        (Codec::Int(_), TIMESTAMPOID, TIMESTAMPTZOID)
+        | (Codec::Int(_), TIMESTAMPTZOID, TIMESTAMPOID) => {
+            within(around(as_int(Int::Int8), DAY, TIMESTAMP_INFINITIES))
+        }
+        (Codec::Float8, _, pg_sys::FLOAT4OID) => {
+            Place::At(encoded(|out| codec::put_float8(out, datum::float4(arg).into())))
+        }
+        (Codec::Float4, _, pg_sys::FLOAT8OID) => {
+            let (v, exact) = codec::float8_in_float4(datum::float8(arg));
+            let segment = encoded(|out| codec::put_float4(out, v));
+            if exact { Place::At(segment) } else { Place::Behind(segment) }
+        }
+        // SAFETY: a value of `argtype`, which has this layout.
+        (_, pg_sys::TEXTOID, pg_sys::NAMEOID) => unsafe { string(column, Layout::Name, arg) },
+        // SAFETY: as above.
+        (_, pg_sys::NAMEOID, pg_sys::TEXTOID) => unsafe { string(column, Layout::Varlena, arg) },
+        _ => Place::Unknown,
     }
 }
 
-impl KeyDesc {
-    /// The segments for which `col OP arg` can hold; `strategy` is the btree strategy of OP. The
-    /// operators are strict: NULLs are outside of every interval.
+/// # Safety
+/// `arg` must be a string of this layout.
+unsafe fn string(column: &Column, layout: Layout, arg: Datum) -> Place {
+    let put = |bytes: &[u8]| match column.codec {
+        Codec::Bytes(_) => Place::At(encoded(|out| codec::put_bytes(out, bytes))),
+        // A raw segment must be a value of the column's type.
+        Codec::Raw(Layout::Name) if bytes.len() >= pg_sys::NAMEDATALEN as usize => Place::Unknown,
+        Codec::Raw(_) => Place::At(encoded(|out| codec::put_raw(out, bytes))),
+        _ => Place::Unknown,
+    };
+    // SAFETY: by contract.
+    unsafe { datum::with_bytes(layout, arg, put) }
+}
+
+/// Turns ascending edges into index order, with the NULLs outside.
+fn in_index_order(column: &Column, (low, high): (Edge, Edge)) -> Interval {
+    let flip = column.flip();
+    let invert = |mut segment: Vec<u8>| {
+        if flip != 0 {
+            codec::invert(&mut segment);
+        }
+        segment
+    };
+    let mirror = |edge| match edge {
+        Edge::Open => Edge::Open,
+        Edge::Before(v) => Edge::After(invert(v)),
+        Edge::After(v) => Edge::Before(invert(v)),
+    };
+    let (mut lower, mut upper) =
+        if column.desc { (mirror(high), mirror(low)) } else { (low, high) };
+    if lower == Edge::Open && column.nulls_first {
+        lower = Edge::After(vec![codec::NULL_FIRST]);
+    }
+    if upper == Edge::Open && !column.nulls_first {
+        upper = Edge::Before(vec![codec::NULL_LAST]);
+    }
+    Interval { lower, upper }
+}
+
+/// Conditions on columns as intervals of their segments.
+pub trait Bounds {
+    /// Returns the segments for which `col OP arg` can hold; `strategy` is the btree strategy of
+    /// OP. The operators are strict: NULLs are outside of every interval.
     ///
     /// # Safety
     /// `arg` must be a value of `argtype`; `InvalidOid` is the operator class's input type.
-    pub unsafe fn bound(
+    unsafe fn bound(
+        &self,
+        col: usize,
+        strategy: u16,
+        argtype: Oid,
+        collation: Oid,
+        arg: Datum,
+    ) -> Bound;
+
+    /// Appends the segment that [`Bounds::bound`] has for `col = arg`, if it has one and is of the
+    /// column's own type. Returns whether it did.
+    ///
+    /// # Safety
+    /// As `bound`.
+    unsafe fn append_point(
+        &self,
+        col: usize,
+        argtype: Oid,
+        collation: Oid,
+        arg: Datum,
+        key: &mut Vec<u8>,
+    ) -> bool;
+
+    /// Returns the segment of NULL.
+    fn null_segment(&self, col: usize) -> Vec<u8>;
+
+    /// Returns all values, without NULLs: `IS NOT NULL`.
+    fn not_null(&self, col: usize) -> Interval;
+}
+
+impl Bounds for KeyDesc {
+    unsafe fn bound(
         &self,
         col: usize,
         strategy: u16,
@@ -205,19 +227,14 @@ impl KeyDesc {
         let place = match foreign {
             true => Place::Unknown,
             // SAFETY: by contract.
-            false => unsafe { column.place(argtype, arg) },
+            false => unsafe { place(column, argtype, arg) },
         };
         let (edges, lossy) = ascending(strategy, place);
-        Bound { interval: edges.map(|e| column.in_index_order(e)), lossy }
+        Bound { interval: edges.map(|e| in_index_order(column, e)), lossy }
     }
 
-    /// Appends the segment that [`KeyDesc::bound`] has for `col = arg`, if it has one and is of the
-    /// column's own type.
-    ///
-    /// # Safety
-    /// As `bound`.
     #[inline]
-    pub unsafe fn append_point(
+    unsafe fn append_point(
         &self,
         col: usize,
         argtype: Oid,
@@ -239,13 +256,11 @@ impl KeyDesc {
         true
     }
 
-    /// The segment of NULL.
-    pub fn null_segment(&self, col: usize) -> Vec<u8> {
+    fn null_segment(&self, col: usize) -> Vec<u8> {
         vec![self.columns[col].null_marker()]
     }
 
-    /// All values, without NULLs: `IS NOT NULL`.
-    pub fn not_null(&self, col: usize) -> Interval {
-        self.columns[col].in_index_order((Edge::Open, Edge::Open))
+    fn not_null(&self, col: usize) -> Interval {
+        in_index_order(&self.columns[col], (Edge::Open, Edge::Open))
     }
 }

@@ -1,5 +1,9 @@
 //! The description of an index's keys, made once per relation and process.
 
+mod compare;
+
+pub use compare::KeyRef;
+
 use super::codec::{self, Codec, Layout, NULL_FIRST, NULL_LAST};
 use super::collation::{collated, is_deterministic};
 use super::column::{Column, include_codec, key_codec, layout};

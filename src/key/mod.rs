@@ -22,7 +22,6 @@ pub mod collation;
 pub mod column;
 pub mod columns;
 mod comparator;
-pub mod compare;
 mod datetime;
 pub mod datum;
 pub mod desc;
@@ -40,7 +39,6 @@ mod strcoll;
 #[cfg(test)]
 mod tests;
 
-pub use bound::{Edge, Interval};
+pub use bound::{Bounds, Edge, Interval};
 pub use codec::{EMPTY, NULL_ELEMENT, SENTINEL};
-pub use compare::KeyRef;
-pub use desc::KeyDesc;
+pub use desc::{KeyDesc, KeyRef};

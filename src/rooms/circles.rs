@@ -171,30 +171,41 @@ fn no_circle_of_files() {
     }
 }
 
-#[test]
-fn types_of_the_engine_have_their_methods_where_they_are() {
-    let files = code_of("engine/src");
+/// Which files have methods of types that another unit defines, but for those of a trait of their
+/// own unit.
+fn methods_elsewhere(files: &BTreeMap<String, String>) -> Vec<String> {
     let mut of = BTreeMap::<_, BTreeSet<&str>>::new();
-    for (name, code) in &files {
-        of.entry(unit(name, &files)).or_default().extend(defined(code));
+    for (name, code) in files {
+        of.entry(unit(name, files)).or_default().extend(defined(code));
     }
     let mut wrong = Vec::new();
-    for (name, code) in &files {
-        let own = &of[unit(name, &files)];
+    for (name, code) in files {
+        let own = &of[unit(name, files)];
         for (interface, to) in impls(code) {
             if !own.contains(to) && !interface.is_some_and(|interface| own.contains(interface)) {
-                wrong.push(format!("engine/src/{name}.rs has methods of {to}"));
+                wrong.push(format!("{name}.rs has methods of {to}"));
             }
         }
-        // A block that nobody knows is a `Fresh`: only that has its place.
+    }
+    wrong
+}
+
+#[test]
+fn types_have_their_methods_where_they_are() {
+    for root in ["engine/src", "src"] {
+        let wrong = methods_elsewhere(&code_of(root));
+        assert!(wrong.is_empty(), "in {root}:\n{}", wrong.join("\n"));
+    }
+}
+
+/// A block that no other process knows is a `Fresh`: only `node/fresh.rs` has a place for it.
+#[test]
+fn blocks_are_taken_from_the_allocator_in_one_file() {
+    for (name, code) in code_of("engine/src") {
         let allocates =
             code.contains("allocator.alloc(") || code.contains("allocator.alloc_among(");
-        if allocates != (name == "node/fresh") {
-            wrong
-                .push(format!("engine/src/{name}.rs takes blocks from the allocator, or does not"));
-        }
+        assert_eq!(allocates, name == "node/fresh", "engine/src/{name}.rs takes blocks");
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
@@ -220,6 +231,7 @@ fn circles_and_methods_are_seen() {
     assert_eq!(to("b/high"), ["a/low", "a/x"]);
     let circle: Vec<_> = in_circles(&graph).into_iter().map(String::as_str).collect();
     assert_eq!(circle, ["a/low", "a/mod", "a/x", "b/high"]);
+    assert_eq!(methods_elsewhere(&files), ["c.rs has methods of X", "c.rs has methods of Other"]);
     assert_eq!(impls(&files["a/x/part"]), [(None, "X")]);
     assert_eq!(impls(&files["c"]), [(Some("Display"), "X"), (None, "Other")]);
     assert_eq!(defined(&files["a/x"]), ["X"].into());

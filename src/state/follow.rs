@@ -16,10 +16,9 @@
 //! use the index. A chain of HOT updates that was broken for this index has only the key of its
 //! last member here.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
-use nitro_engine::{Process, ReverseMap};
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
 use pgrx::pg_sys::{self, Relation, Snapshot, TransactionId};
 use pgrx::prelude::*;
@@ -193,40 +192,6 @@ pub unsafe fn check_snapshot(index: Relation, snapshot: Snapshot) {
     }
 }
 
-impl Entry {
-    /// Whether the index has what all records before this position say.
-    pub fn has_reached(&self, position: u64) -> bool {
-        self.reflects.load(Acquire) >= position
-    }
-
-    /// In the follower: the index has what all records before this position say.
-    pub fn now_reflects(&self, position: u64) {
-        // A follower that reads records again comes by positions that the index reflected before.
-        self.reflects.fetch_max(position, Release);
-    }
-
-    /// The index and its reverse map, if it is FOLLOWING.
-    pub fn followed(&self, process: &Process) -> Option<ReverseMap> {
-        let main = self.readable_index(process).filter(|_| self.state() == State::Following)?;
-        Some(ReverseMap::of(main, self.reverse(process)?))
-    }
-
-    /// In the follower: a step for the index has got the locks that it needs, or it has not.
-    pub fn note_held_up(&self, is: bool) {
-        if !is {
-            self.held_up.store(0, Relaxed);
-        } else if self.held_up.load(Relaxed) == 0 {
-            self.held_up.store(now(), Relaxed);
-        }
-    }
-
-    /// Returns true if the follower has waited for a lock longer than `deadlock_timeout`.
-    fn is_held_up(&self) -> bool {
-        let since = self.held_up.load(Relaxed);
-        since != 0 && now().saturating_sub(since) >= wait::deadlock_timeout().as_micros() as u64
-    }
-}
-
 /// Waits a moment for the follower; ERROR if that has taken too long.
 unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
     let waited = begun.elapsed();
@@ -277,12 +242,6 @@ unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
         .hint("Raise \"nitro.follow_timeout\", or set \"nitro.enable_scan\" to off for this query.")
         .raise();
     }
-}
-
-/// Microseconds of the server's clock.
-fn now() -> u64 {
-    // SAFETY: asks the clock.
-    unsafe { pg_sys::GetCurrentTimestamp() as u64 }
 }
 
 /// Sets the latch of a process, if there is one of this PID.

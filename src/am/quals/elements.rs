@@ -21,7 +21,7 @@ use crate::key::elements::range::{Range, bounds};
 use crate::key::elements::segment;
 use crate::key::elements::source::{Shape, Source};
 use crate::key::elements::strategy;
-use crate::key::{EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
+use crate::key::{Bounds, EMPTY, Edge, Interval, KeyDesc, NULL_ELEMENT};
 use crate::pg::{memory, wait};
 
 /// The elements that a condition asks for. An empty group cannot be fulfilled.

@@ -3,7 +3,7 @@
 use pgrx::pg_sys;
 
 use super::{Plan, Range};
-use crate::key::{KeyDesc, SENTINEL};
+use crate::key::{Bounds, KeyDesc, SENTINEL};
 use crate::pg::memory;
 
 impl Plan {

@@ -2,10 +2,12 @@
 
 use std::sync::atomic::Ordering::*;
 
-use nitro_engine::{BarrierGuard, Charge, Index, Process};
+use nitro_engine::{BarrierGuard, Charge, Index, Process, ReverseMap};
+use pgrx::pg_sys;
 
 use super::{Entry, Incarnation, State};
 use crate::pg::compat::Locator;
+use crate::pg::wait;
 use crate::state::file::{File, Table};
 use crate::state::tenants::{KINDS, Kind, Tenant, Terms};
 
@@ -182,4 +184,42 @@ impl Entry {
         // entry.
         (root != 0).then(|| unsafe { Index::open(process.area(), root) })
     }
+
+    /// Whether the index has what all records before this position say.
+    pub fn has_reached(&self, position: u64) -> bool {
+        self.reflects.load(Acquire) >= position
+    }
+
+    /// In the follower: the index has what all records before this position say.
+    pub fn now_reflects(&self, position: u64) {
+        // A follower that reads records again comes by positions that the index reflected before.
+        self.reflects.fetch_max(position, Release);
+    }
+
+    /// The index and its reverse map, if it is FOLLOWING.
+    pub fn followed(&self, process: &Process) -> Option<ReverseMap> {
+        let main = self.readable_index(process).filter(|_| self.state() == State::Following)?;
+        Some(ReverseMap::of(main, self.reverse(process)?))
+    }
+
+    /// In the follower: a step for the index has got the locks that it needs, or it has not.
+    pub fn note_held_up(&self, is: bool) {
+        if !is {
+            self.held_up.store(0, Relaxed);
+        } else if self.held_up.load(Relaxed) == 0 {
+            self.held_up.store(now(), Relaxed);
+        }
+    }
+
+    /// Returns true if the follower has waited for a lock longer than `deadlock_timeout`.
+    pub fn is_held_up(&self) -> bool {
+        let since = self.held_up.load(Relaxed);
+        since != 0 && now().saturating_sub(since) >= wait::deadlock_timeout().as_micros() as u64
+    }
+}
+
+/// Microseconds of the server's clock.
+fn now() -> u64 {
+    // SAFETY: asks the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() as u64 }
 }

@@ -1,8 +1,8 @@
 //! The order of keys that have columns without a byte encoding.
 
-use super::codec::SENTINEL;
-use super::comparator::Comparator;
-use super::desc::KeyDesc;
+use super::KeyDesc;
+use crate::key::codec::SENTINEL;
+use crate::key::comparator::Comparator;
 use crate::pg::error::Failure;
 use pgrx::PgSqlErrorCode;
 use std::cmp::Ordering;
