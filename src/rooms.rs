@@ -1,5 +1,5 @@
-//! Rules of the house: the order of the rooms (nothing imports from a room above its own), how errors
-//! pass through (see `pg::witness`), and which files may run code of users.
+//! Rules of the house. No room imports from a room above it. Errors pass through `pg::witness`.
+//! Only some files may run code of users.
 
 mod circles;
 
@@ -239,7 +239,7 @@ fn documented() -> BTreeSet<(String, String)> {
     all
 }
 
-/// With whose rights it runs is said in docs/internals.md, for each file and kind.
+/// docs/internals.md names the role with whose rights it runs, for each file and kind.
 #[test]
 fn code_of_users_runs_where_the_table_says() {
     let mut found = BTreeSet::new();

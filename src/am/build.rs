@@ -241,8 +241,8 @@ impl<'a> Collector<'a> {
     /// Reads the table, or with others what `scan` shares out; gives the number of rows.
     ///
     /// # Safety
-    /// Open relations, locked as for a build, and the description of the index; a scan of that table, which has a snapshot
-    /// if that is said, or null.
+    /// Open relations, locked as for a build, and the description of the index. `scan` is one of
+    /// that table, with a snapshot if `by_snapshot` is set, or null.
     unsafe fn scan(
         &mut self,
         heap: Relation,
@@ -398,8 +398,8 @@ unsafe fn lack(e: BuildError, index: Relation, desc: &KeyDesc) -> OutOfMemory {
 }
 
 /// Refuses default classes of another type. A type with an order of its own (citext) can get the
-/// default class of a type that it is like (text), because nitro has no class of its own for it.
-/// The operators of the type would never find the index.
+/// default class of a similar type (text), because nitro has no class for it. The operators of the
+/// type would never find the index.
 unsafe fn refuse_borrowed_classes(index: Relation, desc: &KeyDesc) {
     // SAFETY: an open index has one element per key column; catalogue look-ups of its columns.
     unsafe {

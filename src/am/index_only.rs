@@ -1,18 +1,17 @@
 //! Index-only scans without the parts of the executor's that cost most: `nitro.enable_fast_scan`.
 //!
-//! The plan, its node and its state are the server's. When a plan is started, the function that
-//! returns the next row of an Index Only Scan over a nitro index is exchanged for the one here
-//! (`ExecSetExecProcNode`, which is there for that). It does what `ExecIndexOnlyScan` does
-//! (nodeIndexonlyscan.c), but
+//! The plan, its node and its state are the server's. When a plan is started, an Index Only Scan
+//! over a nitro index gets another function for its next row, the one here (`ExecSetExecProcNode`
+//! is meant for that). It does what `ExecIndexOnlyScan` does (nodeIndexonlyscan.c), but
 //! - asks pinned pages of the visibility map (`visibility`), on a standby for the rows of a batch
 //!   together,
 //! - puts values into the slot, not into an index tuple first,
 //! - and, where a row needs nothing else, does so without a call of the server.
 //!
-//! The place of the scan is the access method's, as ever, so rescans, marks and backward fetches
-//! know nothing of it. The server's own function begins the scan and works out run-time keys; it
-//! has the scan alone under serializable isolation (it locks a page of the table for each row) and
-//! for rechecks of EvalPlanQual, which start nodes of their own.
+//! The place of the scan is the access method's, as without this. So rescans, marks and backward
+//! fetches need no care. The server's own function begins the scan and works out run-time keys. It
+//! does the whole scan in two cases. Under serializable isolation it locks a page of the table for
+//! each row. Rechecks of EvalPlanQual start nodes of their own.
 
 use std::sync::OnceLock;
 

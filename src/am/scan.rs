@@ -86,7 +86,7 @@ pub(super) struct Scan {
     place: Place,
     /// Filters have let it jump behind the part that it reads: see `parallel`.
     leaps: bool,
-    /// How often it was started. Added to the common count when it ends: the inner side of a join
+    /// How often it was started. Added to the common count when it ends. The inner side of a join
     /// starts a scan for each row, and a cache line that many processes write is slow for all.
     starts: u64,
     /// Descents that EXPLAIN has not been told of.

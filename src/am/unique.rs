@@ -20,8 +20,8 @@
 //! published. The other insert is complete, so it waits for nothing because of this key.
 //!
 //! **No process waits for a transaction under the lock.** Where another transaction has to end
-//! first, the process unlocks before it waits. Then it begins anew, because the index may be in
-//! another state by then.
+//! first, the process unlocks before it waits. Then it begins anew, because the state of the index
+//! may have changed.
 //!
 //! **No row is overlooked.** The index is READY when it is read, so all rows that were admitted
 //! before have their entries. While the lock is held, entries with the key come only from new keys,
@@ -35,8 +35,8 @@
 //! that (D2b), as for scans. It is taken before the entries are read, and closed after the last
 //! row.
 //!
-//! If the index leaves READY after the first look, the row may have no entry. (`insert` says why a
-//! lack of memory is no such case.) The second look brings the index up again. Without a second
+//! If the index leaves READY after the first look, the row may have no entry. (A lack of memory
+//! does not cause this: see `insert`.) The second look brings the index up again. Without a second
 //! look the row is in the table: the next process brings the index up, and finds the row there.
 use std::cell::RefCell;
 

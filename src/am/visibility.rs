@@ -121,7 +121,7 @@ impl VisibilityMap {
     /// no and is not kept.
     ///
     /// # Safety
-    /// `heap` must be open, the same at each call. What is pinned belongs to the current resource owner.
+    /// `heap` must be open, the same at each call. The pins belong to the current resource owner.
     pub unsafe fn ask(&mut self, heap: Relation, block: BlockNumber) -> bool {
         if let Some(known) = self.known(block) {
             return known;

@@ -1,6 +1,6 @@
 //! All rows of a table, for a scan whose index cannot be brought up.
 //!
-//! The planner leaves such an index out. But two users choose an index by themselves: logical
+//! The planner leaves this index out. But two users choose an index by themselves: logical
 //! replication (a subscriber's search for the row to change) and checks of exclusion constraints.
 //! They must not fail because of the index. They use a dirty snapshot, want rows in no order, and
 //! compare each row with the wanted one. So they get the root of every HOT chain, marked for a

@@ -13,9 +13,9 @@
 //! | any other record that refers to a block of a main fork | [`Action::Look`] |
 //!
 //! *Invariant* (lives): between two looks at a block, a line pointer gets another key only through
-//! a record that names it as a row. A HOT update keeps the key of every index. What is freed is
+//! a record that names it as a row. A HOT update keeps the key of every index. A line pointer is
 //! freed by a record that is [`Action::Gone`] for its block. SMGR TRUNCATE cuts off only blocks
-//! without used line pointers, so each of their rows had such a record before.
+//! without used line pointers, so each of their rows had a record of this kind before.
 //!
 //! Opcodes and the offsets below are those of 15 to 19. They lie in the main data of a record,
 //! which a page image never replaces.

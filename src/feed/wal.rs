@@ -143,8 +143,8 @@ impl Reader {
     /// The next record that begins before `to`, decoded; `None` at the end.
     ///
     /// # Safety
-    /// As `new`; what is read is gone with the next call. `to` must be an insert position before which
-    /// everything is flushed or, in recovery, replayed.
+    /// As `new`. The record that was read is gone with the next call. `to` must be an insert
+    /// position before which everything is flushed or, in recovery, replayed.
     pub unsafe fn next(&mut self, to: XLogRecPtr) -> Result<Option<*mut XLogReaderState>, Gap> {
         // SAFETY: by contract; the context lives as long as the reader.
         unsafe {

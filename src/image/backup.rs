@@ -1,17 +1,17 @@
 //! Writing an image.
 //!
-//! The order of events keeps D3, "an entry that belongs to the index is in the image of LSN B, or
-//! its heap block has a WAL record later than B":
+//! The order of events keeps D3: an entry of the index is in the image of LSN B, or its heap block
+//! has a WAL record later than B.
 //! 1. only of an index that is READY and valid: entries that a build adds belong to old tuples;
 //! 2. B := insert LSN, then X := next transaction ID, both published;
 //! 3. the term is closed, and writers that began in it are waited for: the image has their entries.
-//!    Who publishes later has seen B and X (see `straddler`);
+//!    A writer that publishes later has seen B and X (see `straddler`);
 //! 4. the entries as of 3 are written, by ranges, by several threads;
 //! 5. a mark is written into the index' page, and all WAL up to its record is flushed, then the
-//!    manifest appears. So nothing in an image is ahead of durable WAL, and neither is what is
-//!    missing in it: an entry that was dropped during 4 was dead to everybody by a commit that was
-//!    inserted before, if not flushed. The manifest has the mark and the end of that WAL: a server
-//!    whose history left it before has other rows than the image, and no mark.
+//!    manifest appears. So no entry of an image is ahead of durable WAL. Nor is the lack of an
+//!    entry. An entry that was dropped during 4 was dead to every transaction by a commit, whose
+//!    record is before the flushed end. The manifest has the mark and the end of that WAL. A server
+//!    whose history left this WAL before its end has other rows than the image, and no mark.
 //!
 //! If no operation was counted since the newest image was begun, its files are still right, and it
 //! gets a new manifest by the same steps without 4.
@@ -448,9 +448,8 @@ fn write_shards(
     threads::run(all.len(), all.len(), Wait::ImageWrite, write, tick)
 }
 
-/// Processes that must not wait for an image that is being written: they wait for an exclusive lock
-/// on the index or its table, or for the end of this transaction. The slot must not wait for it
-/// either.
+/// Processes that must not wait for an image: they wait for an exclusive lock on the index or its
+/// table, or for the end of this transaction. The slot must not wait for it either.
 struct Waiters<'a> {
     index: Relation,
     image: &'a ImageState,

@@ -1,14 +1,13 @@
 //! Reading an image.
 //!
-//! An image is used if, and only if, everything that its manifest says is true of this server and
-//! this index (D4), its files are whole, and it can be told which heap blocks have changed since
-//! its LSN B:
+//! An image is used only if its manifest fits this server and this index (D4), and if its files are
+//! whole. It must also be known which heap blocks have changed since its LSN B:
 //! - by the WAL from B on, wherever it is there; or
-//! - by the LSNs of the pages, if the WAL is missing for a harmless reason. That is so if this
-//!   server started without our slot although the image was made under its protection (clean stop,
-//!   base backup, fresh standby), or with one that was invalidated for holding too much. A slot
-//!   that promises WAL which is not there means that somebody reset it: pages may be older than the
-//!   image then, and no comparison finds that out.
+//! - by the LSNs of the pages, if the WAL is missing for a harmless reason. The image was made
+//!   under the protection of the slot, but this server started without it (clean stop, base backup,
+//!   fresh standby). Or the slot was invalidated for keeping too much. If the slot promises WAL
+//!   that is missing, the WAL was reset. Then pages may be older than the image, and no comparison
+//!   finds that out.
 //!
 //! Entries of changed blocks are left out while the image is read: their TIDs may have been
 //! recycled before the restart. After the restart none is recycled as long as the image can be

@@ -1,8 +1,8 @@
 //! `nitro_verify`: does an index hold what its table says, in the order its operators say?
 //!
 //! 1. The engine walks its blocks and checks the invariants of its structure.
-//! 2. Every entry is decoded and compared with its neighbour by the operator classes (the encoding
-//!    of keys is not trusted), and its TID must name the root of a HOT chain.
+//! 2. Every entry is decoded and compared with its neighbour by the operator classes: the encoding
+//!    of keys is not trusted. Its TID must name the root of a HOT chain.
 //! 3. With `heapallindexed`, every row that a fresh snapshot sees must have its entry.
 //!
 //! Writers, VACUUM and scans go on meanwhile:

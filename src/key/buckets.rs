@@ -171,7 +171,8 @@ impl Writer<'_> {
 /// Gives the entries of a bucket to `sink`, in no order, and removes its files.
 ///
 /// # Safety
-/// This process is attached to the set; the `processes` have finished their files, and nobody else reads these.
+/// This process is attached to the set. The `processes` have finished their files, and no other
+/// process reads these.
 pub unsafe fn read(
     files: *mut pg_sys::FileSet,
     processes: usize,

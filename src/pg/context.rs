@@ -17,8 +17,8 @@ impl<'n> Reading<'n> {
     /// Puts the line on the server's stack of error contexts.
     ///
     /// # Safety
-    /// On the server's thread, below a witness; `index` must be open, and what this returns be dropped in the frame that
-    /// has the node, last in first out.
+    /// On the server's thread, below a witness. `index` must be open. The result must be dropped in
+    /// the frame that has the node, last in first out.
     pub unsafe fn new(
         node: &'n mut MaybeUninit<ErrorContextCallback>,
         index: Relation,

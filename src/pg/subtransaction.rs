@@ -59,7 +59,7 @@ pub fn reading<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
 }
 
 /// # Safety
-/// Whoever calls gives back what an ERROR leaves behind.
+/// The caller releases everything that an ERROR leaves behind.
 unsafe fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Box<CaughtError>> {
     let mut work = Some(work);
     let mut node = std::mem::MaybeUninit::uninit();
@@ -84,9 +84,9 @@ fn off_the_stack(error: CaughtError) -> CaughtError {
     }
 }
 
-/// Returns true for errors that depend on the transaction or the machine, and not on the data:
-/// cancel, shutdown, deadlock, a failed serialization, READ ONLY, too deep a stack, lack of
-/// resources.
+/// Returns true for errors that depend on the transaction or the machine, and not on the data.
+/// These are cancel, shutdown, deadlock, a failed serialization, READ ONLY, too deep a stack, and
+/// lack of resources.
 pub fn is_transient(error: &CaughtError) -> bool {
     let (CaughtError::PostgresError(report) | CaughtError::ErrorReport(report)) = error else {
         return false;

@@ -389,8 +389,8 @@ const METHODS: *const pg_sys::CustomPathMethods = {
     &raw const TABLE.0
 };
 
-/// The cost of reading a row from the table, in units of `cpu_tuple_cost`: 0.2 us if it is in
-/// memory, eight times as long as a sequential scan takes for a row.
+/// The cost of reading a row from the table, in units of `cpu_tuple_cost`. It is 0.2 us if the row
+/// is in memory: eight times as long as a sequential scan takes.
 const ASKING: f64 = 10.0;
 
 /// The additional cost of a row if processes share a scan, in units of `cpu_index_tuple_cost`: 2.5

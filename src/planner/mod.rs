@@ -15,8 +15,8 @@
 //! - shows btree's access method, which lets row comparisons become index conditions (before 18
 //!   with the help of `compat::rows`). The planner then assumes that the families shown for the
 //!   index say which equivalence classes the index can use. An index that cannot show a btree
-//!   family for each column (an extended btree family) is shown as btree only to some queries: to
-//!   those that compare rows of one table.
+//!   family for each column (an extended btree family) is shown as btree only to queries that
+//!   compare rows of one table.
 
 mod aggregate;
 mod elements;

@@ -1,9 +1,9 @@
 //! The rooms of the engine, circles of files in both crates, and where types have their methods.
 //!
 //! A *unit* is a file with the folder of its name, if there is one: `scan/cursor.rs` and
-//! `scan/cursor/`. If each type has its methods in the unit that defines it, a call of a method
-//! needs no import, but it leads only where imports lead: to the unit of a type that the caller, or
-//! a file below it, imports. So a circle of calls is a circle of imports.
+//! `scan/cursor/`. Each type has its methods in the unit that defines it. A call of a method needs
+//! no import. But it leads only to the unit of a type that the caller, or a file below it, imports.
+//! So a circle of calls is a circle of imports.
 
 use super::{imports, sources_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,14 +14,14 @@ const ENGINE: [&str; 13] = [
     "check", "reverse",
 ];
 
-/// The source files of a crate, without tests, comments and what is only for tests.
+/// Returns the source files of a crate, without comments, tests and code for tests.
 fn code_of(root: &str) -> BTreeMap<String, String> {
     let all = sources_of(root).into_iter();
     let all = all.filter(|(name, _)| !name.starts_with("tests/") && name != "lib");
     all.map(|(name, source)| (name, without_tests(&source))).collect()
 }
 
-/// Without comments and without modules of tests in the file.
+/// Removes comments, and modules of tests in the file.
 fn without_tests(source: &str) -> String {
     let (mut code, mut skipping, mut test) = (String::new(), false, false);
     for line in source.lines().filter(|line| !line.trim_start().starts_with("//")) {

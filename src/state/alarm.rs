@@ -1,7 +1,7 @@
 //! How full a limit of memory is, and the messages that were given about it.
 //!
-//! A limit that is nearly reached is said in the server's log, once for each of [`LEVELS`]. A level
-//! is said again after use has fallen below it and risen again, or after [`AGAIN`].
+//! The server's log reports a limit that is nearly reached, once for each of [`LEVELS`]. It reports
+//! a level again after use has fallen below it and risen again, or after [`AGAIN`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

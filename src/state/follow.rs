@@ -5,7 +5,7 @@
 //!
 //! *Invariant* (bound): a scan takes its snapshot, then reads the position of recovery. It reads
 //! the index only when the index reflects that position. All rows that the snapshot sees were
-//! replayed before that position: a commit becomes visible before the position moves past its
+//! replayed before that position. A commit becomes visible before the position moves past its
 //! record, and all other records of the transaction end before it.
 //!
 //! What the follower does beyond that position is harmless to the scan. It inserts entries of rows

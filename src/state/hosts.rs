@@ -10,8 +10,8 @@
 //! | `standby` | `a, b` | the standbys `a` and `b` |
 //!
 //! On another server the index is *elsewhere*: it is unbuilt, and nothing builds it. That is the
-//! only effect. An index that is elsewhere and has entries all the same is read and kept up to date
-//! like any other: a standby was promoted, or `nitro.host` has changed a moment ago. So answers do
+//! only effect. An index that is elsewhere may have entries all the same: a standby was promoted,
+//! or `nitro.host` has just changed. It is read and kept up to date like any other. So answers do
 //! not depend on this file.
 //!
 //! Unique indexes, those of exclusion constraints, and those of tables that are not logged are

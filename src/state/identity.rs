@@ -10,9 +10,9 @@
 //!
 //! Behind that the page has the *marks* of the latest images: a random number for each, written and
 //! logged before the image appears. WAL replay makes the page part of the history of this data
-//! directory. So a mark proves that the WAL up to it belongs to this directory, even if the
-//! directory is a backup, a standby or a copy, and even if that WAL is gone. An image that was put
-//! here from elsewhere has no mark.
+//! directory. So a mark proves that the WAL up to it belongs to this directory. That holds even if
+//! the directory is a backup, a standby or a copy, and even if that WAL is gone. An image that was
+//! put here from elsewhere has no mark.
 
 use pgrx::prelude::*;
 

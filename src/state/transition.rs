@@ -1,9 +1,9 @@
 //! The state of an index in memory, and all changes of it.
 //!
 //! State and engine root are one word, so a reader gets both of the same moment. [`TABLE`] has a
-//! row for every change, and any other change is an ERROR. docs/internals.md ("States") says more
-//! about each row: the process that makes it, the lock, and the effect on images, memory and
-//! waiting processes.
+//! row for every change, and any other change is an ERROR. The table in docs/internals.md (section
+//! States) also has the process that makes each change, its lock, and the effect on images, memory
+//! and waiting processes.
 //!
 //! Two rules of the table keep answers right, whatever the callers do:
 //! - **An image is loaded from UNBUILT only, and an index that has published does not come back to

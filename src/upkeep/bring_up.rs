@@ -21,7 +21,7 @@
 //! - Progress (`next_block`) belongs to the index: a cancelled walk is continued, not repeated.
 //!   Entries of the interrupted batch are inserted again, which changes nothing.
 //! - Code of the index runs as the table's owner under SECURITY_RESTRICTED_OPERATION, with its own
-//!   GUC level and a safe search_path: a superuser's SELECT must not run an owner's function as
+//!   GUC level and a safe search_path. A superuser's SELECT must not run an owner's function as
 //!   superuser.
 //! - A committed-live row that cannot be indexed makes the index FAILED: hidden from the planner,
 //!   never in the way of inserts. A row that is not committed-live gets a second look instead.

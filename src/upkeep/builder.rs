@@ -2,8 +2,12 @@
 //! and makes their images.
 //!
 //! The first query that meets an index which is not ready starts a builder. So do other builders
-//! and the keeper. A builder frees what the catalogue has no more, brings up each index that was
-//! asked for or has an image, makes the images that are due, and packs the indexes that have grown.
+//! and the keeper. A builder does four things:
+//! - It frees indexes that the catalogue has no more.
+//! - It brings up each index that was asked for or has an image.
+//! - It makes the images that are due.
+//! - It packs the indexes that have grown.
+//!
 //! Then it ends. It ends earlier when it sees a DROP DATABASE that waits for it.
 //!
 //! A builder works on one table at a time. It takes the table of the index that is wanted most, and

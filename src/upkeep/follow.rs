@@ -1,10 +1,10 @@
 //! The follower: keeps the nitro indexes of one database of a standby equal to their tables.
 //!
-//! It asks the replayed WAL one thing: which rows of which blocks (`feed::rows`). Then it looks at
-//! the pages, which are at least as new, and makes the indexes equal to them. So the order of
-//! records and repetition do not matter, and a follower that ends is continued by the next one,
-//! which reads again what the indexes do not reflect yet. An index that is new here is an index
-//! whose whole table is still to be looked at.
+//! It asks the replayed WAL only for rows and their blocks (`feed::rows`). Then it looks at the
+//! pages, which are at least as new, and makes the indexes equal to them. So the order of records
+//! and repetition do not matter. When a follower ends, the next one goes on. It reads the WAL again
+//! from the position that the indexes reflect. A new index is one whose whole table is still to be
+//! looked at.
 //!
 //! *Invariants*
 //! - Position: the follower has noted all records that end at or before `position`. An index

@@ -25,7 +25,7 @@ use crate::state::directory::{self, Entry};
 const REQUEST_SECONDS: u32 = 10;
 /// How long the postmaster may need to start a builder.
 const START_SECONDS: u32 = 10;
-/// How often it is said that there is no place for a builder.
+/// Seconds between two reports that there is no place for a builder.
 const SAY_SECONDS: u64 = 600;
 /// In `Entry::requested`: a builder has taken the index. No time is like this.
 pub const TAKEN: u32 = 2;

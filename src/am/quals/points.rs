@@ -8,7 +8,7 @@ use crate::pg::memory;
 
 impl Plan {
     /// Finds the range of conditions that are an equality on each of the first columns, in their
-    /// order. Most joins have such conditions. Returns false if a plan is needed.
+    /// order. Most joins have these. Returns false if a plan is needed.
     ///
     /// # Safety
     /// As `compile`.

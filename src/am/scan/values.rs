@@ -263,7 +263,8 @@ impl Scan {
     /// live until the next call.
     ///
     /// # Safety
-    /// A slot that owns no memory; what is allocated lives in a child of `context`, which outlives the scan.
+    /// A slot that owns no memory. Allocated values live in a child of `context`, which outlives
+    /// the scan.
     pub(in crate::am) unsafe fn write_values(
         &mut self,
         slot: *mut pg_sys::TupleTableSlot,

@@ -180,8 +180,9 @@ impl Column {
         self.between(i, (place - i as f64).min(1.0), number as u64, key);
     }
 
-    /// Appends a value between the values `i` and `i + 1`: their common bytes, then as many bytes
-    /// as tell the values there apart, then the bytes of another value, which `number` chooses.
+    /// Appends a value between the values `i` and `i + 1`. It has their common bytes, then as many
+    /// bytes as tell the values there apart. Then follow the bytes of another value, which `number`
+    /// chooses.
     fn between(&self, i: usize, share: f64, number: u64, key: &mut Vec<u8>) {
         let (a, gap) = (&self.values[i], &self.gaps[i]);
         let told = gap.low + (gap.span as f64 * share) as u128;

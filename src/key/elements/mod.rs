@@ -4,8 +4,9 @@
 //! row (a, {y,x,y}, b)  ->  keys (a, x, b), (a, y, b)
 //! ```
 //! A row without elements has one key with a placeholder in their place, so that every row is in
-//! the index: `key::EMPTY` for `{}`, `key::NULL_ELEMENT` for a NULL among the elements, and the
-//! marker of NULL for a column that is NULL. They sort behind all elements.
+//! the index. The placeholder of `{}` is `key::EMPTY`, that of a NULL among the elements
+//! `key::NULL_ELEMENT`. A column that is NULL has the marker of NULL. They sort behind all
+//! elements.
 //!
 //! Strings are kept in byte order whatever their collation: equality and prefixes need no other,
 //! and bytes are compared many times faster. Only a range of strings depends on the collation; it

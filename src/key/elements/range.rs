@@ -8,7 +8,7 @@ use pgrx::pg_sys::{self, Datum};
 /// The two elements of the argument of `&<>`, NULL for no bound. They live in the argument.
 ///
 /// # Safety
-/// `argument` must be an array with elements of this shape; what it returns may point into a detoasted
+/// `argument` must be an array with elements of this shape. The result may point into a detoasted
 /// copy that stays in the current memory context.
 pub unsafe fn bounds(shape: &Shape, argument: Datum) -> (Option<Datum>, Option<Datum>) {
     let mut found = Vec::with_capacity(2);

@@ -82,7 +82,7 @@ pub unsafe fn begin_index_scan(
 /// Calls a function of the server for the next row of a node.
 ///
 /// # Safety
-/// `function` is one that such nodes have had.
+/// `function` is one that nodes of this type have had.
 pub unsafe fn exec_proc_node(
     function: pg_sys::ExecProcNodeMtd,
     node: *mut PlanState,

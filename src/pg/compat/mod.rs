@@ -38,7 +38,8 @@ use std::sync::atomic::AtomicU32;
 /// The elements of a list of pointers to `T`.
 ///
 /// # Safety
-/// `list` must be null or such a list, which stays as it is as long as the result is used.
+/// `list` must be null or a list of pointers to `T`. It must not change as long as the result is
+/// used.
 pub unsafe fn elements<'a, T>(list: *const pg_sys::List) -> &'a [*mut T] {
     // SAFETY: by contract; a cell of such a list is a pointer.
     unsafe {

@@ -9,8 +9,8 @@
 //! to another row. The steps, in this order:
 //! 1. Read the records up to the end of the WAL, then look at the blocks where line pointers died
 //!    or became free. Remove the entries whose line pointer is not the root of a row. A VACUUM that
-//!    passed the index before this process took the build lock has written such a record. A later
-//!    VACUUM waits for the lock.
+//!    passed the index before this process took the build lock has written a record of this. A
+//!    later VACUUM waits for the lock.
 //! 2. Read the records that were written meanwhile. Before step 1 looked at a block, an insert may
 //!    have given a freed line pointer to a new row. A record names each new row. Remove all entries
 //!    of the rows that records name, in both readings.

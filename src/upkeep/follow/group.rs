@@ -1,6 +1,6 @@
 //! Indexes of one table that have the same work. The follower reads a block once for all of them.
 //!
-//! An index leaves its group in four cases: it has failed, it is gone, its lock is taken, or a
+//! An index leaves its group in four cases. It has failed, it is gone, its lock is taken, or a
 //! transient ERROR has come twice at one block while the step worked on it. In the last two cases
 //! the index goes on by itself, with a copy of the work.
 //!
