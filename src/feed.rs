@@ -409,7 +409,7 @@ mod tests {
     /// In the server an entry behind a cut was removed by a VACUUM whose records name its block as
     /// well.
     #[test]
-    fn what_was_cut_off_has_changed() {
+    fn truncated_blocks_have_changed() {
         let locator = compat::CoreLocator::default();
         let at = compat::from_core(&locator);
         let truncate = SmgrTruncate { block: 3, locator, flags: 0 };

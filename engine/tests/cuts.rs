@@ -57,7 +57,7 @@ fn long_keys_are_removed_beside_a_snapshot_under_a_comparator() {
 
 /// The left part of a leaf shares more than all of it, and then its heads are wider.
 #[test]
-fn what_is_cut_fits_also_if_it_shares_more() {
+fn a_half_that_shares_more_bytes_fits() {
     let mut bad = Vec::new();
     for f in (50..450u64).step_by(10) {
         let mut r = Random(f);

@@ -156,7 +156,7 @@ fn left_by(says: Says, forms: Forms, snapshot: bool) -> u64 {
 
 /// No comparison decides what is removed, nor where a pass goes on.
 #[test]
-fn all_that_is_dead_goes_whatever_the_order_says() {
+fn all_dead_entries_are_removed_under_any_order() {
     for forms in [Forms::Best, Forms::Slots, Forms::Packed] {
         for says in SAYS {
             for snapshot in [false, true] {
@@ -333,7 +333,7 @@ proptest! {
 
     /// Any lying order, any interleaving.
     #[test]
-    fn what_must_be_complete_asks_no_order(
+    fn walks_ask_no_order(
         ops in prop::collection::vec(op(), 1..60),
         kind in 0..5u64,
         forms in 0..FORMS.len(),

@@ -234,7 +234,7 @@ fn cuts_between_equal_keys() {
 
 /// A batch that is read again, with keys, from where it began, in both directions, while entries come in between.
 #[test]
-fn a_batch_again() {
+fn a_batch_is_read_again() {
     const N: u64 = 2000;
     let mapping = Mapping::new(64 << 20, 2);
     let p = mapping.process(0);

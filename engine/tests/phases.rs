@@ -79,7 +79,7 @@ fn larger_blocks_serve_when_nothing_else_does() {
 
 /// A queue: what it lets go in front is at its end again, and what is left in the end another index has.
 #[test]
-fn what_one_index_lets_go_another_one_gets() {
+fn memory_of_one_index_serves_another() {
     let mapping = Mapping::new(1 << 24, 1);
     let p = mapping.process(0);
     let ix = create(&p);

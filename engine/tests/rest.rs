@@ -62,7 +62,7 @@ fn packed(p: &Process) -> Index {
 }
 
 #[test]
-fn all_of_it() {
+fn the_rest_of_every_leaf_is_read() {
     let mapping = Mapping::new(64 << 20, 2);
     let p = mapping.process(0);
     let ix = packed(&p);
@@ -80,7 +80,7 @@ fn all_of_it() {
 
 /// Nothing is read of a leaf that has changed since the batch was, not even what is there as it was.
 #[test]
-fn of_the_state_of_the_batch() {
+fn nothing_is_read_of_a_changed_leaf() {
     let mapping = Mapping::new(64 << 20, 2);
     let p = mapping.process(0);
     for forward in [true, false] {
@@ -103,7 +103,7 @@ fn of_the_state_of_the_batch() {
 
 /// What does not begin as the batch does is left to the next one.
 #[test]
-fn of_one_group() {
+fn the_rest_ends_with_the_group_of_the_batch() {
     let mapping = Mapping::new(64 << 20, 2);
     let p = mapping.process(0);
     let ix = packed(&p);
@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Ranges that begin and end anywhere, under both kinds of orders.
     #[test]
-    fn of_any_range(bounds: [prop::sample::Index; 2], open: [bool; 2], compared: bool, forward: bool) {
+    fn the_rest_is_inside_of_any_range(bounds: [prop::sample::Index; 2], open: [bool; 2], compared: bool, forward: bool) {
         let mapping = Mapping::new(64 << 20, 2);
         let p = mapping.process(0);
         let key = |tid: Tid| format!("{:05}", tid / 4).into_bytes();

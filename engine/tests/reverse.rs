@@ -135,7 +135,7 @@ fn keys_are_those_that_were_set_last() {
 }
 
 #[test]
-fn who_is_cut_short_loses_no_key() {
+fn a_process_that_unwinds_loses_no_key() {
     for (seed, forms) in FORMS.into_iter().enumerate() {
         assert!(storm(forms, seed as u64 + 11, true) > 100);
     }

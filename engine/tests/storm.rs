@@ -212,7 +212,7 @@ fn a_comparator() {
 
 /// Nearly always there is no memory.
 #[test]
-fn where_there_is_no_memory() {
+fn without_memory() {
     let key = |i: u64| format!("{:08}{}", i * 31, "x".repeat(i as usize % 60)).into_bytes();
     let mut storm = bytes(key, 4000);
     storm.area = 3 << 20;

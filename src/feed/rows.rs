@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_may_be_anything() {
+    fn an_unknown_record_may_be_anything() {
         const XLOG_FPI: u8 = 0xb0;
         const RM_GENERIC: u8 = 20;
         assert_eq!(says(RM_XLOG, XLOG_FPI, &[]), Says::Anything);

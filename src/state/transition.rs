@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_published_is_never_loaded_again() {
+    fn an_index_that_published_is_never_loaded_again() {
         let mut reached: Vec<State> =
             State::ALL.into_iter().filter(|state| state.is_kept()).collect();
         while let Some(next) = rows().find(|row| {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_table_changes_nothing() {
+    fn a_change_outside_of_the_table_changes_nothing() {
         let word = Condition(AtomicU64::new(0));
         assert_eq!(word.change(Event::Finish, 0), Err((Unbuilt, 0)));
         assert_eq!(word.change(Event::Build, 0), Err((Unbuilt, 0)), "without a root");

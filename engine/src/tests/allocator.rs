@@ -292,7 +292,7 @@ fn a_closed_extent_serves_again() {
 
 /// What moves gets no new memory, though the area has some.
 #[test]
-fn among_others_or_nowhere() {
+fn a_moved_node_gets_no_new_memory() {
     let area = Mapping::new(4 << 20, 1);
     let allocator = new_allocator(&area);
     let class = Class::LEAF[0];

@@ -252,7 +252,7 @@ fn one_page_each(area: &Area) -> Vec<Ref> {
 }
 
 #[test]
-fn the_limit_moves() {
+fn the_limit_changes() {
     let area = Mapping::strict(64 << 20, 1);
     let start = area.usage();
     assert_eq!((start.total, start.reserved, start.committed), (64 << 20, 64 << 20, GRANULE));
@@ -351,7 +351,7 @@ fn full_granules_are_taken_first() {
 
 /// Memory that another one is about to give back, or leaves over of a granule, is there for who finds none.
 #[test]
-fn who_finds_none_waits_for_what_moves() {
+fn an_allocation_waits_for_granules_that_move() {
     static SLOW: Backing = Backing {
         commit: |_, _| {
             std::thread::sleep(core::time::Duration::from_micros(200));

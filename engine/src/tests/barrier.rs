@@ -98,7 +98,7 @@ mod units {
     }
 
     #[test]
-    fn unwinding_leaves() {
+    fn unwinding_leaves_the_section() {
         let area = Mapping::new(1 << 20, 1);
         let p = attach(&area, 0);
         let term = AtomicU32::new(1);

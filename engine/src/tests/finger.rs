@@ -163,7 +163,7 @@ fn a_leaf_that_died() {
 
 /// A session has been closed: the leaf's memory may be anything.
 #[test]
-fn memory_that_may_have_left() {
+fn a_finger_of_a_closed_session_is_not_used() {
     let area = Mapping::new(4 << 20, 2);
     // SAFETY: as above.
     let [p, q] = [0, 1].map(|slot| unsafe { Process::attach(*area, slot) });

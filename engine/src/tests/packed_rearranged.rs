@@ -372,7 +372,7 @@ fn a_key_is_cut() {
 /// Keys of a part that are all alike where others of the leaf were not are encoded: that is
 /// shorter.
 #[test]
-fn what_copies_would_spoil_is_encoded() {
+fn a_part_that_copied_bits_would_make_larger_is_encoded() {
     let well = |keys: &[&str], part: Range<usize>| {
         let all: Vec<Entry> = keys.iter().map(|key| (key.as_bytes().to_vec(), 1)).collect();
         let open = Bounds { low: &[], high: None, coming: Grows::Keys.into() };

@@ -177,7 +177,7 @@ fn act(p: &Process, index: Index, order: &Liar, cursor: &mut Cursor, i: u64) {
 }
 
 #[test]
-fn whatever_an_order_says_everything_ends() {
+fn every_call_ends_under_any_order() {
     for lie in LIES {
         let order = Liar::new(lie);
         let (_area, p, index) = world(&order, 0, |_| Vec::new());

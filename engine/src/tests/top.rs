@@ -148,7 +148,7 @@ fn an_index_changes_beside_a_process_that_stays_inside() {
 /// Where nothing has changed no new array is built while one waits: a collector that finds one dead node each time would
 /// leave as many.
 #[test]
-fn arrays_that_wait_are_for_changes() {
+fn no_array_is_built_without_changes() {
     let world = World::new();
     (0..ROWS / 4).for_each(|i| world.insert(i));
     collector::collect_all(&world.index, &world.p);

@@ -332,7 +332,7 @@ fn beside_a_snapshot_a_removal_writes_a_list_besides() {
 }
 
 #[test]
-fn who_splits_writes_no_word_of_another_process() {
+fn a_split_writes_no_word_of_another_process() {
     each(|watch| {
         let before = watch.index.stats().splits;
         let written = watch.written(|p, index| {

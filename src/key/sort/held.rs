@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allocated_stays_within_the_budget() {
+    fn allocations_stay_within_the_budget() {
         for expected in [0, 1000, 100_000, 10_000_000] {
             for size in [12, 20, 60, 500, 9_000] {
                 let n = 3 * BUDGET / (size + size_of::<Item>());

@@ -80,7 +80,7 @@ families! {
 
 /// Each of these has memory to wait for.
 #[test]
-fn the_memory_of_the_middle_leaves() {
+fn memory_of_removed_leaves_leaves_the_index() {
     let world = leaves();
     world.restore();
     let actor = world.actor(0);

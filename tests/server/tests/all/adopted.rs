@@ -71,7 +71,7 @@ fn assert_index_works(server: &Server, database: &str) {
 }
 
 #[test]
-fn a_class_of_its_own_is_dumped() {
+fn a_class_outside_of_the_extension_is_dumped() {
     let (server, mut session) = start();
     session.sql("SELECT nitro_adopt_opclass('loose_ops'); CREATE INDEX t_k ON t USING nitro (k)");
     assert_eq!(member_of(&mut session, "loose_ops"), [[None], [None]]);
@@ -90,7 +90,7 @@ fn a_class_of_its_own_is_dumped() {
 }
 
 #[test]
-fn a_member_is_made_anew() {
+fn a_member_class_is_made_again_after_a_restore() {
     let (server, mut session) = start();
     for _ in 0..2 {
         session.sql("SELECT nitro_adopt_opclass('loose_ops', true)");

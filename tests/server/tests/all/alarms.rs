@@ -52,7 +52,7 @@ fn each_level(server: &Server, used: u64, view: &str, said: &str, set: impl Fn(u
 }
 
 #[test]
-fn of_an_index() {
+fn an_index_near_its_limit_is_reported() {
     let server = Server::new().conf("nitro.max_memory = 256MB").start();
     let used = large(&server);
     let oid = server.value("SELECT 't_s'::regclass::oid");
@@ -66,7 +66,7 @@ fn of_an_index() {
 }
 
 #[test]
-fn of_databases_and_owners() {
+fn databases_and_owners_near_their_limits_are_reported() {
     let server = Server::new().conf("nitro.max_memory = 256MB").start();
     let used = large(&server);
     let of = "nitro_memory_by_database WHERE datname = 'postgres'";
@@ -82,7 +82,7 @@ fn of_databases_and_owners() {
 }
 
 #[test]
-fn of_all_indexes_before_it_is_an_error() {
+fn the_area_is_reported_before_it_is_full() {
     let server = Server::new().conf("nitro.max_memory = 32MB").start();
     server.sql("CREATE TABLE t (s text); CREATE INDEX t_s ON t USING nitro (s COLLATE \"C\")");
     let mut session = server.session();

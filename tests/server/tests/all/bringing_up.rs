@@ -148,7 +148,7 @@ fn plans_wait_for_what_they_can_use() {
 }
 
 #[test]
-fn a_statement_has_one_bound() {
+fn plans_of_a_statement_share_one_limit_of_waiting() {
     let server = stopped_while_it_catches_up();
     // A hundred plans in one statement: a bound for each would take minutes, and the statement does
     // not.
@@ -181,7 +181,7 @@ fn gated_partitions(server: &Server) {
 }
 
 #[test]
-fn a_query_on_partitions_has_one_bound() {
+fn plans_of_partitions_share_one_limit_of_waiting() {
     let mut server = patient().start();
     gated_partitions(&server);
     shut(&server);
@@ -215,7 +215,7 @@ fn a_query_on_partitions_has_one_bound() {
 }
 
 #[test]
-fn no_wait_behind_a_lock_of_its_own() {
+fn a_plan_does_not_wait_behind_a_lock_of_its_own_session() {
     let server = stopped_while_it_catches_up();
     let mut session = server.session();
     let pid = server.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro builder'");
@@ -405,7 +405,7 @@ fn asked_meanwhile(builders: usize, wanted: &[&str]) -> Server {
 }
 
 #[test]
-fn what_is_wanted_most_comes_first() {
+fn the_most_wanted_indexes_come_first() {
     let wanted = [
         "SELECT * FROM t WHERE d = gen_random_uuid()",
         "SELECT * FROM t WHERE b = 'x'",
@@ -452,7 +452,7 @@ fn builders_share_a_table() {
 }
 
 #[test]
-fn one_that_fails_is_alone() {
+fn an_index_that_fails_stops_no_other() {
     let mut server =
         Server::new().conf("nitro.backup = off").conf("nitro.max_builders = 1").start();
     six_indexes(&server);

@@ -68,7 +68,7 @@ fn a_copy_is_dropped_after_a_promotion() {
 }
 
 #[test]
-fn a_copy_stays_where_a_setting_says_so() {
+fn a_setting_keeps_a_copy() {
     let (_primary, mut standby) = pair("nitro.drop_copied_slot = off");
     standby.sql(SLOT);
     let copied = restart_lsn(&standby);

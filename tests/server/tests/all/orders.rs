@@ -75,7 +75,7 @@ fn check(server: &Server, rows: u32) {
 
 /// VACUUM and an image call no comparison function, so one that fails does not make them fail.
 #[test]
-fn nothing_is_compared() {
+fn vacuum_and_images_call_no_comparison_function() {
     let mut server = with_rows(20_000);
     server.sql("DELETE FROM t WHERE n % 3 = 0");
     says(&server, "1 / (a - a)");
@@ -109,7 +109,7 @@ fn images_are_complete() {
 
 /// A server that stops writes a last image of an index that needs a comparison function.
 #[test]
-fn last_images() {
+fn a_stopping_server_writes_last_images() {
     let mut server = with_rows(10_000);
     back_up(&server);
     insert(&server, 10_001, 30_000);

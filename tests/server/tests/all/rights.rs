@@ -69,7 +69,7 @@ fn outcome(server: &Server, role: &str, statement: &str) -> String {
 }
 
 #[test]
-fn of_settings() {
+fn each_role_sets_what_the_page_says() {
     let server = server();
     let settings = table("Settings");
     let mut session = server.session();
@@ -157,7 +157,7 @@ fn members(what: &str, class: &str) -> String {
 const STOPS: u32 = 1_852_404_850;
 
 #[test]
-fn of_views() {
+fn each_role_reads_what_the_page_says() {
     let server = server();
     let views = table("Views");
     let mut session = server.session();
@@ -279,7 +279,7 @@ fn is_true(server: &Server, role: &str, what: &str) -> bool {
 }
 
 #[test]
-fn of_functions() {
+fn each_role_calls_what_the_page_says() {
     let server = server();
     let functions = table("Functions");
     let mut session = server.session();

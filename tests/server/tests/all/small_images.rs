@@ -59,7 +59,7 @@ fn verify(server: &Server) {
 }
 
 #[test]
-fn they_are_collected_in_files() {
+fn small_images_share_files() {
     let mut server = Server::new().conf("nitro.backup_rate = 0").start();
     make_tables(&server, "postgres", TABLES);
     server.sql("CREATE DATABASE other");
@@ -120,7 +120,7 @@ fn they_are_collected_in_files() {
 /// A process holds the lock of the folder and does not go on. The image of an index that has not
 /// changed is renewed in a folder of its own, which needs no lock.
 #[test]
-fn an_unchanged_one_does_without_the_lock() {
+fn renewing_an_unchanged_image_needs_no_lock() {
     let server = Server::new().start();
     server.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 50) i");
     server.sql("CREATE INDEX t_i ON t USING nitro (i)");

@@ -185,7 +185,7 @@ fn kills_under_load() {
 /// A primary is left behind with changes that its standby does not have. It becomes a standby again
 /// by pg_rewind, and then the primary.
 #[test]
-fn rewound_and_back() {
+fn a_rewound_primary_follows_and_is_promoted_again() {
     let seed = seed();
     let mut random = Random::new(seed);
     let mut here = primary().conf("wal_log_hints = on").start();
@@ -220,7 +220,7 @@ fn rewound_and_back() {
 
 /// A standby that gets no WAL but from an archive, some of it long after it was written.
 #[test]
-fn archives_alone() {
+fn a_standby_gets_its_wal_from_an_archive() {
     let mut random = Random::new(seed());
     let folder = std::path::PathBuf::from(std::env::var("NITRO_TMP").expect("set")).join("archive");
     std::fs::create_dir_all(&folder).expect("NITRO_TMP can be written");
