@@ -27,7 +27,7 @@ BANNED = [re.compile(p, re.I) for p in (
 )]
 
 # Sources whose doc comments are checked, and those among them that are not yet.
-DOCUMENTED = re.compile(r"(engine/src/(?!tests/)|src/)[\w/]+\.rs")
+DOCUMENTED = re.compile(r"(engine/src/(?!tests/)|image/src/|src/)[\w/]+\.rs")
 NOT_YET = re.compile(r"engine/src/(packed/leaf/|tree/(insert\.rs|packed\.rs|sorted))")
 
 # A path in the repository, in backticks. Others are of a data directory or of another program.

@@ -54,7 +54,7 @@ fn tree<'a>(code: &'a str, base: String, all: &mut Vec<String>) -> &'a str {
     }
     while let Some(more) = rest.strip_prefix(['{', ',']) {
         rest = tree(more.trim_start(), path.clone(), all);
-        // A new name is nobody's business.
+        // A new name does not matter.
         rest = &rest[rest.find([',', '}']).unwrap_or(rest.len())..];
     }
     rest.strip_prefix('}').unwrap_or(rest)
@@ -128,8 +128,8 @@ fn errors_pass_through_whole() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What runs code of users, by kinds: beginnings of names of the server's functions, and the ways to the comparison
-/// functions of an index.
+/// What runs code of users, by kinds: beginnings of names of the server's functions, and the ways
+/// to the comparison functions of an index.
 const RUNS_CODE: [(&str, &[&str]); 5] = [
     (
         "fold",
@@ -213,7 +213,8 @@ const RUNS_CODE: [(&str, &[&str]); 5] = [
     ("compare", &[" KeyRef(", "with_order!("]),
 ];
 
-/// Whether some code has a name that begins so; of a name of the server, as a function that is called.
+/// Whether some code has a name that begins so; of a name of the server, as a function that is
+/// called.
 fn uses(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let rest =
@@ -259,7 +260,8 @@ fn code_of_users_runs_where_the_table_says() {
     );
 }
 
-/// A scan holds no snapshot of the engine: to it an entry that VACUUM has removed is dead, in whatever term.
+/// A scan holds no snapshot of the engine: to it an entry that VACUUM has removed is dead, in
+/// whatever term.
 #[test]
 fn nothing_of_the_server_reads_the_dead() {
     for (name, source) in sources() {

@@ -4,14 +4,14 @@ use std::{fmt, io};
 
 use crate::shard::ShardId;
 
-/// What is wrong with a shard or a manifest. Not one of these is fatal: the image is of no use and
-/// the index is rebuilt from its table.
+/// The fault of a shard or a manifest. None is fatal: the image is of no use, and the index is
+/// rebuilt from its table.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Damage {
     /// The file system failed, which says nothing about the image itself.
     Io(io::Error),
-    /// The manifest names this shard, but there is no such file.
+    /// The manifest names this shard, but its file is missing.
     Missing {
         /// Number of the shard.
         shard: u32,
@@ -37,19 +37,19 @@ pub enum Damage {
     Frame {
         /// Number of the frame.
         frame: u64,
-        /// What cannot be.
+        /// The impossible value.
         what: &'static str,
     },
     /// A shard is intact, but not the one that its manifest describes.
     Summary {
-        /// What differs.
+        /// The part that differs.
         what: &'static str,
     },
     /// A line of a manifest, counted from 1, is not what it must be.
     Manifest {
         /// Number of the line.
         line: usize,
-        /// What was expected.
+        /// The expected value.
         expected: &'static str,
     },
     /// The manifest does not match its checksum.

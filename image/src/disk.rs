@@ -15,9 +15,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// A file system.
 ///
-/// What a file holds is durable after [`sync`](Disk::sync) of that file, which names a folder holds
-/// after [`sync_dir`](Disk::sync_dir) of that folder; a crash before that may lose, or keep, any
-/// of it. A rename is atomic.
+/// A file's content is durable after [`sync`](Disk::sync) of the file. A folder's names are durable
+/// after [`sync_dir`](Disk::sync_dir) of the folder. A crash before that may lose, or keep, any of
+/// it. A rename is atomic.
 pub trait Disk: Sync {
     /// A file being written.
     type File: Write + Send;
@@ -54,18 +54,17 @@ pub trait Disk: Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-/// A file of the machine that is being written. The device begins with every piece at once: it
-/// makes the sync at the end short, and so the time that everybody else who syncs on this device has
-/// to wait for it.
+/// A file of the machine that is being written. The device begins with every piece at once. So the
+/// sync at the end is short, and other syncs on this device wait less for it.
 #[derive(Debug)]
 pub struct Spread(File);
 
 impl Write for Spread {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.0.write(bytes)?;
-        // Names the whole file; what is clean or under way is left alone. It waits for nothing and
-        // takes no error away from the sync.
-        // SAFETY: an open file; no memory is involved.
+        // Names the whole file. Clean pages and pages under way are left alone. It waits for
+        // nothing and takes no error away from the sync. SAFETY: an open file; no memory is
+        // involved.
         #[cfg(target_os = "linux")]
         unsafe {
             libc::sync_file_range(self.0.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE);
@@ -78,8 +77,8 @@ impl Write for Spread {
     }
 }
 
-/// Opens a file, which has to be one: what lies in the folder may come from anybody who may write there, and
-/// a pipe or a device would be waited for.
+/// Opens a regular file, and refuses anything else. Any user with write access to the folder may
+/// have put a pipe or a device there, and reading it would wait.
 fn regular(path: &Path, options: &mut OpenOptions) -> io::Result<(File, u64)> {
     let opened = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
     let checked = opened.and_then(|file| {

@@ -1,4 +1,4 @@
-//! What is fuzzed: by cargo-fuzz for long, by the tests of this crate for a moment.
+//! The fuzzed functions. cargo-fuzz runs them for long, the tests of this crate briefly.
 
 use crate::shard::{Frame, HEADER, encode_header};
 use crate::{Manifest, ShardId, ShardReader, ShardSummary};

@@ -1,10 +1,10 @@
 //! The image of a Nitro index: a copy of its (key, TID) entries on disk, cut into sorted shards.
 //!
-//! An index lives in memory and its table is the truth, so an image is only a way to come back
-//! sooner: it may be missing or refused at any time, but it must never be believed wrongly. Hence
-//! the two rules of this crate. Every byte read is checked, and what does not check is [`Damage`]
-//! that the caller answers with a rebuild. And a manifest appears only after everything it names
-//! is durable ([`Store`] says in which order).
+//! An index lives in memory, and its table has all rows. So an image only brings the index back
+//! sooner. It may be missing or refused at any time, but it must never bring wrong entries. Hence
+//! the two rules of this crate. Every byte that is read is checked, and a fault is [`Damage`],
+//! which the caller answers with a rebuild. A manifest appears only after everything that it names
+//! is durable. ([`Store`] has the order.)
 //!
 //! This crate knows neither the engine nor PostgreSQL: whether an intact image is still *valid*
 //! (its LSN, timeline, collations) is for the caller to compare. README.md has the format byte by

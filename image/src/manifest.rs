@@ -1,9 +1,9 @@
-//! The manifest: what an image is a copy of, and what it consists of.
+//! The manifest: the index of an image, and the parts of the image.
 //!
 //! It is text, so that an administrator can read it: a title, one `name value` line per field in
-//! the order of [`Manifest`], and a checksum. There is exactly one way to write a manifest. Reading
-//! is therefore strict without a rule for every liberty: what was understood is written again, and
-//! must give the same bytes.
+//! the order of [`Manifest`], and a checksum. There is exactly one way to write a manifest. So the
+//! strict reader needs no rule for each field: it writes the parsed manifest again, and must get
+//! the same bytes.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -16,23 +16,22 @@ pub const MAX_MANIFEST: usize = 1 << 20;
 
 const TITLE: &str = "nitro image 3";
 
-/// What an image is a copy of, and what it consists of.
+/// The index of an image, and the parts of the image.
 ///
-/// This crate checks that the manifest is intact. What its values mean for the index that is to be
-/// loaded (the same server, an LSN that the WAL still reaches, the same columns) is compared by the
-/// caller.
+/// This crate checks that the manifest is intact. The caller compares its values with the index to
+/// be loaded: the same server, an LSN that the WAL still reaches, the same columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// System identifier of the server.
     pub system: u64,
     /// The image has every entry of the index whose heap block has no WAL record after this LSN.
     pub lsn: u64,
-    /// What the image has and lacks goes back to WAL before this LSN, which was durable when the
-    /// image appeared.
+    /// The entries of the image, and their lack, come from WAL before this LSN. That WAL was
+    /// durable when the image appeared.
     pub end: u64,
     /// The timeline of both.
     pub timeline: u32,
-    /// What the record that ends at `end` wrote into the index: of this image alone.
+    /// The mark of this image, which the record that ends at `end` wrote into the index.
     pub mark: u64,
     /// Version number of the server.
     pub server: u32,

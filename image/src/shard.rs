@@ -1,11 +1,11 @@
 //! A shard: one file with the entries of one key range, in ascending order.
 //!
 //! The file is a header, frames of compressed entries, and a closing frame with the totals. *One*
-//! checksum runs through all of it, and every frame carries the value so far: a frame is good only
-//! if everything before it is what the writer wrote, so frames that are lost, repeated, swapped or
-//! taken from another shard are noticed at once. The closing frame makes a file that was cut
+//! checksum runs through all of it, and every frame carries the value so far. So a frame is good
+//! only if everything before it is as the writer wrote it. Frames that are lost, repeated, swapped
+//! or taken from another shard are noticed at once. The closing frame makes a file that was cut
 //! between two frames incomplete. The manifest repeats the final checksum, which ties the shard to
-//! the one image it was written for.
+//! its image.
 //!
 //! Inside a frame keys are front-coded: what a key shares with the one before is not repeated. A
 //! frame starts afresh, so nothing but the checksum reaches across frames.
@@ -20,7 +20,8 @@ pub use writer::ShardWriter;
 
 use crate::Damage;
 
-/// Longest key. Memory is asked for as keys need it. Shards from when it was less are read as ever.
+/// Bytes of the longest key. Memory is requested as keys need it. Older shards with a smaller limit
+/// can be read.
 pub const MAX_KEY: usize = 1 << 20;
 
 /// TIDs are numbers of this many bits.
@@ -46,7 +47,8 @@ const MAX_PACKED: usize = 32 + MAX_RAW + MAX_RAW / 6;
 const MAGIC: [u8; 8] = *b"NitroShd";
 const VERSION: u32 = 1;
 
-/// Which shard of which image. It is in the header, so that a file in the wrong place is refused.
+/// The identity of a shard: its image and number. It is in the header, so that a file in the wrong
+/// place is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardId {
     /// OID of the database.
@@ -66,7 +68,7 @@ impl fmt::Display for ShardId {
     }
 }
 
-/// What the manifest remembers of a shard.
+/// The summary of a shard in the manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSummary {
     /// Number of entries.

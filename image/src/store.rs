@@ -1,4 +1,4 @@
-//! The folder of all images, and what is durable in it when.
+//! The folder of all images, and the order in which its parts become durable.
 //!
 //! ```text
 //! <root>/<database>/<incarnation, 32 hex digits>/<generation>/{shard-0, shard-1, ..., manifest}
@@ -11,25 +11,25 @@
 //!
 //! - **S1** A manifest that can be read names only shards that are complete and durable. Therefore
 //!   a commit syncs the shards, then the folder with their names, and only then gives the manifest
-//!   its name; a removal takes the manifest away, durably, before the first shard. A file of small
+//!   its name. A removal takes the manifest away, durably, before the first shard. A file of small
 //!   images gets its name when all of it is durable.
-//! - **S2** From the first commit on, a crash leaves at least one image that was committed; once
-//!   the commit of generation g has returned, it leaves g or a newer one. Therefore folders are
-//!   durable before anything in them, a manifest is replaced only by a rename, the rename is
-//!   durable before a commit returns, and only then an old generation goes.
-//! - **S3** Once a discard has returned, no image from before can be read while the machine runs.
+//! - **S2** From the first commit on, a crash leaves at least one committed image. Once the commit
+//!   of generation g has returned, it leaves g or a newer one. Therefore folders are durable before
+//!   anything in them. A manifest is replaced only by a rename, and the rename is durable before a
+//!   commit returns. Only then an old generation goes.
+//! - **S3** Once a discard has returned, no earlier image can be read while the machine runs.
 //!   Therefore a discard ends with the removal of the incarnation's folder, which the file system
-//!   refuses until it is empty: a draft that raced with it has lost its folder too and cannot
-//!   commit. A draft of a small image has a folder for this alone. It looks for the folder under
-//!   the lock that the discard takes afterwards. A discard is not durable, and gives S1 and S2 up:
-//!   a crash may bring back all of an image (which is right again, since the WAL after it is read)
-//!   or parts, which are [`Damage`].
+//!   refuses until it is empty. A draft that raced with it has lost its folder, too, and cannot
+//!   commit. A draft of a small image has a folder only for this. It looks for the folder under the
+//!   lock that the discard takes afterwards. A discard is not durable, and gives S1 and S2 up. A
+//!   crash may bring back a whole image, which is right again, since the WAL after it is read. Or
+//!   it brings back parts, which are [`Damage`].
 //!
-//! Errors keep S1 to S3, with one exception. A discard that cannot write a file of small images
-//! anew, because the disk is full, removes all of the file: the other images in it are lost. What a
-//! failed operation leaves behind is at worst an orphan for [`sweep`](Store::sweep), or a temporary
-//! file that the next writer of its file replaces. The caller sees to it that one incarnation has
-//! one draft, refresh or sweep at a time; everything else may run beside them.
+//! Errors keep S1 to S3, with one exception. If the disk is full, a discard may be unable to write
+//! a file of small images anew. Then it removes the whole file, and the other images in it are
+//! lost. A failed operation leaves at worst an orphan for [`sweep`](Store::sweep), or a temporary
+//! file that the next writer of its file replaces. The caller runs one draft, refresh or sweep of
+//! an incarnation at a time. Everything else may run beside them.
 
 mod collected;
 mod draft;
@@ -64,7 +64,7 @@ pub struct Store<D = RealDisk> {
 pub enum Input<I> {
     /// A file of its own.
     File(I),
-    /// What it has in a file of small images.
+    /// Its part of a file of small images.
     Collected(Cursor<Vec<u8>>),
 }
 
@@ -83,7 +83,7 @@ impl<D: Disk> Store<D> {
         Store { disk, root: root.into(), small: collected::SMALL }
     }
 
-    /// The same, but every image that is made has a folder of its own.
+    /// Makes the same store, but with a folder for every new image.
     pub fn without_collections(self) -> Store<D> {
         Store { small: 0, ..self }
     }
@@ -105,8 +105,8 @@ impl<D: Disk> Store<D> {
         Ok(Draft::new(self, database, incarnation, generation))
     }
 
-    /// Makes the names of a folder and of all above it durable, also of those that existed: whoever
-    /// made them may have been killed before this.
+    /// Makes the names of a folder and of all above it durable, also of those that existed: the
+    /// process that made them may have been killed before this.
     fn sync_names_of(&self, folder: &Path) -> io::Result<()> {
         let below = |folder: &&Path| folder.starts_with(&self.root);
         let mut folders: Vec<&Path> = folder.ancestors().take_while(below).collect();
@@ -405,7 +405,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// `None` for what does not exist.
+/// Returns `None` if the file does not exist.
 fn present<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

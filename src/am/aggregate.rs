@@ -113,8 +113,8 @@ unsafe extern "C-unwind" fn begin(
     flags: i32,
 ) {
     crate::pg::witness!();
-    // SAFETY: a node that `create` made, in the memory of its query, as what is made here; and a
-    // plan of ours, whose child is the only one.
+    // SAFETY: a node that `create` made, in the memory of its query, as the values made here. Its
+    // plan is one of nitro, with one child.
     unsafe {
         let node = custom.cast::<Node>();
         let plan = (*custom).ss.ps.plan.cast::<CustomScan>();

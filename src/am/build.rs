@@ -141,7 +141,7 @@ pub unsafe extern "C-unwind" fn build(
 }
 
 unsafe fn result(heap_tuples: f64, index_tuples: f64) -> *mut pg_sys::IndexBuildResult {
-    // SAFETY: allocated as what it is.
+    // SAFETY: allocated with its type.
     unsafe {
         let result: *mut pg_sys::IndexBuildResult =
             pg_sys::palloc0(size_of::<pg_sys::IndexBuildResult>()).cast();

@@ -230,8 +230,8 @@ impl<'a> Newcomer<'a> {
     unsafe fn ready(&self) -> Index {
         loop {
             if self.handle.entry.state() != State::Ready && guc::holds(Mechanism::KeyReady) {
-                // SAFETY: open relations, by the caller's contract. An ERROR is that of who could
-                // not bring it up.
+                // SAFETY: open relations, by the caller's contract. An ERROR is that of the failed
+                // build.
                 unsafe { bring_up::ensure_ready(self.index, self.handle) };
             }
             if let Some(engine) = self.handle.index() {
@@ -245,7 +245,7 @@ impl<'a> Newcomer<'a> {
         let (process, entry) = (shmem::process(), self.handle.entry);
         let _used = InUse::of(engine);
         let token = Token { process, id: process.open_token(engine.root()) };
-        // VACUUM waits for tokens of what was READY when they were taken.
+        // VACUUM waits for tokens of indexes that were READY when the tokens were taken.
         let same = self.handle.index().is_some_and(|now| now.root() == engine.root());
         if !same || entry.state() != State::Ready && guc::holds(Mechanism::KeyReady) {
             return Verdict::Unready;
@@ -458,7 +458,8 @@ unsafe fn inside_comparison(index: Relation) -> ! {
 
 /// Returns the values of the key columns, if the user may see them.
 unsafe fn describe(index: Relation, values: *mut Datum, isnull: *mut bool) -> Option<String> {
-    // SAFETY: open index, one value per column, by the caller's contract; null for who may not.
+    // SAFETY: open index, one value per column, by the caller's contract. Null if the user may not
+    // see the values.
     unsafe {
         let key = pg_sys::BuildIndexValueDescription(index, values, isnull);
         (!key.is_null()).then(|| text::from_pointer(key))

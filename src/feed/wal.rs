@@ -47,7 +47,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: made in `new`; what it has is used no more.
+        // SAFETY: made in `new`, and not used any more.
         unsafe {
             if pg_sys::CurrentMemoryContext == self.0 {
                 pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);

@@ -410,8 +410,8 @@ fn next_xid() -> u32 {
 
 /// Step 5 but for the manifest's name; else why not.
 fn seal(entry: &Entry, manifest: &mut Manifest) -> Option<&'static str> {
-    // SAFETY: outside of recovery, inside a transaction; whoever makes an image has a lock on the
-    // permanent index.
+    // SAFETY: outside of recovery, inside a transaction. The process that makes an image has a lock
+    // on the permanent index.
     unsafe {
         let Some((mark, end)) = identity::mark(&entry.locator(), entry.incarnation()) else {
             return Some("the index was moved");

@@ -385,7 +385,7 @@ pub fn share(lsn: XLogRecPtr) -> Option<f64> {
 
 unsafe fn drop_slot() {
     let dropped = subtransaction::run(|| {
-        // SAFETY: by the caller's contract; an ERROR says that somebody uses the slot.
+        // SAFETY: by the caller's contract. An ERROR means that a process uses the slot.
         unsafe { compat::drop_slot(NAME) };
     });
     if let Err(e) = dropped {
@@ -420,7 +420,7 @@ pub fn remove_at_exit() {
     if !compat::was_shut_down() {
         return;
     }
-    // SAFETY: shared memory is still there, and nobody else is.
+    // SAFETY: shared memory still exists, and no other process uses it.
     let found = unsafe { judge(pg_sys::SearchNamedReplicationSlot(NAME.as_ptr(), false)) };
     if matches!(found, Found::Valid | Found::Lost) && std::fs::rename(FOLDER, REMOVED).is_ok() {
         // The server removes remains when it starts.

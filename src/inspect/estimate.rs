@@ -30,8 +30,8 @@ const LOCK: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
 fn nitro_estimate_size(relation: Option<Oid>, columns: Option<Vec<Option<String>>>) -> Option<i64> {
     crate::pg::witness!();
     let relid = relation?;
-    // SAFETY: a function called from SQL runs in a transaction with catalogue access; what is
-    // opened is closed, or given back by abort.
+    // SAFETY: a function called from SQL runs in a transaction with catalogue access. Opened
+    // relations are closed, or released by an abort.
     unsafe {
         let table = pg_sys::IndexGetRelation(relid, true);
         let bytes = if table == pg_sys::InvalidOid {
@@ -122,7 +122,7 @@ unsafe fn of_index(relid: Oid, heap: Oid, columns: Option<Vec<Option<String>>>) 
         .hint("Omit the second argument, or name the table.")
         .raise();
     }
-    // SAFETY: table before index, as everybody locks; open until the end.
+    // SAFETY: table before index, the usual order of locks. Open until the end.
     unsafe {
         let table = open_table(heap);
         let index = pg_sys::try_relation_open(relid, LOCK);

@@ -21,7 +21,7 @@ fn nitro_follower_stats(fcinfo: FunctionCallInfo) {
     unsafe {
         if pg_sys::RecoveryInProgress() {
             let slowest = slowest();
-            // Read after the positions of indexes, none of which is ahead of it.
+            // Read after the positions of indexes, so none is ahead of it.
             let replayed = pg_sys::GetXLogReplayRecPtr(std::ptr::null_mut());
             let now = pg_sys::GetCurrentTimestamp();
             for tenant in holders::known(Kind::Database) {

@@ -1,7 +1,8 @@
-//! `nitro_index_names`: the nitro indexes of the current database and their names, read from the catalogue itself.
+//! `nitro_index_names`: the nitro indexes of the current database and their names, read from the
+//! catalogue itself.
 //!
-//! The views have the names from here, not from a join with pg_class. Citus adds a condition to each query that reads
-//! pg_class, which hides the shards of its tables.
+//! The views have the names from here, not from a join with pg_class. Citus adds a condition to
+//! each query that reads pg_class, which hides the shards of its tables.
 
 use std::ffi::c_char;
 
@@ -11,7 +12,8 @@ use pgrx::prelude::*;
 use super::rows::{self, Value};
 use crate::state::hosts;
 
-/// Returns a row for each nitro index that this session could read: not for temporary ones of other sessions.
+/// Returns a row for each nitro index that this session could read: not for temporary ones of other
+/// sessions.
 #[pg_extern]
 fn nitro_index_names(fcinfo: FunctionCallInfo) {
     crate::pg::witness!();
@@ -25,7 +27,7 @@ fn nitro_index_names(fcinfo: FunctionCallInfo) {
 /// Needs catalogue access.
 unsafe fn indexes() -> Vec<[rows::Named; 6]> {
     let mut found = Vec::new();
-    // SAFETY: by contract; what is kept of a row is a copy.
+    // SAFETY: by contract. Kept values of a row are copies.
     unsafe {
         each(|index| {
             let table = pg_sys::IndexGetRelation(index.oid, true);
@@ -87,7 +89,7 @@ unsafe fn name(found: *const c_char) -> Option<Value> {
         return None;
     }
     let mut copy = NameData::default();
-    // SAFETY: by contract; longer names are cut to what the copy has room for.
+    // SAFETY: by contract. Longer names are cut to the room of the copy.
     unsafe { pg_sys::namestrcpy(&mut copy, found) };
     Some(Value::Name(copy))
 }

@@ -61,7 +61,7 @@ impl Columns {
     /// Needs catalogue access.
     unsafe fn of(index: Oid) -> Option<Columns> {
         let cache = SysCacheIdentifier::INDEXRELID as i32;
-        // SAFETY: by contract; what is kept of the row is a copy, and the row is released.
+        // SAFETY: by contract. Kept values of the row are copies, and the row is released.
         unsafe {
             let row = pg_sys::SearchSysCache1(cache, index.into());
             if row.is_null() {

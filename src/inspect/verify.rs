@@ -84,7 +84,7 @@ impl Target {
     /// # Safety
     /// Inside a transaction.
     pub(super) unsafe fn open(relid: Oid) -> Target {
-        // SAFETY: locks the table before its index, as everybody does.
+        // SAFETY: locks the table before its index, the usual order.
         unsafe {
             let heap_oid = pg_sys::IndexGetRelation(relid, true);
             if heap_oid == pg_sys::InvalidOid {

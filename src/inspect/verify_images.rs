@@ -107,7 +107,8 @@ impl Check<'_> {
         let flushed = unsafe { pg_sys::GetFlushRecPtr(std::ptr::null_mut()) };
         let (lsn, end) = (manifest.lsn, manifest.end);
         let progress = ImageState::default();
-        // SAFETY: open relations; the engine index is nobody else's, so it needs no build lock.
+        // SAFETY: open relations. No other process knows the engine index, so it needs no build
+        // lock.
         let loaded = unsafe {
             let (heap, index) = (self.target.heap, self.target.index);
             load::load_one(heap, index, self.handle, self.feed, manifest, &progress, false)?

@@ -57,7 +57,7 @@ impl Abbreviator {
         let support = abbreviator.prepare();
         // SAFETY: made just now.
         if unsafe { support.as_ref() }.abbrev_converter.is_none() {
-            // SAFETY: nobody knows what is in it.
+            // SAFETY: no pointer into it is left.
             unsafe { pg_sys::MemoryContextDelete(context) };
             return None;
         }
@@ -67,8 +67,8 @@ impl Abbreviator {
 
     /// Makes the server's state.
     fn prepare(&self) -> NonNull<SortSupportData> {
-        // SAFETY: nobody uses what is in the context when `support` is empty. The server allocates
-        // its state in the current context.
+        // SAFETY: the content of the context is not used when `support` is empty. The server
+        // allocates its state in the current context.
         unsafe {
             pg_sys::MemoryContextReset(self.context);
             let _inside = Inside::of(self.context);
@@ -88,8 +88,8 @@ impl Abbreviator {
         let string = scratch.datum(layout, bytes);
         let support = self.support.take().unwrap_or_else(|| self.prepare());
         // SAFETY: state of this collation in our context, which is where it lets its copies grow;
-        // the string lives across the call. The converter is the server's own, and runs nobody's
-        // code. It makes numbers that are compared without sign.
+        // the string lives across the call. The converter is the server's own, and runs no code of
+        // users. It makes numbers that are compared without sign.
         let abbrev = unsafe {
             let convert = (*support.as_ptr()).abbrev_converter.expect("a collation that has them");
             let _inside = Inside::of(self.context);

@@ -79,7 +79,8 @@ pub unsafe fn with_bytes<R>(layout: Layout, d: Datum, f: impl FnOnce(&[u8]) -> R
 /// The longest string that has a header of one byte.
 pub const LONGEST_SHORT: usize = 126;
 
-/// A new value of this layout in the current memory context; if `short`, with a header of one byte where one will do.
+/// A new value of this layout in the current memory context; if `short`, with a header of one byte
+/// where one will do.
 ///
 /// # Safety
 /// Needs a memory context; for fixed lengths `bytes` must have that length.
@@ -118,7 +119,8 @@ pub fn unpadded(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().rposition(|&b| b != b' ').map_or(0, |i| i + 1)]
 }
 
-/// Appends the ascending segment of a non-null value; `extra` takes what the segment cannot give back.
+/// Appends the ascending segment of a non-null value; `extra` takes what the segment cannot give
+/// back.
 ///
 /// # Safety
 /// `d` must be a value of a type that has this codec.
@@ -162,7 +164,7 @@ pub unsafe fn put(codec: Codec, d: Datum, out: &mut Vec<u8>, mut extra: impl FnM
             codec::put_int(out, timetz_instant(time, zone));
             codec::put_int(out, zone.into());
         }
-        // SAFETY: a value of so many bytes.
+        // SAFETY: a value of this number of bytes.
         Codec::Fixed(n) => unsafe {
             with_bytes(Layout::Fixed(n), d, |bytes| codec::put_fixed(out, bytes))
         },
@@ -250,7 +252,7 @@ pub unsafe fn get(
             // SAFETY: the 12 bytes of a timetz.
             unsafe { from_bytes(Layout::Fixed(12), &image, short) }
         }
-        // SAFETY: a value of so many bytes.
+        // SAFETY: a value of this number of bytes.
         Codec::Fixed(n) => unsafe {
             from_bytes(Layout::Fixed(n), &codec::get_fixed(r, n.into()), short)
         },

@@ -26,7 +26,7 @@ pub struct Locale(libc::locale_t);
 
 impl Drop for Locale {
     fn drop(&mut self) {
-        // SAFETY: made by `newlocale`, used by nobody else.
+        // SAFETY: made by `newlocale`, used only here.
         unsafe { libc::freelocale(self.0) };
     }
 }

@@ -118,7 +118,7 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> 
         key(pg_sys::Anum_pg_db_role_setting_setdatabase, database),
         key(pg_sys::Anum_pg_db_role_setting_setrole, role),
     ];
-    // SAFETY: the catalogue has three columns, the last an array of texts; what is read of a row is
+    // SAFETY: the catalogue has three columns, the last an array of texts. Values of a row are
     // copied before the scan ends. An ERROR on the way ends it, too.
     unsafe {
         // Shared memory may tell of a change before invalidation messages come.
@@ -155,7 +155,7 @@ pub unsafe fn setting(database: Oid, role: Oid, name: &CStr) -> Option<CString> 
 
 /// The value of a setting in an array of texts as "name=value", in whatever encoding.
 unsafe fn value_of(array: Datum, name: &[u8]) -> Option<CString> {
-    // SAFETY: the caller's array of texts, detoasted; so many elements are returned.
+    // SAFETY: the caller's array of texts, detoasted. The server returns the number of elements.
     unsafe {
         let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(array.cast_mut_ptr()).cast();
         let (mut lines, mut nulls, mut n) = (std::ptr::null_mut(), std::ptr::null_mut(), 0);
@@ -299,9 +299,9 @@ pub unsafe fn collations_of(typid: Oid, found: &mut BTreeSet<u32>) {
 /// Needs catalogue access.
 pub unsafe fn is_distributed(table: Oid) -> bool {
     let lock = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
-    // SAFETY: by contract. Citus' catalogue is in pg_catalog, where nobody else creates tables. It
-    // is read as a table of rows and not by a query, so no code of anybody runs. What it must look
-    // like is compared first.
+    // SAFETY: by contract. Citus' catalogue is in pg_catalog, where no other role creates tables.
+    // It is read as a table of rows and not by a query, so no code of users runs. Its columns are
+    // checked first.
     unsafe {
         let schema = Oid::from(pg_sys::PG_CATALOG_NAMESPACE);
         let relid = pg_sys::get_relname_relid(c"pg_dist_partition".as_ptr(), schema);

@@ -75,7 +75,7 @@ impl Failure {
     /// # Safety
     /// `index` must be open, inside a transaction.
     pub unsafe fn about(self, index: pg_sys::Relation) -> Failure {
-        // SAFETY: by contract; the names of what is locked are there.
+        // SAFETY: by contract. A locked relation has its names.
         let names = unsafe {
             let table = (*(*index).rd_index).indrelid;
             let owned = |name: *mut c_char| {

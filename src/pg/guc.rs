@@ -192,8 +192,8 @@ pub fn register(preloading: bool) {
         super::fault::register();
         super::stop::register();
     }
-    // Reserving takes away what postgresql.conf sets and nobody has defined, with a warning: a
-    // server that only misses the preload has all of it right.
+    // Reserving removes undefined settings of postgresql.conf, with a warning. On a server that
+    // only misses the preload all of them are right.
     if preloading {
         // SAFETY: a nul-terminated constant.
         unsafe { pg_sys::MarkGUCPrefixReserved(c"nitro".as_ptr()) };
@@ -203,7 +203,7 @@ pub fn register(preloading: bool) {
 /// A number as settings are written, in that unit.
 pub fn parse(value: &CStr, unit: u32) -> Option<i32> {
     let mut number = 0;
-    // SAFETY: nul-terminated; nobody wants the hint.
+    // SAFETY: nul-terminated. The hint is not used.
     let right = unsafe {
         pg_sys::parse_int(value.as_ptr(), &mut number, unit as i32, std::ptr::null_mut())
     };

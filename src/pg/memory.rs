@@ -104,7 +104,7 @@ impl Reserve {
     }
 }
 
-// SAFETY: the memory is the C library's, or a piece of the reserve that nobody else has.
+// SAFETY: the memory is the C library's, or a piece of the reserve that has no other owner.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

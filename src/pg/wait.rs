@@ -119,7 +119,7 @@ fn shown(event: Wait) -> u32 {
 }
 
 fn count(event: Wait, began: Instant) {
-    // SAFETY: null, or what `count_in` was given.
+    // SAFETY: null, or the argument of `count_in`.
     if let Some(clocks) = unsafe { CLOCKS.load(Relaxed).as_ref() } {
         clocks[event as usize].fetch_add(began.elapsed().as_micros() as u64, Relaxed);
     }

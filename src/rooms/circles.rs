@@ -32,7 +32,7 @@ fn without_tests(source: &str) -> String {
         if test && line.starts_with("mod ") && line.ends_with('{') {
             skipping = true;
         } else {
-            // Who may see it is no import.
+            // The visibility is no import.
             code.push_str(&line.replace("pub(in crate::", "pub(in "));
             code.push('\n');
         }

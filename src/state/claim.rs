@@ -268,7 +268,7 @@ impl Claim {
         entry.was_followed.store(1, Relaxed);
         let taken = entry.condition.may(Event::TakeOver).is_some();
         if taken && let Some(map) = entry.take_reverse(shmem::process()) {
-            // SAFETY: only who has the claim uses it, and it is in no entry any more.
+            // SAFETY: only the process with the claim uses it, and it is in no entry any more.
             unsafe { nitro_engine::destroy_later(map, shmem::process()) };
         }
         taken

@@ -236,7 +236,7 @@ impl Directory {
 
     fn tenants(&self) -> &'static [Tenant] {
         let capacity = self.capacity as usize;
-        // SAFETY: `format` reserved so many tenants behind the entries, zeroed, all atomics.
+        // SAFETY: `format` reserved this number of tenants behind the entries, zeroed, all atomics.
         unsafe {
             let first = std::ptr::from_ref(self.entry(0)).add(capacity).cast::<Tenant>();
             std::slice::from_raw_parts(first, tenants::capacity(capacity))
@@ -418,7 +418,7 @@ impl Directory {
             entry.generation.fetch_add(1, Release);
             // Allowed in every state.
             if let Some(root @ 1..) = entry.condition.may(Event::Remove) {
-                // SAFETY: nobody is inside by the caller's word, and the root is unlinked.
+                // SAFETY: no process is inside, by the caller's contract, and the root is unlinked.
                 unsafe { Index::open(process.area(), root).destroy(process) };
             }
             if let Some(map) = entry.take_reverse(process) {

@@ -181,8 +181,8 @@ pub unsafe fn reclaim(index: Relation, entry: &Entry) -> bool {
     if let Some(root @ 1..) = entry.condition.may(Event::Reclaim) {
         let process = shmem::process();
         entry.was_followed.store(0, Relaxed);
-        // SAFETY: who has used it from one call to the next has no lock any more; who is inside for
-        // the time of one call the engine waits for. The root is in no entry any more.
+        // SAFETY: a process that used it from one call to the next has no lock any more. The engine
+        // waits for processes that are inside for one call. The root is in no entry any more.
         unsafe { nitro_engine::destroy_later(Index::open(process.area(), root), process) };
         if let Some(map) = entry.take_reverse(process) {
             // SAFETY: a follower uses it under a lock on the index.

@@ -92,7 +92,7 @@ pub unsafe fn will_be_elsewhere(relid: Oid) -> bool {
 
 unsafe fn excludes_by_name(relid: Oid, standby: bool) -> bool {
     use pg_sys::SysCacheIdentifier::{INDEXRELID, RELOID};
-    // SAFETY: by contract; what is looked at is copied before the rows are released.
+    // SAFETY: by contract. Values are copied before the rows are released.
     unsafe {
         let row = pg_sys::SearchSysCache1(RELOID as _, relid.into());
         if row.is_null() {

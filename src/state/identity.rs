@@ -64,7 +64,7 @@ unsafe fn contents(buffer: pg_sys::Buffer) -> *mut Metapage {
 /// `index` must be open with a lock that allows building it; the fork must be empty.
 pub unsafe fn create(index: pg_sys::Relation, fork: pg_sys::ForkNumber::Type) -> Incarnation {
     let incarnation = if fork == pg_sys::ForkNumber::INIT_FORKNUM { 0 } else { random() };
-    // SAFETY: extends the fork by one page that nobody else knows; page writes happen between
+    // SAFETY: extends the fork by one page that no other process knows. Page writes happen between
     // START_CRIT_SECTION and END_CRIT_SECTION, where nothing can fail.
     unsafe {
         let buffer = pg_sys::ReadBufferExtended(
@@ -186,7 +186,7 @@ fn join(halves: [u64; 2]) -> Incarnation {
 /// Gives a main fork that was reset from its init fork an incarnation of its own. Not logged: only
 /// unlogged relations are reset, and the next reset brings 0 back.
 unsafe fn assign(index: pg_sys::Relation) -> Incarnation {
-    // SAFETY: exclusive lock; whoever came first has won.
+    // SAFETY: exclusive lock. The first process has assigned one.
     unsafe {
         let buffer = pg_sys::ReadBuffer(index, 0);
         compat::lock_exclusive(buffer);

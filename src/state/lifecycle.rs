@@ -207,8 +207,7 @@ pub unsafe fn sweep_databases() {
     let Some(directory) = directory::if_loaded() else { return };
     let mut known = Vec::new();
     directory.for_each(|entry| known.push(entry.database()));
-    // Read after that: a database of which there is an entry was there before.
-    // SAFETY: by contract.
+    // Read after the entries: the database of an entry existed before. SAFETY: by contract.
     let there = unsafe { catalog::databases(|_| true) };
     known.retain(|&database| !there.contains(&pg_sys::Oid::from(database)));
     if !known.is_empty() {

@@ -105,11 +105,11 @@ fn map(len: usize, limit: usize, pages: Pages) -> Result<Mapping, Error> {
     let huge = pages == Pages::Huge;
     let flags = libc::MFD_CLOEXEC | if huge { libc::MFD_HUGETLB | libc::MFD_HUGE_2MB } else { 0 };
     let checked = |rc: libc::c_int| if rc < 0 { Err(Error::last_os_error()) } else { Ok(rc) };
-    // Nobody runs what is in it. Kernels since 6.3 can be set to refuse files without that flag
-    // (`vm.memfd_noexec`); those before do not know it. SAFETY: the name is a constant.
+    // Its content is never executed. Kernels since 6.3 can be set to refuse files without that flag
+    // (`vm.memfd_noexec`). Older kernels do not know it. SAFETY: the name is a constant.
     let create = |more| checked(unsafe { libc::memfd_create(c"nitro".as_ptr(), flags | more) });
-    // SAFETY: system calls on what they themselves return; each mapping replaces a part of the
-    // first one, which is nobody else's.
+    // SAFETY: system calls on their own results. Each mapping replaces a part of the first one,
+    // which no other code uses.
     unsafe {
         let file = create(libc::MFD_NOEXEC_SEAL).or_else(|e| match e.raw_os_error() {
             Some(libc::EINVAL) => create(0),

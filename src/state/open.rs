@@ -132,7 +132,8 @@ unsafe fn is_usable(index: Relation) -> bool {
 /// # Safety
 /// Inside a transaction.
 pub unsafe fn with_relations(relid: pg_sys::Oid, work: impl FnOnce(Relation, Relation)) {
-    // SAFETY: inside a transaction with an active snapshot; heap before index, as everybody locks.
+    // SAFETY: inside a transaction with an active snapshot. Heap before index, the usual order of
+    // locks.
     unsafe {
         let heap_oid = pg_sys::IndexGetRelation(relid, true);
         if heap_oid == pg_sys::InvalidOid {

@@ -50,7 +50,7 @@ impl Options {
     /// # Safety
     /// `index` must be an open nitro index, for as long as the result is used.
     pub unsafe fn of<'a>(index: pg_sys::Relation) -> Option<&'a Options> {
-        // SAFETY: `rd_options` is null or what `parse` returned.
+        // SAFETY: `rd_options` is null or a result of `parse`.
         unsafe { (*index).rd_options.cast::<Options>().as_ref() }
     }
 
@@ -295,7 +295,7 @@ const OWN: *const () = parse as *const ();
 /// # Safety
 /// `index` must be an open nitro index.
 pub unsafe fn fillfactor(index: pg_sys::Relation) -> u8 {
-    // SAFETY: `rd_options` is null or what `parse` returned.
+    // SAFETY: `rd_options` is null or a result of `parse`.
     let options = unsafe { Options::of(index) };
     options.map_or(FILLFACTOR_DEFAULT, |o| o.fillfactor) as u8
 }

@@ -75,7 +75,7 @@ fn tenant_full(
     message: impl FnOnce(&str) -> String,
 ) -> Failure {
     let tenant = entry.tenant(kind);
-    // SAFETY: inside a transaction, as everybody who needs memory.
+    // SAFETY: inside a transaction, as every process that needs memory.
     let (who, mut holders) =
         unsafe { (holders::describe(kind, tenant), holders::largest(tenant, kind)) };
     if holders.is_empty() {
@@ -106,7 +106,7 @@ fn tenant_full(
 #[track_caller]
 fn area_full(error: OutOfMemory, message: String) -> Failure {
     let usage = shmem::area().usage();
-    // SAFETY: inside a transaction, as everybody who needs memory.
+    // SAFETY: inside a transaction, as every process that needs memory.
     let mut holders = unsafe { holders::known(Kind::Database) };
     holders.sort_unstable_by_key(|tenant| std::cmp::Reverse(tenant.memory().used()));
     holders.truncate(3);

@@ -34,7 +34,7 @@ pub(super) unsafe fn set_area(base: NonNull<u8>) {
 /// Returns the area as it is now, if the library was preloaded and nothing in it is damaged.
 pub(super) fn area_if_sound() -> Option<Area> {
     let base = NonNull::new(AREA.load(Relaxed))?;
-    // SAFETY: formatted by the startup hook; what is there now is looked at.
+    // SAFETY: formatted by the startup hook. Attaching checks the present content.
     unsafe { Area::attach(base) }.ok()
 }
 

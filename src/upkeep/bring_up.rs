@@ -304,7 +304,7 @@ impl<'a> Bringing<'a> {
     /// # Safety
     /// At the nesting level of `begin`.
     unsafe fn end(self) {
-        // SAFETY: by contract; what was opened in `begin`.
+        // SAFETY: by contract. `begin` opened the relations.
         unsafe {
             self.owner.end();
             drop(self.claim);

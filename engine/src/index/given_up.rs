@@ -128,7 +128,7 @@ mod tests {
         // SAFETY: no other process knows the index.
         unsafe { destroy_later(large, &p) };
         drop(inside);
-        // Far more than what is free in its own blocks.
+        // Far more than its own blocks have free.
         for j in 0..i {
             small.insert(&p, &Memcmp, &j.to_be_bytes(), j + 10_000).unwrap();
         }

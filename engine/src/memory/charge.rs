@@ -105,8 +105,8 @@ pub(super) struct Charged {
 
 impl Charged {
     pub(super) fn load(&self) -> Charge {
-        // SAFETY: null or what `store` got, which is at this address in all processes as long as it is here
-        // (`Index::create_for`).
+        // SAFETY: null or the argument of `store`. It has this address in all processes as long as
+        // it is here (`Index::create_for`).
         let account = |at: &AtomicPtr<Account>| unsafe { at.load(Relaxed).cast_const().as_ref() };
         Charge { limit: self.limit.load(Relaxed), accounts: self.accounts.each_ref().map(account) }
     }

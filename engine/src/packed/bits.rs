@@ -1,5 +1,5 @@
-//! Numbers of any width in the words of a block, and private memory in which a block's next state is
-//! arranged.
+//! Numbers of any width in the words of a block, and private memory in which a block's next state
+//! is arranged.
 
 use super::words::Words;
 use crate::key::bytes::prefix_at;
@@ -109,7 +109,7 @@ pub(super) fn try_partition<E>(
     }
     while len > 1 {
         let half = len / 2;
-        // Without a branch: which half it is nobody can foresee.
+        // Without a branch: the half cannot be predicted.
         base += select_unpredictable(below(base + half - 1)?, half, 0);
         len -= half;
     }
@@ -368,9 +368,9 @@ impl Draft {
         }
     }
 
-    /// These bits of the block, with numbers in between: each has the bit before which it comes, its
-    /// width, and itself. The bits ascend, from `bits.start` to `bits.end`. The result is not longer
-    /// than the largest block.
+    /// These bits of the block, with numbers in between: each has the bit before which it comes,
+    /// its width, and itself. The bits ascend, from `bits.start` to `bits.end`. The result is not
+    /// longer than the largest block.
     pub(super) fn with(
         &mut self,
         old: Words<'_>,
@@ -431,13 +431,13 @@ impl Draft {
         if array.width == 0 || by == 0 || start >= end {
             return;
         }
-        // `by` in every place of an array that begins with a word. A word of ours begins `phase` bits behind the
-        // beginning of a place.
+        // `by` in every place of an array that begins with a word. A word of ours begins `phase`
+        // bits behind the beginning of a place.
         let every = u128::from(by & mask(array.width)).wrapping_mul(PLACES[array.width]);
         let phase = start % 64 % array.width;
         let phase = if phase == 0 { 0 } else { array.width - phase };
         let Some(words) = self.words.get_mut(start / 64..end.div_ceil(64)) else { return };
-        // What is added to the next word: the same, with places that begin elsewhere in it.
+        // The number to add to the next word: the same, with places that begin elsewhere in it.
         let on = 64 % array.width;
         let (back, mut each) = ((array.width - on) % 64, (every >> phase) as u64);
         let mut carry = false;

@@ -63,7 +63,7 @@ pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) 
     if sum(words(needs)) > room {
         return None;
     }
-    // What `more` entries need besides, in parts of what these do.
+    // The bits that `more` entries need, as a part of the bits of the present ones.
     let keys = |more: usize| if grows == Grows::Entries { 0 } else { more };
     let with = |more: usize| {
         let n = |bits: usize, more: usize| bits + (bits * more).div_ceil(l.n);
@@ -75,7 +75,7 @@ pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) 
     let each = tids + if keys(1) > 0 { heads + ends + tail_ends + tails } else { 0 };
     let free = 64 * room - sum(needs);
     let mut more = (free * l.n).checked_div(each).unwrap_or(0).min(MAX_ENTRIES - l.n);
-    // Each turn is without one more at least, and what there is without any has room.
+    // Each turn drops at least one more, and without any the present entries have room.
     while sum(with(more)) > room {
         more -= (64 * l.n).checked_div(each).unwrap_or(0).clamp(1, more);
     }
@@ -84,7 +84,7 @@ pub(super) fn place(mut l: Layout, needs: [usize; 5], low: usize, grows: Grows) 
     let arrays = [&mut l.heads, &mut l.tids, &mut l.ends, &mut l.tail_ends, &mut l.tails];
     for (i, (array, share)) in arrays.into_iter().zip(shares).enumerate() {
         array.offset = at;
-        // What is left by rounding goes to the TIDs, of which each entry has one.
+        // The rest of the rounding goes to the TIDs: each entry has one.
         at += 8 * (share + if i == 1 { rest } else { 0 });
     }
     Some(l)

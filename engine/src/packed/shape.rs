@@ -182,7 +182,7 @@ impl Shape {
         if self.compared {
             let first = entries.key(0);
             let shared = common(first, key).min(self.shared);
-            // What all keys had in common so far occurs in them.
+            // Bytes that all keys had in common so far occur in them.
             self.occur(&first[shared..self.shared]);
             self.occur(&key[shared..]);
             self.shared = shared;
@@ -208,8 +208,8 @@ impl Shape {
             self.shared = shared;
         }
         if shared < self.shared {
-            // What all keys had in common so far occurs in them, and tails begin earlier. The zero that ends the first one is not
-            // the end of others that have it.
+            // Bytes that all keys had in common so far occur in them, and tails begin earlier. The
+            // zero at the end of the first one is not the end of other keys with this zero.
             let alone = self.d == 2;
             let end = self.shared.min(first.len().saturating_sub(usize::from(alone)));
             self.occur(first.get(shared..end).unwrap_or_default());
@@ -249,7 +249,8 @@ impl Shape {
         let Some(last) = bytes.last_chunk::<8>() else {
             return bytes.iter().for_each(|&byte| note(byte));
         };
-        // Eight at a time. Those at the end are met twice: that is faster than to count how many are left.
+        // Eight at a time. Those at the end are met twice: that is faster than to count how many
+        // are left.
         for eight in bytes.as_chunks().0.iter().chain([last]) {
             eight.iter().for_each(|&byte| note(byte));
         }
@@ -317,8 +318,9 @@ impl Shape {
         if other.form != Form::Short && !wide.zterm {
             return other;
         }
-        // The smaller one. Part of what a leaf holds may take some bytes more than all of it, if there are few keys: without the
-        // shortest one the template is longer. Who arranges part of a leaf has to cope with that.
+        // The smaller one. A part of a leaf's entries may take some bytes more than all of them, if
+        // there are few keys: without the shortest one the template is longer. Code that arranges a
+        // part of a leaf must handle that.
         let wide = self.with_heads(wide, entries);
         let bits = |l: &Layout| 8 * heads_offset(l, 0) + self.needs(l).iter().sum::<usize>();
         if bits(&wide) < bits(&other) { wide } else { other }
@@ -411,7 +413,8 @@ impl Shape {
                 l.ends.width = RANK_BITS;
             }
         }
-        // The table grows: a leaf that has lived as long as the table before need not be encoded anew.
+        // The table grows: a leaf that has lived as long as the table before need not be encoded
+        // anew.
         l.tids.width = (l.tids.width + 1).min(48);
         if l.form == Form::Compared {
             return both_sides(l);

@@ -76,7 +76,7 @@ unsafe fn eight_portable(at: *const u8) -> u64 {
 #[inline]
 unsafe fn bytes(src: *const u8, n: usize) -> u64 {
     debug_assert!((1..=8).contains(&n));
-    // SAFETY: what is before the bytes is in the extent, too.
+    // SAFETY: the bytes before them are in the extent, too.
     unsafe { eight(src.wrapping_add(n).wrapping_sub(8)) >> (64 - 8 * n) }
 }
 
@@ -190,7 +190,7 @@ mod tests {
             prop_assert_eq!(unsafe { eight(src) }, unsafe { eight_portable(src) });
             let words = block.map(AtomicU64::new);
             let within = block.as_ptr().cast::<[u8; 64]>();
-            // SAFETY: 64 bytes, which nobody changes.
+            // SAFETY: 64 bytes that do not change.
             let within = unsafe { *within };
             for at in 0..80 {
                 let eight = within.get(at..).and_then(<[u8]>::first_chunk::<8>);

@@ -40,7 +40,7 @@ enum State {
 }
 
 impl<R: Read> ShardReader<R> {
-    /// Opens the shard `id`, of which the manifest says `summary`.
+    /// Opens the shard `id`, whose manifest has `summary`.
     pub fn new(
         mut input: R,
         id: ShardId,
@@ -170,7 +170,7 @@ impl<R: Read> ShardReader<R> {
         Ok(())
     }
 
-    /// Compares the closing frame with what was read and what the manifest says.
+    /// Compares the closing frame with the frames that were read and with the manifest.
     fn close(&mut self) -> Result<(), Damage> {
         if self.packed != self.totals.encode() {
             return Err(self.malformed("wrong totals"));

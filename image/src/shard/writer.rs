@@ -139,7 +139,7 @@ impl<W: Write> ShardWriter<W> {
     }
 }
 
-/// Makes a buffer long enough for so many bytes, compressed.
+/// Makes a buffer long enough for this number of bytes, compressed.
 fn make_room(packed: &mut Vec<u8>, bytes: usize) -> io::Result<()> {
     let most = snap::raw::max_compress_len(bytes);
     if let Some(more) = most.checked_sub(packed.len()) {

@@ -42,7 +42,7 @@ struct Collected<'a> {
     shards: &'a [u8],
 }
 
-/// What a file has.
+/// The content of a file.
 #[derive(Default)]
 struct Collection<'a> {
     images: Vec<Collected<'a>>,
@@ -250,7 +250,7 @@ impl<D: Disk> Store<D> {
         Ok(true)
     }
 
-    /// Replaces the manifest of a collected image; `NotFound` if there is no such image.
+    /// Replaces the manifest of a collected image. `NotFound` if the file lacks the image.
     pub(super) fn refresh_collected(&self, manifest: &Manifest) -> io::Result<()> {
         let path = self.collection_path(manifest.database, manifest.incarnation);
         let _lock = self.disk.lock(parent(&path))?;

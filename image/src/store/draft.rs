@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use super::{Store, shard_name};
 use crate::{Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
 
-/// What a shard's file gathers before it writes. Larger frames go to the disk as they are. It is
-/// small, for there is no fallible way to get it.
+/// Bytes that a shard's file gathers before it writes. Larger frames go to the disk as they are.
+/// The buffer is small, because its allocation cannot fail in a controlled way.
 const BUFFER: usize = 64 << 10;
 
 /// Where a shard of a draft goes: into memory, and from there into a file once it is too long for
@@ -89,7 +89,7 @@ impl<'a, D: Disk> Draft<'a, D> {
         ShardWriter::new(file, ShardId { database, incarnation, generation, shard })
     }
 
-    /// Closes a shard. What has a file is durable afterwards.
+    /// Closes a shard. A shard with a file is durable afterwards.
     pub fn finish_shard(&self, writer: ShardWriter<ShardFile<'a, D>>) -> io::Result<ShardSummary> {
         let shard = writer.id().shard;
         let (ShardFile { held, file, .. }, summary) = writer.finish()?;
@@ -123,7 +123,7 @@ impl<'a, D: Disk> Draft<'a, D> {
             self.store.write_manifest(&folder, manifest)?;
         }
         self.committed = true;
-        // What this cannot remove, the next sweep removes.
+        // The next sweep removes everything that this cannot.
         if collected {
             let _ = self.store.remove_tree(&folder);
         }
@@ -184,7 +184,7 @@ impl<'a, D: Disk> Draft<'a, D> {
 impl<D: Disk> Drop for Draft<'_, D> {
     fn drop(&mut self) {
         if !self.committed {
-            // What this cannot remove, the next sweep removes.
+            // The next sweep removes everything that this cannot.
             let _ = self.store.remove_generation(&self.folder());
             let folder = self.store.incarnation_folder(self.database, self.incarnation);
             let _ = self.store.remove_if_empty(&folder);

@@ -48,8 +48,8 @@ impl Begun {
     }
 
     unsafe fn has_rows(&self, heap: Relation) -> bool {
-        // SAFETY: by contract. A tuple is pinned until the next one is asked for, and of a row of
-        // this transaction nobody else changes more than hint bits.
+        // SAFETY: by contract. A tuple is pinned until the next one is asked for. Other processes
+        // change only hint bits of a row of this transaction.
         unsafe {
             let snapshot = &raw mut pg_sys::SnapshotAnyData;
             let none = std::ptr::null_mut();

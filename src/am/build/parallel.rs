@@ -41,7 +41,7 @@ const SAMPLE: u32 = 16;
 /// # Safety
 /// The relations and the description are those of a build that begins.
 pub unsafe fn build<O: KeyOrder>(job: &Job<'_>, order: &O) -> Option<Outcome> {
-    // SAFETY: by contract; what is in the shared memory is used while the context is there.
+    // SAFETY: by contract. The shared memory is used only while the context exists.
     unsafe {
         let workers = workers(job);
         if workers == 0 {
@@ -290,7 +290,7 @@ impl Begun {
 
     /// All workers have ended, or there was none.
     unsafe fn end(self) {
-        // SAFETY: nobody uses the context or the shared memory any more.
+        // SAFETY: no process uses the context or the shared memory any more.
         unsafe {
             if !self.snapshot.is_null() {
                 pg_sys::UnregisterSnapshot(self.snapshot);

@@ -162,7 +162,7 @@ unsafe fn least_of_functions(node: *mut PlanState) -> u8 {
 }
 
 unsafe fn least_of_steps(node: *mut pg_sys::AggState) -> u8 {
-    // SAFETY: a started node, with so many aggregates and transitions.
+    // SAFETY: a started node, with these numbers of aggregates and transitions.
     unsafe {
         let transitions =
             (0..(*node).numtrans as usize).map(|i| (*(*node).pertrans.add(i)).transfn_oid);

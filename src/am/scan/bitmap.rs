@@ -65,7 +65,7 @@ impl Scan {
             return Tid::MAX;
         }
         self.plan.lossy = true;
-        // SAFETY: who scans the index has a lock on its table, so the table does not get shorter.
+        // SAFETY: a scan of the index has a lock on its table, so the table does not get shorter.
         unsafe {
             let mode = pg_sys::NoLock as pg_sys::LOCKMODE;
             let heap = pg_sys::table_open((*(*self.index).rd_index).indrelid, mode);

@@ -79,7 +79,7 @@ pub const SIZE: usize = size_of::<Shared>();
 #[pg_guard]
 pub unsafe extern "C-unwind" fn init(target: *mut c_void) {
     crate::pg::witness!();
-    // SAFETY: aligned memory of `SIZE` bytes that nobody else sees yet.
+    // SAFETY: aligned memory of `SIZE` bytes that no other process sees yet.
     unsafe {
         let shared = target.cast::<Shared>();
         shared.write_bytes(0, 1);
@@ -121,7 +121,7 @@ impl Shared {
                 Err(_) => unsafe { wait::sleep_on(Wait::ParallelScan, self.waiting.get()) },
             }
         };
-        // SAFETY: the rest belongs to who has changed the phase from FREE to SEIZED.
+        // SAFETY: the rest belongs to the process that has changed the phase from FREE to SEIZED.
         unsafe {
             pg_sys::ConditionVariableCancelSleep();
             seized.then(|| &mut *self.rest.get())

@@ -84,7 +84,7 @@ mod with_options {
         _parse: *mut pg_sys::ParseState,
     ) {
         crate::pg::witness!();
-        // SAFETY: the server's option and state. What is kept is a mark, never followed.
+        // SAFETY: the server's option and state. The kept pointer is a mark, never followed.
         unsafe {
             let mark =
                 if pg_sys::defGetBoolean(option) { state.cast() } else { std::ptr::null_mut() };

@@ -136,8 +136,8 @@ pub struct LockWait {
 pub unsafe fn waits_for_this(number: u32) -> Option<LockWait> {
     /// More are not looked at.
     const MOST: usize = 100;
-    // SAFETY: entries of the process array are never freed. What the function returns is freed with
-    // the context.
+    // SAFETY: entries of the process array are never freed. The result of the function is freed
+    // with the context.
     unsafe {
         // A thread of ours has a number behind those.
         if number >= (*pg_sys::ProcGlobal).allProcCount {

@@ -99,7 +99,7 @@ mod before_18 {
         params: pg_sys::ParamListInfo,
     ) -> *mut PlannedStmt {
         crate::pg::witness!();
-        // SAFETY: what the server passes; the plan is new and nobody else's.
+        // SAFETY: arguments of the server. The plan is new, and no other code has it.
         unsafe {
             let outer = Outer(PLANNING.replace(Some(false)));
             let planned = match PREVIOUS {
@@ -357,7 +357,7 @@ mod before_18 {
     /// Makes the scan keys of a node anew if row comparisons were exchanged in its plan: how many.
     /// None if none was, or if filters have to do for one.
     unsafe fn make_keys(node: *mut PlanState, of: Keys) -> Option<usize> {
-        // SAFETY: a started node; what it keeps is allocated where it was allocated itself.
+        // SAFETY: a started node. Memory that it keeps is allocated in its own context.
         unsafe {
             let recheck = PgList::<Node>::from_pg(of.recheck);
             let mut quals = PgList::<Node>::from_pg(of.quals);

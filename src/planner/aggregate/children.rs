@@ -70,13 +70,13 @@ pub unsafe fn scans(root: *mut PlannerInfo, input: *mut RelOptInfo, shares: bool
 /// # Safety
 /// As `scans`.
 pub unsafe fn bitmap_scans(root: *mut PlannerInfo, input: *mut RelOptInfo) -> Vec<Child> {
-    // SAFETY: a plain global. What is switched off is not seen in the costs of the path.
+    // SAFETY: a plain global. The costs of the path do not show a setting that is off.
     if unsafe { !pg_sys::enable_bitmapscan } {
         return Vec::new();
     }
     let most = aggregate::most_rows() as f64;
     let fits = |path: &Path| {
-        // SAFETY: a path of the type that its tag says, and what bitmaps of one index are made by.
+        // SAFETY: a path with the type of its tag, and the path of one index for its bitmap.
         path.type_ == NodeTag::T_BitmapHeapPath
             && path.parallel_workers == 0
             && unsafe {
@@ -103,7 +103,7 @@ unsafe fn paths_by(
     fits: impl Fn(&Path) -> bool,
 ) -> Vec<*mut Path> {
     let mut all = Vec::new();
-    // SAFETY: the planner's own live structures; what it adds goes to the copy.
+    // SAFETY: the planner's own live structures. Additions go to the copy.
     unsafe {
         for info in PgList::<IndexOptInfo>::from_pg((*input).indexlist).iter_ptr() {
             if !am::describes_nitro(&*info) || (*info).amhasgettuple != hands_up {

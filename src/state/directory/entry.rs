@@ -180,8 +180,8 @@ impl Entry {
     }
 
     fn map(process: &Process, root: u32) -> Option<Index> {
-        // SAFETY: the root of a live index of our area, which is freed by who takes it out of the
-        // entry.
+        // SAFETY: the root of a live index of the area. The process that takes it out of the entry
+        // frees it.
         (root != 0).then(|| unsafe { Index::open(process.area(), root) })
     }
 

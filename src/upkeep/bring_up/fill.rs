@@ -156,8 +156,7 @@ impl Bringing<'_> {
         with_order!(self.handle.desc, order => {
             let first = self.handle.entry.next_block.load(Relaxed);
             let mut batch = Sorter::new(&self.handle.desc, order, usize::MAX);
-            // SAFETY: open relations by the caller's contract; what is evaluated here is evaluated
-            // again by the walk.
+            // SAFETY: open relations by the caller's contract. The walk evaluates these rows again.
             unsafe {
                 let end = compat::blocks(self.heap).min(first.saturating_add(STEP as u32));
                 let blocks: Vec<_> = (first..end).collect();

@@ -191,7 +191,8 @@ impl<'a, O: KeyOrder> Share<'a, O> {
     /// Waits until all have.
     pub(super) fn wait(&self) {
         let shared = self.shared;
-        // SAFETY: initialized. The first sleep only takes its place among those who are woken.
+        // SAFETY: initialized. The first sleep only adds this process to the processes that are
+        // woken.
         unsafe {
             loop {
                 let processes = shared.processes.load(Acquire);
