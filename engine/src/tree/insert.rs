@@ -53,19 +53,19 @@ impl fmt::Display for InsertError {
 
 impl std::error::Error for InsertError {}
 
-/// How often an insert tries to find memory while others may be about to free some: about 20 ms.
+/// Attempts to find memory while other processes may be about to free some: about 20 ms.
 const RELIEFS: u32 = 100;
 
 /// An insert splits at most this many leaves. A split makes room for the entry. If the insert finds
 /// none afterwards, other inserts have filled it, or the order leads to another leaf than before.
 pub(crate) const MOST_SPLITS: u32 = 100;
 
-/// Under what an entry is inserted.
+/// The conditions of an insert.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Asked {
     /// This term.
     pub(super) term: Option<u32>,
-    /// That no entry has its key.
+    /// Whether no entry may have its key.
     pub(super) new: bool,
 }
 

@@ -34,19 +34,19 @@ use crate::tree::seek::Position;
 use crate::tree::{copied, cutting, drop, finger, separators};
 use core::sync::atomic::Ordering::*;
 
-/// So many entries on either side of a place become a leaf of slots,
+/// Number of entries on either side of a place that become a leaf of slots.
 const AROUND: usize = CAPACITY * 3 / 8;
-/// and some more, not to be cut off.
+/// Further entries that stay with them, so that no small rest is cut off.
 const MORE: usize = CAPACITY / 8;
-/// Bytes of the key area that they may take there.
+/// Most bytes that these entries may take in the key area.
 const MAX_KEY_AREA: usize = 12288;
 
-/// How a leaf is cut.
+/// The kind of a cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// In two packed ones, where rows that come in order say, or in the middle.
+    /// In two packed leaves, where the order of rows says, or in the middle.
     Packed,
-    /// In the middle, whoever comes.
+    /// In the middle in any case.
     Halves,
     /// The place comes into a leaf of slots.
     Slots,
@@ -113,7 +113,7 @@ pub(crate) fn insert_packed<O: KeyOrder>(
     Outcome::Done(true)
 }
 
-/// Arranges the leaf with the new entry, encoded anew; false: it does not fit.
+/// Arranges the leaf with the new entry, encoded anew. Returns false if it does not fit.
 fn encode_with<O: KeyOrder>(
     probe: &Probe<'_, O>,
     spot: &Position,
@@ -391,7 +391,7 @@ pub(crate) fn remove_ranks(
     Some(latch)
 }
 
-/// Makes a latched packed leaf what was arranged without some of its entries, and keeps the latch.
+/// Stores a packed leaf that was arranged without some entries, and keeps the latch.
 pub(crate) fn take_out(index: &Index, latch: Latch, leaf: Ref, draft: &Draft) -> Latch {
     packing::rewrite(&latch, draft);
     let latch = latch.finish_latched();
@@ -401,7 +401,7 @@ pub(crate) fn take_out(index: &Index, latch: Latch, leaf: Ref, draft: &Draft) ->
     latch
 }
 
-/// How many entries a latched leaf has that are not dead.
+/// Returns the number of entries of a latched leaf that are not dead.
 pub(crate) fn alive(latch: &Latch) -> usize {
     latch.v.entries().map_or(0, |n| n - latch.b().ndead() as usize)
 }

@@ -11,9 +11,9 @@ use crate::packed::layout::{Form, Layout, MAX_ENTRIES, RANK_BITS};
 use crate::packed::shape::fits;
 use core::ops::Range;
 
-/// A leaf is arranged anew for one in so many more.
+/// A leaf is arranged anew if that gives room for one part in this number more.
 const WORTHWHILE: usize = 32;
-/// So many bits an entry may be won by that: widths had room for what might come.
+/// Bits that this may win for an entry: the widths had room for entries to come.
 const SPARE_BITS: usize = 3;
 
 impl Leaf<'_> {
@@ -81,7 +81,7 @@ impl Leaf<'_> {
         true
     }
 
-    /// Arranges this leaf without the entry at `rank`; false: there is none.
+    /// Arranges this leaf without the entry at `rank`. Returns false if there is none.
     pub fn remove(&self, rank: usize, draft: &mut Draft) -> bool {
         let (words, l) = (self.words, &self.layout);
         let (n, d) = (l.n, l.d);
@@ -110,7 +110,7 @@ impl Leaf<'_> {
         true
     }
 
-    /// Arranges this leaf without the entries at these ranks, which ascend; false: they are not there.
+    /// Arranges this leaf without the entries at these ascending ranks. False: the leaf lacks one.
     pub fn remove_all(&self, ranks: &[u16], draft: &mut Draft) -> bool {
         let (words, l) = (self.words, &self.layout);
         let &[first, .., last] = ranks else {
@@ -172,12 +172,12 @@ impl Leaf<'_> {
         true
     }
 
-    /// Three quarters of the block are unused.
+    /// Returns true if three quarters of the block are unused.
     pub fn is_sparse(&self) -> bool {
         self.used() <= self.layout.size / 4
     }
 
-    /// How many bytes of the block are used.
+    /// Returns how many bytes of the block are used.
     pub fn used(&self) -> usize {
         let l = &self.layout;
         let arrays = [(l.heads, l.d), (l.tids, l.n), (l.ends, l.d), (l.tail_ends, l.d)];
@@ -203,7 +203,7 @@ impl Leaf<'_> {
         l.heads.offset + 8 * words > l.size
     }
 
-    /// About how many of these entries fit one leaf with a second one of each, whose TIDs are near this one.
+    /// Returns about how many entries fit one leaf if each gets a second one with a TID near this.
     pub fn twice(&self, tid: Tid) -> usize {
         let l = &self.layout;
         let number = self.tid_number(tid).0.unwrap_or(0);
@@ -215,7 +215,7 @@ impl Leaf<'_> {
         (room * l.n).checked_div(keys + tids).unwrap_or(l.n)
     }
 
-    /// The symbol at which the tail of key `k` <= `d` begins.
+    /// Returns the symbol at which the tail of key `k` <= `d` begins.
     pub(in crate::packed) fn tail_start(&self, k: usize) -> usize {
         if k < self.layout.d {
             self.tail(k).start
@@ -224,7 +224,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// The head of a key, relative to the base, if the key can be in this leaf as it is.
+    /// Returns the head of a key minus the base, if the key can be in this leaf as it is.
     pub(in crate::packed) fn head_of(&self, key: &[u8], number: u64) -> Option<u64> {
         let l = &self.layout;
         if l.form == Form::Compared {

@@ -12,7 +12,7 @@ use crate::sync::mutants::mutant;
 /// Most entries that are inserted at once.
 const MOST: usize = 32;
 
-/// Where an entry that comes goes, and what is stored of it.
+/// The place of a new entry, and its stored parts.
 #[derive(Clone, Copy, Default)]
 struct Step<'a> {
     /// The leaf has this number of keys, entries and symbols of tails in front of it.
@@ -23,13 +23,13 @@ struct Step<'a> {
     key: KeyOf<'a>,
 }
 
-/// The key of an entry that comes.
+/// The key of a new entry.
 #[derive(Clone, Copy, Default)]
 enum KeyOf<'a> {
     /// The leaf has it.
     #[default]
     Known,
-    /// The entry before has it, and the leaf does not.
+    /// The new entry before has it, and the leaf does not.
     Repeated,
     /// It comes with this entry.
     New { head: u64, tail: &'a [u8] },
@@ -83,7 +83,7 @@ impl Leaf<'_> {
         (done, count)
     }
 
-    /// Finds out where the entries go. Returns as [`Leaf::insert_all`] does.
+    /// Finds the places of the entries. Returns the same as [`Leaf::insert_all`].
     fn plan<'k>(
         &self,
         new: impl Iterator<Item = (&'k [u8], Tid)>,
@@ -186,7 +186,7 @@ impl Leaf<'_> {
         draft.shift_each(array, from, self.layout.d + keys, sum, false);
     }
 
-    /// The symbol of a byte that the leaf can have in a tail.
+    /// Returns the symbol of a byte that the leaf can have in a tail.
     fn symbol_of(&self, byte: u8) -> u64 {
         match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
             Some(Symbol::Is(symbol)) => symbol,
@@ -196,7 +196,7 @@ impl Leaf<'_> {
 }
 
 impl<'a> Step<'a> {
-    /// What comes into the tails.
+    /// The symbols that come into the tails.
     fn tail(&self) -> &'a [u8] {
         match self.key {
             KeyOf::New { tail, .. } => tail,

@@ -35,7 +35,7 @@ const ONE_EACH: [u64; (MAX_ENTRIES * RANK_BITS).div_ceil(64)] = {
 };
 
 impl Leaf<'_> {
-    /// Would encoding these entries save nothing that [`Leaf::rearrange`] does not save?
+    /// Returns true if encoding these entries saves no more than [`Leaf::rearrange`].
     pub fn copies_well(&self, ranks: &Range<usize>) -> bool {
         let l = &self.layout;
         let Some(keys) = self.keys_of(ranks) else { return false };
@@ -160,7 +160,7 @@ impl Leaf<'_> {
         true
     }
 
-    /// The keys of entries at these ranks; None: there are no such entries.
+    /// Returns the keys of entries at these ranks. None: the leaf lacks some of them.
     fn keys_of(&self, ranks: &Range<usize>) -> Option<Range<usize>> {
         let l = &self.layout;
         if ranks.is_empty() || ranks.end > l.n {
@@ -170,12 +170,12 @@ impl Leaf<'_> {
         (keys.end <= l.d && !keys.is_empty() && keys.len() <= ranks.len()).then_some(keys)
     }
 
-    /// The head of key `k`.
+    /// Returns the head of key `k`.
     fn head(&self, k: usize) -> u64 {
         self.layout.kbase.wrapping_add(self.layout.heads.get(self.words, k))
     }
 
-    /// Is it so that these keys have one length only where all of the leaf have?
+    /// Returns true if these keys have one length only if all keys of the leaf have.
     fn lengths_vary(&self, keys: &Range<usize>) -> bool {
         let l = &self.layout;
         let len = |k| match (self.tail(k).len(), l.zterm) {
@@ -210,7 +210,7 @@ impl Leaf<'_> {
             || l.form == Form::Wide && keys.clone().any(|k| needed(self.head(k), 8))
     }
 
-    /// What the layout of these entries is, with shares of the room.
+    /// Returns the layout of these entries, with shares of the room.
     fn layout_of(
         &self,
         ranks: &Range<usize>,
@@ -237,13 +237,13 @@ impl Leaf<'_> {
         place(l, needs, front, bounds.coming.grows).filter(Layout::is_sound)
     }
 
-    /// Some key has, or is known to get, several entries.
+    /// Returns true if some key has, or will get, several entries.
     fn has_ends(&self, n: usize, d: usize, bounds: &Bounds<'_>) -> bool {
         let Coming { grows, tid } = bounds.coming;
         d < n || grows == Grows::Entries && tid.is_some()
     }
 
-    /// The base and the bits that the heads of these keys get.
+    /// Returns the layout with the base and the bits for the heads of these keys.
     fn with_heads(&self, keys: &Range<usize>, bounds: &Bounds<'_>) -> Layout {
         let mut l = self.layout;
         if *keys == (0..l.d) {
@@ -287,13 +287,13 @@ impl Leaf<'_> {
         Some(if as_before { (l.tbase, l.tids.width) } else { (low, needed) })
     }
 
-    /// The number of a TID whose offset in the page has no more bits than those of the leaf.
+    /// Returns the number of a TID, if its offset has no more bits than those of the leaf.
     fn number_of(&self, tid: Tid) -> Option<u64> {
         let obits = self.layout.obits;
         (tid & 0xffff <= mask(obits)).then(|| narrow(tid, obits))
     }
 
-    /// Could the number of a TID be stored as those that are here?
+    /// Returns true if the leaf could store the number of this TID.
     fn covers(&self, number: u64) -> bool {
         let l = &self.layout;
         number.checked_sub(l.tbase).is_some_and(|number| number <= mask(l.tids.width))

@@ -11,7 +11,7 @@ use crate::simd::decode::Work;
 use core::ops::Range;
 
 impl Leaf<'_> {
-    /// The TIDs of at most [`PART`] ranks; returns how many there are. To be validated by the caller.
+    /// Reads the TIDs of at most [`PART`] ranks. Returns how many. The caller validates.
     #[inline]
     pub fn tids(&self, ranks: Range<usize>, out: &mut [Tid; PART]) -> usize {
         let ranks = self.part(ranks);
@@ -49,12 +49,12 @@ impl Leaf<'_> {
         self.tid_at(rank)
     }
 
-    /// What the symbols of keys stand for, if they have an alphabet.
+    /// Returns the bytes of the symbols, if keys have an alphabet.
     pub fn spelling(&self) -> Option<[u8; 128]> {
         self.alphabet.as_ref().map(Alphabet::table)
     }
 
-    /// Appends key number `k`. To be validated by the caller.
+    /// Appends key number `k`. The caller validates.
     pub fn key(&self, k: usize, spelling: Option<&[u8; 128]>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut writer = Writer { out, at: start, ahead: 0 };
@@ -65,7 +65,7 @@ impl Leaf<'_> {
         out.truncate(end);
     }
 
-    /// The number of the key of an entry under a comparator; 0 in byte order. To be validated by the caller.
+    /// Returns the abbreviation of an entry's key, 0 in byte order. The caller validates.
     pub fn number(&self, rank: usize) -> u64 {
         let l = &self.layout;
         if l.form != Form::Compared {
@@ -74,12 +74,12 @@ impl Leaf<'_> {
         l.kbase.wrapping_add(l.heads.get(self.words, self.key_at(rank)))
     }
 
-    /// The same of at most [`PART`] ranks.
+    /// Reads the abbreviations of at most [`PART`] ranks.
     pub fn numbers(&self, ranks: Range<usize>, out: &mut [u64; PART]) {
         self.spread(ranks, out, |head| self.layout.kbase.wrapping_add(head));
     }
 
-    /// What is made of the heads of at most [`PART`] ranks.
+    /// Reads the values that are made of the heads of at most [`PART`] ranks.
     #[inline(always)]
     pub(in crate::packed) fn spread(
         &self,
@@ -150,7 +150,7 @@ impl Leaf<'_> {
         written
     }
 
-    /// The heads of so many keys, at most a part.
+    /// Reads the heads of keys, at most a part.
     #[inline(always)]
     pub(in crate::packed) fn heads(&self, first: usize, n: usize) -> [u64; PART] {
         let mut heads = [0; PART];
@@ -158,13 +158,13 @@ impl Leaf<'_> {
         heads
     }
 
-    /// What is made of the heads from one on, for as many as there is place for.
+    /// Reads the values that are made of heads, until the output is full.
     #[inline(always)]
     fn unpack_heads(&self, first: usize, out: &mut [u64], make: impl Fn(u64) -> u64) {
         self.layout.heads.numbers(self.words, first, out, make);
     }
 
-    /// [`Leaf::keys`] of keys that are even, into memory that is there; returns how many.
+    /// Does the same as [`Leaf::keys`] for even keys, into given memory. Returns how many.
     #[inline(always)]
     fn even_keys(&self, even: &Even, first: usize, copies: &[usize], out: &mut [u8]) -> usize {
         let l = &self.layout;
@@ -178,7 +178,7 @@ impl Leaf<'_> {
         i
     }
 
-    /// [`Leaf::keys`] of keys of any length, of bytes, with a short template.
+    /// Does the same as [`Leaf::keys`] for keys of bytes of any length, with a short template.
     fn varying_keys(
         &self,
         first: usize,
@@ -216,14 +216,14 @@ impl Leaf<'_> {
         i
     }
 
-    /// What a head of the short form says: bytes behind what all keys share, and how many of them the key has.
+    /// Decodes a head of the short form: the bytes behind the shared ones, and their number.
     #[inline(always)]
     fn short(&self, head: u64) -> ([u8; 8], usize) {
         let unused = 64 - 8 * self.layout.ncolumns.clamp(1, MAX_SHORT);
         ((head >> SHORT_BITS << unused).to_be_bytes(), (head as usize) % (MAX_SHORT + 1))
     }
 
-    /// [`Leaf::keys`] of the short form, with a short template.
+    /// Does the same as [`Leaf::keys`] for the short form, with a short template.
     fn short_keys(
         &self,
         first: usize,
@@ -263,14 +263,14 @@ impl Leaf<'_> {
         }
     }
 
-    /// The first sixteen bytes of the template, of which not all need be of it.
+    /// Returns sixteen bytes from the beginning of the template, which may be shorter.
     #[inline]
     fn template(&self) -> [[u8; 8]; 2] {
         let at = self.layout.template();
         [0, 8].map(|i| self.words.bits(8 * (at + i)).to_le_bytes())
     }
 
-    /// How keys of one length are put together, if that is simple, as it mostly is.
+    /// Returns how keys of one length are put together, if that is simple. Mostly it is.
     #[inline]
     fn even(&self) -> Option<Even> {
         let l = &self.layout;
@@ -286,7 +286,7 @@ impl Leaf<'_> {
         Some(Even { template, column, unused, tail })
     }
 
-    /// The ranks that there are, at most a part.
+    /// Clips the ranks to those of the leaf, at most a part.
     pub(in crate::packed) fn part(&self, ranks: Range<usize>) -> Range<usize> {
         let start = ranks.start.min(self.layout.n);
         start..ranks.end.min(self.layout.n).clamp(start, start + PART)
@@ -323,7 +323,7 @@ impl Leaf<'_> {
         (first, &of[..of[..n].iter().rposition(|&n| n > 0).map_or(0, |last| last + 1)])
     }
 
-    /// Writes key `k`, which is not even. `spell` says what symbols of an alphabet stand for.
+    /// Writes key `k`, which is not even. `spell` decodes the symbols of an alphabet.
     #[inline(always)]
     fn write_key(&self, k: usize, spell: Option<impl Fn(u64) -> u64>, to: &mut Writer<'_>) {
         let l = &self.layout;
@@ -371,7 +371,7 @@ impl Leaf<'_> {
         to.eight(0, 1);
     }
 
-    /// Writes these bytes, or what these symbols stand for.
+    /// Writes these bytes, or the bytes of these symbols.
     #[inline(always)]
     fn write_tail(
         &self,
@@ -387,7 +387,7 @@ impl Leaf<'_> {
     }
 }
 
-/// Which of eight bytes, the lowest first, is the first zero; 8: none.
+/// Returns the place of the first zero of eight bytes, the lowest first. 8: none.
 #[inline]
 fn zeros_from(bytes: u64) -> usize {
     const ONE: u64 = u64::MAX / 255;
@@ -398,7 +398,7 @@ fn zeros_from(bytes: u64) -> usize {
 struct OddKeys<'k, 'w> {
     leaf: &'k Leaf<'k>,
     first: usize,
-    /// How many entries each has.
+    /// The number of entries of each.
     copies: &'k [usize],
     writer: &'k mut Writer<'w>,
     ends: &'k mut [u32; PART],
@@ -442,14 +442,14 @@ impl OddKeys<'_, '_> {
 /// Keys of one length: a template of sixteen bytes, eight over it, and a tail of bytes.
 struct Even {
     template: [[u8; 8]; 2],
-    /// Where the head is, and by how much it goes up.
+    /// The place of the head, and its shift.
     column: usize,
     unused: u32,
     tail: usize,
 }
 
 impl Even {
-    /// So many bytes behind a key may be written, too.
+    /// Bytes behind a key that may be written, too.
     const BEHIND: usize = 24;
 
     /// Writes key `k`, whose head is this.
@@ -471,12 +471,12 @@ impl Even {
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
     at: usize,
-    /// Bytes that are made room for beyond those that were asked for.
+    /// Bytes of room beyond those that were asked for.
     ahead: usize,
 }
 
 impl Writer<'_> {
-    /// Room for so many bytes, and a unit over them.
+    /// Makes room for this number of bytes, and a unit over them.
     #[inline]
     fn reserve(&mut self, bytes: usize) {
         if self.out.len() < self.at + bytes + 8 {
@@ -484,7 +484,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The first `count` <= 8 of eight bytes, the lowest first.
+    /// Appends the first `count` <= 8 of eight bytes, the lowest first.
     #[inline]
     fn eight(&mut self, bytes: u64, count: usize) {
         self.out[self.at..self.at + 8].copy_from_slice(&bytes.to_le_bytes());

@@ -13,21 +13,21 @@ use core::cmp::Ordering;
 use core::convert::Infallible;
 use core::ops::Range;
 
-/// Where (key, TID) is in a leaf.
+/// The place of (key, TID) in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// How many different keys are below the key.
+    /// The number of different keys below the key.
     pub key: usize,
-    /// Is the key there?
+    /// Whether the leaf has the key.
     pub same: bool,
-    /// How many entries are below (key, TID).
+    /// The number of entries below (key, TID).
     pub rank: usize,
-    /// How many entries are (key, TID): lives of one entry.
+    /// The number of entries equal to (key, TID): lives of one entry.
     pub equal: usize,
 }
 
 impl Leaf<'_> {
-    /// Where (key, TID) is. To be validated by the caller.
+    /// Finds (key, TID). The caller validates.
     #[inline]
     pub fn search(&self, key: &[u8], tid: Tid) -> Found {
         let (key, same) = self.find_key(key);
@@ -67,7 +67,7 @@ impl Leaf<'_> {
         Some(Found { key: k, same: true, rank, equal })
     }
 
-    /// A key, whose head is this, against key `k`.
+    /// Compares a key with this head with key `k`.
     #[inline(always)]
     fn against(&self, key: &[u8], target: &Target, head: u64, k: usize) -> Ordering {
         let by_head = head.cmp(&self.layout.heads.get(self.words, k));
@@ -79,7 +79,7 @@ impl Leaf<'_> {
         })
     }
 
-    /// How many entries have a key below this one. To be validated by the caller.
+    /// Counts the entries with a key below this one. The caller validates.
     #[inline]
     pub fn lower_bound(&self, key: &[u8]) -> usize {
         self.start(self.find_key(key).0)
@@ -177,7 +177,7 @@ impl Leaf<'_> {
         })
     }
 
-    /// Entries below key `k`.
+    /// Returns the number of entries below key `k`.
     #[inline]
     pub(in crate::packed) fn start(&self, k: usize) -> usize {
         let l = &self.layout;
@@ -188,14 +188,14 @@ impl Leaf<'_> {
         }
     }
 
-    /// The ranks of key `k`.
+    /// Returns the ranks of key `k`.
     #[inline]
     pub(in crate::packed) fn entries_of(&self, k: usize) -> Range<usize> {
         let start = self.start(k);
         start..self.start(k + 1).max(start).min(self.layout.n)
     }
 
-    /// The key of the entry at `rank`.
+    /// Returns the key of the entry at `rank`.
     pub(in crate::packed) fn key_at(&self, rank: usize) -> usize {
         let l = &self.layout;
         if l.ends.width == 0 {
@@ -204,7 +204,7 @@ impl Leaf<'_> {
         l.ends.partition(self.words, 0..l.d, (rank as u64).saturating_add(1))
     }
 
-    /// How many keys are below, and is it there?
+    /// Returns how many keys are below this one, and whether the leaf has it.
     #[inline]
     fn find_key(&self, key: &[u8]) -> (usize, bool) {
         let l = &self.layout;
@@ -239,7 +239,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// The head of a key. Err: what is below (above) what all keys share is below (above) all.
+    /// Returns the head of a key. Err: the key is below (above) the shared bytes, so all keys.
     #[inline]
     pub(in crate::packed) fn target(&self, key: &[u8]) -> Result<Target, Ordering> {
         let l = &self.layout;
@@ -332,7 +332,7 @@ impl Leaf<'_> {
         self.compare_start(key, at, len).then(key.len().cmp(&len))
     }
 
-    /// The symbols of the tail of key `k`: from, to.
+    /// Returns the symbols of the tail of key `k`: from, to.
     #[inline]
     pub(in crate::packed) fn tail(&self, k: usize) -> Range<usize> {
         let l = &self.layout;
@@ -346,13 +346,13 @@ impl Leaf<'_> {
         start..(l.tail_ends.get(self.words, k) as usize).clamp(start, most)
     }
 
-    /// As many symbols as there is room for.
+    /// Reads as many symbols as there is room for.
     #[inline]
     pub(in crate::packed) fn most_in_tails(&self) -> usize {
         8 * (self.layout.size - self.layout.tails.offset) / self.layout.tails.width
     }
 
-    /// A key against key `k`, which has the same head.
+    /// Compares a key with key `k`, which has the same head.
     fn compare_tail(&self, key: &[u8], k: usize) -> Ordering {
         let l = &self.layout;
         let tail = self.tail(k);
@@ -402,7 +402,7 @@ impl Leaf<'_> {
         }
     }
 
-    /// Among the TIDs of one key: how many entries of the leaf are below, and how many are this one.
+    /// Finds a TID among those of one key: the entries below it in the leaf, and those equal to it.
     #[inline]
     fn find_tid(&self, entries: Range<usize>, tid: Tid) -> (usize, usize) {
         let l = &self.layout;
@@ -419,7 +419,7 @@ impl Leaf<'_> {
         (rank, equal)
     }
 
-    /// The number of a TID in this leaf; None: it is below all. False: it is just above that number.
+    /// Returns the number of a TID here. None: it is below all. False: it is just above the number.
     #[inline]
     pub(in crate::packed) fn tid_number(&self, tid: Tid) -> (Option<u64>, bool) {
         let l = &self.layout;
@@ -428,7 +428,7 @@ impl Leaf<'_> {
         ((page << l.obits | offset.min(most)).checked_sub(l.tbase), offset <= most)
     }
 
-    /// The TID at `rank`.
+    /// Returns the TID at `rank`.
     #[inline]
     pub(in crate::packed) fn tid_at(&self, rank: usize) -> Tid {
         let l = &self.layout;

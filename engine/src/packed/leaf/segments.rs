@@ -10,13 +10,13 @@ use crate::packed::layout::{Form, SHORT_BITS};
 use crate::sync::mutants::mutant;
 use core::ops::Range;
 
-/// Where it is, and room for what is there: in both, for as many entries as a leaf has at most. Less is filled no further.
+/// The place, and room for the bytes of all entries of a leaf. Smaller room is filled to its end.
 pub struct Segments<'s> {
-    /// Bytes of the keys that have to be the same in all of them.
+    /// Bytes that must be the same in all keys.
     pub fixed: &'s [usize],
-    /// Where in each key the first of the bytes is. Behind the end of a key there is anything.
+    /// The place of the first byte in each key. The bytes behind a key's end may be anything.
     pub at: usize,
-    /// How many bytes behind such a first one are of interest, at most eight.
+    /// The number of wanted bytes behind the first one, at most eight.
     pub len: fn(u8) -> usize,
     /// The first byte of each, if they are not all `alike`.
     pub firsts: &'s mut [u8],
@@ -29,7 +29,7 @@ pub struct Segments<'s> {
 /// Eight bytes of keys that come from heads and what keys share.
 #[derive(Clone, Copy, Default)]
 pub struct Window {
-    /// Those that all keys share, the first one the highest.
+    /// The bytes that all keys share, the first one the highest.
     shared: u64,
     /// Of a head without its lowest bits, which belong to what is behind, those that belong here, and how far up.
     down: u32,
@@ -44,17 +44,17 @@ impl Window {
     }
 }
 
-/// Where the bytes come from.
+/// The source of the bytes.
 #[derive(Clone, Copy)]
 pub enum Place {
     /// The window of the first byte, if that is not the same in all keys, and of the others.
     Heads(Option<Window>, Window),
-    /// So many bytes behind what all keys share.
+    /// The number of bytes behind the shared ones.
     Behind(usize),
 }
 
 impl Leaf<'_> {
-    /// Where to read them, if that is simple. To be validated by the caller.
+    /// Returns where to read them, if that is simple. The caller validates.
     pub fn place_of(&self, wanted: &mut Segments<'_>) -> Option<Place> {
         let (l, at) = (&self.layout, wanted.at);
         let is_shared = |byte: usize| match l.form {
@@ -88,7 +88,7 @@ impl Leaf<'_> {
         Window { shared: self.words.big_endian(self.layout.template() + at), ..Window::default() }
     }
 
-    /// Of keys that differ in few places: those among the first bytes of the window have to be neighbours.
+    /// For keys that differ in few places: columns in the window must be neighbours.
     fn narrow(&self, at: usize, bytes: usize) -> Option<Window> {
         let l = &self.layout;
         let column = |i: &usize| l.column(*i);
@@ -113,7 +113,7 @@ impl Leaf<'_> {
         Window { shared: self.shared(at).shared & !head, down, head, up: 0 }
     }
 
-    /// Reads the bytes of at most [`PART`] ranks. To be validated by the caller.
+    /// Reads the bytes of at most [`PART`] ranks. The caller validates.
     pub fn segments(
         &self,
         place: Place,
@@ -133,7 +133,7 @@ impl Leaf<'_> {
         self.spread(ranks, eights, |head| others.of(base.wrapping_add(head)));
     }
 
-    /// The same of bytes that are not in heads alone.
+    /// Does the same for bytes that are not only in heads.
     fn behind(
         &self,
         behind: usize,
