@@ -98,6 +98,19 @@ pub fn nap(event: Wait, milliseconds: i64) {
     interrupts();
 }
 
+/// Waits for threads of this process in `wait`, showing `event`. Neither latch nor interrupts end it:
+/// it has to be short.
+pub fn shown_during<T>(event: Wait, wait: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    // SAFETY: writes the word that shows what this process waits for.
+    unsafe { pg_sys::pgstat_report_wait_start(shown(event)) };
+    let waited = wait();
+    // SAFETY: as above.
+    unsafe { pg_sys::pgstat_report_wait_end() };
+    count(event, began);
+    waited
+}
+
 /// Sleeps on a condition variable, or only gets ready to, showing `event`. Handles interrupts, and
 /// so may raise an ERROR; the abort takes the process off the variable.
 ///

@@ -10,10 +10,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
-use std::sync::{Mutex, PoisonError};
-
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Duration;
 
+use crossbeam_utils::sync::WaitGroup;
 use nitro_engine::Process;
 
 use crate::pg::compat;
@@ -25,8 +27,12 @@ use crate::state::{directory, shmem};
 #[cfg(target_os = "linux")]
 const BACKGROUND: libc::c_int = 10;
 
+/// The process looks at interrupts at least this often while it waits for its threads.
+const TICK: Duration = Duration::from_millis(20);
+
 static STOP: AtomicBool = AtomicBool::new(false);
-static RUNNING: AtomicUsize = AtomicUsize::new(0);
+/// Each thread of the team of this process has a clone.
+static RUNNING: Mutex<Option<WaitGroup>> = Mutex::new(None);
 /// Slots of this process' threads.
 static SLOTS: AtomicU64 = AtomicU64::new(0);
 
@@ -38,10 +44,15 @@ pub fn stopped() -> bool {
 /// Tells all threads of this process to end and waits until they have.
 pub fn stop_all() {
     STOP.store(true, Relaxed);
-    while RUNNING.load(Acquire) > 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    let threads = running().take();
+    if let Some(threads) = threads {
+        threads.wait();
     }
     slots().fetch_and(!SLOTS.swap(0, Relaxed), AcqRel);
+}
+
+fn running() -> MutexGuard<'static, Option<WaitGroup>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The word in which threads take process slots of the area.
@@ -102,81 +113,99 @@ pub fn yield_to_others() {
 }
 
 /// Runs `work(process, i)` for every i below `jobs` on up to `threads` threads, each registered
-/// with the engine, and returns the results in order. Showing `event`, it calls `tick` about every
-/// 20 ms. The first error ends the others early.
+/// with the engine, and returns the results in order. Showing `event`, it calls `tick` at each result
+/// and at least every 20 ms. The first error ends the others early.
 pub fn run<T: Send, E: Send + From<String>>(
     jobs: usize,
     threads: usize,
     event: Wait,
     work: impl Fn(&Process, usize) -> Result<T, E> + Sync,
-    mut tick: impl FnMut(),
+    tick: impl FnMut(),
 ) -> Result<Vec<T>, E> {
     let slots = take_slots(threads.min(jobs).max(1));
     if slots.is_empty() {
         return Err(E::from("all threads of nitro are in use".into()));
     }
     STOP.store(false, Relaxed);
-    let next = AtomicUsize::new(0);
-    // The first to fail stops the others, which then fail for being stopped.
-    let first = Mutex::new(None);
-    let (next, work, first) = (&next, &work, &first);
+    let next = &AtomicUsize::new(0);
+    let work = &work;
     std::thread::scope(|scope| {
         let _team = Team;
-        let workers: Vec<_> = without_signals(|| {
-            slots
-                .into_iter()
-                .filter_map(|slot| {
-                    RUNNING.fetch_add(1, AcqRel);
-                    let spawned = Builder::new().spawn_scoped(scope, move || {
-                        memory::beside_the_server();
-                        let mut done = Vec::new();
-                        let outcome = catch_unwind(AssertUnwindSafe(|| {
-                            // SAFETY: the slot is this thread's until the team is dissolved.
-                            let process = unsafe { Process::attach(shmem::area(), slot) };
-                            while !stopped() {
-                                let job = next.fetch_add(1, Relaxed);
-                                if job >= jobs {
-                                    break;
-                                }
-                                done.push((job, work(&process, job)?));
-                            }
-                            Ok(())
-                        }))
-                        .unwrap_or_else(|_| Err(E::from("a thread panicked".into())));
-                        if let Err(e) = outcome {
-                            STOP.store(true, Relaxed);
-                            first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                        }
-                        RUNNING.fetch_sub(1, AcqRel);
-                        done
-                    });
-                    // The others do its part; without any the jobs are missing in the end.
-                    if spawned.is_err() {
-                        RUNNING.fetch_sub(1, AcqRel);
-                    }
-                    spawned.ok()
-                })
-                .collect()
-        });
-        let mut pause = 1;
-        while RUNNING.load(Acquire) > 0 {
-            wait::nap(event, pause);
-            pause = (pause * 2).min(20);
-            tick();
-        }
-        let mut results: Vec<Option<T>> = (0..jobs).map(|_| None).collect();
-        for worker in workers {
-            // A panic of a job is caught inside its thread.
-            for (job, result) in worker.join().unwrap_or_default() {
-                results[job] = Some(result);
+        let (results, finished) = channel();
+        let threads = running().insert(WaitGroup::new()).clone();
+        without_signals(|| {
+            for slot in slots {
+                let (running, results) = (threads.clone(), results.clone());
+                // The others do the part of a thread that does not start. Without any thread the jobs
+                // are missing in the end.
+                let _ = Builder::new().spawn_scoped(scope, move || {
+                    // Given back last.
+                    let _running = running;
+                    memory::beside_the_server();
+                    do_jobs(slot, jobs, next, work, &results);
+                });
             }
-        }
-        match first.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(e) => Err(e),
-            None => results
-                .into_iter()
-                .collect::<Option<Vec<T>>>()
-                .ok_or_else(|| E::from("threads could not be started, or were stopped".into())),
-        }
+        });
+        // A FATAL does not drop what this process has.
+        drop((threads, results));
+        receive(jobs, event, &finished, tick)
     })
+}
+
+/// Does jobs in a thread until none is left, one fails or the threads have to end.
+fn do_jobs<T, E: From<String>>(
+    slot: u32,
+    jobs: usize,
+    next: &AtomicUsize,
+    work: &impl Fn(&Process, usize) -> Result<T, E>,
+    results: &Sender<Result<(usize, T), E>>,
+) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: the slot is this thread's until the team is dissolved.
+        let process = unsafe { Process::attach(shmem::area(), slot) };
+        while !stopped() {
+            let job = next.fetch_add(1, Relaxed);
+            if job >= jobs {
+                break;
+            }
+            let result = work(&process, job)?;
+            // Without a receiver an ERROR has ended the waiting.
+            let _ = results.send(Ok((job, result)));
+        }
+        Ok(())
+    }))
+    .unwrap_or_else(|_| Err(E::from("a thread panicked".into())));
+    if let Err(e) = outcome {
+        // Sent before the others are stopped, and then fail for that.
+        let _ = results.send(Err(e));
+        STOP.store(true, Relaxed);
+    }
+}
+
+/// Receives the results until all threads have ended, and returns them in order, or the first error.
+/// May raise an ERROR, as [`wait::nap`].
+fn receive<T, E: From<String>>(
+    jobs: usize,
+    event: Wait,
+    finished: &Receiver<Result<(usize, T), E>>,
+    mut tick: impl FnMut(),
+) -> Result<Vec<T>, E> {
+    let mut results: Vec<Option<T>> = (0..jobs).map(|_| None).collect();
+    let mut failed = None;
+    loop {
+        match wait::shown_during(event, || finished.recv_timeout(TICK)) {
+            Ok(Ok((job, result))) => results[job] = Some(result),
+            Ok(Err(e)) => _ = failed.get_or_insert(e),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        // Looks at the latch, the postmaster and interrupts.
+        wait::nap(event, 0);
+        tick();
+    }
+    if let Some(e) = failed {
+        return Err(e);
+    }
+    let all: Option<Vec<T>> = results.into_iter().collect();
+    all.ok_or_else(|| E::from("threads could not be started, or were stopped".into()))
 }
