@@ -43,7 +43,7 @@ macro_rules! loads {
             let before = mapping.area.usage().used;
             let ix = create(&p);
             load(&p, ix, 200_000, &$key);
-            // SAFETY: nobody else uses it.
+            // SAFETY: no other process or thread uses it.
             unsafe { ix.destroy(&p) };
             assert_eq!(mapping.area.usage().used, before);
         }
@@ -121,8 +121,8 @@ impl KeyOrder for Counting {
     }
 }
 
-/// A leaf that changes whenever somebody is asked about it is searched, from where it begins: of a key with many entries
-/// not from the first one.
+/// A leaf that changes whenever somebody is asked about it is searched, from where it begins: of a
+/// key with many entries not from the first one.
 #[test]
 fn a_pass_over_leaves_that_change() {
     const ENTRIES: u64 = 20_000;

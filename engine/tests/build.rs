@@ -85,7 +85,7 @@ proptest! {
             }
         }
         check(&p, ix, &Memcmp, &model.into_iter().collect::<Vec<_>>());
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
         prop_assert_eq!(mapping.area.usage().used, before);
     }
@@ -113,7 +113,8 @@ proptest! {
     }
 }
 
-/// Keys that are as long as a packed leaf has them need much more in slots, which they get one by one.
+/// Keys that are as long as a packed leaf has them need much more in slots, which they get one by
+/// one.
 #[test]
 fn long_packed_keys_get_slots() {
     let mapping = Mapping::new(1 << 30, 1);
@@ -150,10 +151,11 @@ fn long_packed_keys_get_slots() {
         }
         entries.sort();
         check(&p, ix, &Memcmp, &entries);
-        // Of 480 shared bytes a packed leaf repeats what its template has no room for, and slots leave out all.
+        // Of 480 shared bytes a packed leaf repeats what its template has no room for, and slots
+        // leave out all.
         assert!(ix.stats().blocks[0] > before || (len, seed) == (480, 0));
         ix.release(&p, snapshot);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
@@ -191,12 +193,13 @@ fn refused() {
     let full = (0u64..).find_map(|i| builder.push(&Memcmp, &i.to_be_bytes(), i).err()).unwrap();
     assert!(matches!(full, BuildError::OutOfMemory(_)));
     drop(builder);
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process or thread uses it.
     unsafe { ix.destroy(&p) };
     assert_eq!(mapping.area.usage().used, before);
 }
 
-/// Keys that end with their only zero, of one length or not, with so many different bytes in one leaf.
+/// Keys that end with their only zero, of one length or not, with so many different bytes in one
+/// leaf.
 #[test]
 fn every_size_of_an_alphabet() {
     for (symbols, vary) in (90..=160u64).flat_map(|symbols| [(symbols, false), (symbols, true)]) {

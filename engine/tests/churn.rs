@@ -1,5 +1,6 @@
-//! Writers that grow and empty ranges, so that leaves split and merge all the time; each writer knows
-//! its entries exactly. Beside them snapshots are read in both directions, and the collector runs.
+//! Writers that grow and empty ranges, so that leaves split and merge all the time; each writer
+//! knows its entries exactly. Beside them snapshots are read in both directions, and the collector
+//! runs.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -52,7 +53,8 @@ impl<O: KeyOrder> Writer<'_, O> {
         assert_eq!(there, self.own.contains(&i), "contains {i}");
     }
 
-    /// Many changes in one range, mostly inserts or mostly removals; at times, almost everything goes.
+    /// Many changes in one range, mostly inserts or mostly removals; at times, almost everything
+    /// goes.
     fn burst(&mut self, random: &mut Random, number: u64) {
         let (from, span) = (random.below(3000), 1 + random.below(3000));
         let (grow, ascending) = (random.below(3) > 0, random.below(2) == 0);
@@ -135,7 +137,7 @@ fn churn<O: KeyOrder + Sync>(order: &O, key: MakeKey, forms: Forms) {
     });
     collect(&p, ix);
     ix.verify(&p, order, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process or thread uses it.
     unsafe { ix.destroy(&p) };
     assert_eq!(mapping.area.usage().used, before);
 }

@@ -1,4 +1,5 @@
-//! What an index holds after inserts, removals and VACUUM, beside one that is built of the same entries.
+//! What an index holds after inserts, removals and VACUUM, beside one that is built of the same
+//! entries.
 
 use crate::common::{Mapping, Random, create};
 use nitro_engine::adopt;
@@ -89,7 +90,7 @@ impl<'a> Table<'a> {
         vacuum(self.p, self.ix);
         let new = built(self.p, &self.entries);
         let (held, least) = (self.ix.stats(), new.stats());
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { new.destroy(self.p) };
         println!("{what}: {} of {} bytes", held.bytes, least.bytes);
         assert!(held.bytes <= least.bytes * MOST / 100 + SPARE, "{what}: {held:?}, {least:?}");
@@ -108,7 +109,7 @@ fn held(key: MakeKey, n: u64) {
     let p = mapping.process(0);
     for build in [true, false] {
         let new = || Table::new(&p, key, n, build);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         let end = |table: Table<'_>| unsafe { table.ix.destroy(&p) };
         let mut table = new();
         table.check("all");
@@ -176,12 +177,13 @@ fn a_separator_of_another_group() {
         }
         assert!(steps > 70, "{steps}");
         drop(sweep);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
 
-/// New leaves take new memory while what they replace waits for the barrier: no more than some of it.
+/// New leaves take new memory while what they replace waits for the barrier: no more than some of
+/// it.
 #[test]
 fn somebody_who_stays_inside() {
     let mapping = Mapping::new(1 << 28, 2);

@@ -1,4 +1,5 @@
-//! Long keys: up to the limit, around the sizes of their chunks, in both directions, in batches that end by bytes.
+//! Long keys: up to the limit, around the sizes of their chunks, in both directions, in batches
+//! that end by bytes.
 
 use crate::common::*;
 use nitro_engine::adopt;
@@ -16,7 +17,8 @@ const MOST_KEYS: usize = 256 << 10;
 
 type Model = BTreeSet<(Vec<u8>, Tid)>;
 
-/// Lengths next to where a chunk of another size begins, and to what batches, separators and blocks have room for.
+/// Lengths next to where a chunk of another size begins, and to what batches, separators and blocks
+/// have room for.
 fn lengths() -> Vec<usize> {
     let large = [4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256];
     let chunks = large.map(|pages| pages * 4096 - 128 - 24);
@@ -180,7 +182,8 @@ fn compared_by_a_function() {
         .unwrap_or_else(|v| panic!("{:.200}", v.to_string()));
 }
 
-/// Parts of a range meet at separators that are not too long; where there are none, the rest is one part.
+/// Parts of a range meet at separators that are not too long; where there are none, the rest is one
+/// part.
 #[test]
 fn parts_of_long_keys() {
     let mapping = Mapping::new(1 << 28, 1);
@@ -218,7 +221,7 @@ fn parts_of_long_keys() {
         }
         assert!(all == model.into_iter().collect::<Vec<_>>());
         assert!(parts > 1, "{parts} parts of keys of {len} bytes");
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }

@@ -1,4 +1,5 @@
-//! What safe functions do with what is not theirs: they are wrong, or say so, and touch nothing else.
+//! What safe functions do with what is not theirs: they are wrong, or say so, and touch nothing
+//! else.
 
 use crate::common::*;
 use nitro_engine::adopt;
@@ -24,7 +25,8 @@ fn check(p: &Process, ix: Index, live: u64) {
     assert_eq!(ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap().live, live);
 }
 
-/// Also in an index that has come to the place of another one, and whose leaves have the same versions.
+/// Also in an index that has come to the place of another one, and whose leaves have the same
+/// versions.
 #[test]
 fn a_cursor_of_another_index() {
     let mapping = Mapping::new(1 << 24, 1);
@@ -41,7 +43,7 @@ fn a_cursor_of_another_index() {
     assert_eq!(n, 100, "it begins anew");
     cursor.set_range(&[], None, CURRENT);
     assert!(cursor.next(&p, b, &Memcmp) > 0);
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no process or thread uses it any more.
     unsafe { b.destroy(&p) };
     let c = filled(&p, 100);
     assert_eq!(c.root(), b.root(), "in the same place");
@@ -72,7 +74,8 @@ fn a_snapshot_of_another_index() {
     let again = a.retain(&ours);
     assert!(panics(|| b.release(&p, ours)));
     assert_eq!(b.stats().snapshots.len(), 1);
-    // It ends with its holder; giving a reference back is too late then, and does no harm to a later one.
+    // It ends with its holder; giving a reference back is too late then, and does no harm to a
+    // later one.
     a.release_all(&p, 1);
     let later = a.create_snapshot(&p, 1, &mut || ()).unwrap();
     a.release(&p, again);

@@ -297,7 +297,7 @@ fn run<O: KeyOrder>(order: O, forms: Forms, fold: Fold, unfold: Fold, built: &Mo
     run.check();
     let stats = ix.stats();
     assert_eq!((stats.dirty, stats.live), (0, run.model.len() as u64));
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process or thread uses it.
     unsafe { ix.destroy(&p) };
     assert_eq!(mapping.area.usage().used, before);
 }

@@ -65,7 +65,7 @@ fn check(forms: Forms, key: fn(u64) -> Vec<u8>, changes: &[Change]) -> (u64, u64
     let mut found = 0;
     index.verify(&p, &Memcmp, true, &mut |_, _| found += 1).unwrap();
     assert_eq!(found, model.len());
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no process or thread uses it any more.
     unsafe { index.destroy(&p) };
     (could, did)
 }
@@ -96,7 +96,8 @@ fn most_new_keys_come() {
     assert_eq!(check(Forms::Best, short, &ascending), (600, 600));
 }
 
-/// One entry of a key is left, of many that were in several leaves: whoever comes, in whichever of them, is no new one.
+/// One entry of a key is left, of many that were in several leaves: whoever comes, in whichever of
+/// them, is no new one.
 #[test]
 fn the_last_entry_of_a_key_is_seen_from_other_leaves() {
     let area = Mapping::new(8 << 20, 2);
@@ -121,7 +122,7 @@ fn the_last_entry_of_a_key_is_seen_from_other_leaves() {
                 let came = index.insert_new_in_term(&p, &Memcmp, &short(2), tid, term).unwrap();
                 assert_eq!(came, Some(false), "{tid} beside {left}");
             }
-            // SAFETY: nobody uses it any more.
+            // SAFETY: no process or thread uses it any more.
             unsafe { index.destroy(&p) };
         }
     }

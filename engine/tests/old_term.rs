@@ -1,5 +1,6 @@
-//! A reader without a snapshot goes on under the term of its beginning, while snapshots close that term and removals
-//! beside them only mark. What is removed is dead to it: VACUUM waits for the batches of before alone.
+//! A reader without a snapshot goes on under the term of its beginning, while snapshots close that
+//! term and removals beside them only mark. What is removed is dead to it: VACUUM waits for the
+//! batches of before alone.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -124,7 +125,7 @@ fn the_dead_are_dead_under_an_old_term() {
             holder.set_snapshot_range(&[], None, snapshot.sn());
             assert!(rest(&mut holder, &p, ix, true).into_iter().eq(0..ENTRIES), "{what}");
             ix.release(&p, snapshot);
-            // SAFETY: nobody else uses it.
+            // SAFETY: no other process or thread uses it.
             unsafe { ix.destroy(&p) };
         }
     }

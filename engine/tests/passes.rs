@@ -237,7 +237,7 @@ fn nested<O: KeyOrder>(order: O, fold: Fold, unfold: Fold, seconds: u64, seed: u
             ix.release(&p, s);
         }
         drop(partial);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
     println!("{} rounds", round - seed);
@@ -257,7 +257,8 @@ fn nested_comparator() {
     nested(IgnoreCase { abbreviate: true }, fold_case, unfold_case, seconds(), 1 + 1_000_000);
 }
 
-/// Entries that stay are counted once, also if a sweep gives the leaf that is next to the one before it.
+/// Entries that stay are counted once, also if a sweep gives the leaf that is next to the one
+/// before it.
 #[test]
 fn a_pass_counts_each_entry_once() {
     let mapping = Mapping::new(1 << 26, 2);
@@ -373,7 +374,7 @@ fn threads<O: KeyOrder + Sync>(order: O, key: fn(u64) -> Vec<u8>, forms: Forms, 
     collect(&p, ix);
     let report = ix.verify(&p, &order, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
     assert_eq!((report.live, report.dead), (STABLE, 0));
-    // SAFETY: nobody else uses it.
+    // SAFETY: no other process or thread uses it.
     unsafe { ix.destroy(&p) };
 }
 

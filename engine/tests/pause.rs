@@ -84,13 +84,14 @@ fn pauses() {
             }
         }
         ix.release(&p, holder);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
     assert!(pauses > 1000, "{pauses} pauses");
 }
 
-/// Behind the last leaf there is nothing, also for a cursor that came from there, saw nothing, paused and turned.
+/// Behind the last leaf there is nothing, also for a cursor that came from there, saw nothing,
+/// paused and turned.
 #[test]
 fn a_turn_in_the_last_leaf() {
     let mapping = Mapping::new(1 << 24, 1);

@@ -32,7 +32,8 @@ fn remove(p: &Process, ix: Index, width: usize, entries: impl Iterator<Item = u6
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap_or_else(|v| panic!("{v}"));
 }
 
-/// An area that is full of entries of one width has room for those of every other when they are gone.
+/// An area that is full of entries of one width has room for those of every other when they are
+/// gone.
 #[test]
 fn every_width_after_every_other() {
     let mapping = Mapping::new(1 << 24, 1);
@@ -52,8 +53,8 @@ fn every_width_after_every_other() {
     }
 }
 
-/// While an index is full of one kind of entries and has let some of them go here and there, no extent is
-/// free, and blocks of other sizes serve.
+/// While an index is full of one kind of entries and has let some of them go here and there, no
+/// extent is free, and blocks of other sizes serve.
 #[test]
 fn larger_blocks_serve_when_nothing_else_does() {
     let mapping = Mapping::new(1 << 24, 1);
@@ -72,12 +73,13 @@ fn larger_blocks_serve_when_nothing_else_does() {
         );
         remove(&p, ix, 8, n..more);
         remove(&p, ix, width, (0..n).filter(|i| i % 2 != 0));
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
 
-/// A queue: what it lets go in front is at its end again, and what is left in the end another index has.
+/// A queue: what it lets go in front is at its end again, and what is left in the end another index
+/// has.
 #[test]
 fn memory_of_one_index_serves_another() {
     let mapping = Mapping::new(1 << 24, 1);
@@ -101,8 +103,8 @@ fn memory_of_one_index_serves_another() {
     assert!(fill(&p, other, 40, 0) > 100_000);
 }
 
-/// Entries come in no order and go by ranges, or one here and one there: their extents are of all ranges, so
-/// none would be free if leaves did not move.
+/// Entries come in no order and go by ranges, or one here and one there: their extents are of all
+/// ranges, so none would be free if leaves did not move.
 #[test]
 fn an_index_shrinks_with_its_leaves() {
     let mapping = Mapping::new(1 << 26, 1);
@@ -126,7 +128,7 @@ fn an_index_shrinks_with_its_leaves() {
         (0..n)
             .for_each(|i| assert_eq!(ix.insert(&p, &Memcmp, &key(i, width), i).unwrap(), !kept(i)));
         assert!(ix.stats().bytes < before * 5 / 4, "{} bytes again", ix.stats().bytes);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }

@@ -1,5 +1,5 @@
-//! Two processes over one shared mapping: both insert, remove and scan, then everything is verified.
-//! Not under ThreadSanitizer, which sees threads and not processes.
+//! Two processes over one shared mapping: both insert, remove and scan, then everything is
+//! verified. Not under ThreadSanitizer, which sees threads and not processes.
 
 mod common;
 
@@ -62,7 +62,7 @@ fn two_processes() {
     })
     .unwrap();
     assert_eq!(entries, N - N / 5);
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no process or thread uses it any more.
     unsafe { ix.destroy(&p) };
 }
 

@@ -31,7 +31,8 @@ fn turns() {
         let upper = key(to);
         let mut cursor = Cursor::new(true);
         cursor.set_snapshot_range(&key(from), (to < ENTRIES).then_some(&upper), holder.sn());
-        // What the current batch covers; empty at the ends. Nothing read yet is before and behind all.
+        // What the current batch covers; empty at the ends. Nothing read yet is before and behind
+        // all.
         let (mut first, mut behind) = (to, from);
         for _ in 0..600 {
             if random.next().is_multiple_of(8) {
@@ -86,13 +87,13 @@ fn turns() {
             }
         }
         ix.release(&p, holder);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
 
-/// The current state is read while entries come and go: a batch is what is next to the one before. Only
-/// what came in since that one was read may be missed, if there was nothing else.
+/// The current state is read while entries come and go: a batch is what is next to the one before.
+/// Only what came in since that one was read may be missed, if there was nothing else.
 #[test]
 fn turns_among_changes() {
     let mapping = Mapping::new(1 << 26, 1);
@@ -151,7 +152,7 @@ fn turns_among_changes() {
             (first, last) = (got.first().copied(), got.last().copied());
             outside = got.is_empty().then_some(forward);
         }
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }

@@ -1,11 +1,11 @@
 //! Storms of many actors over one index. Each actor knows the right answer to all that it asks.
 //!
-//! An entry (key, TID) belongs to one actor: the TID modulo the number of actors says to which one. No
-//! other actor changes it. So an actor compares each answer about its own entries exactly, whatever the
-//! others do (`storm/actor.rs`). Of the entries of other actors it checks the order.
+//! An entry (key, TID) belongs to one actor: the TID modulo the number of actors says to which one.
+//! No other actor changes it. So an actor compares each answer about its own entries exactly,
+//! whatever the others do (`storm/actor.rs`). Of the entries of other actors it checks the order.
 //!
-//! With the feature `chaos` nodes are small, and each stop point may be a pause. There `LONG=1` tries
-//! every form of leaves, for longer.
+//! With the feature `chaos` nodes are small, and each stop point may be a pause. There `LONG=1`
+//! tries every form of leaves, for longer.
 
 mod actor;
 
@@ -82,7 +82,7 @@ impl<O: KeyOrder + Sync> Storm<'_, O> {
         println!("{forms:?}: {:?}", ix.stats());
         self.check(&p, ix, &owned);
         self.empty(&p, ix, owned, seed);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
         assert_eq!(mapping.area.usage().used, before, "bytes are lost");
     }

@@ -34,7 +34,7 @@ fn merged_leaf_takes_another_entry() {
         assert!(ix.stats().merges > 0);
         ix.insert(&p, &Memcmp, &long(500), 500).unwrap();
         verify(&p, ix);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
@@ -68,7 +68,7 @@ fn long_duplicates_in_full_leaves() {
             assert!(ix.insert(&p, &Memcmp, &vec![7; len], tid).unwrap());
         }
         verify(&p, ix);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
@@ -141,7 +141,8 @@ fn positions_given_twice() {
     verify(&p, ix);
 }
 
-/// Removals from packed leaves, beside snapshots that need what goes, when there is no memory left to keep it.
+/// Removals from packed leaves, beside snapshots that need what goes, when there is no memory left
+/// to keep it.
 #[test]
 fn removals_beside_a_snapshot_in_a_full_area() {
     let mapping = Mapping::new(1 << 21, 1);

@@ -1,4 +1,5 @@
-//! Walks over all leaves: each entry that is there all the time is read exactly once, beside everything that moves entries.
+//! Walks over all leaves: each entry that is there all the time is read exactly once, beside
+//! everything that moves entries.
 
 use crate::common::*;
 use nitro_engine::cuts;
@@ -39,7 +40,8 @@ fn long_key(i: u64) -> Vec<u8> {
     [&key(i)[..], &[b'x'; 700]].concat()
 }
 
-/// The keys of all entries that are there, and where an index is cut into parts of about the same size.
+/// The keys of all entries that are there, and where an index is cut into parts of about the same
+/// size.
 #[test]
 fn parts() {
     const N: u64 = 100_000;
@@ -66,12 +68,13 @@ fn parts() {
         assert!(all == wanted);
         assert!(read(Walk::new(&p, ix, CURRENT)) == wanted);
         drop(cuts);
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
     }
 }
 
-/// Entries that come and go beside those that stay; leaves are split, filled, merged, moved, packed, cut.
+/// Entries that come and go beside those that stay; leaves are split, filled, merged, moved,
+/// packed, cut.
 fn beside_everything<O: KeyOrder + Sync>(order: &O, key: fn(u64) -> Vec<u8>, forms: Forms) {
     let mapping = Mapping::new(512 << 20, 8);
     let p = mapping.process(0);
@@ -179,7 +182,8 @@ fn packed(p: &Process, ix: Index) -> u32 {
     ix.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap().leaves
 }
 
-/// A walk that stands still keeps a leaf or two. The process that is abandoned keeps none, and its walks begin anew.
+/// A walk that stands still keeps a leaf or two. The process that is abandoned keeps none, and its
+/// walks begin anew.
 #[test]
 fn pins_of_a_process_that_is_abandoned() {
     let mapping = Mapping::new(64 << 20, 2);
@@ -230,7 +234,8 @@ fn pins_of_walks_that_are_dropped() {
     assert_eq!(packed(&p, ix), fewest);
 }
 
-/// More walks at one leaf than there is room for in its count: it is full, and the leaf stays for good. The index goes on.
+/// More walks at one leaf than there is room for in its count: it is full, and the leaf stays for
+/// good. The index goes on.
 #[test]
 fn many_walks_at_one_leaf() {
     let mapping = Mapping::new(64 << 20, 2);

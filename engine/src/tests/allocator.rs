@@ -28,7 +28,7 @@ fn classes() -> impl Iterator<Item = Class> {
     (0..CLASSES as u8).map(|code| Class::from_code(code).unwrap())
 }
 
-/// What is counted is what is there.
+/// Checks that the counts are those of the blocks.
 fn audit(area: &Area, allocator: &BlockAllocator) {
     for (class, size) in allocator.classes.iter().zip(SIZES) {
         let in_service = class.open.iter(area).chain(class.idle.iter(area));
@@ -154,7 +154,7 @@ fn threads_own_their_blocks() {
                     if held.len() < 40 && random & 1 == 0 {
                         let class = [Class::LEAF[0], Class::INDEX][(random >> 8) as usize & 1];
                         let r = allocator.alloc(&area, class).unwrap();
-                        // The second word is the link while free; the third says who owns it.
+                        // The second word is the link while free. The third names the owner.
                         assert_eq!(word(&area, r, 16).swap(thread, Relaxed), 0, "owned twice");
                         held.push((r, class));
                     } else if !held.is_empty() {
@@ -251,7 +251,8 @@ fn chunk_classes() {
     assert!(classes().all(|class| Class::from_code(class.code()) == Some(class)));
 }
 
-/// An extent that was closed and became idle serves again like any other: it is on one list at a time.
+/// An extent that was closed and became idle serves again like any other: it is on one list at a
+/// time.
 #[test]
 fn a_closed_extent_serves_again() {
     let area = Mapping::new(4 << 20, 1);
@@ -290,7 +291,7 @@ fn a_closed_extent_serves_again() {
     );
 }
 
-/// What moves gets no new memory, though the area has some.
+/// A node that moves gets no new memory, though the area has some.
 #[test]
 fn a_moved_node_gets_no_new_memory() {
     let area = Mapping::new(4 << 20, 1);
@@ -337,7 +338,7 @@ fn a_small_extent_for_what_is_left() {
     }
 }
 
-/// Extents that were filled last are in front, however many there are: what is sparse is behind them.
+/// Extents that were filled last are in front, however many there are. Sparse ones are behind them.
 #[test]
 fn a_sparse_extent_is_found_behind_full_ones() {
     let area = Mapping::new(64 << 20, 1);

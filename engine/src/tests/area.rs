@@ -16,7 +16,7 @@ impl Mapping {
         Mapping::on(len, processes, &Backing::MAPPED)
     }
 
-    /// One that nobody may touch where it is not committed.
+    /// Makes an area whose uncommitted memory cannot be touched.
     pub(crate) fn strict(len: usize, processes: u32) -> Mapping {
         Mapping::on(len, processes, &STRICT)
     }
@@ -39,14 +39,14 @@ impl Mapping {
         unsafe { core::slice::from_raw_parts(self.area.base.as_ptr(), self.len) }.to_vec()
     }
 
-    /// Everything is as it was saved. Nobody uses the area.
+    /// Restores saved content. No process uses the area.
     pub(crate) fn restore(&self, saved: &[u8]) {
         assert_eq!(saved.len(), self.len);
         // SAFETY: mapped with this length, and another memory than `saved`.
         unsafe { self.area.base.as_ptr().copy_from_nonoverlapping(saved.as_ptr(), self.len) };
     }
 
-    /// The same area at another address, as another process would see it.
+    /// Maps the same area at another address, as another process would see it.
     pub(crate) fn alias(&self) -> Mapping {
         // SAFETY: a second mapping of shared memory, whose old size of 0 says that the first stays.
         let base = unsafe {
@@ -76,7 +76,7 @@ impl Drop for Mapping {
 // Granules that may still be committed in this thread.
 thread_local!(static LEFT_HERE: Cell<usize> = const { Cell::new(usize::MAX) });
 
-/// What is not committed cannot be touched, and what is released loses its content.
+/// Uncommitted memory cannot be touched, and released memory loses its content.
 static STRICT: Backing = Backing {
     commit: |base, range| {
         let granules = range.len() / GRANULE;
@@ -324,7 +324,7 @@ fn memory_is_refused() {
     }
 }
 
-/// A load that comes and goes, and what stays of it gathers in few granules.
+/// A load comes and goes. The memory that stays gathers in few granules.
 #[test]
 fn full_granules_are_taken_first() {
     let area = Mapping::strict(256 << 20, 1);
@@ -349,7 +349,8 @@ fn full_granules_are_taken_first() {
     area.free_blocks();
 }
 
-/// Memory that another one is about to give back, or leaves over of a granule, is there for who finds none.
+/// An allocation without memory gets memory that another process is about to release, or has left
+/// over in a granule.
 #[test]
 fn an_allocation_waits_for_granules_that_move() {
     static SLOW: Backing = Backing {
@@ -359,7 +360,7 @@ fn an_allocation_waits_for_granules_that_move() {
         },
         release: |_, _| std::thread::sleep(core::time::Duration::from_micros(200)),
     };
-    // A single granule, of which each thread wants a part.
+    // A single granule. Each thread wants a part of it.
     let area = Mapping::on(2 * GRANULE, 1, &SLOW);
     area.set_limit(GRANULE);
     let first: Vec<Ref> = core::iter::from_fn(|| area.alloc_pages(PAGE).ok()).collect();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Nobody has an older token.
+/// Returns true if no process has an older token.
 fn passed(barrier: Barrier<'_>, root: Ref, epoch: u64, may_hold: impl FnMut(u32) -> bool) -> bool {
     barrier.older_tokens(root, epoch, may_hold).next().is_none()
 }
@@ -24,7 +24,8 @@ mod units {
         unsafe { Process::attach(*area, slot) }
     }
 
-    /// Who is stopped inside a section of one index does not hold up another one; a nested section does.
+    /// A process that is stopped inside a section of one index does not hold up another index. A
+    /// nested section does.
     #[test]
     fn sections_are_for_one_index() {
         let area = Mapping::new(1 << 20, 2);
@@ -286,7 +287,7 @@ pub(crate) mod model {
             Barrier { globals: &self.globals, slots: &self.slots }
         }
 
-        /// What a writer does, in a section under the term that it is told.
+        /// Runs the act of a writer, in a section, under its term.
         pub(crate) fn write(&self, act: impl FnOnce(u32)) {
             let term = || self.term.load(Acquire);
             act(self.slots[0].enter_writer(&self.globals, true, 7, term));
@@ -311,7 +312,8 @@ pub(crate) mod model {
             }
         }
 
-        /// The collector: unlinks the node, and reuses it if nobody can look at it any more. The session that was closed.
+        /// Acts as the collector: unlinks the node, and reuses it if no process can read it any
+        /// more. Returns the closed session.
         fn collect(&self) -> u64 {
             self.linked.store(0, Relaxed);
             let k = self.barrier().close_session();
@@ -396,8 +398,8 @@ pub(crate) mod model {
         });
     }
 
-    /// A process with two scans: the second token opens while the first is open, the first closes,
-    /// the second is renewed; every read happens under a token that its slot stands for.
+    /// A process with two scans. The second token opens while the first is open, the first closes,
+    /// the second is renewed. Every read happens under a token that its slot shows.
     #[test]
     fn no_tid_is_reused_under_a_token() {
         loom::model(|| {

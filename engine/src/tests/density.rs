@@ -1,5 +1,5 @@
-//! Bytes per entry of usual columns: what their leaves, index nodes and chunks take, and the root. Whoever
-//! makes one of them worse by a twentieth has to say so here, and who makes it better, too.
+//! Bytes per entry of usual columns: leaves, index nodes, chunks and the root. A change that makes
+//! one of them worse by a twentieth must change the number here. So must one that makes it better.
 
 use crate::build::adopt;
 use crate::collect::collector;
@@ -91,7 +91,7 @@ fn url(i: u64) -> Key {
     Key::default().text(&format!("{common}{:016x}", mix(i)))
 }
 
-/// As what a function compares is written: its length, and no end.
+/// Returns a text as it is written for a comparison function: its length, and no end.
 fn raw(mut text: Key) -> Key {
     text.0.pop();
     text.0.insert(0, text.0.len() as u8);
@@ -203,7 +203,7 @@ fn create(p: &Process, fillfactor: u8, forms: Forms) -> Index {
     index
 }
 
-/// What the index has in use, for each of its entries.
+/// Returns the bytes in use per entry.
 fn density(p: &Process, index: Index) -> f64 {
     let used = index.allocator().bytes() - index.allocator().idle();
     let density = used as f64 / index.stats().live as f64;
@@ -225,7 +225,7 @@ impl KeyOrder for Compared {
     }
 }
 
-/// The same of what it holds, after VACUUM.
+/// Returns the bytes that the index holds per entry, after VACUUM.
 fn held(p: &Process, index: Index) -> f64 {
     collector::collect_all(&index, p);
     index.verify(p, &Memcmp, true, &mut |_, _| ()).unwrap();
@@ -269,7 +269,7 @@ fn entries(key: fn(u64) -> Key, rows: u64) -> Vec<(Vec<u8>, Tid)> {
     (0..rows).map(|row| (key(row).0, tid(row))).collect()
 }
 
-/// What each column takes beside what it is to take, where that is not the same.
+/// Returns the columns whose bytes are not those of the table.
 fn verdicts<O: KeyOrder>(
     order: &O,
     fillfactor: u8,
@@ -331,14 +331,15 @@ fn bytes_of_elements() {
     });
 }
 
-/// New versions of all rows come in the order of their keys: the leaves that were cut for them are full, before any VACUUM.
+/// New versions of all rows come in the order of their keys: the leaves that were cut for them are
+/// full, before any VACUUM.
 #[test]
 fn new_versions_in_the_order_of_keys() {
     let area = Mapping::new(1 << 30, 1);
     // SAFETY: the only process.
     let p = unsafe { Process::attach(*area, 0) };
     let key = |row| Key::default().int(row).0;
-    // So many rows were written in between.
+    // Number of rows that were written in between.
     for between in [3 * ROWS, 12 * ROWS, 50 * ROWS] {
         let index = create(&p, 90, Forms::Best);
         let mut builder = Builder::new(&p, index);
@@ -352,7 +353,7 @@ fn new_versions_in_the_order_of_keys() {
     }
 }
 
-/// A sweep that finds somebody collecting says so, and goes on where it was.
+/// A sweep that finds another process collecting returns `Busy`, and goes on where it was.
 #[test]
 fn a_sweep_beside_a_collector() {
     let area = Mapping::new(1 << 30, 1);
@@ -380,7 +381,8 @@ fn a_sweep_beside_a_collector() {
     assert!(after < before * 9 / 10, "{before} to {after} leaves");
 }
 
-/// Keys that ascend in groups, or among others, take hardly more than the same keys built bottom-up.
+/// Keys that ascend in groups, or among others, take hardly more than the same keys built
+/// bottom-up.
 #[test]
 fn ascending_groups_share_leaves() {
     let area = Mapping::new(1 << 30, 1);
@@ -399,7 +401,8 @@ fn ascending_groups_share_leaves() {
         ("(order, line), 3 lines", 90, ROWS, 1.15, three),
         ("(order, line), 3 lines", 100, ROWS, 1.15, three),
         ("uuid v7", 90, ROWS, 1.15, v7),
-        // The identifiers of a millisecond are in no order: they need some room, however full leaves are to be.
+        // The identifiers of a millisecond are in no order: they need some room, however full
+        // leaves are to be.
         ("uuid v7", 100, ROWS, 1.25, v7),
         ("1000 streams", 90, 300_000, 1.15, stream),
         ("1000 streams", 100, 300_000, 1.15, stream),
@@ -417,8 +420,8 @@ fn ascending_groups_share_leaves() {
     }
 }
 
-/// Rows came in random order, and so are their TIDs: what the index holds is hardly more than that of one that is built of them.
-/// Leaves, index nodes, and what is free of either.
+/// Rows came in random order, and so did their TIDs. The index holds hardly more than one that is
+/// built of them: leaves, index nodes, and free blocks of both.
 #[test]
 fn random_rows_beside_a_build() {
     let area = Mapping::new(1 << 30, 1);

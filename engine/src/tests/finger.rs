@@ -51,7 +51,7 @@ fn finger(p: &Process, index: Index, key: &[u8], tid: Tid) -> Option<(Ref, usize
     Some((spot.leaf, place.rank))
 }
 
-/// What comes: `count` entries from key number `at` on, so far apart, or as many that go.
+/// Inserts or removals: `count` entries from key number `at` on, at this distance.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     at: u64,
@@ -171,7 +171,8 @@ fn a_finger_of_a_closed_session_is_not_used() {
     let _section = index.enter(&q);
     q.area().close_session();
     assert!(finger(&p, index, &key(7_003), 5000).is_none());
-    // Nor where one was closed while the section went on in which the leaf was alive: it may have died before that.
+    // Nor where one was closed while the section went on in which the leaf was alive: it may have
+    // died before that.
     let outer = index.enter(&p);
     q.area().close_session();
     for i in 3..5 {

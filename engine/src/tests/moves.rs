@@ -36,7 +36,8 @@ fn leaves(p: &Process, index: Index) -> Vec<Vec<u64>> {
     all
 }
 
-/// A leaf of more entries than slots becomes one of slots after a mover has read it, and before he builds its copy.
+/// A leaf of more entries than slots becomes one of slots after a mover has read it, and before the
+/// mover builds its copy.
 #[test]
 fn a_leaf_that_moves_gets_slots() {
     // The first or second to move has slots anyway.
@@ -94,7 +95,8 @@ impl KeyOrder for Compared {
     }
 }
 
-/// Index nodes move, and give separators to their neighbours, each of them several times, and all is found as before.
+/// Index nodes move, and give separators to their neighbours, each of them several times, and all
+/// is found as before.
 #[test]
 fn index_nodes_move() {
     // Low keys of the latter have no room in index nodes.

@@ -1,5 +1,5 @@
-//! Index nodes that give separators and move beside writers, readers and passes. At the end of each round the index has what
-//! its writers say, and then nothing.
+//! Index nodes that give separators and move beside writers, readers and passes. At the end of each
+//! round the index has what its writers say, and then nothing.
 
 use crate::build::adopt;
 use crate::collect::sweep::{Sweep, Swept};
@@ -61,7 +61,7 @@ fn make_key(kind: u64, i: u64) -> Vec<u8> {
     match kind {
         0 => bytes.to_vec(),
         1 => [&[7; 250][..], &bytes].concat(),
-        // Low keys of which index nodes have the first bytes.
+        // Low keys that are too long for index nodes, which have their first bytes.
         2 => [&[7; 590][..], &bytes[5..]].concat(),
         // How many bytes are shared changes all the time.
         3 => [&bytes[5..7], &vec![0; 60 + 9 * (i % 60) as usize], &bytes[7..], &[0; 3]].concat(),
@@ -217,8 +217,8 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
         }
     }
 
-    /// Runs writers, readers and a collector for a while. The writers' entries go to the model. Says
-    /// how many nodes were shifted.
+    /// Runs writers, readers and a collector for a while. The writers' entries go to the model.
+    /// Says how many nodes were shifted.
     fn all_at_once(
         &self,
         ix: Index,
@@ -315,7 +315,7 @@ impl<O: KeyOrder + Sync> Round<'_, O> {
         let left = ix.stats();
         assert_eq!((left.garbage, left.dirty), (0, 0), "{left:?}");
         assert!(left.bytes <= 120 << 10, "{left:?} of {what}");
-        // SAFETY: nobody else uses it.
+        // SAFETY: no other process or thread uses it.
         unsafe { ix.destroy(&p) };
         assert_eq!(area.usage().used, empty);
     }

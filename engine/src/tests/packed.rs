@@ -50,7 +50,7 @@ pub(super) enum Kind {
     LongBytes,
     /// Two numbers of several lengths,
     Pair,
-    /// and what differs in zeros at the end alone.
+    /// Keys that differ only in zeros at the end.
     Ended,
 }
 pub(super) use Kind::*;
@@ -218,7 +218,8 @@ pub(super) fn sizes() -> impl Strategy<Value = usize> {
     prop::sample::select(vec![1792usize, 2304, 4096, 16384])
 }
 
-/// Offsets that need more bits than those of the leaf: behind all of their page, before the next one's.
+/// Offsets that need more bits than those of the leaf: behind all of their page, before the next
+/// one's.
 #[test]
 fn offsets_that_are_not_in_the_leaf() {
     let entries: Vec<Entry> =
@@ -238,7 +239,7 @@ fn offsets_that_are_not_in_the_leaf() {
 
 proptest! {
     #![proptest_config(crate::seeds::of("proptest-regressions/packed.txt"))]
-    /// What was encoded is found and read; nothing else is found.
+    /// Encoded entries are found and read, and no others are found.
     #[test]
     fn encoded_entries_are_found(
         kind in prop::sample::select(KINDS.to_vec()),
@@ -354,7 +355,7 @@ proptest! {
     }
 }
 
-/// The range differs in more columns than what is there.
+/// The range differs in more columns than the entries.
 #[test]
 fn a_range_wider_than_its_content() {
     let key = |i: u64| (i * 5000).to_be_bytes().to_vec();
@@ -370,7 +371,8 @@ fn a_range_wider_than_its_content() {
     }
 }
 
-/// A key that goes on where the first one ends has a zero inside once a third key has shown that less is shared.
+/// A key that goes on where the first one ends has a zero inside once a third key has shown that
+/// less is shared.
 #[test]
 fn a_zero_behind_the_end_of_the_first_key() {
     let keys: [&[u8]; 4] = [b"ab\0", b"ab\0c\0", b"abd\0", b"abdd\0"];

@@ -1,11 +1,12 @@
-//! Packed leaves of keys as nobody would choose them.
+//! Packed leaves of odd keys.
 
 use super::tests::{Entry, block, check, fill, mix, read, sizes};
 use super::*;
 use crate::Tid;
 use proptest::prelude::*;
 
-/// Keys of few bytes, also zero, or text that may have zeros inside, around the longest template and what is read at once.
+/// Keys of few bytes, also zero, or text that may have zeros inside, around the longest template
+/// and what is read at once.
 fn odd_key(x: u64) -> Vec<u8> {
     let mut key: Vec<u8> = match x % 11 {
         0 => vec![0; (x >> 8) as usize % 20],
@@ -33,7 +34,7 @@ fn odd_tid(kind: u8, x: u64) -> Tid {
 
 proptest! {
     #![proptest_config(crate::seeds::of("proptest-regressions/packed_odd.txt"))]
-    /// What is packed is read as it was, also when many of it have gone and some have come back.
+    /// Packed entries are read unchanged, even after many have gone and some have come back.
     #[test]
     fn odd_keys_are_stored_and_many_go(
         family in any::<u64>(),

@@ -1,5 +1,5 @@
-//! Parts of packed leaves, and leaves with one more entry, whose bits were copied: beside a sorted
-//! vector, and beside what encoding makes of the same entries.
+//! Parts of packed leaves, and leaves with one more entry, whose bits were copied. They are
+//! compared with a sorted vector, and with an encoding of the same entries.
 
 use super::layout::{Form, LOW, Layout};
 use super::tests::{Entry, Kind, block, check, entries, key, mix, read, sizes, tid};
@@ -33,7 +33,7 @@ fn number(key: &[u8]) -> u64 {
     crate::key::bytes::prefix_at(key, 0) >> 40
 }
 
-/// A leaf and what it has.
+/// A leaf and its entries.
 struct Packed {
     memory: Vec<AtomicU64>,
     model: Vec<Entry>,
@@ -277,8 +277,8 @@ proptest! {
     }
 }
 
-/// Which forms there are, with and without an alphabet and several entries of a key, and with tails
-/// of several lengths: each is cut by bits, and arranged anew for another entry of a key.
+/// All forms, with and without an alphabet, several entries of a key, and tails of several lengths.
+/// Each is cut by bits, and arranged anew for another entry of a key.
 #[test]
 fn every_form_is_rearranged() {
     use Kind::*;
@@ -381,7 +381,7 @@ fn a_part_that_copied_bits_would_make_larger_is_encoded() {
         assert_eq!(packed.model, all);
         packed.leaf().copies_well(&part)
     };
-    // More than what they share with the others, by half of a head.
+    // More than they share with the others, by half of a head.
     assert!(!well(&["a\0", "bbbbcdefghij\0", "bbbbdefghijkl\0"], 1..3));
     assert!(well(&["a\0", "bbbbcdefghij\0", "bcdefghijkl\0"], 1..3));
     // Fewer letters.

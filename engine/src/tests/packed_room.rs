@@ -4,8 +4,8 @@ use super::tests::{Entry, block, fill, mix, read, shape_of};
 use super::*;
 use crate::Tid;
 
-/// Bytes per entry of full leaves, each with its separator, when a table of three million rows has these
-/// entries among others.
+/// Bytes per entry of full leaves, each with its separator, when a table of three million rows has
+/// these entries among others.
 fn density(entries: impl Iterator<Item = Entry>) -> f64 {
     let mut all: Vec<_> = entries.collect();
     all.sort();
@@ -24,7 +24,7 @@ fn row(i: u64) -> Tid {
     (i / 226) << 16 | (1 + i % 226)
 }
 
-/// What a leaf holds is what was measured when this form was chosen.
+/// A leaf holds as many entries as were measured when this form was chosen.
 #[test]
 fn entries_take_what_they_should() {
     const ROWS: u64 = 3_000_000;
@@ -69,7 +69,8 @@ fn entries_take_what_they_should() {
 /// The first key. Those below it differ from it in the columns in which the others do.
 const FIRST: u32 = (1 << 30) + (1 << 23);
 
-/// A leaf of 100 keys, arranged for what comes, and how many entries came, of which `next` is one after the other.
+/// Returns a leaf of 100 keys that was arranged for these inserts, and how many entries of `next`
+/// it took.
 fn grown(grows: Grows, next: impl Fn(u64) -> Entry) -> (usize, bool) {
     let mut model: Vec<Entry> =
         (0..100).map(|i| ((FIRST + 1000 * i as u32).to_be_bytes().into(), row(i))).collect();
@@ -106,14 +107,14 @@ fn room_is_where_it_will_be_needed() {
     assert!(full, "{keys} keys");
     let (entries, full) = grown(Grows::Entries, entry);
     assert!(full, "{entries} entries");
-    // Of what was not expected less has room.
+    // Fewer unexpected entries have room.
     let (fewer, full) = grown(Grows::Entries, key);
     assert!(!full && fewer < keys / 4, "{fewer} keys of {keys}");
     let (fewer, full) = grown(Grows::Keys, entry);
     assert!(!full && fewer < entries * 3 / 4, "{fewer} entries of {entries}");
 }
 
-/// Keys each of which is below the one before it need not all be arranged anew.
+/// If each key is below the one before it, the leaf is not arranged anew for each.
 #[test]
 fn there_is_room_below() {
     let below = |i: u64| ((FIRST - 1 - 500 * i as u32).to_be_bytes().into(), row(300 + i));
@@ -122,7 +123,8 @@ fn there_is_room_below() {
     assert!(keys >= 100, "{keys} keys");
 }
 
-/// Nor for a TID that is known to come; of one that is not, it is known how much room all would take with it.
+/// Nor for a TID that is known to come; of one that is not, it is known how much room all would
+/// take with it.
 #[test]
 fn there_is_room_for_a_tid_that_is_known() {
     let far = row(1 << 30);

@@ -48,7 +48,7 @@ proptest! {
         for header in [true, false] {
             tear(header);
             let Ok(leaf) = Leaf::new(&memory) else { continue };
-            // The header has been read; what is behind it changes.
+            // The header has been read. The bytes behind it change.
             for header in [header, true, false] {
                 tear(header);
                 read_all(&leaf, kinds, &numbers);
@@ -81,7 +81,7 @@ fn no_header_leads_astray() {
     assert!(believed > 1000, "{believed}");
 }
 
-/// Tails that end nowhere: what is added to their ends is no number any more.
+/// Tails that end nowhere: sums with their ends overflow.
 #[test]
 fn segments_behind_torn_tail_ends() {
     let numbers: Vec<u64> = (0..40).map(mix).collect();
@@ -98,7 +98,7 @@ fn segments_behind_torn_tail_ends() {
     leaf.segments(place, 0..PART, &mut [0; PART], &mut [0; PART]);
 }
 
-/// All readers; what they return means nothing.
+/// Runs all readers. Their results have no meaning.
 fn read_all(leaf: &Leaf<'_>, kinds: [Kind; 2], numbers: &[u64]) {
     let (mut tids, mut keys, mut ends) = ([0; PART], Vec::new(), [0; PART]);
     let (mut draft, page) = (Draft::default(), block(16384));

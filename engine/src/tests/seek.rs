@@ -199,8 +199,8 @@ fn every_call_ends_under_any_order() {
     }
 }
 
-/// Keys and TIDs that ascend among others: a leaf is cut where the new entry comes, and the new leaf is empty. An order that
-/// leads the entry to the full leaf again has it cut again.
+/// Keys and TIDs that ascend among others: a leaf is cut where the new entry comes, and the new
+/// leaf is empty. An order that leads the entry to the full leaf again has it cut again.
 #[test]
 fn an_insert_ends_where_its_splits_are_in_vain() {
     let mut found_out = 0;
@@ -237,8 +237,8 @@ fn numbers_that_change_lead_to_some_place() {
     }
 }
 
-/// Calls every key too great but the low key of one index node. That one it calls smaller each second time, up to a number
-/// of answers.
+/// Calls every key too great but the low key of one index node. That one it calls smaller each
+/// second time, up to a number of answers.
 struct Fickle {
     low: Vec<u8>,
     asked: Cell<u64>,
@@ -260,8 +260,8 @@ impl KeyOrder for Fickle {
     }
 }
 
-/// The flat top leads to the second index node, which then is too far to the right. The way from the first node leads
-/// there, too, or to a place.
+/// The flat top leads to the second index node, which then is too far to the right. The way from
+/// the first node leads there, too, or to a place.
 #[test]
 fn a_search_without_a_way_raises() {
     let honest = Liar::new(Lie::Reversed);
@@ -281,7 +281,8 @@ fn a_search_without_a_way_raises() {
     assert!(index.contains(&p, &honest, &7u64.to_be_bytes(), 7));
 }
 
-/// What is not visible is passed in parts. A scan goes on by its rank there, not by a search that an order could lead back.
+/// Invisible entries are passed in parts. A scan goes on by its rank there, not by a search that an
+/// order could lead back.
 #[test]
 fn a_scan_ends_where_nothing_is_visible() {
     for forward in [true, false] {

@@ -1,9 +1,9 @@
 //! Packing, an insert and a snapshot in the making, under loom. A packed leaf has no terms: each
-//! snapshot sees all its entries. So a leaf may be packed only if each snapshot sees what the leaf has,
-//! also a snapshot in the making.
+//! snapshot sees all its entries. So a leaf may be packed only if each snapshot sees what the leaf
+//! has, also a snapshot in the making.
 //!
-//! The leaf is the header of a node. The descriptors and the section of the writer are the real ones.
-//! The entry is a bit of the mask, and its term is in `max_born`.
+//! The leaf is the header of a node. The descriptors and the section of the writer are the real
+//! ones. The entry is a bit of the mask, and its term is in `max_born`.
 
 use super::*;
 use crate::memory::barrier::model::World;
@@ -65,7 +65,7 @@ impl Scene {
     }
 }
 
-/// A snapshot sees the same whenever it looks, and whatever form the leaf has by then.
+/// A snapshot sees the same whenever it looks, and whatever form the leaf has then.
 #[test]
 fn packing_beside_an_insert_and_a_snapshot() {
     let mut builder = loom::model::Builder::new();

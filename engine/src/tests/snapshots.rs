@@ -44,7 +44,7 @@ fn one_entry_comes_and_goes_while_a_snapshot_is_made() {
 #[test]
 fn a_process_ends_while_it_makes_a_snapshot() {
     let (area, index) = while_pending(&mut |index, p| {
-        // What an unwinding wait would do is not done.
+        // Nothing that an unwinding wait would do is done.
         index.release_all(p, 8);
         assert!(!index.shared().snapshots.none());
         index.release_all(p, 7);
@@ -98,7 +98,8 @@ fn an_index_without_terms_has_all_but_snapshots() {
     index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
 }
 
-/// Two processes make a snapshot of the last term but one. Both find it open, and one of them closes it.
+/// Two processes make a snapshot of the last term but one. Both find it open, and one of them
+/// closes it.
 #[cfg(not(shuttle))]
 #[test]
 fn the_last_term_is_closed_once() {

@@ -27,8 +27,8 @@ fn ascending(p: &Process, entries: u64) -> Index {
     index
 }
 
-/// Who comes to a new leaf from its right neighbour, before its left one shows it, cannot remove there
-/// what the left one still shows.
+/// A scan comes to a new leaf from its right neighbour before its left one shows it. It cannot
+/// remove entries there that the left one still shows.
 #[test]
 fn a_new_leaf_is_latched_before_anything_leads_to_it() {
     let area = Mapping::new(1 << 24, 2);
@@ -117,7 +117,8 @@ fn a_leaf_has_one_separator() {
     index.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap();
 }
 
-/// Separators are entered, and the flat top is renewed, outside the writer section: no snapshot waits.
+/// Separators are entered, and the flat top is renewed, outside the writer section: no snapshot
+/// waits.
 #[test]
 fn promotions_are_not_done_as_a_writer() {
     let area = Mapping::new(1 << 26, 1);
@@ -146,7 +147,7 @@ fn promotions_are_not_done_as_a_writer() {
     assert!(passed.get().iter().all(|&n| n > 0), "{passed:?}");
 }
 
-/// A leaf that changes whenever it is looked at is read in parts, and nobody's latch is taken.
+/// A leaf that changes at each look is read in parts, and no latch is taken.
 #[test]
 fn a_scan_of_a_leaf_that_changes_all_the_time() {
     for forward in [true, false] {
@@ -187,8 +188,8 @@ fn a_scan_of_a_leaf_that_changes_all_the_time() {
     }
 }
 
-/// A leaf that is split makes sure of the smallest index node, and that serves where there is no memory for one with room for a
-/// long low key.
+/// A leaf that is split makes sure of the smallest index node, and that serves where there is no
+/// memory for one with room for a long low key.
 #[test]
 fn a_small_index_node_serves_without_memory_for_a_large_one() {
     let area = Mapping::new(1 << 26, 1);
@@ -204,7 +205,8 @@ fn a_small_index_node_serves_without_memory_for_a_large_one() {
             i += 1;
         }
     };
-    // Separators ascend, so that each new index node begins with one. The next leaf but one needs the next node.
+    // Separators ascend, so that each new index node begins with one. The next leaf but one needs
+    // the next node.
     insert_until(&|| nodes() == 3);
     let first = leaves();
     insert_until(&|| nodes() == 4);

@@ -5,8 +5,8 @@ use crate::memory::area::tests::Mapping;
 use crate::prelude::*;
 use crate::{Builder, IndexOptions, Memcmp};
 
-/// Between two calls another process merges what it can. The leaf where the sweep goes on stays, and no entry crosses its
-/// beginning.
+/// Between two calls another process merges what it can. The leaf where the sweep goes on stays,
+/// and no entry crosses its beginning.
 #[test]
 fn a_sweep_goes_on_at_a_leaf_that_stays() {
     let area = Mapping::new(4 << 20, 2);
@@ -18,7 +18,7 @@ fn a_sweep_goes_on_at_a_leaf_that_stays() {
     (0..1000u64).for_each(|i| builder.push(&Memcmp, &i.to_be_bytes(), i + 1).unwrap());
     adopt::adopt(&index, &p, vec![builder.finish().unwrap()]).unwrap();
     let mut sweep = Sweep::new(&p, index);
-    // What is as full as it may be stays as it is.
+    // A full leaf stays as it is.
     assert_eq!(sweep.next_leaves(3), Swept::More);
     let here = sweep.here.as_ref().map(Pin::leaf).unwrap();
     let mut merged = 0;

@@ -73,7 +73,7 @@ impl World {
             .sum()
     }
 
-    /// Whatever waited is free when nobody is inside any more.
+    /// Checks that all waiting memory is free when no process is inside any more.
     fn nothing_waits(&self) {
         collector::collect_all(&self.index, &self.p);
         assert_eq!((self.waiting(), self.index.garbage()), (0, 0));
@@ -82,7 +82,8 @@ impl World {
     }
 }
 
-/// Inserts in this order, and then looks up: the most steps aside, and how many index nodes were made.
+/// Inserts in this order, and then looks up: the most steps aside, and how many index nodes were
+/// made.
 fn growth(order: fn(u64) -> u64, stays: bool) -> (u64, u32) {
     let world = World::new();
     let section = stays.then(|| world.stuck.enter_index(world.index.root()));
@@ -96,8 +97,8 @@ fn growth(order: fn(u64) -> u64, stays: bool) -> (u64, u32) {
     (steps, world.nodes())
 }
 
-/// A process that is stopped inside the barrier, or waits in a comparison function, keeps all arrays that were there
-/// meanwhile. The index grows, and no search gets longer.
+/// A process that is stopped inside the barrier, or waits in a comparison function, keeps all
+/// arrays that were there meanwhile. The index grows, and no search gets longer.
 #[test]
 fn an_index_grows_beside_a_process_that_stays_inside() {
     for order in [|i| i, scattered] {
@@ -108,8 +109,8 @@ fn an_index_grows_beside_a_process_that_stays_inside() {
     }
 }
 
-/// Index nodes die, again and again, and what leads through dead ones is no longer than without that process. What
-/// waits is in proportion to them.
+/// Index nodes die again and again. Ways through dead ones are no longer than without that process.
+/// The waiting memory is in proportion to the dead nodes.
 #[test]
 fn an_index_changes_beside_a_process_that_stays_inside() {
     let world = World::new();
@@ -145,8 +146,8 @@ fn an_index_changes_beside_a_process_that_stays_inside() {
     world.nothing_waits();
 }
 
-/// Where nothing has changed no new array is built while one waits: a collector that finds one dead node each time would
-/// leave as many.
+/// Where nothing has changed no new array is built while one waits: a collector that finds one dead
+/// node each time would leave as many.
 #[test]
 fn no_array_is_built_without_changes() {
     let world = World::new();
@@ -174,7 +175,7 @@ fn no_array_is_built_without_changes() {
     world.nothing_waits();
 }
 
-/// A process is stopped while it builds an array. Others build theirs, and what it has built then goes.
+/// A process is stopped while it builds an array. Others build theirs, and its own is dropped.
 #[test]
 fn an_index_grows_beside_a_process_that_builds() {
     let world = Rc::new(World::new());

@@ -1,6 +1,6 @@
-//! Readers of leaves of which somebody makes anything at all while they read: words of other leaves, of other forms,
-//! or of nothing that makes sense, and in the end again what was there. Whatever they meet, they stay inside, come to an
-//! end, and say what is there.
+//! Readers of leaves that are torn while they read. A thread stores words of other leaves, of other
+//! forms, or any numbers, and in the end the old content again. The readers stay inside of the
+//! block, end, and return the right entries.
 
 use crate::build::adopt;
 use crate::memory::area::tests::Mapping;
@@ -15,11 +15,12 @@ use crate::{
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A few leaves, so that readers and who tears meet.
+/// A few leaves, so that readers and the tearing thread meet.
 const ROWS: u64 = 600;
 const ROUNDS: u64 = 30;
-/// So often in a row, while nobody has read anything. Who always meets a torn leaf would go on for as long as the
-/// scheduler likes: where there is but one leaf, three quarters of an hour under the thread sanitizer.
+/// Tears in a row without a finished reading. A reader that always meets a torn leaf would go on as
+/// long as the scheduler likes: with one leaf, three quarters of an hour under the thread
+/// sanitizer.
 const TEARS: u64 = 20;
 
 fn mix(i: u64) -> u64 {
@@ -28,7 +29,7 @@ fn mix(i: u64) -> u64 {
     z ^ (z >> 27)
 }
 
-/// Keys of which leaves of each form are made.
+/// Keys for leaves of each form.
 const KINDS: [fn(u64) -> Vec<u8>; 7] = [
     // Adjacent, of one key in many rows; short.
     |i| (i / 30).to_be_bytes().to_vec(),
@@ -94,7 +95,7 @@ fn tear(p: &Process, index: Index, reads: &AtomicU64, done: &AtomicBool) {
         let _section = index.enter(p);
         let Some(latch) = index.block(leaf).latch() else { continue };
         let b = index.block(leaf);
-        // What all leaves have is nobody's but who splits or merges them: neighbours, flags, classes.
+        // Only splits and merges change the common words: neighbours, flags, classes.
         let content = |i: usize| i == 3 || i == 4 || i >= 8;
         let before: Vec<u64> =
             held::aside(|| words(leaf).iter().map(|word| word.load(Relaxed)).collect());
@@ -107,7 +108,7 @@ fn tear(p: &Process, index: Index, reads: &AtomicU64, done: &AtomicBool) {
                 match how % 6 {
                     0 => word.store(next(), Relaxed),
                     1 => word.store([0, u64::MAX][i % 2], Relaxed),
-                    // Another's header with what is here, and the other way round.
+                    // The header of another leaf with this content, and the other way round.
                     2 if i < 13 => word.store(words(other)[i].load(Relaxed), Relaxed),
                     3 if i >= 13 => {
                         let there = words(other).get(i).map_or(0, |word| word.load(Relaxed));
@@ -127,7 +128,7 @@ fn tear(p: &Process, index: Index, reads: &AtomicU64, done: &AtomicBool) {
     }
 }
 
-/// Everything that reads, against what is there.
+/// Runs everything that reads, and compares with the entries.
 fn read<O: KeyOrder>(
     p: &Process,
     index: Index,
@@ -143,7 +144,7 @@ fn read<O: KeyOrder>(
     for (upper, forward) in [(false, true), (false, false), (true, true), (true, false)] {
         let [a, b] = [0, 1].map(some);
         let (low, high) = if upper { (a.min(b), a.max(b)) } else { (0, n) };
-        // Between keys, of which one may be in many entries.
+        // Between keys. One key may have many entries.
         let begin = all.partition_point(|e| upper && e.0 < all[low].0);
         let end = all.partition_point(|e| !upper || e.0 < all[high].0);
         let lower: &[u8] = if upper { &all[low].0 } else { &[] };
@@ -165,7 +166,7 @@ fn read<O: KeyOrder>(
                 assert!(from.starts_with(key) && from.len() >= key.len() + 16);
             }
             rest = if forward { at + len..end } else { begin..at };
-            // Half of the time what follows in the leaf, with what is somewhere in its keys.
+            // Half of the time the rest of the leaf, with some bytes of its keys.
             let place = mix(reads.load(Relaxed));
             let of_leaf = if place.is_multiple_of(2) {
                 rest_of_leaf(p, index, order, &mut cursor, forward, place, |n| {
@@ -308,7 +309,7 @@ fn readers<O: KeyOrder + Sync>(order: &O, all: &[(Vec<u8>, Tid)]) {
         ends.into_iter().for_each(|end| end.unwrap());
     });
     index.verify(&p, order, true, &mut |_, _| ()).unwrap();
-    // Nothing was changed by those who only read.
+    // The readers have changed nothing.
     let mut cursor = Cursor::new(false);
     cursor.set_range(&[], None, index.term());
     while cursor.next(&p, index, order) > 0 {

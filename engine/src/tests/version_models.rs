@@ -2,9 +2,9 @@
 //! is its header alone (packed leaves: `version_models/packed.rs`): two words of it stand for
 //! slots, beside the double-buffered mask and the high number.
 //!
-//! Loom looks only at the last access to a word when it decides which orders are worth a try, so a thread
-//! that loads a word before it stores to it hides what others did to that word before. Hence the writers
-//! here know versions and masks and do not load them.
+//! Loom looks only at the last access to a word when it decides which orders to try. So a thread
+//! that loads a word before it stores to it hides earlier accesses of other threads. Hence the
+//! writers here know versions and masks and do not load them.
 
 use super::super::Header;
 use super::*;
@@ -26,7 +26,7 @@ impl Node {
         Node::of(5)
     }
 
-    /// So many words.
+    /// Makes a node with this number of words.
     fn of(words: usize) -> Node {
         let words = (0..words).map(|_| AtomicU64::new(0)).collect();
         Node(Arc::new(Header { words, ..Header::default() }))
@@ -54,7 +54,8 @@ impl Node {
         self.block().set_mask(latch.other(), mask);
     }
 
-    /// What a reader accepts: count, mask and high number; the slots that the mask names are filled.
+    /// Returns the count, mask and high number that a reader accepts. The slots of the mask are
+    /// filled.
     fn read(&self) -> Option<(u64, u64, u64)> {
         let b = self.block();
         let v = b.view();
@@ -107,7 +108,8 @@ fn a_reader_beside_a_publication_under_the_latch() {
     });
 }
 
-/// What is not double-buffered and the mask belong to one state, also after an insert that readers may overlook.
+/// Fields that are not double-buffered and the mask belong to one state, even after an insert that
+/// readers may overlook.
 #[test]
 fn a_reader_beside_an_insert_and_an_exclusive_phase() {
     readers_see(&[(0, 0, 0), (1, 1, 0), (4, 0, 5)], |node| {
@@ -133,7 +135,8 @@ fn a_reader_beside_an_exclusive_phase() {
     });
 }
 
-/// Two inserts of the same slot, each searched before it is latched: one wins, the other one sees it.
+/// Two inserts of the same slot, each searched before it is latched: one wins, the other one sees
+/// it.
 #[test]
 fn two_inserts_of_the_same() {
     fn insert(node: &Node) -> bool {
@@ -152,7 +155,8 @@ fn two_inserts_of_the_same() {
     });
 }
 
-/// A new node is complete for who is led to it, and a DEAD one leads to the node that took its entries.
+/// A new node is complete for a reader that is led to it. A DEAD one leads to the node that took
+/// its entries.
 #[test]
 fn a_reader_of_nodes_that_come_and_go() {
     loom::model(|| {
@@ -189,7 +193,8 @@ fn a_reader_of_nodes_that_come_and_go() {
     });
 }
 
-/// A walk that pins a leaf, and a collector that makes it DEAD if it has no pins: one of them sees the other.
+/// A walk that pins a leaf, and a collector that makes it DEAD if it has no pins: one of them sees
+/// the other.
 #[test]
 fn a_pin_beside_a_collector() {
     fn collect(node: &Node) -> bool {

@@ -1,9 +1,10 @@
-//! Which shared words each path writes. On a machine of many processors a word that all of them write is what they wait
-//! for: a look-up may write nothing but what its own process announces, an insert besides that only its leaf and a count.
+//! The shared words that each path writes. On a machine of many processors, a word that all of them
+//! write makes them wait. A look-up may write only the announcement of its own process. An insert
+//! may also write its leaf and a count.
 //!
-//! The area is write-protected while a path runs. Each store faults; the handler notes its address, lets this one
-//! instruction through, and protects the page again. So a store is seen that writes what was there, and one that is
-//! undone, and the attempt of a compare-and-swap.
+//! The area is write-protected while a path runs. Each store faults; the handler notes its address,
+//! lets this one instruction through, and protects the page again. So a store is seen that writes
+//! what was there, and one that is undone, and the attempt of a compare-and-swap.
 
 use crate::build::adopt;
 use crate::memory::area::tests::Mapping;
@@ -87,7 +88,7 @@ impl Watch {
         Watch { process, index, mapping, _turn: turn }
     }
 
-    /// What `path` writes: regions, and in each the lines of 64 bytes.
+    /// Returns the writes of `path`: regions, and in each the lines of 64 bytes.
     fn written(&self, path: impl FnOnce(&Process, Index)) -> BTreeMap<String, BTreeSet<usize>> {
         let base = self.mapping.at(0).expose_provenance();
         let regions = self.regions();
@@ -113,7 +114,7 @@ impl Watch {
         protect(base, LEN, libc::PROT_READ | libc::PROT_WRITE);
         BASE.store(0, Relaxed);
         for (signal, old) in before {
-            // SAFETY: what was there before.
+            // SAFETY: the handler of before.
             assert_eq!(unsafe { libc::sigaction(signal, &old, core::ptr::null_mut()) }, 0);
         }
         let n = SEEN.load(Relaxed);
@@ -213,7 +214,7 @@ fn build(watch: &Watch, n: u64) {
     adopt::adopt(&watch.index, &watch.process, vec![chain]).unwrap();
 }
 
-/// So many entries that there is a flat top.
+/// Enough entries for a flat top.
 const ROWS: u64 = 20_000;
 
 /// Both forms of leaves.
@@ -319,7 +320,7 @@ fn a_removal_writes_its_leaf_and_one_count() {
     });
 }
 
-/// What died is put on a list. (A packed leaf becomes one with slots before.)
+/// A leaf with dead entries is put on a list. (A packed leaf first becomes one with slots.)
 #[test]
 fn beside_a_snapshot_a_removal_writes_a_list_besides() {
     let watch = Watch::new(Forms::Slots);
@@ -352,7 +353,7 @@ fn a_split_writes_no_word_of_another_process() {
 #[test]
 fn the_collector_with_nothing_to_do_writes_what_is_its_own() {
     each(|watch| {
-        // What came of filling it goes.
+        // Garbage of the filling is collected.
         (0..4).for_each(|_| _ = watch.index.collect(&watch.process, 100));
         let own = [
             "allocator",

@@ -6,7 +6,7 @@
 //! - `NITRO_TMP`: an empty folder
 //! - `NITRO_TEMPLATE`: a data folder as `initdb` makes it, if there is one
 //!
-//! Servers listen on sockets below `NITRO_TMP` and on no port. A test runs as a user who may start
+//! Servers listen on sockets below `NITRO_TMP` and on no port. A test runs as a user that may start
 //! a server, not as root. When a [`Server`] goes, it is stopped, and its log must have no failed
 //! assertion, panic or crash.
 

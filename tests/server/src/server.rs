@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use crate::session::{Rows, Session, SqlError};
 use crate::wait_until;
 
-/// What no log may have.
+/// Texts that no log may have.
 const BAD: [&str; 4] = ["TRAP:", "PANIC:", "panicked at", "was terminated by signal"];
 /// Signals by which a process of a server crashes. A test kills some by signal 9 itself.
 const CRASHES: [&str; 5] = ["signal 4", "signal 6", "signal 7", "signal 8", "signal 11"];
@@ -48,7 +48,7 @@ impl Builder {
         server
     }
 
-    /// The same without the extension.
+    /// Starts the server without the extension.
     pub fn start_empty(self) -> Server {
         let mut server = Server::at_new_folder();
         let data = server.data();
@@ -126,7 +126,8 @@ impl Server {
         output
     }
 
-    /// Runs a program of the server, such as pg_dump, which connects to it as superuser. It may fail.
+    /// Runs a program of the server, such as pg_dump, which connects to it as superuser. It may
+    /// fail.
     pub fn output(
         &self,
         name: &str,
@@ -258,7 +259,7 @@ impl Server {
         self.try_session_as(user, database).unwrap_or_else(|error| panic!("no session: {error}"))
     }
 
-    /// The same, or why there is none.
+    /// Opens a session, or returns the error.
     pub fn try_session_as(&self, user: &str, database: &str) -> Result<Session, SqlError> {
         Session::connect(&self.folder, PORT, user, database)
     }

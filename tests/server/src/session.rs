@@ -120,7 +120,7 @@ impl Session {
         }
     }
 
-    /// What the server has said besides since this was last asked, as "WARNING: text".
+    /// Returns the notices since the last call, as "WARNING: text".
     pub fn notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices.lock().expect("no test panics while it holds the list"))
     }

@@ -3,7 +3,7 @@
 use super::world::{HELD, World, long, short};
 use crate::Forms;
 
-/// Packed leaves of which two thirds are left: no two fit one.
+/// Packed leaves with two thirds of their entries: no two fit one.
 fn thinned() -> World {
     World::packed("filling", 100, long, |actor| {
         actor.build((0..340).map(|i| i * 10));
@@ -11,8 +11,8 @@ fn thinned() -> World {
     })
 }
 
-/// Leaves with slots, as inserts leave them, of which a packed one shall hold little more than one; beside a snapshot, or
-/// not.
+/// Leaves with slots, as inserts leave them. A packed leaf holds little more than one of them. With
+/// or without a snapshot.
 fn of_slots(snapshot: bool) -> World {
     World::packed("filling, of slots", 15, short, |actor| {
         actor.force(Forms::Slots);
@@ -24,7 +24,7 @@ fn of_slots(snapshot: bool) -> World {
     })
 }
 
-/// Packed leaves of which an eighth is left: several are absorbed at once.
+/// Packed leaves with an eighth of their entries: several are absorbed at once.
 fn many_sparse() -> World {
     World::packed("gathering", 100, long, |actor| {
         actor.build((0..480).map(|i| i * 10));
@@ -80,7 +80,8 @@ families! {
         });
     }
 
-    /// Who has the right one already finds it DEAD and goes left; who changes it has no latch.
+    /// A search that has the right one already finds it DEAD and goes left. A change of it gets no
+    /// latch.
     fn filling_beside_searches_and_changes(driver) {
         for id in [1250, 1700] {
             driver(&thinned(), &|actor| actor.sweep(), &|actor| {
@@ -130,7 +131,7 @@ families! {
         }
     }
 
-    /// What is only marked, in the version that was copied, is gone when the snapshot is.
+    /// Entries that are only marked, in the version that was copied, are gone when the snapshot is.
     fn filling_beside_marks(driver) {
         driver(&of_slots(true), &|actor| actor.sweep(), &|actor| {
             [500, 1000, 1500].into_iter().for_each(|id| actor.remove(id));

@@ -11,7 +11,7 @@ use crate::tree::seek;
 /// Among those that go, in a page that leaves.
 const VICTIM: u64 = 8000;
 
-/// Twenty leaves, of which the middle ones will go.
+/// Twenty leaves. The middle ones will go.
 fn leaves() -> World {
     World::new("leaving", 100, short, |actor| (0..1280).for_each(|i| actor.insert(i * 10)))
 }
@@ -21,8 +21,8 @@ fn remove_the_middle(actor: &Actor) {
 }
 
 families! {
-    /// A removal from the leaf that was read finds the version that it remembers, in memory that is
-    /// somebody else's.
+    /// A removal from the leaf that was read finds the version that it remembers, in memory of
+    /// another index.
     fn memory_that_leaves_beside_removals_by_cursors(driver) {
         let world = leaves();
         let leave = |actor: &Actor| quietly(|| {
@@ -39,7 +39,8 @@ families! {
         driver(&world, &|actor| actor.walk(), &leave);
     }
 
-    /// It has gone to the free lists already; whoever remembers it reads the epoch, and then it leaves.
+    /// The memory is on the free lists already. A process that remembers it reads the epoch, and
+    /// then the memory leaves.
     fn memory_that_leaves_while_somebody_looks_at_it(driver) {
         let world = leaves();
         let leave = |actor: &Actor| {
@@ -52,7 +53,7 @@ families! {
                     if id == VICTIM {
                         quietly(|| {
                             remove_the_middle(actor);
-                            // What is left in its page moves the first time, and is free the second.
+                            // The rest of its page moves the first time, and is free the second.
                             actor.free_blocks();
                             actor.free_blocks();
                         });

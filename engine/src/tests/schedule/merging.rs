@@ -1,16 +1,17 @@
-//! README, "Relinking": merges, and what becomes of the memory ("Barrier").
+//! README, "Relinking": merges, and the memory of dead leaves ("Barrier").
 
 use super::quietly;
 use super::world::{Actor, HELD, MakeKey, World, record, short};
 use crate::prelude::*;
 use crate::tree::top;
 
-/// In the leaf that takes its right neighbour's entries, in that neighbour, and in the leaf behind it.
+/// In the leaf that takes its right neighbour's entries, in that neighbour, and in the leaf behind
+/// it.
 const TAKES: u64 = 650;
 const ABSORBED: u64 = 1290;
 const BEHIND: u64 = 2000;
 
-/// Five leaves with entries 0, 10, 20, ...; of the second and third so few are left that the collector
+/// Five leaves with entries 0, 10, 20, ... The second and third have so few left that the collector
 /// merges them.
 fn sparse(name: &'static str, key: MakeKey, comparator: bool) -> World {
     World::ordered(name, 100, key, comparator, |actor| {
@@ -21,7 +22,8 @@ fn sparse(name: &'static str, key: MakeKey, comparator: bool) -> World {
 }
 
 families! {
-    /// Who has the right one already finds it DEAD and goes left; an insert's latch fails.
+    /// A search that has the right one already finds it DEAD and goes left. An insert gets no
+    /// latch.
     fn a_merge_beside_searches_and_changes_of_both(driver) {
         for (key, comparator) in [(short as MakeKey, false), (record, false), (short, true)] {
             let world = sparse("merge, changes", key, comparator);
@@ -34,7 +36,7 @@ families! {
         }
     }
 
-    /// What a snapshot needs is only marked, in the version that the merge has copied.
+    /// Entries that a snapshot needs are only marked, in the version that the merge has copied.
     fn a_merge_beside_marks(driver) {
         let world = World::ordered("merge, marks", 100, short, false, |actor| {
             (0..260).for_each(|i| actor.insert(i * 10));
@@ -80,7 +82,7 @@ families! {
         });
     }
 
-    /// What was unlinked is used again only after everybody who may see it has left.
+    /// Unlinked memory is reused only after every process that may see it has left.
     fn memory_that_comes_back(driver) {
         let world = sparse("reuse", short, false);
         let again = |actor: &Actor| {
@@ -163,8 +165,8 @@ const SECOND_NODE: u64 = 64 * 6000;
 const FULL_LEAF: u64 = SECOND_NODE + 12_000;
 const FULL_LEAVES: u64 = 5;
 
-/// Three index nodes: the first two have few separators, of the second a leaf is about to be absorbed,
-/// and then it will have so few that it is absorbed, too.
+/// Three index nodes. The first two have few separators. A leaf of the second is about to be
+/// absorbed. Then this node has so few that it is absorbed, too.
 fn sparse_index_nodes() -> World {
     World::new("index nodes", 10, short, |actor| {
         let first = SECOND_NODE / 1000;
@@ -177,7 +179,7 @@ fn sparse_index_nodes() -> World {
         for leaf in (0..FULL_LEAVES).map(|i| FULL_LEAF + i * 6000) {
             (0..60).for_each(|i| actor.insert(leaf + i * 100));
         }
-        // The first when the second is still full, the second not so much that it would look around.
+        // The first when the second is still full. The second keeps too many to try a merge.
         thin_out(0..first);
         thin_out(first + 12 + 6 * FULL_LEAVES..2 * first);
         (0..4).for_each(|i| actor.insert(FULL_LEAF + 50 + i * 100));

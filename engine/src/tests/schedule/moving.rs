@@ -10,7 +10,7 @@ use crate::{Forms, Memcmp};
 /// Entries of forty leaves that are left, about 64 apart.
 const LEFT: [u64; 8] = [0, 1950, 3890, 5810, 7730, 11570, 19250, 24000];
 
-/// Leaves of which a third is left, in extents of two.
+/// Leaves with a third of their entries, in extents of two.
 fn sparse(name: &'static str, leaves: u64, key: MakeKey, comparator: bool) -> World {
     World::ordered(name, 100, key, comparator, |actor| {
         (0..leaves * 64).for_each(|i| actor.insert(i * 10));
@@ -25,10 +25,11 @@ const THIRD_NODE: u64 = 2 * SECOND_NODE;
 const FOURTH_NODE: u64 = 3 * SECOND_NODE;
 /// Of full leaves, one under each, and one that the third node takes.
 const FULL_LEAVES: [u64; 3] = [SECOND_NODE + 12_000, THIRD_NODE + 36_000, FOURTH_NODE + 6000];
-/// So many separators a node takes.
+/// Separators that a node takes.
 const MOST: usize = 60;
 
-/// Four index nodes, under a comparator some more: of the second one the separators are as many as there can be, of the third one some have gone.
+/// Four index nodes, under a comparator some more: of the second one the separators are as many as
+/// there can be, of the third one some have gone.
 fn index_nodes(comparator: bool) -> World {
     World::of("moves, index nodes", 2 * MEMORY, 10, short, comparator, Forms::Slots, |actor| {
         (0..4 * 64 * 6 - 40).for_each(|i| actor.insert(i * 1000));
@@ -71,7 +72,7 @@ families! {
         }
     }
 
-    /// The memory of what has moved serves another one.
+    /// The memory of moved nodes serves another index.
     fn memory_of_index_nodes_that_shifted(driver) {
         let world = index_nodes(false);
         let shifts = |actor: &Actor| {

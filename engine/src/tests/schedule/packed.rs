@@ -26,7 +26,7 @@ fn full_of_slots() -> World {
     })
 }
 
-/// Three, of which the collector merges the second and third.
+/// Three leaves. The collector merges the second and third.
 fn sparse() -> World {
     World::packed("packed, sparse", 100, long, |actor| {
         actor.build((0..120).map(|i| i * 10));
@@ -73,7 +73,7 @@ families! {
         }
     }
 
-    /// The rest of a leaf is of the state of which the batch was; otherwise the scan goes on as ever.
+    /// The rest of a leaf is of the same state as the batch. Otherwise the scan goes on as usual.
     fn a_change_beside_the_rest_of_a_leaf(driver) {
         for forward in [true, false] {
             let world = leaves("packed, rest", 60, short);
@@ -92,7 +92,7 @@ families! {
         }
     }
 
-    /// A pass asks anew about what has changed.
+    /// A pass asks anew about a leaf that has changed.
     fn a_change_beside_a_scan_that_removes(driver) {
         driver(&roomy(), &changes, &|actor| {
             actor.scan_and_remove(true, false, |id| id == 100 || id == 110);
@@ -103,7 +103,7 @@ families! {
         }
     }
 
-    /// What a snapshot needs is not removed with its batch.
+    /// Entries that a snapshot needs are not removed with their batch.
     fn a_scan_that_removes_beside_a_snapshot_in_the_making(driver) {
         let remove = |actor: &Actor| actor.scan_and_remove(true, true, |id| id == 100 || id == 110);
         let prune = |actor: &Actor| actor.prune(&[100, 110]);
@@ -166,7 +166,7 @@ families! {
         });
     }
 
-    /// There is no block for the slots: the removal ends the snapshot, and whoever reads it is told.
+    /// There is no block for the slots. The removal ends the snapshot, and its readers learn that.
     fn a_removal_beside_a_snapshot_in_a_full_area(driver) {
         let world = World::packed("packed, no memory", 60, long, |actor| {
             actor.build((0..120).map(|i| i * 10));
@@ -204,7 +204,7 @@ families! {
         });
     }
 
-    /// Who reads slots in a packed leaf stays in the block, and repeats.
+    /// A reader of slots in a packed leaf stays in the block, and reads again.
     fn packing_beside_readers(driver) {
         let world = full_of_slots();
         driver(&world, &|actor| actor.insert(305), &|actor| {
@@ -229,7 +229,8 @@ families! {
         driver(&world, &|actor| actor.insert(305), &|actor| actor.walk());
     }
 
-    /// What is packed has no terms: not while there is a snapshot, or one in the making.
+    /// A packed leaf has no terms. So none is packed while there is a snapshot, or one in the
+    /// making.
     fn packing_beside_a_snapshot_in_the_making(driver) {
         let world = full_of_slots();
         driver(&world, &|actor| actor.insert(305), &|actor| actor.snapshot(|| ()));
@@ -239,7 +240,8 @@ families! {
         });
     }
 
-    /// As a merge by the collector; who is on a leaf with slots that goes finds its entries in the packed one.
+    /// As a merge by the collector. A scan on a leaf of slots that dies finds its entries in the
+    /// packed one.
     fn a_sweep_beside_scans(driver) {
         let world = left();
         for forward in [true, false] {

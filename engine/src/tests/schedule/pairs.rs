@@ -1,10 +1,10 @@
 //! Every schedule of two actors over the stop points.
 //!
-//! Of the two only one runs at any moment: who has the baton. It gives the baton up at the stop point
-//! that the schedule names, when it has come to its end, or when it waits for what the other one
-//! holds. A schedule (i, j) is: the first actor runs to its i-th stop point, the second to its j-th,
-//! then the first to its end and the second to its end; [`pairs`] runs all of them. No clock is
-//! involved: an actor counts as waiting when it has asked often enough in a row.
+//! Only one of the two runs at any moment: the one with the baton. It gives the baton up in three
+//! cases: at the stop point that the schedule names, at its end, or when it waits for the other
+//! one. In a schedule (i, j) the first actor runs to its i-th stop point, then the second to its
+//! j-th. Then the first runs to its end, and then the second. [`pairs`] runs all of them. No clock
+//! is involved: an actor counts as waiting when it has asked often enough in a row.
 
 use super::world::{Actor, Event, World};
 use crate::sync::stop::{self, POINTS};
@@ -15,32 +15,32 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 
-/// Who has waited so often without a pause is waiting for the other actor. A repetition after a lost race
-/// or for room that was made waits once.
+/// Number of waits in a row after which an actor counts as waiting for the other one. A repetition
+/// after a lost race, or for room that was made, waits once.
 const PATIENCE: u32 = 20;
-/// So many waits beyond that are a deadlock, or a latch that nobody gives back.
+/// Number of further waits that mean a deadlock, or a latch that is never released.
 const HOPELESS: u32 = 200;
 
-/// No actor passes so many stop points.
+/// More stop points than any actor passes.
 const ENDLESS: usize = 10_000;
 
-/// A halt: after so many stop points; None: at the end.
+/// A halt after a number of stop points. None: at the end.
 type Halt = Option<usize>;
 
-/// What an actor does.
+/// The act of an actor.
 pub(super) type Act<'a> = dyn Fn(&Actor) + Sync + 'a;
-/// What is made of two actors.
+/// A driver of two actors.
 pub(super) type Driver = fn(&World, &Act<'_>, &Act<'_>);
 
 struct State {
-    /// Who runs.
+    /// The actor that runs.
     turn: usize,
-    /// The halts to come, of whoever runs then, and the one that is next.
+    /// The halts to come, for the actor that runs then, the next one last.
     halts: Vec<Halt>,
     ended: [bool; 2],
     /// Stop points passed so far.
     trace: [Vec<usize>; 2],
-    /// Waits of who has the baton since it got it or finished an operation.
+    /// Waits of the actor with the baton since it got it or finished an operation.
     waited: u32,
     /// Waits beyond [`PATIENCE`], of both.
     idle: u32,
@@ -98,7 +98,7 @@ pub(super) fn waiting() -> bool {
             panic!("waits for ever");
         }
         if !state.ended[1 - me] {
-            // What this actor should have reached, it does not reach before the other goes on.
+            // This actor does not reach its halt before the other one goes on.
             if let Some(Some(_)) = state.halts.pop() {
                 state.exact = false;
             }
@@ -192,8 +192,8 @@ impl Stage<'_> {
         })
     }
 
-    /// Runs the two, `begins` first, with these halts, and checks the index afterwards. True if each
-    /// was halted at the stop points that were named.
+    /// Runs the two, `begins` first, with these halts, and checks the index afterwards. True if
+    /// each was halted at the stop points that were named.
     fn run(&self, begins: usize, halts: &[Halt]) -> bool {
         let world = self.world;
         world.restore();
@@ -232,8 +232,9 @@ impl Stage<'_> {
     }
 }
 
-/// Of a world under a comparator every third schedule is run, others with each `NITRO_SEED`; all of them with `LONG=1`, as in byte
-/// order. What is done with a latch and without is the same in both.
+/// Returns the stride of schedules. Of a world under a comparator every third schedule runs, others
+/// with each `NITRO_SEED`, and all with `LONG=1`, as in byte order. The work with and without a
+/// latch is the same in both.
 fn every(world: &World) -> usize {
     if world.comparator && std::env::var_os("LONG").is_none() { 3 } else { 1 }
 }
@@ -253,7 +254,7 @@ pub(super) fn pairs(world: &World, a: &Act<'_>, b: &Act<'_>) {
             run(stage, begins, &[]);
             // The second one to its end, or to its j-th stop point.
             for i in (1..).take_while(|&i| run(stage, begins, &[Some(i)])) {
-                // One that is not run may be behind the end, of which the next one tells.
+                // A schedule that is not run may be behind the end. The next one tells.
                 let halts = |j| [Some(i), Some(j), None, None];
                 (1..).take_while(|&j| !is_run(i, j) || run(stage, begins, &halts(j))).count();
             }

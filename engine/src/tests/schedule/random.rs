@@ -226,7 +226,8 @@ fn packed_leaves() {
     explore(world, &[changes, goes_forward, |actor| actor.snapshot(|| ())]);
 }
 
-/// Leaves move out of sparse extents. The one of 1080 to 1110 does, in each schedule, and its right neighbour.
+/// Leaves move out of sparse extents. The one of 1080 to 1110 does, in each schedule, and its right
+/// neighbour.
 #[test]
 fn leaves_that_move() {
     explore(
@@ -276,7 +277,7 @@ fn walks_over_all_leaves() {
     );
 }
 
-/// The same where a sweep packs them and lets them fill up.
+/// The same with leaves that a sweep packs and fills.
 #[test]
 fn walks_over_packed_leaves() {
     let world = || {

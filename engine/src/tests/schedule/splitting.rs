@@ -4,8 +4,8 @@ use super::quietly;
 use super::world::{Actor, MakeKey, World, chunk, record, short};
 use crate::prelude::*;
 
-/// Two leaves at least, at 0, 10, 20, ...; the next insert in front splits the first, whose right half
-/// begins near [`MIDDLE`].
+/// Two leaves at least, at 0, 10, 20, ...; the next insert in front splits the first, whose right
+/// half begins near [`MIDDLE`].
 fn about_to_split(name: &'static str, key: MakeKey, comparator: bool) -> World {
     let fill = |actor: &Actor, more: u64| {
         (0..80).for_each(|i| actor.insert(i * 10));
@@ -45,8 +45,8 @@ families! {
         }
     }
 
-    /// Who goes back finds the right half through `prev` before the left one shows it: nobody changes
-    /// it until then.
+    /// A backward scan finds the right half through `prev` before the left one shows it. No process
+    /// changes it until then.
     fn a_split_beside_a_backward_scan_that_removes(driver) {
         let world = about_to_split("split, backward removal", short, false);
         driver(
@@ -69,7 +69,7 @@ families! {
         driver(&world, &|actor| actor.insert(SPLITS), &|actor| actor.prune(&[10, MIDDLE]));
     }
 
-    /// What was in a leaf is in front of the one that was pinned ahead.
+    /// Entries of a leaf stay in front of the one that was pinned ahead.
     fn a_split_beside_a_walk(driver) {
         for (key, comparator) in [(short as MakeKey, false), (record, true)] {
             let world = about_to_split("split, walk", key, comparator);
@@ -113,7 +113,8 @@ families! {
         }
     }
 
-    /// A promotion, one of the same leaf that is faster, and a collector that absorbs the leaf then.
+    /// A promotion, one of the same leaf that is faster, and a collector that absorbs the leaf
+    /// then.
     fn a_promotion_beside_a_faster_one_and_the_collector(driver) {
         let world = about_to_split("promotion, collector", short, false);
         driver(

@@ -1,4 +1,4 @@
-//! The index that two actors change, what they may do, and whether what they were told fits together.
+//! The index that two actors change, their acts, and the check that their results are consistent.
 
 use super::progress;
 use crate::collect::collector;
@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CURRENT: u32 = u32::MAX - 1;
-/// Who has the snapshots that actors make and read.
+/// The holder of snapshots that actors make and read.
 const READER: u64 = 1;
-/// Who has the snapshots that are part of the world.
+/// The holder of snapshots that are part of the world.
 pub(super) const HELD: u64 = 2;
 
-/// What an index is in: as little as it can be, for each schedule begins with a copy of it.
+/// Bytes of the area. As few as possible, because each schedule begins with a copy of it.
 pub(super) const MEMORY: usize = 1 << 19;
 
 /// The key of an entry, whose TID is its number. Keys ascend with the numbers.
@@ -75,11 +75,11 @@ pub(super) struct World {
     clock: AtomicUsize,
 }
 
-/// What an actor did, and was told.
+/// An act of an actor, and its result.
 #[derive(Debug)]
 pub(super) enum What {
     Insert(u64, bool),
-    /// Of an entry whose key nobody has.
+    /// An insert of an entry with a new key.
     New(u64, bool),
     Remove(u64, bool),
     Contains(u64, bool),
@@ -121,7 +121,7 @@ thread_local! {
 }
 
 impl World {
-    /// An index with what `fill` makes.
+    /// Makes an index with the entries of `fill`.
     pub(super) fn new(
         name: &'static str,
         fillfactor: u8,
@@ -131,7 +131,7 @@ impl World {
         World::ordered(name, fillfactor, key, false, fill)
     }
 
-    /// The same, with leaves that are packed where that is possible, in the order that [`COMPARED`] says.
+    /// The same, with leaves that are packed if possible, in the order of [`COMPARED`].
     pub(super) fn packed(
         name: &'static str,
         fillfactor: u8,
@@ -152,7 +152,7 @@ impl World {
         World::of(name, MEMORY, fillfactor, key, comparator, Forms::Slots, fill)
     }
 
-    /// The same, in so much memory and with these leaves.
+    /// The same, in this number of bytes and with these leaves.
     pub(super) fn of(
         name: &'static str,
         memory: usize,
@@ -209,8 +209,8 @@ impl World {
         self.clock.fetch_add(1, Relaxed)
     }
 
-    /// Is the entry there all the time from `begin` to `end`? None if it comes or goes meanwhile, by
-    /// another event than `except`.
+    /// Is the entry there all the time from `begin` to `end`? None if it comes or goes meanwhile,
+    /// by another event than `except`.
     fn there(
         &self,
         logs: &[Vec<Event>],
@@ -253,7 +253,8 @@ impl World {
         all
     }
 
-    /// Whether another entry with the key of this one, which came as a new one, was there before, or came so, too.
+    /// Whether another entry with the key of this one, which came as a new one, was there before,
+    /// or came so, too.
     fn has_twin(&self, logs: &[Vec<Event>], id: u64, event: &Event) -> bool {
         let key = (self.key)(id);
         let came = |other: u64| {
@@ -267,7 +268,7 @@ impl World {
         )
     }
 
-    /// `seen`, in the order of a scan, is what is there at that moment.
+    /// Checks that `seen`, in the order of a scan, has the entries of that moment.
     fn check_scan(
         &self,
         logs: &[Vec<Event>],
@@ -295,7 +296,8 @@ impl World {
         Ok(())
     }
 
-    /// Does everything that the actors were told fit together, and with what is there now?
+    /// Checks that all results of the actors are consistent with each other and with the present
+    /// entries.
     pub(super) fn check(&self, logs: &[Vec<Event>]) -> Result<(), String> {
         let actor = self.actor(3);
         for event in logs.iter().flatten() {
@@ -304,7 +306,8 @@ impl World {
             let wrong = match &event.what {
                 What::Insert(id, new) => before(id) == Some(*new),
                 What::Remove(id, there) | What::Contains(id, there) => before(id) == Some(!there),
-                // Those that come meanwhile do so before it, or look themselves: of two that look none sees the other one.
+                // Inserts of the key meanwhile come before it, or look themselves. Of two that
+                // look, neither sees the other.
                 What::New(id, new) => *new && self.has_twin(logs, *id, event),
                 What::Scan { forward, seen } => {
                     self.check_scan(logs, moment, *forward, seen)?;

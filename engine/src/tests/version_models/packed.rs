@@ -1,7 +1,8 @@
-//! Leaves of four entries beside a reader: with the code that arranges the words of the packed form, stores and
-//! reads them. What is to be stored is arranged before there is a second thread, see above. A reader looks at
-//! changing words some twenty times: not every order is tried, but those with at most two switches in the middle
-//! of what a thread does; each load still sees all that the memory model allows.
+//! Leaves of four entries beside a reader, with the code that arranges, stores and reads the words
+//! of the packed form. The words are arranged before there is a second thread: see above. A reader
+//! loads changing words some twenty times. So not every order is tried, but those with at most two
+//! switches in the middle of a thread's work. Each load still sees all values that the memory model
+//! allows.
 
 use super::*;
 use crate::Tid;
@@ -35,7 +36,7 @@ impl Sorted for Rows {
 
 fn arranged(rows: &'static [Entry]) -> Box<Draft> {
     let (mut draft, rows) = (Box::<Draft>::default(), Rows(rows));
-    // A range without an end: there is room for what comes.
+    // A range without an end: there is room for new entries.
     let bounds = Bounds { low: &[], high: None, coming: Grows::Keys.into() };
     assert!(encode(&mut draft, &rows, &shape_of(&rows), &[], &bounds, 8 * SMALL));
     draft
@@ -117,7 +118,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Readers, by `read`, beside such a change.
+/// Runs readers, by `read`, beside a change.
 fn beside_a_change(insert: bool, read: fn(&Node)) {
     check(move || {
         let node = packed(if insert { &THREE } else { &FOUR });
@@ -157,7 +158,7 @@ fn a_scan_beside_a_removal() {
     beside_a_change(false, all);
 }
 
-/// Who began with slots may find the packed form, or some of it.
+/// A reader that began with slots may find the packed form, or some of it.
 #[test]
 fn a_scan_beside_packing() {
     check(|| {

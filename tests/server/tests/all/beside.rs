@@ -1,4 +1,5 @@
-//! What others run beside nitro: pg_partman, pg_repack, HypoPG and PgBouncer, where `ci/extensions.sh` has put them.
+//! Other software beside nitro: pg_partman, pg_repack, HypoPG and PgBouncer, as `ci/extensions.sh`
+//! has unpacked them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! What `nitro_feed` reads from the WAL, compared with the line pointers of the table before and
-//! after.
+//! The rows that `nitro_feed` reads from the WAL, compared with the line pointers of the table
+//! before and after.
 
 use std::collections::{BTreeMap, BTreeSet};
 

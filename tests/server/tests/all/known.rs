@@ -210,8 +210,8 @@ fn a_plan_sees_that_its_index_was_given_up() {
     assert!(!uses(&mut session, query));
 }
 
-/// On a standby a session plans as before with what it knows, and without an index that the primary
-/// has taken from it.
+/// On a standby a session plans with the facts that it knows, and without an index that the primary
+/// has dropped.
 #[test]
 fn a_standby_sees_that_an_index_has_gone() {
     let primary = primary().conf("enable_seqscan = off").start();

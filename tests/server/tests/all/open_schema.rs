@@ -1,12 +1,13 @@
-//! A role without trust may create objects in the schema of the extension. None of its functions is called by an
-//! installation, an update, a view or a function of nitro, whatever the caller's search_path is.
+//! A role without trust may create objects in the schema of the extension. None of its functions is
+//! called by an installation, an update, a view or a function of nitro, whatever the caller's
+//! search_path is.
 
 use std::fs;
 
 use nitro_server_tests::released::{self, RELEASED, VERSION};
 use nitro_server_tests::{Server, Session};
 
-/// What a superuser's `search_path` may be.
+/// Values of a superuser's `search_path`.
 const PATHS: [&str; 5] = [
     "\"$user\", public",
     "public, pg_catalog",
@@ -15,7 +16,8 @@ const PATHS: [&str; 5] = [
     "''",
 ];
 
-/// Calls of functions with exactly their types: a call that does not match exactly is a matter of the caller.
+/// Calls of functions with exactly their types: a call that does not match exactly is a matter of
+/// the caller.
 const CALLS: [&str; 41] = [
     "SELECT pg_catalog.count(*) FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
     "SELECT public.nitro_relation_size('public.t'::pg_catalog.regclass)",
@@ -92,8 +94,9 @@ fn make_tables(session: &mut Session) {
     }
 }
 
-/// Makes overloads of all that the scripts name, as a role that may create in `public`. Exact types of a polymorphic
-/// function match better than the function, whoever calls it by name: nitro's polymorphic functions get none.
+/// Makes overloads of everything that the scripts name, as a role that may create in `public`.
+/// Exact types match better than a polymorphic function in every call by name. So nitro's
+/// polymorphic functions get no overloads.
 fn attack(server: &Server, database: &str) {
     let mut session = server.session_as("attacker", database);
     let mut text = String::new();
@@ -194,7 +197,7 @@ fn call_everything(server: &Server, database: &str) {
     }
 }
 
-/// What `\gexec` does.
+/// Does the work of `\gexec`.
 fn convert_concurrently(server: &Server, database: &str, path: &str, index: &str) {
     let mut session = server.session_as("postgres", database);
     session.sql(&format!("SET search_path = {path}"));

@@ -53,7 +53,8 @@ fn back_up(server: &Server) {
     });
 }
 
-/// What the log says of the last load: entries, entries dropped, and blocks read again.
+/// Returns the numbers of the last load in the log: entries, entries dropped, and blocks read
+/// again.
 fn last_load(server: &Server) -> Option<[u32; 3]> {
     let log = server.log();
     let line = log.lines().rfind(|line| line.contains("\"t_k\" loaded from its image: "))?;

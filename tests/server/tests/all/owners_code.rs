@@ -1,10 +1,11 @@
 //! Code of the owners of tables runs with the rights of these owners, whatever a superuser calls.
 //!
-//! Two owners have tables whose indexes call functions in predicates, expressions, operators, casts, checks of domains and
-//! operator classes. Each function says in the log which table owner it is for, and who runs it. Then a superuser calls
-//! every function and view of the extension in fresh sessions, and the server restarts, so that background processes
-//! build, load and save indexes. Only a query on a table may run code of its indexes as the role that queries: the planner
-//! of the server does that. So the log of queries on tables with nitro indexes is compared with that of queries on their
+//! Two owners have tables whose indexes call functions in predicates, expressions, operators,
+//! casts, checks of domains and operator classes. Each function logs its table owner and the role
+//! that runs it. Then a superuser calls every function and view of the extension in fresh sessions.
+//! The server restarts, so that background processes build, load and save indexes. Only a query on
+//! a table may run code of its indexes as the querying role: the planner of the server does that.
+//! So the log of queries on tables with nitro indexes is compared with that of queries on their
 //! twins without.
 
 use std::collections::BTreeSet;
@@ -16,9 +17,10 @@ const EXPLAIN: &str = include_str!("../../../../src/pg/compat/explain.rs");
 /// Marks a query on a table, which may run code as the role that queries.
 const QUERY: &str = "/* query */";
 
-/// Who owns a table.
+/// The owners of the tables.
 const OWNERS: [&str; 2] = ["alice", "bob"];
-/// Access methods, the column that is indexed, an expression of its type, and the operator class of alice's or bob's.
+/// Access methods, the column that is indexed, an expression of its type, and the operator class of
+/// alice's or bob's.
 const METHODS: [Method; 4] = [
     Method { name: "btree", using: "btree", column: "a", class: "o.spied_$" },
     Method { name: "gin", using: "gin", column: "b", class: "o.spied_elements_$" },
@@ -51,7 +53,7 @@ fn indexes(method: &Method) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The functions, which alice owns, and what uses them.
+/// Makes the functions, which alice owns, and the objects that use them.
 fn make_code(server: &Server) {
     server.sql("CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE SCHEMA o; GRANT ALL ON SCHEMA o TO alice, bob");
     let mut alice = server.session_as("alice", "postgres");
@@ -75,7 +77,7 @@ fn make_code(server: &Server) {
             CREATE DOMAIN o.checked_$ AS int CHECK (o.call('domain', '$', VALUE) IS NOT NULL);
             CREATE FUNCTION o.compare_$(x int, y int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT btint4cmp(o.call(''opclass'', ''$'', x), y)';";
         alice.sql(&named(sql, owner));
-        // Only a superuser makes operator classes. Who owns the function may replace it.
+        // Only a superuser makes operator classes. The owner of the function may replace it.
         let order = "OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 o.compare_$(int, int)";
         for method in ["btree", "nitro"] {
             let class =
@@ -140,7 +142,7 @@ fn make_tables(server: &Server) -> Vec<String> {
     all
 }
 
-/// What a function said.
+/// The log line of a function.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Spied {
     place: String,
@@ -160,7 +162,7 @@ fn spied(server: &Server) -> BTreeSet<Spied> {
     all.collect()
 }
 
-/// What ran as somebody else than the owner, but for queries on tables.
+/// Returns the functions that ran as another role than the owner, except in queries on tables.
 fn leaks(server: &Server) -> Vec<Spied> {
     let all = spied(server).into_iter();
     all.filter(|said| said.user != said.owner && !said.query.contains(QUERY)).collect()
@@ -172,7 +174,8 @@ fn arguments(function: &str, types: &[String], relations: &[String]) -> Option<V
     for of in types {
         let values: Vec<String> = match of.as_str() {
             "internal" => return None,
-            // Of two the second is the first: of others the statements say that they have nothing in common.
+            // Of two the second is the first: of others the statements say that they have nothing
+            // in common.
             "regclass" => match calls[0].iter().position(|value| value.contains("::regclass")) {
                 Some(first) => {
                     for call in &mut calls {
@@ -267,7 +270,8 @@ fn call_everything(server: &Server) {
     }
 }
 
-/// Explains a query on each table in a session of its own, with the options of nitro where its indexes are.
+/// Explains a query on each table in a session of its own, with the options of nitro where its
+/// indexes are.
 fn explain(server: &Server, tables: &[String]) {
     // A further option has to be called here.
     assert_eq!(
@@ -355,7 +359,8 @@ fn strangers_code_runs_with_its_owners_rights() {
     assert_eq!(leaks(&server), [], "behind maintenance");
 }
 
-/// What the test above relies on: with the identity of the caller code of each kind is reached, and says so.
+/// The base of the test above: with the identity of the caller, code of each kind is reached and
+/// logs that.
 #[test]
 fn every_kind_of_code_is_reached() {
     let server = Server::new().conf("nitro.debug_break = 'owner'").start();

@@ -175,7 +175,8 @@ fn switchovers_under_load() {
             std::thread::sleep(Duration::from_millis(1500 + random.below(1000)));
             // The old primary goes on for a while: its last changes are not the new one's.
             standby.promote();
-            // What was prepared when the old primary was left would hold its rows for ever.
+            // Transactions that were prepared when the old primary was left would hold their rows
+            // for ever.
             for name in standby.sql("SELECT gid FROM pg_prepared_xacts").iter().flatten().flatten()
             {
                 standby.sql(&format!("ROLLBACK PREPARED '{name}'"));
@@ -205,7 +206,7 @@ fn switchovers_under_load() {
 /// other one does, and can be built again.
 #[test]
 fn a_takeover_that_fails() {
-    // Without images nobody is sent for it.
+    // Without images no worker is sent for it.
     let primary = primary().conf("nitro.backup = off").start();
     primary.sql(
         "CREATE TABLE t (id int, k int) WITH (fillfactor = 50);
@@ -232,7 +233,7 @@ fn a_takeover_that_fails() {
     );
     let states = "SELECT string_agg(state, ' ') FROM pg_stat_nitro_indexes";
     let mut session = standby.session();
-    // While a scan reads it nobody builds it.
+    // While a scan reads it, no process builds it.
     wait_until("the index was given up", || {
         session.sql("SELECT FROM t WHERE same(k) = 7 AND k > 5");
         session.value(states) == "unbuilt"

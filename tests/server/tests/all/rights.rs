@@ -1,11 +1,13 @@
-//! The tables "Rights" of docs/operations.md: they list exactly what the extension has, and each line says what happens.
+//! The tables "Rights" of docs/operations.md: they list exactly what the extension has, and each
+//! line says what happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nitro_server_tests::{Server, Session, SqlError};
 
 const OPERATIONS: &str = include_str!("../../../../docs/operations.md");
-/// Who tries each line: a role without rights, a member of pg_monitor, the owner of the table, a superuser.
+/// The roles that try each line: a role without rights, a member of pg_monitor, the owner of the
+/// table, a superuser.
 const ROLES: [&str; 4] = ["carl", "watcher", "alice", "postgres"];
 const DENIED: &str = "42501";
 
@@ -112,7 +114,7 @@ fn each_role_sets_what_the_page_says() {
     }
 }
 
-/// What a role sees in a view: identities of its rows.
+/// Returns the rows that a role sees in a view, by their identities.
 fn seen(server: &Server, role: &str, view: &str) -> BTreeSet<String> {
     let identity = match view {
         "nitro_indexes_all" | "nitro_memory_by_database" => "datname",
@@ -127,7 +129,7 @@ fn seen(server: &Server, role: &str, view: &str) -> BTreeSet<String> {
     rows.into_iter().flatten().flatten().collect()
 }
 
-/// What a cell of the table says that a role sees.
+/// Returns the rows that a role sees by a cell of the table.
 fn expected(server: &Server, role: &str, view: &str, sees: &str) -> BTreeSet<String> {
     let query = match sees {
         "this server" => return seen(server, "postgres", view),
@@ -188,7 +190,7 @@ fn each_role_reads_what_the_page_says() {
     maker.finish().1.expect("an image is made");
 }
 
-/// How each function is called: by what is selected.
+/// The call of each function.
 const CALLS: &[(&str, &str)] = &[
     (
         "nitro_adopt_found(text,oid,boolean)",
@@ -264,7 +266,7 @@ const CALLS: &[(&str, &str)] = &[
     ("nitro_wait_for(pg_lsn,interval)", "CALL nitro_wait_for('0/1')"),
 ];
 
-/// What a function gives a role, as rows of text.
+/// Returns the result of a function for a role, as rows of text.
 fn call(server: &Server, role: &str, what: &str) -> Result<Vec<String>, SqlError> {
     if what.starts_with("CALL ") {
         // It has no rows, and is refused in a transaction block.
@@ -316,7 +318,7 @@ fn each_role_calls_what_the_page_says() {
             assert_eq!(code, if helps { "" } else { DENIED }, "{function}: {grant}");
             session.sql(&revoke);
         }
-        // What is in the catalogue every role may read, also by the function.
+        // Every role may read the catalogue, also by the function.
         if tells.starts_with("definition") {
             let [by_none, by_superuser] =
                 ["carl", "postgres"].map(|role| call(&server, role, what));
@@ -333,7 +335,7 @@ fn each_role_calls_what_the_page_says() {
     // Without an index it is about one's own.
     let made = ROLES.map(|role| is_true(&server, role, "nitro_backup() > 0"));
     assert_eq!(made, [false, false, true, true]);
-    // Rights come first, before what is wrong with the indexes.
+    // Rights are checked first, before faults of the indexes.
     let error = call(&server, "carl", "nitro_replace_index('t_n', 't_b')").expect_err("it may not");
     assert_eq!((&*error.code, &*error.message), (DENIED, "must be owner of index t_n"));
     let error =
@@ -355,8 +357,8 @@ fn of_view(server: &Server, function: &str, view: &str) {
     }
 }
 
-/// Statements that give a role without rights what a function may ask for, those that take it back, and whether that is
-/// enough.
+/// Statements that give a role without rights what a function may ask for, those that take it back,
+/// and whether that is enough.
 fn grants(function: &str, who: &str) -> Vec<(String, String, bool)> {
     let execute = |helps| {
         let of = format!("EXECUTE ON FUNCTION {function}");

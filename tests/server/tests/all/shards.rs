@@ -1,18 +1,20 @@
-//! The views name indexes of relations that another extension hides from queries on pg_class, as Citus hides shards.
+//! The views name indexes of relations that another extension hides from queries on pg_class, as
+//! Citus hides shards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nitro_server_tests::Server;
 
-/// What `NITRO_PG_CONFIG` says.
+/// Asks `NITRO_PG_CONFIG`.
 fn pg_config(option: &str) -> String {
     let program = std::env::var("NITRO_PG_CONFIG").expect("ci/check.sh sets it");
     let output = Command::new(program).arg(option).output().expect("pg_config runs").stdout;
     String::from_utf8_lossy(&output).trim().to_owned()
 }
 
-/// Compiles the module that hides relations. `None` where there is no compiler, or no header of the server.
+/// Compiles the module that hides relations. `None` where there is no compiler, or no header of the
+/// server.
 fn module(server: &Server) -> Option<PathBuf> {
     let headers = pg_config("--includedir-server");
     if !Path::new(&headers).join("postgres.h").exists() {

@@ -1,5 +1,5 @@
-//! Small images are collected in files: they are few, their indexes come back from them, and damage
-//! of an image or the end of an index concerns no other index in the file.
+//! Small images share few files. Their indexes come back from them. Damage of an image, or the end
+//! of an index, concerns no other index in the file.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What happens to the indexes of a standby beside other events: locks that replay waits for, DDL on
-//! the primary, little memory, code of indexes that asks queries, and the end of the follower.
+//! Indexes of a standby beside other events: locks that replay waits for, DDL on the primary,
+//! little memory, code of indexes that runs queries, and the end of the follower.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use nitro_server_tests::{Server, Session};
 use crate::promotion::signal;
 use crate::standbys::{await_followed, primary, uses_index};
 
-/// How long replay and the follower have for what they do at once.
+/// Time limit for immediate actions of replay and of the follower.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A primary with a table and an index, and a standby that follows it.
@@ -339,7 +339,7 @@ fn a_follower_that_ends_is_followed_by_another() {
         );
         primary.sql("UPDATE t SET k = 60 WHERE id % 50 = 3; UPDATE t SET k = 3 WHERE id % 50 = 4");
         standby.catch_up(&primary);
-        // Nobody waits for who is gone, and each query asks for another one.
+        // No query waits for a follower that is gone, and each query asks for another one.
         same(&standby, "k = 60");
         let mut session = standby.session();
         nitro_server_tests::wait_until("the index is followed again", || {
@@ -357,7 +357,7 @@ fn a_follower_sleeps_while_a_lock_is_in_its_way() {
     long.sql("BEGIN; LOCK TABLE t; INSERT INTO t VALUES (1, 1)");
     primary.sql("CREATE TABLE other ()");
     standby.catch_up(&primary);
-    // The follower has noted the row by then.
+    // The follower has noted the row then.
     std::thread::sleep(Duration::from_millis(300));
     standby.wait_until(
         "SELECT wait_event = 'NitroFollowerMain' OR wait_event = 'Extension' FROM pg_stat_activity \

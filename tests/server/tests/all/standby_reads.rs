@@ -46,8 +46,8 @@ fn queries(random: &mut Random) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Compares the answers of such queries with those of sequential scans, in one snapshot. Returns
-/// for how many of each ten the plan has an index-only scan or an aggregate in the index.
+/// Compares the answers of these queries with those of sequential scans, in one snapshot. Returns
+/// how many plans in ten have an index-only scan or an aggregate in the index.
 pub fn compare_index_only(session: &mut Session, random: &mut Random) -> usize {
     let (mut planned, queries) = (0, queries(random));
     let all = queries.len();
@@ -71,11 +71,11 @@ pub fn compare_index_only(session: &mut Session, random: &mut Random) -> usize {
     planned * 10 / all
 }
 
-/// What the queries of [`compare_index_only`] join.
+/// The table that the queries of [`compare_index_only`] join.
 pub const OUTER: &str = "CREATE TABLE d (id int, k int); \
     INSERT INTO d SELECT i, i * 7 % 50 FROM generate_series(1, 150) i; ANALYZE d";
 
-/// A table whose rows are in the order of their keys, and what its queries join.
+/// Makes a table whose rows are in the order of their keys, and the table that its queries join.
 fn pair() -> (Server, Server) {
     let primary = primary().conf("nitro.backup = off").start();
     primary.sql(
@@ -243,7 +243,7 @@ fn an_index_that_is_given_up_beside_its_readers() {
 }
 
 /// A query that computes an aggregate stands between two batches, or has read all elements, while
-/// replay frees line pointers and sets bits. Returns what it gives, and what the table alone says.
+/// replay frees line pointers and sets bits. Returns its result, and the result of the table alone.
 fn counted_beside(
     (primary, standby): &(Server, Server),
     (broken, query, pauses): (&str, &str, bool),

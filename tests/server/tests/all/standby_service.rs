@@ -1,4 +1,4 @@
-//! What a standby says of its follower, and waits for WAL.
+//! The views of a standby's follower, and waits for WAL.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -180,7 +180,7 @@ fn a_scan_that_is_not_bounded_gives_no_wrong_row() {
         assert_eq!(session.value(&format!("SELECT count(*) {there}")), wanted);
         assert_eq!(session.value(&format!("SELECT count(*) {missing}")), "0");
         assert_eq!(session.value(&format!("SELECT count(*) {}", by("1"))), "0");
-        // What the index has behind the end of the table is not asked for.
+        // Entries behind the end of the table are not looked up.
         let plan =
             session.sql(&format!("EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) SELECT {}", by("3")));
         let plan = plan.into_iter().flatten().flatten().collect::<Vec<_>>().join("\n");
@@ -212,7 +212,7 @@ fn refusals(session: &mut nitro_server_tests::Session, target: &str) {
         assert_eq!(session.error(&block).code, "55000", "{block}");
         session.sql("ROLLBACK");
     }
-    // What catches the ERROR goes on with its snapshot.
+    // Code that catches the ERROR goes on with its snapshot.
     let caught = format!(
         "DO $$ DECLARE n int; BEGIN BEGIN {call}; EXCEPTION WHEN OTHERS THEN END;
            SELECT count(*) INTO n FROM t; ASSERT n > 0; END $$"

@@ -88,8 +88,8 @@ pub fn random_change(random: &mut Random) -> String {
             "BEGIN; UPDATE t SET tags = ARRAY[{}] WHERE {some}; PREPARE TRANSACTION 'p{from}'",
             k % 20
         ),
-        // Truncation locks the table on the standby, behind a scan that waits for the follower, which gets no lock
-        // then: the server cancels the scan.
+        // Truncation locks the table on the standby, behind a scan that waits for the follower,
+        // which gets no lock then: the server cancels the scan.
         6 => "VACUUM (TRUNCATE off) t".to_owned(),
         // A HOT update.
         7 => format!("UPDATE t SET id = id WHERE {some} AND id % 3 > 0"),
@@ -143,7 +143,7 @@ fn a_standby_answers_by_its_indexes() {
     }
     await_followed(&standby);
     assert!(uses_index(&mut session, "SELECT * FROM t WHERE id = 4"));
-    // What was freed has no entries left, and new rows have theirs.
+    // Freed rows have no entries left, and new rows have theirs.
     standby.wait_until(
         "SELECT entries = (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes WHERE indexrelname = 't_k'",
     );
@@ -286,7 +286,7 @@ fn a_standby_says_what_it_has() {
     );
 }
 
-/// What a follower keeps is ready on the standby, and after a promotion.
+/// An index that a follower keeps is ready on the standby, and after a promotion.
 #[test]
 fn a_followed_standby_is_ready() {
     let primary = primary().start();

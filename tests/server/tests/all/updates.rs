@@ -1,4 +1,5 @@
-//! What `ALTER EXTENSION nitro UPDATE` leaves is what `CREATE EXTENSION nitro` makes, and what users have made of it stays.
+//! `ALTER EXTENSION nitro UPDATE` gives the same objects as `CREATE EXTENSION nitro`. Changes by
+//! users stay.
 
 use std::collections::BTreeSet;
 
@@ -99,7 +100,8 @@ fn rights_survive() {
         session.sql("ALTER EXTENSION nitro UPDATE");
         assert_eq!(rights(&server, &database), before, "from {version}");
 
-        // They are no part of what the extension gives, which pg_dump leaves out; nothing else of the roles is left.
+        // These rights are no part of the extension's own, which pg_dump leaves out. No other
+        // rights of the roles are left.
         let mut fresh = make(&server, &format!("fresh_{database}"), VERSION, "public");
         let first = |session: &mut Session| -> BTreeSet<String> {
             let of_scripts = |line: &String| {

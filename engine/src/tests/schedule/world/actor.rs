@@ -39,7 +39,7 @@ impl Actor<'_> {
         self.event(insert, |&new| What::Insert(id, new));
     }
 
-    /// If nobody has the key.
+    /// Inserts an entry if no entry has the key.
     pub(in crate::schedule) fn insert_new(&self, id: u64) {
         let (p, ix, key) = (&self.p, self.ix, self.key(id));
         let insert = || {
@@ -89,7 +89,8 @@ impl Actor<'_> {
         progress();
     }
 
-    /// Index nodes take separators from their right neighbours until they have `most`, or these move.
+    /// Index nodes take separators from their right neighbours until they have `most`, or these
+    /// move.
     #[cfg(not(shuttle))]
     pub(in crate::schedule) fn shift_nodes(&self, most: usize) {
         nodes::shift_nodes(&self.ix, &self.p, most);
@@ -101,7 +102,7 @@ impl Actor<'_> {
         self.ix.force(forms);
     }
 
-    /// What has been removed goes to the free lists, and no further.
+    /// Moves removed memory to the free lists, and no further.
     pub(in crate::schedule) fn free_blocks(&self) {
         let other = self.world.actor(2);
         {
@@ -111,7 +112,8 @@ impl Actor<'_> {
         self.ix.shared().retired.free(self.ix.area, self.ix.root, self.ix.allocator());
     }
 
-    /// All memory that is free was another index' meanwhile, which made it look as it did in the beginning. Which pages these are.
+    /// All memory that is free was another index' meanwhile, which made it look as it did in the
+    /// beginning. Which pages these are.
     #[cfg(not(shuttle))]
     pub(in crate::schedule) fn pretend(&self) -> Vec<Ref> {
         let area = self.ix.area;
@@ -125,7 +127,7 @@ impl Actor<'_> {
         taken
     }
 
-    /// Visits only so many leaves.
+    /// Visits only this number of leaves.
     pub(in crate::schedule) fn collect_some(&self, leaves: usize) {
         self.ix.collect(&self.p, leaves);
         progress();
@@ -284,7 +286,8 @@ impl Actor<'_> {
         let _ = self.create_snapshot(holder, &mut || ());
     }
 
-    /// Makes a snapshot and reads it in both directions, unless a removal that has no memory takes it away.
+    /// Makes a snapshot and reads it in both directions, unless a removal that has no memory takes
+    /// it away.
     pub(in crate::schedule) fn snapshot_if_kept(&self) {
         let begin = self.world.now();
         let mut wait = || {
