@@ -121,8 +121,8 @@ impl KeyOrder for Counting {
     }
 }
 
-/// A leaf that changes whenever somebody is asked about it is searched, from where it begins: of a
-/// key with many entries not from the first one.
+/// A leaf changes at each question about it. The pass then goes on at the beginning of the leaf,
+/// and not at the first of many entries of a key.
 #[test]
 fn a_pass_over_leaves_that_change() {
     const ENTRIES: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! Bottom-up builds in several shards, and what can be done with the result.
+//! Bottom-up builds in several shards, and operations on the result.
 
 use crate::common::*;
 use nitro_engine::adopt;
@@ -198,8 +198,8 @@ fn refused() {
     assert_eq!(mapping.area.usage().used, before);
 }
 
-/// Keys that end with their only zero, of one length or not, with so many different bytes in one
-/// leaf.
+/// Keys that end with their only zero, of one length or not, with this number of different bytes in
+/// one leaf.
 #[test]
 fn every_size_of_an_alphabet() {
     for (symbols, vary) in (90..=160u64).flat_map(|symbols| [(symbols, false), (symbols, true)]) {

@@ -1,4 +1,4 @@
-//! Cuts of packed leaves: what is left must fit.
+//! Cuts of packed leaves: the left half must fit.
 
 use crate::common::*;
 use nitro_engine::adopt;
@@ -6,7 +6,8 @@ use nitro_engine::prelude::*;
 use nitro_engine::{Builder, Forms, KeyOrder, Memcmp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Long keys that differ at their end: a packed leaf has many of them. A part of it gets slots beside a snapshot.
+/// Long keys that differ at their end: a packed leaf has many of them. A part of it gets slots
+/// beside a snapshot.
 fn beside_a_snapshot<O: KeyOrder>(order: O, removes: bool) {
     let mut bad = Vec::new();
     for len in (60..1016).step_by(50) {

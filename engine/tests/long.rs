@@ -17,8 +17,7 @@ const MOST_KEYS: usize = 256 << 10;
 
 type Model = BTreeSet<(Vec<u8>, Tid)>;
 
-/// Lengths next to where a chunk of another size begins, and to what batches, separators and blocks
-/// have room for.
+/// Lengths next to the limits of chunk sizes, and of the room in batches, separators and blocks.
 fn lengths() -> Vec<usize> {
     let large = [4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192, 256];
     let chunks = large.map(|pages| pages * 4096 - 128 - 24);

@@ -1,5 +1,5 @@
-//! What safe functions do with what is not theirs: they are wrong, or say so, and touch nothing
-//! else.
+//! Safe functions with arguments of another area or index. They give a wrong answer or panic, and
+//! touch nothing else.
 
 use crate::common::*;
 use nitro_engine::adopt;

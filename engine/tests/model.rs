@@ -30,7 +30,7 @@ enum Op {
     RemoveNth(u16),
     /// Through a cursor: every third entry of a range.
     RemoveRange(Vec<u8>, Vec<u8>, bool),
-    /// By a pass over all leaves: what has one of these TIDs.
+    /// Removes entries with one of these TIDs, by a pass over all leaves.
     Prune(Tid, Tid),
     Snapshot,
     Release(u8),
@@ -259,7 +259,7 @@ impl<O: KeyOrder> Run<'_, O> {
     }
 }
 
-/// What is there in the beginning: nothing, or some packed leaves.
+/// The content at the beginning: nothing, or some packed leaves.
 fn built() -> impl Strategy<Value = Model> {
     let key = prop_oneof![hostile_key(), (0u64..1000).prop_map(|i| i.to_be_bytes().to_vec())];
     let entries = prop::collection::btree_set((key, 0..6u64), 0..1500);

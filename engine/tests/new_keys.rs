@@ -1,4 +1,5 @@
-//! Inserts of keys that nobody has, against a model: none that has a twin, and most of the others.
+//! Inserts of new keys, against a model: no key with a twin is inserted, and most of the others
+//! are.
 
 use crate::common::Mapping;
 use nitro_engine::prelude::*;
@@ -96,8 +97,8 @@ fn most_new_keys_come() {
     assert_eq!(check(Forms::Best, short, &ascending), (600, 600));
 }
 
-/// One entry of a key is left, of many that were in several leaves: whoever comes, in whichever of
-/// them, is no new one.
+/// One entry of a key is left of many that were in several leaves. An insert of the key, in any of
+/// these leaves, is not a new key.
 #[test]
 fn the_last_entry_of_a_key_is_seen_from_other_leaves() {
     let area = Mapping::new(8 << 20, 2);

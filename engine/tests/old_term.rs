@@ -1,6 +1,6 @@
-//! A reader without a snapshot goes on under the term of its beginning, while snapshots close that
-//! term and removals beside them only mark. What is removed is dead to it: VACUUM waits for the
-//! batches of before alone.
+//! A reader without a snapshot goes on under the term of its beginning. Meanwhile snapshots close
+//! that term, and removals beside them only mark. Removed entries are dead to the reader: VACUUM
+//! waits only for earlier batches.
 
 use crate::common::*;
 use nitro_engine::prelude::*;

@@ -1,5 +1,6 @@
-//! Orders that lie. What must be complete asks no order: a pass ends, removes each dead entry and no other one, and a walk
-//! reads each entry once, whatever a comparison function said when entries came, and says now.
+//! Orders that lie. Passes and walks must be complete, so they ask no order. A pass ends, and
+//! removes each dead entry and no other one. A walk reads each entry once. That holds for any
+//! answers of a comparison function, earlier and now.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -24,11 +25,11 @@ enum Says {
     Equal,
     /// Stone, paper, scissors.
     Round,
-    /// The opposite of what it said before.
+    /// The opposite of its last answer.
     Flips,
     /// Anything.
     Chance,
-    /// The opposite for keys of which one is in the upper half.
+    /// The opposite answer if one of the keys is in the upper half.
     Half,
 }
 
@@ -193,7 +194,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// An index, what must be in it, and what a pass calls dead.
+/// An index, the entries that must be in it, and those that a pass calls dead.
 struct World<'a> {
     p: &'a Process,
     /// As another process would.
@@ -256,7 +257,8 @@ impl World<'_> {
         }
     }
 
-    /// A pass, with some of the operations between its steps. All that is dead goes, and nothing else does.
+    /// A pass, with some of the operations between its steps. All that is dead goes, and nothing
+    /// else does.
     fn pass(&self, dead: Tid, ops: &mut std::slice::Iter<'_, Op>) {
         self.dead.set(Some(dead));
         let before = self.ix.stats();

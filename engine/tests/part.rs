@@ -1,5 +1,5 @@
-//! Parts of a range, read by several at once beside writers: what lives through everything is in exactly one part,
-//! and each reader's parts follow one another in order.
+//! Parts of a range, read by several at once beside writers: what lives through everything is in
+//! exactly one part, and each reader's parts follow one another in order.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -16,7 +16,7 @@ const READERS: u32 = 3;
 /// The key of entry `i`, and its TID, which is even. Equal keys have ascending TIDs.
 type Entry = fn(u64) -> (Vec<u8>, u64);
 
-/// What is still to be handed out.
+/// The rest that is still to be handed out.
 struct Rest {
     from: Option<Separator>,
     done: bool,
@@ -40,7 +40,7 @@ impl<T> Locked<T> {
     }
 }
 
-/// Ends who writes beside, also when a test fails: the scope waits for it.
+/// Ends the writer beside a test, also when the test fails: the scope waits for it.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -140,7 +140,8 @@ fn run<O: KeyOrder + Sync>(order: &O, entry: Entry, forms: Forms) {
                 ix.collect(&p, usize::MAX);
             }
         });
-        // Ten of them are all ranges in both directions; under a checker there are a few more, not forty.
+        // Ten of them are all ranges in both directions; under a checker there are a few more, not
+        // forty.
         for round in 0..u64::from(cases(40).clamp(10, 400)) {
             let forward = round % 2 == 0;
             let range = match round % 5 {
@@ -232,7 +233,8 @@ fn cuts_between_equal_keys() {
     }
 }
 
-/// A batch that is read again, with keys, from where it began, in both directions, while entries come in between.
+/// A batch that is read again, with keys, from where it began, in both directions, while entries
+/// come in between.
 #[test]
 fn a_batch_is_read_again() {
     const N: u64 = 2000;
@@ -277,7 +279,7 @@ fn a_batch_is_read_again() {
     }
 }
 
-/// The separators of parts of at most so many leaves, and how many leaves each part has.
+/// Returns the separators of parts of at most this number of leaves, and the leaves of each part.
 fn cuts<O: KeyOrder>(
     (p, ix, order): (&nitro_engine::Process, nitro_engine::Index, &O),
     forward: bool,
@@ -331,7 +333,7 @@ fn parts_have_so_many_leaves() {
     }
 }
 
-/// A leaf that an ERROR has left without its separator is no end of what is cut.
+/// A leaf that an ERROR has left without its separator does not end the cutting.
 #[test]
 fn leaves_without_separators() {
     let mapping = Mapping::new(64 << 20, 1);

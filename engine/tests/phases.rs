@@ -78,8 +78,7 @@ fn larger_blocks_serve_when_nothing_else_does() {
     }
 }
 
-/// A queue: what it lets go in front is at its end again, and what is left in the end another index
-/// has.
+/// A queue. Memory that it frees in front serves its end. At last the rest serves another index.
 #[test]
 fn memory_of_one_index_serves_another() {
     let mapping = Mapping::new(1 << 24, 1);
@@ -103,7 +102,7 @@ fn memory_of_one_index_serves_another() {
     assert!(fill(&p, other, 40, 0) > 100_000);
 }
 
-/// Entries come in no order and go by ranges, or one here and one there: their extents are of all
+/// Entries come in no order, and go by ranges or one here and there. Their extents are of all
 /// ranges, so none would be free if leaves did not move.
 #[test]
 fn an_index_shrinks_with_its_leaves() {

@@ -1,4 +1,5 @@
-//! The rest of a leaf at once: a scan that takes it returns what one that does not returns, whatever changes between its steps.
+//! The rest of a leaf at once: a scan that takes it returns what one that does not returns,
+//! whatever changes between its steps.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -11,12 +12,13 @@ const CURRENT: u32 = u32::MAX - 1;
 /// Even TIDs stay; odd ones come and go.
 const N: u64 = 6000;
 
-/// Keys in the order of TIDs, some hundreds of which begin alike.
+/// Keys in the order of TIDs. Some hundreds begin alike.
 fn key(tid: Tid) -> Vec<u8> {
     [&(tid / 600).to_be_bytes()[..], &(tid / 4).to_be_bytes()].concat()
 }
 
-/// All TIDs of a range, and how many came with the rest of a leaf. `between` is called after every step.
+/// All TIDs of a range, and how many came with the rest of a leaf. `between` is called after every
+/// step.
 fn count<O: KeyOrder>(
     p: &Process,
     ix: Index,
@@ -78,7 +80,7 @@ fn the_rest_of_every_leaf_is_read() {
     assert_eq!((all.len(), rest), (299, 0));
 }
 
-/// Nothing is read of a leaf that has changed since the batch was, not even what is there as it was.
+/// Nothing is read of a leaf that has changed since the batch, not even unchanged entries.
 #[test]
 fn nothing_is_read_of_a_changed_leaf() {
     let mapping = Mapping::new(64 << 20, 2);
@@ -159,7 +161,8 @@ proptest! {
     }
 }
 
-/// Reads what is at `at` in keys, which have the TIDs 1, 2, 3 ... in order; of how many it was given.
+/// Reads what is at `at` in keys, which have the TIDs 1, 2, 3 ... in order; of how many it was
+/// given.
 fn segments_of(
     keys: &[Vec<u8>],
     fixed: &[usize],
@@ -213,7 +216,8 @@ fn segments_of(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
-    /// Of keys of all forms, shared bytes before, behind and between those that differ, several entries of a key or one.
+    /// Of keys of all forms, shared bytes before, behind and between those that differ, several
+    /// entries of a key or one.
     #[test]
     fn segments_are_those_of_the_keys(
         shared in prop::collection::vec(any::<u8>(), 0..12),
@@ -243,7 +247,8 @@ proptest! {
     }
 }
 
-/// Where they can be had they are: of numbers, alone, behind what all share and behind what has one length.
+/// Segments are read where that is possible: of numbers alone, behind common bytes, and behind
+/// bytes of one length.
 #[test]
 fn segments_are_given() {
     let number = |i: u64| 0x4000_0000_0000 + i * 3001;

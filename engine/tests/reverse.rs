@@ -1,4 +1,5 @@
-//! The reverse map against a model: the keys of TIDs, changed, freed by block, and cut short anywhere.
+//! The reverse map against a model: the keys of TIDs, changed, freed by block, and cut short
+//! anywhere.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -67,7 +68,7 @@ fn random_keys(random: &mut Random) -> BTreeSet<Vec<u8>> {
     (0..n).map(|_| key(random)).collect()
 }
 
-/// TIDs of three blocks at both ends of what there is.
+/// TIDs of three blocks at both ends of all TIDs.
 fn random_tid(random: &mut Random) -> u64 {
     let block = [0, 1, (1 << 32) - 1][random.below(3) as usize];
     block << 16 | [1, 2, 3, 0xffff][random.below(4) as usize]

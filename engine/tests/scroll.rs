@@ -92,8 +92,8 @@ fn turns() {
     }
 }
 
-/// The current state is read while entries come and go: a batch is what is next to the one before.
-/// Only what came in since that one was read may be missed, if there was nothing else.
+/// The current state is read while entries come and go. A batch has the entries next to the one
+/// before. Only entries that came since that one was read may be missed, if there were no others.
 #[test]
 fn turns_among_changes() {
     let mapping = Mapping::new(1 << 26, 1);

@@ -1,4 +1,4 @@
-//! What is left of an index when most of it has been removed.
+//! The rest of an index when most entries have been removed.
 
 use crate::common::*;
 use nitro_engine::prelude::*;
@@ -21,8 +21,8 @@ fn collected(p: &Process, ix: Index) -> VerifyReport {
     verify(p, ix)
 }
 
-/// The collector comes from the right, and each index node that it empties has a full one on its left. The flat top
-/// has those that are left.
+/// The collector comes from the right, and each index node that it empties has a full one on its
+/// left. The flat top has those that are left.
 #[test]
 fn a_mass_removal_shrinks_level_1_and_the_flat_top() {
     let mapping = Mapping::new(1 << 27, 1);
@@ -56,8 +56,8 @@ fn a_queue_stays_small() {
     assert!(nodes < 15, "{nodes} index nodes");
 }
 
-/// What leaves leave behind is free when everybody who was inside has left: until then they may not move into
-/// new memory, and out of it again.
+/// The old memory of moved leaves is free when every process that was inside has left. Until then
+/// leaves must not move into new memory, and out of it again.
 #[test]
 fn leaves_that_move_take_no_memory() {
     for n in [9_000u64, 30_000, 100_000] {
@@ -97,7 +97,8 @@ fn leaves_that_move_take_no_memory() {
     }
 }
 
-/// Small extents for what is left of large ones are made once, however often somebody collects while another one stays inside.
+/// Small extents for the rest of large ones are made once, however often a process collects while
+/// another one stays inside.
 #[test]
 fn small_extents_wait_for_the_barrier() {
     const ENTRIES: u64 = 400_000;
@@ -123,8 +124,8 @@ fn small_extents_wait_for_the_barrier() {
     assert!(ix.stats().bytes * 2 < before, "{:?}, {before} bytes before", ix.stats());
 }
 
-/// Leaves that a snapshot needs stay where they are, and the others have room beside them, again and again. Whoever collects
-/// all that there is to do has an end.
+/// Leaves that a snapshot needs stay where they are, and the others have room beside them, again
+/// and again. Collecting all of it ends.
 #[test]
 fn collecting_ends_beside_a_snapshot() {
     let mapping = Mapping::new(1 << 29, 2);

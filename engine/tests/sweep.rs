@@ -76,7 +76,7 @@ fn sweeps_between_changes() {
     }
 }
 
-/// The next call begins behind what the last one has visited, also where all keys are the same.
+/// The next call begins behind the leaves of the last one, even if all keys are the same.
 #[test]
 fn a_sweep_goes_on_behind_equal_keys() {
     let mapping = Mapping::new(1 << 27, 2);

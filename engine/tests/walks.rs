@@ -164,7 +164,7 @@ fn beside_everything_under_a_comparator() {
     beside_everything(&IgnoreCase { abbreviate: false }, key, Forms::Best);
 }
 
-/// Full leaves of which most entries are removed: a sweep makes a tenth of them.
+/// Most entries of full leaves are removed. A sweep leaves a tenth of the leaves.
 fn thinned(p: &Process) -> Index {
     let ix = create_with(p, Forms::Best);
     (0..20_000u64).for_each(|i| assert!(ix.insert(p, &Memcmp, &i.to_be_bytes(), i).unwrap()));

@@ -5,8 +5,8 @@ use super::*;
 use crate::Tid;
 use proptest::prelude::*;
 
-/// Keys of few bytes, also zero, or text that may have zeros inside, around the longest template
-/// and what is read at once.
+/// Keys of few bytes, also none, or text that may have zeros inside. Their lengths are around the
+/// longest template, and around the bytes that are read at once.
 fn odd_key(x: u64) -> Vec<u8> {
     let mut key: Vec<u8> = match x % 11 {
         0 => vec![0; (x >> 8) as usize % 20],

@@ -169,7 +169,7 @@ impl Watch {
         all
     }
 
-    /// A path writes these regions and no other. Of leaves and nodes it is said how many.
+    /// Checks that a path writes only these regions. For leaves and nodes the number is given.
     #[track_caller]
     fn writes(&self, expected: &[&str], path: impl FnOnce(&Process, Index)) {
         let written = self.written(path);

@@ -17,7 +17,7 @@ pub struct Mapping {
     len: usize,
 }
 
-/// What is not committed, or not any more, cannot be touched; what was released is zeroed.
+/// Memory that is not committed cannot be touched. Released memory is zeroed.
 static STRICT: Backing = Backing {
     commit: |base, part| {
         protect(base, part, libc::PROT_READ | libc::PROT_WRITE);
@@ -196,8 +196,8 @@ pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(usual)
 }
 
-/// All that there is to do, also what a round of the collector has left for the next one. It need not come to an end
-/// by itself: leaves beside one that cannot move may move each time.
+/// All that there is to do, also what a round of the collector has left for the next one. It need
+/// not come to an end by itself: leaves beside one that cannot move may move each time.
 pub fn collect(p: &Process, ix: Index) {
     let mut rounds = 0..1000;
     while rounds.next().is_some() && ix.collect(p, 1000) > Some(0) {}

@@ -142,7 +142,7 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
         assert!(!matches!(e, InsertError::KeyTooLong(_)), "{e}");
     }
 
-    /// An entry of a key that nobody has.
+    /// An entry of a new key.
     fn insert_new(&mut self) {
         let (key, tid) = (self.key(), self.tid());
         let term = self.ix.term();
@@ -266,7 +266,8 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
         }
     }
 
-    /// Removes some of the own entries of a batch, and tries it twice. Says which have gone: all or none.
+    /// Removes some of the own entries of a batch, and tries it twice. Says which have gone: all or
+    /// none.
     fn remove_of(&mut self, cursor: &mut Cursor, own: &[usize]) -> Vec<usize> {
         let some: Vec<usize> = (0..own.len()).filter(|_| self.random.below(2) == 0).collect();
         let which: Vec<u16> = some.iter().map(|&i| own[i] as u16).collect();

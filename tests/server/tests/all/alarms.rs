@@ -1,4 +1,4 @@
-//! Memory that runs out is said in the log and in the views before it is an error.
+//! The log and the views report memory that runs out before it is an error.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn large(server: &Server) -> u64 {
     server.value("SELECT nitro_relation_size('t')").parse().expect("a number of bytes")
 }
 
-/// A limit in MB of which `used` bytes are at least `from` percent, and less than `to`.
+/// Returns a limit in MB. `used` bytes are at least `from` percent of it, and less than `to`.
 fn limit(used: u64, from: u64, to: u64) -> u64 {
     let fits = |mb: &u64| (from..to).contains(&(used * 100 / (mb << 20)));
     (1..100).find(fits).unwrap_or_else(|| panic!("no limit for {used} bytes"))
