@@ -31,7 +31,7 @@ pub const MOST_MEMORY: i32 = 262_144;
 /// The smallest area in MB.
 pub const LEAST_MEMORY: i32 = 16;
 
-/// How much of the area may be used, in MB; -1: see `state::shmem`.
+/// How much of the area may be used, in MB; -1: see `state::startup`.
 pub static MAX_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(-1);
 /// Addresses that are kept for the area, in MB; 0: as many as the machine has memory.
 pub static RESERVED_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(0);

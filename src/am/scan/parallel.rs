@@ -211,12 +211,9 @@ impl Scan {
                 cursor.cut(forward, leaves, self.process, engine, order, &mut next)
             });
             if cut > 0 {
-                if !guc::holds(Mechanism::Parts) {
-                    // The part is all that is left.
-                } else if forward {
-                    cursor.end_at(&next);
-                } else {
-                    cursor.begin_at(&next);
+                // Without this the part is all that is left.
+                if guc::holds(Mechanism::Parts) {
+                    if forward { cursor.end_at(&next) } else { cursor.begin_at(&next) }
                 }
                 rest.set(&next);
                 rest.taken = rest.taken.saturating_add(cut as u32);
