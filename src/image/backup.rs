@@ -27,22 +27,21 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering::*, fence};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use nitro_engine::prelude::*;
 use nitro_engine::{Index, Process};
 use nitro_image::{Draft, Manifest, ShardSummary};
 use pgrx::pg_sys::{self, Relation};
-use pgrx::prelude::*;
 
 mod planted;
+mod waiters;
 
 use super::pace::Pace;
 use super::shards::{Job, Shards};
 use super::{ImageState, slot, term};
 use crate::feed;
 use crate::pg::compat;
-use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::Wait;
@@ -51,9 +50,7 @@ use crate::state::directory::{Entry, State};
 use crate::state::given_up::InUse;
 use crate::state::handle::Handle;
 use crate::state::{hosts, identity, shmem, threads};
-
-/// From this part of the WAL that the slot may keep on an image is written as fast as possible.
-const HURRY: f64 = 0.5;
+use waiters::Waiters;
 
 /// How a backup ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -446,56 +443,4 @@ fn write_shards(
         job.write(process, &all[i], &go_on)
     };
     threads::run(all.len(), all.len(), Wait::ImageWrite, write, tick)
-}
-
-/// Processes that must not wait for an image: they wait for an exclusive lock on the index or its
-/// table, or for the end of this transaction. The slot must not wait for it either.
-struct Waiters<'a> {
-    index: Relation,
-    image: &'a ImageState,
-    looked: Instant,
-    /// See [`Pace`].
-    hurry: &'a AtomicBool,
-}
-
-impl Waiters<'_> {
-    fn give_way(&mut self) {
-        if self.looked.elapsed() < Duration::from_millis(100) {
-            return;
-        }
-        self.looked = Instant::now();
-        // SAFETY: open relations.
-        let waiting = unsafe {
-            compat::is_wanted([(*self.index).rd_id, (*(*self.index).rd_index).indrelid])
-                || compat::database_is_wanted()
-        };
-        if waiting {
-            // The background worker tries again when the other one is done.
-            self.image.wanted.store(1, Relaxed);
-            self.give_up(
-                PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
-                "Another session waits for a lock on the index, its table or its database.",
-                "",
-            );
-        }
-        // Without the WAL since its LSN an image is worth nothing after a crash.
-        let share = slot::share(self.image.lsn.load(Relaxed)).unwrap_or(0.0);
-        self.hurry.store(share > HURRY, Relaxed);
-        if share >= 1.0 {
-            self.give_up(
-                PgSqlErrorCode::ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-                "Since the image was begun, more WAL was written than the replication slot may keep.",
-                "Raise \"nitro.max_wal_lag\".",
-            );
-        }
-    }
-
-    fn give_up(&self, code: PgSqlErrorCode, detail: &str, hint: &str) -> ! {
-        // SAFETY: open relation.
-        let name = unsafe { compat::name(self.index) };
-        Failure::new(code, format!("gave up the image of index \"{name}\""))
-            .detail(detail)
-            .hint(hint)
-            .raise()
-    }
 }
