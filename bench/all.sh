@@ -38,6 +38,7 @@ scaling     what docs/scaling.md counts with
 standbys    a standby by streaming: queries, lag, WAL, promotions
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 short       short statements and planning, tables with 1, 6 and 30 indexes
+inserts     statements of many rows, with entries that wait
 S
 }
 # Five processes for each figure, three where two threads take too long for that, one of crossbeam.
@@ -72,6 +73,7 @@ papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && e
 scaling() { nitro_bench scaling; }
 standbys() { ROWS=$(($(million 2) / 10)) bench/standbys.sh; }
 short() { PAIRS=$(small && echo 40 || echo 150) bench/short.sh; }
+inserts() { ROWS=$(($(million 5) / 10)) bench/inserts.sh; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)

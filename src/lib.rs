@@ -46,7 +46,7 @@ pub extern "C-unwind" fn _PG_init() {
         upkeep::standby::register();
         inspect::install_hooks();
         am::install_hooks();
-        pg::compat::install_utility_hook();
+        pg::compat::install_utility_hook(am::statements::copy);
     }
     // SAFETY: a plain global of the process.
     if !preloading && unsafe { pg_sys::creating_extension } {

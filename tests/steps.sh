@@ -10,7 +10,7 @@
 note "seed $NITRO_SEED"
 new_server "${by_hand[@]}" -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" -c "nitro.max_loading_wait = 100ms"
 # The end of a process is in builders.sh, who gives an index up for lack of memory in when_full.sh.
-points=$(sql "SELECT unnest(enumvals) FROM pg_settings WHERE name = 'nitro.debug_stop'" | grep -v '^None$\|^Exit\|^Keeper\|^Key[LRC]\|^Aggregate\|^PartSeized\|^Retired\|^Share\|^TakeOver' | sort || true)
+points=$(sql "SELECT unnest(enumvals) FROM pg_settings WHERE name = 'nitro.debug_stop'" | grep -v '^None$\|^Exit\|^Keeper\|^Key[LRC]\|^Aggregate\|^PartSeized\|^Retired\|^Share\|^TakeOver\|^Drain' | sort || true)
 [ -n "$points" ] || { note "left out: not a build for tests"; exit 0; }
 # A row fails in who says so, and in nobody else.
 sql "CREATE FUNCTION fine(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS

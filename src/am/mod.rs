@@ -10,16 +10,19 @@ use crate::state::options;
 pub mod aggregate;
 mod build;
 mod cost;
+pub mod deferred;
 mod described;
 mod index_only;
 mod insert;
 pub mod intervals;
 mod joins;
 mod nodes;
+mod publish;
 pub mod quals;
 mod rows;
 mod scan;
 mod spans;
+pub mod statements;
 mod stock;
 mod token;
 mod tuple;
@@ -37,6 +40,7 @@ pub use scan::work;
 pub fn install_hooks() {
     nodes::install_hooks();
     token::install_hooks();
+    statements::install_hooks();
     aggregate::register();
 }
 

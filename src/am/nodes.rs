@@ -6,7 +6,7 @@ use pgrx::pg_sys::{self, PlanState};
 use pgrx::prelude::*;
 
 use super::stock;
-use super::{index_only, joins};
+use super::{index_only, joins, statements};
 use crate::pg::{compat, guc};
 
 static mut PREVIOUS: pg_sys::ExecutorStart_hook_type = None;
@@ -31,6 +31,7 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: i32) 
             None => pg_sys::standard_ExecutorStart(query, flags),
         }
         if flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as i32 == 0 {
+            statements::started(query);
             let plain = stock::is_plain((*query).snapshot);
             let mut ways = Ways {
                 scans: plain && guc::ENABLE_FAST_SCAN.get(),

@@ -24,6 +24,7 @@ use nitro_engine::{Index, Process, Tid};
 use pgrx::pg_sys::{IndexScanDesc, Relation, ScanKey};
 use pgrx::prelude::*;
 
+use super::deferred;
 use super::quals::{Plan, Range};
 use super::token::Token;
 use super::tuple::TupleFormer;
@@ -395,6 +396,7 @@ impl Scan {
         // SAFETY: the descriptor holds the keys of the last rescan.
         unsafe {
             let index = (*scan).indexRelation;
+            deferred::before_read(index, (*scan).xs_snapshot);
             self.source = match self.handle.desc.element {
                 Some(_) => Source::Elements(Collected::default()),
                 None => Source::Entries,

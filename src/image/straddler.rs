@@ -22,14 +22,13 @@ use super::ImageState;
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
 
-/// The LSN that the insert of the running (sub)transaction has to compare with its page, if any.
-pub fn question(state: &ImageState) -> Option<XLogRecPtr> {
+/// The LSN that an insert has to compare with the pages of its rows, if any. `xid`: the oldest of
+/// the (sub)transactions that inserted them.
+pub fn question(state: &ImageState, xid: pg_sys::TransactionId) -> Option<XLogRecPtr> {
     let lsn = state.lsn.load(Relaxed);
     if lsn == 0 || !guc::holds(Mechanism::Straddlers) {
         return None;
     }
-    // SAFETY: reads this backend's transaction state.
-    let xid = unsafe { pg_sys::GetCurrentTransactionIdIfAny() };
     // Running transactions are less than 2^31 behind the next one, so the circle has a direction.
     let distance = xid.into_inner().wrapping_sub(state.xid.load(Relaxed)) as i32;
     // Without an ID it is not known when the tuple came, and that counts as before.

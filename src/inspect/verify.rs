@@ -23,6 +23,7 @@ use pgrx::pg_sys::{BlockNumber, Datum, Oid, Relation};
 use pgrx::prelude::*;
 use pgrx::{PgMemoryContexts, pg_sys};
 
+use crate::am::deferred;
 use crate::key::KeyDesc;
 use crate::key::row::Keys;
 use crate::pg::compat;
@@ -49,6 +50,7 @@ fn nitro_verify(index: Oid, heapallindexed: bool) -> i64 {
     // SAFETY: a function called from SQL runs in a transaction with catalogue access.
     unsafe {
         let target = Target::open(index);
+        deferred::before_read(target.index, std::ptr::null_mut());
         let handle = Handle::open(target.index);
         if handle.entry.state() != State::Ready {
             bring_up::ensure_ready(target.index, &handle);

@@ -50,6 +50,8 @@ pub static ENABLE_AGGREGATE: GucSetting<bool> = GucSetting::<bool>::new(true);
 pub static BUILDERS: GucSetting<i32> = GucSetting::<i32>::new(2);
 /// Whether images are made.
 pub static BACKUP: GucSetting<bool> = GucSetting::<bool>::new(true);
+/// Most kB of entries of a process that wait for others; 0: none waits.
+static INSERT_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(16 << 10);
 /// Whether indexes that have grown are packed in the background.
 pub static PACK: GucSetting<bool> = GucSetting::<bool>::new(true);
 /// Threads that write or read one image.
@@ -98,6 +100,12 @@ pub enum WhenFull {
 /// Whether small images are collected in common files.
 pub static COLLECT: GucSetting<bool> = GucSetting::<bool>::new(true);
 
+/// The bytes that entries may take which wait for others: no more than `work_mem`.
+pub fn insert_memory() -> usize {
+    // SAFETY: a plain global.
+    INSERT_MEMORY.get().min(unsafe { pg_sys::work_mem }) as usize * 1024
+}
+
 /// `maintenance_work_mem` in bytes.
 pub fn maintenance_work_mem() -> usize {
     // SAFETY: a plain global.
@@ -129,6 +137,16 @@ pub fn register(preloading: bool) {
         MOST_LOADING_WAIT,
         GucContext::Userset,
         GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"nitro.insert_memory",
+        c"Sets the memory in which a statement of many rows collects entries before it inserts them.",
+        c"It is not more than \"work_mem\". 0 inserts each entry at once.",
+        &INSERT_MEMORY,
+        0,
+        1 << 20,
+        GucContext::Userset,
+        GucFlags::UNIT_KB,
     );
     GucRegistry::define_enum_guc(
         c"nitro.when_full",

@@ -21,6 +21,8 @@ pub enum Point {
     None,
     InsertInHeap,
     InsertLooked,
+    DrainBegun,
+    DrainPublished,
     KeyLocked,
     KeyRead,
     KeyChecked,

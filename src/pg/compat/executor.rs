@@ -322,3 +322,24 @@ pub unsafe fn is_end(slot: *mut TupleTableSlot) -> bool {
     // SAFETY: what a node has returned.
     unsafe { slot.is_null() || u32::from((*slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY != 0 }
 }
+
+/// The memory context of a chunk.
+///
+/// # Safety
+/// `chunk` was allocated in one by the server.
+#[inline]
+pub unsafe fn context_of(chunk: *mut c_void) -> pg_sys::MemoryContext {
+    #[cfg(feature = "pg15")]
+    // SAFETY: the server has the context in front of each chunk.
+    unsafe {
+        *chunk.cast::<pg_sys::MemoryContext>().sub(1)
+    }
+    #[cfg(not(feature = "pg15"))]
+    {
+        unsafe extern "C-unwind" {
+            fn GetMemoryChunkContext(chunk: *mut c_void) -> pg_sys::MemoryContext;
+        }
+        // SAFETY: by contract; it raises no ERROR for a chunk of the server.
+        unsafe { GetMemoryChunkContext(chunk) }
+    }
+}

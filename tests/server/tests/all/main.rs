@@ -6,6 +6,7 @@ mod alerts;
 mod beside;
 mod bringing_up;
 mod copied_slot;
+mod deferred;
 mod elsewhere;
 mod feed;
 mod first;
