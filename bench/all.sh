@@ -27,6 +27,7 @@ unique      unique indexes
 collated    text under collations
 arrays      elements of arrays, beside GIN
 images      a restart, and backups beside clients
+changes     the bytes of an image after changes
 memory      bytes an entry
 partitions  planning on many partitions after a crash
 rows        how costs grow with the rows of a table
@@ -62,6 +63,7 @@ unique() { ROWS=$(million 1) bench/unique.sh; }
 collated() { ROWS=$(million 1) bench/collated.sh; }
 arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/arrays.sh; }
 images() { ROWS=$(million 10) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
+changes() { ROWS=$(million 10) bench/changes.sh; }
 memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }
 partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/partitions.sh; }
 growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/growth.sh; }

@@ -40,6 +40,15 @@ pub enum Damage {
         /// The impossible value.
         what: &'static str,
     },
+    /// A shard of an older image does not have what the image takes from it.
+    Carried {
+        /// Generation of the older image.
+        generation: u64,
+        /// Number of the shard in it.
+        shard: u32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A shard is intact, but not the one that its manifest describes.
     Summary {
         /// The part that differs.
@@ -75,6 +84,9 @@ impl fmt::Display for Damage {
             Damage::Foreign(id) => write!(f, "belongs elsewhere: {id}"),
             Damage::Checksum { frame } => write!(f, "bad checksum in frame {frame}"),
             Damage::Frame { frame, what } => write!(f, "malformed frame {frame}: {what}"),
+            Damage::Carried { generation, shard, what } => {
+                write!(f, "shard {shard} of image {generation}, of which it has parts: {what}")
+            }
             Damage::Summary { what } => write!(f, "does not match its manifest: {what}"),
             Damage::Manifest { line, expected } => {
                 write!(f, "line {line} of the manifest: expected {expected}")

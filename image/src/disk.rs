@@ -2,7 +2,7 @@
 //! crashes, fills up and fails.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub trait Disk: Sync {
     /// A file being written.
     type File: Write + Send;
     /// A file being read.
-    type Input: Read + Send;
+    type Input: Read + Seek + Send;
     /// A lock, held until it is dropped or its process ends.
     type Lock;
 

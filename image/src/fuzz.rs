@@ -1,7 +1,9 @@
 //! The fuzzed functions. cargo-fuzz runs them for long, the tests of this crate briefly.
 
-use crate::shard::{Frame, HEADER, encode_header};
-use crate::{Manifest, ShardId, ShardReader, ShardSummary};
+use std::io::Cursor;
+
+use crate::shard::{CARRIED, Digest, Frame, HEADER, encode_header};
+use crate::{Damage, Manifest, ShardId, ShardReader, ShardSummary};
 
 /// The shard that [`shard`] takes its bytes for.
 pub const SHARD: ShardId = ShardId { database: 5, incarnation: 7, generation: 3, shard: 1 };
@@ -18,7 +20,8 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     };
     let summary =
         ShardSummary { entries: number(0, 8), bytes: number(8, 16), crc: number(16, 20) as u32 };
-    let mut reader = ShardReader::new(file, SHARD, &summary).ok()?;
+    let missing = |generation, shard| Err(Damage::Carried { generation, shard, what: "missing" });
+    let mut reader = ShardReader::new(Cursor::new(file), SHARD, &summary, missing).ok()?;
     let mut entries = 0;
     loop {
         match reader.next() {
@@ -38,7 +41,7 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     Some(entries)
 }
 
-/// Makes the header, all checksums and the summary right, for whatever is between them: what
+/// Makes the header, all digests, checksums and the summary right, for whatever is between them: what
 /// [`shard`] then meets are the lengths and contents of frames.
 pub fn mend_shard(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
@@ -49,12 +52,20 @@ pub fn mend_shard(bytes: &[u8]) -> Vec<u8> {
     let (mut at, mut entries) = (HEADER, 0);
     while let Some((head, rest)) = file[at..].split_first_chunk_mut::<{ Frame::SIZE }>() {
         let mut frame = Frame::decode(head);
-        let Some(packed) = rest.get(..frame.packed as usize) else { break };
-        crc = frame.continued(crc, packed);
-        frame.crc = crc;
+        frame.entries &= !CARRIED;
+        let digest = if frame.is_closing() { 0 } else { size_of::<Digest>() };
+        let Some((tail, body)) = rest.split_at_mut_checked(digest) else { break };
+        let Some(packed) = body.get(..frame.packed as usize) else { break };
+        if !frame.is_closing() {
+            tail.copy_from_slice(blake3::hash(packed).as_bytes());
+            frame.crc = frame.continued(crc, tail);
+        } else {
+            frame.crc = frame.continued(crc, packed);
+        }
+        crc = frame.crc;
         *head = frame.encode();
         entries += u64::from(frame.entries);
-        at += Frame::SIZE + packed.len();
+        at += Frame::SIZE + digest + packed.len();
     }
     summary[..8].copy_from_slice(&entries.to_le_bytes());
     summary[8..16].copy_from_slice(&(file.len() as u64).to_le_bytes());

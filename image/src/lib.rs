@@ -22,6 +22,6 @@ mod store;
 
 pub use damage::Damage;
 pub use disk::{Disk, RealDisk};
-pub use manifest::{MAX_MANIFEST, Manifest};
+pub use manifest::{CarriedFile, MAX_MANIFEST, Manifest};
 pub use shard::{MAX_KEY, ShardId, ShardReader, ShardSummary, ShardWriter, TID_BITS};
 pub use store::{Draft, Input, ShardFile, Store};

@@ -14,7 +14,26 @@ use crate::shard::{ShardId, ShardSummary};
 /// Longest manifest in bytes.
 pub const MAX_MANIFEST: usize = 1 << 20;
 
-const TITLE: &str = "nitro image 3";
+/// The title of a manifest with this format version. Version 4 has lines for carried files: a
+/// manifest without them is one of version 3.
+fn title(carries: bool) -> &'static str {
+    if carries { "nitro image 4" } else { "nitro image 3" }
+}
+
+/// A file of an older image, of which an image has parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarriedFile {
+    /// Generation of the older image.
+    pub generation: u64,
+    /// Number of the shard in it.
+    pub shard: u32,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Bytes of all frames that were written to it.
+    pub frames: u64,
+    /// Bytes of the parts.
+    pub used: u64,
+}
 
 /// The index of an image, and the parts of the image.
 ///
@@ -62,12 +81,14 @@ pub struct Manifest {
     pub taken: i64,
     /// The shards, in the order of their keys.
     pub shards: Vec<ShardSummary>,
+    /// The files of older images that the shards refer to, by generation and number.
+    pub carried: Vec<CarriedFile>,
 }
 
 impl Manifest {
     /// The manifest as a file.
     pub fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{TITLE}\n");
+        let mut text = format!("{}\n", title(!self.carried.is_empty()));
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
             // A string takes whatever it is given.
             let _ = writeln!(text, "{name} {value}");
@@ -95,6 +116,9 @@ impl Manifest {
         line("taken", &self.taken);
         for ShardSummary { entries, bytes, crc } in &self.shards {
             line("shard", &format_args!("{entries} {bytes} {crc:08x}"));
+        }
+        for CarriedFile { generation, shard, bytes, frames, used } in &self.carried {
+            line("carried", &format_args!("{generation} {shard} {bytes} {frames} {used}"));
         }
         text.push_str(&crc_line(text.as_bytes()));
         text.into_bytes()
@@ -126,11 +150,22 @@ impl Manifest {
             operations: lines.value("operations", number)?,
             taken: lines.value("taken", number)?,
             shards: lines.values("shard", shard)?,
+            carried: lines.values("carried", carried)?,
         };
         match manifest.encode() == bytes {
             true => Ok(manifest),
             false => Err(Damage::ManifestForm),
         }
+    }
+
+    /// Returns how many bytes its entries take, wherever they are.
+    pub fn bytes(&self) -> u64 {
+        self.carried.iter().fold(self.written(), |sum, file| sum.saturating_add(file.used))
+    }
+
+    /// Returns how many bytes were written for it.
+    pub fn written(&self) -> u64 {
+        self.shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.bytes))
     }
 
     /// The id of shard `shard` of this image.
@@ -143,7 +178,7 @@ impl Manifest {
 /// The lines between the title and the checksum, after both are checked.
 fn checked_text(bytes: &[u8]) -> Result<&str, Damage> {
     let version = bytes.strip_prefix(b"nitro image ").ok_or(Damage::Magic)?;
-    if !version.starts_with(b"3\n") {
+    if ![b"3\n", b"4\n"].iter().any(|known| version.starts_with(*known)) {
         let digits = version.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let version = std::str::from_utf8(digits).ok().and_then(number);
         return Err(version.map_or(Damage::Magic, Damage::Version));
@@ -153,7 +188,7 @@ fn checked_text(bytes: &[u8]) -> Result<&str, Damage> {
         return Err(Damage::ManifestChecksum);
     }
     let text = std::str::from_utf8(text).map_err(|_| Damage::ManifestForm)?;
-    text.strip_prefix(TITLE).and_then(|text| text.strip_prefix('\n')).ok_or(Damage::Truncated)
+    text.split_once('\n').map(|(_, lines)| lines).ok_or(Damage::Truncated)
 }
 
 const CRC_LINE: usize = "crc32 01234567\n".len();
@@ -230,6 +265,13 @@ fn shard(text: &str) -> Option<ShardSummary> {
     let bytes = number(words.next()?)?;
     let crc = u32::from_str_radix(words.next()?, 16).ok()?;
     Some(ShardSummary { entries, bytes, crc })
+}
+
+fn carried(text: &str) -> Option<CarriedFile> {
+    let mut words = text.split(' ');
+    let (generation, shard) = (number(words.next()?)?, number(words.next()?)?);
+    let (bytes, frames) = (number(words.next()?)?, number(words.next()?)?);
+    Some(CarriedFile { generation, shard, bytes, frames, used: number(words.next()?)? })
 }
 
 /// Keeps a text on one line.

@@ -1,20 +1,29 @@
 //! A shard: one file with the entries of one key range, in ascending order.
 //!
-//! The file is a header, frames of compressed entries, and a closing frame with the totals. *One*
-//! checksum runs through all of it, and every frame carries the value so far. So a frame is good
-//! only if everything before it is as the writer wrote it. Frames that are lost, repeated, swapped
-//! or taken from another shard are noticed at once. The closing frame makes a file that was cut
-//! between two frames incomplete. The manifest repeats the final checksum, which ties the shard to
-//! its image.
+//! The file is a header, frames of compressed entries, and a closing frame with the totals. Each
+//! frame has a digest of its compressed entries. *One* checksum runs through the header, the heads
+//! and the digests, and every head has the value so far. So a frame is good only if the list of
+//! frames before it is that of the writer: the reader notices frames that are lost, repeated,
+//! swapped or taken from another shard. The closing frame makes a file that was cut between two
+//! frames incomplete. The manifest repeats the final checksum, which ties the shard to the one
+//! image it was written for.
+//!
+//! The compressed entries of a frame may be in the file of an older image: the frame is *carried*.
+//! It then says where they are. Their digest is that of the same bytes in this file.
 //!
 //! Inside a frame keys are front-coded: what a key shares with the one before is not repeated. A
-//! frame starts afresh, so nothing but the checksum reaches across frames.
+//! frame starts afresh, and its entries decide where it ends. So the same entries are the same
+//! frame, wherever they are in an image.
 
+mod known;
+mod list;
 mod reader;
 mod writer;
 
-use std::fmt;
+use std::{fmt, io};
 
+pub(crate) use known::{Known, KnownFile, KnownFrame};
+pub(crate) use list::FrameList;
 pub use reader::ShardReader;
 pub use writer::ShardWriter;
 
@@ -27,9 +36,17 @@ pub const MAX_KEY: usize = 1 << 20;
 /// TIDs are numbers of this many bits.
 pub const TID_BITS: u32 = 48;
 
-/// A frame is full when its entries take this many bytes before compression: large enough for
-/// sequential I/O and for the compressor, small enough for the second-level cache.
+/// A frame is full when its entries take this many bytes before compression: small enough for the
+/// second-level cache. Most frames end earlier, at an entry that says so (`writer`).
 const FRAME: usize = 256 << 10;
+
+/// One of so many parts of [`FRAME`] is the length of a usual frame: 128 kB, twice as much as the
+/// compressor looks at together. Shorter ones compress less. A change of one entry writes a frame
+/// or two again.
+const USUAL_PART: usize = 2;
+
+/// No frame ends before this part of [`FRAME`]: a head costs little then.
+const LEAST_PART: usize = 16;
 
 /// Most bytes that one entry takes: three varints and a key.
 const MAX_ENTRY: usize = 3 + 3 + 7 + MAX_KEY;
@@ -45,7 +62,11 @@ const MAX_RAW: usize = FRAME + MAX_ENTRY;
 const MAX_PACKED: usize = 32 + MAX_RAW + MAX_RAW / 6;
 
 const MAGIC: [u8; 8] = *b"NitroShd";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// The version whose frames have no digest. Its checksum runs through the compressed entries, too.
+/// Release 0.2.0 writes it.
+const WITHOUT_DIGESTS: u32 = 1;
 
 /// The identity of a shard: its image and number. It is in the header, so that a file in the wrong
 /// place is refused.
@@ -86,6 +107,40 @@ fn checksum(crc: u32, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
+/// A digest of compressed entries: BLAKE3. Two frames with the same digest are the same frame, also
+/// if a user has chosen their keys.
+pub(crate) type Digest = [u8; 32];
+
+fn digest(packed: &[u8]) -> Digest {
+    *blake3::hash(packed).as_bytes()
+}
+
+/// A file of an older image, of which a frame is a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) generation: u64,
+    pub(crate) shard: u32,
+    /// Where the compressed entries begin.
+    pub(crate) at: u64,
+}
+
+impl Place {
+    pub(crate) const SIZE: usize = 20;
+
+    fn encode(&self) -> [u8; Place::SIZE] {
+        let mut bytes = [0; Place::SIZE];
+        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.shard.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.at.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; Place::SIZE]) -> Place {
+        let (generation, shard) = (u64_at(bytes, 0), u32_at(bytes, 8));
+        Place { generation, shard, at: u64_at(bytes, 12) }
+    }
+}
+
 /// The head of the file: magic, version, the parts of the id, checksum; integers little-endian.
 pub(crate) const HEADER: usize = 48;
 
@@ -104,13 +159,14 @@ pub(crate) fn encode_header(id: &ShardId) -> ([u8; HEADER], u32) {
     (header, crc)
 }
 
-fn decode_header(header: &[u8; HEADER]) -> Result<(ShardId, u32), Damage> {
+/// Returns the format version, the id, and the running checksum behind the header.
+fn decode_header(header: &[u8; HEADER]) -> Result<(u32, ShardId, u32), Damage> {
     if header[..8] != MAGIC {
         return Err(Damage::Magic);
     }
-    match u32_at(header, 8) {
-        VERSION => {}
-        version => return Err(Damage::Version(version)),
+    let version = u32_at(header, 8);
+    if ![WITHOUT_DIGESTS, VERSION].contains(&version) {
+        return Err(Damage::Version(version));
     }
     let crc = u32_at(header, 44);
     if crc != checksum(0, &header[..44]) {
@@ -123,33 +179,39 @@ fn decode_header(header: &[u8; HEADER]) -> Result<(ShardId, u32), Damage> {
         generation: u64_at(header, 32),
         shard: u32_at(header, 40),
     };
-    Ok((id, crc))
+    Ok((version, id, crc))
 }
 
-/// The head of a frame, in front of `packed` bytes. `crc` is the running checksum over the file
-/// up to the end of the frame, checksums left out.
+/// The head of a frame. Its digest follows, then its place if it is carried, else its `packed`
+/// bytes. `crc` is the running checksum up to the end of the digest or the place, checksums left
+/// out.
 ///
-/// The closing frame has no entries; its bytes are not compressed: [`Totals`].
+/// The closing frame has no entries and no digest. Its bytes are not compressed: [`Totals`].
 #[derive(Clone, Copy)]
 pub(crate) struct Frame {
     pub(crate) raw: u32,
     pub(crate) packed: u32,
+    /// With the bit [`CARRIED`].
     pub(crate) entries: u32,
     pub(crate) crc: u32,
 }
 
+/// The bit of the number of entries that says that a frame is carried. A frame has fewer bytes.
+pub(crate) const CARRIED: u32 = 1 << 31;
+
 impl Frame {
     pub(crate) const SIZE: usize = 16;
 
-    /// The head of a frame with these bytes, when `crc` is the running checksum in front of it.
-    fn new(raw: usize, entries: u32, packed: &[u8], crc: u32) -> Frame {
-        let mut frame = Frame { raw: raw as u32, packed: packed.len() as u32, entries, crc: 0 };
-        frame.crc = frame.continued(crc, packed);
+    /// Returns the head of a frame that has `tail` behind it, when `crc` is the running checksum
+    /// in front of it.
+    fn new(raw: usize, entries: u32, packed: usize, crc: u32, tail: &[u8]) -> Frame {
+        let mut frame = Frame { raw: raw as u32, packed: packed as u32, entries, crc: 0 };
+        frame.crc = frame.continued(crc, tail);
         frame
     }
 
-    pub(crate) fn continued(&self, crc: u32, packed: &[u8]) -> u32 {
-        checksum(checksum(crc, &self.encode()[..12]), packed)
+    pub(crate) fn continued(&self, crc: u32, tail: &[u8]) -> u32 {
+        checksum(checksum(crc, &self.encode()[..12]), tail)
     }
 
     pub(crate) fn encode(&self) -> [u8; Frame::SIZE] {
@@ -169,7 +231,7 @@ impl Frame {
         }
     }
 
-    fn is_closing(&self) -> bool {
+    pub(crate) fn is_closing(&self) -> bool {
         self.raw == 0
     }
 }
@@ -190,6 +252,14 @@ impl Totals {
         bytes[8..].copy_from_slice(&self.frames.to_le_bytes());
         bytes
     }
+}
+
+/// Makes a buffer as long as the frame says.
+fn make_room(buffer: &mut Vec<u8>, length: u32) -> io::Result<()> {
+    let length = length as usize;
+    buffer.try_reserve(length.saturating_sub(buffer.len()))?;
+    buffer.resize(length, 0);
+    Ok(())
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

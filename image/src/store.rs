@@ -9,10 +9,12 @@
 //! in a file with others ([`collected`]). These hold at every moment, also after a crash of the
 //! machine:
 //!
-//! - **S1** A manifest that can be read names only shards that are complete and durable. Therefore
-//!   a commit syncs the shards, then the folder with their names, and only then gives the manifest
-//!   its name. A removal takes the manifest away, durably, before the first shard. A file of small
-//!   images gets its name when all of it is durable.
+//! - **S1** A manifest that can be read names only shards that are complete and durable, its own
+//!   and those of older images that it carries. Therefore a commit syncs the shards, then the folder
+//!   with their names, and only then gives the manifest its name. A shard is carried only if an
+//!   image that can be read names it: it was durable before. A removal takes manifests away,
+//!   durably, before the first shard that one of them names. A shard that another manifest names
+//!   stays. A file of small images gets its name when all of it is durable.
 //! - **S2** From the first commit on, a crash leaves at least one committed image. Once the commit
 //!   of generation g has returned, it leaves g or a newer one. Therefore folders are durable before
 //!   anything in them. A manifest is replaced only by a rename, and the rename is durable before a
@@ -31,16 +33,18 @@
 //! file that the next writer of its file replaces. The caller runs one draft, refresh or sweep of
 //! an incarnation at a time. Everything else may run beside them.
 
+mod base;
 mod collected;
 mod draft;
+mod sweep;
 
 use std::collections::BTreeSet;
-use std::io::{self, Cursor, Read, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 pub use draft::{Draft, ShardFile};
 
-use crate::{Damage, Disk, MAX_MANIFEST, Manifest, RealDisk, ShardReader};
+use crate::{CarriedFile, Damage, Disk, MAX_MANIFEST, Manifest, RealDisk, ShardReader};
 
 const MANIFEST: &str = "manifest";
 const TEMPORARY: &str = "manifest.tmp";
@@ -58,6 +62,8 @@ pub struct Store<D = RealDisk> {
     root: PathBuf,
     /// Images of up to this many bytes are collected.
     small: usize,
+    /// The longest frames of shards, in bytes before compression.
+    frame: usize,
 }
 
 /// A shard that is read: a file, or a part of one.
@@ -77,15 +83,30 @@ impl<I: Read> Read for Input<I> {
     }
 }
 
+impl<I: Seek> Seek for Input<I> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match self {
+            Input::File(file) => file.seek(to),
+            Input::Collected(bytes) => bytes.seek(to),
+        }
+    }
+}
+
 impl<D: Disk> Store<D> {
     /// The images below `root`, which need not exist yet.
     pub fn new(disk: D, root: impl Into<PathBuf>) -> Store<D> {
-        Store { disk, root: root.into(), small: collected::SMALL }
+        Store { disk, root: root.into(), small: Self::SMALL, frame: usize::MAX }
     }
 
     /// Makes the same store, but with a folder for every new image.
     pub fn without_collections(self) -> Store<D> {
         Store { small: 0, ..self }
+    }
+
+    /// The same, but shards are made of shorter frames, so that small images have several.
+    #[doc(hidden)]
+    pub fn with_frame_size(self, frame: usize) -> Store<D> {
+        Store { frame, ..self }
     }
 
     /// Starts a new image. Nothing can be read of it before it is committed. Its contents must be
@@ -101,8 +122,10 @@ impl<D: Disk> Store<D> {
         let newest = self.generations(&folder)?.first().copied();
         let newest = newest.max(self.collected(database, incarnation)?.into_iter().max());
         let generation = newest.unwrap_or(0).checked_add(1).ok_or(io::ErrorKind::InvalidInput)?;
+        // Before the folder of the draft: a discard meanwhile takes the one around it.
+        let known = self.base(database, incarnation);
         self.disk.create_dir(&folder.join(generation.to_string()))?;
-        Ok(Draft::new(self, database, incarnation, generation))
+        Ok(Draft::new(self, database, incarnation, generation, known))
     }
 
     /// Makes the names of a folder and of all above it durable, also of those that existed: the
@@ -120,7 +143,9 @@ impl<D: Disk> Store<D> {
         // Not for an image that was discarded meanwhile.
         let current = self.manifest(manifest.database, manifest.incarnation, manifest.generation);
         match current.map_err(io::Error::other)? {
-            Some(current) if current.shards == manifest.shards => {
+            Some(current)
+                if (&current.shards, &current.carried) == (&manifest.shards, &manifest.carried) =>
+            {
                 self.write_manifest(&folder, manifest)
             }
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "the shards differ")),
@@ -152,11 +177,11 @@ impl<D: Disk> Store<D> {
     }
 
     /// Opens a shard of an image. One of the wrong length is refused before any of it is read.
-    pub fn open_shard(
-        &self,
-        manifest: &Manifest,
+    pub fn open_shard<'a>(
+        &'a self,
+        manifest: &'a Manifest,
         shard: u32,
-    ) -> Result<ShardReader<Input<D::Input>>, Damage> {
+    ) -> Result<ShardReader<'a, Input<D::Input>>, Damage> {
         let missing = Damage::Missing { shard };
         let Some(summary) = manifest.shards.get(shard as usize) else { return Err(missing) };
         let path = self.folder_of(manifest).join(shard_name(shard));
@@ -173,13 +198,36 @@ impl<D: Disk> Store<D> {
         } else if length > summary.bytes {
             return Err(Damage::Trailing);
         }
-        ShardReader::new(file, manifest.shard_id(shard), summary)
+        let open = move |generation, shard| {
+            self.open_carried(manifest, generation, shard).map(Input::File)
+        };
+        ShardReader::new(file, manifest.shard_id(shard), summary, open)
     }
 
-    /// Removes one image; an older one stays.
+    /// Opens a shard of an older image that an image carries.
+    fn open_carried(
+        &self,
+        manifest: &Manifest,
+        generation: u64,
+        shard: u32,
+    ) -> Result<D::Input, Damage> {
+        let damage = |what| Damage::Carried { generation, shard, what };
+        let same = |file: &&CarriedFile| (file.generation, file.shard) == (generation, shard);
+        let named = manifest.carried.iter().find(same).ok_or(damage("not in the manifest"))?;
+        let folder = self.incarnation_folder(manifest.database, manifest.incarnation);
+        let path = folder.join(generation.to_string()).join(shard_name(shard));
+        match present(self.disk.open(&path))? {
+            Some((file, length)) if length == named.bytes => Ok(file),
+            Some(_) => Err(damage("wrong length")),
+            None => Err(damage("missing")),
+        }
+    }
+
+    /// Removes one image; an older one stays. Its shards stay for newer images that carry them: the
+    /// next sweep removes the others.
     pub fn remove(&self, manifest: &Manifest) -> io::Result<()> {
         let Manifest { database, incarnation, generation, .. } = *manifest;
-        self.repeated(|| self.remove_generation(&self.folder_of(manifest)))?;
+        self.remove_manifest(&self.folder_of(manifest))?;
         self.drop_collected(database, incarnation, |other| other == generation, true)
     }
 
@@ -220,46 +268,6 @@ impl<D: Disk> Store<D> {
             .iter()
             .filter_map(|name| u128::from_str_radix(name, 16).ok().filter(|id| hex(*id) == *name))
             .collect())
-    }
-
-    /// Removes what is no image or not needed: generations without a manifest other than
-    /// `in_progress`, their temporary files, all images but the newest two, and an empty folder.
-    pub fn sweep(
-        &self,
-        database: u32,
-        incarnation: u128,
-        in_progress: Option<u64>,
-    ) -> io::Result<()> {
-        let folder = self.incarnation_folder(database, incarnation);
-        let (mut images, mut old) = (0, Vec::new());
-        let collected = self.collected(database, incarnation)?.into_iter().map(|g| (g, true));
-        let mut all: Vec<(u64, bool)> = collected.collect();
-        all.extend(self.generations(&folder)?.into_iter().map(|generation| (generation, false)));
-        all.sort_unstable_by(|a, b| b.cmp(a));
-        for (generation, collected) in all {
-            if collected {
-                images += 1;
-                if images > KEPT {
-                    old.push(generation);
-                }
-                continue;
-            }
-            if Some(generation) == in_progress {
-                continue;
-            }
-            let folder = folder.join(generation.to_string());
-            let names = self.list(&folder)?;
-            if images < KEPT && names.iter().any(|name| name == MANIFEST) {
-                images += 1;
-                self.remove_file(&folder.join(TEMPORARY))?;
-            } else {
-                self.remove_generation(&folder)?;
-            }
-        }
-        if !old.is_empty() {
-            self.drop_collected(database, incarnation, |one| old.contains(&one), false)?;
-        }
-        self.remove_if_empty(&folder)
     }
 
     /// Removes the folder of a database. Its images cannot be read afterwards.
@@ -352,10 +360,16 @@ impl<D: Disk> Store<D> {
 
     /// Removes a generation so that S1 holds all the time.
     fn remove_generation(&self, folder: &Path) -> io::Result<()> {
-        if present(self.disk.remove_file(&folder.join(MANIFEST)))?.is_some() {
-            self.disk.sync_dir(folder)?;
-        }
+        self.remove_manifest(folder)?;
         self.remove_tree(folder)
+    }
+
+    /// Removes a manifest, durably.
+    fn remove_manifest(&self, folder: &Path) -> io::Result<()> {
+        match present(self.disk.remove_file(&folder.join(MANIFEST)))? {
+            Some(()) => self.disk.sync_dir(folder),
+            None => Ok(()),
+        }
     }
 
     /// Removes a file, or a folder with all that is in it. Links are not followed.

@@ -133,7 +133,8 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
     }
 }
 
-fn operations(engine: Index) -> u64 {
+/// Counts the changes of an index.
+pub fn operations(engine: Index) -> u64 {
     let stats = engine.stats();
     stats.inserts + stats.removes
 }
@@ -169,6 +170,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             operations: 0,
             taken: 0,
             shards: Vec::new(),
+            carried: Vec::new(),
         };
         make(handle.entry, prototype, |engine, sn, draft| {
             let image = &handle.entry.image;
@@ -353,6 +355,7 @@ impl Making {
         manifest.entries = newest.entries;
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
+        manifest.carried = newest.carried;
         if let Some(why) = seal(self.entry, manifest) {
             return Ok(Some(Outcome::NotNow(why)));
         }
@@ -382,6 +385,7 @@ impl Making {
         image.total.store(self.engine.stats().live, Relaxed);
         manifest.operations = operations;
         manifest.shards = write(&draft)?;
+        manifest.carried = draft.carried();
         manifest.generation = draft.generation();
         manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
         stop::at(Point::BackupWritten);
@@ -424,7 +428,7 @@ pub fn note(image: &ImageState, manifest: &Manifest, operations: u64) {
     image.operations.store(operations, Relaxed);
     image.saved_at.store(manifest.taken, Relaxed);
     image.saved_entries.store(manifest.entries, Relaxed);
-    image.saved_bytes.store(manifest.shards.iter().map(|shard| shard.bytes).sum(), Relaxed);
+    image.saved_bytes.store(manifest.bytes(), Relaxed);
     image.saved_lsn.store(manifest.lsn, Relaxed);
 }
 

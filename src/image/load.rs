@@ -109,10 +109,17 @@ pub unsafe fn load(
     let mut refusal = Refusal::Unusable("there is none".into());
     for image in store.images(handle.entry.database(), handle.entry.incarnation()) {
         let tried = match image {
-            // SAFETY: by contract.
-            Ok(manifest) => unsafe {
-                load_one(heap, index, handle, feed, manifest, &handle.entry.image, if_worth)
-            },
+            Ok(manifest) => {
+                let copy = manifest.clone();
+                let progress = &handle.entry.image;
+                // SAFETY: by contract.
+                let tried =
+                    unsafe { load_one(heap, index, handle, feed, manifest, progress, if_worth) };
+                if let Err(Refusal::Damaged(_)) = tried {
+                    super::remove_damaged(&copy);
+                }
+                tried
+            }
             Err(damage) => Err(damage.into()),
         };
         let why = match tried {
@@ -245,7 +252,7 @@ pub unsafe fn would_load(
                 return Err(why);
             }
         }
-        return Ok(manifest.shards.iter().map(|shard| shard.bytes).sum());
+        return Ok(manifest.bytes());
     }
     Err(refusal)
 }

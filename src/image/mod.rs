@@ -59,6 +59,13 @@ pub fn remove(entry: &Entry) {
     }
 }
 
+/// Removes an image whose files are damaged, so that the next one carries no part of them.
+pub fn remove_damaged(manifest: &Manifest) {
+    if let Err(e) = store().remove(manifest) {
+        crate::pg::error::log!("nitro could not remove a damaged image: {e}");
+    }
+}
+
 /// Removes the images of an index that has no place in the directory, which could say that they
 /// must not be loaded; ERROR if that fails.
 pub fn forget(database: u32, incarnation: Incarnation) {

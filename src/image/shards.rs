@@ -98,8 +98,9 @@ impl Job<'_> {
             self.image.bytes.fetch_add(out.bytes_written() - written, Relaxed);
             written = out.bytes_written();
             // A frame is as long as it will be only when it is full; meanwhile it counts
-            // uncompressed.
-            let now = written + out.bytes_pending();
+            // uncompressed. What an older image has counts, too: to look at it takes the processor
+            // as long.
+            let now = written + out.bytes_carried() + out.bytes_pending();
             self.pace.keep(now.wrapping_sub(taken), &mut go_on);
             taken = now;
         }

@@ -15,7 +15,8 @@
 //! before the suspicion has a record before that end. VACUUM does not wait: no TID is held.
 //!
 //! ERROR and cancel free the copy by [`Unfinished`](crate::state::handle::Unfinished). An image
-//! that a load would refuse does not count: an INFO gives the reason.
+//! that a load would refuse does not count: an INFO gives the reason. A damaged image is removed,
+//! because the next image would carry its parts.
 
 use nitro_engine::prelude::*;
 use nitro_engine::{Index, KeyOrder, MOST_OF_LEAF, Tid, Walk};
@@ -57,30 +58,38 @@ fn nitro_verify_images(index: Oid) -> i64 {
         let (database, incarnation) = (handle.entry.database(), handle.entry.incarnation());
         let mut feed = Feed::new(database);
         for manifest in image::manifests(database, incarnation) {
-            let generation = manifest.generation;
+            let (generation, copy) = (manifest.generation, manifest.clone());
             let check =
                 Check { target: &target, handle: &handle, live, feed: &mut feed, generation };
             match with_order!(handle.desc, order => check.image(order, manifest)) {
                 Ok(()) => checked += 1,
+                Err(Refusal::Damaged(why)) => {
+                    image::remove_damaged(&copy);
+                    not_checked(target.index, generation, "is damaged and removed", &why);
+                }
                 Err(
                     Refusal::NotNow(why)
                     | Refusal::NoRoom(why)
                     | Refusal::Outdated(why)
-                    | Refusal::Unusable(why)
-                    | Refusal::Damaged(why),
-                ) => Failure::new(
-                    PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
-                    format!(
-                        "image {generation} of nitro index \"{}\" was not checked: {why}",
-                        compat::name(target.index)
-                    ),
-                )
-                .inform(),
+                    | Refusal::Unusable(why),
+                ) => not_checked(target.index, generation, "was not checked", &why),
             }
         }
         target.close();
     }
     checked
+}
+
+/// # Safety
+/// Open relation.
+unsafe fn not_checked(index: pg_sys::Relation, generation: u64, what: &str, why: &str) {
+    // SAFETY: by contract.
+    let name = unsafe { compat::name(index) };
+    Failure::new(
+        PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION,
+        format!("image {generation} of nitro index \"{name}\" {what}: {why}"),
+    )
+    .inform();
 }
 
 /// One image that is looked at.

@@ -270,7 +270,7 @@ struct Caught {
 /// Where entries came from.
 enum Source {
     /// An image, and the number of entries that were left out.
-    Image { manifest: Manifest, left_out: u64 },
+    Image { manifest: Box<Manifest>, left_out: u64 },
     /// The table.
     Table { entries: u64 },
 }
@@ -385,7 +385,7 @@ impl<'a> Bringing<'a> {
         self.claim.catch_up(index, manifest.lsn, by_pages);
         stop::at(Point::LoadPublishes);
         Ok(Caught {
-            source: Source::Image { manifest, left_out },
+            source: Source::Image { manifest: Box::new(manifest), left_out },
             touched: Some(touched),
             read_to,
             begun,

@@ -20,6 +20,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
+use nitro_engine::Process;
+use nitro_image::{RealDisk, Store};
 use pgrx::bgworkers::{
     BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
 };
@@ -33,7 +35,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::state::directory::{self, State};
+use crate::state::directory::{self, Entry, State};
 use crate::state::shmem;
 use crate::upkeep::{alarms, pack, worker};
 
@@ -145,13 +147,31 @@ pub unsafe fn look_for_one() {
     unsafe { slot::drop_unkept(recovery) };
 }
 
-/// Marks all indexes for a new image.
+/// Marks indexes for a new image, but for those whose small image may stay as it is. Such an image
+/// is right as long as its index does not change, and a new manifest would write a whole file of
+/// small images. A large image has a manifest of its own.
 fn want_images() {
+    let process = shmem::process();
     directory::get().for_each(|entry| {
-        if entry.state() == State::Ready {
+        if entry.state() == State::Ready && !may_stay(entry, process) {
             entry.image.wanted.store(1, Relaxed);
         }
     });
+}
+
+/// Returns whether the newest image of an index is small, its index unchanged, and the WAL since then short.
+fn may_stay(entry: &Entry, process: &Process) -> bool {
+    let image = &entry.image;
+    let lsn = image.saved_lsn.load(Relaxed);
+    let size = image.saved_bytes.load(Relaxed);
+    let collected = guc::COLLECT.get() && size < Store::<RealDisk>::SMALL as u64;
+    if lsn == 0 || !collected || !slot::keeps_easily(lsn) {
+        return false;
+    }
+    // State first, inside: the memory stays until this process leaves.
+    let _inside = process.enter();
+    let operations = entry.ready_index(process).map(backup::operations);
+    operations == Some(image.operations.load(Relaxed))
 }
 
 /// Entry point.

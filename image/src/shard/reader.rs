@@ -1,21 +1,29 @@
 //! Reading a shard, whatever its bytes are.
 
-use std::io::{self, Read};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{Read, Seek, SeekFrom};
 
+use super::list::Listed;
 use super::{
-    Frame, HEADER, MAX_KEY, MAX_PACKED, MAX_RAW, ShardId, ShardSummary, TID_BITS, Totals,
-    decode_header, take_varint, unzigzag,
+    FrameList, MAX_KEY, Place, ShardId, ShardSummary, TID_BITS, digest, make_room, take_varint,
+    unzigzag,
 };
 use crate::Damage;
+
+/// Opens the file of a shard of an older image.
+type Open<'a, R> = Box<dyn FnMut(u64, u32) -> Result<R, Damage> + Send + 'a>;
 
 /// Reads the entries of one shard.
 ///
 /// The shard is good only when [`next`](ShardReader::next) has returned `None`: entries of intact
 /// frames are handed out before later frames are seen. Their order is not checked, since not every
 /// order is that of the bytes.
-pub struct ShardReader<R: Read> {
-    input: R,
-    expected: ShardSummary,
+pub struct ShardReader<'a, R> {
+    list: FrameList<R>,
+    open: Open<'a, R>,
+    /// Files of older images that have frames of this shard.
+    older: BTreeMap<(u64, u32), R>,
     /// The frame being read: its entries, how far they are read, and how many are left.
     raw: Vec<u8>,
     at: usize,
@@ -26,9 +34,6 @@ pub struct ShardReader<R: Read> {
     tid: u64,
     snappy: snap::raw::Decoder,
     packed: Vec<u8>,
-    totals: Totals,
-    bytes: u64,
-    crc: u32,
     state: State,
 }
 
@@ -39,22 +44,19 @@ enum State {
     Damaged,
 }
 
-impl<R: Read> ShardReader<R> {
-    /// Opens the shard `id`, whose manifest has `summary`.
+impl<'a, R: Read + Seek> ShardReader<'a, R> {
+    /// Opens the shard `id`, of which the manifest says `summary`. `open` opens the shards of older
+    /// images that have frames of this one.
     pub fn new(
-        mut input: R,
+        input: R,
         id: ShardId,
         summary: &ShardSummary,
-    ) -> Result<ShardReader<R>, Damage> {
-        let mut header = [0; HEADER];
-        input.read_exact(&mut header)?;
-        let (found, crc) = decode_header(&header)?;
-        if found != id {
-            return Err(Damage::Foreign(Box::new(found)));
-        }
+        open: impl FnMut(u64, u32) -> Result<R, Damage> + Send + 'a,
+    ) -> Result<ShardReader<'a, R>, Damage> {
         Ok(ShardReader {
-            input,
-            expected: *summary,
+            list: FrameList::new(input, id, summary)?,
+            open: Box::new(open),
+            older: BTreeMap::new(),
             raw: Vec::new(),
             at: 0,
             left: 0,
@@ -63,16 +65,13 @@ impl<R: Read> ShardReader<R> {
             tid: 0,
             snappy: snap::raw::Decoder::new(),
             packed: Vec::new(),
-            totals: Totals::default(),
-            bytes: HEADER as u64,
-            crc,
             state: State::Open,
         })
     }
 
     /// How many entries the manifest promises.
     pub fn entries(&self) -> u64 {
-        self.expected.entries
+        self.list.entries()
     }
 
     /// The next entry, or `None` after the last one if the shard was intact to its end.
@@ -122,88 +121,70 @@ impl<R: Read> ShardReader<R> {
         if self.at != self.raw.len() {
             return Err(self.malformed("bytes after its last entry"));
         }
-        self.totals.frames += u64::from(!self.raw.is_empty());
         // Until the frame is known to be good.
         self.state = State::Damaged;
-        let mut head = [0; Frame::SIZE];
-        self.input.read_exact(&mut head)?;
-        let head = Frame::decode(&head);
-        if head.raw as usize > MAX_RAW || head.packed as usize > MAX_PACKED {
-            return Err(self.malformed("too large"));
-        }
-        make_room(&mut self.packed, head.packed)?;
-        self.input.read_exact(&mut self.packed)?;
-        if head.crc != head.continued(self.crc, &self.packed) {
-            return Err(Damage::Checksum { frame: self.totals.frames });
-        }
-        self.crc = head.crc;
-        self.bytes += Frame::SIZE as u64 + u64::from(head.packed);
-        if head.is_closing() {
-            self.close()?;
+        let Some(listed) = self.list.next(&mut self.packed)? else {
             self.state = State::Closed;
             return Ok(false);
-        }
-        self.unpack(&head)?;
+        };
+        self.fetch(&listed)?;
+        self.unpack(&listed)?;
         self.state = State::Open;
         Ok(true)
     }
 
-    fn unpack(&mut self, head: &Frame) -> Result<(), Damage> {
-        if head.entries == 0 {
-            return Err(self.malformed("no entries"));
+    /// Reads the compressed entries of a frame, wherever they are, and compares their digest.
+    fn fetch(&mut self, listed: &Listed) -> Result<(), Damage> {
+        let Some(expected) = listed.digest else { return Ok(()) };
+        match listed.place {
+            None => self.list.body(listed.packed, &mut self.packed)?,
+            Some(place) => self.fetch_from(place, listed.packed)?,
         }
+        if digest(&self.packed) == expected {
+            return Ok(());
+        }
+        let frame = self.list.frame();
+        Err(match listed.place {
+            None => Damage::Checksum { frame },
+            Some(Place { generation, shard, .. }) => {
+                Damage::Carried { generation, shard, what: "bad checksum" }
+            }
+        })
+    }
+
+    fn fetch_from(&mut self, place: Place, packed: u32) -> Result<(), Damage> {
+        let Place { generation, shard, at } = place;
+        let file = match self.older.entry((generation, shard)) {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(none) => none.insert((self.open)(generation, shard)?),
+        };
+        make_room(&mut self.packed, packed)?;
+        file.seek(SeekFrom::Start(at))?;
+        file.read_exact(&mut self.packed)?;
+        Ok(())
+    }
+
+    fn unpack(&mut self, listed: &Listed) -> Result<(), Damage> {
         // The length that Snappy would allocate for is the one inside its bytes.
-        if snap::raw::decompress_len(&self.packed).ok() != Some(head.raw as usize) {
+        if snap::raw::decompress_len(&self.packed).ok() != Some(listed.raw as usize) {
             return Err(self.malformed("two lengths"));
         }
-        make_room(&mut self.raw, head.raw)?;
+        make_room(&mut self.raw, listed.raw)?;
         // A frame starts afresh: no key has more bytes than all of it.
-        let longest = head.raw.min(MAX_KEY as u32);
+        let longest = listed.raw.min(MAX_KEY as u32);
         if self.key.len() < longest as usize {
             make_room(&mut self.key, longest)?;
         }
         if self.snappy.decompress(&self.packed, &mut self.raw).is_err() {
             return Err(self.malformed("not compressed by snappy"));
         }
-        self.totals.entries += u64::from(head.entries);
-        (self.at, self.left, self.length, self.tid) = (0, head.entries, 0, 0);
-        Ok(())
-    }
-
-    /// Compares the closing frame with the frames that were read and with the manifest.
-    fn close(&mut self) -> Result<(), Damage> {
-        if self.packed != self.totals.encode() {
-            return Err(self.malformed("wrong totals"));
-        }
-        match self.input.read_exact(&mut [0]) {
-            Ok(()) => return Err(Damage::Trailing),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ShardSummary { entries, bytes, crc } = self.expected;
-        for (same, what) in [
-            (self.totals.entries == entries, "number of entries"),
-            (self.bytes == bytes, "length"),
-            (self.crc == crc, "checksum"),
-        ] {
-            if !same {
-                return Err(Damage::Summary { what });
-            }
-        }
+        (self.at, self.left, self.length, self.tid) = (0, listed.entries, 0, 0);
         Ok(())
     }
 
     #[cold]
     fn malformed(&mut self, what: &'static str) -> Damage {
         (self.state, self.left) = (State::Damaged, 0);
-        Damage::Frame { frame: self.totals.frames, what }
+        self.list.malformed(what)
     }
-}
-
-/// Makes a buffer as long as the frame says.
-fn make_room(buffer: &mut Vec<u8>, length: u32) -> io::Result<()> {
-    let length = length as usize;
-    buffer.try_reserve(length.saturating_sub(buffer.len()))?;
-    buffer.resize(length, 0);
-    Ok(())
 }

@@ -1,10 +1,12 @@
 //! Writing a shard.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use super::{
-    FRAME, Frame, MAX_ENTRY, MAX_KEY, ShardId, ShardSummary, TID_BITS, Totals, USUAL_ENTRY,
-    encode_header, put_varint, zigzag,
+    CARRIED, Digest, FRAME, Frame, Known, LEAST_PART, MAX_ENTRY, MAX_KEY, Place, ShardId,
+    ShardSummary, TID_BITS, Totals, USUAL_ENTRY, USUAL_PART, digest, encode_header, put_varint,
+    zigzag,
 };
 
 /// Writes the entries of one shard, in the order they are pushed.
@@ -14,7 +16,11 @@ use super::{
 pub struct ShardWriter<W: Write> {
     out: W,
     id: ShardId,
+    /// Frames that need not be written again.
+    known: Option<Arc<Known>>,
     frame_size: usize,
+    /// How likely a byte of an entry makes it the end of its frame, of 2^64.
+    odds: u64,
     /// The frame being filled, before compression, and its number of entries.
     raw: Vec<u8>,
     count: u32,
@@ -25,6 +31,7 @@ pub struct ShardWriter<W: Write> {
     packed: Vec<u8>,
     totals: Totals,
     bytes: u64,
+    carried: u64,
     crc: u32,
     failed: bool,
 }
@@ -50,7 +57,9 @@ impl<W: Write> ShardWriter<W> {
         Ok(ShardWriter {
             out,
             id,
+            known: None,
             frame_size,
+            odds: u64::MAX / frame_size.div_ceil(USUAL_PART).max(1) as u64,
             raw,
             count: 0,
             key: Vec::new(),
@@ -59,9 +68,15 @@ impl<W: Write> ShardWriter<W> {
             packed,
             totals: Totals::default(),
             bytes: header.len() as u64,
+            carried: 0,
             crc,
             failed: false,
         })
+    }
+
+    /// Refers to these frames instead of writing the same again.
+    pub(crate) fn knowing(self, known: Option<Arc<Known>>) -> ShardWriter<W> {
+        ShardWriter { known, ..self }
     }
 
     /// The id in its header.
@@ -72,6 +87,11 @@ impl<W: Write> ShardWriter<W> {
     /// How much of the file is written already.
     pub fn bytes_written(&self) -> u64 {
         self.bytes
+    }
+
+    /// How many bytes it has not written, because an older image has them.
+    pub fn bytes_carried(&self) -> u64 {
+        self.carried
     }
 
     /// How much waits for its frame to be full, before compression.
@@ -85,6 +105,7 @@ impl<W: Write> ShardWriter<W> {
         if key.len() > MAX_KEY || tid >> TID_BITS != 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "entry out of range"));
         }
+        let begin = self.raw.len();
         let shared = shared_prefix(&self.key, key);
         let suffix = &key[shared..];
         self.raw.try_reserve(suffix.len() + MAX_ENTRY - MAX_KEY)?;
@@ -97,7 +118,18 @@ impl<W: Write> ShardWriter<W> {
         self.key.extend_from_slice(suffix);
         self.tid = tid;
         self.count += 1;
-        if self.raw.len() >= self.frame_size { self.flush() } else { Ok(()) }
+        if self.ends_frame(begin) { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether the frame ends with the last entry, which begins there. The entry itself decides: so
+    /// entries that come or go elsewhere do not move the ends of frames. A longer one is more likely
+    /// to be an end, so frames of all kinds of keys have the usual length.
+    #[inline]
+    fn ends_frame(&self, begin: usize) -> bool {
+        let length = self.raw.len();
+        let odds = ((length - begin) as u64).saturating_mul(self.odds);
+        length >= self.frame_size
+            || length >= self.frame_size / LEAST_PART && mixed(self.tid) < odds
     }
 
     /// Closes the shard. The output has seen all bytes, but may hold some in a buffer.
@@ -107,7 +139,7 @@ impl<W: Write> ShardWriter<W> {
             self.flush()?;
         }
         let totals = self.totals.encode();
-        let frame = Frame::new(0, 0, &totals, self.crc);
+        let frame = Frame::new(0, 0, totals.len(), self.crc, &totals);
         self.out.write_all(&frame.encode())?;
         self.out.write_all(&totals)?;
         let bytes = self.bytes + (Frame::SIZE + Totals::SIZE) as u64;
@@ -124,11 +156,27 @@ impl<W: Write> ShardWriter<W> {
         make_room(&mut self.packed, self.raw.len())?;
         let length = self.snappy.compress(&self.raw, &mut self.packed).map_err(io::Error::other)?;
         let packed = &self.packed[..length];
-        let frame = Frame::new(self.raw.len(), self.count, packed, self.crc);
-        self.out.write_all(&frame.encode())?;
-        self.out.write_all(packed)?;
+        let digest = digest(packed);
+        let known = self.known.as_deref();
+        let place =
+            known.and_then(|known| known.refer(&digest, self.raw.len(), length, self.count));
+        let mut tail = [0; size_of::<Digest>() + Place::SIZE];
+        let (front, back) = tail.split_at_mut(digest.len());
+        front.copy_from_slice(&digest);
+        let (entries, tail, body) = match place {
+            None => (self.count, &*front, packed),
+            Some(place) => {
+                back.copy_from_slice(&place.encode());
+                self.carried += length as u64;
+                (self.count | CARRIED, &tail[..], &[][..])
+            }
+        };
+        let frame = Frame::new(self.raw.len(), entries, length, self.crc, tail);
+        for bytes in [&frame.encode()[..], tail, body] {
+            self.out.write_all(bytes)?;
+            self.bytes += bytes.len() as u64;
+        }
         self.crc = frame.crc;
-        self.bytes += (Frame::SIZE + length) as u64;
         self.totals.entries += u64::from(self.count);
         self.totals.frames += 1;
         (self.count, self.tid) = (0, 0);
@@ -147,6 +195,14 @@ fn make_room(packed: &mut Vec<u8>, bytes: usize) -> io::Result<()> {
         packed.resize(most, 0);
     }
     Ok(())
+}
+
+/// Spreads TIDs evenly over all numbers.
+#[inline]
+fn mixed(tid: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let product = tid.wrapping_mul(ODD);
+    (product ^ product >> 32).wrapping_mul(ODD)
 }
 
 /// How many bytes `a` and `b` begin with alike.

@@ -20,9 +20,6 @@ use std::path::{Path, PathBuf};
 use super::{KEPT, Store, hex, parent, present};
 use crate::{Damage, Disk, Manifest};
 
-/// Most bytes of an image that is collected, its manifest included.
-pub(super) const SMALL: usize = 64 << 10;
-
 /// Most bytes of a file when an image is added. Each new image writes all of its file again: this
 /// bounds what that costs.
 const COLLECTION: usize = 256 << 10;
@@ -123,6 +120,9 @@ impl<'a> Collection<'a> {
 }
 
 impl<D: Disk> Store<D> {
+    /// Most bytes of an image that is collected, its manifest included.
+    pub const SMALL: usize = 64 << 10;
+
     /// The name of the file that has the small images of an index.
     pub fn collection_name(incarnation: u128) -> String {
         format!("{PREFIX}{}", &hex(incarnation)[30..])

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 
 use super::{Store, shard_name};
-use crate::{Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
+use crate::shard::Known;
+use crate::{CarriedFile, Disk, Manifest, RealDisk, ShardId, ShardSummary, ShardWriter};
 
 /// Bytes that a shard's file gathers before it writes. Larger frames go to the disk as they are.
 /// The buffer is small, because its allocation cannot fail in a controlled way.
@@ -61,6 +63,8 @@ pub struct Draft<'a, D: Disk = RealDisk> {
     database: u32,
     incarnation: u128,
     generation: u64,
+    /// Frames of the newest image that this one may refer to.
+    known: Option<Arc<Known>>,
     finished: Mutex<BTreeMap<u32, Finished>>,
     committed: bool,
 }
@@ -71,9 +75,10 @@ impl<'a, D: Disk> Draft<'a, D> {
         database: u32,
         incarnation: u128,
         generation: u64,
+        known: Option<Known>,
     ) -> Draft<'a, D> {
-        let finished = Mutex::default();
-        Draft { store, database, incarnation, generation, finished, committed: false }
+        let (finished, known) = (Mutex::default(), known.map(Arc::new));
+        Draft { store, database, incarnation, generation, known, finished, committed: false }
     }
 
     /// The generation that this image will be.
@@ -86,7 +91,24 @@ impl<'a, D: Disk> Draft<'a, D> {
         let Draft { database, incarnation, generation, .. } = *self;
         let path = self.folder().join(shard_name(shard));
         let file = ShardFile { store: self.store, path, held: Vec::new(), file: None };
-        ShardWriter::new(file, ShardId { database, incarnation, generation, shard })
+        let id = ShardId { database, incarnation, generation, shard };
+        let writer = ShardWriter::with_frame_size(file, id, self.store.frame)?;
+        Ok(writer.knowing(self.known.clone()))
+    }
+
+    /// Returns the files of older images that the shards refer to, when all are finished.
+    pub fn carried(&self) -> Vec<CarriedFile> {
+        let files = self.known.iter().flat_map(|known| known.files());
+        let carried = files.map(|file| CarriedFile {
+            generation: file.generation,
+            shard: file.shard,
+            bytes: file.bytes,
+            frames: file.frames,
+            used: file.used.load(Relaxed),
+        });
+        let mut carried: Vec<_> = carried.filter(|file| file.used != 0).collect();
+        carried.sort_unstable_by_key(|file| (file.generation, file.shard));
+        carried
     }
 
     /// Closes a shard. A shard with a file is durable afterwards.
@@ -140,10 +162,15 @@ impl<'a, D: Disk> Draft<'a, D> {
             && u128::from(manifest.entries) == entries
             && finished.keys().copied().eq(0..finished.len() as u32)
             && summaries().eq(&manifest.shards)
+            && self.carried() == manifest.carried
     }
 
     /// Returns the bytes of all shards if none has a file and they are few enough to be collected.
+    /// An image that refers to files needs a folder: what is collected stands alone.
     fn small_enough(&self) -> Option<Vec<u8>> {
+        if !self.carried().is_empty() {
+            return None;
+        }
         let finished = self.finished();
         let held = || finished.values().map(|shard| shard.held.as_deref());
         let bytes = held().try_fold(0, |sum, shard| Some(sum + shard?.len()))?;

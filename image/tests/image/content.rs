@@ -12,13 +12,20 @@ pub const NEIGHBOUR: u128 = 0xfedc_ba98_7654_3210_0000_0000_0000_0077;
 
 pub type Entries = Vec<(Vec<u8>, u64)>;
 
-/// Different for every seed.
+/// Frames as short as this make several of each shard below, and each image carries some of them.
+pub const FRAME: usize = 64;
+
+/// Different for every seed, but for a part that most have in common with the one before.
 pub fn shards(seed: u64) -> Vec<Entries> {
-    let entry = |shard: u64, n: u64| {
-        let key = format!("shard {shard} of {seed}: {:04}", n / 2);
+    let entry = |shard: u64, seed: u64, n: u64| {
+        let key = format!("shard {shard} of {seed:02}: {:04}", n / 2);
         (key.into_bytes(), seed << 16 | n)
     };
-    (0..2).map(|shard| (0..10 + seed % 7).map(|n| entry(shard, n)).collect()).collect()
+    let shard = |shard: u64| {
+        let common = (0..30).map(|n| entry(shard, seed / 4, n + 100));
+        common.chain((0..10 + seed % 7).map(|n| entry(shard, seed, n))).collect()
+    };
+    (0..2).map(shard).collect()
 }
 
 pub fn manifest(lsn: u64, generation: u64, shards: Vec<ShardSummary>) -> Manifest {
@@ -42,6 +49,7 @@ pub fn manifest(lsn: u64, generation: u64, shards: Vec<ShardSummary>) -> Manifes
         operations: lsn,
         taken: 1_700_000_000,
         shards,
+        carried: vec![],
     }
 }
 
@@ -55,7 +63,8 @@ pub fn write<D: Disk>(draft: &Draft<'_, D>, lsn: u64, content: &[Entries]) -> io
         }
         summaries.push(draft.finish_shard(writer)?);
     }
-    Ok(manifest(lsn, draft.generation(), summaries))
+    let carried = draft.carried();
+    Ok(Manifest { carried, ..manifest(lsn, draft.generation(), summaries) })
 }
 
 /// Begins, writes and commits an image.

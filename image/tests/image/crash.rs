@@ -149,6 +149,8 @@ fn inhabited(collects: bool, ignored: Option<Purpose>) -> Sim {
 fn run(collects: bool, ignored: Option<Purpose>, seed: u64, times: usize) -> Result<(), String> {
     let mut life = Life::new(inhabited(collects, ignored), vec![], NOTHING);
     life.whole();
+    let carries = |(_, manifest): &(usize, Manifest)| !manifest.carried.is_empty();
+    assert_ne!(collects, life.begun.iter().any(carries), "an image with frames of another");
     life.crash(&mut Rng(seed), times, |_, _, _, _| Ok(()))
 }
 

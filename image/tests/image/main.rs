@@ -1,6 +1,7 @@
 //! Tests of images: what is written is read, what is damaged is refused, and whenever the machine
 //! stops, there is an image left that was committed.
 
+mod carried;
 mod collected;
 mod content;
 mod crash;

@@ -1,6 +1,6 @@
 //! Manifests: there is one way to write each, and no other is read.
 
-use nitro_image::{Damage, MAX_MANIFEST, Manifest, ShardSummary};
+use nitro_image::{CarriedFile, Damage, MAX_MANIFEST, Manifest, ShardSummary};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -19,8 +19,13 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         bytes,
         crc,
     });
-    (identity, any::<bool>(), text(), vec(text(), 0..5), vec(shard, 0..9)).prop_map(
-        |((large, small, incarnation, taken), slot, name, columns, shards)| {
+    let carried =
+        any::<(u64, u32, u64, u64, u64)>().prop_map(|(generation, shard, bytes, frames, used)| {
+            CarriedFile { generation, shard, bytes, frames, used }
+        });
+    let files = (vec(shard, 0..9), vec(carried, 0..3));
+    (identity, any::<bool>(), text(), vec(text(), 0..5), files).prop_map(
+        |((large, small, incarnation, taken), slot, name, columns, (shards, carried))| {
             let [system, lsn, end, mark, generation, entries, operations] = large;
             let [timeline, server, database, index, heap_tablespace, heap_file] = small;
             Manifest {
@@ -43,6 +48,7 @@ fn manifests() -> impl Strategy<Value = Manifest> {
                 operations,
                 taken,
                 shards,
+                carried,
             }
         },
     )
@@ -180,9 +186,35 @@ fn values_have_one_form() {
     }
 }
 
+/// Release 0.2.0 reads manifests without carried files.
+#[test]
+fn carried_files_are_of_another_version() {
+    let carried = vec![CarriedFile { generation: 2, shard: 1, bytes: 123, frames: 99, used: 45 }];
+    let manifest = Manifest { carried, ..some_manifest() };
+    let text = String::from_utf8(manifest.encode()).unwrap();
+    assert!(text.starts_with("nitro image 4\n") && text.contains("\ncarried 2 1 123 99 45\n"));
+    assert_eq!((manifest.written(), manifest.bytes()), (246_912, 246_957));
+    assert!(edited(|lines| lines.push("carried 2 1 123 99 45".into())).is_err());
+    assert!(edited(|lines| lines[0] = "nitro image 4".into()).is_err());
+    let both = |lines: &mut Vec<String>| {
+        lines[0] = "nitro image 4".into();
+        lines.push("carried 2 1 123 99 45".into());
+    };
+    assert_eq!(edited(both).unwrap(), manifest);
+    for line in ["carried 2 1 123 99", "carried 02 1 123 99 45", "carried 2 1 123 99 45 6"] {
+        assert!(
+            edited(|lines| {
+                both(lines);
+                *lines.last_mut().unwrap() = line.into();
+            })
+            .is_err()
+        );
+    }
+}
+
 #[test]
 fn a_manifest_of_another_release_says_so() {
-    for version in [1, 2, 4] {
+    for version in [1, 2, 5] {
         let other = edited(|lines| lines[0] = format!("nitro image {version}"));
         assert!(matches!(other, Err(Damage::Version(v)) if v == version));
     }

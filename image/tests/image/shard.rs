@@ -1,5 +1,7 @@
 //! Shards: what is written is read; what is cut, changed, mixed up or misplaced is refused.
 
+use std::io::Cursor;
+
 use nitro_image::{Damage, MAX_KEY, ShardId, ShardReader, ShardSummary, ShardWriter};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -23,7 +25,8 @@ pub fn write(id: ShardId, frame: usize, entries: &[(Vec<u8>, u64)]) -> (Vec<u8>,
 }
 
 pub fn read(file: &[u8], id: ShardId, summary: &ShardSummary) -> Result<Entries, Damage> {
-    let mut reader = ShardReader::new(file, id, summary)?;
+    let missing = |generation, shard| Err(Damage::Carried { generation, shard, what: "missing" });
+    let mut reader = ShardReader::new(Cursor::new(file), id, summary, missing)?;
     let mut entries = Vec::new();
     while let Some((key, tid)) = reader.next()? {
         entries.push((key.to_vec(), tid));
@@ -120,13 +123,53 @@ fn a_shard_belongs_to_one_place() {
     }
 }
 
+/// Length of the digest behind the head of a frame.
+const DIGEST: usize = 32;
+
+/// The running checksum `crc`, continued over `bytes`.
+fn continued(crc: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// The same shard as release 0.2.0 writes it: without digests, the checksum over all.
+fn as_before(file: &[u8], entries: u64) -> (Vec<u8>, ShardSummary) {
+    let mut header = file[..44].to_vec();
+    header[8] = 1;
+    let mut crc = continued(0, &header);
+    let mut old = [&header[..], &crc.to_le_bytes()].concat();
+    let closing = &file[file.len() - 32..];
+    let split = |frame: &[u8]| (frame[..12].to_vec(), frame[16 + DIGEST..].to_vec());
+    let all = frames(file).into_iter().map(split);
+    for (head, packed) in all.chain([(closing[..12].to_vec(), closing[16..].to_vec())]) {
+        crc = continued(continued(crc, &head), &packed);
+        old.extend([&head[..], &crc.to_le_bytes(), &packed].concat());
+    }
+    let summary = ShardSummary { entries, bytes: old.len() as u64, crc };
+    (old, summary)
+}
+
+#[test]
+fn shards_without_digests_are_read() {
+    let (file, summary) = write(ID, FRAME, &some_entries());
+    let (old, summary) = as_before(&file, summary.entries);
+    assert_eq!(read(&old, ID, &summary).unwrap(), some_entries());
+    for at in 0..old.len() {
+        let mut changed = old.clone();
+        changed[at] ^= 1 << (at % 8);
+        assert!(read(&changed, ID, &summary).is_err(), "byte {at}");
+        assert!(read(&old[..at], ID, &summary).is_err(), "length {at}");
+    }
+}
+
 /// The frames of a file, without its header and closing frame.
 fn frames(file: &[u8]) -> Vec<&[u8]> {
     let mut frames = Vec::new();
     let mut rest = &file[48..];
     while rest.len() > 32 {
         let packed = u32::from_le_bytes(rest[4..8].try_into().unwrap()) as usize;
-        let (frame, tail) = rest.split_at(16 + packed);
+        let (frame, tail) = rest.split_at(16 + DIGEST + packed);
         frames.push(frame);
         rest = tail;
     }
@@ -184,11 +227,10 @@ fn checksums_are_not_trusted() {
         for field in [raw, packed.len() as u32, entries] {
             head.extend(field.to_le_bytes());
         }
-        let mut hasher = crc32fast::Hasher::new_with_initial(crc);
-        hasher.update(&head);
-        hasher.update(packed);
-        head.extend(hasher.finalize().to_le_bytes());
-        let file = [header, &head, packed].concat();
+        let digest = *blake3::hash(packed).as_bytes();
+        let (tail, body) = if raw == 0 { (packed, &[][..]) } else { (&digest[..], packed) };
+        let crc = continued(crc, &[&head, tail].concat()).to_le_bytes();
+        let file = [header, &head, &crc, tail, body].concat();
         let summary = ShardSummary { entries: 0, bytes: file.len() as u64, crc: 0 };
         match read(&file, ID, &summary) {
             Err(Damage::Frame { frame: 0, what }) => what,
@@ -230,8 +272,8 @@ fn lengths_are_refused_before_memory_is_taken() {
 fn other_files_are_refused() {
     let (mut file, summary) = write(ID, FRAME, &[]);
     assert!(matches!(read(&[b'x'; 100], ID, &summary), Err(Damage::Magic)));
-    file[8] = 2;
-    assert!(matches!(read(&file, ID, &summary), Err(Damage::Version(2))));
+    file[8] = 3;
+    assert!(matches!(read(&file, ID, &summary), Err(Damage::Version(3))));
 }
 
 #[test]

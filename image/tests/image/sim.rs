@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use nitro_image::{Disk, Store};
 
+use crate::content::FRAME;
 pub use tree::Tree;
 use tree::{Change, Node, split};
 
@@ -103,7 +104,7 @@ impl Sim {
     }
 
     pub fn store(&self) -> Store<Sim> {
-        let store = Store::new(self.clone(), "/data/pg_nitro");
+        let store = Store::new(self.clone(), "/data/pg_nitro").with_frame_size(FRAME);
         if self.state().collects { store } else { store.without_collections() }
     }
 

@@ -5,6 +5,7 @@ mod alarms;
 mod alerts;
 mod beside;
 mod bringing_up;
+mod carried_images;
 mod copied_slot;
 mod deferred;
 mod elsewhere;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nitro_server_tests::{Server, wait_until};
@@ -111,6 +112,54 @@ fn small_images_share_files() {
     wait_until("the files are gone", || {
         !found(&here).keys().any(|name| name.starts_with("small-")) && !elsewhere.exists()
     });
+    server.crash();
+    server.start();
+    server.wait_until(READY);
+    verify(&server);
+}
+
+/// The number of each file of a database. A file that is written again has another one.
+fn inodes(folder: &Path) -> BTreeMap<String, u64> {
+    let inode = |name: String| {
+        let metadata = fs::metadata(folder.join(&name)).expect("it was listed");
+        (name, metadata.ino())
+    };
+    found(folder).into_keys().map(inode).collect()
+}
+
+/// Indexes that do not change cost a checkpoint nothing, until much WAL was written since.
+#[test]
+fn idle_indexes_keep_their_images() {
+    let mut server =
+        Server::new().conf("nitro.max_wal_lag = 64MB").conf("checkpoint_timeout = 1h").start();
+    make_tables(&server, "postgres", TABLES);
+    imaged(&server, "postgres");
+    server.wait_until("SELECT state = 'nitro' FROM nitro_slot");
+    let here = folder(&server, "postgres");
+    let all = 10 * TABLES;
+    // A checkpoint after a change, and the images that it asks for. Returns how many are new.
+    let round = |change: &str, least: usize| {
+        server.sql(change);
+        let lsn = server.value("SELECT pg_current_wal_insert_lsn()");
+        let new = format!("SELECT count(*) FROM pg_stat_nitro_indexes WHERE image_lsn >= '{lsn}'");
+        server.sql("CHECKPOINT");
+        server.wait_until(&format!("SELECT ({new}) >= {least}"));
+        server.wait_until(
+            "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'",
+        );
+        server.value(&new).parse::<usize>().expect("a number")
+    };
+    // All ten indexes of this table get an entry.
+    let update = "UPDATE t0 SET a1 = a1 + 100 WHERE a2 = 7";
+    round(update, 10);
+    let before = inodes(&here);
+    assert_eq!(round(update, 10), 10, "idle indexes have new images");
+    let after = inodes(&here);
+    let written = after.iter().filter(|(name, inode)| before.get(*name) != Some(inode)).count();
+    assert!((1..=10).contains(&written), "{written} of {} files were written", after.len());
+
+    let wal = "SELECT count(pg_logical_emit_message(false, '', repeat('x', 1000))) FROM generate_series(1, 6000)";
+    assert_eq!(round(wal, all), all, "old images stay");
     server.crash();
     server.start();
     server.wait_until(READY);
