@@ -147,9 +147,9 @@ pub unsafe fn look_for_one() {
     unsafe { slot::drop_unkept(recovery) };
 }
 
-/// Marks indexes for a new image, but for those whose small image may stay as it is. Such an image
-/// is right as long as its index does not change, and a new manifest would write a whole file of
-/// small images. A large image has a manifest of its own.
+/// Marks indexes for a new image, but for those whose small image may stay. The image is right as
+/// long as its index does not change. A new manifest would write a whole file of small images. A
+/// large image has a manifest of its own.
 fn want_images() {
     let process = shmem::process();
     directory::get().for_each(|entry| {

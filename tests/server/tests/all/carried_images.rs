@@ -75,7 +75,7 @@ fn carrying() -> (Server, String) {
     (server, manifest)
 }
 
-/// The file of which an image has most, with a changed bit in the middle.
+/// Changes a bit in the middle of the file from which the newest image carries most.
 fn damage(server: &Server) {
     let (path, manifest) = newest(server);
     let carried = numbers(&manifest, "carried ");
