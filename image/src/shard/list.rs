@@ -34,7 +34,7 @@ pub(crate) struct Listed {
 }
 
 impl<R: Read> FrameList<R> {
-    /// Opens the shard `id`, of which the manifest says `summary`.
+    /// Opens the shard `id`, whose manifest has `summary`.
     pub(crate) fn new(
         mut input: R,
         id: ShardId,
@@ -129,7 +129,7 @@ impl<R: Read> FrameList<R> {
         Ok(())
     }
 
-    /// Compares the closing frame with what was read and what the manifest says.
+    /// Compares the closing frame with the frames that were read and with the manifest.
     fn close(&mut self, packed: &[u8]) -> Result<(), Damage> {
         if packed != self.totals.encode() {
             return Err(self.malformed("wrong totals"));

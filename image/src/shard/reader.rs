@@ -45,8 +45,8 @@ enum State {
 }
 
 impl<'a, R: Read + Seek> ShardReader<'a, R> {
-    /// Opens the shard `id`, of which the manifest says `summary`. `open` opens the shards of older
-    /// images that have frames of this one.
+    /// Opens the shard `id`, whose manifest has `summary`. `open` opens the shards of older images
+    /// that have frames of this one.
     pub fn new(
         input: R,
         id: ShardId,

@@ -32,8 +32,8 @@ struct Base {
 }
 
 impl Base {
-    /// Returns the number of a file, of which the first answer of `lengths` is remembered: its
-    /// length, and the bytes of its frames.
+    /// Returns the number of a file. `lengths` gives its length and the bytes of its frames, and is
+    /// asked once for each file.
     fn file(&mut self, generation: u64, shard: u32, lengths: impl Fn() -> (u64, u64)) -> usize {
         *self.numbers.entry((generation, shard)).or_insert_with(|| {
             let ((bytes, frames), used) = (lengths(), AtomicU64::new(0));

@@ -166,7 +166,7 @@ impl<'a, D: Disk> Draft<'a, D> {
     }
 
     /// Returns the bytes of all shards if none has a file and they are few enough to be collected.
-    /// An image that refers to files needs a folder: what is collected stands alone.
+    /// An image that refers to files needs a folder, because a collected image stands alone.
     fn small_enough(&self) -> Option<Vec<u8>> {
         if !self.carried().is_empty() {
             return None;
