@@ -115,7 +115,7 @@ fn digest(packed: &[u8]) -> Digest {
     *blake3::hash(packed).as_bytes()
 }
 
-/// A file of an older image, of which a frame is a part.
+/// The place of a frame in a file of an older image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) generation: u64,
