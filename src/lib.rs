@@ -5,6 +5,8 @@
 //! `nitro-engine`) knows no PostgreSQL. This crate maps index access method callbacks to it, one
 //! file per callback family.
 
+#![deny(clippy::too_many_lines)]
+
 pgrx::pg_module_magic!(name, version);
 
 // Which room may import from which: see `rooms`.

@@ -33,7 +33,6 @@ use super::whole;
 use super::work::Work;
 use crate::key::plain::Plain;
 use crate::pg::compat;
-use crate::pg::error::Failure;
 use crate::pg::wait;
 use crate::state::directory::State;
 use crate::state::follow;
@@ -268,26 +267,6 @@ unsafe extern "C-unwind" fn get_tuple_guarded(
     }
 }
 
-/// CLUSTER alone reads rows of every age by an index. It would find those of an element column in
-/// no order.
-unsafe fn refuse_cluster(scan: IndexScanDesc) {
-    // SAFETY: the server's descriptor.
-    unsafe {
-        let snapshot = (*scan).xs_snapshot;
-        if !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_ANY {
-            let name = compat::name((*scan).indexRelation);
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
-                format!("cannot cluster on index \"{name}\""),
-            )
-            .detail(
-                "The index has an entry for each element of a row, so it defines no order of rows.",
-            )
-            .raise();
-        }
-    }
-}
-
 /// The result of the next step of a scan.
 #[derive(PartialEq, Eq)]
 pub(super) enum Found {
@@ -311,7 +290,7 @@ impl Scan {
                 && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC;
             self.start(scan, forward, (*scan).xs_want_itup || !mvcc);
             if self.reads_elements() {
-                refuse_cluster(scan);
+                streams::refuse_cluster(scan);
                 let rows = self.reader().map_or_else(Vec::new, |(r, plan)| streams::rows(&r, plan));
                 self.source = Source::Elements(Collected::new(rows, forward));
             }
@@ -391,9 +370,9 @@ impl Scan {
         self.place.cursor.tid(self.place.pos as usize)
     }
 
-    unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
-        let one_range;
-        // SAFETY: the descriptor holds the keys of the last rescan.
+    /// Finds what the scan reads. Returns false if that is the table.
+    unsafe fn find_source(&mut self, scan: IndexScanDesc) -> bool {
+        // SAFETY: the descriptor that this is the state of.
         unsafe {
             let index = (*scan).indexRelation;
             deferred::before_read(index, (*scan).xs_snapshot);
@@ -416,7 +395,7 @@ impl Scan {
                 self.place.cursor.set_range(&[], Some(&[]), self.sn);
                 self.place.pos = -1;
                 self.started = true;
-                return;
+                return false;
             }
             self.engine = reached.or_else(|| self.handle.readable_index());
             self.reached = self.engine.filter(|_| !self.not_bounded).map_or(0, |it| it.root());
@@ -424,6 +403,17 @@ impl Scan {
             self.used = self.engine.map(InUse::of);
             if self.engine.is_none() {
                 given_up::scan_ends(index);
+            }
+        }
+        true
+    }
+
+    unsafe fn start(&mut self, scan: IndexScanDesc, forward: bool, token: bool) {
+        let one_range;
+        // SAFETY: the descriptor holds the keys of the last rescan.
+        unsafe {
+            if !self.find_source(scan) {
+                return;
             }
             let n = (*scan).numberOfKeys as usize;
             let keys = if n == 0 { &[] } else { std::slice::from_raw_parts((*scan).keyData, n) };

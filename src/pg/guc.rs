@@ -119,7 +119,27 @@ pub fn register(preloading: bool) {
         register_sizes();
         tenants::register();
         register_images();
+        register_slot();
     }
+    register_waits();
+    standby::register();
+    register_tests();
+    register_plans();
+    #[cfg(debug_assertions)]
+    {
+        super::fault::register();
+        super::stop::register();
+    }
+    // Reserving removes undefined settings of postgresql.conf, with a warning. On a server that
+    // only misses the preload all of them are right.
+    if preloading {
+        // SAFETY: a nul-terminated constant.
+        unsafe { pg_sys::MarkGUCPrefixReserved(c"nitro".as_ptr()) };
+    }
+}
+
+/// Registers settings of what is done while an index is not there, or has no room.
+fn register_waits() {
     GucRegistry::define_enum_guc(
         c"nitro.when_loading",
         c"Sets what a query does while the image of an index is being loaded.",
@@ -156,7 +176,10 @@ pub fn register(preloading: bool) {
         GucContext::Suset,
         GucFlags::default(),
     );
-    standby::register();
+}
+
+/// Registers settings for nitro's own tests.
+fn register_tests() {
     GucRegistry::define_enum_guc(
         c"nitro.debug_break",
         c"Switches off one of the mechanisms that answers depend on. Only for nitro's own tests.",
@@ -173,6 +196,10 @@ pub fn register(preloading: bool) {
         GucContext::Sighup,
         GucFlags::NO_SHOW_ALL,
     );
+}
+
+/// Registers settings of plans.
+fn register_plans() {
     GucRegistry::define_bool_guc(
         c"nitro.enable_scan",
         c"Enables the planner's use of nitro indexes.",
@@ -205,17 +232,6 @@ pub fn register(preloading: bool) {
         GucContext::Userset,
         GucFlags::EXPLAIN,
     );
-    #[cfg(debug_assertions)]
-    {
-        super::fault::register();
-        super::stop::register();
-    }
-    // Reserving removes undefined settings of postgresql.conf, with a warning. On a server that
-    // only misses the preload all of them are right.
-    if preloading {
-        // SAFETY: a nul-terminated constant.
-        unsafe { pg_sys::MarkGUCPrefixReserved(c"nitro".as_ptr()) };
-    }
 }
 
 /// A number as settings are written, in that unit.
@@ -354,6 +370,10 @@ fn register_images() {
         GucContext::Userset,
         GucFlags::UNIT_MB,
     );
+}
+
+/// Registers settings of the replication slot.
+fn register_slot() {
     GucRegistry::define_bool_guc(
         c"nitro.use_slot",
         c"Keeps the WAL since the oldest image by a replication slot named \"nitro\".",

@@ -26,6 +26,7 @@ use crate::state::follow;
 use crate::state::known;
 
 mod children;
+mod finish;
 mod gathered;
 
 static mut PREVIOUS: pg_sys::create_upper_paths_hook_type = None;
@@ -124,30 +125,7 @@ unsafe fn offer(
         let mut costs = pg_sys::AggClauseCosts::default();
         pg_sys::get_agg_clause_costs(root, pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL, &mut costs);
         let finish = |path: *mut Path, groups: f64, clause: Option<*mut List>| {
-            let finalize: *mut Path = if query.hasAggs {
-                let strategy = match clause.is_some() {
-                    true => pg_sys::AggStrategy::AGG_SORTED,
-                    false => pg_sys::AggStrategy::AGG_PLAIN,
-                };
-                pg_sys::create_agg_path(
-                    root,
-                    grouped,
-                    path,
-                    (*grouped).reltarget,
-                    strategy,
-                    pg_sys::AggSplit::AGGSPLIT_FINAL_DESERIAL,
-                    clause.unwrap_or(std::ptr::null_mut()),
-                    extra.havingQual.cast(),
-                    &costs,
-                    groups,
-                )
-                .cast()
-            } else {
-                let (having, clause) =
-                    (extra.havingQual.cast(), clause.unwrap_or(std::ptr::null_mut()));
-                pg_sys::create_group_path(root, grouped, path, clause, having, groups).cast()
-            };
-            pg_sys::add_path(grouped, finalize);
+            finish::over(root, grouped, path, groups, clause, extra.havingQual.cast(), &costs)
         };
         let shares = gathered::is_possible(&*input, &*grouped);
         for child in children::scans(root, input, shares) {

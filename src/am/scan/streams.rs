@@ -17,7 +17,8 @@ use std::cell::RefCell;
 use nitro_engine::prelude::*;
 use nitro_engine::{Cursor, Index, MOST_OF_LEAF, Process, Rest, Tid};
 
-use pgrx::pg_sys;
+use pgrx::pg_sys::IndexScanDesc;
+use pgrx::prelude::*;
 
 use super::tids;
 use crate::am::quals::{Plan, Range};
@@ -25,6 +26,7 @@ use crate::am::work::Work;
 use crate::key::KeyDesc;
 use crate::key::columns::MOST;
 use crate::pg::compat;
+use crate::pg::error::Failure;
 use crate::pg::memory;
 use crate::pg::wait::PATIENCE;
 use crate::state::handle::with_order;
@@ -315,4 +317,24 @@ pub unsafe fn fill(
         }
     }
     total
+}
+
+/// CLUSTER alone reads rows of every age by an index. It would find those of an element column in
+/// no order.
+pub(super) unsafe fn refuse_cluster(scan: IndexScanDesc) {
+    // SAFETY: the server's descriptor.
+    unsafe {
+        let snapshot = (*scan).xs_snapshot;
+        if !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_ANY {
+            let name = compat::name((*scan).indexRelation);
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_FEATURE_NOT_SUPPORTED,
+                format!("cannot cluster on index \"{name}\""),
+            )
+            .detail(
+                "The index has an entry for each element of a row, so it defines no order of rows.",
+            )
+            .raise();
+        }
+    }
 }
