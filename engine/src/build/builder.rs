@@ -17,6 +17,7 @@ use crate::node::chunk::{MAX_KEY_LEN, chunk_class, chunk_refs};
 use crate::node::empty::leaf_class;
 use crate::node::entries::Entries;
 use crate::node::entry::{Entry, key_area_size};
+use crate::node::fresh::Fresh;
 use crate::node::low_key::{
     Low, LowKeyCopy, MAX_INLINE_LOW, MAX_SKIP, RangeEnd, SharedBytes, likely,
 };
@@ -308,6 +309,7 @@ impl Builder {
     /// Makes a packed leaf of the first `n` entries. Returns false if they cannot be packed.
     fn flush_packed(&mut self, n: usize, end: bool) -> Result<bool, BuildError> {
         let Builder { index, entries, shape, low, high, leaves, draft, .. } = self;
+        let index = *index;
         let (low, high) = (low.low(), high.low());
         let high = (!end).then_some(&high);
         let class = packed_class(low.size(MAX_SKIP));
@@ -317,19 +319,8 @@ impl Builder {
         }
         leaves.try_reserve(1)?;
         let leaf = index.fresh(class)?;
-        let b = leaf.block();
-        init_packed(b, draft, class, 0, &low, skip);
-        if low.chunk != 0 {
-            chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
-        }
-        RangeEnd::new(index.memcmp(), low.key, b.skip(), high).store(b, 0);
-        let (r, latch) = leaf.latch();
-        if let Some(&prev) = leaves.last() {
-            b.set_prev(prev);
-            index.block(prev).set_next(r);
-        }
-        latch.release();
-        leaves.push(r);
+        init_packed(leaf.block(), draft, class, 0, &low, skip);
+        append(index, leaves, leaf, &low, high);
         Ok(true)
     }
 
@@ -340,6 +331,7 @@ impl Builder {
         }
         let memcmp = self.index.memcmp();
         let Builder { index, entries, low, high, likely, leaves, .. } = self;
+        let index = *index;
         let (low, high) = (low.low(), high.low());
         let high = (!end).then_some(&high);
         assert!(n <= CAPACITY, "more entries than slots");
@@ -360,17 +352,7 @@ impl Builder {
         let flags = if memcmp { 0 } else { WHOLE };
         let side = b.first_side();
         entries.write(LeafWriter::new(b, class, flags, low, skip), 0..n, side);
-        if low.chunk != 0 {
-            chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
-        }
-        RangeEnd::new(memcmp, low.key, skip, high).store(b, 0);
-        let (r, latch) = leaf.latch();
-        if let Some(&prev) = leaves.last() {
-            b.set_prev(prev);
-            index.block(prev).set_next(r);
-        }
-        latch.release();
-        leaves.push(r);
+        append(index, leaves, leaf, &low, high);
         Ok(())
     }
 
@@ -384,4 +366,26 @@ impl Builder {
         }
         Ok(Chain { of: self.index.identity(), leaves: self.leaves, count: self.count })
     }
+}
+
+/// Links a leaf with its content behind the last leaf of a chain. `leaves` has room for it.
+fn append(
+    index: Index,
+    leaves: &mut Vec<Ref>,
+    leaf: Fresh<'_>,
+    low: &Low<'_>,
+    high: Option<&Low<'_>>,
+) {
+    let b = leaf.block();
+    if low.chunk != 0 {
+        chunk_refs(index.area, low.chunk).fetch_add(1, Relaxed);
+    }
+    RangeEnd::new(index.memcmp(), low.key, b.skip(), high).store(b, 0);
+    let (r, latch) = leaf.latch();
+    if let Some(&prev) = leaves.last() {
+        b.set_prev(prev);
+        index.block(prev).set_next(r);
+    }
+    latch.release();
+    leaves.push(r);
 }

@@ -130,6 +130,9 @@ fn verify_order<O: KeyOrder>(
     Ok(live)
 }
 
+/// The entry before: its key, its TID, and the term in which it died, or 0.
+type Last = Option<(Vec<u8>, Tid, u32)>;
+
 fn verify_leaves<O: KeyOrder>(
     index: &Index,
     order: &O,
@@ -138,7 +141,7 @@ fn verify_leaves<O: KeyOrder>(
     let mut leaves = Vec::new();
     let [low, before] = &mut core::array::from_fn(|_| LowKeyCopy::new(index.area));
     let mut at = index.shared().leaf.load(core::sync::atomic::Ordering::Acquire);
-    let mut last: Option<(Vec<u8>, Tid, u32)> = None;
+    let mut last: Last = None;
     while at != 0 {
         let b = index.block(at);
         let v = b.view();
@@ -179,7 +182,7 @@ fn verify_leaf<O: KeyOrder>(
     at: Ref,
     v: &View,
     low: &Low<'_>,
-    last: &mut Option<(Vec<u8>, Tid, u32)>,
+    last: &mut Last,
     report: &mut VerifyReport,
 ) -> Result<(), Violation> {
     let b = v.b;
@@ -220,25 +223,9 @@ fn verify_leaf<O: KeyOrder>(
             low = low.key
         );
         let tid = tid_of(word);
-        let probe = Probe::new(order, &key, tid);
-        let spot = seek::seek(index, &probe, true);
-        check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
-        let found = spot.place.hit.map(|slot| b.born(slot) >= born);
+        let found = find(index, order, at, low, (&key, tid))?.map(|slot| b.born(slot) >= born);
         check!(at, found == Some(true), "{key:?} {tid} is not found");
-        if !low.is_first() {
-            let ordering = compare(order, low.key, &key).then(low.tid.unwrap_or(0).cmp(&tid));
-            check!(at, ordering.is_le(), "{key:?} {tid} below the low key {:?}", low.key);
-        }
-        if let Some((last_key, last_tid, last_end)) = &last {
-            let ordering = compare(order, last_key, &key).then(last_tid.cmp(&tid));
-            check!(at, ordering.is_le(), "{key:?} {tid} behind {last_key:?} {last_tid}");
-            // Two lives of one entry follow each other.
-            check!(
-                at,
-                ordering.is_lt() || *last_end != 0 && *last_end <= born,
-                "{key:?} {tid} lives twice"
-            );
-        }
+        check_last(order, at, last, (&key, tid), born)?;
         check!(at, born <= b.max_born(), "born {born} after {}", b.max_born());
         check!(at, dead == 0 || dead >= born, "dead {dead} before born {born}");
         ndead += u8::from(dead != 0);
@@ -258,7 +245,7 @@ fn verify_packed<O: KeyOrder>(
     at: Ref,
     v: &View,
     low: &Low<'_>,
-    last: &mut Option<(Vec<u8>, Tid, u32)>,
+    last: &mut Last,
     report: &mut VerifyReport,
 ) -> Result<(), Violation> {
     let b = v.b;
@@ -269,26 +256,48 @@ fn verify_packed<O: KeyOrder>(
     check!(at, loaded.is_ok(), "no packed leaf, or changed during a strict check");
     for (rank, entry) in entries.range(0..entries.len()).enumerate() {
         let (key, tid) = (entry.key, entry.tid);
-        let spot = seek::seek(index, &Probe::new(order, key, tid), true);
-        check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
-        check!(at, spot.place.hit == Some(rank), "{key:?} {tid} is not found at {rank}");
+        let found = find(index, order, at, low, (key, tid))?;
+        check!(at, found == Some(rank), "{key:?} {tid} is not found at {rank}");
         if !O::MEMCMP {
             check!(at, entry.abbrev == order.abbrev(key), "number of {key:?}");
         }
-        let ordering = compare(order, low.key, key).then(low.tid.unwrap_or(0).cmp(&tid));
-        check!(
-            at,
-            low.is_first() || ordering.is_le(),
-            "{key:?} {tid} below the low key {:?}",
-            low.key
-        );
-        if let Some((last_key, last_tid, _)) = &last {
-            let ordering = compare(order, last_key, key).then(last_tid.cmp(&tid));
-            check!(at, ordering.is_lt(), "{key:?} {tid} behind {last_key:?} {last_tid}");
-        }
+        check_last(order, at, last, (key, tid), 0)?;
         *last = Some((key.to_vec(), tid, 0));
     }
     report.live += entries.len() as u64;
+    Ok(())
+}
+
+/// Checks that an entry belongs to this leaf: a search leads here, and the entry is not below the low
+/// key. Returns the slot or rank that the search finds.
+fn find<O: KeyOrder>(
+    index: &Index,
+    order: &O,
+    at: Ref,
+    low: &Low<'_>,
+    (key, tid): (&[u8], Tid),
+) -> Result<Option<usize>, Violation> {
+    let spot = seek::seek(index, &Probe::new(order, key, tid), true);
+    check!(at, spot.leaf == at, "{key:?} {tid} is searched in {}", spot.leaf);
+    let ordering = compare(order, low.key, key).then(low.tid.unwrap_or(0).cmp(&tid));
+    let inside = low.is_first() || ordering.is_le();
+    check!(at, inside, "{key:?} {tid} below the low key {:?}", low.key);
+    Ok(spot.place.hit)
+}
+
+/// Checks that an entry, born in the term `born`, is behind the last one, or is its next life.
+fn check_last<O: KeyOrder>(
+    order: &O,
+    at: Ref,
+    last: &Last,
+    (key, tid): (&[u8], Tid),
+    born: u32,
+) -> Result<(), Violation> {
+    let Some((last_key, last_tid, last_end)) = last else { return Ok(()) };
+    let ordering = compare(order, last_key, key).then(last_tid.cmp(&tid));
+    check!(at, ordering.is_le(), "{key:?} {tid} behind {last_key:?} {last_tid}");
+    let next_life = *last_end != 0 && *last_end <= born;
+    check!(at, ordering.is_lt() || next_life, "{key:?} {tid} lives twice");
     Ok(())
 }
 
