@@ -40,7 +40,7 @@ pub const TID_BITS: u32 = 48;
 /// second-level cache. Most frames end earlier, at an entry that says so (`writer`).
 const FRAME: usize = 256 << 10;
 
-/// One of so many parts of [`FRAME`] is the length of a usual frame: 128 kB, twice as much as the
+/// Parts of [`FRAME`]. One part is the length of a usual frame: 128 kB, twice as much as the
 /// compressor looks at together. Shorter ones compress less. A change of one entry writes a frame
 /// or two again.
 const USUAL_PART: usize = 2;
