@@ -38,7 +38,8 @@ sql "CREATE TABLE source AS SELECT i::bigint AS id, hashint8extended(i, 7) AS k,
      FROM generate_series(1, $rows) i;
      CREATE TABLE more AS SELECT * FROM source LIMIT 0;
      INSERT INTO more SELECT id + $rows, k # 1, l # 1, md5(a), 'x' || b, c, d || 'x', e || 'x' FROM source
-         WHERE id <= $rows / 4"
+         WHERE id <= $rows / 4;
+     CREATE INDEX ON more (id)"
 for _ in $(seq "$rounds"); do
     for v in "${variants[@]}"; do
         for case in "bigint k" "texts a b c d e"; do
@@ -48,6 +49,10 @@ for _ in $(seq "$rounds"); do
             case $v in none | btree) ;; *) echo "$name $v $(bytes "$rows")" >> "$NITRO_TMP/bytes" ;; esac
             if [ "$v" != none ]; then sql "REINDEX TABLE t"; fi
             cost "more-$name" "$v" "INSERT INTO t SELECT * FROM more" $((rows / 4))
+            # Statements of a hundred rows.
+            cost "hundred-$name" "$v" "DO 'BEGIN FOR i IN 0 .. $((rows / 800)) - 1 LOOP
+                INSERT INTO t SELECT id + $rows, k # 2, l, a || 1, b || 1, c, d || 1, e || 1 FROM more
+                    WHERE id > i * 100 + $rows AND id <= i * 100 + 100 + $rows; END LOOP; END'" $((rows / 8))
         done
         table "$v" "k l"
         sql "INSERT INTO t SELECT * FROM source"
@@ -56,7 +61,7 @@ for _ in $(seq "$rounds"); do
     done
 done
 echo "the indexes' part, us a row, best of $rounds; in brackets how many times btree's; nitro one by one, in 4 MB, in 64 MB; btree"
-for name in empty-bigint empty-texts more-bigint more-texts update; do
+for name in empty-bigint empty-texts more-bigint more-texts hundred-bigint hundred-texts update; do
     none=$(best $name none) btree=$(best $name btree)
     for v in one 4MB 64MB btree; do best $name $v; done |
         awk -v name=$name -v none="$none" -v btree="$btree" \

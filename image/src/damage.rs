@@ -46,7 +46,7 @@ pub enum Damage {
         generation: u64,
         /// Number of the shard in it.
         shard: u32,
-        /// What is wrong with it.
+        /// Its fault.
         what: &'static str,
     },
     /// A shard is intact, but not the one that its manifest describes.

@@ -20,7 +20,7 @@ fn title(carries: bool) -> &'static str {
     if carries { "nitro image 4" } else { "nitro image 3" }
 }
 
-/// A file of an older image, of which an image has parts.
+/// A file of an older image that has frames of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CarriedFile {
     /// Generation of the older image.

@@ -3,7 +3,7 @@
 //! The file is a header, frames of compressed entries, and a closing frame with the totals. Each
 //! frame has a digest of its compressed entries. *One* checksum runs through the header, the heads
 //! and the digests, and every head has the value so far. So a frame is good only if the list of
-//! frames before it is that of the writer: the reader notices frames that are lost, repeated,
+//! frames before it is that of the writer. The reader notices frames that are lost, repeated,
 //! swapped or taken from another shard. The closing frame makes a file that was cut between two
 //! frames incomplete. The manifest repeats the final checksum, which ties the shard to the one
 //! image it was written for.

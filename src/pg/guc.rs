@@ -138,7 +138,7 @@ pub fn register(preloading: bool) {
     }
 }
 
-/// Registers settings of what is done while an index is not there, or has no room.
+/// Registers settings for the time while an index is not there, or has no room.
 fn register_waits() {
     GucRegistry::define_enum_guc(
         c"nitro.when_loading",

@@ -114,7 +114,7 @@ fn runs<O: KeyOrder>(
         }
         let probe = Probe::new(order, entries.key(at), entries.tid(at));
         let hinted = leaf.and_then(|leaf| seek::settle(index, &probe, leaf, true));
-        let spot = hinted.unwrap_or_else(|| seek::seek_to_write(index, &probe));
+        let spot = hinted.unwrap_or_else(|| seek::seek(index, &probe, true));
         stop!("sorted: searched");
         if spot.v.b.parent() == 0 {
             // It was just split. A search from above does not find it by its own separator.
@@ -167,7 +167,8 @@ fn next_leaf<O: KeyOrder>(
         return None;
     }
     let probe = Probe::new(order, entries.key(at), entries.tid(at));
-    seek::descend(index, &probe, top::top(index, &probe), prefetch::whole_leaf)
+    let fetch = |area, leaf| prefetch::whole_leaf(area, leaf);
+    seek::descend(index, &probe, top::top(index, &probe), fetch)
 }
 
 /// Inserts as much of a run as can be inserted at once. Returns how many entries that are; 0: the

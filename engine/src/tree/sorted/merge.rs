@@ -27,6 +27,9 @@ use crate::tree::seek::Position;
 use core::ops::Range;
 use core::sync::atomic::Ordering::*;
 
+/// Bytes of a TID that is not packed.
+const TID_BYTES: usize = 6;
+
 /// What a merge has done.
 pub(super) struct Merged {
     /// How many entries of the run are in the index now,
@@ -46,7 +49,7 @@ pub(super) fn merge(
     run: Range<usize>,
     reserve: &mut Reserve<'_>,
 ) -> Option<Merged> {
-    let mut run = run;
+    let mut run = run.start..end_of(spot, entries, run);
     // With half as many the last entry of the leaf may have room in the new one.
     while run.len() > 1 {
         match try_merge(index, spot, entries, run.clone(), reserve) {
@@ -56,6 +59,19 @@ pub(super) fn merge(
         }
     }
     None
+}
+
+/// The end of the entries of a run that two leaves may have room for. To merge more would be in vain.
+fn end_of(spot: &Position, entries: &impl Sorted, run: Range<usize>) -> usize {
+    // Packed keys take about half of their bytes.
+    let mut room = 2 * spot.v.b.size();
+    let full = run.clone().find(|&i| {
+        let bytes = entries.key(i).len() + TID_BYTES;
+        let full = bytes > room;
+        room = room.saturating_sub(bytes);
+        full
+    });
+    full.map_or(run.end, |end| end.max(run.start + 2).min(run.end))
 }
 
 /// Old and new entries of a leaf, merged.
