@@ -92,11 +92,14 @@ unsafe extern "C-unwind" fn on_finish(query: *mut QueryDesc) {
     // SAFETY: what the server passes.
     unsafe {
         // Before AFTER triggers, and while the statement has its locks.
-        ends((*(*query).estate).es_query_cxt);
+        let context = (*(*query).estate).es_query_cxt;
+        ends(context);
         match PREVIOUS_FINISH {
             Some(previous) => previous(query),
             None => pg_sys::standard_ExecutorFinish(query),
         }
+        // That ran the parts of WITH that nothing has read to their ends.
+        ends(context);
     }
 }
 

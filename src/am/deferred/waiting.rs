@@ -96,12 +96,9 @@ impl Waiting {
         self.published = 0;
     }
 
-    /// Drops all entries, and keeps some of their memory.
+    /// Drops all entries and frees their memory: others wait for the next partition.
     pub fn clear(&mut self) {
-        self.keys.clear();
-        self.items.clear();
-        self.segments.clear();
-        self.published = 0;
+        *self = Waiting { in_vain: self.in_vain, ..Waiting::default() };
     }
 
     /// Drops the entries of a subtransaction and of those inside it.
@@ -113,6 +110,9 @@ impl Waiting {
         // They may have been sorted.
         self.items.retain(|item| (item.start as usize) < start);
         self.published = 0;
+        if self.items.is_empty() {
+            self.clear();
+        }
     }
 
     /// Makes the entries of a subtransaction those of its parent.
@@ -209,7 +209,7 @@ mod tests {
             left.sort();
             assert_eq!(left, [1, 2, 7, 8]);
             waiting.cut(1);
-            assert_eq!(waiting.len(), 0);
+            assert_eq!((waiting.len(), waiting.items.capacity()), (0, 0));
         }
     }
 
@@ -221,6 +221,7 @@ mod tests {
         }
         assert_eq!((waiting.xid.into_inner(), waiting.command), (u32::MAX - 3, 3));
         waiting.clear();
+        assert_eq!(waiting.keys.capacity() + waiting.items.capacity(), 0);
         push(&mut waiting, 1, 12, 8, 1);
         assert_eq!((waiting.xid.into_inner(), waiting.command), (12, 8));
     }
