@@ -27,7 +27,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     #[inline]
-    fn stripe(&self, p: &Process) -> &Stripe {
+    pub(crate) fn stripe(&self, p: &Process) -> &Stripe {
         &self.stripes[p.slot_number() as usize % STRIPES]
     }
     #[inline]

@@ -75,6 +75,9 @@ const MUTANTS: &[(&str, &str)] = &[
     ("a run is of the term that was asked for", "schedule::runs"),
     ("a run in place looks for snapshots", "schedule::runs"),
     ("a merge of a run looks for snapshots", "schedule::runs"),
+    ("a merge of a run looks for what was marked", "schedule::runs"),
+    ("a run may fill leaves that are full", "runs"),
+    ("a run that is there is validated", "schedule::runs"),
     ("a key that comes twice is new once", "model"),
     // Relinking.
     ("a relinking looks again for what was marked", "schedule::merging"),

@@ -107,7 +107,7 @@ fn runs<O: KeyOrder>(
     reserve: &mut Reserve<'_>,
 ) -> usize {
     let _section = index.enter(p);
-    let mut leaf = None;
+    let (mut leaf, mut refused) = (None, 0);
     for _ in 0..LEAVES {
         if at >= entries.len() || entries.key(at).len() > MAX_RECORD || entries.tid(at) >> 48 != 0 {
             break;
@@ -120,17 +120,30 @@ fn runs<O: KeyOrder>(
             // It was just split. A search from above does not find it by its own separator.
             separators::promote(index, spot.leaf);
         }
-        let run = run_of(index, &spot.v, order, entries, at);
+        let run = match spot.leaf != refused && takes_runs(index, &spot.v) {
+            true => run_of(index, &spot.v, order, entries, at),
+            false => at..at + 1,
+        };
         let next = next_leaf(index, order, entries, run.end);
         let done = insert_run(index, p, &probe, &spot, entries, run.clone(), term, reserve);
         if done == 0 {
             break;
         }
         at += done;
+        if done == 1 && run.len() > 1 {
+            // It took one entry of several. To look for them again would take longer than they do.
+            refused = spot.leaf;
+        }
         // What is left of a run goes on from its leaf, which is not to the right of its place.
         leaf = if at == run.end { next } else { Some(spot.leaf) };
     }
     at
+}
+
+/// Whether a leaf in this state may take several entries at once. To be asked again under its latch.
+fn takes_runs(index: &Index, v: &View) -> bool {
+    let packed = v.b.has(PACKED) || index.packs();
+    packed && !index.unpacks() && index.shared().snapshots.quiet()
 }
 
 /// The entries from `at` on, the first of which belongs to the leaf in this state, that all do.
@@ -193,13 +206,13 @@ fn insert_run<O: KeyOrder>(
         usize::from(matches!(step, Outcome::Done(_)))
     };
     let late = writer.term() != term && !mutant!("a run is of the term that was asked for");
-    if late || run.len() == 1 || !index.shared().snapshots.quiet() || index.unpacks() {
+    if late || run.len() == 1 || !takes_runs(index, &spot.v) {
         return single(reserve, writer);
     }
     let packed = spot.v.b.has(PACKED);
     let merged = match packed {
         true => 2 * run.len() > spot.place.n,
-        false => run.len() >= FEWEST_TO_PACK && index.packs(),
+        false => run.len() >= FEWEST_TO_PACK,
     };
     if merged && let Some(merged) = merge::merge(index, spot, entries, run.clone(), reserve) {
         index.shared().counters.inserted(p, merged.inserted as u64);
@@ -231,7 +244,8 @@ fn in_place(
     let new = (run.start..run.start + most).map(|i| (entries.key(i), entries.tid(i)));
     let (done, came) = leaf.insert_all(new, draft);
     if came == 0 {
-        return (done > 0 && spot.v.valid()).then_some((done, 0));
+        let known = done > 0 && (spot.v.valid() || mutant!("a run that is there is validated"));
+        return known.then_some((done, 0));
     }
     let latch = spot.v.latch()?;
     stop!("sorted: latched");

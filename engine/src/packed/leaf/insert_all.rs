@@ -99,9 +99,8 @@ impl Leaf<'_> {
                 done += 1;
                 continue;
             }
-            let before_key = before.map(|(key, _)| key);
             let Some(to) = steps.get_mut(count) else { break };
-            let Some(step) = self.step(&found, (key, tid), before_key) else { break };
+            let Some(step) = self.step(&found, (key, tid), before) else { break };
             // In a torn leaf places may not ascend.
             let descends =
                 |b: Step<'_>| b.k > step.k || b.rank > step.rank || b.symbol > step.symbol;
@@ -123,23 +122,27 @@ impl Leaf<'_> {
         (done, count)
     }
 
-    /// Where an entry goes that was not found, behind one with the key `before`. None: it cannot be
-    /// in the leaf as it is.
+    /// Where an entry goes that was not found, behind the one `before`. None: it cannot be in the
+    /// leaf as it is.
     fn step<'k>(
         &self,
         found: &Found,
         (key, tid): (&'k [u8], Tid),
-        before: Option<&[u8]>,
+        before: Option<(&[u8], Step<'_>)>,
     ) -> Option<Step<'k>> {
         let l = &self.layout;
         let (k, rank) = (found.key.min(l.d), found.rank.min(l.n));
         let (Some(narrow), true) = self.tid_number(tid) else { return None };
         let tid = fits(narrow, 0, l.tids.width)?;
-        let repeated = before == Some(key) && !mutant!("a key that comes twice is new once");
+        let before = before.filter(|before| before.0 == key).map(|(_, step)| step.key);
         let key = if found.same && k < l.d {
             KeyOf::Known
-        } else if repeated {
-            KeyOf::Repeated
+        } else if let Some(before) = before
+            && !mutant!("a key that comes twice is new once")
+        {
+            // A torn leaf may have the key for the entry before and not for this one.
+            let came = !matches!(before, KeyOf::Known);
+            came.then_some(KeyOf::Repeated)?
         } else {
             KeyOf::New { head: self.head_of(key, 0)?, tail: tail_bytes(l, key) }
         };

@@ -52,6 +52,8 @@ mod new_keys;
 #[cfg(not(shuttle))]
 mod packed;
 #[cfg(not(shuttle))]
+mod runs;
+#[cfg(not(shuttle))]
 mod snapshots;
 #[cfg(not(shuttle))]
 mod splitting;
@@ -85,6 +87,7 @@ fn every_stop_point_is_passed() {
         cursors::all,
         new_keys::all,
         packed::all,
+        runs::all,
     ] {
         all(pairs::once);
     }

@@ -88,6 +88,10 @@ pub(super) enum What {
         seen: Vec<u64>,
     },
     Snapshot(u32, Vec<u64>),
+    /// A snapshot that has ended, and what it had.
+    Seen(u32, Vec<u64>),
+    /// The entry was in the index at the end of this term.
+    Under(u64, u32),
 }
 
 /// With the moments of its beginning and its end.
@@ -309,6 +313,11 @@ impl World {
                 // Inserts of the key meanwhile come before it, or look themselves. Of two that
                 // look, neither sees the other.
                 What::New(id, new) => *new && self.has_twin(logs, *id, event),
+                What::Under(..) => false,
+                What::Seen(_, seen) => {
+                    self.check_scan(logs, moment, true, seen)?;
+                    false
+                }
                 What::Scan { forward, seen } => {
                     self.check_scan(logs, moment, *forward, seen)?;
                     false
@@ -326,6 +335,15 @@ impl World {
                     false
                 }
             };
+            if let What::Seen(sn, seen) = &event.what {
+                let of_term = |event: &&Event| match event.what {
+                    What::Under(id, term) => term <= *sn && !seen.contains(&id),
+                    _ => false,
+                };
+                if let Some(missed) = logs.iter().flatten().find(of_term) {
+                    return Err(format!("snapshot {sn} has missed {missed:?}: {seen:?}"));
+                }
+            }
             if wrong {
                 return Err(format!("{event:?} cannot be"));
             }

@@ -82,6 +82,8 @@ struct All<'a> {
     /// The leaf had this many entries, and the last of them is before this one now.
     old: usize,
     old_end: usize,
+    /// Leaves are filled to this percentage.
+    percent: usize,
 }
 
 impl All<'_> {
@@ -120,16 +122,25 @@ fn try_merge(
     let m = entries.len();
     let came_last = |&(i, &(upto, came)): &(usize, &(usize, bool))| came && upto == m - i;
     let old_end = m - placed.iter().rev().enumerate().take_while(came_last).count();
-    let all = All { entries, placed, old, old_end };
+    let percent = index.shared().fillfactor.load(Relaxed) as usize;
+    let mut all = All { entries, placed, old, old_end, percent };
     if m == old {
         // All of them were there when the entries were copied.
         return Ok(Some(all.merged(m, None)));
     }
-    let shape = fitting(index, &all.range(0..m), &ends.low, v.b.size());
+    let mut shape = fitting(&all, 0..m, &ends.low, v.b.size());
+    if 2 * shape.entries() <= old && !mutant!("a run may fill leaves that are full") {
+        // Two leaves that are filled to the fillfactor have no room for those of this one.
+        all.percent = 100;
+        shape = fitting(&all, 0..m, &ends.low, v.b.size());
+    }
     if shape.entries() == m {
         return one_leaf(index, spot, &all, &ends, &shape, draft);
     }
     let full = shape.entries();
+    if full == 0 {
+        return Err(Retry);
+    }
     let cut = if v.b.has(PACKED) && old_end == old && full <= old {
         // All come behind a leaf that is full.
         old
@@ -139,15 +150,12 @@ fn try_merge(
     } else {
         full.min(m / 2)
     };
-    if cut == 0 || cut == m {
-        return Ok(None);
-    }
     two_leaves(index, spot, &all, &ends, cut, draft)
 }
 
-/// The shape of as many entries as fill a packed leaf up to the fillfactor.
-fn fitting(index: &Index, entries: &EntryRange<'_>, low: &Low<'_>, size: usize) -> Shape {
-    let percent = index.shared().fillfactor.load(Relaxed) as usize;
+/// The shape of as many entries of this range as fill a packed leaf.
+fn fitting(all: &All<'_>, range: Range<usize>, low: &Low<'_>, size: usize) -> Shape {
+    let (entries, percent) = (&all.range(range), all.percent);
     let mut shape = Shape::default();
     extend(&mut shape, entries, |shape| {
         shape.entries() <= MOST * percent / 100
@@ -179,7 +187,9 @@ fn one_leaf(
     stop!("merge: built");
     let latch = spot.v.latch().ok_or(Retry)?;
     stop!("merge: latched");
-    if !quiet(index) {
+    // A snapshot that was given up meanwhile may have left an entry that is marked dead.
+    let marked = latch.b().ndead() > 0 && !mutant!("a merge of a run looks for what was marked");
+    if marked || !quiet(index) {
         latch.release();
         return Err(Retry);
     }
@@ -201,7 +211,7 @@ fn two_leaves(
     let (v, entries) = (spot.v, all.entries);
     let sep = Low::between(true, &entries.get(cut - 1), &entries.get(cut));
     let class = packed_class(sep.size(0));
-    let rest = fitting(index, &all.range(cut..entries.len()), &sep, class.size());
+    let rest = fitting(all, cut..entries.len(), &sep, class.size());
     let end = cut + rest.entries();
     if end == cut || end < all.old_end {
         return Ok(None);

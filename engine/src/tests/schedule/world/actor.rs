@@ -1,9 +1,26 @@
 //! One of two actors.
 
 use super::*;
+use crate::Sorted;
 use crate::build::adopt;
 #[cfg(not(shuttle))]
 use crate::collect::nodes;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// Entries that are inserted together.
+struct Together<'a>(&'a [(Vec<u8>, Tid)]);
+
+impl Sorted for Together<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        &self.0[i].0
+    }
+    fn tid(&self, i: usize) -> Tid {
+        self.0[i].1
+    }
+}
 
 /// One of the two, in one schedule.
 pub(in crate::schedule) struct Actor<'a> {
@@ -52,6 +69,46 @@ impl Actor<'_> {
             }
         };
         self.event(insert, |&new| What::New(id, new));
+    }
+
+    /// Inserts these entries, which ascend, as one batch. Another actor inserts or removes none of
+    /// them but `shared`. Without memory some of them come.
+    pub(in crate::schedule) fn batch(&self, ids: &[u64], shared: Option<u64>) {
+        let entries: Vec<_> = ids.iter().map(|&id| (self.key(id), id)).collect();
+        let (p, ix, entries) = (&self.p, self.ix, Together(&entries));
+        let count = || ix.shared().counters.stripe(p).inserted.load(Relaxed);
+        let (begin, before) = (self.world.now(), count());
+        let (mut at, mut whats, mut all) = (0, Vec::new(), true);
+        while at < ids.len() && all {
+            let term = ix.term();
+            let step = ordered!(self.world.comparator, order => ix.insert_sorted(p, order, &entries, at, term));
+            match step {
+                Ok(Some(next)) => {
+                    whats.extend(ids[at..next].iter().map(|&id| What::Under(id, term)));
+                    at = next;
+                    progress();
+                }
+                Ok(None) => {}
+                Err(_) => all = false,
+            }
+        }
+        let (end, came) = (self.world.now(), count() - before);
+        let mut ids: Vec<_> = ids.to_vec();
+        ids.dedup();
+        let there = |id: &u64| {
+            let key = self.key(*id);
+            all || ordered!(self.world.comparator, order => ix.contains(p, order, &key, *id))
+        };
+        ids.retain(there);
+        let sure = |id: u64| Some(id) != shared && !self.world.initial.contains(&id);
+        let new = ids.iter().filter(|&&id| sure(id)).count() as u64;
+        let both = new + u64::from(shared.is_some());
+        assert!((new..=both).contains(&came), "{came} of {new} to {both} came");
+        let is_new = |id| sure(id) || Some(id) == shared && came > new;
+        whats.extend(ids.into_iter().map(|id| What::Insert(id, is_new(id))));
+        let events = whats.into_iter().map(|what| Event { begin, end, what });
+        self.log.borrow_mut().extend(events);
+        progress();
     }
 
     /// Makes packed leaves of these entries, which ascend.
@@ -281,6 +338,31 @@ impl Actor<'_> {
         self.event(snapshot, |(sn, seen)| What::Snapshot(*sn, seen.clone()));
     }
 
+    /// Makes a snapshot, reads it, and ends it.
+    pub(in crate::schedule) fn snapshot_that_ends(&self) {
+        let snapshot = || {
+            let made = self.create_snapshot(READER, &mut || ());
+            let seen = (made.sn(), self.read(true, made.sn()));
+            self.ix.release(&self.p, made);
+            seen
+        };
+        self.event(snapshot, |(sn, seen)| What::Seen(*sn, seen.clone()));
+    }
+
+    /// Begins a snapshot, and gives it up while it waits for writers, after `meanwhile`.
+    #[cfg(not(shuttle))]
+    pub(in crate::schedule) fn give_up_a_snapshot(&self, meanwhile: impl Fn()) {
+        let mut wait = || {
+            meanwhile();
+            resume_unwind(Box::new("given up"));
+        };
+        let make = || self.ix.create_snapshot(&self.p, READER, &mut wait);
+        if let Ok(made) = catch_unwind(AssertUnwindSafe(make)) {
+            self.ix.release(&self.p, made.unwrap());
+        }
+        progress();
+    }
+
     /// Makes a snapshot that stays until its holder's end; those of [`HELD`] end in the check.
     pub(in crate::schedule) fn hold(&self, holder: u64) {
         let _ = self.create_snapshot(holder, &mut || ());
@@ -307,6 +389,15 @@ impl Actor<'_> {
         }
         self.ix.release(&self.p, snapshot);
         progress();
+    }
+
+    /// Takes all memory that there is for the index but that of some leaves and one index node.
+    #[cfg(not(shuttle))]
+    pub(in crate::schedule) fn fill_area_but(&self, leaves: usize) {
+        let classes = core::iter::repeat_n(Class::LEAF[0], leaves).chain([Class::INDEX]);
+        let kept: Vec<_> = classes.map(|class| self.ix.fresh(class).unwrap()).collect();
+        self.fill_area();
+        drop(kept);
     }
 
     /// Takes all memory that there is for the index.
