@@ -122,9 +122,8 @@ pub unsafe fn copy(work: &mut dyn FnMut()) {
         }
     }
     let copy = Copy(running::depth());
-    // SAFETY: reads this process' state.
-    let command = unsafe { pg_sys::GetCurrentCommandId(false) };
-    let query = std::ptr::null_mut();
+    // Every snapshot of the transaction sees frozen rows (COPY FREEZE), so each reader drains.
+    let (query, command) = (std::ptr::null_mut(), 0);
     running::run(query, command, guc::insert_memory() > 0);
     work();
     // SAFETY: inside the transaction of the statement, which holds a lock of the table.

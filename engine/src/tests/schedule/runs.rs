@@ -28,7 +28,7 @@ fn few(forms: Forms) -> World {
     })
 }
 
-/// Leaves that hold the half of what they could, and a collector merges.
+/// Leaves that are half full, so a collector merges them.
 fn sparse() -> World {
     World::packed("runs, sparse", 100, long, |actor| {
         actor.build((0..120).map(|i| i * 10));
@@ -103,7 +103,7 @@ families! {
         }
     }
 
-    /// Entries that are there already, one of which goes.
+    /// Entries that are there already, and one of them goes.
     fn a_run_of_known_entries_beside_a_removal(driver) {
         for ids in [vec![100, 110, 120], vec![100, 110, 115], (0..24).map(|i| i * 10).collect()] {
             driver(&roomy(), &|actor| actor.batch(&ids, Some(110)), &|actor| actor.remove(110));
@@ -144,7 +144,7 @@ families! {
         driver(&sparse(), &|actor| actor.batch(&ids, None), &|actor| actor.sweep());
     }
 
-    /// The snapshot sees all of a run or nothing, and what is packed has no terms.
+    /// The snapshot sees all of a run or nothing. Packed entries have no terms.
     fn a_run_beside_a_snapshot_in_the_making(driver) {
         for (world, ids) in cases() {
             driver(&world, &|actor| actor.batch(&ids, None), &|actor| actor.snapshot(|| ()));

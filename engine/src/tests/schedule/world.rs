@@ -88,7 +88,7 @@ pub(super) enum What {
         seen: Vec<u64>,
     },
     Snapshot(u32, Vec<u64>),
-    /// A snapshot that has ended, and what it had.
+    /// A snapshot that has ended, and its entries.
     Seen(u32, Vec<u64>),
     /// The entry was in the index at the end of this term.
     Under(u64, u32),
@@ -314,8 +314,9 @@ impl World {
                 // look, neither sees the other.
                 What::New(id, new) => *new && self.has_twin(logs, *id, event),
                 What::Under(..) => false,
-                What::Seen(_, seen) => {
+                What::Seen(sn, seen) => {
                     self.check_scan(logs, moment, true, seen)?;
+                    check_terms(logs, *sn, seen)?;
                     false
                 }
                 What::Scan { forward, seen } => {
@@ -335,15 +336,6 @@ impl World {
                     false
                 }
             };
-            if let What::Seen(sn, seen) = &event.what {
-                let of_term = |event: &&Event| match event.what {
-                    What::Under(id, term) => term <= *sn && !seen.contains(&id),
-                    _ => false,
-                };
-                if let Some(missed) = logs.iter().flatten().find(of_term) {
-                    return Err(format!("snapshot {sn} has missed {missed:?}: {seen:?}"));
-                }
-            }
             if wrong {
                 return Err(format!("{event:?} cannot be"));
             }
@@ -408,5 +400,17 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that a snapshot has seen the entries of its term and of those before.
+fn check_terms(logs: &[Vec<Event>], sn: u32, seen: &[u64]) -> Result<(), String> {
+    let missed = |event: &&Event| match event.what {
+        What::Under(id, term) => term <= sn && !seen.contains(&id),
+        _ => false,
+    };
+    match logs.iter().flatten().find(missed) {
+        Some(missed) => Err(format!("snapshot {sn} has missed {missed:?}: {seen:?}")),
+        None => Ok(()),
     }
 }

@@ -339,3 +339,25 @@ fn an_image_beside_a_drain() {
     check(&server);
     assert_eq!(server.value("SELECT count(*) FROM t WHERE k >= 2000"), "2001");
 }
+
+/// Every snapshot of the transaction sees the rows of COPY FREEZE, also one from before it.
+#[test]
+fn frozen_rows() {
+    let server = server();
+    let file = server.data().join("rows.csv");
+    server.sql(&format!(
+        "CREATE FUNCTION reads() RETURNS trigger LANGUAGE plpgsql STABLE SET enable_seqscan = off AS
+             'BEGIN NEW.id := (SELECT count(*) FROM t WHERE k > 0); RETURN NEW; END';
+         COPY (SELECT 0, i, 'frozen' FROM generate_series(1, 300) i) TO '{}'",
+        file.display()
+    ));
+    server.sql(&format!(
+        "BEGIN; TRUNCATE t;
+         CREATE TRIGGER reads BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION reads();
+         COPY t FROM '{}' WITH (FREEZE); COMMIT",
+        file.display()
+    ));
+    let wrong = server.value("SELECT count(*) FROM t WHERE id <> k - 1");
+    assert_eq!(wrong, "0", "rows that did not see those before them");
+    check(&server);
+}
