@@ -94,7 +94,7 @@ other_level() { # MECHANISM
     rebuilt m2_nitro "the table was moved" "$from"
     verified m2; same_answers m2 "SELECT k FROM m2 WHERE k > 0 ORDER BY k"
     stop; settings "wal_level = replica" "max_wal_senders = 10"; start
-    if [ "$1" = none ]; then rebuilt m3_nitro "was .minimal. in between"; else loaded m3_nitro; mechanism none; fi
+    if [ "$1" = none ]; then rebuilt m3_nitro "was .minimal. meanwhile"; else loaded m3_nitro; mechanism none; fi
     setting wal_keep_size 0
     ready m_nitro m2_nitro
     verdict none m3 "SELECT k FROM m3 WHERE k > 900 ORDER BY k"

@@ -97,8 +97,8 @@ unsafe fn try_defer(row: &Row<'_>, key: &[u8], statement: Statement) -> bool {
     {
         return false;
     }
-    let full = DEFERRED.with_borrow_mut(|all| {
-        let waiting = all.waiting.entry(relid).or_default();
+    let pushed = DEFERRED.with_borrow_mut(|Deferred { waiting, bytes }| {
+        let waiting = waiting.entry(relid).or_default();
         if waiting.in_vain >= MOST_IN_VAIN {
             return None;
         }
@@ -110,12 +110,15 @@ unsafe fn try_defer(row: &Row<'_>, key: &[u8], statement: Statement) -> bool {
         if !waiting.push(key, row.tid, xid, statement.command, sub) {
             return None;
         }
-        all.bytes += all.waiting[&relid].bytes() - before;
-        Some(all.bytes > budget)
+        *bytes += waiting.bytes() - before;
+        Some((waiting.len() == 1, *bytes > budget))
     });
-    let Some(full) = full else { return false };
+    let Some((first, full)) = pushed else { return false };
     ANY.set(true);
-    running::defers(statement, relid);
+    if first {
+        // A statement inside this one leaves its entries for the same index to this one's end.
+        running::defers(statement, relid);
+    }
     if full {
         // SAFETY: by the caller's contract.
         unsafe { drain_largest() };

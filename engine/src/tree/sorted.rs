@@ -107,7 +107,7 @@ fn runs<O: KeyOrder>(
     reserve: &mut Reserve<'_>,
 ) -> usize {
     let _section = index.enter(p);
-    let (mut leaf, mut refused) = (None, 0);
+    let mut leaf = None;
     for _ in 0..LEAVES {
         if at >= entries.len() || entries.key(at).len() > MAX_RECORD || entries.tid(at) >> 48 != 0 {
             break;
@@ -120,7 +120,7 @@ fn runs<O: KeyOrder>(
             // It was just split. A search from above does not find it by its own separator.
             separators::promote(index, spot.leaf);
         }
-        let run = match spot.leaf != refused && takes_runs(index, &spot.v) {
+        let run = match takes_runs(index, &spot.v) {
             true => run_of(index, &spot.v, order, entries, at),
             false => at..at + 1,
         };
@@ -130,10 +130,6 @@ fn runs<O: KeyOrder>(
             break;
         }
         at += done;
-        if done == 1 && run.len() > 1 {
-            // It took one entry of several. To look for them again would take longer than they do.
-            refused = spot.leaf;
-        }
         // What is left of a run goes on from its leaf, which is not to the right of its place.
         leaf = if at == run.end { next } else { Some(spot.leaf) };
     }

@@ -27,7 +27,7 @@ struct Running {
     may: bool,
     /// How many entries have come.
     entries: u64,
-    /// The indexes for which some have waited.
+    /// The indexes for which some have waited, each as often as it was drained.
     indexes: Vec<u32>,
 }
 
@@ -72,12 +72,10 @@ pub fn count(statement: Statement, enough: u64) -> bool {
     })
 }
 
-/// An entry of a statement waits for this index.
-#[inline]
+/// An entry of a statement waits for this index, the first one.
 pub fn defers(statement: Statement, relid: u32) {
     RUNNING.with_borrow_mut(|all| {
-        let Some(running) = all.get_mut(statement.at) else { return };
-        if running.indexes.last() != Some(&relid) && !running.indexes.contains(&relid) {
+        if let Some(running) = all.get_mut(statement.at) {
             running.indexes.push(relid);
         }
     });
