@@ -3,7 +3,8 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
-new_server -c "nitro.max_memory = 64MB" -c "max_prepared_transactions = 2" -c "nitro.backup_rate = 0"
+# Entries that wait would leave smaller leaves than the limits here count with.
+new_server -c "nitro.insert_memory = 0" -c "nitro.max_memory = 64MB" -c "max_prepared_transactions = 2" -c "nitro.backup_rate = 0"
 
 owner() { sql "SELECT bytes FROM nitro_memory_by_owner WHERE rolname = '$1'" | grep . || echo 0; }
 room() { sql "SELECT used FROM nitro_memory"; }

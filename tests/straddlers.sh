@@ -5,7 +5,8 @@
 . "$(dirname "$0")/image_files.sh"
 in_folders
 . "$(dirname "$0")/by_hand.sh"
-new_server "${by_hand[@]}"
+# One entry at a time: tests/server has those that wait.
+new_server "${by_hand[@]}" -c "nitro.insert_memory = 0"
 sql "CREATE EXTENSION pageinspect"
 gates
 
