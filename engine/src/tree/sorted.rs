@@ -4,7 +4,7 @@
 //! place, all of it under one latch. A run that is larger than that is merged with the leaf, into
 //! one leaf or two (`merge`). Everything else takes the way of single inserts: an entry that comes
 //! alone, a long key, a comparator, a snapshot that is alive, no memory, a leaf that another
-//! process is changing. So a run only ever makes things faster.
+//! process is changing. So nothing depends on runs but speed and memory.
 //!
 //! Invariants:
 //! * *A batch is not one change.* It is published leaf by leaf, and each entry is in at most one
@@ -75,12 +75,13 @@ impl InsertSorted for Index {
     ) -> Result<Option<usize>, InsertError> {
         self.note_order::<O>();
         let asked = Asked { term: Some(term), new: false };
+        let batch = Batch { index: self, p, order, entries, asked };
         let mut reserve = Reserve::new(self);
         let mut at = from;
         while at < entries.len() && at - from < ENTRIES {
             if O::MEMCMP {
                 let before = at;
-                at = runs(self, p, order, entries, at, term, &mut reserve);
+                at = batch.insert_runs(at, &mut reserve);
                 if at > before {
                     continue;
                 }
@@ -95,134 +96,146 @@ impl InsertSorted for Index {
     }
 }
 
-/// Inserts runs from entry `at` on, in byte order. Returns the number of the first entry that wants
-/// the way of single inserts, or another call.
-fn runs<O: KeyOrder>(
-    index: &Index,
-    p: &Process,
-    order: &O,
-    entries: &impl Sorted,
-    mut at: usize,
-    term: u32,
-    reserve: &mut Reserve<'_>,
-) -> usize {
-    let _section = index.enter(p);
-    let mut leaf = None;
-    for _ in 0..LEAVES {
-        if at >= entries.len() || entries.key(at).len() > MAX_RECORD || entries.tid(at) >> 48 != 0 {
-            break;
+/// Entries that are inserted together, and how.
+struct Batch<'a, O, E> {
+    index: &'a Index,
+    p: &'a Process,
+    order: &'a O,
+    entries: &'a E,
+    asked: Asked,
+}
+
+/// How far a run came.
+struct Came {
+    /// How many of its entries are in the index now. 0: the first one wants the way of single
+    /// inserts.
+    done: usize,
+    /// The leaf cannot be merged with entries as it is.
+    refused: bool,
+}
+
+impl<O: KeyOrder, E: Sorted> Batch<'_, O, E> {
+    /// Inserts runs from entry `at` on, in byte order. Returns the number of the first entry that
+    /// wants the way of single inserts, or another call.
+    fn insert_runs(&self, mut at: usize, reserve: &mut Reserve<'_>) -> usize {
+        let &Batch { index, p, entries, .. } = self;
+        let _section = index.enter(p);
+        let (mut leaf, mut refused) = (None, 0);
+        for _ in 0..LEAVES {
+            if at >= entries.len() || !is_short(entries, at) {
+                break;
+            }
+            let probe = self.probe(at);
+            let hinted = leaf.and_then(|leaf| seek::settle(index, &probe, leaf, true));
+            let spot = hinted.unwrap_or_else(|| seek::seek(index, &probe, true));
+            stop!("sorted: searched");
+            if spot.v.b.parent() == 0 {
+                // It was just split. A search from above does not find it by its own separator.
+                separators::promote(index, spot.leaf);
+            }
+            let merges = spot.leaf != refused;
+            let run = match takes_runs(index, &spot.v, merges) {
+                true => self.run_of(&spot.v, at),
+                false => at..at + 1,
+            };
+            let next = self.next_leaf(run.end);
+            let came = self.insert_run(&probe, &spot, run.clone(), merges, reserve);
+            if came.done == 0 {
+                break;
+            }
+            if came.refused {
+                refused = spot.leaf;
+            }
+            at += came.done;
+            // The rest of a run goes on from its leaf, which is not to the right of its place.
+            leaf = if at == run.end { next } else { Some(spot.leaf) };
         }
-        let probe = Probe::new(order, entries.key(at), entries.tid(at));
-        let hinted = leaf.and_then(|leaf| seek::settle(index, &probe, leaf, true));
-        let spot = hinted.unwrap_or_else(|| seek::seek(index, &probe, true));
-        stop!("sorted: searched");
-        if spot.v.b.parent() == 0 {
-            // It was just split. A search from above does not find it by its own separator.
-            separators::promote(index, spot.leaf);
-        }
-        let run = match takes_runs(index, &spot.v) {
-            true => run_of(index, &spot.v, order, entries, at),
-            false => at..at + 1,
+        at
+    }
+
+    fn probe(&self, i: usize) -> Probe<'_, O> {
+        Probe::new(self.order, self.entries.key(i), self.entries.tid(i))
+    }
+
+    /// Returns the entries from `at` on that belong to the leaf in this state. Entry `at` does. The
+    /// caller validates the state.
+    fn run_of(&self, v: &View, at: usize) -> Range<usize> {
+        let entries = self.entries;
+        let belongs = |i: usize| {
+            let ascends =
+                (entries.key(i - 1), entries.tid(i - 1)) < (entries.key(i), entries.tid(i));
+            let route = || seek::route(self.index, v, &self.probe(i));
+            let inside = || {
+                matches!(route(), Ok(Route::Here(_)))
+                    || mutant!("a run ends with the range of its leaf")
+            };
+            ascends && is_short(entries, i) && inside()
         };
-        let next = next_leaf(index, order, entries, run.end);
-        let done = insert_run(index, p, &probe, &spot, entries, run.clone(), term, reserve);
-        if done == 0 {
-            break;
+        let most = entries.len().min(at + RUN);
+        at..(at + 1..most).find(|&i| !belongs(i)).unwrap_or(most)
+    }
+
+    /// Returns a leaf that has the place of entry `at`, or is to the left of it, and asks for its
+    /// memory.
+    fn next_leaf(&self, at: usize) -> Option<Ref> {
+        if at >= self.entries.len() {
+            return None;
         }
-        at += done;
-        // What is left of a run goes on from its leaf, which is not to the right of its place.
-        leaf = if at == run.end { next } else { Some(spot.leaf) };
+        let probe = self.probe(at);
+        let fetch = |area, leaf| prefetch::whole_leaf(area, leaf);
+        seek::descend(self.index, &probe, top::top(self.index, &probe), fetch)
     }
-    at
-}
 
-/// Whether a leaf in this state may take several entries at once. To be asked again under its latch.
-fn takes_runs(index: &Index, v: &View) -> bool {
-    let packed = v.b.has(PACKED) || index.packs();
-    packed && !index.unpacks() && index.shared().snapshots.quiet()
-}
-
-/// The entries from `at` on, the first of which belongs to the leaf in this state, that all do.
-/// To be validated by the caller.
-fn run_of<O: KeyOrder>(
-    index: &Index,
-    v: &View,
-    order: &O,
-    entries: &impl Sorted,
-    at: usize,
-) -> Range<usize> {
-    let belongs = |i: usize| {
-        let (key, tid) = (entries.key(i), entries.tid(i));
-        let ascends = (entries.key(i - 1), entries.tid(i - 1)) < (key, tid);
-        let probe = Probe::new(order, key, tid);
-        let inside = || matches!(seek::route(index, v, &probe), Ok(Route::Here(_)));
-        ascends
-            && key.len() <= MAX_RECORD
-            && tid >> 48 == 0
-            && (inside() || mutant!("a run ends with the range of its leaf"))
-    };
-    let most = entries.len().min(at + RUN);
-    at..(at + 1..most).find(|&i| !belongs(i)).unwrap_or(most)
-}
-
-/// A leaf at or to the left of that of an entry, which is being fetched from memory.
-fn next_leaf<O: KeyOrder>(
-    index: &Index,
-    order: &O,
-    entries: &impl Sorted,
-    at: usize,
-) -> Option<Ref> {
-    if at >= entries.len() {
-        return None;
-    }
-    let probe = Probe::new(order, entries.key(at), entries.tid(at));
-    let fetch = |area, leaf| prefetch::whole_leaf(area, leaf);
-    seek::descend(index, &probe, top::top(index, &probe), fetch)
-}
-
-/// Inserts as much of a run as can be inserted at once. Returns how many entries that are; 0: the
-/// first one wants the way of single inserts.
-#[allow(clippy::too_many_arguments, reason = "what a single insert takes, and the run")]
-fn insert_run<O: KeyOrder>(
-    index: &Index,
-    p: &Process,
-    probe: &Probe<'_, O>,
-    spot: &Position,
-    entries: &impl Sorted,
-    run: Range<usize>,
-    term: u32,
-    reserve: &mut Reserve<'_>,
-) -> usize {
-    let writer = index.enter_writer(p);
-    let single = |reserve: &mut Reserve<'_>, writer| {
-        let asked = Asked { term: Some(term), new: false };
+    /// Inserts as much of a run as can be inserted at once. `merges`: the leaf has not refused that.
+    fn insert_run(
+        &self,
+        probe: &Probe<'_, O>,
+        spot: &Position,
+        run: Range<usize>,
+        merges: bool,
+        reserve: &mut Reserve<'_>,
+    ) -> Came {
+        let &Batch { index, p, entries, asked, .. } = self;
+        let writer = index.enter_writer(p);
+        let late = asked.term.is_some_and(|term| term != writer.term());
+        let late = late && !mutant!("a run is of the term that was asked for");
+        let packed = spot.v.b.has(PACKED);
+        let several = !late && run.len() > 1 && takes_runs(index, &spot.v, merges);
+        let most = if packed { spot.place.n / 2 } else { FEWEST_TO_PACK - 1 };
+        let merges = several && merges && run.len() > most;
+        if merges && let Some(merged) = merge::merge(index, spot, entries, run.clone(), reserve) {
+            index.shared().counters.inserted(p, merged.inserted as u64);
+            if let Some(leaf) = merged.new {
+                let _section = writer.into_reader();
+                separators::promote(index, leaf);
+            }
+            return Came { done: merged.done, refused: false };
+        }
+        if several
+            && packed
+            && let Some((done, came)) = in_place(index, spot, entries, run, reserve)
+        {
+            index.shared().counters.inserted(p, came as u64);
+            return Came { done, refused: merges };
+        }
         let step = insert_at(index, p, probe, asked, spot, writer, reserve);
         // The next insert has another key.
         reserve.drop_chunk();
-        usize::from(matches!(step, Outcome::Done(_)))
-    };
-    let late = writer.term() != term && !mutant!("a run is of the term that was asked for");
-    if late || run.len() == 1 || !takes_runs(index, &spot.v) {
-        return single(reserve, writer);
+        Came { done: usize::from(matches!(step, Outcome::Done(_))), refused: merges }
     }
-    let packed = spot.v.b.has(PACKED);
-    let merged = match packed {
-        true => 2 * run.len() > spot.place.n,
-        false => run.len() >= FEWEST_TO_PACK,
-    };
-    if merged && let Some(merged) = merge::merge(index, spot, entries, run.clone(), reserve) {
-        index.shared().counters.inserted(p, merged.inserted as u64);
-        if let Some(leaf) = merged.new {
-            let _section = writer.into_reader();
-            separators::promote(index, leaf);
-        }
-        return merged.done;
-    }
-    if packed && let Some(inserted) = in_place(index, spot, entries, run.clone(), reserve) {
-        index.shared().counters.inserted(p, inserted.1 as u64);
-        return inserted.0;
-    }
-    single(reserve, writer)
+}
+
+/// Whether an entry is short enough for a packed leaf. Other ones take the way of single inserts,
+/// which also reports those that are not valid.
+fn is_short(entries: &impl Sorted, i: usize) -> bool {
+    entries.key(i).len() <= MAX_RECORD && entries.tid(i) >> 48 == 0
+}
+
+/// Whether a leaf in this state may take several entries at once. `merges`: it has not refused to
+/// be merged. To be asked again under its latch.
+fn takes_runs(index: &Index, v: &View, merges: bool) -> bool {
+    let packed = v.b.has(PACKED) || merges && index.packs();
+    packed && !index.unpacks() && index.shared().snapshots.quiet()
 }
 
 /// Inserts the first entries of a run into a packed leaf that has room for them. Returns how many

@@ -99,7 +99,8 @@ impl All<'_> {
     }
 }
 
-/// Ok(None): there is no room for so many, or no memory.
+/// Merges a run with its leaf. Returns None if two leaves have no room for all, or there is no
+/// memory. Err: the leaf has changed, or cannot be packed.
 fn try_merge(
     index: &Index,
     spot: &Position,
