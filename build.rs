@@ -1,4 +1,5 @@
-//! Calls of `CopyErrorData` in the library that the server loads go to `__wrap_CopyErrorData`, see `src/pg/witness.rs`.
+//! Calls of `CopyErrorData` in the library that the server loads go to `__wrap_CopyErrorData`, see
+//! `src/pg/witness.rs`.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

@@ -1,6 +1,6 @@
-//! Packed leaves beside an index of leaves of 64 slots: `cargo run --release --example packed [entries]`.
-//! The packed ones have an array of separators above them, the others are a whole index; so trust what is
-//! inside of leaves (reading in order) more than look-ups.
+//! Packed leaves beside an index of leaves of 64 slots: `cargo run --release --example packed
+//! [entries]`. The packed ones have an array of separators above them, the others are a whole
+//! index; so trust what is inside of leaves (reading in order) more than look-ups.
 
 mod common;
 

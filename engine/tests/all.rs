@@ -1,5 +1,6 @@
-//! What tests from outside ask of the engine: one program, since each has most of the engine compiled into it. Those that count what
-//! a whole process allocates, or fork it, are programs of their own.
+//! What tests from outside ask of the engine: one program, since each has most of the engine
+//! compiled into it. Those that count what a whole process allocates, or fork it, are programs of
+//! their own.
 
 mod common;
 

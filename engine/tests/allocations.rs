@@ -1,4 +1,5 @@
-//! A look-up, a rescan and an insert allocate nothing once they run: an allocator of this test counts.
+//! A look-up, a rescan and an insert allocate nothing once they run: an allocator of this test
+//! counts.
 
 mod common;
 
@@ -66,7 +67,8 @@ fn look_ups_rescans_and_inserts_allocate_nothing() {
         };
         look();
         assert_eq!(allocations(look), 0, "{forms:?}: look-ups");
-        // Some leaves are split, or encoded anew: that is arranged in private memory. All others allocate nothing.
+        // Some leaves are split, or encoded anew: that is arranged in private memory. All others
+        // allocate nothing.
         let mut some = 0;
         let n = ROWS / 10;
         for i in 0..n {

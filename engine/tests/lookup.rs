@@ -38,7 +38,8 @@ fn together<O: KeyOrder>(
     check(order, fold, &p, ix, &keys, &model);
 }
 
-/// Ranges between neighbours among these keys, whatever their order, and of one key each, read together.
+/// Ranges between neighbours among these keys, whatever their order, and of one key each, read
+/// together.
 fn check<O: KeyOrder>(
     order: &O,
     fold: fn(&[u8]) -> Vec<u8>,

@@ -1,4 +1,5 @@
-//! Keys that share many bytes: as many as an index node, the flat top, a leaf and a template have room for, one less, one more.
+//! Keys that share many bytes: as many as an index node, the flat top, a leaf and a template have
+//! room for, one less, one more.
 
 use crate::common::*;
 use nitro_engine::adopt;
@@ -102,7 +103,8 @@ fn in_every_form_and_order() {
     }
 }
 
-/// The longest key without a chunk is a separator: keys that came before have made leaves large, and share what these leave out.
+/// The longest key without a chunk is a separator: keys that came before have made leaves large,
+/// and share what these leave out.
 #[test]
 fn separators_as_long_as_records_in_a_leaf() {
     for len in 1020..=1034 {

@@ -39,8 +39,8 @@ fn every_comparison_may_unwind() {
         }));
         assert_eq!(mapping.area.usage().active, 0, "left inside the barrier");
         unwound += u32::from(done.is_err());
-        // An entry may have been inserted although its leaf's promotion failed later on; removals and
-        // inserts that did not get so far have changed nothing.
+        // An entry may have been inserted although its leaf's promotion failed later on; removals
+        // and inserts that did not get so far have changed nothing.
         order.0.set(u32::MAX);
         let there = ix.contains(&p, &order, &key, tid);
         let before = model.contains(&(key.clone(), tid));

@@ -41,8 +41,8 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     Some(entries)
 }
 
-/// Makes the header, all digests, checksums and the summary right, for whatever is between them: what
-/// [`shard`] then meets are the lengths and contents of frames.
+/// Makes the header, all digests, checksums and the summary right, for whatever is between them:
+/// what [`shard`] then meets are the lengths and contents of frames.
 pub fn mend_shard(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes.resize(bytes.len().max(SUMMARY + HEADER), 0);

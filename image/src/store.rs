@@ -10,9 +10,9 @@
 //! machine:
 //!
 //! - **S1** A manifest that can be read names only shards that are complete and durable, its own
-//!   and those of older images that it carries. Therefore a commit syncs the shards, then the folder
-//!   with their names, and only then gives the manifest its name. A shard is carried only if an
-//!   image that can be read names it: it was durable before. A removal takes manifests away,
+//!   and those of older images that it carries. Therefore a commit syncs the shards, then the
+//!   folder with their names, and only then gives the manifest its name. A shard is carried only if
+//!   an image that can be read names it: it was durable before. A removal takes manifests away,
 //!   durably, before the first shard that one of them names. A shard that another manifest names
 //!   stays. A file of small images gets its name when all of it is durable.
 //! - **S2** From the first commit on, a crash leaves at least one committed image. Once the commit

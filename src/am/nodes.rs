@@ -53,7 +53,8 @@ struct Ways {
     query: *mut PlanState,
 }
 
-/// Whether a query is that of an SQL function, whose rows may be asked for one by one while the one that calls it runs.
+/// Whether a query is that of an SQL function, whose rows may be asked for one by one while the one
+/// that calls it runs.
 unsafe fn is_in_another(query: *mut pg_sys::QueryDesc) -> bool {
     // SAFETY: what the server passes.
     unsafe {

@@ -211,8 +211,8 @@ impl Publication<'_> {
         }
     }
 
-    /// Leaves the rows of a table out whose index was given up. An image that is being made is as of
-    /// before: if it goes on, the WAL must name the block. An image that begins later sees the
+    /// Leaves the rows of a table out whose index was given up. An image that is being made is as
+    /// of before: if it goes on, the WAL must name the block. An image that begins later sees the
     /// state after it has said what its LSN is.
     unsafe fn leave_out(&self, entries: &impl Entries) {
         let (index, entry) = (self.index, self.handle.entry);

@@ -281,7 +281,8 @@ impl Scan {
     /// Before the first entry: what the keys ask for is known from here on.
     ///
     /// # Safety
-    /// `scan` is the descriptor that this is the state of, which has not been started since it was given its keys.
+    /// `scan` is the descriptor that this is the state of, which has not been started since it was
+    /// given its keys.
     unsafe fn begin(&mut self, scan: IndexScanDesc, forward: bool) {
         // SAFETY: by contract.
         unsafe {

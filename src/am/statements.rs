@@ -1,7 +1,7 @@
 //! The hooks by which statements that write are known, and drained at their ends: see `deferred`.
 //!
-//! Entries of a plan with ON CONFLICT never wait. The server may give up one of its rows and use the
-//! TID for another one while the transaction goes on.
+//! Entries of a plan with ON CONFLICT never wait. The server may give up one of its rows and use
+//! the TID for another one while the transaction goes on.
 
 use std::ffi::c_void;
 

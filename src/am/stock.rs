@@ -1,5 +1,5 @@
-//! Nodes of the executor that still have the server's function, and queries whose rows may be read without
-//! it.
+//! Nodes of the executor that still have the server's function, and queries whose rows may be read
+//! without it.
 
 use std::ffi::c_void;
 use std::sync::OnceLock;
@@ -14,7 +14,8 @@ pub(super) unsafe fn is_allowed(snapshot: pg_sys::Snapshot) -> bool {
     guc::ENABLE_FAST_SCAN.get() && unsafe { is_plain(snapshot) }
 }
 
-/// Whether rows are only those that a snapshot sees, and the server does no more for each than to read it.
+/// Whether rows are only those that a snapshot sees, and the server does no more for each than to
+/// read it.
 pub(super) unsafe fn is_plain(snapshot: pg_sys::Snapshot) -> bool {
     // SAFETY: the snapshot of a query, or null.
     unsafe {
@@ -24,8 +25,8 @@ pub(super) unsafe fn is_plain(snapshot: pg_sys::Snapshot) -> bool {
     }
 }
 
-/// Whether a node still has the server's own function, which is remembered in `known` for nodes of its
-/// type: another extension's is left alone.
+/// Whether a node still has the server's own function, which is remembered in `known` for nodes of
+/// its type: another extension's is left alone.
 pub(super) unsafe fn is_servers(
     node: *mut PlanState,
     known: &OnceLock<pg_sys::ExecProcNodeMtd>,

@@ -383,8 +383,9 @@ pub fn share(lsn: XLogRecPtr) -> Option<f64> {
         .then(|| newest.saturating_sub(lsn) as f64 / longest().max(1) as f64)
 }
 
-/// The keeper renews an unchanged image when the WAL since its LSN is this part of the slot's limit.
-/// With the default limit of 4 GB it does so after 256 MB, which a start reads in about a second.
+/// The keeper renews an unchanged image when the WAL since its LSN is this part of the slot's
+/// limit. With the default limit of 4 GB it does so after 256 MB, which a start reads in about a
+/// second.
 const OLD: f64 = 1.0 / 16.0;
 
 /// Returns whether an image of this LSN may stay while its index does not change: the slot keeps

@@ -1,4 +1,5 @@
-//! `EXPLAIN (NITRO)`, from 18 on: the state and the size of the index behind a node, and with ANALYZE what was read.
+//! `EXPLAIN (NITRO)`, from 18 on: the state and the size of the index behind a node, and with
+//! ANALYZE what was read.
 
 use nitro_engine::prelude::*;
 use std::ffi::{CStr, CString};
@@ -45,8 +46,8 @@ unsafe fn index_of(node: *mut PlanState) -> Option<(Oid, IndexScanDesc)> {
 }
 
 unsafe fn explain(node: *mut PlanState, to: &Explanation) {
-    // SAFETY: the server's node. The index may be a hypothetical one, and so none that can be opened; a
-    // cached plan holds no lock on its indexes.
+    // SAFETY: the server's node. The index may be a hypothetical one, and so none that can be
+    // opened; a cached plan holds no lock on its indexes.
     unsafe {
         if let Some(table) = table_of(node) {
             hidden(table, to);

@@ -254,7 +254,8 @@ impl Row {
 
 impl<'a> Neighbours<'a> {
     /// # Safety
-    /// `index` must be open, `desc` its description; neither it nor the current memory context may go before.
+    /// `index` must be open, `desc` its description; neither it nor the current memory context may
+    /// go before.
     unsafe fn new(index: Relation, desc: &'a KeyDesc) -> Neighbours<'a> {
         let columns = desc.columns.len();
         // SAFETY: support function 1 of an open index; the copy has no state, and lives in the

@@ -111,7 +111,8 @@ struct Open {
 
 impl Writer<'_> {
     /// # Safety
-    /// This process is attached to the set longer than the writer lives, and no other one has this number.
+    /// This process is attached to the set longer than the writer lives, and no other one has this
+    /// number.
     pub unsafe fn new(files: *mut pg_sys::FileSet, process: usize, buckets: usize) -> Self {
         let mut all = Vec::new();
         memory::reserve(&mut all, buckets);

@@ -12,7 +12,8 @@ pub fn refuse(message: String, detail: String, hint: impl AsRef<str>) -> ! {
         .raise()
 }
 
-/// A key is longer than the engine stores. btree's limit is below it, but counts what compression leaves.
+/// A key is longer than the engine stores. btree's limit is below it, but counts what compression
+/// leaves.
 ///
 /// # Safety
 /// `index` must be open, inside a transaction.

@@ -21,7 +21,8 @@ impl Scratch {
         Scratch { short: [MaybeUninit::uninit(); SHORT], long: Vec::new() }
     }
 
-    /// A datum of this layout with these bytes; valid as long as the scratch is neither moved nor reused.
+    /// A datum of this layout with these bytes; valid as long as the scratch is neither moved nor
+    /// reused.
     pub(super) fn datum(&mut self, layout: Layout, bytes: &[u8]) -> Datum {
         let header = match layout {
             Layout::Varlena | Layout::BlankPadded => pg_sys::VARHDRSZ,

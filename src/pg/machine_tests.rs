@@ -100,7 +100,8 @@ fn groups_of_version_1() {
 
 #[test]
 fn a_part_of_a_hierarchy_is_mounted() {
-    // Without a namespace of its own a container sees its full path, and its own group as the mount.
+    // Without a namespace of its own a container sees its full path, and its own group as the
+    // mount.
     let mount = "34 30 0:30 /docker/a /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
     let files = Files::new("part", "4:memory:/docker/a\n", mount);
     files.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");

@@ -98,8 +98,8 @@ pub fn nap(event: Wait, milliseconds: i64) {
     interrupts();
 }
 
-/// Waits for threads of this process in `wait`, showing `event`. Neither latch nor interrupts end it:
-/// it has to be short.
+/// Waits for threads of this process in `wait`, showing `event`. Neither latch nor interrupts end
+/// it: it has to be short.
 pub fn shown_during<T>(event: Wait, wait: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     // SAFETY: writes the word that shows what this process waits for.

@@ -85,7 +85,8 @@ impl<'n> Witness<'n> {
     /// once.
     ///
     /// # Safety
-    /// On the server's thread; the witness must be dropped in the frame that made it, last in first out.
+    /// On the server's thread; the witness must be dropped in the frame that made it, last in first
+    /// out.
     #[inline]
     pub unsafe fn new(node: &'n mut MaybeUninit<Node>, returns: bool) -> Witness<'n> {
         let this = node.as_mut_ptr();
@@ -143,7 +144,8 @@ pub fn install() {
 /// context.
 ///
 /// # Safety
-/// Where the server reports something, after [`install`]; nothing else is in the context, and the last copy is used no more.
+/// Where the server reports something, after [`install`]; nothing else is in the context, and the
+/// last copy is used no more.
 unsafe fn copy_into(context: &AtomicPtr<pg_sys::MemoryContextData>) -> *mut ErrorData {
     memory::make_room();
     // SAFETY: by contract.

@@ -1,5 +1,5 @@
-//! The start of a server and the exit of its processes: the directory of indexes in the main segment, and
-//! the engine's area in a mapping of its own (`mapping.rs`).
+//! The start of a server and the exit of its processes: the directory of indexes in the main
+//! segment, and the engine's area in a mapping of its own (`mapping.rs`).
 //!
 //! Both are made when the postmaster starts, and inherited by fork at the same address in every
 //! process. After a crash both are zeroed and the startup hook runs again. So nothing here has to
@@ -163,7 +163,8 @@ fn make_area() {
     let reserved = *RESERVED.get_or_init(|| reserved(limit(mb)));
     let (base, pages) = mapping::fresh(Area::mapped(reserved), pooled_limit(mb));
     let limit = limit_in(pages, mb).min(reserved);
-    // SAFETY: the mapping is as long, stays for ever, and all that use it are forks of this process.
+    // SAFETY: the mapping is as long, stays for ever, and all that use it are forks of this
+    // process.
     match unsafe { Area::format(base, reserved, process_slots(), &mapping::BACKING) } {
         Ok(area) => area.set_limit(limit),
         Err(e) => error::Failure::new(

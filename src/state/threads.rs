@@ -113,8 +113,8 @@ pub fn yield_to_others() {
 }
 
 /// Runs `work(process, i)` for every i below `jobs` on up to `threads` threads, each registered
-/// with the engine, and returns the results in order. Showing `event`, it calls `tick` at each result
-/// and at least every 20 ms. The first error ends the others early.
+/// with the engine, and returns the results in order. Showing `event`, it calls `tick` at each
+/// result and at least every 20 ms. The first error ends the others early.
 pub fn run<T: Send, E: Send + From<String>>(
     jobs: usize,
     threads: usize,
@@ -136,8 +136,8 @@ pub fn run<T: Send, E: Send + From<String>>(
         without_signals(|| {
             for slot in slots {
                 let (running, results) = (threads.clone(), results.clone());
-                // The others do the part of a thread that does not start. Without any thread the jobs
-                // are missing in the end.
+                // The others do the part of a thread that does not start. Without any thread the
+                // jobs are missing in the end.
                 let _ = Builder::new().spawn_scoped(scope, move || {
                     // Given back last.
                     let _running = running;
@@ -182,8 +182,8 @@ fn do_jobs<T, E: From<String>>(
     }
 }
 
-/// Receives the results until all threads have ended, and returns them in order, or the first error.
-/// May raise an ERROR, as [`wait::nap`].
+/// Receives the results until all threads have ended, and returns them in order, or the first
+/// error. May raise an ERROR, as [`wait::nap`].
 fn receive<T, E: From<String>>(
     jobs: usize,
     event: Wait,

@@ -159,7 +159,8 @@ fn want_images() {
     });
 }
 
-/// Returns whether the newest image of an index is small, its index unchanged, and the WAL since then short.
+/// Returns whether the newest image of an index is small, its index unchanged, and the WAL since
+/// then short.
 fn may_stay(entry: &Entry, process: &Process) -> bool {
     let image = &entry.image;
     let lsn = image.saved_lsn.load(Relaxed);

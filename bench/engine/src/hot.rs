@@ -1,5 +1,6 @@
-//! One hot leaf: eight writers and eight readers of it, on however few processors there are. How long the slowest operations
-//! take, in each form that a leaf can have: most of it is the time of threads that hold the leaf and have no processor.
+//! One hot leaf: eight writers and eight readers of it, on however few processors there are. How
+//! long the slowest operations take, in each form that a leaf can have: most of it is the time of
+//! threads that hold the leaf and have no processor.
 
 use crate::measure::together;
 use crate::nitro::Room;

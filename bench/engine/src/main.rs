@@ -1,11 +1,13 @@
 //! nitro-engine beside other ordered in-memory maps: one process per engine and kind of load, in
 //! rounds, so that neither the memory of a peer nor a noisy minute decides. See docs/benchmarks.md.
 //!
-//! `nitro-bench papers` runs the experiments of the Nitro paper instead, `nitro-bench scaling` measures what
-//! docs/scaling.md counts with, `nitro-bench hot` how long the slowest operations on one leaf take.
+//! `nitro-bench papers` runs the experiments of the Nitro paper instead, `nitro-bench scaling`
+//! measures what docs/scaling.md counts with, `nitro-bench hot` how long the slowest operations on
+//! one leaf take.
 //!
-//! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 1), REPETITIONS (of the reads in each process,
-//! default 3), LOADS (only these), HUGE=1 (huge pages for all engines), RESULTS (a file to which the samples are added).
+//! Environment: ENGINE_ROWS (entries, default 10 million), ROUNDS (default 1), REPETITIONS (of the
+//! reads in each process, default 3), LOADS (only these), HUGE=1 (huge pages for all engines),
+//! RESULTS (a file to which the samples are added).
 
 mod crossbeam;
 mod engine;

@@ -22,8 +22,8 @@ fn sample(measure: &str, value: f64) {
     println!("{measure} {value}");
 }
 
-/// Seconds of processor time that `f` takes, in the kernel too. On a machine that does something else
-/// besides, elapsed time would say more about that.
+/// Seconds of processor time that `f` takes, in the kernel too. On a machine that does something
+/// else besides, elapsed time would say more about that.
 pub fn time(f: impl FnOnce()) -> f64 {
     let begin = processor_time();
     f();

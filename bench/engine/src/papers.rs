@@ -1,5 +1,6 @@
-//! Experiments 1 to 4 of the Nitro paper (VLDB 2016, section 7): the engine alone, beside what the paper
-//! says. Theirs were 40 virtual cores of two Xeon E5-2650 v3 at 2.3 GHz, and 20 million items.
+//! Experiments 1 to 4 of the Nitro paper (VLDB 2016, section 7): the engine alone, beside what the
+//! paper says. Theirs were 40 virtual cores of two Xeon E5-2650 v3 at 2.3 GHz, and 20 million
+//! items.
 
 use crate::engine::Engine;
 use crate::keys::{Key, Rows, Text};

@@ -97,7 +97,8 @@ impl Samples {
         Some((best, all[all.len() / 2]))
     }
 
-    /// Adds all samples to a file, as bench/all.sh reads them: less is better, so rates become times.
+    /// Adds all samples to a file, as bench/all.sh reads them: less is better, so rates become
+    /// times.
     pub fn add_to(&self, file: &mut File) -> std::io::Result<()> {
         for row in ROWS {
             let title =

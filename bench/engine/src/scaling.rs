@@ -1,5 +1,5 @@
-//! What docs/scaling.md counts with: the cost of the steps that become more, or wait for each other, with
-//! more processors, processes, indexes and entries.
+//! What docs/scaling.md counts with: the cost of the steps that become more, or wait for each
+//! other, with more processors, processes, indexes and entries.
 
 use crate::keys::{Rows, key};
 use crate::measure::{Rates, time, together};

@@ -1,5 +1,6 @@
-//! `nitro-bench-report SAMPLES INTO NAME [KEY=VALUE ...]`: from the samples that a run has left in the file SAMPLES, makes
-//! INTO/NAME.json, INTO/NAME.md and INTO/NAME-*.svg. What is said of the run (KEY=VALUE) goes into both.
+//! `nitro-bench-report SAMPLES INTO NAME [KEY=VALUE ...]`: from the samples that a run has left in
+//! the file SAMPLES, makes INTO/NAME.json, INTO/NAME.md and INTO/NAME-*.svg. What is said of the
+//! run (KEY=VALUE) goes into both.
 
 mod page;
 mod plot;

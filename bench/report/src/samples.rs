@@ -76,7 +76,8 @@ fn least(samples: &[f64]) -> f64 {
 }
 
 impl Measure {
-    /// The figures of the samples. What was taken without an index is taken off first, where there is anything beside it.
+    /// The figures of the samples. What was taken without an index is taken off first, where there
+    /// is anything beside it.
     fn work_out(&mut self) {
         if self.methods.len() > 1
             && let Some(none) = self.methods.remove("none")

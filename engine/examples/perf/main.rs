@@ -1,5 +1,6 @@
-//! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries [case
-//! [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of each.
+//! One run of the engine's basic operations, alone: `cargo run --release --example perf [entries
+//! [case [slots]]]`; with `slots` no leaf is packed. `make bench-check` counts the instructions of
+//! each.
 
 mod batches;
 #[path = "../common/mod.rs"]
@@ -272,7 +273,8 @@ fn just_built(p: &Process, name: &str, n: u64, key: &dyn Fn(u64, &mut Vec<u8>)) 
     }
 }
 
-/// What VACUUM and CREATE INDEX do: a build, a new version of each row, its `again`-th key, the old versions removed, a sweep.
+/// What VACUUM and CREATE INDEX do: a build, a new version of each row, its `again`-th key, the old
+/// versions removed, a sweep.
 fn upkeep(p: &Process, name: &str, n: u64, again: u64, key: &dyn Fn(u64, &mut Vec<u8>)) {
     println!("--- upkeep, {name}");
     let ix = Index::create(p, &IndexOptions { fillfactor: 90, key_len_hint: 0 }).unwrap();
@@ -370,7 +372,8 @@ fn main() {
                 k.push(0);
             }),
         ),
-        // Of many bytes in common, more than an index node spares: leaves tell the rest of a separator.
+        // Of many bytes in common, more than an index node spares: leaves tell the rest of a
+        // separator.
         (
             "common100",
             n / 5,

@@ -9,7 +9,8 @@ use core::sync::atomic::Ordering::*;
 pub struct IndexStats {
     /// Entries that are there and not removed.
     pub live: u64,
-    /// Entries that were removed, but that a snapshot may still see, or that wait for the collector.
+    /// Entries that were removed, but that a snapshot may still see, or that wait for the
+    /// collector.
     pub dead: u32,
     /// Bytes of the area that the index holds.
     pub bytes: usize,

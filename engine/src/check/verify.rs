@@ -268,8 +268,8 @@ fn verify_packed<O: KeyOrder>(
     Ok(())
 }
 
-/// Checks that an entry belongs to this leaf: a search leads here, and the entry is not below the low
-/// key. Returns the slot or rank that the search finds.
+/// Checks that an entry belongs to this leaf: a search leads here, and the entry is not below the
+/// low key. Returns the slot or rank that the search finds.
 fn find<O: KeyOrder>(
     index: &Index,
     order: &O,

@@ -139,7 +139,8 @@ impl<'p> Prune<'p> {
         let ranks: Vec<u16> = if copied.packed { places().collect() } else { Vec::new() };
         let draft = spare.draft();
         let writer = index.enter_writer(p);
-        // It is pinned: a process that was not abandoned finds the leaf that it copied, in that state or another one.
+        // It is pinned: a process that was not abandoned finds the leaf that it copied, in that
+        // state or another one.
         self.place.here().filter(|&leaf| leaf == copied.leaf)?;
         let v = View { b: index.block(copied.leaf), ver: copied.ver };
         stop!("prune: found again");
@@ -175,8 +176,8 @@ impl<'p> Prune<'p> {
         gone.sort_unstable();
         let (mut removed, mut relieved) = (0, false);
         let mut backoff = Backoff::default();
-        // Ends: a leaf dies, or a cut fails, only where another process made progress. Without memory for slots, snapshots
-        // are lost, and then none are needed.
+        // Ends: a leaf dies, or a cut fails, only where another process made progress. Without
+        // memory for slots, snapshots are lost, and then none are needed.
         loop {
             let why = {
                 let _section = index.enter(p);

@@ -3,8 +3,8 @@
 //! The list runs through the blocks themselves (`link`), so marking an entry dead allocates
 //! nothing. A block is on at most one list (flag DIRTY, changed under its latch). A block on a list
 //! is never merged away, so a list never leads to memory of another use. One visit removes all dead
-//! entries of a block that no snapshot sees. So the lists only say when a visit is worth it: now, or
-//! when a snapshot has ended.
+//! entries of a block that no snapshot sees. So the lists only say when a visit is worth it: now,
+//! or when a snapshot has ended.
 //!
 //! Head and tail are one word. Blocks are pushed at the head. The whole list is taken or spliced at
 //! once.

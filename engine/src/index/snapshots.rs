@@ -266,8 +266,8 @@ impl<'a> Making<'a> {
         &self.of.table[self.slot]
     }
 
-    /// Closes the term and returns it. Terms are not reused: an index that has closed four billion of
-    /// them takes no more snapshots.
+    /// Closes the term and returns it. Terms are not reused: an index that has closed four billion
+    /// of them takes no more snapshots.
     pub(crate) fn close(&self, term: &AtomicU32) -> Result<u32, SnapshotError> {
         let more = |term| (term < LAST_TERM).then_some(term + 1);
         term.fetch_update(SeqCst, Acquire, more).map_err(|_| SnapshotError::NoMoreTerms)

@@ -208,7 +208,8 @@ impl Area {
         let granules = len.div_ceil(GRANULE);
         let fixed = Self::table_offset(processes) + granules * size_of::<Granule>();
         let first = fixed.div_ceil(PAGE);
-        // The granules of the fixed part are committed for ever; of the others there are only whole ones.
+        // The granules of the fixed part are committed for ever; of the others there are only whole
+        // ones.
         let base_pages = (fixed.div_ceil(GRANULE) * GRANULE_PAGES as usize).min(len / PAGE);
         if first >= base_pages {
             return Err(AreaError::TooSmall);
@@ -238,7 +239,8 @@ impl Area {
     /// Attaches to an area that another process or thread has formatted.
     ///
     /// # Safety
-    /// `base` is a mapping of memory on which `format` succeeded, valid as long as the area is used.
+    /// `base` is a mapping of memory on which `format` succeeded, valid as long as the area is
+    /// used.
     pub unsafe fn attach(base: NonNull<u8>) -> Result<Area, AreaError> {
         if !base.as_ptr().addr().is_multiple_of(PAGE) {
             return Err(AreaError::Misaligned);

@@ -234,7 +234,8 @@ impl Barrier<'_> {
     /// Returns the oldest session of a section for the index at `root` (0: for any index), or the
     /// open one.
     pub(crate) fn oldest_session(&self, root: Ref) -> u64 {
-        // Read before the slots: a session closed while they are read is not judged by this reading.
+        // Read before the slots: a session closed while they are read is not judged by this
+        // reading.
         let open = self.globals.session.load(Acquire);
         fence(SeqCst);
         self.slots

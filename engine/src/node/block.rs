@@ -31,14 +31,15 @@
 //! Under a comparator (flag WHOLE) records hold whole keys and no key is inline.
 //!
 //! # Invariants
-//! * I1 Concatenating level 0 from the head yields all entries in order. The low key of a block never
-//!   changes; it covers [low, low of next).
+//! * I1 Concatenating level 0 from the head yields all entries in order. The low key of a block
+//!   never changes; it covers [low, low of next).
 //! * I2 A separator reaches level 1 after its leaf is linked in level 0; a missing one costs a move
 //!   to the right.
 //! * I3 Slots outside mask[c & 1] are free. Prefix, TID, tail and born are written only while the
-//!   slot is free on the current side and never change while it is live; `dead` changes once, 0 -> t.
-//! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder of
-//!   c + 1 starts.
+//!   slot is free on the current side and never change while it is live; `dead` changes once, 0 ->
+//!   t.
+//! * I4 What belongs to side c & 1 does not change from the publication of c until a latch holder
+//!   of c + 1 starts.
 //! * I5 A DEAD node is not modified again until the barrier lets its memory be reused. Its `prev`
 //!   leads to its left neighbour, which took its entries or leads to the node that did. Its `next`
 //!   links it on the list of retired blocks until it is free.

@@ -1,5 +1,6 @@
-//! The content of leaves: entries copied out, and written into new leaves (split, bottom-up build) or
-//! into private memory that then replaces a leaf's content. All of this happens before a latch is taken.
+//! The content of leaves: entries copied out, and written into new leaves (split, bottom-up build)
+//! or into private memory that then replaces a leaf's content. All of this happens before a latch
+//! is taken.
 
 use crate::key::order::Tid;
 use crate::memory::area::Area;

@@ -82,7 +82,8 @@ impl<'a> Low<'a> {
         if !memcmp {
             return (self.abbrev, false);
         }
-        // The eight bytes are all of it if it ends in them, and not in a zero, which could be padding.
+        // The eight bytes are all of it if it ends in them, and not in a zero, which could be
+        // padding.
         let padding = self.key.last() == Some(&0)
             && !mutant!("a separator that could end in padding is not exact");
         let ends = self.key.len() <= skip + 8 && !padding;

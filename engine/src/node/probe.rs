@@ -206,8 +206,8 @@ pub(crate) struct Place {
     /// How many entries are below the probe (or not above it, if that was asked).
     pub(crate) rank: usize,
     pub(crate) n: usize,
-    /// The slot before `rank`, if that entry has the probe's key and TID. (In a packed leaf slots are
-    /// ranks.)
+    /// The slot before `rank`, if that entry has the probe's key and TID. (In a packed leaf slots
+    /// are ranks.)
     pub(crate) hit: Option<usize>,
     /// A slot with the probe's key; in a packed leaf, the key's number.
     pub(crate) same: Option<usize>,

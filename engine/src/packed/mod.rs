@@ -36,8 +36,8 @@
 //!   (Without abbreviations it has no bits.) The tail is everything behind the template, in bytes
 //!   or in an alphabet without an end.
 //! * *TIDs*: (page << bits of the offset | offset) minus the base, in order per key.
-//! * *Ends*: entries up to key k, if a key has several. *Tail ends*: symbols in tails up to key k, where
-//!   lengths vary.
+//! * *Ends*: entries up to key k, if a key has several. *Tail ends*: symbols in tails up to key k,
+//!   where lengths vary.
 //!
 //! Widths suffice for the whole range of the leaf if that costs next to nothing, so that inserts
 //! fit.

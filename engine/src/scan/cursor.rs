@@ -80,8 +80,8 @@ pub(crate) const NEVER: u32 = u32::MAX;
 /// The version of no node.
 const NONE: u64 = u64::MAX;
 
-/// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds, the
-/// cursor must be given its range again.
+/// Reads a range of an index. It can be cloned to come back to a position. If the order unwinds,
+/// the cursor must be given its range again.
 #[derive(Clone)]
 pub struct Cursor {
     want_keys: bool,

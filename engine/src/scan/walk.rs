@@ -5,8 +5,8 @@
 //! nothing: see [`Place`]. It reads an entry that stays in the index exactly once, even if the
 //! order of the keys has changed since the entry came.
 //!
-//! A part begins and ends at leaves that are pinned ([`Cut`]) until all parts have been read. No entry crosses their
-//! beginnings, so each entry belongs to one part.
+//! A part begins and ends at leaves that are pinned ([`Cut`]) until all parts have been read. No
+//! entry crosses their beginnings, so each entry belongs to one part.
 
 use crate::index::identity::Identity;
 use crate::index::pin;
@@ -69,8 +69,9 @@ impl Cut<'_> {
 }
 
 impl<'p> Walk<'p> {
-    /// Begins at the first leaf. Reads living entries that were born in a term up to `term` (`u32::MAX - 1`: all). An entry
-    /// is dead to this walk when it has been removed, in whatever term.
+    /// Begins at the first leaf. Reads living entries that were born in a term up to `term`
+    /// (`u32::MAX - 1`: all). An entry is dead to this walk when it has been removed, in whatever
+    /// term.
     ///
     /// # Panics
     /// The process is one of another area.

@@ -40,15 +40,15 @@ impl Backoff {
     }
 }
 
-/// A lock in shared memory. Zeroed means free. A holder that is killed takes the whole shared memory with it (the
-/// server resets it).
-/// * The locks of the allocator and of the snapshots are held for some hundred instructions. Their holder neither
-///   allocates nor calls out nor panics.
+/// A lock in shared memory. Zeroed means free. A holder that is killed takes the whole shared
+/// memory with it (the server resets it).
+/// * The locks of the allocator and of the snapshots are held for some hundred instructions. Their
+///   holder neither allocates nor calls out nor panics.
 /// * The lock of an index' allocator is held while the allocator takes an extent from the area or
 ///   gives one back. The area then may commit or release memory (`Backing`), which takes
 ///   milliseconds. Inserts of this index that need a block wait.
-/// * `collecting` is tried by collectors and sweeps. Only `adopt` waits for it. Its
-///   holder allocates and takes milliseconds. The guard gives the lock back when the holder unwinds.
+/// * `collecting` is tried by collectors and sweeps. Only `adopt` waits for it. Its holder
+///   allocates and takes milliseconds. The guard gives the lock back when the holder unwinds.
 #[repr(transparent)]
 #[cfg_attr(loom, derive(Default))]
 pub(crate) struct SpinLock(AtomicU32);

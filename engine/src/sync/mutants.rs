@@ -1,5 +1,6 @@
-//! Mechanisms that can be switched off, each by itself, to see which test notices (`make mutants`). With the
-//! feature `mutants` the environment variable `NITRO_MUTANT` names them; without it nothing is left of them.
+//! Mechanisms that can be switched off, each by itself, to see which test notices (`make mutants`).
+//! With the feature `mutants` the environment variable `NITRO_MUTANT` names them; without it
+//! nothing is left of them.
 
 /// Is this mechanism, by its name in [`MUTANTS`], switched off?
 macro_rules! mutant {

@@ -36,8 +36,8 @@ mod chaos {
         static RANDOM: Cell<u64> = Cell::new(NEXT.fetch_add(STEP, Relaxed) | 1);
     }
 
-    /// Does nothing, mostly. Sometimes the thread yields, or sleeps for up to 200 us. Rarely it sleeps as
-    /// long as a process that was descheduled.
+    /// Does nothing, mostly. Sometimes the thread yields, or sleeps for up to 200 us. Rarely it
+    /// sleeps as long as a process that was descheduled.
     pub(crate) fn pause() {
         // None while the thread ends.
         let drawn = RANDOM.try_with(|random| {

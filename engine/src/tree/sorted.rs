@@ -2,9 +2,14 @@
 //!
 //! Entries that belong to one leaf are a *run*. A run that the leaf has room for is inserted in
 //! place, all of it under one latch. A run that is larger than that is merged with the leaf, into
-//! one leaf or two (`merge`). Everything else takes the way of single inserts: an entry that comes
-//! alone, a long key, a comparator, a snapshot that is alive, no memory, a leaf that another
-//! process is changing. So nothing depends on runs but speed and memory.
+//! one leaf or two (`merge`). In all other cases entries take the way of single inserts:
+//! * an entry is alone in its leaf, or its key is long,
+//! * a comparator orders the keys,
+//! * a snapshot is alive,
+//! * there is no memory,
+//! * another process is changing the leaf.
+//!
+//! So nothing depends on runs but speed and memory.
 //!
 //! Invariants:
 //! * *A batch is not one change.* It is published leaf by leaf, and each entry is in at most one
@@ -186,7 +191,8 @@ impl<O: KeyOrder, E: Sorted> Batch<'_, O, E> {
         seek::descend(self.index, &probe, top::top(self.index, &probe), fetch)
     }
 
-    /// Inserts as much of a run as can be inserted at once. `merges`: the leaf has not refused that.
+    /// Inserts as much of a run as can be inserted at once. `merges`: the leaf has not refused
+    /// that.
     fn insert_run(
         &self,
         probe: &Probe<'_, O>,

@@ -3,7 +3,8 @@
 use crate::state::{Backup, Break, Draft, Entries, Image, Insert, Phase, State};
 
 impl State {
-    /// The next step. `taken` are entries that went while it was written, and are in it all the same.
+    /// The next step. `taken` are entries that went while it was written, and are in it all the
+    /// same.
     pub fn backup(mut self, broken: Option<Break>, taken: Entries) -> Option<State> {
         let is = |this| broken == Some(this);
         if taken != 0 && (self.draft.at != Backup::Snapshot || taken & !self.draft.gone != 0) {

@@ -119,8 +119,8 @@ impl Page {
 /// The block as it is, and as the next crash leaves it.
 ///
 /// A crash keeps some prefix of the WAL, at least what was flushed. Which one is chosen beforehand:
-/// every record is on disk at once until the heap is *frozen*, and from then on none is before the next
-/// flush. LSNs are only ever compared; [`super::state::State::canonical`] keeps them small.
+/// every record is on disk at once until the heap is *frozen*, and from then on none is before the
+/// next flush. LSNs are only ever compared; [`super::state::State::canonical`] keeps them small.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Heap {
     pub page: Page,

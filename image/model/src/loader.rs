@@ -45,7 +45,8 @@ impl State {
         Some(self)
     }
 
-    /// Somebody asks for the index, and its table is sorted: there is no image, or not one that is worth to be read.
+    /// Somebody asks for the index, and its table is sorted: there is no image, or not one that is
+    /// worth to be read.
     pub fn sort(mut self, broken: Option<Break>) -> Option<State> {
         let locked = self.vacuum_has_lock() && broken != Some(Break::NoLock);
         let suits = match self.index.phase {
@@ -84,7 +85,8 @@ impl State {
         self.heap.page.lsn > lsn
     }
 
-    /// The next step. `recently` says whether rows that are dead, but maybe not to everybody, count.
+    /// The next step. `recently` says whether rows that are dead, but maybe not to everybody,
+    /// count.
     pub fn load(mut self, broken: Option<Break>, recently: bool) -> Option<State> {
         if recently && !matches!(self.loader, Loader::Walk | Loader::Reads { .. }) {
             return None;

@@ -48,7 +48,8 @@
 //! 6. A row that cannot be evaluated stays in `current` as long as it is neither live nor dead to
 //!    every snapshot. The index stays pending, and `reflects` does not pass the row. `LeftOut`,
 //!    `DeletedLeftOut`, `Listed`
-//! 7. Action gone: it removes the entries of TIDs that are no roots. LP_DEAD is no root. `DeadRoots`
+//! 7. Action gone: it removes the entries of TIDs that are no roots. LP_DEAD is no root.
+//!    `DeadRoots`
 //! 8. When `current` is empty it stores `reflects` := max(`reflects`, `to` of `current`). The index
 //!    becomes idle only if `next` is empty and `position` has reached `decoded`. `IdleEarly`
 //! 9. A new follower begins at `reflects` of each pending index, otherwise at `decoded`. It may

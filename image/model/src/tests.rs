@@ -1,7 +1,7 @@
 //! Today's protocol passes; without any one of its mechanisms it does not.
 //!
-//! `cargo test -p nitro-model -- --nocapture` prints how many states were looked at, and the shortest way to each
-//! wrong answer.
+//! `cargo test -p nitro-model -- --nocapture` prints how many states were looked at, and the
+//! shortest way to each wrong answer.
 
 use stateright::HasDiscoveries;
 

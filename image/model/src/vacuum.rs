@@ -41,7 +41,8 @@ impl State {
                 }
                 Vacuum::Deleted(tids, victims != 0)
             }
-            // Whoever had a TID in hand before the end of the walk has moved on; then the second pass.
+            // Whoever had a TID in hand before the end of the walk has moved on; then the second
+            // pass.
             Vacuum::Deleted(tids, any) => {
                 let waits = match broken {
                     Some(Break::Token) => false,

@@ -53,7 +53,8 @@ impl State {
         Some(self)
     }
 
-    /// A scan found the row of an entry dead to everybody and removes the entry (`kill_prior_tuple`).
+    /// A scan found the row of an entry dead to everybody and removes the entry
+    /// (`kill_prior_tuple`).
     pub fn kill(mut self, key: u8) -> Option<State> {
         let item = self.heap.page.items[self.tid_of(key)];
         if self.index.phase != Phase::Ready
@@ -109,8 +110,8 @@ impl State {
                 Insert::Announced
             }
             Insert::Announced => {
-                // Its term decides whether the entry is in the snapshot that is being made; one that a walk
-                // has put there stays what it is.
+                // Its term decides whether the entry is in the snapshot that is being made; one
+                // that a walk has put there stays what it is.
                 let later = matches!(self.draft.at, Backup::Closed | Backup::Snapshot)
                     && !writer.term_over
                     && self.index.entries & 1 << key == 0;

@@ -122,8 +122,8 @@ impl<W: Write> ShardWriter<W> {
     }
 
     /// Whether the frame ends with the last entry, which begins there. The entry itself decides: so
-    /// entries that come or go elsewhere do not move the ends of frames. A longer one is more likely
-    /// to be an end, so frames of all kinds of keys have the usual length.
+    /// entries that come or go elsewhere do not move the ends of frames. A longer one is more
+    /// likely to be an end, so frames of all kinds of keys have the usual length.
     #[inline]
     fn ends_frame(&self, begin: usize) -> bool {
         let length = self.raw.len();

@@ -126,7 +126,8 @@ impl Queue {
     /// looked for, and how many are.
     ///
     /// # Safety
-    /// `heap` must be an open table of the heap's own access method, and `snapshot` one of MVCC that is registered.
+    /// `heap` must be an open table of the heap's own access method, and `snapshot` one of MVCC
+    /// that is registered.
     pub unsafe fn flush(
         &mut self,
         heap: pg_sys::Relation,

@@ -213,7 +213,8 @@ impl Run {
     /// Writes the next complete group into a slot that is clear.
     ///
     /// # Safety
-    /// A live slot with a column for each output; what its values point to is of the current memory context.
+    /// A live slot with a column for each output; what its values point to is of the current memory
+    /// context.
     pub(super) unsafe fn give(&mut self, desc: &KeyDesc, slot: *mut TupleTableSlot) {
         let i = self.given;
         self.given += 1;

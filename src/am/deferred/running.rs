@@ -9,8 +9,8 @@
 //! functions have started inside it. COPY has no query: it is the statement of inserts that have
 //! none.
 //!
-//! A plan with ON CONFLICT is known, too, as one whose entries never wait. Otherwise its inserts would
-//! be taken for those of a COPY around it.
+//! A plan with ON CONFLICT is known, too, as one whose entries never wait. Otherwise its inserts
+//! would be taken for those of a COPY around it.
 
 use std::cell::RefCell;
 
@@ -102,8 +102,8 @@ pub fn forget(query: MemoryContext) {
     let _ = RUNNING.try_with(|all| all.borrow_mut().retain(|running| running.query != query));
 }
 
-/// Takes the indexes for which entries of the innermost statement of this query (null: of COPY) have
-/// waited.
+/// Takes the indexes for which entries of the innermost statement of this query (null: of COPY)
+/// have waited.
 pub fn take_indexes(query: MemoryContext) -> Vec<u32> {
     RUNNING.with_borrow_mut(|all| {
         let running = all.iter_mut().rev().find(|running| running.query == query);

@@ -81,7 +81,8 @@ impl Scan {
     /// held.
     ///
     /// # Safety
-    /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a snapshot of MVCC.
+    /// `scan` is the descriptor that this is the state of, with the keys of its last rescan and a
+    /// snapshot of MVCC.
     pub(in crate::am) unsafe fn each_row(
         &mut self,
         scan: IndexScanDesc,

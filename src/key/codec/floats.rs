@@ -1,5 +1,5 @@
-//! Floats: the sign bit is flipped for positive numbers, all bits for negative ones. -0 is 0, NaN is
-//! the greatest.
+//! Floats: the sign bit is flipped for positive numbers, all bits for negative ones. -0 is 0, NaN
+//! is the greatest.
 
 use super::{PLAIN, Reader};
 

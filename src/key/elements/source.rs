@@ -62,8 +62,8 @@ impl Shape {
         array: *const ArrayType,
         mut f: impl FnMut(Option<Datum>) -> bool,
     ) -> bool {
-        // SAFETY: the layout of arrays (utils/array.h): header, dimensions and lower bounds, a bitmap if
-        // `dataoffset` is set, then aligned elements.
+        // SAFETY: the layout of arrays (utils/array.h): header, dimensions and lower bounds, a
+        // bitmap if `dataoffset` is set, then aligned elements.
         unsafe {
             let base = array.cast::<u8>();
             let dimensions = (*array).ndim as usize;

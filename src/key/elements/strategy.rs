@@ -1,5 +1,6 @@
-//! Strategy numbers of the operator classes `array_ops` and `jsonb_array_ops`, behind btree's. The last
-//! argument is of the same type, an element, an array of two elements, a range, a prefix, text or text[].
+//! Strategy numbers of the operator classes `array_ops` and `jsonb_array_ops`, behind btree's. The
+//! last argument is of the same type, an element, an array of two elements, a range, a prefix, text
+//! or text[].
 #![allow(missing_docs, reason = "named by their operators")]
 
 use pgrx::prelude::*;

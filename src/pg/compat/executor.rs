@@ -98,7 +98,8 @@ pub unsafe fn exec_proc_node(
 /// else here.
 ///
 /// # Safety
-/// A started node. An ERROR jumps over the caller's frame and those up to the server, which must have nothing to drop.
+/// A started node. An ERROR jumps over the caller's frame and those up to the server, which must
+/// have nothing to drop.
 pub unsafe fn exec_scan(
     node: *mut pg_sys::ScanState,
     access: unsafe extern "C-unwind" fn(*mut pg_sys::ScanState) -> *mut TupleTableSlot,

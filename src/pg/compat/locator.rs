@@ -91,7 +91,8 @@ pub(super) fn to_core(l: &Locator) -> CoreLocator {
     };
 }
 
-/// The path of a file, relative to the data directory; `backend` is the session that it is of, or -1.
+/// The path of a file, relative to the data directory; `backend` is the session that it is of, or
+/// -1.
 pub fn file_path(l: &Locator, backend: i32) -> std::path::PathBuf {
     // SAFETY: the server gives a nul-terminated string, up to 17 to be freed.
     unsafe {

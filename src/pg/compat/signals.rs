@@ -13,8 +13,8 @@ pub unsafe fn die_on_sigterm() {
         #[cfg(feature = "pg19")]
         fn die(signal: core::ffi::c_int, info: *const pg_sys::pg_signal_info);
     }
-    // SAFETY: installs the handler that backends use; the bindings only have a guarded wrapper of it,
-    // which is not a C function.
+    // SAFETY: installs the handler that backends use; the bindings only have a guarded wrapper of
+    // it, which is not a C function.
     unsafe {
         #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17")))]
         pg_sys::pqsignal_be(pg_sys::SIGTERM as i32, Some(die));

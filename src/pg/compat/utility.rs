@@ -1,5 +1,5 @@
-//! Utility statements that nitro looks at: COPY FROM, and those that the server would refuse without
-//! a reason.
+//! Utility statements that nitro looks at: COPY FROM, and those that the server would refuse
+//! without a reason.
 
 use std::ffi::{CStr, c_char};
 

@@ -37,8 +37,8 @@ type Tables = PgList<pg_sys::RangeTblEntry>;
 /// Rewrites the conditions of a query on an array column of an index.
 ///
 /// # Safety
-/// From a planner hook that runs before conditions are distributed; `info` must describe an index of a
-/// table that `root` plans, `column` one of its columns.
+/// From a planner hook that runs before conditions are distributed; `info` must describe an index
+/// of a table that `root` plans, `column` one of its columns.
 pub unsafe fn rewrite_query(root: *mut PlannerInfo, info: &IndexOptInfo, column: usize) {
     // SAFETY: by contract; the planner may scribble on its copy of the query. `indextlist` has one
     // TargetEntry per column.
@@ -294,8 +294,8 @@ impl Target {
 /// Makes an array of these values, folded if they are constants.
 ///
 /// # Safety
-/// The values must be expressions of the type `element`, and `arrays` its array type or a domain over that. `root` may
-/// be null.
+/// The values must be expressions of the type `element`, and `arrays` its array type or a domain
+/// over that. `root` may be null.
 pub unsafe fn array_of(
     root: *mut PlannerInfo,
     values: &[*mut Node],

@@ -71,8 +71,8 @@ struct Condition {
 
 impl Condition {
     /// # Safety
-    /// `statistics` must be a row of pg_statistic for a value that the operator takes; `element` is the type
-    /// of its elements, if it is an array.
+    /// `statistics` must be a row of pg_statistic for a value that the operator takes; `element` is
+    /// the type of its elements, if it is an array.
     unsafe fn estimate(&self, statistics: pg_sys::HeapTuple, element: Oid) -> Option<f64> {
         // SAFETY: by contract; slots are freed after reading.
         unsafe {

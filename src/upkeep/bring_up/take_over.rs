@@ -1,9 +1,9 @@
 //! Takes an index over from the follower that kept it up to date in recovery.
 //!
 //! A promotion leaves the index in the state FOLLOWING. It has all changes of records that end
-//! before `Entry::reflects`. New inserts do not publish yet, and VACUUM leaves the index alone. This
-//! process removes entries that became wrong, by the records from there on. Then the state becomes
-//! CATCHING UP, so inserts publish, and `catch_up` adds the missing entries.
+//! before `Entry::reflects`. New inserts do not publish yet, and VACUUM leaves the index alone.
+//! This process removes entries that became wrong, by the records from there on. Then the state
+//! becomes CATCHING UP, so inserts publish, and `catch_up` adds the missing entries.
 //!
 //! *Invariant* (before inserts publish): no entry leads to a line pointer that is free or belongs
 //! to another row. The steps, in this order:

@@ -22,7 +22,8 @@ pub fn scripts() -> PathBuf {
     PathBuf::from(String::from_utf8_lossy(&output).trim()).join("extension")
 }
 
-/// Puts a file where the server finds scripts of extensions. Tests that run beside each other may put the same one.
+/// Puts a file where the server finds scripts of extensions. Tests that run beside each other may
+/// put the same one.
 pub fn put_script(name: &str, text: &str) {
     let (own, path) = (format!("{name}.{}", std::process::id()), scripts().join(name));
     let own = scripts().join(own);

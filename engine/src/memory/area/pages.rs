@@ -425,8 +425,8 @@ impl Area {
     fn page_byte(&self, page: u32, which: u32) -> &AtomicU8 {
         assert!(page < self.header().pages.load(Relaxed));
         let offset = self.bytes_of(page) + (page % GRANULE_PAGES + which) as usize;
-        // SAFETY: there are two bytes for every page behind the last one, committed with the page, and
-        // accessed only as atomics.
+        // SAFETY: there are two bytes for every page behind the last one, committed with the page,
+        // and accessed only as atomics.
         unsafe { &*self.base.as_ptr().add(offset).cast() }
     }
 
@@ -446,7 +446,8 @@ impl Area {
         if order >= GRANULE_ORDER {
             return &self.granule(page).link;
         }
-        // SAFETY: a free block belongs to the allocator, whose lock the caller holds, and is committed.
+        // SAFETY: a free block belongs to the allocator, whose lock the caller holds, and is
+        // committed.
         unsafe { &*self.at(page * UNITS_PER_PAGE).cast() }
     }
 }

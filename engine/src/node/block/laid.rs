@@ -1,6 +1,7 @@
 //! Atomics that are laid over the memory of a block.
 //!
-//! Loom's atomics cannot be laid over memory: in its models the words of a block are a list in the header.
+//! Loom's atomics cannot be laid over memory: in its models the words of a block are a list in the
+//! header.
 
 use super::*;
 use crate::sync::atomic::plain;
@@ -11,8 +12,8 @@ impl Block {
     /// words with `ver`, `next`, `prev`, `high`, and from `link` to `parent`.
     #[inline]
     pub(crate) fn words<'a>(self) -> &'a [plain::AtomicU64] {
-        // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives, and
-        // changes beside its readers by atomic accesses only.
+        // SAFETY: a block is aligned, as long as its class says, mapped as long as the index lives,
+        // and changes beside its readers by atomic accesses only.
         unsafe { core::slice::from_raw_parts(self.0.cast(), self.size() / 8) }
     }
 
@@ -25,7 +26,8 @@ impl Block {
     #[inline]
     pub(super) fn cell<'a, T>(self, offset: usize, index: usize) -> &'a T {
         debug_assert!(index < 2 * SLOTS);
-        // SAFETY: the callers in `block.rs` stay inside the fixed part of a node, with aligned offsets.
+        // SAFETY: the callers in `block.rs` stay inside the fixed part of a node, with aligned
+        // offsets.
         unsafe { &*self.0.add(offset).cast::<T>().add(index) }
     }
 

@@ -1,5 +1,6 @@
-//! Inserting and removing an entry in place. What the leaf will be is arranged in private memory, and only
-//! the words that change; storing them is all that happens beside readers. And how much room there is.
+//! Inserting and removing an entry in place. What the leaf will be is arranged in private memory,
+//! and only the words that change; storing them is all that happens beside readers. And how much
+//! room there is.
 
 use super::{Found, Leaf};
 use crate::key::order::Tid;
@@ -17,8 +18,9 @@ const WORTHWHILE: usize = 32;
 const SPARE_BITS: usize = 3;
 
 impl Leaf<'_> {
-    /// Arranges this leaf with (key, TID), the key having this number under a comparator, which was found to belong at `found`, behind equal ones. False:
-    /// it does not fit as the leaf is; what `draft` then has means nothing.
+    /// Arranges this leaf with (key, TID), the key having this number under a comparator, which was
+    /// found to belong at `found`, behind equal ones. False: it does not fit as the leaf is; what
+    /// `draft` then has means nothing.
     pub fn insert(
         &self,
         found: &Found,
@@ -59,11 +61,7 @@ impl Leaf<'_> {
             draft.set(l.heads, k, head);
             draft.open(words, l.tails.bit(at), l.tails.bit(end), tail.len() * l.tails.width);
             for (i, &byte) in tail.iter().enumerate() {
-                let symbol = match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
-                    Some(Symbol::Is(symbol)) => symbol,
-                    _ => byte.into(),
-                };
-                draft.set(l.tails, at + i, symbol);
+                draft.set(l.tails, at + i, self.symbol_of(byte));
             }
             for (array, before, by) in
                 [(l.ends, rank as u64, 1), (l.tail_ends, at as u64, tail.len() as u64)]
@@ -125,7 +123,8 @@ impl Leaf<'_> {
         draft.add(3, 4);
         draft.load(words, l.ends, k, l.d);
         draft.load(words, l.tail_ends, k, l.d);
-        // The keys that go with their last entries, and their symbols; what the others between these ranks end with.
+        // The keys that go with their last entries, and their symbols; what the others between
+        // these ranks end with.
         let (mut keys, mut less, mut gone) = ([0; MAX_ENTRIES], 0, 0);
         let (mut done, mut symbols) = (0, self.tail_start(k));
         if l.ends.width == 0 && l.tail_ends.width == 0 {
@@ -186,8 +185,9 @@ impl Leaf<'_> {
         l.heads.offset + (bits + tails) / 8
     }
 
-    /// With the widths that an entry with this TID takes there is no room for another key, or another entry of one, however
-    /// the arrays share it; nor, for what it takes to arrange them anew, for a few more.
+    /// With the widths that an entry with this TID takes there is no room for another key, or
+    /// another entry of one, however the arrays share it; nor, for what it takes to arrange them
+    /// anew, for a few more.
     pub fn is_full(&self, key: bool, tid: Tid) -> bool {
         let mut l = self.layout;
         let number = self.tid_number(tid).0.unwrap_or(0);
@@ -221,6 +221,15 @@ impl Leaf<'_> {
             self.tail(k).start
         } else {
             k.checked_sub(1).map_or(0, |k| self.tail(k).end)
+        }
+    }
+
+    /// The symbol of a byte that the leaf can have in a tail.
+    #[inline]
+    pub(super) fn symbol_of(&self, byte: u8) -> u64 {
+        match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
+            Some(Symbol::Is(symbol)) => symbol,
+            _ => byte.into(),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::{Found, Leaf};
 use crate::key::order::Tid;
-use crate::packed::alphabet::Symbol;
 use crate::packed::bits::{Array, Draft};
 use crate::packed::encode::tail_bytes;
 use crate::packed::layout::{Layout, MAX_ENTRIES};
@@ -187,14 +186,6 @@ impl Leaf<'_> {
             sum += more;
         }
         draft.shift_each(array, from, self.layout.d + keys, sum, false);
-    }
-
-    /// Returns the symbol of a byte that the leaf can have in a tail.
-    fn symbol_of(&self, byte: u8) -> u64 {
-        match self.alphabet.as_ref().map(|alphabet| alphabet.symbol(byte)) {
-            Some(Symbol::Is(symbol)) => symbol,
-            _ => byte.into(),
-        }
     }
 }
 

@@ -28,8 +28,8 @@ impl Leaf<'_> {
         ranks.len()
     }
 
-    /// The key, appended, and the TID of an entry; nothing and 0 of one that is not there. To be validated by
-    /// the caller.
+    /// The key, appended, and the TID of an entry; nothing and 0 of one that is not there. To be
+    /// validated by the caller.
     #[inline]
     pub fn entry(&self, rank: usize, out: &mut Vec<u8>) -> Tid {
         if rank >= self.layout.n {
@@ -99,8 +99,8 @@ impl Leaf<'_> {
         }
     }
 
-    /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are. Memory
-    /// is asked for at most once. To be validated by the caller.
+    /// Appends the keys of at most [`PART`] ranks, and where each ends; returns how many there are.
+    /// Memory is asked for at most once. To be validated by the caller.
     pub fn keys(&self, ranks: Range<usize>, out: &mut Vec<u8>, ends: &mut [u32; PART]) -> usize {
         let ranks = self.part(ranks);
         if ranks.is_empty() {
@@ -292,8 +292,8 @@ impl Leaf<'_> {
         start..ranks.end.min(self.layout.n).clamp(start, start + PART)
     }
 
-    /// Of which keys these ranks are, which are some and at most a part: the first key, and how many ranks are of each
-    /// from there on. In a torn leaf they may be less.
+    /// Of which keys these ranks are, which are some and at most a part: the first key, and how
+    /// many ranks are of each from there on. In a torn leaf they may be less.
     #[inline(always)]
     pub(in crate::packed) fn copies<'c>(
         &self,

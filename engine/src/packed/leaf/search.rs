@@ -36,8 +36,8 @@ impl Leaf<'_> {
         Found { key, same, rank, equal }
     }
 
-    /// As [`search`](Self::search), if that is near key number `at`: between it and the one before, which may be this
-    /// key, as it may be itself. Only where the leaf has a key on either side.
+    /// As [`search`](Self::search), if that is near key number `at`: between it and the one before,
+    /// which may be this key, as it may be itself. Only where the leaf has a key on either side.
     #[inline]
     pub fn search_between(&self, key: &[u8], tid: Tid, at: usize) -> Option<Found> {
         let l = &self.layout;
@@ -85,8 +85,8 @@ impl Leaf<'_> {
         self.start(self.find_key(key).0)
     }
 
-    /// The same, if at least `from` are of interest: mostly these, a few more, or all. To be validated by
-    /// the caller.
+    /// The same, if at least `from` are of interest: mostly these, a few more, or all. To be
+    /// validated by the caller.
     pub fn lower_bound_from(&self, key: &[u8], from: usize) -> usize {
         let l = &self.layout;
         let target = match self.target(key) {
@@ -100,7 +100,8 @@ impl Leaf<'_> {
         bound
     }
 
-    /// How many entries have a key that is `below`, at least `from` of interest: mostly these, a few more, or all.
+    /// How many entries have a key that is `below`, at least `from` of interest: mostly these, a
+    /// few more, or all.
     #[inline(always)]
     fn bound<E>(
         &self,
@@ -127,8 +128,8 @@ impl Leaf<'_> {
         Ok(self.start(try_partition(first..l.d, below)?).max(from))
     }
 
-    /// As [`search`](Self::search), of a key with this number in the order of a comparator: `compare` says how it
-    /// is related to one of the keys of the leaf.
+    /// As [`search`](Self::search), of a key with this number in the order of a comparator:
+    /// `compare` says how it is related to one of the keys of the leaf.
     pub fn search_by<E>(
         &self,
         number: u64,
@@ -155,8 +156,8 @@ impl Leaf<'_> {
         Ok(Found { key, same: false, rank: self.start(key), equal: 0 })
     }
 
-    /// As [`lower_bound_from`](Self::lower_bound_from), of a key with this number in the order of a comparator. `upper` counts
-    /// the entries with this key, too.
+    /// As [`lower_bound_from`](Self::lower_bound_from), of a key with this number in the order of a
+    /// comparator. `upper` counts the entries with this key, too.
     pub fn bound_by<E>(
         &self,
         number: u64,
@@ -411,7 +412,8 @@ impl Leaf<'_> {
         let (from, to) = (entries.start, entries.end);
         let tids = |number| l.tids.partition(self.words, from..to, number);
         if !exact {
-            // Above all with this number, of which the highest bit is free then: offsets have less than sixteen.
+            // Above all with this number, of which the highest bit is free then: offsets have less
+            // than sixteen.
             return (tids(number + 1), 0);
         }
         let rank = tids(number);

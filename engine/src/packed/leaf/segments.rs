@@ -1,8 +1,8 @@
-//! What is in a certain place of each key: a byte and the eight behind it, which are a number in the keys of a column of
-//! numbers. Read without the keys, for who adds up many.
+//! What is in a certain place of each key: a byte and the eight behind it, which are a number in
+//! the keys of a column of numbers. Read without the keys, for who adds up many.
 //!
-//! What is before the place must take as many bytes in all keys. The caller knows which bytes say how many that are; here it is
-//! asked whether these are the same in all keys of the leaf.
+//! What is before the place must take as many bytes in all keys. The caller knows which bytes say
+//! how many that are; here it is asked whether these are the same in all keys of the leaf.
 
 use super::{Leaf, PART};
 use crate::packed::bits::mask;
@@ -31,7 +31,8 @@ pub struct Segments<'s> {
 pub struct Window {
     /// The bytes that all keys share, the first one the highest.
     shared: u64,
-    /// Of a head without its lowest bits, which belong to what is behind, those that belong here, and how far up.
+    /// Of a head without its lowest bits, which belong to what is behind, those that belong here,
+    /// and how far up.
     down: u32,
     head: u64,
     up: u32,
@@ -106,8 +107,8 @@ impl Leaf<'_> {
         (to - from == n).then_some(Window { shared, down, head, up })
     }
 
-    /// Of other keys of which `shares` bytes of the window are the same: the others are in the head, zeros where the key
-    /// has ended.
+    /// Of other keys of which `shares` bytes of the window are the same: the others are in the
+    /// head, zeros where the key has ended.
     fn wide(&self, at: usize, shares: usize) -> Window {
         let (head, down) = (mask(64 - 8 * shares), 8 * shares as u32 % 64);
         Window { shared: self.shared(at).shared & !head, down, head, up: 0 }

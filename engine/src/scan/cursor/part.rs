@@ -93,7 +93,8 @@ impl Cursor {
             let outside = usize::from(!forward && !before(start) && !anywhere);
             let ends = ahead::leaves(index, start, forward, leaves + outside)?;
             let ends = ends.get(outside..)?;
-            // One beyond the far end of the range is followed by others that are, unless they change meanwhile.
+            // One beyond the far end of the range is followed by others that are, unless they
+            // change meanwhile.
             let inside = match forward {
                 true => ends.partition_point(|&leaf| before(leaf)),
                 false => ends.partition_point(|&leaf| behind(leaf)),

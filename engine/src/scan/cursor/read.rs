@@ -105,8 +105,8 @@ impl Cursor {
         self.read::<false, O>(leaves, index, order, 0)
     }
 
-    /// Reads the next batch inside the barrier, forward or backward. `hint`: a leaf (0: unknown) not
-    /// to the right of where a cursor that has read nothing begins, found in this section.
+    /// Reads the next batch inside the barrier, forward or backward. `hint`: a leaf (0: unknown)
+    /// not to the right of where a cursor that has read nothing begins, found in this section.
     #[inline]
     pub(super) fn read<const FORWARD: bool, O: KeyOrder>(
         &mut self,
@@ -133,7 +133,8 @@ impl Cursor {
         let mut tries = 0;
         let mut backoff = Backoff::default();
         // Ends, whatever the order says. The scan goes on by ranks and by links. It searches again
-        // only where another process has changed or killed a leaf, or is changing a link to the left.
+        // only where another process has changed or killed a leaf, or is changing a link to the
+        // left.
         let read = loop {
             let found = match way {
                 Way::Search => {
@@ -171,7 +172,8 @@ impl Cursor {
             }
             seen += 1;
             if seen >= leaves && part.from < part.to {
-                // Entries that it has passed stay invisible. So nothing is known of an end of the range.
+                // Entries that it has passed stay invisible. So nothing is known of an end of the
+                // range.
                 self.stop(Part { first: false, last: false, ..part }.state());
                 break None;
             }
@@ -185,7 +187,8 @@ impl Cursor {
         read
     }
 
-    /// How the scan goes on from where the cursor stands. `None`: the range has no more entries there.
+    /// How the scan goes on from where the cursor stands. `None`: the range has no more entries
+    /// there.
     #[inline]
     fn way<const FORWARD: bool>(&self, index: Index) -> Option<Way> {
         let State::Batch { leaf, ver, next, first, last, from, to, n } = self.state else {
@@ -262,7 +265,8 @@ impl Cursor {
         Found { leaf: spot.leaf, v: spot.v, rank: spot.place.rank, resumed: moved || jumped }
     }
 
-    /// Copies what a batch takes of a leaf. `far`: where the range ends, in the direction of the scan.
+    /// Copies what a batch takes of a leaf. `far`: where the range ends, in the direction of the
+    /// scan.
     #[inline]
     fn read_part<const FORWARD: bool, O: KeyOrder>(
         &mut self,

@@ -26,7 +26,8 @@ impl Cursor {
     ) {
         assert!(cursors.len() <= TOGETHER, "too many ranges");
         let _section = index.enter(p);
-        // An index node of each, then a leaf (0: unknown); they stay what they are inside the barrier.
+        // An index node of each, then a leaf (0: unknown); they stay what they are inside the
+        // barrier.
         let mut at = [0 as Ref; TOGETHER];
         for (cursor, at) in cursors.iter_mut().zip(&mut at) {
             cursor.read_from::<O>(index);

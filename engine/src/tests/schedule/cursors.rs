@@ -39,7 +39,8 @@ families! {
         );
     }
 
-    /// A snapshot closes the term of a scan, and removals beside it only mark, in leaves of either form.
+    /// A snapshot closes the term of a scan, and removals beside it only mark, in leaves of either
+    /// form.
     fn an_old_term_beside_marks(driver) {
         let slots = World::new("old term, slots", 100, short, |actor| {
             (0..80).for_each(|i| actor.insert(i * 10));

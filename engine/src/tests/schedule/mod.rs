@@ -1,7 +1,8 @@
-//! Schedules of threads that are chosen and not left to chance, and whether what came of them is right.
+//! Schedules of threads that are chosen and not left to chance, and whether what came of them is
+//! right.
 //!
-//! [`pairs`]: two actors, every pair of stop points. [`random`]: two or three under shuttle, every access to
-//! shared memory is a point, nodes have four entries, and the schedules are drawn.
+//! [`pairs`]: two actors, every pair of stop points. [`random`]: two or three under shuttle, every
+//! access to shared memory is a point, nodes have four entries, and the schedules are drawn.
 
 #[cfg_attr(shuttle, allow(dead_code, reason = "the pairs use all of it"))]
 mod world;

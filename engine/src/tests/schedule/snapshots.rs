@@ -16,7 +16,8 @@ fn with_dead(name: &'static str) -> World {
     })
 }
 
-/// A full leaf with entries that died unseen by the only snapshot, and that no collector has visited.
+/// A full leaf with entries that died unseen by the only snapshot, and that no collector has
+/// visited.
 fn with_unseen_dead(name: &'static str) -> World {
     const SECOND: u64 = HELD + 1;
     World::new(name, 100, short, |actor| {

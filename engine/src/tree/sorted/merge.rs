@@ -61,7 +61,8 @@ pub(super) fn merge(
     None
 }
 
-/// The end of the entries of a run that two leaves may have room for. To merge more would be in vain.
+/// The end of the entries of a run that two leaves may have room for. To merge more would be in
+/// vain.
 fn end_of(spot: &Position, entries: &impl Sorted, run: Range<usize>) -> usize {
     // Packed keys take about half of their bytes.
     let mut room = 2 * spot.v.b.size();
@@ -91,7 +92,7 @@ impl All<'_> {
         EntryRange(self.entries, range)
     }
 
-    /// What it means that the first `end` entries are in the index.
+    /// The result of a merge after which the first `end` of all entries are in the index.
     fn merged(&self, end: usize, new: Option<Ref>) -> Merged {
         let done = self.placed.partition_point(|&(upto, _)| upto <= end);
         let inserted = self.placed[..done].iter().filter(|(_, came)| *came).count();

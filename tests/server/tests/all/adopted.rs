@@ -1,5 +1,5 @@
-//! Operator classes that `nitro_adopt_opclass` makes, as objects of their own and as members of the extension of their type:
-//! what dumps, restores and DROP EXTENSION do with them.
+//! Operator classes that `nitro_adopt_opclass` makes, as objects of their own and as members of the
+//! extension of their type: what dumps, restores and DROP EXTENSION do with them.
 
 use std::path::PathBuf;
 use std::process::Output;

@@ -1,4 +1,5 @@
-//! `monitoring/alerts.yaml`: alert rules for Prometheus ask for metrics that the exporter's file gives.
+//! `monitoring/alerts.yaml`: alert rules for Prometheus ask for metrics that the exporter's file
+//! gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -161,8 +161,8 @@ fn plans_of_a_statement_share_one_limit_of_waiting() {
     open(&server);
 }
 
-/// Partitions whose columns have other numbers than those of their parent. Each has an index with an
-/// image, and a row at the gate that came after it.
+/// Partitions whose columns have other numbers than those of their parent. Each has an index with
+/// an image, and a row at the gate that came after it.
 fn gated_partitions(server: &Server) {
     server.sql(GATE);
     server.sql("CREATE TABLE p (k int, v int) PARTITION BY RANGE (k)");
@@ -316,8 +316,8 @@ fn a_table_is_read_once_after_a_promotion() {
     assert!((1.0..2.0).contains(&readings), "the table was read {readings} times");
 }
 
-/// Stops a server whose indexes have images, and removes the WAL since: the pages of the table have to
-/// say which of its rows have changed.
+/// Stops a server whose indexes have images, and removes the WAL since: the pages of the table have
+/// to say which of its rows have changed.
 fn without_wal(server: &mut Server) {
     server.sql("SELECT nitro_backup()");
     insert_after_images(server, "UPDATE t SET a = a WHERE id % 1000 = 0");

@@ -276,8 +276,8 @@ fn commands_and_ends() {
     same(&server);
 }
 
-/// Parts of WITH that nothing reads run when the statement is finished. Their entries come before the
-/// table may get other rows under the same TIDs.
+/// Parts of WITH that nothing reads run when the statement is finished. Their entries come before
+/// the table may get other rows under the same TIDs.
 #[test]
 fn a_part_that_nothing_reads() {
     let server = server();
