@@ -63,6 +63,9 @@ pub enum Outcome {
     NotNow(&'static str),
 }
 
+/// The reason why there is no image now that passes by itself, soon when the server stops.
+pub const BUSY: &str = "another process is making one";
+
 thread_local! {
     /// The index whose image this process makes.
     static SAVING: Cell<Option<&'static Entry>> = const { Cell::new(None) };
@@ -251,7 +254,7 @@ fn steps(
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
 ) -> Result<Outcome, String> {
     let Some(_claim) = Claim::take(entry) else {
-        return Ok(Outcome::NotNow("another process is making one"));
+        return Ok(Outcome::NotNow(BUSY));
     };
     let Some(engine) = entry.index(shmem::process()) else {
         return Ok(Outcome::NotNow("the index is not in memory"));

@@ -18,6 +18,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nitro_engine::Process;
@@ -28,7 +29,8 @@ use pgrx::bgworkers::{
 use pgrx::prelude::*;
 
 use crate::feed;
-use crate::image::{self, backup, slot};
+use crate::image::backup::{self, BUSY, Outcome};
+use crate::image::{self, slot};
 use crate::pg::background::{set_limits_aside, transaction};
 use crate::pg::compat;
 use crate::pg::error::Failure;
@@ -56,6 +58,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Time for last images when the server stops. The shutdown waits for it.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two looks whether the worker that makes an image of the index has ended.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Size of an image in bytes from which on no last image is made: it would not be ready in time.
 const STOP_BYTES: u64 = 256 << 20;
 
@@ -239,29 +243,41 @@ fn last_images() {
     });
     all.sort_unstable_by_key(|&(size, ..)| size);
     for (_, entry, generation) in all {
-        if !in_time() {
-            break;
+        // A worker that makes an image ends too. What it leaves unfinished is made here.
+        while in_time() && last_image(entry, generation, in_time) == Some(Outcome::NotNow(BUSY)) {
+            wait::shown_during(Wait::KeeperMain, || thread::sleep(BUSY_PAUSE));
         }
-        transaction("make a last image", || {
-            let relid = entry.relid.load(Relaxed);
-            // SAFETY: the locks keep the index, which still was there when they were had, from
-            // being dropped, by itself or with its database, and its table from being moved.
-            let outcome = unsafe {
-                if !compat::lock_database(entry.database())
-                    || ![relid, entry.table().oid]
-                        .into_iter()
-                        .all(|relation| compat::lock_relation_of(entry.database(), relation))
-                    || entry.generation() != generation
-                {
-                    return;
-                }
-                backup::back_up_at_exit(entry, in_time)
-            };
-            if let Err(why) = outcome {
-                pgrx::debug1!("no last image of index {relid}: {why}");
-            }
-        });
     }
+}
+
+/// Makes a last image of an index, unless the index is gone.
+fn last_image(
+    entry: &'static Entry,
+    generation: u32,
+    in_time: impl Fn() -> bool + Sync,
+) -> Option<Outcome> {
+    let mut outcome = None;
+    transaction("make a last image", || {
+        let relid = entry.relid.load(Relaxed);
+        // SAFETY: the locks keep the index, which still was there when they were had, from being
+        // dropped, by itself or with its database, and its table from being moved.
+        let end = unsafe {
+            if !compat::lock_database(entry.database())
+                || ![relid, entry.table().oid]
+                    .into_iter()
+                    .all(|relation| compat::lock_relation_of(entry.database(), relation))
+                || entry.generation() != generation
+            {
+                return;
+            }
+            backup::back_up_at_exit(entry, in_time)
+        };
+        match end {
+            Ok(end) => outcome = Some(end),
+            Err(why) => pgrx::debug1!("no last image of index {relid}: {why}"),
+        }
+    });
+    outcome
 }
 
 struct Keeper {

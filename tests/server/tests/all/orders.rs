@@ -1,6 +1,11 @@
 //! Comparison functions that lie, or fail: what must be complete does not call them.
 
+use std::process::Command;
+
 use nitro_server_tests::{Server, wait_until};
+
+/// The class of the advisory locks that `nitro.debug_stop` waits for.
+const STOPS: u32 = 1_852_404_850;
 
 /// An operator class whose comparison function returns this of two numbers a and b.
 const CLASS: &str = "
@@ -108,6 +113,14 @@ fn images_are_complete() {
     }
 }
 
+/// Checks that the last image had all entries.
+fn came_back_whole(server: &Server) {
+    check(server, 30_000);
+    wait_until("the load is in the log", || last_load(server).is_some());
+    let [entries, _, blocks] = last_load(server).unwrap_or_default();
+    assert!(entries == 30_000 && blocks < 10, "{entries} entries, {blocks} blocks read again");
+}
+
 /// A server that stops writes a last image of an index that needs a comparison function.
 #[test]
 fn a_stopping_server_writes_last_images() {
@@ -115,8 +128,27 @@ fn a_stopping_server_writes_last_images() {
     back_up(&server);
     insert(&server, 10_001, 30_000);
     server.restart();
-    check(&server, 30_000);
-    wait_until("the load is in the log", || last_load(&server).is_some());
-    let [entries, _, blocks] = last_load(&server).unwrap_or_default();
-    assert!(entries == 30_000 && blocks < 10, "{entries} entries, {blocks} blocks read again");
+    came_back_whole(&server);
+}
+
+/// A last image is made also if another process still makes one when the server begins to stop.
+#[test]
+fn a_last_image_follows_one_that_ends_with_its_process() {
+    let mut server = with_rows(10_000);
+    back_up(&server);
+    insert(&server, 10_001, 30_000);
+    let (mut maker, mut control) = (server.session(), server.session());
+    let pid = maker.pid();
+    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {pid})"));
+    maker.sql("SET nitro.debug_stop = 'BackupTerm'");
+    let maker = maker.begin("SELECT nitro_backup('t_k')");
+    server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
+    // The process does not see at once that it has to end.
+    let shell = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+    assert!(shell(&format!("kill -STOP {pid}")).wait().is_ok_and(|status| status.success()));
+    let mut late = shell(&format!("sleep 0.5; kill -CONT {pid}"));
+    server.restart();
+    assert!(late.wait().is_ok_and(|status| status.success()));
+    assert!(maker.finish().1.is_err(), "the maker has ended its image");
+    came_back_whole(&server);
 }
