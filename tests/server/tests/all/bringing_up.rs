@@ -85,21 +85,17 @@ fn stopped_while_it_catches_up() -> Server {
     server
 }
 
-/// Runs a statement that no image has, which the keeper may have made meanwhile.
+/// Runs a statement that no image has: images are off from before it until the next start.
 fn insert_after_images(server: &Server, statement: &str) {
-    let mut session = server.session();
-    loop {
-        let lsn = session.value("SELECT pg_current_wal_insert_lsn() - '0/0'");
-        session.sql(statement);
-        server.wait_until(
-            "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'",
-        );
-        let newest = session.value("SELECT max(image_lsn - '0/0') FROM pg_stat_nitro_indexes");
-        let number = |lsn: &str| lsn.parse::<u64>().expect("a number");
-        if number(&newest) <= number(&lsn) {
-            return;
-        }
-    }
+    server.sql("ALTER SYSTEM SET nitro.backup = off");
+    server.reload();
+    // Each wait has a session of its own, which begins as each new builder: without images.
+    server.wait_until("SELECT NOT current_setting('nitro.backup')::bool");
+    server.wait_until(
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'",
+    );
+    server.sql(statement);
+    server.sql("ALTER SYSTEM RESET nitro.backup");
 }
 
 #[test]
