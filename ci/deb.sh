@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # ci/deb.sh PG_CONFIG [FOLDER]: Debian packages of nitro for one server, one of what `make install` installs and one
-# of the debug symbols of its library. Prints their names. PROFILE=release, and VERSION=0.3.0-1 if not said otherwise.
+# of the debug symbols of its library. Prints their names. PROFILE=release, and VERSION=0.3.0-1~bookworm, of the
+# Debian that this is, if not said otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/deb.sh PG_CONFIG [FOLDER]} out=${2:-target/deb}
 major=$($pgc --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
-version=${VERSION:-$(sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)-1}
+version=${VERSION:-$(sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)-1~$(. /etc/os-release && echo "${VERSION_CODENAME:-debian}")}
 name=postgresql-$major-nitro arch=$(dpkg --print-architecture)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"; umask 022
@@ -18,6 +19,7 @@ docs=$work/nitro/usr/share/doc/$name
 install -d "$docs/docs"
 install -m 644 README.md "$docs"
 install -m 644 docs/*.md "$docs/docs"
+ci/licenses.sh "$major" "$docs/licenses"
 gzip -9n < CHANGELOG.md > "$docs/changelog.gz"
 { echo "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/"; echo "License: PostgreSQL"; sed 's/^$/./; s/^/ /' LICENSE; } > "$docs/copyright"
 

@@ -59,6 +59,8 @@ if [ "$bin" = "/usr/lib/postgresql/$major/bin" ]; then
     command=$(step 'RUN dpkg' 'manage')
     eval "$command"
     cmp "$t/docker/volume/lib/nitro.so" "$root$lib/nitro.so"
+    cmp LICENSE "$t/docker/volume/licenses/nitro/LICENSE"
+    grep -q '"name": "pgrx"' "$t/docker/volume/licenses/nitro.cdx.json" || { echo "FAILED: the bill of materials has no pgrx"; exit 1; }
     for file in "$root$share"/extension/nitro*; do cmp "$file" "$t/docker/volume/share/extension/${file##*/}"; done
     manage -i "${packages[1]}"
 else
@@ -81,7 +83,7 @@ mkdir -p "$t/line/src" "$t/line/bin" "$t/line/root"
   for v in 15 16 17 18 19; do echo "pg$v = []"; done
   sed -n '/^\[profile\.release\]/,/^$/p' Cargo.toml; } > "$t/line/Cargo.toml"
 echo '#[unsafe(no_mangle)] pub extern "C" fn _PG_init() {}' > "$t/line/src/lib.rs"
-printf '%s\n' '#!/bin/sh' "cd '$t/line' && exec '$(command -v cargo)' \"\$@\"" > "$t/line/bin/cargo"
+printf '%s\n' '#!/bin/sh' "[ \"\$1\" = metadata ] || cd '$t/line'" "exec '$(command -v cargo)' \"\$@\"" > "$t/line/bin/cargo"
 chmod +x "$t/line/bin/cargo"
 mapfile -t released < <(CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$t/line/target PATH=$t/line/bin:$PATH PROFILE=release ci/deb.sh "$pgc" "$t/line/deb")
 [ ${#released[@]} = 2 ] || { echo "FAILED: ${#released[@]} packages in the release profile"; exit 1; }
