@@ -68,7 +68,7 @@ installcheck:     ## a few tests against the running, preloaded server that psql
 deb:              ## Debian packages for the server of $PG_CONFIG, in target/deb
 	@ci/deb.sh $(PG_CONFIG_PATH)
 
-demo:             ## throwaway server, 1M rows, nitro beside btree, kill -9 and restart
+demo:             ## throwaway server, 1M rows with ten indexes, nitro beside btree and GIN, kill -9 (VERBOSE=1)
 	@ci/deps.sh
 	@demo/demo.sh
 

@@ -1,12 +1,15 @@
 # demo/lib.sh: throwaway servers in target/demo, for the programs beside this one.
-# PG_CONFIG chooses the PostgreSQL, KEEP=1 leaves the servers running.
+# PG_CONFIG chooses the PostgreSQL, KEEP=1 leaves the servers running. PROFILE chooses how the library is built.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 begin=$SECONDS
-bold=$(tput bold 2> /dev/null || true) plain=$(tput sgr0 2> /dev/null || true)
-step() { printf '\n%s[%3ds] %s%s\n' "$bold" $((SECONDS - begin)) "$*" "$plain"; }
+bold='' plain=''
+[ ! -t 1 ] || { bold=$(tput bold 2> /dev/null || true) plain=$(tput sgr0 2> /dev/null || true); }
+exec 3>&1                                     # what is said even where a program keeps its details to itself
+step() { printf '%s[%3ds] %s%s\n' "$bold" $((SECONDS - begin)) "$*" "$plain" >&3; }
 
-step "building nitro (release)"
+profile=${PROFILE:-checker}                   # optimized, but not across crates, which would take minutes
+step "building nitro ($profile): a minute or two, if nothing is built yet"
 pgc=${PG_CONFIG:-$(ci/pg.sh system)}
 mkdir -p target/demo; work=$PWD/target/demo
 as=()
@@ -16,8 +19,8 @@ if [ "$(id -u)" = 0 ]; then                   # PostgreSQL refuses to run as roo
     "${as[@]}" test -x "$work" || { work=$(mktemp -d /tmp/nitro-demo.XXXXXX); chmod 755 "$work"; }
 fi
 rm -rf "${work:?}"/*
-bin=$(ci/stage.sh "$pgc" "$work/server" release)
-begin=$SECONDS
+build=$(mktemp); bin=$(ci/stage.sh "$pgc" "$work/server" "$profile" 2> "$build") || { cat "$build"; exit 1; }
+rm "$build"
 sock=$(mktemp -d /tmp/nitro-sock.XXXXXX)      # short: the path of a socket may have 107 bytes
 [ ${#as[@]} = 0 ] || chown -R "$user" "$work" "$sock"
 run() { "${as[@]}" env HOME="$work" RUST_BACKTRACE=0 PATH="$bin:$PATH" "$@"; }
