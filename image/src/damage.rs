@@ -40,13 +40,13 @@ pub enum Damage {
         /// The impossible value.
         what: &'static str,
     },
-    /// A shard of an older image does not have what the image takes from it.
+    /// A shard of an older image does not have the frames that the image uses.
     Carried {
         /// Generation of the older image.
         generation: u64,
         /// Number of the shard in it.
         shard: u32,
-        /// Its fault.
+        /// Its fault, as a verb and an object.
         what: &'static str,
     },
     /// A shard is intact, but not the one that its manifest describes.
@@ -85,7 +85,7 @@ impl fmt::Display for Damage {
             Damage::Checksum { frame } => write!(f, "bad checksum in frame {frame}"),
             Damage::Frame { frame, what } => write!(f, "malformed frame {frame}: {what}"),
             Damage::Carried { generation, shard, what } => {
-                write!(f, "shard {shard} of image {generation}, of which it has parts: {what}")
+                write!(f, "it uses shard {shard} of image {generation}, and that shard {what}")
             }
             Damage::Summary { what } => write!(f, "does not match its manifest: {what}"),
             Damage::Manifest { line, expected } => {

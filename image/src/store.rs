@@ -213,13 +213,13 @@ impl<D: Disk> Store<D> {
     ) -> Result<D::Input, Damage> {
         let damage = |what| Damage::Carried { generation, shard, what };
         let same = |file: &&CarriedFile| (file.generation, file.shard) == (generation, shard);
-        let named = manifest.carried.iter().find(same).ok_or(damage("not in the manifest"))?;
+        let named = manifest.carried.iter().find(same).ok_or(damage("is not in the manifest"))?;
         let folder = self.incarnation_folder(manifest.database, manifest.incarnation);
         let path = folder.join(generation.to_string()).join(shard_name(shard));
         match present(self.disk.open(&path))? {
             Some((file, length)) if length == named.bytes => Ok(file),
-            Some(_) => Err(damage("wrong length")),
-            None => Err(damage("missing")),
+            Some(_) => Err(damage("has the wrong length")),
+            None => Err(damage("is missing")),
         }
     }
 

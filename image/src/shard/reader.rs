@@ -147,7 +147,7 @@ impl<'a, R: Read + Seek> ShardReader<'a, R> {
         Err(match listed.place {
             None => Damage::Checksum { frame },
             Some(Place { generation, shard, .. }) => {
-                Damage::Carried { generation, shard, what: "bad checksum" }
+                Damage::Carried { generation, shard, what: "has a bad checksum" }
             }
         })
     }

@@ -208,7 +208,7 @@ fn damage_of_a_carried_file_is_found() {
         match load(&store, &manifest) {
             // Heads of an older list are not needed.
             Ok(content) => assert_eq!(content.concat(), ascending(0, 20_500)),
-            Err(Damage::Carried { generation: 1, shard: 0, what: "bad checksum" }) => found += 1,
+            Err(Damage::Carried { generation: 1, shard: 0, what: "has a bad checksum" }) => found += 1,
             Err(damage) => panic!("{damage}"),
         }
         // It is damage of the older image in any case.
@@ -216,15 +216,15 @@ fn damage_of_a_carried_file_is_found() {
         assert!(load(&store, images[1].as_ref().unwrap()).is_err(), "byte {at}");
     }
     assert!(found > good.len() / 101 * 9 / 10, "{found}");
-    let told = |what| format!("shard 0 of image 1, of which it has parts: {what}");
+    let told = |what| format!("it uses shard 0 of image 1, and that shard {what}");
     fs::write(&path, &good[..good.len() - 1]).unwrap();
-    assert_eq!(damage(&store, &manifest), told("wrong length"));
+    assert_eq!(damage(&store, &manifest), told("has the wrong length"));
     fs::write(&path, [&good[..], b"x"].concat()).unwrap();
-    assert_eq!(damage(&store, &manifest), told("wrong length"));
+    assert_eq!(damage(&store, &manifest), told("has the wrong length"));
     fs::copy(path.with_file_name("shard-1"), &path).unwrap();
     assert_ne!(damage(&store, &manifest), "");
     fs::remove_file(&path).unwrap();
-    assert_eq!(damage(&store, &manifest), told("missing"));
+    assert_eq!(damage(&store, &manifest), told("is missing"));
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn every_byte_of_a_list_counts() {
 fn the_manifest_names_each_file() {
     let (_folder, store, manifest, _) = carrying();
     let without = Manifest { carried: manifest.carried[1..].to_vec(), ..manifest.clone() };
-    let told = "shard 0 of image 1, of which it has parts: not in the manifest";
+    let told = "it uses shard 0 of image 1, and that shard is not in the manifest";
     assert_eq!(damage(&store, &without), told);
     assert!(store.refresh(&without).is_err());
     store.refresh(&Manifest { lsn: 77, ..manifest }).unwrap();
