@@ -20,7 +20,8 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     };
     let summary =
         ShardSummary { entries: number(0, 8), bytes: number(8, 16), crc: number(16, 20) as u32 };
-    let missing = |generation, shard| Err(Damage::Carried { generation, shard, what: "is missing" });
+    let missing =
+        |generation, shard| Err(Damage::Carried { generation, shard, what: "is missing" });
     let mut reader = ShardReader::new(Cursor::new(file), SHARD, &summary, missing).ok()?;
     let mut entries = 0;
     loop {

@@ -1,8 +1,6 @@
 //! Reading a shard, whatever its bytes are.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 
 use super::list::Listed;
 use super::{
@@ -22,8 +20,9 @@ type Open<'a, R> = Box<dyn FnMut(u64, u32) -> Result<R, Damage> + Send + 'a>;
 pub struct ShardReader<'a, R> {
     list: FrameList<R>,
     open: Open<'a, R>,
-    /// Files of older images that have frames of this shard.
-    older: BTreeMap<(u64, u32), R>,
+    /// The file of an older image that was read last, with its generation and number. One is
+    /// enough: to open a file takes little of the time of a frame.
+    older: Option<(u64, u32, R)>,
     /// The frame being read: its entries, how far they are read, and how many are left.
     raw: Vec<u8>,
     at: usize,
@@ -56,7 +55,7 @@ impl<'a, R: Read + Seek> ShardReader<'a, R> {
         Ok(ShardReader {
             list: FrameList::new(input, id, summary)?,
             open: Box::new(open),
-            older: BTreeMap::new(),
+            older: None,
             raw: Vec::new(),
             at: 0,
             left: 0,
@@ -154,14 +153,20 @@ impl<'a, R: Read + Seek> ShardReader<'a, R> {
 
     fn fetch_from(&mut self, place: Place, packed: u32) -> Result<(), Damage> {
         let Place { generation, shard, at } = place;
-        let file = match self.older.entry((generation, shard)) {
-            Entry::Occupied(file) => file.into_mut(),
-            Entry::Vacant(none) => none.insert((self.open)(generation, shard)?),
+        self.older.take_if(|(g, s, _)| (*g, *s) != (generation, shard));
+        let (.., file) = match &mut self.older {
+            Some(same) => same,
+            none => none.insert((generation, shard, (self.open)(generation, shard)?)),
         };
         make_room(&mut self.packed, packed)?;
-        file.seek(SeekFrom::Start(at))?;
-        file.read_exact(&mut self.packed)?;
-        Ok(())
+        let read = file.seek(SeekFrom::Start(at)).and_then(|_| file.read_exact(&mut self.packed));
+        read.map_err(|error| match error.kind() {
+            // No file is as long as some numbers.
+            ErrorKind::UnexpectedEof | ErrorKind::InvalidInput => {
+                Damage::Carried { generation, shard, what: "ends before a frame" }
+            }
+            _ => Damage::Io(error),
+        })
     }
 
     fn unpack(&mut self, listed: &Listed) -> Result<(), Damage> {

@@ -52,14 +52,17 @@ impl Base {
         for (file, live) in self.files.iter().zip(&live) {
             *of_generation.entry(file.generation).or_default() += live;
         }
-        let mut least = 0;
         if of_generation.len() > GENERATIONS {
-            let mut all: Vec<u64> = of_generation.values().copied().collect();
+            let mut all: Vec<(u64, u64)> =
+                of_generation.iter().map(|(&g, &live)| (live, g)).collect();
             all.sort_unstable_by(|a, b| b.cmp(a));
-            least = all[GENERATIONS / 2 - 1];
+            // Two of them may have equally much.
+            for (_, generation) in &all[GENERATIONS / 2..] {
+                of_generation.remove(generation);
+            }
         }
         let keeps = |(file, live): (&KnownFile, &u64)| {
-            live.saturating_mul(2) >= file.frames && of_generation[&file.generation] >= least
+            live.saturating_mul(2) >= file.frames && of_generation.contains_key(&file.generation)
         };
         self.files.iter().zip(&live).map(keeps).collect()
     }

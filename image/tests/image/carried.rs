@@ -182,6 +182,42 @@ fn generations_are_few() {
     assert!((9..=16).contains(&most), "{most}");
 }
 
+/// A frame by itself: TID 0 ends a frame. Its key does not compress.
+fn lone(n: u64) -> (Vec<u8>, u64) {
+    let mut rng = Rng(n + 1);
+    (std::iter::once(n as u8).chain((0..300).map(|_| rng.next() as u8)).collect(), 0)
+}
+
+/// Each image adds equally much, so no generation has less than another.
+#[test]
+fn equal_generations_are_few_and_open_one_by_one() {
+    let (folder, store) = store();
+    let store = store.without_collections();
+    let mut most = 0;
+    for turn in 1..60 {
+        let next = image(&store, turn, &(0..2 * turn).map(lone).collect());
+        let older: BTreeSet<_> = next.carried.iter().map(|file| file.generation).collect();
+        most = most.max(older.len());
+        assert!(older.len() <= 16, "turn {turn}: {older:?}");
+        if older.len() < 16 {
+            continue;
+        }
+        let mut reader = store.open_shard(&next, 0).unwrap();
+        while reader.next().unwrap().is_some() {
+            let open = open_below(&own(&folder));
+            assert!(open <= 2, "{open} files of one shard are open");
+        }
+    }
+    assert_eq!(most, 16);
+}
+
+/// Returns how many files below a folder this process has open.
+fn open_below(folder: &Path) -> usize {
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    files.filter(|file| file.starts_with(folder)).count()
+}
+
 /// An image that carries frames, and the file that most of them are in.
 fn carrying() -> (TempDir, Store, Manifest, PathBuf) {
     let (folder, store) = store();
@@ -208,7 +244,9 @@ fn damage_of_a_carried_file_is_found() {
         match load(&store, &manifest) {
             // Heads of an older list are not needed.
             Ok(content) => assert_eq!(content.concat(), ascending(0, 20_500)),
-            Err(Damage::Carried { generation: 1, shard: 0, what: "has a bad checksum" }) => found += 1,
+            Err(Damage::Carried { generation: 1, shard: 0, what: "has a bad checksum" }) => {
+                found += 1
+            }
             Err(damage) => panic!("{damage}"),
         }
         // It is damage of the older image in any case.
