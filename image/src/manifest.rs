@@ -152,10 +152,18 @@ impl Manifest {
             shards: lines.values("shard", shard)?,
             carried: lines.values("carried", carried)?,
         };
-        match manifest.encode() == bytes {
+        match manifest.names_older_files() && manifest.encode() == bytes {
             true => Ok(manifest),
             false => Err(Damage::ManifestForm),
         }
+    }
+
+    /// Returns true if the carried files are of older images, each once and in order, and used.
+    fn names_older_files(&self) -> bool {
+        let older = |file: &CarriedFile| file.generation < self.generation && file.used != 0;
+        let ascending =
+            |a: &CarriedFile, b: &CarriedFile| (a.generation, a.shard) < (b.generation, b.shard);
+        self.carried.iter().all(older) && self.carried.is_sorted_by(ascending)
     }
 
     /// Returns how many bytes its entries take, wherever they are.

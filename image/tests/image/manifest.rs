@@ -1,7 +1,7 @@
 //! Manifests: there is one way to write each, and no other is read.
 
 use nitro_image::{CarriedFile, Damage, MAX_MANIFEST, Manifest, ShardSummary};
-use proptest::collection::vec;
+use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use crate::content;
@@ -19,14 +19,22 @@ fn manifests() -> impl Strategy<Value = Manifest> {
         bytes,
         crc,
     });
-    let carried =
-        any::<(u64, u32, u64, u64, u64)>().prop_map(|(generation, shard, bytes, frames, used)| {
-            CarriedFile { generation, shard, bytes, frames, used }
-        });
-    let files = (vec(shard, 0..9), vec(carried, 0..3));
+    let carried = btree_map(any::<(u64, u32)>(), (any::<[u64; 2]>(), 1..u64::MAX), 0..3);
+    let files = (vec(shard, 0..9), carried);
     (identity, any::<bool>(), text(), vec(text(), 0..5), files).prop_map(
         |((large, small, incarnation, taken), slot, name, columns, (shards, carried))| {
             let [system, lsn, end, mark, generation, entries, operations] = large;
+            // Carried files are of older images.
+            let carried = carried.into_iter().filter(|((older, _), _)| *older < generation);
+            let carried = carried
+                .map(|((generation, shard), ([bytes, frames], used))| CarriedFile {
+                    generation,
+                    shard,
+                    bytes,
+                    frames,
+                    used,
+                })
+                .collect();
             let [timeline, server, database, index, heap_tablespace, heap_file] = small;
             Manifest {
                 system,
@@ -209,6 +217,17 @@ fn carried_files_are_of_another_version() {
             })
             .is_err()
         );
+    }
+    // Files of older images, each once, in order, and used.
+    let lines = |files: [&str; 2]| {
+        edited(|lines| {
+            lines[0] = "nitro image 4".into();
+            lines.extend(files.map(|file| format!("carried {file}")));
+        })
+    };
+    assert!(lines(["1 4 123 99 45", "2 1 123 99 45"]).is_ok());
+    for second in ["1 4 123 99 45", "1 3 123 99 45", "3 5 123 99 45", "2 1 123 99 0"] {
+        assert!(lines(["1 4 123 99 45", second]).is_err(), "{second}");
     }
 }
 
