@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nitro_engine::Process;
-use nitro_image::{RealDisk, Store};
+use nitro_image::{Manifest, RealDisk, Store};
 use pgrx::bgworkers::{
     BackgroundWorkerBuilder, BackgroundWorkerStatus, BgWorkerStartTime, DynamicBackgroundWorker,
 };
@@ -37,7 +37,7 @@ use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::state::directory::{self, Entry, State};
+use crate::state::directory::{self, Entry, Incarnation, State};
 use crate::state::shmem;
 use crate::upkeep::{alarms, pack, worker};
 
@@ -163,8 +163,8 @@ fn want_images() {
     });
 }
 
-/// Returns whether the newest image of an index is small, its index unchanged, and the WAL since
-/// then short.
+/// Returns whether the newest image of an index is small and still there, its index unchanged, and
+/// the WAL since then short.
 fn may_stay(entry: &Entry, process: &Process) -> bool {
     let image = &entry.image;
     let lsn = image.saved_lsn.load(Relaxed);
@@ -174,9 +174,12 @@ fn may_stay(entry: &Entry, process: &Process) -> bool {
         return false;
     }
     // State first, inside: the memory stays until this process leaves.
-    let _inside = process.enter();
+    let inside = process.enter();
     let operations = entry.ready_index(process).map(backup::operations);
+    drop(inside);
+    // Damage, or a full disk, may have cost the image.
     operations == Some(image.operations.load(Relaxed))
+        && newest_image(entry.database(), entry.incarnation()).is_some_and(|m| m.lsn == lsn)
 }
 
 /// Entry point.
@@ -426,11 +429,13 @@ fn oldest_on_disk() -> Option<u64> {
     let databases = store.databases().unwrap_or_default();
     let newest = databases.into_iter().flat_map(|database| {
         let all = store.incarnations(database).unwrap_or_default();
-        all.into_iter().filter_map(move |incarnation| {
-            image::manifests(database, incarnation).into_iter().next()
-        })
+        all.into_iter().filter_map(move |incarnation| newest_image(database, incarnation))
     });
     newest.map(|manifest| manifest.lsn).min()
+}
+
+fn newest_image(database: u32, incarnation: Incarnation) -> Option<Manifest> {
+    image::manifests(database, incarnation).into_iter().next()
 }
 
 /// Removes images that are ahead of the server's WAL, or whose WAL is gone although the slot has

@@ -166,6 +166,36 @@ fn idle_indexes_keep_their_images() {
     verify(&server);
 }
 
+/// A damaged image is removed. Its index does not change, and has a new one at the next checkpoint.
+#[test]
+fn an_idle_index_without_an_image_gets_one() {
+    let server = Server::new().conf("checkpoint_timeout = 1h").start();
+    // The large image keeps the slot.
+    server.sql(
+        "CREATE TABLE large AS SELECT md5(i::text) AS s FROM generate_series(1, 20000) i; \
+         CREATE INDEX large_s ON large USING nitro (s)",
+    );
+    imaged(&server, "postgres");
+    server.sql("CREATE TABLE t AS SELECT i FROM generate_series(1, 50) i");
+    server.sql("CREATE INDEX t_i ON t USING nitro (i)");
+    imaged(&server, "postgres");
+    server.wait_until("SELECT state = 'nitro' FROM nitro_slot");
+    server.wait_until(
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'nitro builder'",
+    );
+    let here = folder(&server, "postgres");
+    let files = found(&here);
+    let small = files.keys().find(|name| name.starts_with("small-")).expect("a small image");
+    let mut bytes = fs::read(here.join(small)).expect("it can be read");
+    let last = bytes.len() - 20;
+    bytes[last] ^= 4;
+    fs::write(here.join(small), bytes).expect("it can be written");
+    server.sql("SELECT nitro_verify_images('t_i')");
+    assert_eq!(server.value("SELECT nitro_verify_images('t_i')"), "0", "it was removed");
+    server.sql("CHECKPOINT");
+    server.wait_until("SELECT nitro_verify_images('t_i') = 1");
+}
+
 /// A process holds the lock of the folder and does not go on. The image of an index that has not
 /// changed is renewed in a folder of its own, which needs no lock.
 #[test]
