@@ -51,6 +51,15 @@ pub fn exist(entry: &Entry) -> bool {
     !store().images(entry.database(), entry.incarnation()).is_empty()
 }
 
+/// Whether an image with these files is on disk.
+pub fn exists(image: &Manifest) -> bool {
+    let same = |other: &Manifest| {
+        (other.generation, &other.shards, &other.carried)
+            == (image.generation, &image.shards, &image.carried)
+    };
+    manifests(image.database, image.incarnation).iter().any(same)
+}
+
 /// Removes the images of an index whose state does not let them be loaded any more: they are of no
 /// use, but keep WAL. A failure is no more than that.
 pub fn remove(entry: &Entry) {

@@ -63,6 +63,11 @@ fn nitro_verify_images(index: Oid) -> i64 {
                 Check { target: &target, handle: &handle, live, feed: &mut feed, generation };
             match with_order!(handle.desc, order => check.image(order, manifest)) {
                 Ok(()) => checked += 1,
+                // A newer image that appeared meanwhile took the files of this one.
+                Err(Refusal::Damaged(_)) if !image::exists(&copy) => {
+                    let why = "newer images have replaced it";
+                    not_checked(target.index, generation, "was not checked", why);
+                }
                 Err(Refusal::Damaged(why)) => {
                     image::remove_damaged(&copy);
                     not_checked(target.index, generation, "is damaged and removed", &why);

@@ -111,6 +111,37 @@ fn they_write_little_and_are_loaded() {
     }
 }
 
+/// The class of the advisory locks that `nitro.debug_stop` waits for.
+const STOPS: u32 = 1_852_404_850;
+
+/// Newer images replace the one that is being verified.
+#[test]
+fn a_replaced_image_is_not_damaged() {
+    let (server, _) = carrying();
+    let mut control = server.session();
+    let mut session = server.session();
+    let pid = session.pid();
+    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {pid})"));
+    session.sql("SET nitro.debug_stop = 'LoadWal'");
+    let verifying = session.begin("SELECT nitro_verify_images('t_i')");
+    server.wait_until(&format!(
+        "SELECT count(*) = 1 FROM pg_locks WHERE classid = {STOPS} AND pid = {pid} AND NOT granted"
+    ));
+    // Then no frame is as it was.
+    server.sql("UPDATE t SET i = i + 1");
+    for _ in 0..2 {
+        add(&server);
+        assert_eq!(server.value("SELECT nitro_backup('t_i')"), "1");
+    }
+    control.sql(&format!("SELECT pg_advisory_unlock({STOPS}, {pid})"));
+    let (mut session, result) = verifying.finish();
+    result.expect("it goes on");
+    let notices = session.notices().join("\n");
+    assert_eq!(notices.matches("newer images have replaced it").count(), 2, "{notices}");
+    assert!(!notices.contains("damaged"), "{notices}");
+    assert_eq!(server.value("SELECT nitro_verify_images('t_i')"), "2");
+}
+
 #[test]
 fn damage_of_what_is_carried_is_found() {
     let (mut server, _) = carrying();
@@ -136,7 +167,10 @@ fn damage_of_what_is_carried_is_found() {
     server.sql("SET enable_seqscan = off; SELECT count(i) FROM t WHERE i >= 0");
     server.wait_until("SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes");
     assert_eq!(server.value("SELECT loads FROM pg_stat_nitro_indexes"), "0");
-    assert!(server.log().contains("its image is not used: it uses shard 0 of image"), "the load says why");
+    assert!(
+        server.log().contains("its image is not used: it uses shard 0 of image"),
+        "the load says why"
+    );
     verify(&server);
     add(&server);
     back_up(&server);
