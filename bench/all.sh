@@ -40,6 +40,7 @@ standbys    a standby by streaming: queries, lag, WAL, promotions
 wire        pgbench by the wire: its own scripts, the end of an index, 15 text indexes
 short       short statements and planning, tables with 1, 6 and 30 indexes
 inserts     statements of many rows, with entries that wait
+oltp        few rows at a time: bytes to disk, a queue, a heartbeat, arrays beside GIN
 S
 }
 # Five processes for each figure, three where two threads take too long for that, one of crossbeam.
@@ -76,6 +77,7 @@ scaling() { nitro_bench scaling; }
 standbys() { ROWS=$(($(million 2) / 10)) bench/standbys.sh; }
 short() { PAIRS=$(small && echo 40 || echo 150) bench/short.sh; }
 inserts() { ROWS=$(($(million 5) / 10)) bench/inserts.sh; }
+oltp() { ROWS=$(($(million 3) / 10)) TRANSACTIONS=$(small && echo 4000 || echo 40000) SECONDS_EACH=$(small && echo 1 || echo 8) bench/oltp.sh; }
 wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)
