@@ -16,14 +16,15 @@
 //!   CONFLICT, which may be given up while their transaction goes on, never wait (`statements`).
 //! * *No row commits without its entry.* Entries are dropped only when all of them are published.
 //!   A drain that an ERROR ends is repeated: the engine inserts what is absent.
-//! * *An entry waits only for a READY index.* If the index has another state at the drain, the rule
-//!   for any insert holds: the row was in the heap before the state was read (`insert`).
+//! * *An index that is brought up meanwhile has the rows.* The rule for any insert holds: a drain
+//!   reads the state of the index when the rows are in the heap (`insert`).
 //! * *No code of users runs in a drain.* Keys were made when the rows came, and bytes order them.
 //! * *An image that began meanwhile has the rows.* A drain asks for the oldest transaction of its
 //!   rows, and marks each block that has one (`image::straddler`).
 //!
-//! Unique indexes and exclusion constraints read the index for each row, so their entries never
-//! wait. Nor do those of element columns, and of columns that a comparator orders.
+//! An insert into a unique index reads the index for each key, so these entries never wait. Nor do
+//! those of element columns, and of columns that a comparator orders. A check of an exclusion
+//! constraint is a reader like others: it drains.
 
 pub(super) mod running;
 mod waiting;
@@ -38,7 +39,7 @@ use crate::pg::stop::{self, Point};
 use crate::pg::{guc, wait};
 use crate::state::file::Table;
 use crate::state::handle::Handle;
-use crate::state::{hosts, open, refusal};
+use crate::state::{open, refusal};
 use running::Statement;
 use waiting::Waiting;
 
@@ -76,8 +77,8 @@ pub(super) struct Row<'a> {
 /// Lets the entry of a row wait. False: it has to be published at once.
 ///
 /// # Safety
-/// Open relations, inside a transaction; what the server passes to `aminsert`. The row is in no
-/// unique index.
+/// Open relations, inside a transaction; what the server passes to `aminsert`. No other row may
+/// have the key if the index is unique.
 #[inline]
 pub(super) unsafe fn defer(row: &Row<'_>, key: &[u8]) -> bool {
     // SAFETY: by contract.
@@ -90,11 +91,9 @@ pub(super) unsafe fn defer(row: &Row<'_>, key: &[u8]) -> bool {
 unsafe fn try_defer(row: &Row<'_>, key: &[u8], statement: Statement) -> bool {
     let desc = &row.handle.desc;
     // SAFETY: by the caller's contract.
-    let (relid, excludes) =
-        unsafe { ((*row.index).rd_id.to_u32(), !(*row.info).ii_ExclusionOps.is_null()) };
+    let relid = unsafe { (*row.index).rd_id.to_u32() };
     let budget = guc::insert_memory();
-    if excludes || !desc.is_memcmp() || desc.element.is_some() || row.handle.ready_index().is_none()
-    {
+    if !desc.is_memcmp() || desc.element.is_some() {
         return false;
     }
     let pushed = DEFERRED.with_borrow_mut(|Deferred { waiting, bytes }| {
@@ -227,9 +226,6 @@ unsafe fn publish(heap: Relation, index: Relation, waiting: &mut Waiting) {
         let Some(handle) = Handle::open_for(index, Table::of(heap)) else {
             return refusal::left_out(index);
         };
-        if hosts::stays_away(index, handle.entry) {
-            return;
-        }
         let xid = waiting.xid;
         let mut rows = Publication { heap, index, handle: &handle, xid, changed_after: 0 };
         while waiting.left() > 0 {
@@ -252,16 +248,12 @@ pub(super) fn forget_all() {
     DEFERRED.take();
 }
 
-/// Ends a subtransaction: its entries go, or are its parent's.
-pub(super) fn subtransaction_ended(committed: bool, sub: u32, parent: u32) {
+/// Drops the entries of a subtransaction that was rolled back.
+pub(super) fn subtransaction_aborted(sub: u32) {
     DEFERRED.with_borrow_mut(|all| {
         for waiting in all.waiting.values_mut() {
             let before = waiting.bytes();
-            if committed {
-                waiting.hand_up(sub, parent)
-            } else {
-                waiting.cut(sub)
-            }
+            waiting.cut(sub);
             all.bytes -= before - waiting.bytes();
         }
     });

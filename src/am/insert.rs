@@ -98,12 +98,10 @@ pub unsafe extern "C-unwind" fn insert(
                 row.publish(&mut One(key, tid), Only::Absent);
                 alone = admission.end();
             }
-        } else if checked
-            || !deferred::defer(
-                &Row { index, handle: &handle, info, tid },
-                keys.iter().next().unwrap_or_default(),
-            )
-        {
+        } else if !deferred::defer(
+            &Row { index, handle: &handle, info, tid },
+            keys.iter().next().unwrap_or_default(),
+        ) {
             for (i, key) in keys.iter().enumerate() {
                 if i % PUBLISHED == PUBLISHED - 1 {
                     crate::pg::wait::interrupts();

@@ -10,7 +10,7 @@ use pgrx::prelude::*;
 
 use super::deferred;
 use super::deferred::running;
-use crate::pg::guc;
+use crate::pg::guc::{self, Mechanism};
 
 static mut PREVIOUS_FINISH: pg_sys::ExecutorFinish_hook_type = None;
 
@@ -45,7 +45,6 @@ pub unsafe fn started(query: *mut QueryDesc) {
         }
         let estate = (*query).estate;
         let may = guc::insert_memory() > 0
-            && pg_sys::ParallelWorkerNumber < 0
             && may_wait((*plan).planTree)
             && nodes((*plan).subplans).all(|node| may_wait(node));
         let command = (*estate).es_output_cid;
@@ -91,20 +90,21 @@ unsafe extern "C-unwind" fn on_finish(query: *mut QueryDesc) {
     crate::pg::witness!();
     // SAFETY: what the server passes.
     unsafe {
-        // Before AFTER triggers, and while the statement has its locks.
         let context = (*(*query).estate).es_query_cxt;
-        ends(context);
         match PREVIOUS_FINISH {
             Some(previous) => previous(query),
             None => pg_sys::standard_ExecutorFinish(query),
         }
-        // That ran the parts of WITH that nothing has read to their ends.
+        // That ran AFTER triggers, and the parts of WITH that nothing has read to their ends.
         ends(context);
     }
 }
 
 /// Drains the indexes for which entries of a statement have waited.
 unsafe fn ends(query: pg_sys::MemoryContext) {
+    if !guc::holds(Mechanism::StatementEnds) {
+        return;
+    }
     // SAFETY: by the caller's contract, inside a transaction.
     running::take_indexes(query).into_iter().for_each(|relid| unsafe { deferred::drain(relid) });
 }
@@ -143,7 +143,6 @@ unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _
         }
         XACT_EVENT_COMMIT | XACT_EVENT_ABORT | XACT_EVENT_PREPARE => {
             deferred::forget_all();
-            running::truncate(0);
         }
         _ => (),
     }
@@ -153,14 +152,11 @@ unsafe extern "C-unwind" fn at_transaction_end(event: pg_sys::XactEvent::Type, _
 unsafe extern "C-unwind" fn at_subtransaction_end(
     event: pg_sys::SubXactEvent::Type,
     this: pg_sys::SubTransactionId,
-    parent: pg_sys::SubTransactionId,
+    _parent: pg_sys::SubTransactionId,
     _arg: *mut c_void,
 ) {
     crate::pg::witness!();
-    use pg_sys::SubXactEvent::*;
-    match event {
-        SUBXACT_EVENT_COMMIT_SUB => deferred::subtransaction_ended(true, this, parent),
-        SUBXACT_EVENT_ABORT_SUB => deferred::subtransaction_ended(false, this, parent),
-        _ => (),
+    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+        deferred::subtransaction_aborted(this);
     }
 }

@@ -30,7 +30,7 @@ pub struct Waiting {
     pub xid: TransactionId,
     /// Of the commands that inserted the rows, the first.
     pub command: CommandId,
-    /// Subtransactions in which entries came, and where their keys begin. Both ascend.
+    /// Subtransactions in which entries came, and where their keys begin.
     segments: Vec<(SubTransactionId, usize)>,
     /// How many of the items, which are sorted, are published.
     published: usize,
@@ -49,9 +49,11 @@ impl Waiting {
         self.items.len() - self.published
     }
 
-    /// The bytes that they take.
+    /// The bytes that are allocated for them.
     pub fn bytes(&self) -> usize {
-        self.keys.len() + size_of_val(&self.items[..])
+        self.keys.capacity()
+            + self.items.capacity() * size_of::<Item>()
+            + self.segments.capacity() * size_of::<(SubTransactionId, usize)>()
     }
 
     /// Adds an entry. False: there is no memory.
@@ -101,10 +103,11 @@ impl Waiting {
         *self = Waiting { in_vain: self.in_vain, ..Waiting::default() };
     }
 
-    /// Drops the entries of a subtransaction and of those inside it.
+    /// Drops the entries of a subtransaction that is rolled back, and of those inside it. They are
+    /// the last ones: subtransactions that began before it have smaller numbers.
     pub fn cut(&mut self, sub: SubTransactionId) {
-        let Some(first) = self.segments.iter().position(|&(id, _)| id >= sub) else { return };
-        let start = self.segments[first].1;
+        let first = self.segments.partition_point(|&(id, _)| id < sub);
+        let Some(&(_, start)) = self.segments.get(first) else { return };
         self.segments.truncate(first);
         self.keys.truncate(start);
         // They may have been sorted.
@@ -112,13 +115,6 @@ impl Waiting {
         self.published = 0;
         if self.items.is_empty() {
             self.clear();
-        }
-    }
-
-    /// Makes the entries of a subtransaction those of its parent.
-    pub fn hand_up(&mut self, sub: SubTransactionId, parent: SubTransactionId) {
-        for (id, _) in self.segments.iter_mut().rev().take_while(|(id, _)| *id >= sub) {
-            *id = parent;
         }
     }
 }
@@ -194,15 +190,14 @@ mod tests {
             for (tid, sub) in [(1, 1), (2, 1), (3, 2), (4, 3), (5, 2), (6, 2)] {
                 push(&mut waiting, tid, 10, 5, sub);
             }
-            // 3 was inside 2 and has ended.
-            waiting.hand_up(3, 2);
+            // 3 was inside 2 and has been committed.
             if sorted {
                 waiting.sort();
             }
             waiting.cut(2);
             push(&mut waiting, 7, 10, 5, 1);
             push(&mut waiting, 8, 10, 5, 4);
-            waiting.hand_up(4, 1);
+            // 4 has been committed.
             push(&mut waiting, 9, 10, 5, 5);
             waiting.cut(5);
             let mut left = keys(&waiting);

@@ -140,4 +140,7 @@ pub enum Mechanism {
     /// A change of operator families makes plans read the values of an index again.
     #[name = c"known_families"]
     KnownFamilies,
+    /// Entries of a statement wait no longer than to its end.
+    #[name = c"statement_ends"]
+    StatementEnds,
 }
