@@ -2,8 +2,8 @@
 
 use std::io::Cursor;
 
-use crate::shard::{CARRIED, Digest, Frame, HEADER, encode_header};
-use crate::{Damage, Manifest, ShardId, ShardReader, ShardSummary};
+use crate::shard::{CARRIED, Digest, Frame, HEADER, Place, encode_header};
+use crate::{Manifest, ShardId, ShardReader, ShardSummary};
 
 /// The shard that [`shard`] takes its bytes for.
 pub const SHARD: ShardId = ShardId { database: 5, incarnation: 7, generation: 3, shard: 1 };
@@ -20,9 +20,9 @@ pub fn shard(bytes: &[u8]) -> Option<u64> {
     };
     let summary =
         ShardSummary { entries: number(0, 8), bytes: number(8, 16), crc: number(16, 20) as u32 };
-    let missing =
-        |generation, shard| Err(Damage::Carried { generation, shard, what: "is missing" });
-    let mut reader = ShardReader::new(Cursor::new(file), SHARD, &summary, missing).ok()?;
+    // Each file of an older image is this one.
+    let older = |_, _| Ok(Cursor::new(file));
+    let mut reader = ShardReader::new(Cursor::new(file), SHARD, &summary, older).ok()?;
     let mut entries = 0;
     loop {
         match reader.next() {
@@ -51,22 +51,33 @@ pub fn mend_shard(bytes: &[u8]) -> Vec<u8> {
     let (header, mut crc) = encode_header(&SHARD);
     file[..HEADER].copy_from_slice(&header);
     let (mut at, mut entries) = (HEADER, 0);
-    while let Some((head, rest)) = file[at..].split_first_chunk_mut::<{ Frame::SIZE }>() {
+    while let Some(head) = file[at..].first_chunk() {
         let mut frame = Frame::decode(head);
-        frame.entries &= !CARRIED;
-        let digest = if frame.is_closing() { 0 } else { size_of::<Digest>() };
-        let Some((tail, body)) = rest.split_at_mut_checked(digest) else { break };
-        let Some(packed) = body.get(..frame.packed as usize) else { break };
-        if !frame.is_closing() {
-            tail.copy_from_slice(blake3::hash(packed).as_bytes());
-            frame.crc = frame.continued(crc, tail);
-        } else {
-            frame.crc = frame.continued(crc, packed);
+        let packed = frame.packed as usize;
+        let carried = frame.entries & CARRIED != 0;
+        let (tail, body) = match (frame.is_closing(), carried) {
+            (true, _) => (packed, 0),
+            (false, true) => (size_of::<Digest>() + Place::SIZE, 0),
+            (false, false) => (size_of::<Digest>(), packed),
+        };
+        let tail = at + Frame::SIZE..at + Frame::SIZE + tail;
+        if file.len() < tail.end + body {
+            break;
         }
+        if !frame.is_closing() {
+            let place = file[tail.clone()].last_chunk().filter(|_| carried).map(Place::decode);
+            let from = place.map_or(tail.end, |place| place.at as usize);
+            // None if the place is not in the file.
+            let entries = file.get(from..from.saturating_add(packed)).map(blake3::hash);
+            if let Some(digest) = entries {
+                file[tail.start..][..size_of::<Digest>()].copy_from_slice(digest.as_bytes());
+            }
+        }
+        frame.crc = frame.continued(crc, &file[tail.clone()]);
         crc = frame.crc;
-        *head = frame.encode();
-        entries += u64::from(frame.entries);
-        at += Frame::SIZE + digest + packed.len();
+        file[at..tail.start].copy_from_slice(&frame.encode());
+        entries += u64::from(frame.entries & !CARRIED);
+        at = tail.end + body;
     }
     summary[..8].copy_from_slice(&entries.to_le_bytes());
     summary[8..16].copy_from_slice(&(file.len() as u64).to_le_bytes());

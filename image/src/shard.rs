@@ -135,7 +135,7 @@ impl Place {
         bytes
     }
 
-    fn decode(bytes: &[u8; Place::SIZE]) -> Place {
+    pub(crate) fn decode(bytes: &[u8; Place::SIZE]) -> Place {
         let (generation, shard) = (u64_at(bytes, 0), u32_at(bytes, 8));
         Place { generation, shard, at: u64_at(bytes, 12) }
     }

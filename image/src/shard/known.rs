@@ -32,9 +32,7 @@ pub(crate) struct KnownFrame {
     pub(crate) file: usize,
     /// Where in the file its compressed entries begin.
     pub(crate) at: u64,
-    pub(crate) raw: u32,
     pub(crate) packed: u32,
-    pub(crate) entries: u32,
 }
 
 impl Known {
@@ -50,21 +48,11 @@ impl Known {
         Ok(known)
     }
 
-    /// Returns the place of a frame with this digest and these lengths, and counts its use.
-    pub(super) fn refer(
-        &self,
-        digest: &Digest,
-        raw: usize,
-        packed: usize,
-        entries: u32,
-    ) -> Option<Place> {
+    /// Returns the place of the frame with this digest, and counts its use.
+    pub(super) fn refer(&self, digest: &Digest) -> Option<Place> {
         let frame = self.frames.get(digest)?;
-        let lengths = (frame.raw as usize, frame.packed as usize, frame.entries);
-        if lengths != (raw, packed, entries) {
-            return None;
-        }
         let file = &self.files[frame.file];
-        file.used.fetch_add(packed as u64, Relaxed);
+        file.used.fetch_add(u64::from(frame.packed), Relaxed);
         Some(Place { generation: file.generation, shard: file.shard, at: frame.at })
     }
 

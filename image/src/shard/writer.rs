@@ -157,9 +157,7 @@ impl<W: Write> ShardWriter<W> {
         let length = self.snappy.compress(&self.raw, &mut self.packed).map_err(io::Error::other)?;
         let packed = &self.packed[..length];
         let digest = digest(packed);
-        let known = self.known.as_deref();
-        let place =
-            known.and_then(|known| known.refer(&digest, self.raw.len(), length, self.count));
+        let place = self.known.as_deref().and_then(|known| known.refer(&digest));
         let mut tail = [0; size_of::<Digest>() + Place::SIZE];
         let (front, back) = tail.split_at_mut(digest.len());
         front.copy_from_slice(&digest);

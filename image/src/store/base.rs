@@ -127,8 +127,7 @@ impl<D: Disk> Store<D> {
                     }
                 };
                 base.frames.try_reserve(1).map_err(io::Error::from)?;
-                let (raw, packed, entries) = (listed.raw, listed.packed, listed.entries);
-                base.frames.push((digest, KnownFrame { file, at, raw, packed, entries }));
+                base.frames.push((digest, KnownFrame { file, at, packed: listed.packed }));
             }
         }
         Ok(base)

@@ -49,6 +49,41 @@ fn shards() {
     }
 }
 
+/// A frame that is in the shard already comes again, by its place.
+#[test]
+fn carried_frames() {
+    const FIRST: usize = 20 + 48;
+    let mut rng = Rng(8);
+    let (file, summary) = write(fuzz::SHARD, 64, &content::shards(1)[0]);
+    let mut good = [&[0; 20], &file[..]].concat();
+    let number = |at: usize| u32::from_le_bytes(good[at..at + 4].try_into().unwrap());
+    let (packed, entries) = (number(FIRST + 4), number(FIRST + 8));
+    let place = [
+        [1u64; 2].map(u64::to_le_bytes).concat()[..12].to_vec(),
+        (48u64 + 48).to_le_bytes().to_vec(),
+    ];
+    let mut frame = good[FIRST..FIRST + 48].to_vec();
+    frame[11] |= 0x80;
+    frame.extend(place.concat());
+    let end = FIRST + 48 + packed as usize;
+    good.splice(end..end, frame);
+    // One more in the totals.
+    let totals = good.len() - 16;
+    good[totals..totals + 8].copy_from_slice(&(summary.entries + u64::from(entries)).to_le_bytes());
+    good[totals + 8] += 1;
+    let good = fuzz::mend_shard(&good);
+    assert_eq!(fuzz::shard(&good), Some(summary.entries + u64::from(entries)));
+    let mut accepted = 0;
+    for _ in 0..20_000 {
+        let mut bytes = good.clone();
+        mutate(&mut bytes, &mut rng);
+        assert_eq!(fuzz::shard(&bytes).is_some(), bytes == good);
+        // Only where the other numbers in the place have changed.
+        accepted += u64::from(fuzz::shard(&fuzz::mend_shard(&bytes)).is_some());
+    }
+    assert!((1..2000).contains(&accepted), "{accepted}");
+}
+
 #[test]
 fn manifests() {
     let mut rng = Rng(7);
