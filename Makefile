@@ -70,11 +70,11 @@ deb:              ## Debian packages for the server of $PG_CONFIG, in target/deb
 
 demo:             ## throwaway server, 1M rows with ten indexes, nitro beside btree and GIN, kill -9 (VERBOSE=1)
 	@ci/deps.sh
-	@demo/demo.sh
+	@bench/demo/demo.sh
 
 demo-replicas:    ## a primary and two index nodes that share indexes; one is killed and comes back
 	@ci/deps.sh
-	@demo/replicas.sh
+	@bench/demo/replicas.sh
 
 test:             ## does it work here? ten minutes: style, engine, regression, isolation, a crash
 	@ci/deps.sh

@@ -41,7 +41,7 @@ if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/beside"* ]]; then
     ci/extensions.sh "$pgc" "$t/server" > "$t/out" || [ $? = 3 ]
     while read -r line; do say "beside: $line"; done < "$t/out"
 fi
-for d in sql expected specs tests monitoring; do [ ! -d $d ] || cp -r $d "$t/"; done
+for d in sql expected specs tests deploy; do [ ! -d $d ] || cp -r $d "$t/"; done
 
 # The server of most users has a linguistic collation: make one where the machine has none.
 if ! grep -qi '^en_US\.utf-\?8$' <<< "$(locale -a)"; then

@@ -11,7 +11,7 @@ command -v mdbook > /dev/null || nice cargo install mdbook --locked --no-default
 rm -rf target/docs
 mkdir -p target/docs/src
 # mdBook sees one folder, and the READMEs of the parts are outside of docs/. Untracked pages, too.
-git ls-files -co --exclude-standard -- '*.md' docs bench/results monitoring packaging LICENSE |
+git ls-files -co --exclude-standard -- '*.md' docs bench/results deploy LICENSE |
     grep -v '^tests/' | tar -cf - -T - | tar -xf - -C target/docs/src
 python3 - <<'P'
 import os, re

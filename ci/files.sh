@@ -29,8 +29,8 @@ for file in tests/server/tests/all/*.rs; do
 done
 
 # Names of files and of goals of make, wherever they stand.
-dockerfile=packaging/Dockerfile
-mapfile -t yaml < <(ls .github/workflows/*.yml packaging/*.yaml)
+dockerfile=deploy/Dockerfile
+mapfile -t yaml < <(ls .github/workflows/*.yml deploy/*.yaml)
 for file in $dockerfile "${yaml[@]}"; do
     while read -r path; do
         [ -e "$path" ] || say "$file: there is no $path"

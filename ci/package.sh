@@ -40,8 +40,8 @@ manage() { # DPKG OPTIONS: as root, or as somebody who seems to be
     [ "$(id -u)" = 0 ] || who=(fakeroot)
     "${who[@]}" dpkg --root="$root" --log=/dev/null --force-depends --force-not-root "$@" > "$t/dpkg.log" 2>&1 || { cat "$t/dpkg.log"; exit 1; }
 }
-# What packaging/Dockerfile does with them, below a folder of ours; its own folders are Debian's.
-docker=$(sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta' packaging/Dockerfile)
+# What deploy/Dockerfile does with them, below a folder of ours; its own folders are Debian's.
+docker=$(sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta' deploy/Dockerfile)
 step() { # BEGINNING [INSTEAD]: a step of the Dockerfile as a command
     local found
     found=$(sed -n "s|^$1|${2:-}|p" <<< "$docker" | sed -E "s#/(root|volume|deb|tmp)\b#$t/docker/\1#g")
@@ -95,7 +95,7 @@ printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$t/run'" "fsyn
 server bash -c "cat '$t/conf' >> data/postgresql.conf"
 options=$(step 'CMD \["postgres",')
 server pg_ctl -D data -l log -o "$(tr -d '",]' <<< "$options")" -w start > /dev/null
-command=$(step 'COPY \(packaging/[^ ]*\) /docker-entrypoint-initdb.d/.*' 'cp \1')
+command=$(step 'COPY \(deploy/[^ ]*\) /docker-entrypoint-initdb.d/.*' 'cp \1')
 $command "$t/run/first.sql"
 got=$(server psql -XAtq -h "$t/run" -d postgres -v ON_ERROR_STOP=1 -f first.sql \
     -c "CREATE TABLE t AS SELECT g AS i, g::text AS s FROM generate_series(1, 1000) g" -c "CREATE INDEX ON t USING nitro (i)" -c "CREATE INDEX ON t USING nitro (s)" \

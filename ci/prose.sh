@@ -32,8 +32,8 @@ DOCUMENTED = re.compile(r"(engine/(src|tests)|image/src|src|tests/server)/[\w/]+
 NOT_YET = re.compile(r"engine/src/(packed/leaf/|tree/(insert|packed)\.rs)")
 
 # A path in the repository, in backticks. Others are of a data directory or of another program.
-PATH = re.compile(r"(?:\.\./)?(?:src|engine|image|docs|ci|tests|bench|sql|specs|expected|demo|"
-                  r"extension|packaging|monitoring|\.github)/[\w./-]*\w/?")
+PATH = re.compile(r"(?:\.\./)?(?:src|engine|image|docs|ci|tests|bench|sql|specs|expected|deploy|"
+                  r"extension|\.github)/[\w./-]*\w/?")
 ENDS = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[\"'(*`\[A-Z0-9])")
 listed = ["git", "ls-files", "-co", "--exclude-standard"]
 tracked = set(subprocess.check_output(listed, text=True).split("\n"))

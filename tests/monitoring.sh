@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# monitoring/: each query of the exporter's file runs, gives the columns that the file declares and no others, for a member of
+# deploy/monitoring/: each query of the exporter's file runs, gives the columns that the file declares and no others, for a member of
 # pg_monitor; counters are counted in the views; the dashboard asks for what there is, and leaves nothing out.
 . "$(dirname "$0")/lib.sh"
-queries=$(dirname "$0")/../monitoring/postgres_exporter.yaml
-dashboard=$(dirname "$0")/../monitoring/grafana.json
+queries=$(dirname "$0")/../deploy/monitoring/postgres_exporter.yaml
+dashboard=$(dirname "$0")/../deploy/monitoring/grafana.json
 
 new_server
 sql "CREATE TABLE t (i int); INSERT INTO t SELECT generate_series(1, 1000); CREATE INDEX t_i ON t USING nitro (i); CREATE ROLE watcher LOGIN IN ROLE pg_monitor"

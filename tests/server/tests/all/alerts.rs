@@ -1,10 +1,10 @@
-//! `monitoring/alerts.yaml`: alert rules for Prometheus ask for metrics that the exporter's file
-//! gives.
+//! `deploy/monitoring/alerts.yaml`: alert rules for Prometheus ask for metrics that the exporter's
+//! file gives.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-const ALERTS: &str = include_str!("../../../../monitoring/alerts.yaml");
-const EXPORTER: &str = include_str!("../../../../monitoring/postgres_exporter.yaml");
+const ALERTS: &str = include_str!("../../../../deploy/monitoring/alerts.yaml");
+const EXPORTER: &str = include_str!("../../../../deploy/monitoring/postgres_exporter.yaml");
 
 /// The labels and the other columns of each query of the exporter, by the name of the query.
 type Queries = BTreeMap<&'static str, (BTreeSet<&'static str>, BTreeSet<&'static str>)>;

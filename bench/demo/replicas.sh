@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo/replicas.sh: a primary that keeps no secondary index, and two index nodes that share the indexes of a
+# bench/demo/replicas.sh: a primary that keeps no secondary index, and two index nodes that share the indexes of a
 # partitioned table. Writers go on while one node is killed, the other one takes its indexes, and it comes back.
 # Every answer of a node is compared with the table alone, in the same snapshot.
 # PG_CONFIG chooses the PostgreSQL; ROWS the size; KEEP=1 leaves the servers running.

@@ -1,7 +1,7 @@
-# demo/lib.sh: throwaway servers in target/demo, for the programs beside this one.
+# bench/demo/lib.sh: throwaway servers in target/demo, for the programs beside this one.
 # PG_CONFIG chooses the PostgreSQL, KEEP=1 leaves the servers running. PROFILE chooses how the library is built.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 begin=$SECONDS
 bold='' plain=''
 [ ! -t 1 ] || { bold=$(tput bold 2> /dev/null || true) plain=$(tput sgr0 2> /dev/null || true); }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# demo/demo.sh: nitro beside btree on a throwaway server in target/demo. Two tables have the same content and the same
+# bench/demo/demo.sh: nitro beside btree on a throwaway server in target/demo. Two tables have the same content and the same
 # ten indexes, one by nitro, the other by btree and GIN. It prints what inserts, updates, reads and a crash cost with
 # each. Every answer is compared, after a write load, VACUUM and SIGKILL too: a difference makes it fail.
 # VERBOSE=1 shows plans, answers and all times. PG_CONFIG chooses the server; ROWS the size; KEEP=1 leaves the server
