@@ -635,5 +635,5 @@ fn statements_that_have_ended() {
     };
     // A statement that is not forgotten takes more than 50 bytes.
     let (before, after) = (kilobytes_after(1_000), kilobytes_after(100_000));
-    assert!(after < before + 4_000, "{before} kB and {after} kB");
+    assert!(after < before + 2_000, "{before} kB and {after} kB");
 }
