@@ -182,6 +182,20 @@ fn generations_are_few() {
     assert!((9..=16).contains(&most), "{most}");
 }
 
+/// Less than half of a file is needed: the image after that writes the rest anew.
+#[test]
+fn a_file_of_little_use_is_left_behind() {
+    let (folder, store) = store();
+    let store = store.without_collections();
+    image(&store, 1, &ascending(0, 20_000));
+    let carries = |image: &Manifest| image.carried.iter().any(|file| file.generation == 1);
+    assert!(carries(&image(&store, 2, &ascending(0, 4000))));
+    for turn in 3..5 {
+        assert!(!carries(&image(&store, turn, &ascending(0, 4000))));
+    }
+    assert!(!own(&folder).join("1").exists(), "{:?}", files(&own(&folder)));
+}
+
 /// A frame by itself: TID 0 ends a frame. Its key does not compress.
 fn lone(n: u64) -> (Vec<u8>, u64) {
     let mut rng = Rng(n + 1);

@@ -73,6 +73,25 @@ fn an_image_survives_errors() {
     }
 }
 
+/// The older of two images has all of its frames in a third. An error while a sweep looks for what
+/// they need does not let it remove that.
+#[test]
+fn an_error_removes_nothing_that_is_carried() {
+    for at in 0.. {
+        let (sim, store, second) = prepared(false);
+        assert!(!second.carried.is_empty());
+        sim.fail(Some(Fault { at, lasting: false, late: false, kind: ErrorKind::Other }));
+        // Nothing of the others is in this one.
+        let _ = take(&store, 8);
+        let ended = sim.calls() <= at;
+        sim.fail(None);
+        assert!(!intact(&store).is_empty());
+        if ended {
+            break;
+        }
+    }
+}
+
 #[test]
 fn a_discard_that_succeeds_leaves_nothing() {
     for step in [DISCARD, REMOVE] {
