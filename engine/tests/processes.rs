@@ -5,9 +5,10 @@ mod common;
 
 use common::*;
 use nitro_engine::prelude::*;
-use nitro_engine::{Cursor, Index, KeyOrder, Memcmp, Process};
+use nitro_engine::{Builder, Cursor, Index, KeyOrder, Memcmp, Process, adopt};
 use std::cell::Cell;
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 const N: u64 = 60_000;
 
@@ -126,4 +127,61 @@ fn ends_in_a_comparator() {
     assert!(ended > 50, "{ended}");
     let grown = ix.stats().bytes - before;
     assert!(grown < 500_000, "{grown} bytes more after {ended} processes ended");
+}
+
+/// Processes that end in the middle of a batch of inserts. Each entry is there or not. No memory of
+/// the index is lost, and the same batch may be inserted again.
+#[test]
+fn ends_in_a_batch() {
+    let mapping = Mapping::inherited(64 << 20, 2);
+    let p = mapping.process(0);
+    let ix = create(&p);
+    let mut builder = Builder::new(&p, ix);
+    for i in 0..1000u64 {
+        builder.push(&Memcmp, &(1000 * i).to_be_bytes(), i).unwrap();
+    }
+    adopt(&ix, &p, vec![builder.finish().unwrap()]).unwrap();
+    // Some leaves get few entries, and others many.
+    let key = |i: u64| if i < 60 { 7000 * i + 3 } else { 600_000 + 20 * i + 3 };
+    let mut entries: Vec<_> = (0..900).map(|i| (key(i).to_be_bytes().to_vec(), i)).collect();
+    entries.sort();
+    let insert = |p: &Process, left: u64| {
+        // SAFETY: ends the child without the parent's exit handlers.
+        let end = || unsafe { libc::_exit(7) };
+        let batch = Ending { entries: &entries, left: Cell::new(left), end };
+        let mut at = 0;
+        while at < entries.len() {
+            at = ix.insert_sorted(p, &Memcmp, &batch, at, ix.term()).unwrap().unwrap();
+        }
+    };
+    let there = || entries.iter().filter(|(key, tid)| ix.contains(&p, &Memcmp, key, *tid)).count();
+    let remove = || entries.iter().for_each(|(key, tid)| _ = ix.remove(&p, &Memcmp, key, *tid));
+    let (mut before, mut parts) = (0, BTreeSet::new());
+    for round in 0..60 {
+        // SAFETY: as above.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            insert(&mapping.process(1), round * 150);
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status) && [0, 7].contains(&libc::WEXITSTATUS(status)), "{status}");
+        // What its exit would have done.
+        drop(mapping.process(1));
+        parts.insert(there());
+        insert(&p, u64::MAX);
+        assert_eq!(there(), entries.len());
+        assert_eq!(ix.verify(&p, &Memcmp, true, &mut |_, _| ()).unwrap().live, 1900);
+        remove();
+        collect(&p, ix);
+        if round == 0 {
+            before = ix.stats().bytes;
+        }
+    }
+    assert!(parts.len() > 5 && parts.last() == Some(&entries.len()), "{parts:?}");
+    assert!(ix.stats().bytes < before + 100_000, "{before} bytes became {}", ix.stats().bytes);
 }

@@ -163,7 +163,8 @@ impl Descriptors {
     }
 
     /// Returns true if there is no snapshot, so that no reader tells a present change from earlier
-    /// ones. The caller stands where it could call `horizon`.
+    /// ones. The caller stands where it could call `horizon`. Or it has read a term, and changes
+    /// something only if its announcement finds this term.
     pub(crate) fn quiet(&self) -> bool {
         fence(SeqCst);
         self.none()

@@ -60,6 +60,9 @@ mod rearranged;
 #[cfg(all(test, not(loom), not(shuttle)))]
 #[path = "../tests/packed_room.rs"]
 mod room_tests;
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/packed_runs.rs"]
+mod run_tests;
 mod shape;
 #[cfg(all(test, not(loom), not(shuttle)))]
 #[path = "../tests/packed.rs"]

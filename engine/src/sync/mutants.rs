@@ -74,12 +74,13 @@ const MUTANTS: &[(&str, &str)] = &[
     // Runs of sorted entries.
     ("a run ends with the range of its leaf", "model"),
     ("a run is of the term that was asked for", "schedule::runs"),
-    ("a run in place looks for snapshots", "schedule::runs"),
-    ("a merge of a run looks for snapshots", "schedule::runs"),
+    ("a run looks for snapshots", "schedule::runs"),
     ("a merge of a run looks for what was marked", "schedule::runs"),
-    ("a run may fill leaves that are full", "runs"),
-    ("a run that is there is validated", "schedule::runs"),
-    ("a key that comes twice is new once", "model"),
+    ("a run may fill leaves that are full", "sorted::tests"),
+    ("a run that is there is validated", "sorted::tests"),
+    ("a key that comes twice is new once", "packed::run_tests"),
+    ("a key that was known before is known", "packed::run_tests"),
+    ("places of a run that descend end it", "packed::run_tests"),
     // Relinking.
     ("a relinking looks again for what was marked", "schedule::merging"),
     ("slots become packed without a snapshot", "schedule::packed"),

@@ -206,7 +206,7 @@ impl<O: KeyOrder, E: Sorted> Batch<'_, O, E> {
         let late = asked.term.is_some_and(|term| term != writer.term());
         let late = late && !mutant!("a run is of the term that was asked for");
         let packed = spot.v.b.has(PACKED);
-        let several = !late && run.len() > 1 && takes_runs(index, &spot.v, merges);
+        let several = !late && run.len() > 1;
         let most = if packed { spot.place.n / 2 } else { FEWEST_TO_PACK - 1 };
         let merges = several && merges && run.len() > most;
         if merges && let Some(merged) = merge::merge(index, spot, entries, run.clone(), reserve) {
@@ -219,7 +219,7 @@ impl<O: KeyOrder, E: Sorted> Batch<'_, O, E> {
         }
         if several
             && packed
-            && let Some((done, came)) = in_place(index, spot, entries, run, reserve)
+            && let Some((done, came)) = in_place(spot, entries, run, reserve)
         {
             index.shared().counters.inserted(p, came as u64);
             return Came { done, refused: merges };
@@ -237,17 +237,21 @@ fn is_short(entries: &impl Sorted, i: usize) -> bool {
     entries.key(i).len() <= MAX_RECORD && entries.tid(i) >> 48 == 0
 }
 
-/// Whether a leaf in this state may take several entries at once. `merges`: it has not refused to
-/// be merged. To be asked again under its latch.
+/// Whether a leaf in this state may take several entries at once, under the term that the caller
+/// has read before. `merges`: it has not refused to be merged.
+///
+/// Packed entries have no terms, so there may be no snapshot. One that comes after this question
+/// closes the caller's term or a later one. Either it finds the insert announced, and waits for it.
+/// Or the insert finds the term over, and changes nothing.
 fn takes_runs(index: &Index, v: &View, merges: bool) -> bool {
     let packed = v.b.has(PACKED) || merges && index.packs();
-    packed && !index.unpacks() && index.shared().snapshots.quiet()
+    let quiet = || index.shared().snapshots.quiet() || mutant!("a run looks for snapshots");
+    packed && !index.unpacks() && quiet()
 }
 
 /// Inserts the first entries of a run into a packed leaf that has room for them. Returns how many
 /// are in the leaf now, and how many of them came. None: the leaf has no room, or has changed.
 fn in_place(
-    index: &Index,
     spot: &Position,
     entries: &impl Sorted,
     run: Range<usize>,
@@ -264,14 +268,13 @@ fn in_place(
     }
     let latch = spot.v.latch()?;
     stop!("sorted: latched");
-    // As an insert of one entry does it.
-    if !index.shared().snapshots.quiet() && !mutant!("a run in place looks for snapshots") {
-        latch.release();
-        return None;
-    }
     packing::rewrite(&latch, draft);
     stop!("sorted: excluded");
     latch.finish();
     stop!("sorted: finished");
     Some((done, came))
 }
+
+#[cfg(all(test, not(loom), not(shuttle)))]
+#[path = "../tests/sorted.rs"]
+mod tests;

@@ -235,3 +235,27 @@ impl Sorted for Batch<'_> {
         self.0[i].1
     }
 }
+
+/// Entries that are inserted together, by a caller that ends when its keys have been asked for so
+/// often.
+pub struct Ending<'a> {
+    pub entries: &'a [(Vec<u8>, Tid)],
+    pub left: Cell<u64>,
+    pub end: fn() -> !,
+}
+
+impl Sorted for Ending<'_> {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+    fn key(&self, i: usize) -> &[u8] {
+        match self.left.get().checked_sub(1) {
+            Some(left) => self.left.set(left),
+            None => (self.end)(),
+        }
+        &self.entries[i].0
+    }
+    fn tid(&self, i: usize) -> Tid {
+        self.entries[i].1
+    }
+}

@@ -6,7 +6,9 @@ use nitro_engine::{
     Cursor, Index, InsertError, KeyOrder, Process, Prune, Separator, Snapshot, SnapshotError,
     Sweep, TOGETHER, Walk,
 };
+use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
 const CURRENT: u32 = u32::MAX - 1;
@@ -70,7 +72,8 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
     /// Does something.
     pub fn act(&mut self) {
         match self.random.below(100) {
-            0..60 => self.change_some(),
+            0..55 => self.change_some(),
+            55..60 => self.insert_batch(),
             60..66 => self.insert_new(),
             66..80 => self.scroll(),
             80..83 => self.read_parts(),
@@ -134,6 +137,49 @@ impl<'a, O: KeyOrder> Actor<'a, O> {
                 assert_eq!(new, self.own.insert(entry), "{key:?} {tid}");
             }
             Err(e) => self.refused(e),
+        }
+    }
+
+    /// Many entries at once, at keys beside each other or anywhere. Some are there already, some
+    /// come twice, and now and then they are not in order. The caller may unwind in the middle.
+    fn insert_batch(&mut self) {
+        let (from, span) = (self.random.below(self.keys.n), 1 + self.random.below(self.keys.n));
+        let ascends = self.random.below(2) == 0;
+        let mut entries = Vec::new();
+        for i in 0..self.random.below(300) {
+            let at = if ascends { i / 2 } else { self.random.below(span) };
+            entries.push(((self.keys.make)((from + at) % self.keys.n), self.tid()));
+        }
+        if self.random.below(8) > 0 {
+            entries.sort_by_cached_key(|(key, tid)| ((self.keys.fold)(key), *tid));
+        }
+        let left = if self.random.below(4) == 0 { self.random.below(2000) } else { u64::MAX };
+        let end = || resume_unwind(Box::new("error"));
+        let batch = Ending { entries: &entries, left: Cell::new(left), end };
+        let came = catch_unwind(AssertUnwindSafe(|| {
+            let mut at = 0;
+            while at < entries.len() {
+                let term = self.ix.term();
+                match self.ix.insert_sorted(self.p, self.order, &batch, at, term) {
+                    Ok(Some(next)) => at = next,
+                    // A snapshot has ended the term.
+                    Ok(None) => {}
+                    Err(e) => {
+                        self.refused(e);
+                        return false;
+                    }
+                }
+            }
+            true
+        }));
+        let all = came.unwrap_or(false);
+        for (key, tid) in &entries {
+            let there = self.ix.contains(self.p, self.order, key, *tid);
+            let entry = ((self.keys.fold)(key), *tid);
+            assert!(there || !all && !self.own.contains(&entry), "{key:?} {tid}");
+            if there {
+                self.own.insert(entry);
+            }
         }
     }
 

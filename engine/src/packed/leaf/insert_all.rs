@@ -112,7 +112,9 @@ impl Leaf<'_> {
                 && l.ends.bit(d) <= 8 * l.tail_ends.offset
                 && l.tail_ends.bit(d) <= 8 * l.tails.offset
                 && l.tails.bit(end + symbols) <= 8 * l.size;
-            if !room || step.symbol > end || before.is_some_and(|(_, b)| descends(b)) {
+            let descends = before.is_some_and(|(_, b)| descends(b))
+                && !mutant!("places of a run that descend end it");
+            if !room || step.symbol > end || descends {
                 break;
             }
             (*to, before) = (step, Some((key, step)));
@@ -140,7 +142,8 @@ impl Leaf<'_> {
             && !mutant!("a key that comes twice is new once")
         {
             // A torn leaf may have the key for the entry before and not for this one.
-            let came = !matches!(before, KeyOf::Known);
+            let came =
+                !matches!(before, KeyOf::Known) || mutant!("a key that was known before is known");
             came.then_some(KeyOf::Repeated)?
         } else {
             KeyOf::New { head: self.head_of(key, 0)?, tail: tail_bytes(l, key) }

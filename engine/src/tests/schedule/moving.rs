@@ -100,6 +100,17 @@ families! {
         }
     }
 
+    /// A batch has a run for each leaf that stays or moves, in slots or packed.
+    fn moves_beside_a_batch(driver) {
+        let world = World::of("moves, batch", MEMORY, 100, short, false, Forms::Best, |actor| {
+            (0..40 * 64).for_each(|i| actor.insert(i * 10));
+            (0..40 * 64).filter(|i| i / 64 % 3 != 0).for_each(|i| actor.remove(i * 10));
+            actor.free_blocks();
+        });
+        let ids: Vec<u64> = LEFT.iter().flat_map(|id| (1..9).map(move |i| id + i)).collect();
+        driver(&world, &|actor| actor.collect_some(2), &|actor| actor.batch(&ids, None));
+    }
+
     fn moves_beside_scans_that_remove(driver) {
         let world = sparse("moves, scans", 24, short, false);
         for forward in [true, false] {

@@ -1,7 +1,11 @@
 //! README, "Runs of sorted entries".
 
-use super::world::{Actor, HELD, World, long};
-use crate::Forms;
+use super::world::{Actor, HELD, MakeKey, World, long};
+use crate::node::block::PACKED;
+use crate::node::probe::Probe;
+use crate::prelude::*;
+use crate::tree::seek;
+use crate::{Forms, Memcmp};
 
 /// A batch with a run for each of two leaves that have room for it.
 const IN_PLACE: [u64; 4] = [101, 102, 503, 504];
@@ -16,9 +20,19 @@ fn roomy() -> World {
     World::packed("runs", 60, long, |actor| actor.build((0..120).map(|i| i * 10)))
 }
 
-/// One leaf with few entries, packed or of slots.
+/// Eight bytes, which are inline in slots. Packed they take nearly as many.
+fn eight(id: u64) -> Vec<u8> {
+    let noise = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16;
+    (id << 48 | noise).to_be_bytes().to_vec()
+}
+
+/// One leaf with few entries, packed or of slots. No key is in a chunk, so slots can be packed.
 fn few(forms: Forms) -> World {
-    World::packed("runs, one leaf", 90, long, move |actor| match forms {
+    let (fillfactor, key) = match forms {
+        Forms::Slots => (60, eight as MakeKey),
+        _ => (90, long as MakeKey),
+    };
+    World::packed("runs, one leaf", fillfactor, key, move |actor| match forms {
         Forms::Slots => {
             actor.force(Forms::Slots);
             (0..12).for_each(|i| actor.insert(i * 10));
@@ -42,15 +56,21 @@ fn one_leaf() -> Vec<u64> {
     (11..25).filter(|id| id % 10 != 0).collect()
 }
 
+/// A batch that is merged with a leaf of slots into two packed ones.
+fn two_leaves() -> Vec<u64> {
+    (11..180).filter(|id| id % 10 != 0).collect()
+}
+
 type Case = (World, Vec<u64>);
 
 /// All ways that a run takes.
-fn cases() -> [Case; 4] {
+fn cases() -> [Case; 5] {
     [
         (roomy(), IN_PLACE.to_vec()),
         (roomy(), merged()),
         (few(Forms::Packed), one_leaf()),
         (few(Forms::Slots), one_leaf()),
+        (few(Forms::Slots), two_leaves()),
     ]
 }
 
@@ -205,4 +225,25 @@ families! {
             }
         }
     }
+}
+
+/// The worlds have leaves that become what their cases say.
+#[test]
+fn runs_are_merged_into_one_leaf_or_two() {
+    let splits = |forms, ids: &[u64]| {
+        let world = few(forms);
+        world.restore();
+        let actor = world.actor(0);
+        let splits = || actor.ix.stats().splits;
+        let before = splits();
+        actor.batch(ids, None);
+        let _section = actor.p.enter();
+        let key = (world.key)(ids[0]);
+        let spot = seek::seek(&actor.ix, &Probe::new(&Memcmp, &key, ids[0]), true);
+        assert!(spot.v.b.has(PACKED));
+        splits() - before
+    };
+    assert_eq!(splits(Forms::Packed, &one_leaf()), 0);
+    assert_eq!(splits(Forms::Slots, &one_leaf()), 0);
+    assert_eq!(splits(Forms::Slots, &two_leaves()), 1);
 }

@@ -2,9 +2,8 @@
 //!
 //! Old and new entries are merged in private memory and packed anew. If one leaf has no room for
 //! them, a new leaf comes behind it. That is a relinking (`tree/relink.rs`) in which the entries of
-//! the leaf are not those that it had before. No entry of a run is born in a term: like every entry
-//! of a packed leaf, each is seen by all snapshots. So there may be none, and that is looked for
-//! under the latch.
+//! the leaf are not those that it had before. A leaf of slots becomes packed, and its entries lose
+//! their terms: the caller has found no snapshot, in the state of the leaf that is merged.
 
 use crate::index::root::Index;
 use crate::memory::place::Ref;
@@ -21,7 +20,7 @@ use crate::sync::mutants::mutant;
 use crate::sync::stop::stop;
 use crate::tree::copied::{CopiedEnds, copy_ends};
 use crate::tree::cutting::fresh_half;
-use crate::tree::relink::{Content, New, Relink, Relinked, relink_if};
+use crate::tree::relink::{Content, New, Relink, Relinked, relink};
 use crate::tree::reserve::Reserve;
 use crate::tree::seek::Position;
 use core::ops::Range;
@@ -137,7 +136,7 @@ fn try_merge(
         shape = fitting(&all, 0..m, &ends.low, v.b.size());
     }
     if shape.entries() == m {
-        return one_leaf(index, spot, &all, &ends, &shape, draft);
+        return one_leaf(spot, &all, &ends, &shape, draft);
     }
     let full = shape.entries();
     if full == 0 {
@@ -166,14 +165,8 @@ fn fitting(all: &All<'_>, range: Range<usize>, low: &Low<'_>, size: usize) -> Sh
     shape
 }
 
-/// Whether no snapshot has to be told when entries were born. To be asked under the latch.
-fn quiet(index: &Index) -> bool {
-    index.shared().snapshots.quiet() || mutant!("a merge of a run looks for snapshots")
-}
-
 /// Packs old and new entries in the leaf.
 fn one_leaf(
-    index: &Index,
     spot: &Position,
     all: &All<'_>,
     ends: &CopiedEnds<'_>,
@@ -190,8 +183,7 @@ fn one_leaf(
     let latch = spot.v.latch().ok_or(Retry)?;
     stop!("merge: latched");
     // A snapshot that was given up meanwhile may have left an entry that is marked dead.
-    let marked = latch.b().ndead() > 0 && !mutant!("a merge of a run looks for what was marked");
-    if marked || !quiet(index) {
+    if latch.b().ndead() > 0 && !mutant!("a merge of a run looks for what was marked") {
         latch.release();
         return Err(Retry);
     }
@@ -244,7 +236,7 @@ fn two_leaves(
         ndead: 0,
     };
     // No node dies, so none has to stay.
-    let Relinked { new: (new, _), .. } = relink_if(index, plan, &|| quiet(index))?.ok_or(Retry)?;
+    let Relinked { new: (new, _), .. } = relink(index, plan)?.ok_or(Retry)?;
     index.shared().counters.leaf_split();
     Ok(Some(all.merged(end, Some(new))))
 }
