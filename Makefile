@@ -101,16 +101,16 @@ bench-quick:      ## first figures, engine against its peers and nitro against b
 
 bench-images:     ## images: size, speed of writing and loading, what they cost and save
 	@MEASURE=1 ci/deps.sh
-	@bench/images.sh
+	@bench/run.sh images
 
 bench-memory:     ## bytes per entry of usual columns, beside btree and GIN (ROWS=3000000)
 	@MEASURE=1 ci/deps.sh
-	@bench/memory.sh
+	@bench/run.sh memory
 
 bench-check:      ## instructions that the engine's operations take, beside those on record (UPDATE=1); those of plans, beside btree's
 	@ci/deps.sh
 	@bench/check.sh
-	@bench/planning.sh
+	@bench/run.sh planning
 
 check: check-workspace ## rustfmt, clippy, and how the pages read
 	cargo clippy -q --manifest-path bench/engine/Cargo.toml --target-dir $(TARGET)/bench --all-targets -- -D warnings

@@ -54,31 +54,31 @@ nitro_bench() {
 }
 hot() { SECONDS_EACH=$(small && echo 1 || echo 5) nitro_bench hot; }
 server() { PART=server ROWS=$(million 10) INSERT_ROWS=$(million 2) REPETITIONS=5 INSERT_REPETITIONS=3 bench/quick.sh; }
-vacuum() { ROWS=$(million 10) bench/vacuum.sh; }
-index_only() { ROWS=$(million 10) bench/index_only.sh; }
-aggregates() { ROWS=$(million 10) bench/aggregates.sh; }
-ahead() { ROWS=$(million 2) bench/ahead.sh; }
-joins() { ROWS=$(million 10) PROBES=$(million 1) bench/joins.sh; }
-filters() { ROWS=$(million 1) bench/filters.sh; }
-unique() { ROWS=$(million 1) bench/unique.sh; }
-collated() { ROWS=$(million 1) bench/collated.sh; }
-arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/arrays.sh; }
-images() { ROWS=$(million 10) REPETITIONS=2 PGBENCH_SECONDS=5 bench/images.sh; }
-changes() { ROWS=$(million 10) bench/changes.sh; }
-memory() { ROWS=$(($(million 3) / 10)) bench/memory.sh; }
-partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/partitions.sh; }
-growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/growth.sh; }
-rows() { GROWS=rows ROWS=$(million 50) bench/growth.sh; }
+vacuum() { ROWS=$(million 10) bench/run.sh vacuum; }
+index_only() { ROWS=$(million 10) bench/run.sh index_only; }
+aggregates() { ROWS=$(million 10) bench/run.sh aggregates; }
+ahead() { ROWS=$(million 2) bench/run.sh ahead; }
+joins() { ROWS=$(million 10) PROBES=$(million 1) bench/run.sh joins; }
+filters() { ROWS=$(million 1) bench/run.sh filters; }
+unique() { ROWS=$(million 1) bench/run.sh unique; }
+collated() { ROWS=$(million 1) bench/run.sh collated; }
+arrays() { ROWS=$(million 1) INSERT_ROWS=$(($(million 1) / 5)) bench/run.sh arrays; }
+images() { ROWS=$(million 10) REPETITIONS=2 PGBENCH_SECONDS=5 bench/run.sh images; }
+changes() { ROWS=$(million 10) bench/run.sh changes; }
+memory() { ROWS=$(($(million 3) / 10)) bench/run.sh memory; }
+partitions() { PARTITIONS=$(small && echo 100 || echo 1000) bench/run.sh partitions; }
+growth() { GROWS=$1 ROWS=$(million 10) INSERT_ROWS=$(($(million 1) / 10)) bench/run.sh growth; }
+rows() { GROWS=rows ROWS=$(million 50) bench/run.sh growth; }
 indexes() { growth indexes; }
 keys() { growth keys; }
 clients() { growth clients; }
 papers() { ENGINE_ROWS=$(million 10) ROWS=$(million 1) SECONDS_EACH=$(small && echo 1 || echo 2) REPETITIONS=$(small && echo 1 || echo 2) bench/papers.sh; }
 scaling() { nitro_bench scaling; }
-standbys() { ROWS=$(($(million 2) / 10)) bench/standbys.sh; }
-short() { PAIRS=$(small && echo 40 || echo 150) bench/short.sh; }
-inserts() { ROWS=$(($(million 5) / 10)) bench/inserts.sh; }
-oltp() { ROWS=$(($(million 3) / 10)) TRANSACTIONS=$(small && echo 4000 || echo 40000) SECONDS_EACH=$(small && echo 1 || echo 8) bench/oltp.sh; }
-wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/wire.sh; }
+standbys() { ROWS=$(($(million 2) / 10)) bench/run.sh standbys; }
+short() { PAIRS=$(small && echo 40 || echo 150) bench/run.sh short; }
+inserts() { ROWS=$(($(million 5) / 10)) bench/run.sh inserts; }
+oltp() { ROWS=$(($(million 3) / 10)) TRANSACTIONS=$(small && echo 4000 || echo 40000) SECONDS_EACH=$(small && echo 1 || echo 8) bench/run.sh oltp; }
+wire() { SCALE=$(small && echo 2 || echo 20) SECONDS_EACH=$(small && echo 1 || echo 3) bench/run.sh wire; }
 
 mapfile -t all < <(describe | cut -d' ' -f1)
 for name in "$@"; do

@@ -68,11 +68,13 @@ engine() { # NAMES...
 }
 
 # The server: the settings of nitro.debug_break. Tests that name a mechanism have schedules that switch it off and must
-# go wrong; here their other schedules, which must go right, run without it.
+# go wrong; here their other schedules, which must go right, run without it. A test of the crate tests/server that names
+# one switches it off by itself, in each run of all tests.
 server() { # NAMES...
     local pgc name test schedule killer
     pgc=$(ci/pg.sh "${PG:-18}")
-    [ $# -gt 0 ] || { mapfile -t names < <(sed -n '/enum Mechanism/,/^}/s/.*name = c"\(.*\)".*/\1/p' src/pg/guc.rs | grep -vx none); set -- "${names[@]}"; }
+    [ $# -gt 0 ] || { mapfile -t names < <(sed -n '/enum Mechanism/,/^}/s/.*name = c"\(.*\)".*/\1/p' src/pg/guc/mechanism.rs | grep -vx none); set -- "${names[@]}"; }
+    [ $# -gt 0 ] || { echo "no mechanism found"; exit 1; }
     for name; do
         killer=
         for test in $(grep -lE "(for off in|mechanism|run) .*\b$name\b|\]=$name\b" tests/*.sh); do
@@ -82,7 +84,7 @@ server() { # NAMES...
                     { killer="$test: $(sed -n 's/^FAILED at \([^:]*:[0-9]*\).*/\1/p' "$log" | head -1)"; break 2; }
             done
         done
-        verdict "$name" "$killer"
+        verdict "$name" "${killer:-$(grep -lwE "$name" tests/server/tests/all/*.rs | head -1)}"
     done
 }
 

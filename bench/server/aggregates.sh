@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/aggregates.sh: aggregates beside each other; run.sh starts it.
+# bench/run.sh aggregates: aggregates over ROWS rows, with GROUP BY and without, by btree and in the
+# nitro index; on a table of many pages of the visibility map and of one; where a twelfth and none
+# of the pages are all-visible (docs/benchmarks.md).
+export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"

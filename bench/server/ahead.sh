@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/ahead.sh: index scans that fetch rows, beside each other; run.sh starts it.
+# bench/run.sh ahead: index scans that fetch rows of a table of ROWS rows, in another order than its
+# own, all of it in memory: by btree, by nitro, and by nitro where nothing is asked for ahead
+# (docs/benchmarks.md).
+export ROWS=${ROWS:-4000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"

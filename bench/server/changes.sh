@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/changes.sh: the bytes that an image writes after changes of its table; run.sh starts it.
+# bench/run.sh changes: which part of an image is written after which changes, as a table in
+# Markdown, and what the files of the index take. docs/benchmarks.md says what is measured. ROWS:
+# 2000000.
+export ROWS=${ROWS:-2000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-2000000}

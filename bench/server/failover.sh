@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# bench/server/failover.sh: what clients meet when a server with nitro indexes takes over, or is back after a kill -9; run.sh
-# starts it. Each row of its table is one server below two writers and four readers. Seconds begin with pg_promote, or with
-# the start of the server. A REINDEX of all six indexes below the same clients follows.
+# bench/run.sh failover: how long a server with nitro indexes is without them after a promotion and
+# after a kill -9, below two writers and four readers, beside a server with btrees
+# (docs/benchmarks.md). ROWS: of the table. EVENTS: promotion, kill. IMAGES: fresh, third (a third
+# of the rows has changed since), none. FOLLOW: on where standbys keep their indexes up to date
+# (off).
+# What clients meet when a server with nitro indexes takes over, or is back after a kill -9. Each
+# row of its table is one server below two writers and four readers. Seconds begin with pg_promote,
+# or with the start of the server. A REINDEX of all six indexes below the same clients follows.
+export ROWS=${ROWS:-1000000} EVENTS=${EVENTS:-promotion kill} IMAGES=${IMAGES:-fresh third none} FOLLOW=${FOLLOW:-off}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-1000000} repetitions=1

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/filters.sh: an index on (a, b), a range of a, and more or fewer rows that b lets through; run.sh starts it.
+# bench/run.sh filters: conditions on a column behind a range, by btree and by nitro
+# (docs/benchmarks.md). ROWS rows.
+export ROWS=${ROWS:-1000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"

@@ -1,5 +1,10 @@
 #!/usr/bin/env bash
-# bench/server/growth.sh: how costs grow with what GROWS says: rows, indexes, keys or clients; run.sh starts it.
+# bench/run.sh growth: how costs grow with what GROWS says (docs/benchmarks.md):
+# - rows: with the rows of a table, up to ROWS
+# - indexes: with the number of its indexes; INSERT_ROWS are inserted
+# - keys, clients: with the length of keys, with the number of clients
+# - steady: memory of indexes while rows come steadily and no VACUUM runs
+export GROWS=${GROWS:-rows} ROWS=${ROWS:-10000000} INSERT_ROWS=${INSERT_ROWS:-100000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 repetitions=${REPETITIONS:-3}

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
-# bench/server/images.sh: what is measured about images; run.sh starts it. Times are elapsed times: disk and threads
-# are what an image is about. The server itself says how long a load took.
+# bench/run.sh images: what images of nitro indexes cost and what they save, as tables in Markdown.
+# docs/benchmarks.md says what is measured. ROWS, REPETITIONS, PGBENCH_SECONDS: sizes.
+# What is measured about images. Times are elapsed times: disk and threads are what an image is
+# about. The server itself says how long a load took.
+export ROWS=${ROWS:-10000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"
 . "$(dirname "$0")/sample.sh"

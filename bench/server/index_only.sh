@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/index_only.sh: index-only scans beside each other; run.sh starts it.
+# bench/run.sh index_only: index-only scans of ROWS rows whose order in the table is another one, by
+# btree, by nitro, by nitro without its own way through such scans, and with aggregates computed in
+# the index; on a table of many pages of the visibility map, and of one (docs/benchmarks.md).
+export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"

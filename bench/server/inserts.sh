@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/inserts.sh: the processor time of statements of many rows that is the indexes', with entries that come
-# one by one, with entries that wait in 4 and in 64 MB, and with btree; run.sh starts it.
+# bench/run.sh inserts: statements of many rows: the indexes' part of their time, one by one, with
+# entries that wait, and btree's; the memory that a load leaves (docs/benchmarks.md). ROWS, ROUNDS.
+# PARTS: some of statements, and copy under ten indexes with its WAL.
+export ROWS=${ROWS:-2000000} ROUNDS=${ROUNDS:-3} PARTS=${PARTS:-statements copy}
 . "$(dirname "$0")/../../tests/lib.sh"
 rows=${ROWS:-2000000} rounds=${ROUNDS:-3}
 variants=(none one 4MB 64MB btree)

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/joins.sh: nested loops whose inner side is an index scan, beside each other; run.sh starts it.
+# bench/run.sh joins: nested loops that look PROBES outer rows up in a table of ROWS rows, all of it
+# in memory: by btree and by nitro (docs/benchmarks.md).
+export ROWS=${ROWS:-10000000} PROBES=${PROBES:-1000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"

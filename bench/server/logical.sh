@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
-# bench/server/logical.sh: how long the apply worker of a subscriber takes for inserted and for updated
-# rows, under a primary key and text indexes of one kind; run.sh starts it. Publisher and subscribers are
-# databases of one server. The publisher writes first, then one subscriber applies: only it writes WAL.
+# bench/run.sh logical: logical replication into a table with INDEXES text indexes, nitro's or
+# btrees, by turns (docs/index-node.md). ROWS: of each transfer (20000). INDEXES: 15. ROUNDS: how
+# often (4).
+# How long the apply worker of a subscriber takes for inserted and for updated rows, under a primary
+# key and text indexes of one kind. Publisher and subscribers are databases of one server. The
+# publisher writes first, then one subscriber applies: only it writes WAL.
+export ROWS=${ROWS:-20000} INDEXES=${INDEXES:-15} ROUNDS=${ROUNDS:-4}
 . "$(dirname "$0")/../../tests/lib.sh"
 rows=${ROWS:-20000} indexes=${INDEXES:-15} rounds=${ROUNDS:-4} base=0
 now() { date +%s%3N; }

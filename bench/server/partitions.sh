@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/partitions.sh: what the first planning on many partitions costs after a crash; run.sh starts it.
+# bench/run.sh partitions: what the first planning on PARTITIONS partitions costs after a crash,
+# beside what it costs when all indexes are ready (docs/benchmarks.md). REPETITIONS: of each; the
+# median counts.
+export PARTITIONS=${PARTITIONS:-1000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"
 . "$(dirname "$0")/sample.sh"

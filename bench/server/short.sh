@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# bench/server/short.sh: processor time of a backend for short statements and for plans; run.sh starts it. One session runs 50
-# statements by btree and 50 by nitro in turns, and notes before and after each fifty what it has taken so far. The figure is the
-# median of PAIRS, and so is the relation of both.
+# bench/run.sh short: short statements and planning by btree and by nitro, on tables with 1, 6 and
+# 30 indexes (docs/benchmarks.md). PAIRS of samples for each figure, TABLES.
+# Processor time of a backend for short statements and for plans. One session runs 50 statements by
+# btree and 50 by nitro in turns, and notes before and after each fifty what it has taken so far.
+# The figure is the median of PAIRS, and so is the relation of both.
+export PAIRS=${PAIRS:-150} TABLES=${TABLES:-1 6 30}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 . "$(dirname "$0")/tables.sh"

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
-# bench/server/standbys.sh: a primary (node main) with a standby by streaming; run.sh starts it. Two
-# tables have the same rows, one with five nitro indexes, one with five btrees. Times are elapsed
-# times, but for those of replay and the follower.
+# bench/run.sh standbys: a primary with a standby by streaming, nitro indexes beside btrees:
+# queries, lag, WAL, promotions and fresh standbys (docs/benchmarks.md). ROWS: of each table
+# (200000). ROUNDS: of queries and lag (3). PROMOTIONS: of each kind (3). PARTS: some of wal,
+# queries, lag, promotions.
+# A primary (node main) with a standby by streaming. Two tables have the same rows, one with five
+# nitro indexes, one with five btrees. Times are elapsed times, but for those of replay and the
+# follower.
+export ROWS=${ROWS:-200000} ROUNDS=${ROUNDS:-3} PROMOTIONS=${PROMOTIONS:-3}
+export PARTS=${PARTS:-wal queries lag promotions}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions} "

@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
-# bench/server/unique.sh: inserts under plain and unique indexes; run.sh starts it.
+# bench/run.sh unique: what uniqueness adds to an insert, nitro beside btree, in a server of its own
+# (PG_CONFIG: 18 or later). ROWS rows into an index that has as many; docs/benchmarks.md says how to
+# read it.
+export ROWS=${ROWS:-1000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-1000000} repetitions=${REPETITIONS:-3}

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# bench/server/wire.sh: elapsed times of transactions, by the wire; run.sh starts it. A database for each access method, so that none pays
+# bench/run.sh wire: what clients of pgbench see over their connections: its own scripts with nitro
+# in the place of its btrees, ten rows in order, rows at the end of an index, and rows under fifteen
+# text indexes, with fsync and without (SCALE; docs/benchmarks.md).
+# Elapsed times of transactions, by the wire. A database for each access method, so that none pays
 # for the other's indexes; fsync = off but where it says so.
+export SCALE=${SCALE:-20} SECONDS_EACH=${SECONDS_EACH:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 new_server -c "nitro.backup = off"
