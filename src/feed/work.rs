@@ -127,8 +127,7 @@ impl Work {
     pub fn note(&mut self, block: BlockNumber, action: Action) {
         // A look at the whole table that has not come to the block yet will see what recovery has
         // done there.
-        let comes = self.whole.is_some_and(|next| block >= next);
-        if comes || self.whole.is_some() && !guc::holds(Mechanism::FollowBuilding) {
+        if self.whole.is_some_and(|next| block >= next) {
             return;
         }
         let full = self.noted.len() >= MOST_BLOCKS;

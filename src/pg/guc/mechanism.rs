@@ -38,9 +38,6 @@ pub enum Mechanism {
     /// Scans on a standby wait for the follower.
     #[name = c"follow_bound"]
     FollowBound,
-    /// A follower reads again what recovery replays while it builds an index.
-    #[name = c"follow_building"]
-    FollowBuilding,
     /// A follower looks at freed line pointers.
     #[name = c"follow_gone"]
     FollowGone,

@@ -205,6 +205,50 @@ fn bits_behind_what_the_index_reflects_do_not_count() {
     }
 }
 
+/// While the follower stands still, a query that needs a newer index ends with an error. Without
+/// the wait it misses rows.
+#[test]
+fn a_query_waits_for_what_was_replayed() {
+    let (primary, standby) = pair();
+    let count = "SELECT count(*) FROM t WHERE k BETWEEN 30000 AND 30009";
+    let counted = |broken: &str| {
+        plant(&standby, broken);
+        let mut session = standby.session();
+        session.sql(&format!("{INDEX_ONLY}; SET nitro.follow_timeout = 300"));
+        session.try_sql(count).map(|rows| rows[0][0].clone())
+    };
+    without_follower(&standby, || {
+        primary.sql("INSERT INTO t SELECT i, i, '{}' FROM generate_series(30000, 30009) i");
+        standby.catch_up(&primary);
+        assert!(counted("none").is_err_and(|error| error.message.contains("t_k")));
+        // Planted: no row is found.
+        assert_eq!(counted("follow_bound").ok().flatten().as_deref(), Some("0"));
+    });
+    plant(&standby, "none");
+    let mut session = standby.session();
+    session.sql(INDEX_ONLY);
+    assert_eq!(session.value(count), "10");
+}
+
+/// The follower removes entries of line pointers that are free. Without that an index-only scan
+/// finds rows that are gone.
+#[test]
+fn entries_of_freed_rows_go() {
+    let (primary, standby) = pair();
+    let mut found = Vec::new();
+    for (broken, from) in [("none", 1000), ("follow_gone", 3000)] {
+        plant(&standby, broken);
+        let range = format!("k BETWEEN {from} AND {}", from + 50);
+        primary.sql(&format!("DELETE FROM t WHERE {range}"));
+        vacuum(&primary, &standby);
+        let mut session = standby.session();
+        session.sql(INDEX_ONLY);
+        found.push(session.value(&format!("SELECT count(*) FROM t WHERE {range}")));
+    }
+    // Planted: rows are found.
+    assert_eq!(found, ["0", "51"]);
+}
+
 /// An index is given up while queries read it, and is wanted again. Their answers stay those of the
 /// table, and none fails.
 #[test]
