@@ -20,8 +20,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let run: serde_json::Map<_, _> =
         about.iter().map(|(key, value)| (key.to_string(), (*value).into())).collect();
-    let json = serde_json::json!({ "run": run, "measures": measures });
-    std::fs::write(into.join(format!("{name}.json")), serde_json::to_string_pretty(&json)? + "\n")?;
+    let lines: Vec<String> =
+        measures.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    let (run, lines) = (serde_json::to_string(&run)?, lines.join(",\n"));
+    // A line for each measure.
+    let json = format!("{{\"run\":{run},\n\"measures\":[\n{lines}\n]}}\n");
+    std::fs::write(into.join(format!("{name}.json")), json)?;
     let plots = plot::all(&measures, into, name)?;
     std::fs::write(into.join(format!("{name}.md")), page::of(&about, &measures, &plots))?;
     Ok(())
