@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 begin=$SECONDS
 bold='' plain=''
 [ ! -t 1 ] || { bold=$(tput bold 2> /dev/null || true) plain=$(tput sgr0 2> /dev/null || true); }
-exec 3>&1                                     # what is said even where a program keeps its details to itself
+exec 3>&1                                     # `step` prints here, also if other output goes to a file
 step() { printf '%s[%3ds] %s%s\n' "$bold" $((SECONDS - begin)) "$*" "$plain" >&3; }
 
 profile=${PROFILE:-checker}                   # optimized, but not across crates, which would take minutes

@@ -84,10 +84,10 @@ pub trait Insert {
         tid: Tid,
     ) -> Result<bool, InsertError>;
 
-    /// As [`insert`](Self::insert), but only under the given term; `None`, and nothing has changed,
-    /// if it is over. What the caller saw between reading the term and this call is then what a
-    /// snapshot that closes the term saw, too: such a snapshot has the entry, or this returns
-    /// `None`.
+    /// As [`insert`](Self::insert), but only under the given term. `None`: the term is over, and
+    /// nothing has changed. So a snapshot that closes the term has the entry, or this returns
+    /// `None`. The caller may rely on things that it saw since it read the term: the snapshot has
+    /// seen the same.
     fn insert_in_term<O: KeyOrder>(
         &self,
         p: &Process,

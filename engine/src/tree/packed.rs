@@ -1,9 +1,9 @@
-//! Changing packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
+//! Changes packed leaves: an entry comes or goes in place, or the leaf is encoded anew, or cut.
 //!
-//! What the leaf will be is arranged in private memory from a view of it; the latch is given only
-//! in the state of that view, and readers wait while some words are stored. An entry that some
-//! snapshot must not see, or still sees, and a key that is too long for this form, need slots: then
-//! a part of the leaf around that place becomes a leaf of slots, which has them.
+//! The new content is arranged in private memory, from a view of the leaf. The latch is given only
+//! in the state of that view, and readers wait while some words are stored. Some entries need
+//! slots: those that a snapshot must not see or still sees, and those with a key that is too long.
+//! A part of the leaf around that place then becomes a leaf of slots.
 
 use crate::index::root::Index;
 use crate::key::order::KeyOrder;
@@ -333,7 +333,7 @@ fn slots_in_place(
 
 /// Makes a full leaf of slots packed. None: they do not fit, or something needs slots.
 ///
-/// What is packed has no terms: all of it is seen by every snapshot. The entries of this state were
+/// Packed entries have no terms: every snapshot sees all of them. The entries of this state were
 /// born in terms that the counter has reached, and a snapshot that has no descriptor yet closes
 /// that term or a later one.
 pub(crate) fn pack_leaf<O: KeyOrder>(

@@ -185,9 +185,10 @@ impl Leaf<'_> {
         l.heads.offset + (bits + tails) / 8
     }
 
-    /// With the widths that an entry with this TID takes there is no room for another key, or
-    /// another entry of one, however the arrays share it; nor, for what it takes to arrange them
-    /// anew, for a few more.
+    /// Returns true if there is no room for one more entry, of a new key or of one that is here.
+    /// The widths are those that an entry with this TID needs, and the arrays may share the room
+    /// in any way. Room for very few entries more is not worth a new arrangement, and counts as
+    /// none.
     pub fn is_full(&self, key: bool, tid: Tid) -> bool {
         let mut l = self.layout;
         let number = self.tid_number(tid).0.unwrap_or(0);

@@ -41,10 +41,10 @@ impl KeyOf<'_> {
 }
 
 impl Leaf<'_> {
-    /// Arranges this leaf with the first of these entries of byte order, which ascend strictly by
-    /// key and TID, as far as they have room in the leaf as it is. Entries that are there are left
-    /// out. Returns how many entries are in the leaf then, and how many of them come. If none
-    /// comes, the content of `draft` has no meaning.
+    /// Arranges this leaf with the first of these entries of byte order, as many as have room in
+    /// the leaf as it is. The entries ascend strictly by key and TID. Those that are there are
+    /// left out. Returns how many of the entries are in the leaf then, and how many of them come.
+    /// If none comes, the content of `draft` has no meaning.
     pub fn insert_all<'k>(
         &self,
         new: impl Iterator<Item = (&'k [u8], Tid)>,

@@ -1,5 +1,5 @@
-//! Arranging entries anew by copying bits, where encoding them would change little but where arrays
-//! begin: a part of a leaf in a block of its own, or all of a leaf with another share of the room.
+//! Arranges entries anew by copying bits: a part of a leaf in a block of its own, or all of a leaf
+//! with another share of the room. Encoding them would change little but the places of arrays.
 //!
 //! Form, template, alphabet and tails stay. Numbers get the base and the bits that encoding would
 //! give them; where these are the old ones, bits are copied as they are.
@@ -67,9 +67,9 @@ impl Leaf<'_> {
         }
     }
 
-    /// Arranges a block of `size` bytes with the entries at these ranks. `low`: what is stored of
-    /// its low key; None: the same as here. False: there is no room, or copies cannot be what is
-    /// needed; encoding may do.
+    /// Arranges a block of `size` bytes with the entries at these ranks. `low`: the stored
+    /// bytes of its low key; None: the same as here. False: there is no room, or copied bits are
+    /// not enough. Encoding may do.
     pub fn rearrange(
         &self,
         ranks: Range<usize>,
@@ -137,8 +137,8 @@ impl Leaf<'_> {
         inserted
     }
 
-    /// Arranges that the first `n` entries stay, where they are. False: with less room or what
-    /// comes they had better be arranged anew.
+    /// Arranges that the first `n` entries stay where they are. False: they should be arranged
+    /// anew, for the room or for the entries that come.
     pub fn cut_off(&self, n: usize, bounds: &Bounds<'_>, draft: &mut Draft) -> bool {
         let l = &self.layout;
         let Some(keys) = self.keys_of(&(0..n)).filter(|_| l.is_inside()) else { return false };

@@ -292,8 +292,8 @@ impl Leaf<'_> {
         start..ranks.end.min(self.layout.n).clamp(start, start + PART)
     }
 
-    /// Of which keys these ranks are, which are some and at most a part: the first key, and how
-    /// many ranks are of each from there on. In a torn leaf they may be less.
+    /// Returns the first key of these ranks, and how many ranks each key has from there on. There
+    /// is at least one rank, and at most a part. In a torn leaf the numbers may be less.
     #[inline(always)]
     pub(in crate::packed) fn copies<'c>(
         &self,

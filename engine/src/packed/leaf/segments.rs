@@ -1,8 +1,8 @@
-//! What is in a certain place of each key: a byte and the eight behind it, which are a number in
-//! the keys of a column of numbers. Read without the keys, for who adds up many.
+//! The bytes in one place of each key: a byte and the eight behind it, which are a number in the
+//! keys of a column of numbers. An aggregate adds up many of them, and reads no whole keys.
 //!
-//! What is before the place must take as many bytes in all keys. The caller knows which bytes say
-//! how many that are; here it is asked whether these are the same in all keys of the leaf.
+//! The columns before the place must take as many bytes in all keys. The caller knows which bytes
+//! say that length. This module asks whether these are the same in all keys of the leaf.
 
 use super::{Leaf, PART};
 use crate::packed::bits::mask;
@@ -26,13 +26,13 @@ pub struct Segments<'s> {
     pub alike: Option<u8>,
 }
 
-/// Eight bytes of keys that come from heads and what keys share.
+/// Eight bytes of keys, from heads and from the bytes that keys share.
 #[derive(Clone, Copy, Default)]
 pub struct Window {
     /// The bytes that all keys share, the first one the highest.
     shared: u64,
-    /// Of a head without its lowest bits, which belong to what is behind, those that belong here,
-    /// and how far up.
+    /// How far down the head is shifted: its lowest bits belong to bytes behind the window. Then
+    /// the bits that belong here, and how far up they are shifted.
     down: u32,
     head: u64,
     up: u32,
@@ -107,8 +107,8 @@ impl Leaf<'_> {
         (to - from == n).then_some(Window { shared, down, head, up })
     }
 
-    /// Of other keys of which `shares` bytes of the window are the same: the others are in the
-    /// head, zeros where the key has ended.
+    /// Returns the window of keys that share its first `shares` bytes. The others are in the head,
+    /// with zeros where the key has ended.
     fn wide(&self, at: usize, shares: usize) -> Window {
         let (head, down) = (mask(64 - 8 * shares), 8 * shares as u32 % 64);
         Window { shared: self.shared(at).shared & !head, down, head, up: 0 }
