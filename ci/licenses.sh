@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/licenses.sh MAJOR FOLDER: puts the licences of nitro and of all crates that its library for one version of
-# PostgreSQL contains into FOLDER, with nitro.cdx.json, which names them (a bill of materials, CycloneDX 1.5).
+# ci/licenses.sh MAJOR FOLDER: puts licences into FOLDER: nitro's, and those of all crates in its library for one version
+# of PostgreSQL. nitro.cdx.json there names them (a bill of materials, CycloneDX 1.5).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 major=${1:?usage: ci/licenses.sh MAJOR FOLDER} out=${2:?usage: ci/licenses.sh MAJOR FOLDER}

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench/run.sh aggregates: aggregates over ROWS rows, with GROUP BY and without, by btree and in the
-# nitro index; on a table of many pages of the visibility map and of one; where a twelfth and none
-# of the pages are all-visible (docs/benchmarks.md).
+# nitro index.
+# One table has many pages of the visibility map, one has one page. All pages are all-visible, or
+# all but a twelfth, or none (docs/benchmarks.md).
 export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# bench/run.sh arrays: array columns, nitro against GIN with and without its pending list, in a
-# server of its own. ROWS rows with ELEMENTS elements each out of DISTINCT values; docs/arrays.md
-# says how to read it.
-# What is measured of array columns. The methods take turns: nitro, GIN with its pending list (gin)
-# and without (direct), and for ranges what there is without an index on elements.
+# bench/run.sh arrays: array columns, nitro against GIN with its pending list (gin) and without
+# (direct), in turns.
+# ROWS rows have ELEMENTS elements each, out of DISTINCT values; INSERT_ROWS are inserted. Ranges of
+# elements stand beside the plans that a table without an index on elements has (docs/arrays.md).
 export ROWS=${ROWS:-1000000} ELEMENTS=${ELEMENTS:-10} DISTINCT=${DISTINCT:-100000} INSERT_ROWS=${INSERT_ROWS:-200000}
 . "$(dirname "$0")/../../tests/lib.sh"
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bench/run.sh changes: which part of an image is written after which changes, as a table in
-# Markdown, and what the files of the index take. docs/benchmarks.md says what is measured. ROWS:
-# 2000000.
+# Markdown, with the bytes of all files of the index.
+# ROWS: 2000000 (docs/benchmarks.md).
 export ROWS=${ROWS:-2000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bench/run.sh collated: building, filling and searching indexes on ROWS strings of 25 characters
-# under the collations C, C.UTF-8 (utf8) and en_US.UTF-8 (libc) of the C library, and English of
-# ICU, by btree and by nitro (docs/benchmarks.md).
+# bench/run.sh collated: building, filling and searching indexes on ROWS strings of 25 characters,
+# by btree and by nitro.
+# The collations are C, C.UTF-8 (utf8) and en_US.UTF-8 (libc) of the C library, and English of ICU
+# (docs/benchmarks.md).
 export ROWS=${ROWS:-1000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

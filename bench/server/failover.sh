@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # bench/run.sh failover: how long a server with nitro indexes is without them after a promotion and
-# after a kill -9, below two writers and four readers, beside a server with btrees
-# (docs/benchmarks.md). ROWS: of the table. EVENTS: promotion, kill. IMAGES: fresh, third (a third
-# of the rows has changed since), none. FOLLOW: on where standbys keep their indexes up to date
-# (off).
-# What clients meet when a server with nitro indexes takes over, or is back after a kill -9. Each
-# row of its table is one server below two writers and four readers. Seconds begin with pg_promote,
-# or with the start of the server. A REINDEX of all six indexes below the same clients follows.
+# after a kill -9, beside a server with btrees.
+# Each row of its table is one server below two writers and four readers. Seconds begin with
+# pg_promote, or with the start of the server. A REINDEX of all six indexes below the same clients
+# follows.
+# ROWS: of the table. EVENTS: promotion, kill. IMAGES: fresh, third (a third of the rows has changed
+# since), none. FOLLOW: on where standbys keep their indexes up to date (off). docs/benchmarks.md
+# has the method.
 export ROWS=${ROWS:-1000000} EVENTS=${EVENTS:-promotion kill} IMAGES=${IMAGES:-fresh third none} FOLLOW=${FOLLOW:-off}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

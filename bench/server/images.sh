@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# bench/run.sh images: what images of nitro indexes cost and what they save, as tables in Markdown.
-# docs/benchmarks.md says what is measured. ROWS, REPETITIONS, PGBENCH_SECONDS: sizes.
-# What is measured about images. Times are elapsed times: disk and threads are what an image is
-# about. The server itself says how long a load took.
+# bench/run.sh images: the price and the gain of images of nitro indexes, as tables in Markdown.
+# Times are elapsed times, since an image is about disk and threads. The server itself says how long
+# a load took. ROWS, REPETITIONS, PGBENCH_SECONDS (docs/benchmarks.md).
 export ROWS=${ROWS:-10000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bench/run.sh index_only: index-only scans of ROWS rows whose order in the table is another one, by
-# btree, by nitro, by nitro without its own way through such scans, and with aggregates computed in
-# the index; on a table of many pages of the visibility map, and of one (docs/benchmarks.md).
+# bench/run.sh index_only: index-only scans of ROWS rows whose order in the table is another one.
+# They run by btree, by nitro, by nitro as the server does index-only scans of any index, and with
+# aggregates in the index. One table has many pages of the visibility map, one has one page
+# (docs/benchmarks.md).
 export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bench/run.sh memory: memory of nitro beside the files of btree and GIN, for usual columns of ROWS
-# rows (tables of long keys have a tenth), in a server of its own: built, after random inserts, and
-# after inserts in the order of the rows. COLUMNS: only those whose names this pattern matches
-# (default: .).
-# Bytes per entry of usual columns. nitro's are those of the area that the index holds, the others'
-# those of the file. GIN's pending list is merged before its file is measured. Behind it what
-# nitro_estimate_size says of the built one, divided by what that takes; ! beyond 15 %. Last, what
-# those that came row by row take, divided by what they take after REINDEX: the same entries.
+# bench/run.sh memory: bytes per entry of nitro beside the files of btree and GIN, for usual columns
+# of ROWS rows.
+# Tables of long keys have a tenth of the rows. Indexes are measured when they are built, after
+# random inserts, and after inserts in the order of the rows. The figures of nitro are those of the
+# area that the index holds. The pending list of GIN is merged before its file is measured.
+# The column "est." divides the size that nitro_estimate_size says by that of the built index, with
+# ! beyond 15 %. The last columns divide the size after inserts by the size after REINDEX. COLUMNS:
+# a pattern of names (default: .).
 export ROWS=${ROWS:-3000000} COLUMNS=${COLUMNS:-.}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# bench/run.sh oltp: what few rows at a time cost a whole server, as a table in Markdown: bytes
-# written to disk in all under 5 and 15 secondary indexes, a queue, a heartbeat column, and arrays
-# beside GIN with its pending list and without. The primary keys are btrees. docs/benchmarks.md says
-# what is measured. ROWS: of each table (300000). TRANSACTIONS: of each round under secondary
-# indexes (60000). SECONDS_EACH: of the others (20). ROUNDS: how often (3).
+# bench/run.sh oltp: the price of few rows at a time for a whole server, as a table in Markdown.
+# It counts bytes written to disk in all under 5 and 15 secondary indexes, and has latencies of a
+# queue, of a heartbeat column, and of arrays beside GIN with its pending list and without. The
+# primary keys are btrees. ROWS: of each table (300000). TRANSACTIONS: of each round under secondary
+# indexes (60000). SECONDS_EACH: of the others (20). ROUNDS: how often (3). docs/benchmarks.md has
+# the method.
 export ROWS=${ROWS:-300000} TRANSACTIONS=${TRANSACTIONS:-60000} SECONDS_EACH=${SECONDS_EACH:-20} ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
@@ -12,7 +13,7 @@ PGOPTIONS="-c client_min_messages=warning"; export PGOPTIONS
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 step "$ROWS rows, $TRANSACTIONS transactions, $SECONDS_EACH s, $ROUNDS rounds"
 
-# The best of what was recorded of a measure: the least, or with "more" the most.
+# The best sample of a measure: the least, or with "more" the most.
 best() { # NAME METHOD [more]
     awk -F'\t' -v name="$1" -v am="$2" '$1 == name && $4 == am { print $7 }' "$NITRO_TMP/results" | sort -g | { [ -z "${3:-}" ] && head -n 1 || tail -n 1; }
 }

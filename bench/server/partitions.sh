@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/run.sh partitions: what the first planning on PARTITIONS partitions costs after a crash,
-# beside what it costs when all indexes are ready (docs/benchmarks.md). REPETITIONS: of each; the
-# median counts.
+# bench/run.sh partitions: the price of the first planning on PARTITIONS partitions after a crash,
+# beside planning when all indexes are ready.
+# REPETITIONS: of each; the median counts (docs/benchmarks.md).
 export PARTITIONS=${PARTITIONS:-1000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/../../tests/answers.sh"

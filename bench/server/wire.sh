@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/run.sh wire: what clients of pgbench see over their connections: its own scripts with nitro
-# in the place of its btrees, ten rows in order, rows at the end of an index, and rows under fifteen
-# text indexes, with fsync and without (SCALE; docs/benchmarks.md).
-# Elapsed times of transactions, by the wire. A database for each access method, so that none pays
-# for the other's indexes; fsync = off but where it says so.
+# bench/run.sh wire: elapsed times of transactions of pgbench over connections, SCALE, SECONDS_EACH.
+# Its own scripts run with nitro in the place of its btrees. Others read ten rows in order, and
+# insert at the end of an index or under fifteen text indexes, with fsync and without. Each access
+# method has a database of its own, so that none pays for the indexes of the other
+# (docs/benchmarks.md).
 export SCALE=${SCALE:-20} SECONDS_EACH=${SECONDS_EACH:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
