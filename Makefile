@@ -39,7 +39,7 @@ scripts:          ## the install script and the update scripts
 	@for v in $(RELEASED); do \
 	    cat extension/update_begin.sql extension/from-$$v.sql $(UPDATE_PARTS) > $(TARGET)/nitro--$$v--$(VERSION).sql; done
 
-# Checked before minutes of building: who may copy, and how.
+# Before a build of minutes: a server must be found, and its folders be writable, perhaps by sudo.
 .PHONY: installable
 installable:
 	@[ -n "$(MAJOR)" ] || { echo "no PostgreSQL server with headers found: run ci/deps.sh or set PG_CONFIG"; exit 1; }
@@ -47,7 +47,7 @@ installable:
 	    echo "cannot write to $(LIBDIR), and there is no sudo: run \"make build\" as you are and"; \
 	    echo "then \"make install\" as root, or \"make install DESTDIR=...\" to install below another folder"; exit 1; }
 
-# Root may have no cargo: what has been built for this server is installed as it is.
+# Root may have no cargo: the install then copies the library that was built for this server.
 $(BUILT):
 	@echo "there is no cargo here: run \"make build\" first, as the user who has it"; exit 1
 

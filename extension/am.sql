@@ -1,8 +1,8 @@
 \echo Use "CREATE EXTENSION nitro" to load this file. \quit
 
--- Names are found in pg_catalog alone: a stranger may create objects in the schema of the extension, and an operator or
--- function whose arguments match better is taken from whatever schema of the path it is in. What this script makes and
--- uses in the schema of the extension is named with it.
+-- Names are found in pg_catalog alone. Strangers may create objects in the extension's schema. The
+-- server takes an operator or function that matches better from any schema of the path. This script
+-- writes the extension's schema before each object that it makes or uses there.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE FUNCTION @extschema@.nitro_handler(internal) RETURNS index_am_handler

@@ -1,7 +1,7 @@
 -- Moving indexes in and out: a twin of the other access method takes the place of an index.
 
--- What it would be; the storage parameters that the other access method does not have are lost. Rights are asked by the
--- statements themselves.
+-- The twin of an index, and the statement that creates it. `lost` has the storage parameters that
+-- the other access method does not have. The statements themselves check the rights.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_twin(
     index regclass,
     concurrent boolean,
@@ -139,7 +139,7 @@ BEGIN
         bytes := @extschema@.nitro_estimate_size(index::regclass, NULL::text[]);
     END IF;
 EXCEPTION
-    -- There are types, and indexes of partitioned tables, of which it says nothing.
+    -- nitro_estimate_size() refuses some types, and indexes of partitioned tables.
     WHEN feature_not_supported OR wrong_object_type OR insufficient_privilege THEN
         NULL;
 END $$;
@@ -259,8 +259,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION @extschema@.nitro_convert(regclass) IS 'converts a btree or GIN index to nitro, or back; writers wait';
 
--- Under any path the twin has the expressions and the condition of the index: a function or operator of a stranger that
--- matches better would have been run by then, so nothing but pg_catalog is on the path until the end.
+-- nitro_replace_index() compares the twin's expressions and condition after the build has run them.
+-- Until the end only pg_catalog is on the path: a stranger's better match would run in the build.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_conversion_statements(index regclass, path text) RETURNS SETOF text
     LANGUAGE plpgsql STRICT STABLE PARALLEL RESTRICTED
     SET search_path = pg_catalog, pg_temp
@@ -283,8 +283,8 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION @extschema@.nitro_convert_concurrently(regclass) IS 'statements that convert an index while writers go on, for \gexec';
 
--- Bytes are for who may SELECT from the columns. What nitro saves are writes: it costs memory, so there have to be many of
--- them, against the searches and against the size, and the index has to be in memory anyway.
+-- Only a role with SELECT on the columns gets nitro_bytes. nitro saves writes and costs memory. An
+-- index gains if it has many writes for its searches and its size, and is in memory anyway.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_advise(
     OUT index regclass,
     OUT method name,

@@ -1,5 +1,5 @@
 
--- The rights that update_begin.sql has put aside. What was granted here is not what the objects have at first.
+-- Restores the rights that update_begin.sql has put aside, and keeps pg_init_privs without them.
 DO $$
 DECLARE
     own record;

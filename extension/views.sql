@@ -1,7 +1,7 @@
 -- Part of the install script, whose statements have no OR REPLACE, and of the update scripts.
 
--- Monitoring: everybody may look, as with pg_stat_all_indexes. (Views cannot be created in pg_catalog, so
--- the extension lives in the schema that CREATE EXTENSION names.)
+-- Monitoring: every role may read these views, as with pg_stat_all_indexes. (Views cannot be
+-- created in pg_catalog, so the extension lives in the schema that CREATE EXTENSION names.)
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_index_stats(
     OUT indexrelid oid,
@@ -269,7 +269,7 @@ CREATE OR REPLACE VIEW @extschema@.nitro_slot AS
 COMMENT ON VIEW @extschema@.nitro_slot IS 'replication slot nitro: its state, and the WAL that it keeps';
 GRANT SELECT ON @extschema@.nitro_slot TO PUBLIC;
 
--- As pg_stat_reset(): for a superuser, and who is given the right.
+-- As pg_stat_reset(): for a superuser, and for a role that has been granted the right.
 CREATE OR REPLACE FUNCTION @extschema@.nitro_stat_reset() RETURNS void
     LANGUAGE c STRICT VOLATILE PARALLEL RESTRICTED
     AS 'MODULE_PATHNAME', 'nitro_stat_reset_wrapper';
@@ -301,7 +301,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION @extschema@.nitro_relation_size(regclass) IS 'shared memory of a nitro index, or of all nitro indexes of a table';
 
--- Planning: for who may read the columns, as pg_stats.
+-- Planning: for roles that may read the columns, as pg_stats.
 
 CREATE OR REPLACE FUNCTION @extschema@.nitro_estimate_size(index_or_table regclass, columns text[] DEFAULT NULL) RETURNS bigint
     LANGUAGE c STABLE PARALLEL RESTRICTED

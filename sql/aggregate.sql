@@ -36,7 +36,7 @@ BEGIN
   EXECUTE 'SELECT array_agg(r::text)::text FROM (' || query || ') r' INTO r;
   RETURN r;
 END $$;
--- Whether a query is answered by an aggregate of ours; with what its plan has below it.
+-- Tells whether an aggregate of nitro answers a query, and the index that its plan scans.
 CREATE FUNCTION plan_of(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; found text := 'not used'; custom bool := false;
 BEGIN
@@ -75,7 +75,7 @@ INSERT INTO queries (q) VALUES
   ('SELECT count(*), sum(id) FROM t WHERE b > 0 LIMIT 0'), ('SELECT count(*) FROM t WHERE b > 0 OFFSET 1'), ('SELECT DISTINCT count(*), sum(id) FROM t WHERE b > 0 ORDER BY 2, 1'), ('SELECT (SELECT sum(t.id) FROM (VALUES (1)) v) FROM t WHERE b > 0'),
   ('SELECT (SELECT v.i + count(t.b) FROM (VALUES (1)) v(i)) FROM t WHERE b > 0'), ('SELECT x.n FROM (VALUES (1), (NULL), (90000)) v(i) LEFT JOIN LATERAL (SELECT count(*) AS n, sum(id) FROM t WHERE b > v.i) x ON true'),
   ('SELECT count(*) FROM t LEFT JOIN (SELECT DISTINCT id FROM t WHERE b > 50000) u ON u.id = t.id WHERE t.b > 0'),
-  -- Groups: the first columns of an index, in any order and direction; columns of which one value is known; of none.
+  -- Groups: the first columns of an index, in any order and direction; columns of one value; none.
   ('SELECT a, count(*) FROM u GROUP BY a ORDER BY a'), ('SELECT a, count(*), sum(v), min(id), avg(w) FROM u WHERE a > 0 GROUP BY a ORDER BY a DESC LIMIT 7'), ('SELECT count(*), a FROM u WHERE a < -10 GROUP BY a ORDER BY a NULLS FIRST'),
   ('SELECT a, sum(v), avg(v), max(ts) FROM u GROUP BY a ORDER BY a DESC NULLS LAST OFFSET 5'), ('SELECT sum(id), a FROM u GROUP BY a ORDER BY a DESC'), ('SELECT a, b, count(*), bool_or(c), every(c) FROM u WHERE a > 4 GROUP BY a, b ORDER BY a, b'),
   ('SELECT b, a, count(id), sum(w) FROM u GROUP BY b, a ORDER BY b, a LIMIT 20'), ('SELECT b, a, count(id) FROM u WHERE a < -4 GROUP BY b, a ORDER BY a DESC, b'), ('SELECT a, b, c, count(*), max(ts) FROM u WHERE a > 9 GROUP BY c, a, b ORDER BY 1, 2, 3'),
@@ -119,7 +119,7 @@ SET enable_material = off;
 SELECT same('SELECT g, x.* FROM generate_series(1, 3) g LEFT JOIN (SELECT count(*) AS n, sum(id), min(c) FROM t WHERE a > 0) x ON x.n > g');
 RESET enable_material;
 SET nitro.enable_fast_scan = off; SELECT all_the_same() AS wrong; RESET nitro.enable_fast_scan;
--- The same with little memory for the rows that wait for a look at the table, and whatever it costs; rows of which many are not visible.
+-- Again with little memory for rows that wait for a heap check, at zero costs; many are invisible.
 SET work_mem = '64kB'; SET cpu_tuple_cost = 0; SET cpu_index_tuple_cost = 0;
 UPDATE t SET id = id WHERE id % 3 = 1; UPDATE u SET id = id WHERE id % 3 = 1; SELECT all_the_same() AS wrong;
 BEGIN; DELETE FROM t WHERE id % 3 <> 0; DELETE FROM u WHERE a % 3 <> 0; SELECT all_the_same() AS wrong; ROLLBACK;
@@ -137,7 +137,7 @@ BEGIN
     IF line ~ 'Index Only Scan|Heap Fetches|Index Cond' THEN RETURN NEXT trim(regexp_replace(line, '\.00 ', ' ')); END IF; END LOOP;
 END $$;
 DELETE FROM t WHERE id % 100 = 7;
--- Whoever comes first removes the entries of the dead.
+-- The first scan removes the entries of dead rows.
 SELECT count(*) FROM counters('SELECT count(*) FROM t WHERE b > 0', 'off');
 SELECT counters('SELECT count(*) FROM t WHERE b > 0', 'off') EXCEPT SELECT counters('SELECT count(*) FROM t WHERE b > 0', 'on');
 SELECT counters('SELECT count(*), (SELECT sum(b) FROM t WHERE b > g) FROM generate_series(1, 3) g GROUP BY g', 'off') EXCEPT SELECT counters('SELECT count(*), (SELECT sum(b) FROM t WHERE b > g) FROM generate_series(1, 3) g GROUP BY g', 'on');
@@ -274,7 +274,7 @@ SELECT plan_of('SELECT count(*), sum(v), max(k) FROM h WHERE k > 20') AS parent,
 SELECT count(*), sum(v), max(k) FROM h WHERE k > 20; SELECT count(*), sum(v), max(k) FROM h WHERE k > 2000;
 CREATE TEMP TABLE tmp AS SELECT g AS i FROM generate_series(1, 5000) g; CREATE INDEX tmp_i ON tmp USING nitro (i); VACUUM ANALYZE tmp;
 SELECT plan_of('SELECT sum(i) FROM tmp WHERE i > 3'); SELECT sum(i) FROM tmp WHERE i > 3;
--- A table of which the planner knows that nothing in it matches.
+-- The planner knows that nothing in this table matches.
 CREATE TABLE none (i int NOT NULL CHECK (i > 0)); INSERT INTO none SELECT generate_series(1, 5000); CREATE INDEX none_i ON none USING nitro (i); VACUUM ANALYZE none;
 SET constraint_exclusion = on;
 SELECT plan_of('SELECT count(*), sum(i) FROM none WHERE i < -5'), plan_of('SELECT count(*) FROM none WHERE i > 5') AS some;

@@ -14,7 +14,7 @@ ANALYZE t; ANALYZE small; ANALYZE passing;
 SELECT relname, relpages > 1100 AS large FROM pg_class WHERE relname IN ('t', 'small', 'passing') ORDER BY 1;
 SET enable_bitmapscan = off; SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0;
 SET effective_io_concurrency = 2;
--- How many rows were asked for, as EXPLAIN has it from 18 on; before, what is expected.
+-- The number of rows asked for, which EXPLAIN shows from 18 on; before 18, the expected number.
 CREATE FUNCTION asked(query text, expected int8) RETURNS int8 LANGUAGE plpgsql AS $$
 DECLARE plan jsonb;
 BEGIN

@@ -1,5 +1,5 @@
--- Indexes that are made of tables all of whose pages are all-visible are read by a snapshot, by which the server locks each page once; what
--- they have is what the others have.
+-- If all pages of a table are all-visible, a build reads it by a snapshot: the server then locks
+-- each page once. The index has the same entries as after the usual build.
 \set ECHO none
 \i sql/same.inc
 \set ECHO all
@@ -8,7 +8,7 @@ SET client_min_messages = warning;
 SET search_path = all_visible, public;
 CREATE TABLE t (id int, k int8, s text COLLATE "C") WITH (autovacuum_enabled = off, fillfactor = 90);
 INSERT INTO t SELECT i, i * 7919 % 5003, 'text ' || i % 700 FROM generate_series(1, 5000) i;
--- Chains of which the first member is left as a line that leads on.
+-- Chains whose first member is left as a line pointer that leads on.
 UPDATE t SET id = id + 1 WHERE id % 50 = 0;
 DELETE FROM t WHERE k % 11 = 0;
 VACUUM (INDEX_CLEANUP ON) t;
@@ -49,7 +49,7 @@ SELECT same('SELECT k FROM all_visible.f ORDER BY k');
 COMMIT;
 SELECT same('SELECT k FROM all_visible.f ORDER BY k');
 
--- Code of the index that writes while the table is read, or behind that. What is inserted would not be in the index.
+-- Code of the index writes rows during the build's scan, or after it. The index would lack them.
 CREATE TABLE h (k int8) WITH (autovacuum_enabled = off);
 INSERT INTO h SELECT generate_series(1, 500);
 VACUUM h;
@@ -67,7 +67,7 @@ BEGIN
 END $$;
 CREATE FUNCTION compares(a int8, b int8) RETURNS int IMMUTABLE LANGUAGE sql SET search_path = all_visible AS 'SELECT sign(writes(a) - writes(b))::int';
 CREATE OPERATOR CLASS writing_ops FOR TYPE int8 USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 compares(int8, int8);
--- Makes an index; what became of it, and what it has.
+-- Makes an index. Returns the outcome, and whether a query by it finds the rows of the table.
 CREATE FUNCTION try_build(columns text, query text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 BEGIN
     BEGIN
@@ -92,7 +92,7 @@ INSERT INTO what VALUES ('INSERT INTO h SELECT generate_series(6001, 6020)');
 SELECT try_builds();
 UPDATE what SET does = 'UPDATE h SET k = k + 7000 WHERE k IN (5, 490)';
 SELECT try_builds();
--- Nothing that is rolled back, nothing in another table; what is deleted may have entries.
+-- No row is lacking after a rollback or a write to another table; deleted rows may have entries.
 UPDATE what SET does = 'DO $x$ BEGIN INSERT INTO h SELECT generate_series(6001, 6020); RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END $x$';
 SELECT try_builds();
 CREATE TABLE side (k int8);

@@ -1,5 +1,5 @@
--- Pages that a query asks the buffer manager for: no more by nitro's own ways than by the server's, but for the page of the
--- visibility map that the server has pinned for the first row of an index-only scan.
+-- Pages that a query asks the buffer manager for. nitro's own ways ask for no more than the
+-- server's, but for the visibility map page that it pins for an index-only scan's first row.
 SET client_min_messages = warning;
 CREATE SCHEMA buffers;
 SET search_path = buffers, public;
@@ -13,7 +13,7 @@ CREATE INDEX t_g ON t USING nitro (g, k);
 VACUUM ANALYZE t, o;
 SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_seqscan = off; SET enable_memoize = off; SET enable_material = off;
 SET max_parallel_workers_per_gather = 0; SET jit = off;
--- The second time: whoever comes first removes entries of dead rows.
+-- Counts the second run: the first one removes entries of dead rows.
 CREATE FUNCTION pages(query text, setting text, value text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE plan json;
 BEGIN

@@ -1,5 +1,5 @@
--- Keys whose order only a comparison function knows: text of a linguistic collation (where the machine has
--- one), and an operator class of the user whose function is written in PL/pgSQL, reads a table through
+-- Keys whose order only a comparison function knows. Texts have a linguistic collation, where the
+-- machine has one. An operator class of the user has a function in PL/pgSQL, which reads a table by
 -- another nitro index, and fails when told to. Scans that jump and turn, writes, VACUUM.
 \set ECHO none
 \i sql/same.inc

@@ -47,7 +47,7 @@ SELECT nitro_convert_concurrently('cv_i') \gexec
 RESET client_min_messages;
 SELECT amname, indisvalid, obj_description(c.oid) FROM pg_class c JOIN pg_am a ON a.oid = relam JOIN pg_index ON indexrelid = c.oid WHERE relname = 'cv_i';
 
--- A twin that is not complete takes nobody's place, whatever came before.
+-- A twin that is not complete takes the place of no index, whatever came before.
 CREATE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END';
 CREATE INDEX cv_fails ON cv (cv_f(i));
 CREATE OR REPLACE FUNCTION cv_f(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 7 THEN RAISE ''seven''; END IF; RETURN i; END';
@@ -115,8 +115,8 @@ SELECT pg_get_indexdef('t_i'::regclass), pg_get_indexdef('t_a'::regclass);
 \c :here
 DROP DATABASE cv_quoted WITH (FORCE);
 
--- What a twin keeps: parameters that its access method has, statistics of expressions, names and comments of the indexes of
--- partitions, tablespaces. What it cannot keep, a NOTICE says.
+-- A twin keeps parameters that its access method has, statistics of expressions, tablespaces, names
+-- and comments of the indexes of partitions. A NOTICE names the things that it cannot keep.
 CREATE TABLE cv_keeps (a int, s text, tags int[]);
 INSERT INTO cv_keeps SELECT g, 'x' || g % 7, ARRAY[g % 5] FROM generate_series(1, 2000) g;
 CREATE INDEX cv_limits ON cv_keeps USING nitro (a) WITH (fillfactor = 60, backup = off, max_memory = '10MB');

@@ -50,7 +50,7 @@ VACUUM t; SELECT wrong();
 SET work_mem = '64kB'; SELECT wrong(); RESET work_mem;
 SET nitro.enable_fast_scan = off; SELECT wrong(); RESET nitro.enable_fast_scan;
 
--- What it says of itself, and what is counted: rows, not entries.
+-- The nodes that EXPLAIN shows. They count rows, not entries.
 SET enable_seqscan = off;
 CREATE FUNCTION nodes(q text) RETURNS TABLE (node text, rows int) LANGUAGE plpgsql AS $$
 DECLARE plan jsonb;
@@ -87,13 +87,13 @@ DECLARE c SCROLL CURSOR FOR SELECT count(*) FROM t WHERE a @> ARRAY[5];
 INSERT INTO t SELECT 1, 1, ARRAY[5] FROM generate_series(1, 10);
 FETCH c; FETCH BACKWARD c; FETCH c; FETCH c;
 ROLLBACK;
--- Conditions that the index does not decide, other aggregates, groups: as ever.
+-- The usual plans: conditions that the index does not decide, other aggregates, groups.
 EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE a @> ARRAY[5] AND id > 100;
 EXPLAIN (COSTS OFF) SELECT count(id) FROM t WHERE a @> ARRAY[5];
 EXPLAIN (COSTS OFF) SELECT g, count(*) FROM t WHERE a @> ARRAY[5] GROUP BY g;
 
--- Nor where it would be a bitmap scan that is switched off; nor where more rows of several elements would have to be held than
--- work_mem has room for, but of one element.
+-- Also where it would be a bitmap scan that is switched off, and where the rows of several elements
+-- need more memory than work_mem. The rows of one element need none.
 RESET enable_seqscan; SET enable_bitmapscan = off; EXPLAIN (COSTS OFF) SELECT count(*) FROM t WHERE a @> ARRAY[5]; RESET enable_bitmapscan; SET enable_seqscan = off;
 SET work_mem = '64kB'; SET enable_indexscan = off; VACUUM ANALYZE t;
 CREATE TABLE many (a int[]); INSERT INTO many SELECT ARRAY[i % 3, 10 + i % 3] FROM generate_series(1, 20000) i; CREATE INDEX ON many USING nitro (a); VACUUM ANALYZE many;

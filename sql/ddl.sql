@@ -100,7 +100,7 @@ DROP INDEX CONCURRENTLY t_v;
 DROP TABLE t;
 SELECT more();
 
--- CREATE INDEX CONCURRENTLY, and what a failed one leaves behind.
+-- CREATE INDEX CONCURRENTLY, and the invalid index that a failed one leaves behind.
 SELECT make();
 DROP INDEX t_k;
 CREATE INDEX CONCURRENTLY t_k ON t USING nitro (k);

@@ -1,5 +1,5 @@
--- What is written is found: by the same transaction, after rollback, by cursors in between, however the
--- row came into the table.
+-- Queries find the written rows: in the same transaction, after rollback, by cursors in between,
+-- however the row came into the table.
 \set ECHO none
 \i sql/same.inc
 \set ECHO all
@@ -33,7 +33,7 @@ UPDATE t SET k = k - 1000 WHERE k BETWEEN 1041 AND 1043;
 UPDATE t SET k = NULL WHERE id % 50 = 7;
 SELECT check_t();
 
--- DELETE, and what came back.
+-- DELETE, and rows that come back.
 DELETE FROM t WHERE k = 55;
 DELETE FROM t WHERE id BETWEEN 300 AND 400;
 INSERT INTO t SELECT i, 55, 'again' FROM generate_series(300, 320) i;
@@ -75,7 +75,7 @@ END $$;
 SELECT check_t();
 SELECT same('SELECT id FROM t WHERE k = 47');
 
--- A cursor sees what was there when it was opened, whoever changes the table and whichever way it goes.
+-- A cursor sees the rows of when it was opened, whatever changes them and whichever way it goes.
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 SET enable_sort = off;

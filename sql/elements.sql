@@ -124,7 +124,7 @@ BEGIN
 END $$;
 SELECT check_columns(c) FROM unnest('{"tags, at, k","at, tags, k","k, tags, at","k DESC NULLS LAST, at DESC, tags","tags, k NULLS FIRST, at DESC","s, tags, k, at","tags, s, k, at","s DESC, k, at, tags"}'::text[]) c;
 
--- No order, no index-only scan, no plain scan comes from such an index.
+-- An index with an element column gives no order, no index-only scan and no plain scan.
 CREATE INDEX t_i ON t USING nitro (k, tags);
 SET enable_seqscan = off;
 EXPLAIN (COSTS OFF) SELECT k FROM t WHERE k > 5 ORDER BY k;
@@ -142,7 +142,7 @@ CREATE INDEX t_p ON t (id) WHERE 't1' = ANY (tags);
 SELECT conditions('SELECT id FROM t WHERE ''t1'' = ANY (tags) AND id < 50'), conditions('SELECT id FROM t WHERE ''t2'' = ANY (tags)');
 DROP INDEX t_i, t_p;
 
--- Estimates: rows that the planner expects, within a factor of two of what there is.
+-- Estimates: the planner expects the number of rows within a factor of two.
 CREATE INDEX t_i ON t USING nitro (tags, k);
 CREATE FUNCTION estimate(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE line text; expected float; n float;

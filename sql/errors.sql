@@ -1,4 +1,4 @@
--- What is not supported is refused with a reason, and leaves nothing behind.
+-- An unsupported command is refused with a reason, and leaves nothing behind.
 \set ECHO none
 \i sql/same.inc
 \set ECHO all

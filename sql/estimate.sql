@@ -1,4 +1,4 @@
--- nitro_estimate_size: from statistics alone, beside what the index then takes.
+-- nitro_estimate_size: from statistics alone, beside the bytes that the index then takes.
 SELECT setseed(0.5);
 CREATE TABLE est AS
     SELECT i % 10 AS few, ('{red,orange,yellow,green,blue,indigo,violet}'::text[])[i % 7 + 1] AS color,
@@ -45,14 +45,14 @@ SELECT c AS columns, estimate(c::text[]) FROM unnest(ARRAY['{few}', '{color}', '
     '{sparse}', '{price}', '{color,hash}', '{tags}']) c;
 SELECT c AS columns, estimate(c::text[], name => 'est_texts') FROM unnest(ARRAY['{v7}', '{url}', '{mail}', '{long}']) c;
 
--- The fill factor, and what is partial, on an expression, with other columns, and of many more rows than are tried.
+-- Indexes with a fill factor, a condition, an expression, other columns; many more rows than tried.
 CREATE INDEX est_half ON est USING nitro (number) WITH (fillfactor = 45);
 CREATE INDEX est_partial ON est USING nitro (id) WHERE few = 3;
 CREATE INDEX est_lower ON est USING nitro (upper(hash));
 CREATE INDEX est_more ON est USING nitro (few) INCLUDE (hash);
 CREATE INDEX est_gin ON est USING gin (tags);
 CREATE INDEX est_tags ON est USING nitro (tags);
--- Under a comparison function keys are packed otherwise, and ICU's have a number each. Where there is no such collation: C.
+-- Under a comparison function keys are packed otherwise; ICU's have a number each. Fallback: C.
 DO $$
 BEGIN
     CREATE COLLATION est_libc (provider = libc, locale = 'en_US.UTF-8');
@@ -108,7 +108,7 @@ INSERT INTO est_wide SELECT i FROM generate_series(1, 50) i;
 VACUUM est_wide;
 SELECT nitro_estimate_size('est_wide', '{a}') BETWEEN 1 AND 100000 AS empty, nitro_estimate_size('est_wide', '{b}') BETWEEN 1 AND 100000 AS longer;
 
--- What is not possible.
+-- Calls that are refused.
 SELECT nitro_estimate_size('est');
 SELECT nitro_estimate_size('est', '{few,none}');
 SELECT nitro_estimate_size('est', '{ctid}');

@@ -1,4 +1,4 @@
--- EXPLAIN (NITRO), from 18 on: the index behind a node, and what was read of it.
+-- EXPLAIN (NITRO), from 18 on: the index behind a node, and the entries and leaves that it read.
 SET client_min_messages = warning;
 CREATE SCHEMA explain;
 SET search_path = explain, public;
@@ -9,7 +9,7 @@ CREATE INDEX t_ba ON t USING nitro (b, a);
 CREATE INDEX t_tags ON t USING nitro (tags);
 VACUUM ANALYZE t;
 SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0;
--- How large leaves and blocks are is nobody's promise.
+-- nitro promises no sizes of leaves and blocks: they are shown as N.
 CREATE FUNCTION explained(query text, options text) RETURNS SETOF text LANGUAGE plpgsql AS $$
 DECLARE line text;
 BEGIN
@@ -34,7 +34,7 @@ SELECT explained('SELECT * FROM t WHERE a = 1 AND false', 'ANALYZE, TIMING off, 
 -- Pages of a list: the row bounds the scan, which reads what it gives, in both directions. Of columns whose orders differ the
 -- first ones bound it, as far as theirs is the same.
 CREATE INDEX t_down ON t USING nitro (b, a DESC);
--- How many entries a batch has is nobody's promise, either, but that the first ones are small.
+-- nitro promises no number of entries in a batch, either, but the first batches are small.
 CREATE FUNCTION reads_at_least(wanted int, query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE plan text; n int;
 BEGIN

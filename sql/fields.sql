@@ -2,9 +2,9 @@
 CREATE SCHEMA fields;
 SET search_path = fields, public;
 SET client_min_messages = warning;
--- Fails when told to: 1 by itself with every field, 2 in a statement with a position, 3 in a type's input
--- function, 4 by a constraint of a table, 5 in a function that it calls and that has caught another error, 6 in a
--- query by another index, whose own comparison function fails.
+-- Fails when told to. 1: by itself with every field. 2: in a statement with a position. 3: in the
+-- input function of a type. 4: by a domain's constraint. 5: in a function that it calls, which has
+-- caught another error. 6: in a query by another index, whose own comparison function fails.
 CREATE DOMAIN small AS int CONSTRAINT is_small CHECK (VALUE < 10);
 CREATE FUNCTION deeper() RETURNS int LANGUAGE plpgsql AS $$
 BEGIN

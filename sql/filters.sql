@@ -55,7 +55,7 @@ SELECT * FROM differences(ARRAY['a >= 0', 'a > 50'], ARRAY['l < ''x''', 'l >= ''
     'l > ''x'' AND b < 0'], 'a, l, b');
 SELECT * FROM differences(ARRAY['a >= 0'], ARRAY['d < 0', 'd > 1 << 20', 'd IS NULL', 'd BETWEEN -5 AND 5', 'd IN (0, 4, 9223372036854775807)'], 'a, d');
 SELECT * FROM differences(ARRAY['a >= 0', 'a > 100'], ARRAY['n < 3.25', 'n > 3.25 AND p', 'n >= 0 AND NOT p', 'n IS NULL', 'p IS NULL', 'n IN (1, 2.5, 15.75)', 'p'], 'a, n, p');
--- Ranges are compared by their function: what is behind them is compared by its bytes.
+-- Ranges are compared by their function, and the columns behind them by their bytes.
 SELECT * FROM differences(ARRAY['s >= ''1'''], ARRAY['r < ''[5,17)''', 'r > ''[3,18)'' AND d > 0', 'r = ''[7,17)''', 'r IS NULL', 'd > 5', 'd IS NULL'], 's, r, d');
 SELECT * FROM differences(ARRAY['(a, b) > (17, 5)', '(a, b) <= (100, 300)'], ARRAY['d > 0', 'd IS NULL'], 'a, b, d');
 

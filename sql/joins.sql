@@ -60,9 +60,9 @@ CREATE FUNCTION all_the_same() RETURNS SETOF text LANGUAGE sql AS $$
     'SELECT o.id, i.s FROM o JOIN i ON i.s = o.s', 'SELECT o.id, i.v FROM o LEFT JOIN i ON i.s = o.s AND o.id % 3 = 0', 'SELECT o.id, i.v FROM o JOIN i ON i.l = o.l COLLATE words AND i.v < 300', 'SELECT o.id, i.n, i.v FROM o JOIN i ON i.n = o.n WHERE o.id < 300', 'SELECT o.id, i.d FROM o JOIN i ON i.d = o.d',
     'SELECT x.id, y.v, i.a FROM o x JOIN i y ON y.k = x.k JOIN i ON i.k = y.v', 'SELECT x, i.v FROM (VALUES (1::int8), (NULL), (77), (5), (-1), (6)) AS x(x) JOIN i ON i.k = x.x', 'SELECT x, i.v FROM generate_series(1, 40, 3::int8) x LEFT JOIN i ON i.k = x', 'SELECT x.k, i.v FROM (SELECT DISTINCT k FROM o ORDER BY k) x JOIN i ON i.k = x.k',
     'SELECT x.id, i.v FROM (SELECT id, k FROM o WHERE id < 100 UNION ALL SELECT v, k FROM i WHERE v < 50) x JOIN i ON i.k = x.k', 'SELECT o.id, i.v FROM o JOIN i ON i.k = o.k LIMIT 50', 'SELECT i.v FROM (SELECT k FROM o WHERE id % 3 = 0 LIMIT 70 OFFSET 5) o JOIN i ON i.k = o.k',
-    -- Who comes to its end begins anew if it is asked once more.
+    -- A scan that came to its end begins anew if it is asked once more.
     'SELECT x.k, i.v FROM ob x LEFT JOIN i ON i.k = x.k WHERE x.k > 3',
-    -- Loops that are started again, in the midst of what they hold, with and without other parameters.
+    -- Loops that start again in the midst of the rows that they hold, with other parameters or not.
     'SELECT g, (SELECT count(i.v) FROM o JOIN i ON i.k = o.k WHERE o.id < g) FROM generate_series(1, 70, 3) g', 'SELECT g, (SELECT sum(x) FROM (SELECT i.v AS x FROM o JOIN i ON i.k = o.k LIMIT g) q) FROM generate_series(0, 40) g', 'SELECT g, (SELECT count(i.v) FROM o JOIN i ON i.a = g AND i.b = o.b WHERE o.id < 50) FROM generate_series(1, 20) g',
     'SELECT g, x.* FROM generate_series(1, 9) g, LATERAL (SELECT o.id, i.v FROM o JOIN i ON i.k = o.k WHERE o.a = g OFFSET 1 LIMIT g) x', 'SELECT g FROM generate_series(1, 99) g WHERE EXISTS (SELECT FROM o JOIN i ON i.k = o.k AND i.v > g WHERE o.id > 7 * g)']) q WHERE q IS NOT NULL $$;
 SELECT all_the_same();
@@ -100,7 +100,7 @@ SET nitro.enable_batched_joins = off; SELECT outer_rows('SELECT 1 FROM o LEFT JO
 BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT outer_rows('SELECT 1 FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k LIMIT 5'); COMMIT;
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT outer_rows('SELECT 1 FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k LIMIT 5'); COMMIT;
 
--- Functions that do something, inside, above and outside: as often as ever.
+-- Functions that do something, inside, above and outside, are called as often as without batches.
 CREATE FUNCTION calls(query text, batched text) RETURNS text LANGUAGE plpgsql SET jit = on AS $$
 DECLARE all_rows text[];
 BEGIN
@@ -128,7 +128,7 @@ SELECT q, outer_rows('SELECT 1 FROM ' || q || ' LIMIT 5') AS ahead, outer_rows('
   '(SELECT x.id, y.v AS k FROM o x JOIN i y ON y.k = x.k AND y.v > x.k - setting()) o LEFT JOIN i ON i.k = o.k',
   '(SELECT x.id, x.k FROM o x JOIN (SELECT id FROM o OFFSET 0) y ON y.id = x.id + setting() - 50) o LEFT JOIN i ON i.k = o.k AND i.v = o.id']) q;
 SET enable_hashjoin = off; SET enable_seqscan = off;
--- Whatever it is that may change it: a command, an aggregate above, one over a window. Without, and beside what is evaluated once.
+-- A command, an aggregate or one over a window may change it. Without one, and beside an InitPlan.
 SELECT q, outer_rows(replace(q, '@', 'SELECT o.id AS x FROM o LEFT JOIN i ON i.k = o.k AND i.v = o.k WHERE o.id <= setting() LIMIT 5')) FROM unnest(ARRAY[
   '@', 'INSERT INTO ob (k) @', 'SELECT counted(x) FROM (@) q', 'SELECT counted(x) OVER () FROM (@) q', 'SELECT sum(x) FROM (@) q',
   'SELECT o.id FROM (SELECT id, k FROM o WHERE id > (SELECT min(v) FROM i WHERE v > 0) OFFSET 0) o LEFT JOIN i ON i.k = o.k AND i.v = o.id LIMIT 5']) q;
@@ -140,7 +140,7 @@ SELECT count(x), count(set_config('my.next', (x + 2)::text, false)) FROM (SELECT
 CREATE FUNCTION meddle(x int) RETURNS int LANGUAGE plpgsql VOLATILE AS $$ BEGIN DELETE FROM i WHERE i.k = (SELECT k FROM o WHERE id = x + 5) AND v > 0; INSERT INTO i (k, v) SELECT k, -x FROM o WHERE id BETWEEN x AND x + 9; UPDATE o SET k = 77 WHERE id = x + 1; RETURN x; END $$;
 BEGIN; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;
 BEGIN; SET LOCAL nitro.enable_batched_joins = off; SELECT count(*), sum(v), sum(x) FROM (SELECT i.v, meddle(o.id) AS x FROM o JOIN i ON i.k = o.k WHERE o.id < 200) q; ROLLBACK;
--- Commands whose rows come from such loops.
+-- Commands whose rows come from these loops.
 CREATE FUNCTION done(command text, batched text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE n int; sum text;
 BEGIN
@@ -155,7 +155,7 @@ SELECT done(q, 'on') = done(q, 'off') AS same FROM unnest(ARRAY[
   'UPDATE o SET k = o.k + 1 FROM i WHERE i.k = o.k AND i.v = o.k', 'UPDATE i SET k = i.k + 1 FROM o WHERE i.k = o.k AND o.id < 300 AND i.k <> 77', 'DELETE FROM i USING o WHERE i.k = o.k AND o.id % 2 = 0', 'INSERT INTO i (k, v) SELECT i.k, o.id FROM o JOIN i ON i.k = o.k',
   'UPDATE o SET b = x.v FROM (SELECT o.id, i.v FROM o JOIN i ON i.k = o.k AND i.v = o.k FOR UPDATE) x WHERE x.id = o.id']) q;
 
--- Cursors: forward, backward, held, and what happens between two fetches.
+-- Cursors: forward, backward, held, and with changes between two fetches.
 CREATE FUNCTION fetched(batched text, options text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE r record; x text := ''; c refcursor := 'c';
 BEGIN
@@ -176,7 +176,7 @@ ROLLBACK; BEGIN; SELECT fetched('off', '') = :'x' AS same; ROLLBACK;
 BEGIN; DECLARE h CURSOR WITH HOLD FOR SELECT o.id, i.v FROM o JOIN i ON i.k = o.k WHERE i.k <> 77; FETCH 3 FROM h; COMMIT; MOVE 100 IN h; FETCH 2 FROM h; CLOSE h;
 BEGIN; DECLARE h CURSOR FOR SELECT o.id, i.v FROM o JOIN i ON i.k = o.k WHERE i.k <> 77; MOVE 9 IN h; SAVEPOINT a; FETCH 1 FROM h; DELETE FROM i; FETCH 1 FROM h; RELEASE a; FETCH 1 FROM h; ROLLBACK;
 
--- An outer row that fails, and one behind it that nobody asks for.
+-- An outer row that fails, and a query that ends before it.
 SELECT o.id, i.v FROM (SELECT id, k, 1 / (id - 500) AS x FROM o) o JOIN i ON i.k = o.k WHERE o.x < 5 AND i.k <> 77 AND i.v % 20 = 3 AND o.id > 100 ORDER BY i.v;
 SELECT o.id, i.v FROM (SELECT id, k, 1 / (id - 500) AS x FROM o) o JOIN i ON i.k = o.k WHERE o.x < 5 AND i.k <> 77 LIMIT 2;
 SELECT same('SELECT o.id, i.k FROM o JOIN i ON i.k = o.k');

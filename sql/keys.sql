@@ -1,5 +1,5 @@
--- Keys of every type: the order of a nitro index is the order of SQL, its conditions select what a
--- sequential scan selects, and an index-only scan gives the heap's values back bit for bit.
+-- Keys of every type. The order of a nitro index is the order of SQL. Its conditions select the
+-- rows that a sequential scan selects. An index-only scan gives the heap's values back bit for bit.
 SET client_min_messages = warning;
 CREATE SCHEMA keys;
 SET search_path = keys, public;
@@ -352,7 +352,7 @@ SELECT id, length(a) FROM w WHERE id > 198;
 SELECT octet_length(c), trim(c) FROM w WHERE c > '98';
 SELECT use_index(false);
 
--- A change of type that rewrites no table keeps the index: what is canonical must not depend on it.
+-- A change of type that rewrites no table keeps the index: canonical bytes must not depend on it.
 CREATE TABLE r (n numeric(10,2), b char(6));
 INSERT INTO r VALUES (1.5, 'x'), (2, 'yy'), (2.25, 'zzzzzz');
 CREATE INDEX r_n ON r USING nitro (n);
@@ -363,7 +363,7 @@ SELECT n FROM r ORDER BY n;
 SELECT octet_length(b) FROM r ORDER BY b;
 SELECT use_index(false);
 
--- What is not supported is said.
+-- An index that is not supported is refused with a message.
 BEGIN;
 CREATE COLLATION loose FROM words;
 UPDATE pg_collation SET collisdeterministic = false WHERE collname = 'loose';

@@ -1,4 +1,4 @@
--- What users may set about memory, and what they are told.
+-- The settings of memory that users may change, and the messages that they get.
 SELECT name, setting, unit, context, vartype, min_val, max_val, enumvals FROM pg_settings
     WHERE name ~ '^nitro.max_.*_per_' OR name = 'nitro.when_full' ORDER BY name;
 SET nitro.max_memory_per_owner = '1GB';
@@ -32,7 +32,7 @@ INSERT INTO limits_t SELECT i, '' FROM generate_series(1, 300000) i;
 ALTER INDEX limits_i SET (max_memory = 64);
 SELECT reloptions FROM pg_class WHERE relname = 'limits_i';
 INSERT INTO limits_t SELECT i, '' FROM generate_series(1, 100000) i;
--- Lower than what it holds: reads and VACUUM go on.
+-- A limit below the size of the index: reads and VACUUM go on.
 ALTER INDEX limits_i SET (max_memory = '1MB');
 SET enable_seqscan = off;
 SELECT count(*) FROM limits_t WHERE i BETWEEN 10 AND 19;

@@ -1,4 +1,4 @@
--- Lists on several columns, and scans that turn after they jumped: what is visited is what is there.
+-- Lists on several columns, and scans that turn after jumps: they visit exactly the matching rows.
 \set ECHO none
 \i sql/same.inc
 \set ECHO all
@@ -22,7 +22,7 @@ END $$;
 CREATE FUNCTION list(n int, first int = 0, step int = 1) RETURNS text LANGUAGE sql AS $$
     SELECT string_agg((first + i * step)::text, ',') FROM generate_series(1, n) i $$;
 
--- Three lists of a hundred have a million combinations, of which the index has none.
+-- Three lists of a hundred have a million combinations. The index has none of them.
 CREATE TABLE r (a int, b int, c int);
 INSERT INTO r SELECT i, i, i FROM generate_series(1, 5000) i;
 CREATE INDEX r_abc ON r USING nitro (a, b, c);
@@ -55,7 +55,7 @@ INSERT INTO e SELECT i, i, ARRAY[i, i + 1] FROM generate_series(1, 5000) i;
 CREATE INDEX e_abk ON e USING nitro (a, b, k);
 VACUUM ANALYZE e;
 SELECT same(format('SELECT * FROM e WHERE a IN (%s) AND b IN (%s) AND k @> ''{700}''', list(2500, 0, 2), list(2500, 0, 1)));
--- The price is that of what is visited: no plan that reads everything is cheaper.
+-- The price is that of the entries visited: no plan that reads everything is cheaper.
 SELECT format('SELECT count(*) FROM r WHERE a IN (%s) AND b IN (%s) AND c IN (%s)', list(100, 0, 2), list(100, 1, 2), list(100, 1, 2)) AS q \gset
 SELECT scanned(:'q', 'index only');
 -- Nor is it that of one look-up.
@@ -146,7 +146,7 @@ RESET ALL;
 SET client_min_messages = warning;
 SET search_path = lists, public;
 
--- Random values of which equal ones differ, a filter, and a key in an order that leaves no choice.
+-- Equal values that differ in form, a filter, and a key in an order that leaves no choice.
 CREATE TABLE f (id int, a int, b int, n numeric, f float8, i interval, t text COLLATE words);
 INSERT INTO f SELECT i, i / 8, CASE WHEN i / 8 % 40 < 3 THEN 1 ELSE 0 END,
     (ARRAY['1', '1.0', '1.00', '2', '2.000'])[1 + i % 5]::numeric, (ARRAY['0', '-0', '1'])[1 + i % 3]::float8,
@@ -156,7 +156,7 @@ CREATE INDEX f_f ON f USING nitro (a, b, f);
 CREATE INDEX f_i ON f USING nitro (a, b, i DESC);
 CREATE INDEX f_t ON f USING nitro (a, t, b) INCLUDE (n, i);
 VACUUM ANALYZE f;
--- To and fro over rows of which equal ones come in the index' order: what came first stays.
+-- Goes to and fro. Equal rows come in the order of the index, and this order stays.
 CREATE FUNCTION tour(query text, legs int = 60) RETURNS text LANGUAGE plpgsql
     SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE

@@ -1,5 +1,5 @@
--- Long values: what btree takes after compression nitro takes as it is, up to just below 1 MB; what is longer is refused
--- alike by every way in, and nothing else changes. Answers against the heap.
+-- Long values: btree compresses them, nitro takes them as they are, up to just below 1 MB. Every
+-- way in refuses longer ones alike, and nothing else changes. Answers against the heap.
 \set ECHO none
 \i sql/same.inc
 \set ECHO all
@@ -126,7 +126,7 @@ SELECT * FROM answers();
 REINDEX TABLE v;
 SELECT count(*), md5(string_agg(a, ',')) = (SELECT md5(string_agg(b, ',')) FROM answers() b) FROM answers() a;
 SELECT relname, nitro_verify(c.oid, true) FROM pg_class c WHERE relname ~ '^v_' ORDER BY 1;
--- Changes under way, and what they leave.
+-- Changes under way, and the rows that they leave.
 UPDATE v SET t = t || 'u', l = 'u' || l, y = y || '\x00'::bytea WHERE id % 3 = 0 AND id < 1000;
 DELETE FROM v WHERE id % 3 = 1;
 SELECT same('SELECT id, md5(t) FROM v ORDER BY t, id'), same('SELECT id, md5(l) FROM v ORDER BY l DESC, id DESC');

@@ -1,4 +1,4 @@
--- Storage parameters and what the access method says about itself.
+-- Storage parameters, and the properties that the access method reports of itself.
 \set VERBOSITY terse
 CREATE TABLE o (a int);
 INSERT INTO o SELECT generate_series(1, 20000);

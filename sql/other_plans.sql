@@ -105,7 +105,7 @@ SELECT same(q) FROM unnest(ARRAY[
     'SELECT f, count(*) OVER (ORDER BY f RANGE BETWEEN 0.25 PRECEDING AND CURRENT ROW) FROM frames ORDER BY f',
     'SELECT at, count(*) OVER (ORDER BY at RANGE BETWEEN ''1 day'' PRECEDING AND ''12 hours'' FOLLOWING) FROM frames ORDER BY at',
     'SELECT s, count(*) OVER (ORDER BY s RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) FROM frames ORDER BY s']) q;
--- Where nothing is read by its order, it is sorted as ever.
+-- Where nothing is read by its order, the server sorts as without nitro.
 SELECT undisturbed(q) FROM unnest(ARRAY['SELECT * FROM frames ORDER BY s, n, at', 'SELECT *, count(*) OVER (ORDER BY i + 1 RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) FROM frames',
     'SELECT DISTINCT s, i FROM frames ORDER BY i DESC, s']) q;
 
@@ -147,13 +147,13 @@ SET ROLE nitro_stranger;
 SELECT plan('SELECT * FROM secret WHERE a &<> ARRAY[123456.78, 123456.78]') = replace(plan('SELECT * FROM secret WHERE a &<> ARRAY[123456.79, 123456.79]'), '79', '78') AS told_nothing;
 SELECT count(plan('SELECT * FROM secret WHERE a <<<! 1')), count(plan('SELECT * FROM secret WHERE v <<<! 1'));
 RESET ROLE;
--- Who may read the table gets the estimate; of a type that is no array there is none.
+-- A role that may read the table gets the estimate; a type that is no array has none.
 SELECT plan('SELECT * FROM secret WHERE a &<> ARRAY[123456.78, 123456.78]') = replace(plan('SELECT * FROM secret WHERE a &<> ARRAY[123456.79, 123456.79]'), '79', '78') AS told_nothing;
 SELECT count(plan('SELECT * FROM secret WHERE v <<<! 1'));
 SELECT oprname, oprrest, oprjoin FROM pg_operator WHERE oprrest = 'nitro_any_sel'::regproc AND oprjoin = 0 AND oprname <> '<<<!';
 
--- A type that joins btree's operator family: queries on tables without nitro indexes are planned as if there were
--- no such index anywhere, and nitro's indexes keep what they can do.
+-- A type that joins btree's operator family. Queries on tables without nitro indexes are planned as
+-- if no table had one, and nitro's indexes keep what they can do.
 BEGIN;
 CREATE TYPE alias8;
 CREATE FUNCTION alias8in(cstring) RETURNS alias8 LANGUAGE internal STRICT IMMUTABLE AS 'int8in';

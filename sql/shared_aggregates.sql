@@ -46,7 +46,7 @@ BEGIN
 END $$;
 CREATE TABLE queries (n serial, q text);
 INSERT INTO queries (q) VALUES
-  -- All rows, ranges, none; keys of which many parts have equal ones.
+  -- All rows, ranges, none; keys whose equal ones lie in many parts.
   ('SELECT count(*) FROM t'), ('SELECT count(*), sum(few), avg(few), min(few), max(few), count(few) FROM t'), ('SELECT count(*) FROM t WHERE few = 2'), ('SELECT sum(a), avg(a), min(id), max(a) FROM t WHERE a > -50000'),
   ('SELECT count(*), sum(c), avg(c), min(c), max(ts) FROM t WHERE g > 10'), ('SELECT count(*), sum(id) FROM t WHERE a > 10000000'), ('SELECT count(*), sum(a) FROM t WHERE a IS NULL'), ('SELECT count(*), sum(a) FROM t WHERE few > 0 AND c > 0'),
   ('SELECT count(*), sum(id) FROM t WHERE a IN (81681, 89600, -2481, NULL, 5)'), ('SELECT count(*), sum(id), max(a) FROM t WHERE (a, id) > (0, 50)'), ('SELECT count(s), count(n), sum(c) FROM t WHERE s >= ''s2'''), ('SELECT count(*) FROM t WHERE g > 10 AND few = 1'),
@@ -80,7 +80,7 @@ BEGIN; SET LOCAL max_parallel_workers = 0; EXPLAIN (COSTS OFF) SELECT few, count
 -- Several aggregates of a column read it once, and sharing has a price of its own: what starts dearer is not shared, though it would be if each read it.
 SELECT cost, set_config('parallel_setup_cost', cost, false) = cost AND is_shared('SELECT sum(a), min(a), max(a), avg(a) FROM t WHERE a > -1000000') AS shared FROM unnest(ARRAY['20', '70']) cost;
 SET parallel_setup_cost = 0;
--- A cursor that is held, of which not all is read at once.
+-- A held cursor that is not read to its end at once.
 BEGIN; DECLARE q CURSOR WITH HOLD FOR SELECT few, count(*) FROM t GROUP BY few ORDER BY few; FETCH 2 FROM q; COMMIT;
 FETCH ALL FROM q; CLOSE q;
 -- Rows of each process, in sum.

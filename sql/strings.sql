@@ -42,7 +42,7 @@ BEGIN
                                     CASE c WHEN 'n' THEN '::text' END));
             END LOOP;
         END LOOP;
-        -- What is inserted is found by the same numbers as what was built.
+        -- Inserted strings are found by the same numbers as built ones.
         INSERT INTO s SELECT g, word(g), left(word(g + 1), 12), word(g + 2) FROM generate_series(1501, 2500) g;
         UPDATE s SET t = word(id + 7) WHERE id % 5 = 0;
         DELETE FROM s WHERE id % 7 = 0;
@@ -58,7 +58,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['libc:en_US.UTF-8', 'icu:en', 'icu:da', 'icu:de-u-co-phonebk', 'icu:und-u-kn-true', 'icu:und-u-ka-shifted'] LOOP
         BEGIN
             EXECUTE format('CREATE COLLATION words (provider = %s, locale = %L)', split_part(name, ':', 1), split_part(name, ':', 2));
-        -- No such provider, or no such locale.
+        -- The provider or the locale does not exist.
         EXCEPTION WHEN feature_not_supported OR undefined_object OR invalid_parameter_value THEN
             CONTINUE;
         END;

@@ -38,7 +38,7 @@ END $$;
 CREATE FUNCTION wrong() RETURNS SETOF text LANGUAGE sql AS $$ SELECT q FROM queries WHERE answer(q, 'nitro') IS DISTINCT FROM answer(q, 'table') ORDER BY n $$;
 SELECT fill(1, 8000); VACUUM ANALYZE t;
 SELECT plan_of(q), count(*) FROM queries GROUP BY 1; SELECT wrong();
--- Whole groups of which some rows are not visible, and some may be not.
+-- Whole groups, with some rows that are not visible, and some that may be invisible.
 BEGIN; DELETE FROM t WHERE id % 7 = 1; SELECT wrong(); ROLLBACK; SELECT wrong();
 -- Pages that are all-visible beside others.
 VACUUM t; DELETE FROM t WHERE id BETWEEN 1500 AND 2000; SELECT wrong();
@@ -56,7 +56,7 @@ CREATE TABLE again (n int, q text); INSERT INTO again VALUES (1, 'SELECT i, (SEL
   (2, 'SELECT i, x.* FROM keys, LATERAL (SELECT g, count(*), sum(n) FROM z WHERE ts <= tz GROUP BY g ORDER BY g OFFSET 0) x ORDER BY i, g');
 SELECT plan_of(q) FROM again; SELECT q FROM again WHERE answer(q, 'nitro') IS DISTINCT FROM answer(q, 'table');
 RESET client_min_messages;
--- Who counts a column without NULLs counts rows, if the constraint is valid, and as long as it is there.
+-- A count of a column without NULLs counts rows, while the constraint exists and is valid.
 CREATE TABLE e (id int NOT NULL, n int, a int[]); INSERT INTO e SELECT x, nullif(x % 3, 0), ARRAY[x % 4, 9] FROM generate_series(1, 3000) x; CREATE INDEX ON e USING nitro (a); VACUUM ANALYZE e;
 RESET enable_bitmapscan;
 SELECT plan_of('SELECT count(id) FROM e WHERE a @> ''{9,1}''') AS never_null, plan_of('SELECT count(n) FROM e WHERE a @> ''{9,1}''') LIKE '%Bitmap Heap Scan%' AS nullable;

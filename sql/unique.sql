@@ -1,4 +1,4 @@
--- Unique indexes, from 18 on: what they let in and what they say, beside btree's.
+-- Unique indexes, from 18 on: the rows that they let in and their messages, beside btree's.
 SET client_min_messages = warning;
 CREATE SCHEMA n;
 CREATE SCHEMA b;
@@ -192,7 +192,7 @@ SELECT twins('INSERT INTO m VALUES (9, ''x'', 1, NULL, ''key'', true) ON CONFLIC
 SELECT twins('INSERT INTO m VALUES (9, ''x'', 1, NULL, ''keys'', true) ON CONFLICT (lower(e)) WHERE p DO NOTHING');
 SELECT twins('INSERT INTO m VALUES (9, ''x'', NULL, NULL, ''keys'', true) ON CONFLICT (c) DO UPDATE SET b = ''null''');
 SELECT twins('MERGE INTO t USING (VALUES (500), (8000)) s(k) ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = ''merged'' WHEN NOT MATCHED THEN INSERT VALUES (s.k, ''new'')');
--- (5000 and what follows are rows of one of them alone.)
+-- (The test wrote rows with these keys to one of the two tables alone.)
 DELETE FROM n.t WHERE k BETWEEN 5000 AND 6999 OR k = 300;
 DELETE FROM b.t WHERE k BETWEEN 5000 AND 6999 OR k = 300;
 SELECT alike('t'), alike('m');
@@ -297,7 +297,7 @@ COPY ul FROM stdin;
 2
 \.
 SELECT count(*) FROM ul;
--- An index that is not valid may have duplicates: who writes the table anew does not complain of them, REINDEX does.
+-- An invalid index may have duplicates: VACUUM FULL does not complain of them, REINDEX does.
 CREATE TABLE inv (k int);
 INSERT INTO inv VALUES (1), (1), (2);
 CREATE UNIQUE INDEX CONCURRENTLY inv_k ON inv USING nitro (k);

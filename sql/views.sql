@@ -37,7 +37,7 @@ SELECT CASE current_setting('nitro.max_memory') WHEN '-1' THEN total BETWEEN 16 
        barrier_session >= barrier_oldest_session AS sessions, processes_inside >= 0 AS processes_inside
 FROM nitro_memory;
 
--- The memory of the area is that of the indexes, and what is free in it is not in use.
+-- The memory of the area is that of the indexes, and the free part of it is not in use.
 SELECT used = (SELECT sum(bytes) FROM nitro_memory_by_database) AS by_database,
        (SELECT sum(bytes) FROM nitro_memory_by_database WHERE datname = current_database()) = (SELECT sum(bytes) FROM pg_stat_nitro_indexes) AS by_index,
        (SELECT bool_and(free_bytes > 0 AND free_bytes < bytes) FROM pg_stat_nitro_indexes WHERE relname = 'v') AS free
@@ -55,7 +55,7 @@ SELECT nitro_relation_size('v') = (SELECT sum(bytes) FROM pg_stat_nitro_indexes 
 SELECT a.state, a.entries = s.entries AS entries, a.bytes = s.bytes AS bytes, a.free_bytes = s.free_bytes AS free_bytes, a.scans = s.scans AS scans, datname = current_database() AS here
 FROM nitro_indexes_all a JOIN pg_stat_nitro_indexes s USING (indexrelid, indexrelname) WHERE indexrelname = 'v_a';
 
--- What is counted, and taken back. (Images: tests/images_made.sh.)
+-- The counts, and their reset. (Images: tests/images_made.sh.)
 SELECT indexrelname, builds, loads, given_up, refused, images, images_failed, stats_reset FROM pg_stat_nitro_indexes WHERE relname = 'v' ORDER BY 1;
 SELECT a.builds = s.builds AS builds, a.images = s.images AS images, a.refused = s.refused AS refused FROM nitro_indexes_all a JOIN pg_stat_nitro_indexes s USING (indexrelid, indexrelname) WHERE indexrelname = 'v_a';
 SELECT nitro_stat_reset();
@@ -64,7 +64,7 @@ REINDEX INDEX v_a;
 SELECT builds, images, scans, stats_reset FROM pg_stat_nitro_indexes WHERE indexrelname = 'v_a';
 SELECT event, waited_ms >= 0 AS waited, stats_reset IS NOT NULL AS reset FROM nitro_waits ORDER BY event COLLATE "C";
 
--- Everybody may look.
+-- Every role may look.
 CREATE ROLE regress_nitro_viewer;
 SET ROLE regress_nitro_viewer;
 SELECT count(*) FROM pg_stat_nitro_indexes WHERE relname = 'v';
