@@ -164,9 +164,22 @@ pub(super) unsafe fn drain_all() {
     if !ANY.get() {
         return;
     }
-    let all: Vec<u32> = DEFERRED.with_borrow(|all| all.waiting.keys().copied().collect());
+    let all = DEFERRED.with_borrow(|all| all.waiting.keys().copied().collect());
     // SAFETY: by contract.
-    all.into_iter().for_each(|relid| unsafe { drain(relid) });
+    unsafe { drain_these(all) };
+}
+
+/// Drains these indexes, the one with the fewest bytes first. If memory ends meanwhile, the index
+/// that needs most is given up.
+///
+/// # Safety
+/// Inside a transaction.
+pub(super) unsafe fn drain_these(mut relids: Vec<u32>) {
+    let bytes =
+        |relid: &u32| DEFERRED.with_borrow(|all| all.waiting.get(relid).map_or(0, Waiting::bytes));
+    relids.sort_by_cached_key(bytes);
+    // SAFETY: by contract.
+    relids.into_iter().for_each(|relid| unsafe { drain(relid) });
 }
 
 /// Drains the index that has most entries.
@@ -200,7 +213,7 @@ impl Drop for Draining {
 ///
 /// # Safety
 /// Inside a transaction that holds a lock of the table.
-pub(super) unsafe fn drain(relid: u32) {
+unsafe fn drain(relid: u32) {
     let taken = DEFERRED.with_borrow_mut(|all| {
         let waiting = all.waiting.get_mut(&relid).filter(|waiting| waiting.len() > 0)?;
         let waiting = std::mem::take(waiting);

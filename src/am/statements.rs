@@ -106,7 +106,7 @@ unsafe fn ends(query: pg_sys::MemoryContext) {
         return;
     }
     // SAFETY: by the caller's contract, inside a transaction.
-    running::take_indexes(query).into_iter().for_each(|relid| unsafe { deferred::drain(relid) });
+    unsafe { deferred::drain_these(running::take_indexes(query)) };
 }
 
 /// Runs COPY FROM as a statement whose entries may wait.
