@@ -77,7 +77,7 @@ pub use node::chunk::MAX_KEY_LEN;
 #[doc(hidden)]
 pub use node::prefetch::line as prefetch;
 pub use packed::{Segments, Sorted};
-pub use reverse::{Change, Mismatch, REVERSE_OPTIONS, ReverseMap, reverse_entry};
+pub use reverse::{Change, Mismatch, REVERSE_OPTIONS, REVERSE_TID, ReverseMap, reverse_entry};
 pub use scan::cursor::{
     Beyond, Cursor, MAX_SEPARATOR_LEN, MOST_OF_LEAF, Rest, Separator, TOGETHER,
 };

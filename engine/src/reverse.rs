@@ -6,8 +6,8 @@
 //! index need no care.
 //!
 //! An entry (key, TID) of the main index is an entry (TID as 6 bytes, big-endian, then the key;
-//! [`ONE`]) of the map. All keys of one TID stand together in the map, and so do those of all TIDs
-//! of a block.
+//! [`REVERSE_TID`]) of the map. All keys of one TID stand together in the map, and so do those of
+//! all TIDs of a block.
 //!
 //! *Invariant*: every entry of the main index has its entry in the map.
 //! - An insert puts the entry into the map first, then into the main index.
@@ -35,7 +35,7 @@ use std::ops::Range;
 /// Bytes of a TID before the key.
 const TID_BYTES: usize = 6;
 /// The TID of all entries of the map: a constant takes no room in packed leaves.
-const ONE: Tid = 1;
+pub const REVERSE_TID: Tid = 1;
 
 /// How the index of a reverse map is created. New TIDs come behind the others, so leaves are left
 /// nearly full. At 100 percent, leaves to which entries were appended would keep slots until a
@@ -201,7 +201,7 @@ impl ReverseMap {
             if mutant!("the reverse map learns of a key first") {
                 self.main.insert(p, order, key, tid)?;
             }
-            self.map.insert(p, &Memcmp, entry, ONE)?;
+            self.map.insert(p, &Memcmp, entry, REVERSE_TID)?;
             self.main.insert(p, order, key, tid)?;
         }
         Ok(removed)
@@ -271,10 +271,10 @@ impl ReverseMap {
     fn remove<O: KeyOrder>(&self, p: &Process, order: &O, entry: &[u8]) -> bool {
         let Some((tid, key)) = parts(entry) else { return false };
         if mutant!("the reverse map forgets a key last") {
-            self.map.remove(p, &Memcmp, entry, ONE);
+            self.map.remove(p, &Memcmp, entry, REVERSE_TID);
         }
         let removed = self.main.remove(p, order, key, tid);
-        self.map.remove(p, &Memcmp, entry, ONE);
+        self.map.remove(p, &Memcmp, entry, REVERSE_TID);
         removed
     }
 }

@@ -50,7 +50,8 @@ pub struct Manifest {
     pub end: u64,
     /// The timeline of both.
     pub timeline: u32,
-    /// The mark of this image, which the record that ends at `end` wrote into the index.
+    /// The mark of this image, which the record that ends at `end` wrote into the index. 0 in an
+    /// image of a standby, which writes no WAL.
     pub mark: u64,
     /// Version number of the server.
     pub server: u32,
@@ -86,6 +87,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether a standby made the image.
+    pub fn is_of_standby(&self) -> bool {
+        self.mark == 0
+    }
+
     /// The manifest as a file.
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!("{}\n", title(!self.carried.is_empty()));

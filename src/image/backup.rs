@@ -20,6 +20,8 @@
 //! is written although dead is harmless until its TID is recycled, which leaves a WAL record after
 //! B.
 //!
+//! A standby has steps of its own in place of 2, 3 and 5 (`standby`).
+//!
 //! ERROR, FATAL or a crash at any point leave the image before this one; a B that was published
 //! without an image makes old transactions look at pages, nothing else.
 
@@ -39,7 +41,7 @@ mod waiters;
 
 use super::pace::Pace;
 use super::shards::{Job, Shards};
-use super::{ImageState, slot, term};
+use super::{ImageState, slot, standby, term};
 use crate::feed;
 use crate::pg::compat;
 use crate::pg::guc::{self, Mechanism};
@@ -120,9 +122,6 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if pg_sys::wal_level < pg_sys::WalLevel::WAL_LEVEL_REPLICA as i32 {
             return Some("\"wal_level\" is below \"replica\"");
         }
-        if pg_sys::RecoveryInProgress() {
-            return Some("the server is in recovery");
-        }
         // It would wait for the writers of a term, and this process may be one.
         if shmem::process().is_inside() {
             return Some("a comparison function requested it");
@@ -130,6 +129,10 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         let valid = (*form).indisvalid && (*form).indisready;
         if !valid && guc::holds(Mechanism::ValidIndexes) {
             return Some("the index is not valid");
+        }
+        if pg_sys::RecoveryInProgress() {
+            let followed = handle.entry.state() == State::Following;
+            return (!followed).then_some("this standby does not keep the index up to date");
         }
         let half = handle.entry.state() != State::Ready;
         (half && guc::holds(Mechanism::WholeImages)).then_some("the index is not in memory")
@@ -256,17 +259,19 @@ fn steps(
     let Some(_claim) = Claim::take(entry) else {
         return Ok(Outcome::NotNow(BUSY));
     };
-    let Some(engine) = entry.index(shmem::process()) else {
+    // SAFETY: reads shared state.
+    let standby = unsafe { pg_sys::RecoveryInProgress() };
+    let process = shmem::process();
+    let engine = if standby { entry.readable_index(process) } else { entry.index(process) };
+    let Some(engine) = engine else {
         return Ok(Outcome::NotNow("the index is not in memory"));
     };
     let _used = InUse::of(engine);
     let before = operations(engine);
-    let mut making = Making { entry, engine, manifest };
-    let closed = match planted::wrong_order(&mut making) {
-        Some(closed) => closed,
-        None => making.open_and_close(),
+    let mut making = Making { entry, engine, manifest, standby };
+    let Some(sn) = making.begin() else {
+        return Ok(Outcome::NotNow("the index was given up"));
     };
-    let Some(sn) = closed else { return Ok(Outcome::NotNow("the index was given up")) };
     let after = operations(engine);
     if let Some(newest) = making.unchanged(after)
         && let Some(outcome) = making.refresh(newest, after)?
@@ -281,6 +286,8 @@ struct Making {
     entry: &'static Entry,
     engine: Index,
     manifest: Manifest,
+    /// Whether it is made by the steps of a standby.
+    standby: bool,
 }
 
 /// The LSN of an image is published: only then its transaction ID is read.
@@ -289,6 +296,19 @@ struct LsnSaid(());
 struct XidSaid(());
 
 impl Making {
+    /// Steps 2 and 3, or those of a standby. Returns the term, or nothing if the index was given
+    /// up.
+    fn begin(&mut self) -> Option<u32> {
+        if self.standby {
+            stop::at(Point::BackupClaimed);
+            return standby::begin(self.entry, self.engine, &mut self.manifest);
+        }
+        match planted::wrong_order(self) {
+            Some(closed) => closed,
+            None => self.open_and_close(),
+        }
+    }
+
     /// Steps 2 and 3. Returns the term, or nothing if the index was given up.
     fn open_and_close(&mut self) -> Option<u32> {
         stop::at(Point::BackupClaimed);
@@ -359,9 +379,10 @@ impl Making {
         manifest.operations = newest.operations;
         manifest.shards = newest.shards;
         manifest.carried = newest.carried;
-        if let Some(why) = seal(self.entry, manifest) {
+        if let Err(why) = self.seal() {
             return Ok(Some(Outcome::NotNow(why)));
         }
+        let manifest = &self.manifest;
         stop::at(Point::RefreshFlushed);
         match super::store().refresh(manifest) {
             Ok(()) => {
@@ -392,7 +413,7 @@ impl Making {
         manifest.generation = draft.generation();
         manifest.entries = manifest.shards.iter().map(|shard| shard.entries).sum();
         stop::at(Point::BackupWritten);
-        if let Some(why) = seal(self.entry, manifest) {
+        if let Err(why) = self.seal() {
             return Ok(Outcome::NotNow(why));
         }
         stop::at(Point::BackupFlushed);
@@ -404,26 +425,28 @@ impl Making {
         note(image, &self.manifest, operations);
         Ok(Outcome::Written)
     }
+
+    /// Step 5 but for the manifest's name. The error says why there is no image.
+    fn seal(&mut self) -> Result<(), &'static str> {
+        let Making { entry, engine, manifest, standby } = self;
+        if *standby {
+            return standby::end(entry, *engine, manifest);
+        }
+        // SAFETY: outside of recovery, inside a transaction. The process that makes an image has a
+        // lock on the permanent index.
+        unsafe {
+            let marked = identity::mark(&entry.locator(), entry.incarnation());
+            (manifest.mark, manifest.end) = marked.ok_or("the index was moved")?;
+            feed::flush(manifest.end);
+        }
+        Ok(())
+    }
 }
 
 /// The next transaction ID.
 fn next_xid() -> u32 {
     // SAFETY: inside a transaction; a shared counter is read.
     unsafe { pg_sys::ReadNextFullTransactionId().value as u32 }
-}
-
-/// Step 5 but for the manifest's name; else why not.
-fn seal(entry: &Entry, manifest: &mut Manifest) -> Option<&'static str> {
-    // SAFETY: outside of recovery, inside a transaction. The process that makes an image has a lock
-    // on the permanent index.
-    unsafe {
-        let Some((mark, end)) = identity::mark(&entry.locator(), entry.incarnation()) else {
-            return Some("the index was moved");
-        };
-        (manifest.mark, manifest.end) = (mark, end);
-        feed::flush(end);
-    }
-    None
 }
 
 /// Remembers an image that is on disk. Public for `load`, which finds one there.

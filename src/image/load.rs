@@ -5,7 +5,8 @@
 //! - by the WAL from B on, wherever it is there; or
 //! - by the LSNs of the pages, if the WAL is missing for a harmless reason. The image was made
 //!   under the protection of the slot, but this server started without it (clean stop, base backup,
-//!   fresh standby). Or the slot was invalidated for keeping too much. If the slot promises WAL
+//!   fresh standby). Or the slot was invalidated for keeping too much. Or a standby made the image,
+//!   without a slot. If the slot promises WAL
 //!   that is missing, the WAL was reset. Then pages may be older than the image, and no comparison
 //!   finds that out.
 //!
@@ -24,7 +25,7 @@ use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Relation};
 
 use super::slot::{self, Found};
-use super::{ImageState, UNKNOWN, backup};
+use super::{ImageState, UNKNOWN, backup, standby};
 use crate::feed::{self, Feed, Gap, Records, Touched};
 use crate::pg::error::Failure;
 use crate::pg::guc::{self, Mechanism};
@@ -92,7 +93,8 @@ impl From<Damage> for Refusal {
 /// next server life.
 ///
 /// # Safety
-/// Open relations, inside a transaction, under the index' build lock, outside of recovery.
+/// Open relations, inside a transaction, under the index' build lock, or in recovery with the claim
+/// on the index.
 pub unsafe fn load(
     heap: Relation,
     index: Relation,
@@ -162,7 +164,7 @@ pub unsafe fn load(
 /// Loads one image into an engine index that no other process knows, and reports to `progress`.
 ///
 /// # Safety
-/// Open relations, inside a transaction, outside of recovery.
+/// Open relations, inside a transaction.
 pub unsafe fn load_one(
     heap: Relation,
     index: Relation,
@@ -175,9 +177,11 @@ pub unsafe fn load_one(
     // SAFETY: by the caller's contract.
     unsafe {
         if guc::holds(Mechanism::Manifest) {
-            check(heap, index, handle, &manifest).map_err(Refusal::Unusable)?;
+            check(heap, index, handle, &manifest)
+                .and_then(|()| prove(index, &manifest))
+                .map_err(Refusal::Unusable)?;
         }
-        let read_to = feed::flushed_end();
+        let read_to = feed::readable_end();
         let blocks = compat::blocks(heap);
         let known = feed.read(manifest.lsn, read_to).and_then(|()| {
             feed.touched(&compat::locator(heap), Records::All, manifest.lsn, blocks)
@@ -239,7 +243,10 @@ pub unsafe fn would_load(
     let mut refusal = "it has no image".to_owned();
     for manifest in super::manifests(handle.entry.database(), handle.entry.incarnation()) {
         // SAFETY: by contract.
-        if let Err(why) = unsafe { check(heap, index, handle, &manifest) } {
+        let usable = unsafe {
+            check(heap, index, handle, &manifest).and_then(|()| has_mark(index, &manifest))
+        };
+        if let Err(why) = usable {
             refusal = why;
             continue;
         }
@@ -257,7 +264,7 @@ pub unsafe fn would_load(
     Err(refusal)
 }
 
-/// Invariant D4.
+/// Invariant D4, but for [`prove`].
 unsafe fn check(
     heap: Relation,
     index: Relation,
@@ -299,11 +306,31 @@ unsafe fn check(
         if manifest.end > feed::readable_end() {
             return Err("it is newer than the server's WAL".into());
         }
-        if !identity::has_mark(index, manifest.mark) {
-            return Err("the index does not know its mark: it was made in another data directory, or long ago".into());
-        }
         Ok(())
     }
+}
+
+/// The part of invariant D4 that says: the image is of the history of this server.
+unsafe fn prove(index: Relation, manifest: &Manifest) -> Result<(), String> {
+    // SAFETY: an open relation, inside a transaction.
+    unsafe {
+        if manifest.is_of_standby() {
+            return standby::check(manifest);
+        }
+        if pg_sys::RecoveryInProgress() {
+            return Err("it was made by the primary".into());
+        }
+        has_mark(index, manifest)
+    }
+}
+
+unsafe fn has_mark(index: Relation, manifest: &Manifest) -> Result<(), String> {
+    // SAFETY: an open relation.
+    if unsafe { identity::has_mark(index, manifest.mark) } {
+        return Ok(());
+    }
+    Err("the index does not know its mark: it was made in another data directory, or long ago"
+        .into())
 }
 
 /// Returns true if the keeper has looked at the slot. Before that it is unknown whether LSNs of
@@ -314,7 +341,8 @@ fn may_ask_pages() -> bool {
 
 /// Whether the LSNs of pages may be asked where the WAL is missing: no slot promises it.
 fn pages_tell(manifest: &Manifest) -> bool {
-    manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
+    manifest.is_of_standby()
+        || manifest.slot && matches!(slot::found_at_start(), Found::None | Found::Lost)
         || !guc::holds(Mechanism::Pages)
 }
 

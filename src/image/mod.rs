@@ -7,6 +7,7 @@
 //!
 //! - `backup` writes an image, `straddler` keeps D3 for inserts that began before it;
 //! - `load` reads one and says what has to be looked at; `bring_up` looks;
+//! - `standby` says what is different on a standby;
 //! - `slot` keeps the WAL that images need; `keeper` decides when what happens.
 //!
 //! The crate `nitro-image` has the format of the files and the protocol of durability.
@@ -17,6 +18,7 @@ mod pace;
 mod shards;
 pub mod slot;
 pub mod sql;
+pub mod standby;
 pub mod straddler;
 mod term;
 

@@ -38,15 +38,6 @@ fn nitro_backup(index: Option<pg_sys::Oid>) -> i64 {
     let mut made = 0;
     // SAFETY: a function called from SQL runs in a transaction with catalogue access.
     unsafe {
-        if pg_sys::RecoveryInProgress() {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-                "recovery is in progress",
-            )
-            .detail("A standby makes no images of nitro indexes.")
-            .hint("Call nitro_backup() on the primary, or after a promotion.")
-            .raise();
-        }
         let relids = match index {
             Some(relid) => {
                 check_owner(relid);
@@ -110,7 +101,7 @@ fn own_indexes() -> Vec<pg_sys::Oid> {
     // SAFETY: a plain global.
     let here = unsafe { pg_sys::MyDatabaseId }.to_u32();
     directory::get().for_each(|entry| {
-        if entry.database() == here && entry.state() == State::Ready {
+        if entry.database() == here && matches!(entry.state(), State::Ready | State::Following) {
             all.push(pg_sys::Oid::from(entry.relid.load(Relaxed)));
         }
     });

@@ -28,7 +28,7 @@ use super::distribute::sort_by_number;
 use crate::pg::memory;
 use crate::pg::wait;
 use held::{Held, Item, Room};
-use nitro_engine::{KeyOrder, Tid};
+use nitro_engine::{KeyOrder, Memcmp, Tid};
 use run::Run;
 use short::Short;
 
@@ -85,7 +85,8 @@ fn sort_by_abbreviation(items: &mut [Item]) {
 
 /// Collects entries and gives them back in order.
 pub struct Sorter<'o, O: KeyOrder> {
-    desc: &'o KeyDesc,
+    /// The columns. `None`: keys are plain bytes.
+    desc: Option<&'o KeyDesc>,
     order: &'o O,
     held: Held,
     /// How entries are in the array itself, if they are.
@@ -153,15 +154,26 @@ pub(super) fn compare<O: KeyOrder>(order: &O, a: (&[u8], Tid), b: (&[u8], Tid)) 
     keys.then(a.1.cmp(&b.1))
 }
 
+impl<'o> Sorter<'o, Memcmp> {
+    /// Makes a sorter of keys in the order of their bytes, which are of no columns.
+    pub fn of_bytes(budget: usize) -> Self {
+        Sorter::make(None, &Memcmp, budget)
+    }
+}
+
 impl<'o, O: KeyOrder> Sorter<'o, O> {
     /// A sorter that uses about `budget` bytes of memory; with `usize::MAX` it never writes to
     /// disk. `order` must be that of `desc`.
     pub fn new(desc: &'o KeyDesc, order: &'o O, budget: usize) -> Self {
+        Sorter::make(Some(desc), order, budget)
+    }
+
+    fn make(desc: Option<&'o KeyDesc>, order: &'o O, budget: usize) -> Self {
         Sorter {
             desc,
             order,
             held: Held::new(budget.max(MIN_BUDGET)),
-            short: Short::of(desc).filter(|_| O::MEMCMP),
+            short: desc.and_then(Short::of).filter(|_| O::MEMCMP),
             guesses: !O::MEMCMP,
             runs: Vec::new(),
             entries: 0,
@@ -184,7 +196,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             self.held.items.push(Short::item(key, tid));
             return;
         }
-        let guess = if self.guesses { self.desc.guess(key) } else { None };
+        let guess = self.desc.filter(|_| self.guesses).and_then(|desc| desc.guess(key));
         self.guesses &= guess.is_some();
         let abbrev = guess.unwrap_or_else(|| abbreviate(self.order, key));
         self.make_room(HEADER + 4 + key.len());
@@ -276,7 +288,7 @@ impl<'o, O: KeyOrder> Sorter<'o, O> {
             return short::sort_ties(&mut self.held.items);
         }
         if !has_order(|| Self::sort_ties(arena, order, &mut self.held.items, 8)) {
-            self.desc.inconsistent();
+            self.order.inconsistent();
         }
     }
 

@@ -46,6 +46,7 @@ pub enum Point {
     SortClaimed,
     SortRead,
     SortLoaded,
+    StandbyLoaded,
     SortPublishes,
     TakeOverRead,
     CatchUpWal,

@@ -245,15 +245,20 @@ impl Claim {
     }
 
     /// Changes SORTING to FOLLOWING, with a reverse map and an engine index of the rows that a
-    /// table had at `since` or later.
-    pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64) {
+    /// table had at `since` or later. They were read from the table, or from an image.
+    pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64, from_table: bool) {
         self.entry.reflects.store(since, Release);
         self.entry.cut_short.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
         self.entry.set_reverse(&map.index());
         map.done();
+        if from_table {
+            // An existing image does not match the operations that this engine index will count.
+            self.entry.image.operations.store(UNKNOWN, Relaxed);
+        }
         self.gain(Event::Follow, index);
-        count(&self.entry.counters.builds);
+        let counters = &self.entry.counters;
+        count(if from_table { &counters.builds } else { &counters.loads });
     }
 
     /// Changes FOLLOWING to CATCHING UP, after recovery. The index has no entry of a row that is

@@ -16,7 +16,7 @@
 //! use the index. A chain of HOT updates that was broken for this index has only the key of its
 //! last member here.
 
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
 use pgrx::bgworkers::{BackgroundWorkerBuilder, BgWorkerStartTime};
@@ -30,7 +30,7 @@ use crate::state::directory::{Entry, State};
 use crate::state::following::Waiting;
 use crate::state::given_up;
 use crate::state::handle::Handle;
-use crate::state::tenants::Kind;
+use crate::state::tenants::{Kind, Tenant};
 
 /// Seconds within which a requested follower comes. After them it is requested again.
 const START_SECONDS: u32 = 5;
@@ -241,6 +241,16 @@ unsafe fn pause(index: Relation, entry: &Entry, begun: Instant, bound: u64) {
         ))
         .hint("Raise \"nitro.follow_timeout\", or set \"nitro.enable_scan\" to off for this query.")
         .raise();
+    }
+}
+
+/// In a builder: tells the follower of a database that an index is FOLLOWING.
+pub fn tell(database: &Tenant) {
+    database.following().loaded.fetch_add(1, Release);
+    match database.follower() {
+        0 => (),
+        // SAFETY: as in `pause`.
+        pid => unsafe { wake(pid) },
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Following {
     pub waited_us: AtomicU64,
     /// Steps that did not get a lock.
     pub refused_locks: AtomicU64,
+    /// Indexes that builders have loaded and left to the follower.
+    pub loaded: AtomicU64,
     /// When the counts were last taken back, in seconds since 1970. 0 means never.
     pub reset_at: AtomicI64,
 }
@@ -43,6 +45,7 @@ impl Following {
     pub fn begin(&self) {
         self.decoded.store(0, Relaxed);
         self.current_at.store(0, Relaxed);
+        self.loaded.store(0, Relaxed);
         self.reset(0);
     }
 

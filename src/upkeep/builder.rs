@@ -8,6 +8,9 @@
 //! - It makes the images that are due.
 //! - It packs the indexes that have grown.
 //!
+//! On a standby it loads images that the standby has made, and makes new ones. The follower keeps
+//! the indexes up to date.
+//!
 //! Then it ends. It ends earlier when it sees a DROP DATABASE that waits for it.
 //!
 //! A builder works on one table at a time. It takes the table of the index that is wanted most, and
@@ -38,8 +41,8 @@ use crate::pg::guc::{self, Mechanism};
 use crate::state::directory::{self, Entry, Incarnation, State};
 use crate::state::{given_up, hosts, lifecycle, open};
 use crate::upkeep::bring_up::{self, Origin};
-use crate::upkeep::pack;
 use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
+use crate::upkeep::{follow, pack};
 
 thread_local! {
     /// The place of this builder.
@@ -79,7 +82,11 @@ pub extern "C-unwind" fn nitro_worker_main(argument: pg_sys::Datum) {
         unsafe { lifecycle::sweep() }
     });
     background::set_worker(true);
-    work(here());
+    // SAFETY: reads shared state.
+    match unsafe { pg_sys::RecoveryInProgress() } {
+        true => work_in_recovery(here()),
+        false => work(here()),
+    }
 }
 
 /// The database of this process.
@@ -111,6 +118,36 @@ fn work(here: u32) {
         }
     }
     // The keeper sends another one.
+    later.into_iter().for_each(|entry| entry.image.wanted.store(1, Relaxed));
+}
+
+/// All that a builder does on a standby, beside the follower of the database: it loads images that
+/// this standby has made, and makes new ones.
+fn work_in_recovery(here: u32) {
+    follow::begin_as_builder();
+    let store = image::store();
+    for incarnation in store.incarnations(here).unwrap_or_default() {
+        if !directory::get().knows(here, incarnation) {
+            expect_image(here, incarnation, &image::manifests(here, incarnation));
+        }
+    }
+    let (mut feed, mut later) = (Feed::new(here), Vec::new());
+    // SAFETY: reads shared state.
+    while unsafe { pg_sys::RecoveryInProgress() } && !compat::database_is_wanted() {
+        if let Some(taken) = find(here, is_asked).and_then(Taken::this) {
+            follow::load(taken.0, &mut feed);
+        } else if guc::BACKUP.get()
+            && let Some(entry) = find(here, |entry| entry.image.wanted.swap(0, AcqRel) != 0)
+        {
+            feed = Feed::new(here);
+            if !save(entry) {
+                later.push(entry);
+            }
+        } else {
+            break;
+        }
+    }
+    // The follower sends another builder.
     later.into_iter().for_each(|entry| entry.image.wanted.store(1, Relaxed));
 }
 
@@ -258,9 +295,9 @@ impl Drop for Share {
     }
 }
 
-/// Whether the index is ready, or cannot be.
+/// Whether the index is ready, or followed, or cannot be.
 fn is_settled(entry: &Entry) -> bool {
-    matches!(entry.state(), State::Ready | State::Failed)
+    matches!(entry.state(), State::Ready | State::Following | State::Failed)
 }
 
 /// Makes an image; false if that has to wait for a lock.

@@ -33,6 +33,8 @@ mod apply;
 mod elsewhere;
 mod followed;
 mod group;
+mod images;
+mod load;
 mod pack;
 
 use std::cell::Cell;
@@ -54,9 +56,10 @@ use crate::state::claim::Claim;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{given_up, hosts, lifecycle, open, options, shmem};
-use crate::upkeep::bring_up::Unreadable;
-use followed::{Building, Fate, Followed};
+use followed::{Building, Followed};
 use group::{Group, Step, note};
+use images::Images;
+pub use load::{begin_as_builder, load};
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
@@ -147,6 +150,7 @@ struct Follower {
     busy: Instant,
     /// When an index was packed last.
     packed: Instant,
+    images: Images,
     /// An index that scans read has more work than a step has time for.
     unfinished: bool,
 }
@@ -163,6 +167,7 @@ impl Follower {
             looked_around: None,
             busy: Instant::now(),
             packed: Instant::now(),
+            images: Images::new(here),
             unfinished: false,
         }
     }
@@ -170,7 +175,8 @@ impl Follower {
     /// Notes the replayed records, works for some milliseconds, and sleeps a moment if there is
     /// nothing to do. Returns false if this process is not needed.
     fn turn(&mut self) -> bool {
-        if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) {
+        if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) || self.images.have_come()
+        {
             if !self.look_around() {
                 return false;
             }
@@ -350,6 +356,7 @@ impl Follower {
             }
         }
         self.gather();
+        self.images.want(&mut self.groups);
         !indexes.is_empty() || !all_left
     }
 
@@ -397,7 +404,7 @@ impl Follower {
         begun
     }
 
-    unsafe fn begin_locked(&self, heap: Relation, index: Relation, handle: &Handle) -> Begun {
+    unsafe fn begin_locked(&mut self, heap: Relation, index: Relation, handle: &Handle) -> Begun {
         let entry = handle.entry;
         let tenant = entry.tenant(Kind::Database);
         // SAFETY: a plain global.
@@ -413,26 +420,17 @@ impl Follower {
             {
                 return Begun::NotNow;
             }
+            let relid = (*index).rd_id;
             let group = |both: ReverseMap, work, building| {
-                let (generation, relid) = (entry.generation(), (*index).rd_id);
-                let (unreadable, fate) = (Unreadable::default(), Fate::Stays);
-                let only = Followed {
-                    entry,
-                    generation,
-                    relid,
-                    both,
-                    unreadable,
-                    disturbed: false,
-                    packed: 0,
-                    changed: true,
-                    building,
-                    fate,
-                };
-                let (heap, table) = ((*heap).rd_id, compat::locator(heap));
-                Begun::Here(Group { heap, table, members: vec![only], work })
+                let member = Followed::new(entry, relid, both, building);
+                Begun::Here(Group::of(heap, member, work))
             };
             if let Some(both) = handle.entry.followed(shmem::process()) {
+                self.images.forget(relid);
                 return group(both, Work::default(), None);
+            }
+            if self.images.is_loading(relid, entry) {
+                return Begun::NotNow;
             }
             if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {
                 return Begun::NotNow;
@@ -448,7 +446,8 @@ impl Follower {
                 return Begun::NotNow;
             };
             let both = ReverseMap::of(main.index(), map.index());
-            group(both, Work::of_new(), Some(Building { claim, main, map }))
+            let building = Building { claim, main, map, from_table: true };
+            group(both, Work::of_new(), Some(building))
         }
     }
 }

@@ -165,12 +165,15 @@ fn want_images() {
 
 /// Returns whether the newest image of an index is small and still there, its index unchanged, and
 /// the WAL since then short.
-fn may_stay(entry: &Entry, process: &Process) -> bool {
+pub fn may_stay(entry: &Entry, process: &Process) -> bool {
     let image = &entry.image;
     let lsn = image.saved_lsn.load(Relaxed);
     let size = image.saved_bytes.load(Relaxed);
     let collected = guc::COLLECT.get() && size < Store::<RealDisk>::SMALL as u64;
-    if lsn == 0 || !collected || !slot::keeps_easily(lsn) {
+    // A standby has no slot. It compares the pages of the table where the WAL is gone.
+    // SAFETY: reads shared state.
+    let kept = |lsn| unsafe { pg_sys::RecoveryInProgress() } || slot::keeps_easily(lsn);
+    if lsn == 0 || !collected || !kept(lsn) {
         return false;
     }
     // State first, inside: the memory stays until this process leaves.
@@ -303,7 +306,8 @@ struct Keeper {
     late: HashMap<u32, Instant>,
 }
 
-fn redo() -> u64 {
+/// The redo pointer of the last checkpoint or restartpoint.
+pub fn redo() -> u64 {
     // SAFETY: a shared counter under its spinlock.
     unsafe { pg_sys::GetRedoRecPtr() }
 }
@@ -438,9 +442,10 @@ fn newest_image(database: u32, incarnation: Incarnation) -> Option<Manifest> {
     image::manifests(database, incarnation).into_iter().next()
 }
 
-/// Removes images that are ahead of the server's WAL, or whose WAL is gone although the slot has
-/// kept it: the WAL was reset. They are of no use now. Later, when the WAL has grown and a clean
-/// stop has removed the slot, nothing would tell them from good ones.
+/// Removes images that the server made as a standby, and images that are ahead of its WAL. Removes
+/// images whose WAL is gone although the slot has kept it: the WAL was reset. They are of no use
+/// now. Later, when the WAL has grown and a clean stop has removed the slot, nothing would tell
+/// them from good ones.
 fn remove_contradicted(found: slot::Found) {
     let store = image::store();
     let kept = found == slot::Found::Valid;
@@ -449,7 +454,9 @@ fn remove_contradicted(found: slot::Found) {
             stop::at(Point::KeeperLooks);
             for manifest in image::manifests(database, incarnation) {
                 // Only now: it may have been made since the server started.
-                let why = if manifest.end > newest_wal() {
+                let why = if manifest.is_of_standby() {
+                    "it was made while this server was a standby"
+                } else if manifest.end > newest_wal() {
                     "it is newer than the server's WAL"
                 } else if kept && !feed::segment_exists(manifest.timeline, manifest.lsn) {
                     "the WAL since it was made is gone"

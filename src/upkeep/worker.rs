@@ -116,7 +116,7 @@ pub fn turned_away() -> BTreeSet<u32> {
 }
 
 /// Whether a builder is in a database, or expected there.
-fn has_builder(database: u32) -> bool {
+pub fn has_builder(database: u32) -> bool {
     let life = &directory::get().life;
     let now = now();
     life.builders
@@ -183,8 +183,9 @@ pub fn start(database: u32, purpose: Purpose) -> Result<DynamicBackgroundWorker,
         .set_library("nitro")
         .set_function("nitro_worker_main")
         .set_argument(Some(pg_sys::Datum::from(argument)))
-        .set_start_time(BgWorkerStartTime::RecoveryFinished)
         .enable_spi_access()
+        // Last: see `state::follow::start`.
+        .set_start_time(BgWorkerStartTime::ConsistentState)
         .load_dynamic()
         .map_err(|_| {
             let mine = u64::from(word);

@@ -44,7 +44,9 @@ impl Waiters<'_> {
             );
         }
         // Without the WAL since its LSN an image is worth nothing after a crash.
-        let share = slot::share(self.image.lsn.load(Relaxed)).unwrap_or(0.0);
+        let lsn = self.image.lsn.load(Relaxed);
+        // No slot keeps WAL for images of a standby.
+        let share = if lsn == 0 { None } else { slot::share(lsn) }.unwrap_or(0.0);
         self.hurry.store(share > HURRY, Relaxed);
         if share >= 1.0 {
             self.give_up(

@@ -41,6 +41,37 @@ pub unsafe fn holds_exclusive_lock(relid: pg_sys::Oid) -> bool {
     }
 }
 
+/// The transactions of a database that had a snapshot at one moment.
+pub struct WithSnapshots(Vec<pg_sys::VirtualTransactionId>);
+
+impl WithSnapshots {
+    /// Those of the current database now, without the one of this process.
+    ///
+    /// # Safety
+    /// Inside a transaction.
+    pub unsafe fn now() -> WithSnapshots {
+        // SAFETY: a palloc'd list of `n` transactions.
+        unsafe {
+            let mut n = 0;
+            let any = pg_sys::InvalidTransactionId;
+            let list = pg_sys::GetCurrentVirtualXIDs(any, true, false, 0, &mut n);
+            let all = std::slice::from_raw_parts(list, n as usize).to_vec();
+            pg_sys::pfree(list.cast());
+            WithSnapshots(all)
+        }
+    }
+
+    /// Whether all of them have ended.
+    ///
+    /// # Safety
+    /// Inside a transaction.
+    pub unsafe fn have_ended(&mut self) -> bool {
+        // SAFETY: asks the lock of a transaction, without waiting.
+        self.0.retain(|&transaction| unsafe { !pg_sys::VirtualXactLock(transaction, false) });
+        self.0.is_empty()
+    }
+}
+
 /// The locktag of the running transaction's virtual ID.
 fn own_transaction() -> (u32, u32) {
     #[cfg(any(feature = "pg15", feature = "pg16"))]

@@ -97,6 +97,27 @@ pub fn newest_wal() -> pg_sys::XLogRecPtr {
     }
 }
 
+/// Returns the end of the record that recovery replays or has replayed last, and its timeline.
+pub fn replaying() -> (pg_sys::XLogRecPtr, pg_sys::TimeLineID) {
+    let mut timeline = 0;
+    // SAFETY: reads shared positions.
+    let end = unsafe { pg_sys::GetCurrentReplayRecPtr(&mut timeline) };
+    (end, timeline)
+}
+
+/// Returns the timeline of a replayed position in the history of this standby.
+///
+/// # Safety
+/// Inside a transaction, in recovery.
+pub unsafe fn timeline_at(position: pg_sys::XLogRecPtr) -> pg_sys::TimeLineID {
+    let mut timeline = 0;
+    // SAFETY: by contract; the list has all timelines up to the one that is replayed.
+    unsafe {
+        pg_sys::GetXLogReplayRecPtr(&mut timeline);
+        pg_sys::tliOfPointInHistory(position, pg_sys::readTimeLineHistory(timeline))
+    }
+}
+
 /// Returns where the current timeline began; 0 on a server that was never promoted.
 ///
 /// # Safety

@@ -41,6 +41,12 @@ pub enum Mechanism {
     /// A follower looks at freed line pointers.
     #[name = c"follow_gone"]
     FollowGone,
+    /// An image of a standby is not used where the server has left its timeline.
+    #[name = c"standby_history"]
+    StandbyHistory,
+    /// An index that a standby loads from an image waits for the end of older snapshots.
+    #[name = c"standby_snapshots"]
+    StandbySnapshots,
     /// On a standby a bit of the visibility map counts only up to an LSN.
     #[name = c"follow_map"]
     FollowMap,

@@ -27,6 +27,8 @@ pub struct Followed {
     pub packed: u64,
     /// Whether a step has changed it since.
     pub changed: bool,
+    /// Whether its first image was asked for.
+    pub image_asked: bool,
     /// The index being built, which the entry does not have yet.
     pub building: Option<Building>,
     /// The decision of the last step.
@@ -51,9 +53,33 @@ pub struct Building {
     pub claim: Claim,
     pub main: Unfinished,
     pub map: Unfinished,
+    /// Whether its entries come from the table alone, without an image.
+    pub from_table: bool,
 }
 
 impl Followed {
+    /// An index that this process builds, or that is FOLLOWING.
+    pub fn new(
+        entry: &'static Entry,
+        relid: Oid,
+        both: ReverseMap,
+        building: Option<Building>,
+    ) -> Followed {
+        Followed {
+            entry,
+            generation: entry.generation(),
+            relid,
+            both,
+            unreadable: Unreadable::default(),
+            disturbed: false,
+            packed: 0,
+            changed: true,
+            image_asked: false,
+            building,
+            fate: Fate::Stays,
+        }
+    }
+
     /// Whether the entry still stands for this index, in the state in which this process has left
     /// it.
     pub fn is_there(&self) -> bool {
@@ -87,7 +113,9 @@ impl Followed {
     /// There is no more work: the index has what all records before `position` say.
     pub fn finish(&mut self, position: XLogRecPtr) {
         match self.building.take() {
-            Some(Building { claim, main, map }) => claim.follow(main, map, position),
+            Some(Building { claim, main, map, from_table }) => {
+                claim.follow(main, map, position, from_table)
+            }
             None => self.entry.now_reflects(position),
         }
     }

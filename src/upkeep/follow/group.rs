@@ -48,6 +48,16 @@ pub enum Step {
 }
 
 impl Group {
+    /// An index of an open table by itself.
+    ///
+    /// # Safety
+    /// `heap` must be open.
+    pub unsafe fn of(heap: Relation, member: Followed, work: Work) -> Group {
+        // SAFETY: by contract.
+        let (heap, table) = unsafe { ((*heap).rd_id, compat::locator(heap)) };
+        Group { heap, table, members: vec![member], work }
+    }
+
     /// Whether its indexes are being built.
     pub fn is_building(&self) -> bool {
         self.members.iter().any(|member| member.building.is_some())

@@ -21,6 +21,7 @@ mod rights;
 mod shards;
 mod small_images;
 mod standby_events;
+mod standby_images;
 mod standby_reads;
 mod standby_service;
 mod standby_storms;
