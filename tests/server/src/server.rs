@@ -102,8 +102,8 @@ impl Server {
 
     fn configure(&self, settings: &str) {
         let own = format!(
-            "listen_addresses = ''\nunix_socket_directories = '{}'\nport = {PORT}\nautovacuum = off\n\
-             log_line_prefix = '%m [%p] %b '\nmax_connections = 50\n{settings}",
+            "listen_addresses = ''\nunix_socket_directories = '{}'\nport = {PORT}\n\
+             autovacuum = off\nlog_line_prefix = '%m [%p] %b '\nmax_connections = 50\n{settings}",
             self.folder.display()
         );
         let file = self.data().join("postgresql.conf");

@@ -9,16 +9,25 @@ use nitro_server_tests::{Server, Session};
 
 /// A type like citext, with a class of btree, as an extension.
 const TYPE: &str = "CREATE TYPE @extschema@.loose;
-CREATE FUNCTION @extschema@.loose_in(cstring) RETURNS @extschema@.loose LANGUAGE internal IMMUTABLE STRICT AS 'textin';
-CREATE FUNCTION @extschema@.loose_out(@extschema@.loose) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'textout';
-CREATE TYPE @extschema@.loose (INPUT = @extschema@.loose_in, OUTPUT = @extschema@.loose_out, LIKE = text, COLLATABLE = true);
-CREATE FUNCTION @extschema@.loose_cmp(@extschema@.loose, @extschema@.loose) RETURNS int LANGUAGE internal IMMUTABLE STRICT AS 'bttextcmp';
-CREATE FUNCTION @extschema@.loose_lt(@extschema@.loose, @extschema@.loose) RETURNS bool LANGUAGE internal IMMUTABLE STRICT AS 'text_lt';
-CREATE FUNCTION @extschema@.loose_eq(@extschema@.loose, @extschema@.loose) RETURNS bool LANGUAGE internal IMMUTABLE STRICT AS 'texteq';
-CREATE OPERATOR @extschema@.= (FUNCTION = @extschema@.loose_eq, LEFTARG = @extschema@.loose, RIGHTARG = @extschema@.loose, RESTRICT = eqsel);
-CREATE OPERATOR @extschema@.< (FUNCTION = @extschema@.loose_lt, LEFTARG = @extschema@.loose, RIGHTARG = @extschema@.loose, RESTRICT = scalarltsel);
+CREATE FUNCTION @extschema@.loose_in(cstring) RETURNS @extschema@.loose LANGUAGE internal
+    IMMUTABLE STRICT AS 'textin';
+CREATE FUNCTION @extschema@.loose_out(@extschema@.loose) RETURNS cstring LANGUAGE internal
+    IMMUTABLE STRICT AS 'textout';
+CREATE TYPE @extschema@.loose (INPUT = @extschema@.loose_in, OUTPUT = @extschema@.loose_out,
+    LIKE = text, COLLATABLE = true);
+CREATE FUNCTION @extschema@.loose_cmp(@extschema@.loose, @extschema@.loose) RETURNS int
+    LANGUAGE internal IMMUTABLE STRICT AS 'bttextcmp';
+CREATE FUNCTION @extschema@.loose_lt(@extschema@.loose, @extschema@.loose) RETURNS bool
+    LANGUAGE internal IMMUTABLE STRICT AS 'text_lt';
+CREATE FUNCTION @extschema@.loose_eq(@extschema@.loose, @extschema@.loose) RETURNS bool
+    LANGUAGE internal IMMUTABLE STRICT AS 'texteq';
+CREATE OPERATOR @extschema@.= (FUNCTION = @extschema@.loose_eq, LEFTARG = @extschema@.loose,
+    RIGHTARG = @extschema@.loose, RESTRICT = eqsel);
+CREATE OPERATOR @extschema@.< (FUNCTION = @extschema@.loose_lt, LEFTARG = @extschema@.loose,
+    RIGHTARG = @extschema@.loose, RESTRICT = scalarltsel);
 CREATE OPERATOR CLASS @extschema@.loose_ops DEFAULT FOR TYPE @extschema@.loose USING btree AS
-    OPERATOR 1 @extschema@.<, OPERATOR 3 @extschema@.=, FUNCTION 1 @extschema@.loose_cmp(@extschema@.loose, @extschema@.loose);";
+    OPERATOR 1 @extschema@.<, OPERATOR 3 @extschema@.=,
+    FUNCTION 1 @extschema@.loose_cmp(@extschema@.loose, @extschema@.loose);";
 
 fn start() -> (Server, Session) {
     put_script("nitro_test_type.control", "default_version = '1'\n");
@@ -37,8 +46,10 @@ fn member_of(session: &mut Session, name: &str) -> Vec<Vec<Option<String>>> {
     let of = |kind: &str| {
         format!(
             "SELECT e.extname FROM pg_{kind} c JOIN pg_am a ON a.oid = c.{short}method \
-             LEFT JOIN pg_depend d ON d.classid = 'pg_{kind}'::regclass AND d.objid = c.oid AND d.deptype = 'e' \
-             LEFT JOIN pg_extension e ON e.oid = d.refobjid WHERE a.amname = 'nitro' AND c.{short}name = '{name}'",
+             LEFT JOIN pg_depend d ON d.classid = 'pg_{kind}'::regclass \
+                 AND d.objid = c.oid AND d.deptype = 'e' \
+             LEFT JOIN pg_extension e ON e.oid = d.refobjid \
+             WHERE a.amname = 'nitro' AND c.{short}name = '{name}'",
             short = &kind[..3]
         )
     };
@@ -131,7 +142,8 @@ fn a_type_of_no_extension_has_no_members() {
     let (server, mut session) = start();
     drop(server.session());
     session.sql(
-        "CREATE OPERATOR CLASS own_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int)",
+        "CREATE OPERATOR CLASS own_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, \
+         OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int)",
     );
     let error = session.error("SELECT nitro_adopt_opclass('own_ops', true)");
     assert_eq!(error.code, "55000", "{error}");

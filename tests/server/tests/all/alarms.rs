@@ -60,7 +60,8 @@ fn an_index_near_its_limit_is_reported() {
     each_level(&server, used, "pg_stat_nitro_indexes", &said, |mb| {
         server.sql(&format!("ALTER INDEX t_s SET (max_memory = {mb})"));
     });
-    let same = "SELECT a.max_bytes = s.max_bytes AND a.alarm_percent = s.alarm_percent AND s.max_bytes < 100 << 20 \
+    let same = "SELECT a.max_bytes = s.max_bytes AND a.alarm_percent = s.alarm_percent \
+                    AND s.max_bytes < 100 << 20 \
                 FROM nitro_indexes_all a, pg_stat_nitro_indexes s";
     assert_eq!(server.value(same), "t");
 }
@@ -96,7 +97,8 @@ fn the_area_is_reported_before_it_is_full() {
             seen.push(level);
         }
         let rows = format!(
-            "INSERT INTO t SELECT {batch} || repeat(md5(i::text), 32) FROM generate_series(1, 200) i"
+            "INSERT INTO t SELECT {batch} || repeat(md5(i::text), 32) \
+             FROM generate_series(1, 200) i"
         );
         if let Err(error) = session.try_sql(&rows) {
             assert_eq!(error.code, "53200");

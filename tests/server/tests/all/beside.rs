@@ -18,7 +18,8 @@ fn has(extension: &str) -> bool {
 
 /// All nitro indexes of the database are verified with their tables; returns how many there are.
 fn verify(server: &Server) -> usize {
-    let verified = "SELECT nitro_verify(c.oid::regclass, true) FROM pg_class c JOIN pg_am a ON a.oid = c.relam \
+    let verified = "SELECT nitro_verify(c.oid::regclass, true) \
+                    FROM pg_class c JOIN pg_am a ON a.oid = c.relam \
                     WHERE a.amname = 'nitro' AND c.relkind = 'i'";
     server.sql(verified).len()
 }
@@ -38,7 +39,8 @@ fn pg_partman_makes_partitions() {
     server.sql("SELECT partman.create_parent('public.e', 'id', 'native', '100', p_premake := 2)");
     let insert = |from: u32, to: u32| {
         server.sql(&format!(
-            "INSERT INTO e SELECT i, md5(i::text), jsonb_build_object('a', i) FROM generate_series({from}, {to}) i"
+            "INSERT INTO e SELECT i, md5(i::text), jsonb_build_object('a', i) \
+             FROM generate_series({from}, {to}) i"
         ));
     };
     insert(0, 250);
@@ -60,7 +62,10 @@ fn pg_partman_makes_partitions() {
         "SELECT count(*) || ' ' || min(id) || ' ' || max(id) FROM e WHERE id BETWEEN 333 AND 1333";
     assert_eq!(session.value(query), "1001 333 1333");
     // Old partitions go, by the rules of pg_partman.
-    session.sql("UPDATE partman.part_config SET retention = '1000', retention_keep_table = false WHERE parent_table = 'public.e'");
+    session.sql(
+        "UPDATE partman.part_config SET retention = '1000', retention_keep_table = false \
+         WHERE parent_table = 'public.e'",
+    );
     session.sql("CALL partman.run_maintenance_proc()");
     assert_eq!(session.value("SELECT min(id) >= 900 AND max(id) = 2000 FROM e"), "t");
     verify(&server);
@@ -75,13 +80,15 @@ fn pg_repack_rewrites_a_table_beside_writers() {
     server.sql(
         "CREATE EXTENSION pg_repack; \
          CREATE TABLE t (k int PRIMARY KEY, s text COLLATE \"C\", a int[]); \
-         INSERT INTO t SELECT i, md5(i::text), ARRAY[i % 7, i % 11] FROM generate_series(1, 20000) i; \
+         INSERT INTO t SELECT i, md5(i::text), ARRAY[i % 7, i % 11] \
+         FROM generate_series(1, 20000) i; \
          CREATE INDEX t_s ON t USING nitro (s) INCLUDE (k) WITH (fillfactor = 80); \
          CREATE INDEX t_k ON t USING nitro (k DESC) WHERE k > 100; \
          CREATE INDEX t_a ON t USING nitro (a); \
          DELETE FROM t WHERE k % 3 = 0",
     );
-    let definitions = "SELECT string_agg(pg_get_indexdef(indexrelid), '; ' ORDER BY indexrelid::regclass::text) \
+    let definitions = "SELECT string_agg(pg_get_indexdef(indexrelid), '; ' \
+                           ORDER BY indexrelid::regclass::text) \
                        FROM pg_index WHERE indrelid = 't'::regclass";
     let before = server.value(definitions);
     let writer = server.session().begin(
@@ -106,8 +113,15 @@ fn pg_repack_rewrites_a_table_beside_writers() {
     verify(&server);
     let count = |by_index: bool| {
         let mut session = server.session();
-        session.sql(&format!("SET enable_seqscan = {}; SET enable_bitmapscan = {by_index}; SET enable_indexscan = {by_index}; SET enable_indexonlyscan = {by_index}", !by_index));
-        session.value("SELECT count(*) || ' ' || md5(string_agg(k::text, ',' ORDER BY s, k)) FROM t WHERE s >= '3'")
+        session.sql(&format!(
+            "SET enable_seqscan = {}; SET enable_bitmapscan = {by_index}; \
+             SET enable_indexscan = {by_index}; SET enable_indexonlyscan = {by_index}",
+            !by_index
+        ));
+        session.value(
+            "SELECT count(*) || ' ' || md5(string_agg(k::text, ',' ORDER BY s, k)) \
+             FROM t WHERE s >= '3'",
+        )
     };
     assert_eq!(count(true), count(false));
 }
@@ -161,9 +175,11 @@ impl Bouncer {
         let path = |name: &str| folder.join(name).display().to_string();
         let shown = folder.display();
         let settings = format!(
-            "[databases]\n* = host={shown} port=5432\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\n\
-             unix_socket_dir = {shown}\nauth_type = trust\nauth_file = {users}\nlogfile = {log}\npool_mode = transaction\n\
-             default_pool_size = 3\nmax_client_conn = 100\nserver_reset_query =\nadmin_users = postgres\n",
+            "[databases]\n* = host={shown} port=5432\n\
+             [pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\nunix_socket_dir = {shown}\n\
+             auth_type = trust\nauth_file = {users}\nlogfile = {log}\n\
+             pool_mode = transaction\ndefault_pool_size = 3\nmax_client_conn = 100\n\
+             server_reset_query =\nadmin_users = postgres\n",
             users = path("users"),
             log = path("pgbouncer.log"),
         );
@@ -216,8 +232,17 @@ fn pgbouncer_pools_transactions() {
             scope.spawn(move || {
                 for round in 0..10 {
                     let from = client * 10_000 + round * 100;
-                    let insert = format!("INSERT INTO t SELECT i, 's' FROM generate_series({from}, {}) i", from + 99);
-                    let own = format!("BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL nitro.enable_fast_scan = off; SELECT count(*) FROM t WHERE k BETWEEN {} AND {}; COMMIT", client * 10_000, client * 10_000 + 9_999);
+                    let insert = format!(
+                        "INSERT INTO t SELECT i, 's' FROM generate_series({from}, {}) i",
+                        from + 99
+                    );
+                    let own = format!(
+                        "BEGIN; SET LOCAL enable_seqscan = off; \
+                         SET LOCAL nitro.enable_fast_scan = off; \
+                         SELECT count(*) FROM t WHERE k BETWEEN {} AND {}; COMMIT",
+                        client * 10_000,
+                        client * 10_000 + 9_999
+                    );
                     let counted = bouncer.sql(server, &[&insert, &own]);
                     assert_eq!(counted, ((round + 1) * 100).to_string());
                 }

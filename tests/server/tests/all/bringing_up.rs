@@ -30,7 +30,8 @@ fn at_gate(server: &Server) {
 
 fn state(server: &Server, index: &str) -> String {
     server.value(&format!(
-        "SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes WHERE indexrelid = '{index}'::regclass), 'unbuilt')"
+        "SELECT coalesce((SELECT state FROM pg_stat_nitro_indexes \
+                          WHERE indexrelid = '{index}'::regclass), 'unbuilt')"
     ))
 }
 
@@ -125,7 +126,8 @@ fn plans_wait_for_what_they_can_use() {
         let waiting = server.session().begin(&format!("EXPLAIN {query}"));
         let pid = waiting.pid();
         server.wait_until(&format!(
-            "SELECT wait_event IN ('NitroPlan', 'Extension') FROM pg_stat_activity WHERE pid = {pid}"
+            "SELECT wait_event IN ('NitroPlan', 'Extension') FROM pg_stat_activity \
+             WHERE pid = {pid}"
         ));
         server.sql(&format!("SELECT pg_cancel_backend({pid})"));
         assert_eq!(waiting.finish().1.expect_err("it was cancelled").code, "57014", "{query}");
@@ -432,7 +434,10 @@ fn builders_share_a_table() {
     six_indexes(&server);
     server.sql("INSERT INTO t VALUES (-1, -1)");
     server.sql("DROP INDEX t_a, t_b");
-    server.sql("CREATE INDEX t_a ON t USING nitro (gate(a, -1)); CREATE INDEX t_b ON t USING nitro (gate(id, -1))");
+    server.sql(
+        "CREATE INDEX t_a ON t USING nitro (gate(a, -1)); \
+         CREATE INDEX t_b ON t USING nitro (gate(id, -1))",
+    );
     server.crash();
     server.start();
     shut(&server);
@@ -453,7 +458,8 @@ fn an_index_that_fails_stops_no_other() {
         Server::new().conf("nitro.backup = off").conf("nitro.max_builders = 1").start();
     six_indexes(&server);
     server.sql(
-        "CREATE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'; \
+        "CREATE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql \
+             AS 'BEGIN RETURN i; END'; \
          CREATE INDEX t_picky ON t USING nitro (picky(id))",
     );
     server.sql(

@@ -96,7 +96,10 @@ fn they_write_little_and_are_loaded() {
     let size = server.value("SELECT image_bytes FROM pg_stat_nitro_indexes");
     assert_eq!(size, (written + carried).to_string());
     for _ in 0..3 {
-        server.sql("UPDATE t SET i = i WHERE i >> 32 BETWEEN 5000 AND 5100; DELETE FROM t WHERE i >> 32 < 10");
+        server.sql(
+            "UPDATE t SET i = i WHERE i >> 32 BETWEEN 5000 AND 5100; \
+             DELETE FROM t WHERE i >> 32 < 10",
+        );
         server.crash();
         server.start();
         server.wait_until(

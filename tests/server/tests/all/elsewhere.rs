@@ -85,7 +85,8 @@ fn the_primary_does_without_an_index_of_standbys() {
     for (statement, code) in [
         ("CREATE INDEX ON u USING nitro (i) WITH (maintenance = standby)", ELSEWHERE),
         (
-            "CREATE TEMP TABLE w (i int); CREATE INDEX ON w USING nitro (i) WITH (maintenance = standby)",
+            "CREATE TEMP TABLE w (i int); \
+             CREATE INDEX ON w USING nitro (i) WITH (maintenance = standby)",
             ELSEWHERE,
         ),
         ("ALTER INDEX u_i SET (maintenance = standby)", ELSEWHERE),
@@ -98,7 +99,8 @@ fn the_primary_does_without_an_index_of_standbys() {
         ("ALTER INDEX t_id SET (maintenance = 'primary', hosts = 'a')", "22023"),
     ] {
         server.sql(
-            "DROP TABLE IF EXISTS u, e; CREATE UNLOGGED TABLE u (i int); CREATE INDEX u_i ON u USING nitro (i);
+            "DROP TABLE IF EXISTS u, e; CREATE UNLOGGED TABLE u (i int);
+             CREATE INDEX u_i ON u USING nitro (i);
              CREATE TABLE e (i int, CONSTRAINT e_i EXCLUDE USING nitro (i WITH =))",
         );
         let error = server.session().error(statement);
@@ -112,9 +114,15 @@ fn the_primary_does_without_an_index_of_standbys() {
 /// A snapshot that is older than the index does not use it: its CREATE INDEX did not look at
 /// chains of HOT updates.
 fn old_snapshots(server: &Server) {
-    server.sql("CREATE TABLE h (k int) WITH (fillfactor = 50); INSERT INTO h SELECT 1 FROM generate_series(1, 50)");
+    server.sql(
+        "CREATE TABLE h (k int) WITH (fillfactor = 50); \
+         INSERT INTO h SELECT 1 FROM generate_series(1, 50)",
+    );
     let mut old = server.session();
-    old.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_seqscan = off; SELECT count(*) FROM h");
+    old.sql(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; \
+         SET LOCAL enable_seqscan = off; SELECT count(*) FROM h",
+    );
     server.sql("UPDATE h SET k = 2");
     server.sql("CREATE INDEX h_k ON h USING nitro (k) WITH (maintenance = standby)");
     server.sql("ALTER INDEX h_k RESET (maintenance)");
@@ -137,14 +145,23 @@ fn come_and_go(server: &mut Server) {
     assert!(used(server) > before);
     // What is rolled back, also in part, leaves it here.
     let mut session = server.session();
-    session.sql("BEGIN; ALTER INDEX t_k SET (maintenance = standby); INSERT INTO t VALUES (1, 77, 'x'); ROLLBACK");
-    session.sql("BEGIN; SAVEPOINT s; ALTER INDEX t_k SET (maintenance = standby); ROLLBACK TO s; INSERT INTO t VALUES (2, 77, 'y'); COMMIT");
+    session.sql(
+        "BEGIN; ALTER INDEX t_k SET (maintenance = standby); \
+         INSERT INTO t VALUES (1, 77, 'x'); ROLLBACK",
+    );
+    session.sql(
+        "BEGIN; SAVEPOINT s; ALTER INDEX t_k SET (maintenance = standby); ROLLBACK TO s; \
+         INSERT INTO t VALUES (2, 77, 'y'); COMMIT",
+    );
     session.sql("ALTER INDEX t_k SET (fillfactor = 80)");
     assert_eq!(state(server, "t_k"), "ready");
     session.sql("SET enable_seqscan = off");
     assert_eq!(session.value("SELECT count(*) FROM t WHERE k = 77"), "1");
     // Inside the transaction it is what it was.
-    session.sql("PREPARE q AS SELECT count(*) FROM t WHERE k = 77; SET plan_cache_mode = force_generic_plan");
+    session.sql(
+        "PREPARE q AS SELECT count(*) FROM t WHERE k = 77; \
+         SET plan_cache_mode = force_generic_plan",
+    );
     assert_eq!(session.value("EXECUTE q"), "1");
     session.sql(
         "BEGIN; ALTER INDEX t_k SET (maintenance = standby); INSERT INTO t VALUES (3, 77, 'z')",
@@ -173,7 +190,8 @@ fn come_and_go(server: &mut Server) {
     assert!(done.status.success(), "{done:?}");
     let parameters = |database: &str| {
         server.session_as("postgres", database).sql(
-            "SELECT relname, reloptions FROM pg_class WHERE relkind IN ('i', 'I') AND reloptions IS NOT NULL ORDER BY 1",
+            "SELECT relname, reloptions FROM pg_class WHERE relkind IN ('i', 'I') \
+                 AND reloptions IS NOT NULL ORDER BY 1",
         )
     };
     assert!(parameters("restored").len() >= 6);
@@ -185,7 +203,8 @@ fn standbys_keep_what_they_host() {
     let primary = primary().start();
     primary.sql(
         "CREATE TABLE t (id int, k int, v text, tags int[]);
-         INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20] FROM generate_series(1, 5000) i;
+         INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20]
+             FROM generate_series(1, 5000) i;
          CREATE INDEX t_k ON t USING nitro (k) WITH (maintenance = standby, hosts = 'a');
          CREATE INDEX t_v ON t USING nitro (v) WITH (maintenance = primary);
          CREATE INDEX t_tags ON t USING nitro (tags) WITH (hosts = 'b')",
@@ -242,7 +261,10 @@ fn standbys_keep_what_they_host() {
     // A host that is promoted keeps it until it starts anew.
     b.catch_up(&primary);
     b.promote();
-    b.sql("INSERT INTO t VALUES (-1, 60, 'newer', '{4}'); UPDATE t SET k = 60 WHERE k = 9; DELETE FROM t WHERE k = 10");
+    b.sql(
+        "INSERT INTO t VALUES (-1, 60, 'newer', '{4}'); UPDATE t SET k = 60 WHERE k = 9; \
+         DELETE FROM t WHERE k = 10",
+    );
     b.sql("VACUUM t");
     wait_until("the promoted server has what it kept, and what primaries keep", || {
         b.sql("SELECT nitro_ready()");

@@ -10,7 +10,8 @@ use nitro_server_tests::{Random, Server, Session, seed};
 fn roots(session: &mut Session) -> BTreeMap<(u64, u64), String> {
     let rows = session.sql(
         "SELECT b, lp, CASE lp_flags WHEN 1 THEN t_xmin::text ELSE '' END
-         FROM generate_series(0, pg_relation_size('t') / 8192 - 1) b, heap_page_items(get_raw_page('t', b::int))
+         FROM generate_series(0, pg_relation_size('t') / 8192 - 1) b,
+              heap_page_items(get_raw_page('t', b::int))
          WHERE lp_flags = 2 OR lp_flags = 1 AND t_infomask2 & 32768 = 0",
     );
     let number =

@@ -189,7 +189,8 @@ fn an_index_keeps_its_order() {
     assert_eq!(of(&mut session, "more"), of(&mut session, "t"));
     session.sql("COMMIT");
     let by_table = server.sql(
-        "SET nitro.enable_scan = off; SELECT k, v FROM t WHERE (k, v) > (7, 5) ORDER BY k, v DESC LIMIT 3",
+        "SET nitro.enable_scan = off; \
+         SELECT k, v FROM t WHERE (k, v) > (7, 5) ORDER BY k, v DESC LIMIT 3",
     );
     assert_eq!(rows, by_table);
 }
@@ -207,7 +208,8 @@ fn a_plan_sees_that_its_index_was_given_up() {
         "SET nitro.when_full = give_up_index; \
          INSERT INTO t SELECT hashint4(i), 'x', i FROM generate_series(1, 300000) i",
     );
-    let gone = "SELECT given_up > 0 AND state <> 'ready' FROM pg_stat_nitro_indexes WHERE indexrelname = 't_k'";
+    let gone = "SELECT given_up > 0 AND state <> 'ready' FROM pg_stat_nitro_indexes \
+        WHERE indexrelname = 't_k'";
     assert_eq!(server.value(gone), "t");
     assert!(!uses(&mut session, query));
 }

@@ -8,6 +8,7 @@ mod bringing_up;
 mod carried_images;
 mod copied_slot;
 mod deferred;
+mod deferred_rules;
 mod elsewhere;
 mod feed;
 mod first;

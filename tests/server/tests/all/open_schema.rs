@@ -19,25 +19,34 @@ const PATHS: [&str; 5] = [
 /// Calls of functions with exactly their types: a call that does not match exactly is a matter of
 /// the caller.
 const CALLS: [&str; 41] = [
-    "SELECT pg_catalog.count(*) FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
+    "SELECT pg_catalog.count(*) \
+     FROM public.nitro_feed(pg_catalog.pg_current_wal_insert_lsn(), NULL::pg_catalog.pg_lsn)",
     "SELECT public.nitro_relation_size('public.t'::pg_catalog.regclass)",
-    "SELECT public.nitro_estimate_size('public.t'::pg_catalog.regclass, '{i,s}'::pg_catalog.text[])",
-    "SELECT public.nitro_estimate_size('public.t_expression'::pg_catalog.regclass, NULL::pg_catalog.text[])",
-    "SELECT public.nitro_estimate_size('public.t_gin'::pg_catalog.regclass, NULL::pg_catalog.text[])",
+    "SELECT public.nitro_estimate_size('public.t'::pg_catalog.regclass, \
+     '{i,s}'::pg_catalog.text[])",
+    "SELECT public.nitro_estimate_size('public.t_expression'::pg_catalog.regclass, \
+     NULL::pg_catalog.text[])",
+    "SELECT public.nitro_estimate_size('public.t_gin'::pg_catalog.regclass, \
+     NULL::pg_catalog.text[])",
     "SELECT public.nitro_verify('public.t_nitro'::pg_catalog.regclass, true::pg_catalog.bool)",
     "SELECT public.nitro_backup(NULL::pg_catalog.regclass)",
     "SELECT public.nitro_ready()",
     "CALL public.nitro_wait_for('0/1'::pg_catalog.pg_lsn, NULL::pg_catalog.interval)",
     "SELECT public.nitro_ready_for_promotion(true::pg_catalog.bool)",
     "SELECT public.nitro_verify_images('public.t_nitro'::pg_catalog.regclass)",
-    "SELECT * FROM public.nitro_twin('public.t_expression'::pg_catalog.regclass, false::pg_catalog.bool)",
+    "SELECT * FROM public.nitro_twin('public.t_expression'::pg_catalog.regclass, \
+     false::pg_catalog.bool)",
     "SELECT * FROM public.nitro_twin('public.t_nitro'::pg_catalog.regclass, true::pg_catalog.bool)",
     "SELECT * FROM public.nitro_twin('public.t_gin'::pg_catalog.regclass, false::pg_catalog.bool)",
     "SELECT * FROM public.nitro_twin('public.t'::pg_catalog.regclass, false::pg_catalog.bool)",
-    "SELECT * FROM public.nitro_conversion('public.t_btree'::pg_catalog.regclass, true::pg_catalog.bool)",
-    "SELECT * FROM public.nitro_conversion('public.p_btree'::pg_catalog.regclass, false::pg_catalog.bool)",
-    "SELECT * FROM public.nitro_convertible('public.t_btree'::pg_catalog.regclass, true::pg_catalog.bool)",
-    "SELECT * FROM public.nitro_conversion_statements('public.t_btree'::pg_catalog.regclass, 'public'::pg_catalog.text)",
+    "SELECT * FROM public.nitro_conversion('public.t_btree'::pg_catalog.regclass, \
+     true::pg_catalog.bool)",
+    "SELECT * FROM public.nitro_conversion('public.p_btree'::pg_catalog.regclass, \
+     false::pg_catalog.bool)",
+    "SELECT * FROM public.nitro_convertible('public.t_btree'::pg_catalog.regclass, \
+     true::pg_catalog.bool)",
+    "SELECT * FROM public.nitro_conversion_statements('public.t_btree'::pg_catalog.regclass, \
+     'public'::pg_catalog.text)",
     "SELECT public.nitro_convert('public.t_btree'::pg_catalog.regclass)",
     "SELECT public.nitro_convert('public.t_btree'::pg_catalog.regclass)",
     "SELECT public.nitro_convert('public.t_expression'::pg_catalog.regclass)",
@@ -46,23 +55,38 @@ const CALLS: [&str; 41] = [
     "SELECT public.nitro_convert('public.t_gin'::pg_catalog.regclass)",
     "SELECT public.nitro_convert('public.p_btree'::pg_catalog.regclass)",
     "SELECT public.nitro_convert('public.p_btree'::pg_catalog.regclass)",
-    "SELECT public.nitro_copy_statistics('public.t_btree'::pg_catalog.regclass, 'public.t_same'::pg_catalog.regclass)",
+    "SELECT public.nitro_copy_statistics('public.t_btree'::pg_catalog.regclass, \
+     'public.t_same'::pg_catalog.regclass)",
     "SELECT public.nitro_is_distributed('public.t'::pg_catalog.regclass)",
-    "SELECT public.nitro_missing_members(f.oid, f.oid, 0::pg_catalog.oid) FROM pg_catalog.pg_opfamily f",
-    "SELECT public.nitro_mirror_opclass(c.oid, false::pg_catalog.bool) FROM public.one_btree_class c",
-    "SELECT public.nitro_adopt_found('own_ops'::pg_catalog.text, c.oid, false::pg_catalog.bool) FROM public.one_btree_class c",
+    "SELECT public.nitro_missing_members(f.oid, f.oid, 0::pg_catalog.oid) \
+     FROM pg_catalog.pg_opfamily f",
+    "SELECT public.nitro_mirror_opclass(c.oid, false::pg_catalog.bool) \
+     FROM public.one_btree_class c",
+    "SELECT public.nitro_adopt_found('own_ops'::pg_catalog.text, c.oid, false::pg_catalog.bool) \
+     FROM public.one_btree_class c",
     "SELECT public.nitro_adopt_opclass('public.own_ops'::pg_catalog.text, false::pg_catalog.bool)",
-    "SELECT public.nitro_jsonb_numbers('[1, \"a\", 2]'::pg_catalog.jsonb), public.nitro_jsonb_strings('[1, \"a\"]'::pg_catalog.jsonb)",
-    "SELECT public.nitro_any_less('{1,2}'::pg_catalog.int4[], 2::pg_catalog.int4), public.nitro_any_greater('{1}'::pg_catalog.int4[], 2::pg_catalog.int4)",
-    "SELECT public.nitro_any_between('{1,2}'::pg_catalog.int4[], 2::pg_catalog.int4, 3::pg_catalog.int4)",
-    "SELECT public.nitro_any_in('{1,2}'::pg_catalog.int4[], '[1,2)'::pg_catalog.int4range), public.nitro_any_prefix('{ab}'::pg_catalog.text[], 'a'::pg_catalog.text)",
-    "SELECT public.nitro_array_any_lt(a, 2::pg_catalog.int4), public.nitro_array_any_le(a, 2::pg_catalog.int4), public.nitro_array_any_ge(a, 2::pg_catalog.int4), \
-     public.nitro_array_any_gt(a, 2::pg_catalog.int4), public.nitro_array_any_between(a, '{1,2}'::pg_catalog.int4[]), \
-     public.nitro_array_any_in_range(a, '[1,2)'::pg_catalog.int4range), public.nitro_array_any_prefix('{ab}'::pg_catalog.text[], 'a'::pg_catalog.text) \
+    "SELECT public.nitro_jsonb_numbers('[1, \"a\", 2]'::pg_catalog.jsonb), \
+     public.nitro_jsonb_strings('[1, \"a\"]'::pg_catalog.jsonb)",
+    "SELECT public.nitro_any_less('{1,2}'::pg_catalog.int4[], 2::pg_catalog.int4), \
+     public.nitro_any_greater('{1}'::pg_catalog.int4[], 2::pg_catalog.int4)",
+    "SELECT public.nitro_any_between('{1,2}'::pg_catalog.int4[], 2::pg_catalog.int4, \
+     3::pg_catalog.int4)",
+    "SELECT public.nitro_any_in('{1,2}'::pg_catalog.int4[], '[1,2)'::pg_catalog.int4range), \
+     public.nitro_any_prefix('{ab}'::pg_catalog.text[], 'a'::pg_catalog.text)",
+    "SELECT public.nitro_array_any_lt(a, 2::pg_catalog.int4), \
+     public.nitro_array_any_le(a, 2::pg_catalog.int4), \
+     public.nitro_array_any_ge(a, 2::pg_catalog.int4), \
+     public.nitro_array_any_gt(a, 2::pg_catalog.int4), \
+     public.nitro_array_any_between(a, '{1,2}'::pg_catalog.int4[]), \
+     public.nitro_array_any_in_range(a, '[1,2)'::pg_catalog.int4range), \
+     public.nitro_array_any_prefix('{ab}'::pg_catalog.text[], 'a'::pg_catalog.text) \
      FROM (SELECT '{1,2}'::pg_catalog.int4[] AS a) x",
-    "SELECT i FROM public.t WHERE public.nitro_any_less(tags, 3::pg_catalog.int4) AND public.nitro_any_between(tags, 1::pg_catalog.int4, NULL::pg_catalog.int4)",
-    "EXPLAIN (ANALYZE, NITRO) SELECT i FROM public.t WHERE public.nitro_any_less(tags, 3::pg_catalog.int4)",
-    "INSERT INTO public.t (i, s, tags, doc) VALUES (1, 'x', '{1}', '[1]'); VACUUM public.t; REINDEX INDEX public.t_nitro",
+    "SELECT i FROM public.t WHERE public.nitro_any_less(tags, 3::pg_catalog.int4) \
+     AND public.nitro_any_between(tags, 1::pg_catalog.int4, NULL::pg_catalog.int4)",
+    "EXPLAIN (ANALYZE, NITRO) SELECT i FROM public.t \
+     WHERE public.nitro_any_less(tags, 3::pg_catalog.int4)",
+    "INSERT INTO public.t (i, s, tags, doc) VALUES (1, 'x', '{1}', '[1]'); VACUUM public.t; \
+     REINDEX INDEX public.t_nitro",
 ];
 
 /// Takes an argument that SQL cannot give, or is called through a statement of another one here.
@@ -81,12 +105,17 @@ const TRAPPED: &str = "HOSTILE as";
 fn make_tables(session: &mut Session) {
     for statement in [
         "CREATE TABLE t (i int, s text, tags int[], doc jsonb)",
-        "INSERT INTO t SELECT g, 's' || g % 9, ARRAY[g % 7, g], jsonb_build_array(g, 'x') FROM generate_series(1, 500) g",
+        "INSERT INTO t SELECT g, 's' || g % 9, ARRAY[g % 7, g], jsonb_build_array(g, 'x') \
+         FROM generate_series(1, 500) g",
         "CREATE INDEX t_btree ON t (i); CREATE INDEX t_same ON t (i)",
-        "CREATE INDEX t_expression ON t ((tags || 1), lower(s), (i % 7)) WHERE tags <> '{}' AND i > 0",
+        "CREATE INDEX t_expression ON t ((tags || 1), lower(s), (i % 7)) \
+         WHERE tags <> '{}' AND i > 0",
         "CREATE INDEX t_gin ON t USING gin (tags)",
-        "CREATE TABLE p (i int) PARTITION BY RANGE (i); CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); CREATE INDEX p_btree ON p ((i + 1))",
-        "CREATE OPERATOR CLASS own_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int)",
+        "CREATE TABLE p (i int) PARTITION BY RANGE (i); \
+         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10); \
+         CREATE INDEX p_btree ON p ((i + 1))",
+        "CREATE OPERATOR CLASS own_ops FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, \
+         OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int, int)",
         "CREATE TABLE one_btree_class AS SELECT oid FROM pg_opclass WHERE opcname = 'own_ops'",
         "ANALYZE t",
     ] {
@@ -110,11 +139,13 @@ fn attack(server: &Server, database: &str) {
     session.sql(&format!(
         "SET test.schema = 'public'; SET test.spared = '^nitro_(array_)?any_'; \
          CREATE TEMP TABLE script AS SELECT $script${text}$script$::text AS line; \
-         CREATE TEMP TABLE known (proname name, proargtypes oidvector, pronargs int, pronargdefaults int, provariadic oid)"
+         CREATE TEMP TABLE known (proname name, proargtypes oidvector, pronargs int, \
+             pronargdefaults int, provariadic oid)"
     ));
     // An attacker has installed the extension himself, elsewhere.
     let known = server.session_as("postgres", "model").sql(
-        "SELECT format('INSERT INTO known VALUES (%L, %L, %s, %s, %s)', proname, proargtypes, pronargs, pronargdefaults, provariadic) \
+        "SELECT format('INSERT INTO known VALUES (%L, %L, %s, %s, %s)', \
+             proname, proargtypes, pronargs, pronargdefaults, provariadic) \
          FROM pg_proc WHERE proname ~ '^nitro_' AND NOT 'internal'::regtype = ANY (proargtypes)",
     );
     for row in known {
@@ -154,12 +185,18 @@ fn run(server: &Server, session: &mut Session, statement: &str) {
 
 /// Calls every function and reads every view under each path.
 fn call_everything(server: &Server, database: &str) {
-    let members = "SELECT DISTINCT c.relname, 'v' FROM pg_catalog.pg_class c, pg_catalog.pg_depend d \
-        WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid \
-          AND d.objid OPERATOR(pg_catalog.=) c.oid AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\" \
-        UNION ALL SELECT p.proname, p.pronargs::pg_catalog.text FROM pg_catalog.pg_proc p, pg_catalog.pg_depend d \
-        WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid \
-          AND d.objid OPERATOR(pg_catalog.=) p.oid AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\" \
+    let members = "SELECT DISTINCT c.relname, 'v' \
+        FROM pg_catalog.pg_class c, pg_catalog.pg_depend d \
+        WHERE d.classid OPERATOR(pg_catalog.=) \
+              'pg_catalog.pg_class'::pg_catalog.regclass::pg_catalog.oid \
+          AND d.objid OPERATOR(pg_catalog.=) c.oid \
+          AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\" \
+        UNION ALL SELECT p.proname, p.pronargs::pg_catalog.text \
+        FROM pg_catalog.pg_proc p, pg_catalog.pg_depend d \
+        WHERE d.classid OPERATOR(pg_catalog.=) \
+              'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid \
+          AND d.objid OPERATOR(pg_catalog.=) p.oid \
+          AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog.\"char\" \
           AND p.proname OPERATOR(pg_catalog.~~) 'nitro%'::pg_catalog.text";
     let mut first = server.session_as("postgres", database);
     first.sql("CREATE INDEX t_nitro ON public.t USING nitro (i)");
@@ -217,7 +254,9 @@ fn convert_concurrently(server: &Server, database: &str, path: &str, index: &str
 
 fn definitions(server: &Server, database: &str) -> Vec<Vec<Option<String>>> {
     server.session_as("postgres", database).sql(
-        "SET search_path = pg_catalog; SELECT indexrelid::regclass, pg_get_expr(indexprs, indrelid), pg_get_expr(indpred, indrelid) \
+        "SET search_path = pg_catalog; \
+         SELECT indexrelid::regclass, pg_get_expr(indexprs, indrelid), \
+             pg_get_expr(indpred, indrelid) \
          FROM pg_index WHERE indrelid = 'public.t'::regclass AND indexprs IS NOT NULL",
     )
 }
@@ -307,15 +346,18 @@ const TAKEN: [(&str, &str); 4] = [
         "DROP FUNCTION public.nitro_index_names()",
     ),
     (
-        "CREATE FUNCTION public.nitro_is_distributed(regclass) RETURNS bool LANGUAGE sql AS 'SELECT true'",
+        "CREATE FUNCTION public.nitro_is_distributed(regclass) RETURNS bool LANGUAGE sql \
+         AS 'SELECT true'",
         "DROP FUNCTION public.nitro_is_distributed(regclass)",
     ),
     (
-        "CREATE FUNCTION public.nitro_conversion_statements(regclass, text) RETURNS SETOF text LANGUAGE sql AS 'SELECT ''DROP TABLE t'''",
+        "CREATE FUNCTION public.nitro_conversion_statements(regclass, text) RETURNS SETOF text \
+         LANGUAGE sql AS 'SELECT ''DROP TABLE t'''",
         "DROP FUNCTION public.nitro_conversion_statements(regclass, text)",
     ),
     (
-        "CREATE FUNCTION public.nitro_change_rights(text, text, text, oid, aclitem[], aclitem[]) RETURNS void LANGUAGE sql AS ''",
+        "CREATE FUNCTION public.nitro_change_rights(text, text, text, oid, aclitem[], aclitem[]) \
+         RETURNS void LANGUAGE sql AS ''",
         "DROP FUNCTION public.nitro_change_rights(text, text, text, oid, aclitem[], aclitem[])",
     ),
 ];

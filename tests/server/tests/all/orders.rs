@@ -9,18 +9,24 @@ const STOPS: u32 = 1_852_404_850;
 
 /// An operator class whose comparison function returns this of two numbers a and b.
 const CLASS: &str = "
-    CREATE FUNCTION lt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 < $2; END';
-    CREATE FUNCTION le(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 <= $2; END';
-    CREATE FUNCTION eq(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 = $2; END';
-    CREATE FUNCTION ge(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 >= $2; END';
-    CREATE FUNCTION gt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 > $2; END';
+    CREATE FUNCTION lt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN $1 < $2; END';
+    CREATE FUNCTION le(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN $1 <= $2; END';
+    CREATE FUNCTION eq(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN $1 = $2; END';
+    CREATE FUNCTION ge(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN $1 >= $2; END';
+    CREATE FUNCTION gt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
+        AS 'BEGIN RETURN $1 > $2; END';
     CREATE OPERATOR <# (FUNCTION = lt, LEFTARG = int, RIGHTARG = int);
     CREATE OPERATOR <=# (FUNCTION = le, LEFTARG = int, RIGHTARG = int);
     CREATE OPERATOR === (FUNCTION = eq, LEFTARG = int, RIGHTARG = int);
     CREATE OPERATOR >=# (FUNCTION = ge, LEFTARG = int, RIGHTARG = int);
     CREATE OPERATOR ># (FUNCTION = gt, LEFTARG = int, RIGHTARG = int);
     CREATE OPERATOR CLASS changing FOR TYPE int USING nitro AS
-        OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 ===, OPERATOR 4 >=#, OPERATOR 5 >#, FUNCTION 1 cmp(int, int);
+        OPERATOR 1 <#, OPERATOR 2 <=#, OPERATOR 3 ===, OPERATOR 4 >=#, OPERATOR 5 >#,
+        FUNCTION 1 cmp(int, int);
     CREATE TABLE t (k int, n int);
     CREATE INDEX t_k ON t USING nitro (k changing)";
 

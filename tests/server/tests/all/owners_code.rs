@@ -55,10 +55,14 @@ fn indexes(method: &Method) -> Vec<(&'static str, String)> {
 
 /// Makes the functions, which alice owns, and the objects that use them.
 fn make_code(server: &Server) {
-    server.sql("CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE SCHEMA o; GRANT ALL ON SCHEMA o TO alice, bob");
+    server.sql(
+        "CREATE ROLE alice LOGIN; CREATE ROLE bob LOGIN; CREATE SCHEMA o; \
+         GRANT ALL ON SCHEMA o TO alice, bob",
+    );
     let mut alice = server.session_as("alice", "postgres");
     alice.sql(
-        "CREATE FUNCTION o.call(place text, owner text, x int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS $$
+        "CREATE FUNCTION o.call(place text, owner text, x int) RETURNS int IMMUTABLE
+         LANGUAGE plpgsql AS $$
          BEGIN
              IF current_user <> owner OR current_setting('o.loud', true) = 'yes' THEN
                  RAISE LOG 'spy: %|%|%|%', place, owner, current_user,
@@ -69,26 +73,33 @@ fn make_code(server: &Server) {
     );
     for owner in OWNERS {
         let sql = "
-            CREATE FUNCTION o.operator_$(x int, y int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT o.call(''operator'', ''$'', x)';
+            CREATE FUNCTION o.operator_$(x int, y int) RETURNS int IMMUTABLE LANGUAGE sql
+                AS 'SELECT o.call(''operator'', ''$'', x)';
             CREATE OPERATOR o.@@$ (LEFTARG = int, RIGHTARG = int, FUNCTION = o.operator_$);
             CREATE TYPE o.box_$ AS (x int);
-            CREATE FUNCTION o.cast_$(x int) RETURNS o.box_$ IMMUTABLE LANGUAGE sql AS 'SELECT ROW(o.call(''cast'', ''$'', x))::o.box_$';
+            CREATE FUNCTION o.cast_$(x int) RETURNS o.box_$ IMMUTABLE LANGUAGE sql
+                AS 'SELECT ROW(o.call(''cast'', ''$'', x))::o.box_$';
             CREATE CAST (int AS o.box_$) WITH FUNCTION o.cast_$(int);
             CREATE DOMAIN o.checked_$ AS int CHECK (o.call('domain', '$', VALUE) IS NOT NULL);
-            CREATE FUNCTION o.compare_$(x int, y int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT btint4cmp(o.call(''opclass'', ''$'', x), y)';";
+            CREATE FUNCTION o.compare_$(x int, y int) RETURNS int IMMUTABLE LANGUAGE sql
+                AS 'SELECT btint4cmp(o.call(''opclass'', ''$'', x), y)';";
         alice.sql(&named(sql, owner));
         // Only a superuser makes operator classes. The owner of the function may replace it.
-        let order = "OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 o.compare_$(int, int)";
+        let order = "OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, \
+            FUNCTION 1 o.compare_$(int, int)";
         for method in ["btree", "nitro"] {
             let class =
                 format!("CREATE OPERATOR CLASS o.spied_$ FOR TYPE int USING {method} AS {order}");
             server.sql(&named(&class, owner));
         }
         let elements = "CREATE OPERATOR CLASS o.spied_elements_$ FOR TYPE int[] USING gin AS
-            OPERATOR 1 &&(anyarray, anyarray), OPERATOR 2 @>(anyarray, anyarray), FUNCTION 1 o.compare_$(int, int),
+            OPERATOR 1 &&(anyarray, anyarray), OPERATOR 2 @>(anyarray, anyarray),
+            FUNCTION 1 o.compare_$(int, int),
             FUNCTION 2 pg_catalog.ginarrayextract(anyarray, internal, internal),
-            FUNCTION 3 ginqueryarrayextract(anyarray, internal, smallint, internal, internal, internal, internal),
-            FUNCTION 4 ginarrayconsistent(internal, smallint, anyarray, integer, internal, internal, internal, internal),
+            FUNCTION 3 ginqueryarrayextract(anyarray, internal, smallint, internal, internal,
+                internal, internal),
+            FUNCTION 4 ginarrayconsistent(internal, smallint, anyarray, integer, internal,
+                internal, internal, internal),
             STORAGE int";
         server.sql(&named(elements, owner));
     }
@@ -125,7 +136,10 @@ fn make_tables(server: &Server) -> Vec<String> {
                         ));
                     }
                 }
-                session.sql(&format!("INSERT INTO {table} SELECT i, ARRAY[i, i + 1], 'c' FROM generate_series(1, {rows}) i"));
+                session.sql(&format!(
+                    "INSERT INTO {table} SELECT i, ARRAY[i, i + 1], 'c' \
+                     FROM generate_series(1, {rows}) i"
+                ));
                 for (place, columns) in indexes(method) {
                     let name = format!("{}_{kind}_{owner}_{place}", method.name);
                     let columns = named(&columns, owner);
@@ -186,7 +200,11 @@ fn arguments(function: &str, types: &[String], relations: &[String]) -> Option<V
                 }
                 None => relations.iter().map(|name| format!("'{name}'::regclass")).collect(),
             },
-            "oid" => vec!["(SELECT min(oid) FROM pg_opclass WHERE opcname = 'spied_alice' AND opcmethod = 403)".into()],
+            "oid" => vec![
+                "(SELECT min(oid) FROM pg_opclass \
+                  WHERE opcname = 'spied_alice' AND opcmethod = 403)"
+                    .into(),
+            ],
             "boolean" => vec!["false".into(), "true".into()],
             "text" => vec!["'o.spied_alice'::text".into()],
             "text[]" => vec!["NULL::text[]".into(), "'{a}'::text[]".into(), "'{b}'::text[]".into()],
@@ -198,7 +216,9 @@ fn arguments(function: &str, types: &[String], relations: &[String]) -> Option<V
             "pg_lsn" => vec!["pg_current_wal_insert_lsn()".into()],
             "interval" => vec!["'0 seconds'::interval".into()],
             "jsonb" => vec!["'[1, \"a\"]'::jsonb".into()],
-            other => panic!("{function} takes a value of type {other}: say which one to call it with"),
+            other => {
+                panic!("{function} takes a value of type {other}: say which one to call it with")
+            }
         };
         let with = |call: &Vec<String>, value: &String| {
             [call.as_slice(), std::slice::from_ref(value)].concat()
@@ -230,18 +250,22 @@ fn call(session: &mut Session, function: &str, is_procedure: bool, calls: &[Stri
 /// Calls everything that belongs to the extension, each function in a session of its own.
 fn call_everything(server: &Server) {
     let relations: Vec<String> = server
-        .sql("SELECT oid::regclass FROM pg_class WHERE relnamespace = 'o'::regnamespace AND relkind IN ('r', 'p', 'i', 'I')
-             AND relname NOT LIKE '%\\_150%' ORDER BY 1")
+        .sql(
+            "SELECT oid::regclass FROM pg_class WHERE relnamespace = 'o'::regnamespace
+             AND relkind IN ('r', 'p', 'i', 'I') AND relname NOT LIKE '%\\_150%' ORDER BY 1",
+        )
         .into_iter()
         .filter_map(|mut row| row.remove(0))
         .collect();
     let members =
         "FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'nitro'";
     let functions = server.sql(&format!(
-        "SELECT p.proname, (SELECT string_agg(format_type(t, NULL), ';' ORDER BY k) FROM unnest(p.proargtypes) WITH ORDINALITY u(t, k)),
+        "SELECT p.proname, (SELECT string_agg(format_type(t, NULL), ';' ORDER BY k)
+                            FROM unnest(p.proargtypes) WITH ORDINALITY u(t, k)),
                 p.prokind = 'p'
          {members} JOIN pg_proc p ON p.oid = d.objid
-         WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'"
+         WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass
+             AND d.deptype = 'e'"
     ));
     assert!(functions.len() > 30, "{functions:?}");
     for row in functions {
@@ -261,7 +285,8 @@ fn call_everything(server: &Server) {
     }
     let views = server.sql(&format!(
         "SELECT c.oid::regclass {members} JOIN pg_class c ON c.oid = d.objid
-         WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND c.relkind = 'v'"
+         WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
+             AND d.deptype = 'e' AND c.relkind = 'v'"
     ));
     assert!(views.len() > 5, "{views:?}");
     for view in views.into_iter().filter_map(|mut row| row.remove(0)) {
@@ -291,7 +316,10 @@ fn explain(server: &Server, tables: &[String]) {
             "b && '{7}'"
         };
         for analyze in ["", "ANALYZE, "] {
-            server.sql(&format!("{QUERY} EXPLAIN ({option}{analyze}COSTS OFF) SELECT * FROM {table} WHERE {condition}"));
+            server.sql(&format!(
+                "{QUERY} EXPLAIN ({option}{analyze}COSTS OFF) \
+                 SELECT * FROM {table} WHERE {condition}"
+            ));
         }
     }
     assert_eq!(leaks(server), []);

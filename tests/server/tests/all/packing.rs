@@ -12,7 +12,8 @@ fn bytes(server: &Server, index: &str) -> f64 {
 /// Inserts rows in random order.
 fn insert(session: &mut Session, from: u32, to: u32) {
     session.sql(&format!(
-        "INSERT INTO t SELECT hashint8(i), md5(i::text), ARRAY[i % 1000, i % 777 + 1000, i % 555 + 2000]
+        "INSERT INTO t SELECT hashint8(i), md5(i::text),
+             ARRAY[i % 1000, i % 777 + 1000, i % 555 + 2000]
          FROM generate_series({from}, {to}) i"
     ));
 }

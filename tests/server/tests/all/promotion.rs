@@ -91,7 +91,8 @@ fn reused_beside_takeover(broken: &str) -> String {
     let query = "SELECT count(*) FROM t WHERE k = 3";
     assert_eq!(standby.value(query), "0");
     standby.wait_until(&format!(
-        "SELECT count(*) > 0 FROM pg_locks WHERE classid = {STOPS} AND locktype = 'advisory' AND NOT granted"
+        "SELECT count(*) > 0 FROM pg_locks WHERE classid = {STOPS} AND locktype = 'advisory' \
+         AND NOT granted"
     ));
     assert_eq!(writer.value("INSERT INTO t VALUES (1000, 777) RETURNING ctid"), "(0,3)");
     control.sql("SELECT pg_advisory_unlock_all()");
@@ -135,7 +136,10 @@ fn records_that_are_gone_mean_a_new_build() {
         for condition in ["k = 60", "k = 9", "v = 'v9'", "tags @> '{4}'"] {
             compare(&mut session, condition);
         }
-        session.value("SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes WHERE indexrelname <> 't_k_third'") == "t"
+        session.value(
+            "SELECT bool_and(state = 'ready') FROM pg_stat_nitro_indexes \
+             WHERE indexrelname <> 't_k_third'",
+        ) == "t"
     });
     signal("CONT", &follower);
     verify(&standby);
@@ -211,7 +215,8 @@ fn a_takeover_that_fails() {
     primary.sql(
         "CREATE TABLE t (id int, k int) WITH (fillfactor = 50);
          INSERT INTO t SELECT i, i FROM generate_series(1, 1000) i;
-         CREATE FUNCTION same(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END';
+         CREATE FUNCTION same(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql
+             AS 'BEGIN RETURN i; END';
          CREATE INDEX t_same ON t USING nitro (same(k))",
     );
     let standby = primary.standby();

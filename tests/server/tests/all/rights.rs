@@ -37,15 +37,22 @@ fn assert_complete(lines: &[[String; 3]], session: &mut Session, query: &str) {
 /// A server with tables of two owners, in two databases.
 fn server() -> Server {
     let server = Server::new().conf("checkpoint_timeout = 1h").start();
-    server.sql("CREATE ROLE carl LOGIN; CREATE ROLE watcher LOGIN IN ROLE pg_monitor; CREATE ROLE alice LOGIN; CREATE ROLE dora LOGIN");
+    server.sql(
+        "CREATE ROLE carl LOGIN; CREATE ROLE watcher LOGIN IN ROLE pg_monitor; \
+         CREATE ROLE alice LOGIN; CREATE ROLE dora LOGIN",
+    );
     server.sql("CREATE DATABASE hers OWNER alice");
     let mut other = server.session_as("postgres", "hers");
-    other.sql("CREATE EXTENSION nitro; CREATE TABLE u AS SELECT 1 AS k; ALTER TABLE u OWNER TO dora; CREATE INDEX u_k ON u USING nitro (k)");
+    other.sql(
+        "CREATE EXTENSION nitro; CREATE TABLE u AS SELECT 1 AS k; ALTER TABLE u OWNER TO dora; \
+         CREATE INDEX u_k ON u USING nitro (k)",
+    );
     server.sql("GRANT CREATE ON SCHEMA public TO alice");
     let mut alice = server.session_as("alice", "postgres");
     alice.sql(
         "CREATE TABLE t AS SELECT i AS k, ARRAY[i] AS a FROM generate_series(1, 2000) i; \
-         CREATE INDEX t_n ON t USING nitro (k); CREATE INDEX t_b ON t (k); CREATE INDEX t_c ON t (k DESC); ANALYZE t",
+         CREATE INDEX t_n ON t USING nitro (k); CREATE INDEX t_b ON t (k); \
+         CREATE INDEX t_c ON t (k DESC); ANALYZE t",
     );
     // Its twin, as nitro_convert makes one.
     let twin = alice.value("SELECT statement FROM nitro_conversion('t_b', false)");
@@ -141,7 +148,8 @@ fn expected(server: &Server, role: &str, view: &str, sees: &str) -> BTreeSet<Str
         "all databases" => "SELECT unnest(ARRAY['postgres', 'hers'])",
         "all roles" => "SELECT unnest(ARRAY['alice', 'dora'])",
         "roles whose rights it has" => {
-            "SELECT rolname FROM pg_roles WHERE rolname IN ('alice', 'dora') AND pg_has_role(oid, 'USAGE')"
+            "SELECT rolname FROM pg_roles WHERE rolname IN ('alice', 'dora') \
+             AND pg_has_role(oid, 'USAGE')"
         }
         _ => panic!("{view}: who sees \"{sees}\"?"),
     };
@@ -286,7 +294,10 @@ fn each_role_calls_what_the_page_says() {
     let functions = table("Functions");
     let mut session = server.session();
     assert_complete(&functions, &mut session, &members("d.objid::regprocedure", "pg_proc"));
-    session.sql("CREATE OPERATOR CLASS mine FOR TYPE int4 USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int4, int4)");
+    session.sql(
+        "CREATE OPERATOR CLASS mine FOR TYPE int4 USING btree AS OPERATOR 1 <, OPERATOR 2 <=, \
+         OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 btint4cmp(int4, int4)",
+    );
     let calls: BTreeMap<&str, &str> = CALLS.iter().copied().collect();
     for [function, who, tells] in &functions {
         if let Some(view) = tells.strip_prefix("as ") {

@@ -42,11 +42,13 @@ fn views_name_what_is_hidden() {
         return;
     };
     server.sql(
-        "CREATE SCHEMA s; CREATE TABLE s.shard_1 AS SELECT g AS k FROM generate_series(1, 10) g; CREATE INDEX shard_1_k ON s.shard_1 USING nitro (k); \
+        "CREATE SCHEMA s; CREATE TABLE s.shard_1 AS SELECT g AS k FROM generate_series(1, 10) g; \
+         CREATE INDEX shard_1_k ON s.shard_1 USING nitro (k); \
          CREATE TABLE plain AS SELECT 1 AS k; CREATE INDEX plain_k ON plain USING nitro (k)",
     );
     let mut session = server.session();
-    let all = "SELECT schemaname, relname, indexrelname, relid::regclass, indexrelid::regclass FROM pg_stat_nitro_indexes ORDER BY 3";
+    let all = "SELECT schemaname, relname, indexrelname, relid::regclass, indexrelid::regclass \
+        FROM pg_stat_nitro_indexes ORDER BY 3";
     let (named, everywhere) =
         (session.sql(all), "SELECT indexrelname, datname FROM nitro_indexes_all ORDER BY 1");
     let named_everywhere = session.sql(everywhere);

@@ -18,7 +18,8 @@ fn make_tables(server: &Server, database: &str, tables: usize) {
     for table in 0..tables {
         let columns: Vec<_> = (0..10).map(|column| format!("a{column} int")).collect();
         session.sql(&format!(
-            "CREATE TABLE t{table} ({}); INSERT INTO t{table} SELECT {} FROM generate_series(1, 50) i",
+            "CREATE TABLE t{table} ({}); \
+             INSERT INTO t{table} SELECT {} FROM generate_series(1, 50) i",
             columns.join(", "),
             ["i"; 10].join(", "),
         ));
@@ -54,7 +55,8 @@ fn found(folder: &Path) -> BTreeMap<String, u64> {
 }
 
 fn verify(server: &Server) {
-    let wrong = "SELECT count(*) FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'nitro', \
+    let wrong = "SELECT count(*) \
+        FROM pg_class c JOIN pg_am a ON a.oid = relam AND amname = 'nitro', \
         LATERAL (SELECT nitro_verify(c.oid::regclass)) v";
     server.sql(wrong);
 }
@@ -86,7 +88,8 @@ fn small_images_share_files() {
     server.start();
     // The damaged one may be the only one of its index, which is then built by the first query.
     server.wait_until(&format!(
-        "SELECT count(*) FILTER (WHERE loads > 0 AND state = 'ready') >= {} FROM pg_stat_nitro_indexes",
+        "SELECT count(*) FILTER (WHERE loads > 0 AND state = 'ready') >= {} \
+         FROM pg_stat_nitro_indexes",
         10 * TABLES - 1
     ));
     let warnings = || server.log().matches("its image is not used: bad checksum").count();
@@ -158,7 +161,8 @@ fn idle_indexes_keep_their_images() {
     let written = after.iter().filter(|(name, inode)| before.get(*name) != Some(inode)).count();
     assert!((1..=10).contains(&written), "{written} of {} files were written", after.len());
 
-    let wal = "SELECT count(pg_logical_emit_message(false, '', repeat('x', 1000))) FROM generate_series(1, 6000)";
+    let wal = "SELECT count(pg_logical_emit_message(false, '', repeat('x', 1000))) \
+        FROM generate_series(1, 6000)";
     assert_eq!(round(wal, all), all, "old images stay");
     server.crash();
     server.start();

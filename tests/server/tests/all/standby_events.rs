@@ -131,7 +131,8 @@ fn indexes_of_a_table_go_apart() {
     primary.sql("INSERT INTO t VALUES (9002, 77), (9003, 52)");
     standby.catch_up(&primary);
     standby.wait_until(
-        "SELECT bool_and((state = 'following') = (indexrelname NOT IN ('t_f', 't_fails'))) FROM pg_stat_nitro_indexes",
+        "SELECT bool_and((state = 'following') = (indexrelname NOT IN ('t_f', 't_fails'))) \
+         FROM pg_stat_nitro_indexes",
     );
     assert!(standby.log().contains("\"t_f\" is not kept up to date by this standby: not here"));
     for condition in ["id = 9002", "k = 77", "k = 52 AND id = 9003"] {
@@ -257,7 +258,8 @@ fn ddl_of_the_primary_gives_memory_back() {
     // A database with a follower in it goes.
     primary.sql("CREATE DATABASE other");
     primary.session_as("postgres", "other").sql(
-        "CREATE EXTENSION nitro; CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i; CREATE INDEX t_i ON t USING nitro (i)",
+        "CREATE EXTENSION nitro; CREATE TABLE t AS SELECT i FROM generate_series(1, 1000) i; \
+         CREATE INDEX t_i ON t USING nitro (i)",
     );
     standby.catch_up(&primary);
     {
@@ -283,7 +285,8 @@ fn little_memory_gives_the_index_up_on_the_standby_alone() {
     let primary = primary().start();
     primary.sql(
         "CREATE TABLE t (id int, k text);
-         INSERT INTO t SELECT i, md5(i::text) || md5((i * 2)::text) FROM generate_series(1, 300000) i;
+         INSERT INTO t SELECT i, md5(i::text) || md5((i * 2)::text)
+             FROM generate_series(1, 300000) i;
          CREATE INDEX t_k ON t USING nitro (k)",
     );
     let mut standby = primary.standby();
@@ -335,7 +338,8 @@ fn a_follower_that_ends_is_followed_by_another() {
     let (primary, standby) = pair();
     for _ in 0..3 {
         standby.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro follower'",
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+             WHERE backend_type = 'nitro follower'",
         );
         primary.sql("UPDATE t SET k = 60 WHERE id % 50 = 3; UPDATE t SET k = 3 WHERE id % 50 = 4");
         standby.catch_up(&primary);

@@ -11,9 +11,9 @@ use crate::standbys::{await_followed, primary};
 const STOPS: i32 = 1_852_404_850;
 
 /// Plans that read no table where the visibility map says that they need not.
-const INDEX_ONLY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; \
-    SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; \
-    SET max_parallel_workers_per_gather = 0";
+const INDEX_ONLY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
+    SET enable_sort = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+    SET enable_material = off; SET enable_memoize = off; SET max_parallel_workers_per_gather = 0";
 
 /// Plans with processes that share a scan.
 const PARALLEL: &str = "SET LOCAL parallel_setup_cost = 0; SET LOCAL parallel_tuple_cost = 0; \
@@ -36,11 +36,18 @@ fn queries(random: &mut Random) -> Vec<(&'static str, String)> {
         (stock, format!("{counted} WHERE {range}")),
         (aggregate, format!("SELECT count(*) FROM t WHERE tags @> ARRAY[{tag}]")),
         (aggregate, format!("SELECT count(*) FROM t WHERE tags && ARRAY[{tag}, 3]")),
-        (scan, format!("SELECT count(id) || ' ' || coalesce(sum(id), 0) FROM t WHERE {range} AND id % 3 = 0")),
+        (
+            scan,
+            format!(
+                "SELECT count(id) || ' ' || coalesce(sum(id), 0) FROM t \
+                 WHERE {range} AND id % 3 = 0"
+            ),
+        ),
         (scan, format!("{joined} WHERE d.id < {}", 3 * k)),
         (
             aggregate,
-            "SELECT string_agg(k || ':' || n, ' ') FROM (SELECT k, count(*) n FROM t GROUP BY k ORDER BY k) s"
+            "SELECT string_agg(k || ':' || n, ' ') \
+             FROM (SELECT k, count(*) n FROM t GROUP BY k ORDER BY k) s"
                 .to_owned(),
         ),
     ]
@@ -54,7 +61,10 @@ pub fn compare_index_only(session: &mut Session, random: &mut Random) -> usize {
     for (settings, query) in queries {
         session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL nitro.enable_scan = off");
         let by_table = session.value(&query);
-        session.sql("SET LOCAL nitro.enable_scan = on; SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off");
+        session.sql(
+            "SET LOCAL nitro.enable_scan = on; SET LOCAL enable_seqscan = off; \
+             SET LOCAL enable_hashjoin = off",
+        );
         session.sql(&format!(
             "SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off; {settings}"
         ));
@@ -304,7 +314,8 @@ fn counted_beside(
     control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {})", session.pid()));
     let running = session.begin(query);
     control.sql(&format!(
-        "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks WHERE classid = {STOPS} AND NOT granted) LOOP \
+        "DO $$ BEGIN \
+         WHILE NOT EXISTS (SELECT FROM pg_locks WHERE classid = {STOPS} AND NOT granted) LOOP \
          PERFORM pg_sleep(0.01); END LOOP; END $$"
     ));
     let rest = |mut control: Session| {

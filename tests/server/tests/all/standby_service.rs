@@ -117,7 +117,8 @@ fn a_client_waits_for_what_it_has_written() {
     let pid = session.pid();
     let waiter = session.begin(&format!("CALL nitro_wait_for('{target}', '1 minute')"));
     standby.wait_until(&format!(
-        "SELECT wait_event IN ('NitroReplay', 'Extension') AND backend_xmin IS NULL FROM pg_stat_activity WHERE pid = {pid}"
+        "SELECT wait_event IN ('NitroReplay', 'Extension') AND backend_xmin IS NULL \
+         FROM pg_stat_activity WHERE pid = {pid}"
     ));
     assert!(!waiter.is_done());
     standby.sql("SELECT pg_wal_replay_resume()");
@@ -147,7 +148,8 @@ fn a_client_waits_for_what_it_has_written() {
 fn a_scan_that_is_not_bounded_gives_no_wrong_row() {
     let (primary, standby) = pair();
     primary.sql(
-        "CREATE TABLE u AS SELECT i AS id, i % 50 AS k, ARRAY[i % 50] AS tags FROM generate_series(1, 5000) i;
+        "CREATE TABLE u AS SELECT i AS id, i % 50 AS k, ARRAY[i % 50] AS tags
+             FROM generate_series(1, 5000) i;
          CREATE INDEX u_k ON u USING nitro (k); CREATE INDEX u_tags ON u USING nitro (tags)",
     );
     primary.sql("VACUUM u");

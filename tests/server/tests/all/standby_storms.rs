@@ -48,7 +48,8 @@ fn is_of_a_storm(error: &SqlError) -> bool {
 /// session.
 fn try_compare(mut session: Session, condition: &str) -> Result<Session, SqlError> {
     let query = format!(
-        "SELECT count(*) || ' ' || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0)
+        "SELECT count(*) || ' '
+             || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0)
          FROM t WHERE {condition}"
     );
     let rows = session.try_sql(&format!(
@@ -112,7 +113,8 @@ fn are_right(primary: &Server, standby: &Server, random: &mut Random) {
     verify(primary);
     for index in ["t_k", "t_v"] {
         let same = format!(
-            "SELECT entries >= (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes WHERE indexrelname = '{index}'"
+            "SELECT entries >= (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes \
+             WHERE indexrelname = '{index}'"
         );
         standby.wait_until(&same);
     }
@@ -146,8 +148,10 @@ fn kills_under_load() {
                 .collect();
             sleep(pause);
             if kind < 2 {
-                let pid = standby.try_session_as("postgres", "postgres").ok().and_then(|mut session| {
-                    let pid = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro follower'";
+                let session = standby.try_session_as("postgres", "postgres").ok();
+                let pid = session.and_then(|mut session| {
+                    let pid = "SELECT pid FROM pg_stat_activity \
+                        WHERE backend_type = 'nitro follower'";
                     session.try_sql(pid).ok()?.into_iter().flatten().flatten().next()
                 });
                 if let Some(pid) = pid {

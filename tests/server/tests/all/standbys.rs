@@ -32,10 +32,14 @@ pub fn uses_index(session: &mut Session, query: &str) -> bool {
 /// one snapshot.
 pub fn compare(session: &mut Session, condition: &str) {
     let query = format!(
-        "SELECT count(*) || ' ' || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0) \
+        "SELECT count(*) || ' ' \
+             || coalesce(sum(hashtext(id::text || ':' || k || ':' || v)::bigint), 0) \
          FROM t WHERE {condition}"
     );
-    session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_indexscan = off; SET LOCAL enable_bitmapscan = off");
+    session.sql(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_indexscan = off; \
+         SET LOCAL enable_bitmapscan = off",
+    );
     let by_table = session.value(&query);
     session.sql("SET LOCAL enable_indexscan = on; SET LOCAL enable_seqscan = off");
     let by_index = session.try_sql(&query);
@@ -61,7 +65,8 @@ pub fn random_condition(random: &mut Random) -> String {
 }
 
 pub const TABLE: &str = "CREATE TABLE t (id int, k int, v text, tags int[]) WITH (fillfactor = 70);
-    INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20, i % 7] FROM generate_series(1, 6000) i;
+    INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20, i % 7]
+        FROM generate_series(1, 6000) i;
     CREATE INDEX t_k ON t USING nitro (k);
     CREATE INDEX t_v ON t USING nitro (v);
     CREATE INDEX t_k_third ON t USING nitro (k, id) WHERE id % 3 = 0;
@@ -74,7 +79,8 @@ pub fn random_change(random: &mut Random) -> String {
     match random.below(11) {
         0 => format!("DELETE FROM t WHERE {some}"),
         1 => format!(
-            "INSERT INTO t SELECT i, {k}, 'v' || i % 300, ARRAY[{}, i % 7] FROM generate_series({from}, {from} + 30) i",
+            "INSERT INTO t SELECT i, {k}, 'v' || i % 300, ARRAY[{}, i % 7] \
+             FROM generate_series({from}, {from} + 30) i",
             k % 20
         ),
         2 => format!("UPDATE t SET v = 'v' || (id + {k}) % 300 WHERE {some}"),
@@ -82,7 +88,8 @@ pub fn random_change(random: &mut Random) -> String {
             "BEGIN; UPDATE t SET k = {k} WHERE {some}; DELETE FROM t WHERE k = {k}; ROLLBACK"
         ),
         4 => format!(
-            "BEGIN; SAVEPOINT s; UPDATE t SET k = k + 1 WHERE {some}; ROLLBACK TO s; UPDATE t SET id = id WHERE {some}; COMMIT"
+            "BEGIN; SAVEPOINT s; UPDATE t SET k = k + 1 WHERE {some}; ROLLBACK TO s; \
+             UPDATE t SET id = id WHERE {some}; COMMIT"
         ),
         5 => format!(
             "BEGIN; UPDATE t SET tags = ARRAY[{}] WHERE {some}; PREPARE TRANSACTION 'p{from}'",
@@ -145,7 +152,8 @@ fn a_standby_answers_by_its_indexes() {
     assert!(uses_index(&mut session, "SELECT * FROM t WHERE id = 4"));
     // Freed rows have no entries left, and new rows have theirs.
     standby.wait_until(
-        "SELECT entries = (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes WHERE indexrelname = 't_k'",
+        "SELECT entries = (SELECT count(*) FROM t) FROM pg_stat_nitro_indexes \
+         WHERE indexrelname = 't_k'",
     );
 }
 
@@ -190,7 +198,8 @@ fn answers_beside_changes_are_those_of_the_table() {
         (changes, compared, by_index, index_only / compared as usize)
     });
     println!(
-        "# {changes} changes, {compared} comparisons, {by_index} planned by an index, {index_only} of ten index-only"
+        "# {changes} changes, {compared} comparisons, {by_index} planned by an index, \
+         {index_only} of ten index-only"
     );
     assert!(index_only > 5, "{index_only} of ten read no table");
     assert!(

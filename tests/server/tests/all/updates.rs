@@ -17,7 +17,8 @@ fn make(server: &Server, name: &str, version: &str, schema: &str) -> Session {
     server.sql(&format!("CREATE DATABASE {name}"));
     let mut session = server.session_as("postgres", name);
     session.sql(&format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema}; CREATE EXTENSION nitro VERSION '{version}' SCHEMA {schema}"
+        "CREATE SCHEMA IF NOT EXISTS {schema}; \
+         CREATE EXTENSION nitro VERSION '{version}' SCHEMA {schema}"
     ));
     session
 }
@@ -51,16 +52,23 @@ fn rights(server: &Server, database: &str) -> (Vec<String>, BTreeSet<String>) {
     let mut session = server.session_as("postgres", database);
     let may = session.sql(
         "SELECT format('%s %s %s', r.rolname, v.relname, string_agg(p, ' ' ORDER BY p)) \
-         FROM pg_roles r, (VALUES ('SELECT'), ('SELECT WITH GRANT OPTION'), ('UPDATE')) p(p), pg_class v \
-         WHERE r.rolname IN ('monitor', 'reader') AND v.relname IN ('pg_stat_nitro_indexes', 'nitro_memory', 'pg_stat_progress_nitro') \
+         FROM pg_roles r, pg_class v, \
+             (VALUES ('SELECT'), ('SELECT WITH GRANT OPTION'), ('UPDATE')) p(p) \
+         WHERE r.rolname IN ('monitor', 'reader') \
+           AND v.relname IN ('pg_stat_nitro_indexes', 'nitro_memory', 'pg_stat_progress_nitro') \
            AND has_table_privilege(r.rolname, v.oid, p) GROUP BY r.rolname, v.relname \
          UNION ALL \
-         SELECT format('%s %s.%s', r.rolname, a.attrelid::regclass, a.attname) FROM pg_roles r, pg_attribute a \
-         WHERE r.rolname IN ('monitor', 'reader') AND a.attrelid = 'pg_stat_nitro_indexes'::regclass AND a.attnum > 0 \
-           AND has_column_privilege(r.rolname, a.attrelid, a.attnum, 'SELECT') AND a.attname IN ('relname', 'entries') \
+         SELECT format('%s %s.%s', r.rolname, a.attrelid::regclass, a.attname) \
+         FROM pg_roles r, pg_attribute a \
+         WHERE r.rolname IN ('monitor', 'reader') \
+           AND a.attrelid = 'pg_stat_nitro_indexes'::regclass AND a.attnum > 0 \
+           AND has_column_privilege(r.rolname, a.attrelid, a.attnum, 'SELECT') \
+           AND a.attname IN ('relname', 'entries') \
          UNION ALL \
          SELECT format('%s %s', r.rolname, p.oid::regprocedure) FROM pg_roles r, pg_proc p \
-         WHERE r.rolname IN ('monitor', 'reader') AND p.proname IN ('nitro_memory_stats', 'nitro_verify', 'nitro_stat_reset') AND has_function_privilege(r.rolname, p.oid, 'EXECUTE') \
+         WHERE r.rolname IN ('monitor', 'reader') \
+           AND p.proname IN ('nitro_memory_stats', 'nitro_verify', 'nitro_stat_reset') \
+           AND has_function_privilege(r.rolname, p.oid, 'EXECUTE') \
          ORDER BY 1",
     );
     let dump = server.output("pg_dump", |command| command.arg("-s").arg(database));
@@ -85,10 +93,12 @@ fn rights_survive() {
         session.sql(
             "GRANT SELECT ON nitro_memory TO monitor WITH GRANT OPTION; \
              SET ROLE monitor; GRANT SELECT ON nitro_memory TO reader; RESET ROLE; \
-             REVOKE SELECT ON pg_stat_nitro_indexes FROM PUBLIC; GRANT SELECT ON pg_stat_nitro_indexes TO monitor; \
+             REVOKE SELECT ON pg_stat_nitro_indexes FROM PUBLIC; \
+             GRANT SELECT ON pg_stat_nitro_indexes TO monitor; \
              GRANT SELECT (relname) ON pg_stat_nitro_indexes TO reader; \
              REVOKE ALL ON pg_stat_progress_nitro FROM PUBLIC; \
-             REVOKE EXECUTE ON FUNCTION nitro_memory_stats(), nitro_verify(regclass, boolean) FROM PUBLIC; \
+             REVOKE EXECUTE ON FUNCTION nitro_memory_stats(), nitro_verify(regclass, boolean) \
+                 FROM PUBLIC; \
              GRANT EXECUTE ON FUNCTION nitro_verify(regclass, boolean) TO monitor",
         );
         let functions = "SELECT count(*) FROM pg_proc WHERE proname = 'nitro_stat_reset'";
@@ -124,9 +134,12 @@ fn views_of_users_survive() {
     session.sql(
         "CREATE TABLE t AS SELECT 1 AS i; CREATE INDEX t_i ON t USING nitro (i); \
          CREATE VIEW mine AS SELECT s.relname, s.image_lsn, m.free, w.event, a.state \
-         FROM pg_stat_nitro_indexes s, nitro_memory m, (SELECT max(event) AS event FROM nitro_waits) w, nitro_indexes_all a, nitro_memory_by_owner, nitro_memory_by_database",
+         FROM pg_stat_nitro_indexes s, nitro_memory m, \
+             (SELECT max(event) AS event FROM nitro_waits) w, \
+             nitro_indexes_all a, nitro_memory_by_owner, nitro_memory_by_database",
     );
-    let oids = "SELECT array_agg(oid ORDER BY oid) FROM pg_class WHERE relname ~ 'nitro' AND relkind = 'v'";
+    let oids = "SELECT array_agg(oid ORDER BY oid) FROM pg_class \
+        WHERE relname ~ 'nitro' AND relkind = 'v'";
     let before = session.value(oids);
     session.sql("ALTER EXTENSION nitro UPDATE");
     let kept = format!("{oids} AND oid = ANY('{before}'::oid[])");
@@ -134,7 +147,10 @@ fn views_of_users_survive() {
     assert_eq!(session.value("SELECT relname || state FROM mine"), "tready");
     // From 0.1.0 one has to go before, and the error says so.
     let mut session = make(&server, "first", "0.1.0", "public");
-    session.sql("CREATE VIEW mine AS SELECT free FROM nitro_memory; CREATE VIEW other AS SELECT relname FROM pg_stat_nitro_indexes");
+    session.sql(
+        "CREATE VIEW mine AS SELECT free FROM nitro_memory; \
+         CREATE VIEW other AS SELECT relname FROM pg_stat_nitro_indexes",
+    );
     let error = session.error("ALTER EXTENSION nitro UPDATE");
     assert_eq!((&*error.code, error.detail.is_some()), ("2BP01", true));
     session.sql("DROP VIEW other; ALTER EXTENSION nitro UPDATE; SELECT * FROM mine");

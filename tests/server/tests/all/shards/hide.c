@@ -1,6 +1,7 @@
 /*
- * Hides relations whose names begin with "shard_" from every query on pg_class, as Citus hides shards: by one more condition
- * for each place where a query reads pg_class, added before the query is planned.
+ * Hides relations whose names begin with "shard_" from every query on pg_class, as Citus hides
+ * shards: by one more condition for each place where a query reads pg_class, added before the query
+ * is planned.
  */
 #include "postgres.h"
 
@@ -26,9 +27,12 @@ static Node *
 visible(Index table)
 {
 	Var		   *name = makeVar(table, Anum_pg_class_relname, NAMEOID, -1, C_COLLATION_OID, 0);
-	FuncExpr   *text = makeFuncExpr(F_TEXT_NAME, TEXTOID, list_make1(name), DEFAULT_COLLATION_OID, C_COLLATION_OID, COERCE_EXPLICIT_CAST);
-	Const	   *prefix = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum("shard_"), false, false);
-	FuncExpr   *begins = makeFuncExpr(F_STARTS_WITH, BOOLOID, list_make2(text, prefix), InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+	FuncExpr   *text = makeFuncExpr(F_TEXT_NAME, TEXTOID, list_make1(name),
+									DEFAULT_COLLATION_OID, C_COLLATION_OID, COERCE_EXPLICIT_CAST);
+	Const	   *prefix = makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1,
+								   CStringGetTextDatum("shard_"), false, false);
+	FuncExpr   *begins = makeFuncExpr(F_STARTS_WITH, BOOLOID, list_make2(text, prefix),
+									  InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 
 	return (Node *) makeBoolExpr(NOT_EXPR, list_make1(begins), -1);
 }
@@ -48,7 +52,8 @@ hide(Node *node, void *context)
 			RangeTblEntry *table = (RangeTblEntry *) lfirst(cell);
 
 			if (table->rtekind == RTE_RELATION && table->relid == RelationRelationId)
-				table->securityQuals = lcons(visible(foreach_current_index(cell) + 1), table->securityQuals);
+				table->securityQuals =
+					lcons(visible(foreach_current_index(cell) + 1), table->securityQuals);
 		}
 		return query_tree_walker(query, hide, context, 0);
 	}
@@ -64,9 +69,11 @@ plan_without(Query *query, const char *text, int options, ParamListInfo params
 {
 	hide((Node *) query, NULL);
 #if PG_VERSION_NUM >= 190000
-	return next_planner ? next_planner(query, text, options, params, es) : standard_planner(query, text, options, params, es);
+	return next_planner ? next_planner(query, text, options, params, es)
+		: standard_planner(query, text, options, params, es);
 #else
-	return next_planner ? next_planner(query, text, options, params) : standard_planner(query, text, options, params);
+	return next_planner ? next_planner(query, text, options, params)
+		: standard_planner(query, text, options, params);
 #endif
 }
 
