@@ -13,9 +13,11 @@
 pub mod released;
 mod server;
 mod session;
+mod stops;
 
 pub use server::{Builder, Server};
 pub use session::{Background, Rows, Session, SqlError};
+pub use stops::Gate;
 
 use std::time::{Duration, Instant};
 

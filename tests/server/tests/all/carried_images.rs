@@ -114,29 +114,21 @@ fn they_write_little_and_are_loaded() {
     }
 }
 
-/// The class of the advisory locks that `nitro.debug_stop` waits for.
-const STOPS: u32 = 1_852_404_850;
-
 /// Newer images replace the one that is being verified.
 #[test]
 fn a_replaced_image_is_not_damaged() {
     let (server, _) = carrying();
-    let mut control = server.session();
     let mut session = server.session();
-    let pid = session.pid();
-    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {pid})"));
-    session.sql("SET nitro.debug_stop = 'LoadWal'");
+    let mut gate = server.stop_at(&mut session, "LoadWal");
     let verifying = session.begin("SELECT nitro_verify_images('t_i')");
-    server.wait_until(&format!(
-        "SELECT count(*) = 1 FROM pg_locks WHERE classid = {STOPS} AND pid = {pid} AND NOT granted"
-    ));
+    gate.await_stopped();
     // Then no frame is as it was.
     server.sql("UPDATE t SET i = i + 1");
     for _ in 0..2 {
         add(&server);
         assert_eq!(server.value("SELECT nitro_backup('t_i')"), "1");
     }
-    control.sql(&format!("SELECT pg_advisory_unlock({STOPS}, {pid})"));
+    gate.open();
     let (mut session, result) = verifying.finish();
     result.expect("it goes on");
     let notices = session.notices().join("\n");

@@ -5,9 +5,6 @@ use nitro_server_tests::{Server, Session, wait_until};
 
 use crate::deferred::{check, server};
 
-/// Shared with nitro: the class of its advisory locks.
-const STOPS: u32 = 1_852_404_850;
-
 /// Returns the number of entries that a statement published before it failed. Entries that still
 /// waited are dropped.
 fn published(session: &mut Session, index: &str, statement: &str) -> usize {
@@ -18,25 +15,6 @@ fn published(session: &mut Session, index: &str, statement: &str) -> usize {
     let entries = session.value(&format!("SELECT nitro_verify('{index}', false)"));
     session.sql("TRUNCATE w, v");
     entries.parse().expect("a number")
-}
-
-/// Stops a session at a point; returns the session that can let it go on.
-fn hold(server: &Server, session: &mut Session, point: &str) -> Session {
-    let mut control = server.session();
-    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {})", session.pid()));
-    session.sql(&format!("SET nitro.debug_stop = '{point}'"));
-    control
-}
-
-fn await_stop(server: &Server, pid: i32) {
-    server.wait_until(&format!(
-        "SELECT count(*) = 1 FROM pg_locks WHERE classid = {STOPS} AND objid = {pid}
-         AND locktype = 'advisory' AND NOT granted"
-    ));
-}
-
-fn release(control: &mut Session, pid: i32) {
-    control.sql(&format!("SELECT pg_advisory_unlock({STOPS}, {pid})"));
 }
 
 /// Makes an image, which waits for no drain. The background may be making another one.
@@ -127,11 +105,10 @@ fn entries_that_wait() {
     assert_eq!(session.value("SELECT nitro_verify('w_k', true)"), (10 + 5).to_string());
 
     // Off: nothing is drained.
-    let mut control = hold(&server, &mut session, "DrainBegun");
-    let pid = session.pid();
+    let gate = server.stop_at(&mut session, "DrainBegun");
     session.sql("SET nitro.insert_memory = 0; SET lock_timeout = '1s'");
     session.sql("INSERT INTO w SELECT i FROM generate_series(1, 100) i");
-    release(&mut control, pid);
+    gate.open();
 }
 
 /// A snapshot between the commands of two statements sees the rows of the first.
@@ -244,17 +221,16 @@ fn a_serializable_reader_before_a_drain() {
     server.sql("VACUUM ANALYZE t");
     let begin = "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL enable_seqscan = off;";
     let (mut a, mut b) = (server.session(), server.session());
-    let mut control = hold(&server, &mut a, "DrainBegun");
-    let pid = a.pid();
+    let mut gate = server.stop_at(&mut a, "DrainBegun");
     for session in [&mut a, &mut b] {
         session.sql(begin);
     }
     assert_eq!(a.value("SELECT count(*) FROM t WHERE k BETWEEN 2000 AND 3000"), "0");
     let insert = a.begin("INSERT INTO t (k) SELECT generate_series(4000, 4200)");
-    await_stop(&server, pid);
+    gate.await_stopped();
     // The entries of the first rows are there. This range has none.
     assert_eq!(b.value("SELECT count(*) FROM t WHERE k BETWEEN 4100 AND 5000"), "0");
-    release(&mut control, pid);
+    gate.open();
     let (mut a, inserted) = insert.finish();
     let a_failed = inserted.and_then(|_| a.try_sql("COMMIT")).err();
     let b_failed = b.try_sql("INSERT INTO t (k) VALUES (2500); COMMIT").err();
@@ -283,18 +259,17 @@ fn a_cancel_in_a_drain() {
                   RETURN i;
               END'",
         );
-        let mut control = hold(&server, &mut session, point);
-        let pid = session.pid();
+        let mut gate = server.stop_at(&mut session, point);
         let insert = session
             .begin("INSERT INTO t SELECT inside(i), i, 'outer' FROM generate_series(1, 5000) i");
-        await_stop(&server, pid);
-        control.sql(&format!("SELECT pg_cancel_backend({pid})"));
+        let pid = gate.await_stopped();
+        server.sql(&format!("SELECT pg_cancel_backend({pid})"));
         // It goes on behind the savepoint, and stops at the end of the statement.
         server.wait_until(&format!(
             "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = {pid} \
              AND wait_event = 'advisory'"
         ));
-        release(&mut control, pid);
+        gate.open();
         let (_, result) = insert.finish();
         result.expect("the cancel is caught");
         assert_eq!(server.value("SELECT count(*) FROM t WHERE s = 'outer'"), "5000");
@@ -351,15 +326,14 @@ fn an_image_beside_a_drain() {
     let mut server = server();
     server.sql("INSERT INTO t SELECT i, i, 'old' FROM generate_series(1, 1000) i");
     let mut session = server.session();
-    let mut control = hold(&server, &mut session, "DrainBegun");
-    let pid = session.pid();
+    let mut gate = server.stop_at(&mut session, "DrainBegun");
     let insert =
         session.begin("INSERT INTO t SELECT i, i, 'new' FROM generate_series(2000, 4000) i");
-    await_stop(&server, pid);
+    gate.await_stopped();
     // The rows are in the table, before the LSN of the image. Their entries are not in the index.
     image(&server, "t_k");
     image(&server, "t_s");
-    release(&mut control, pid);
+    gate.open();
     insert.finish().1.expect("rows are inserted");
     server.crash();
     server.start();

@@ -4,9 +4,6 @@ use std::process::Command;
 
 use nitro_server_tests::{Server, wait_until};
 
-/// The class of the advisory locks that `nitro.debug_stop` waits for.
-const STOPS: u32 = 1_852_404_850;
-
 /// An operator class whose comparison function returns this of two numbers a and b.
 const CLASS: &str = "
     CREATE FUNCTION lt(int, int) RETURNS bool LANGUAGE plpgsql IMMUTABLE
@@ -143,10 +140,9 @@ fn a_last_image_follows_one_that_ends_with_its_process() {
     let mut server = with_rows(10_000);
     back_up(&server);
     insert(&server, 10_001, 30_000);
-    let (mut maker, mut control) = (server.session(), server.session());
+    let mut maker = server.session();
     let pid = maker.pid();
-    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {pid})"));
-    maker.sql("SET nitro.debug_stop = 'BackupTerm'");
+    let _gate = server.stop_at(&mut maker, "BackupTerm");
     let maker = maker.begin("SELECT nitro_backup('t_k')");
     server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
     // The process does not see at once that it has to end.

@@ -65,35 +65,23 @@ fn indexes_that_grow_are_packed_without_vacuum() {
     }
 }
 
-/// Shared with nitro: the class of its advisory locks.
-const STOPS: u32 = 1_852_404_850;
-
 /// A session that needs a lock does not wait until an index is packed.
 #[test]
 fn packing_gives_way_to_locks() {
     let server = Server::new().conf("nitro.pack = on").start();
     make_table(&server);
-    let mut control = server.session();
     // The builder is among the next processes that begin.
-    let pids = format!("generate_series({0}, {0} + 500) pid", control.pid() + 1);
-    control.sql(&format!("SELECT count(pg_advisory_lock({STOPS}, pid)) FROM {pids}"));
+    let mut gate = server.stop_next();
     let mut writer = server.session();
     insert(&mut writer, 1, 20_000);
     server.conf("nitro.debug_stop = 'Packed'");
     server.reload();
-    let stopped =
-        format!("FROM pg_locks WHERE classid = {STOPS} AND locktype = 'advisory' AND NOT granted");
-    server.wait_until(&format!("SELECT count(*) > 0 {stopped}"));
-    let builder = control.value(&format!("SELECT pid {stopped}"));
+    let builder = gate.await_stopped();
     writer.sql("SET nitro.debug_stop = 'None'");
     let writer = writer.begin("DROP TABLE t");
     server.wait_until(
         "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'",
     );
-    // Lets the builder go on to its next stop.
-    control.sql(&format!(
-        "SELECT pg_advisory_unlock({STOPS}, {builder});
-         SELECT pg_advisory_lock({STOPS}, {builder})"
-    ));
+    gate.let_pass(builder);
     writer.finish().1.expect("the table is dropped");
 }

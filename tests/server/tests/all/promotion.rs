@@ -8,9 +8,6 @@ use nitro_server_tests::{Random, Server, Session, seed, wait_until};
 
 use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
 
-/// The first key of the advisory locks at which stop points wait.
-const STOPS: i32 = 1_852_404_850;
-
 pub fn signal(name: &str, pid: &str) {
     let done = Command::new("kill").args(["-s", name, pid]).status();
     assert!(done.is_ok_and(|status| status.success()), "kill -s {name} {pid}");
@@ -85,17 +82,12 @@ fn reused_beside_takeover(broken: &str) -> String {
     writer.sql("DELETE FROM t WHERE id = 3");
     writer.sql("VACUUM (INDEX_CLEANUP on) t");
     // The builder is among the next processes that begin.
-    let mut control = standby.session();
-    let pids = format!("generate_series({0}, {0} + 500) pid", control.pid() + 1);
-    control.sql(&format!("SELECT count(pg_advisory_lock({STOPS}, pid)) FROM {pids}"));
+    let mut gate = standby.stop_next();
     let query = "SELECT count(*) FROM t WHERE k = 3";
     assert_eq!(standby.value(query), "0");
-    standby.wait_until(&format!(
-        "SELECT count(*) > 0 FROM pg_locks WHERE classid = {STOPS} AND locktype = 'advisory' \
-         AND NOT granted"
-    ));
+    gate.await_stopped();
     assert_eq!(writer.value("INSERT INTO t VALUES (1000, 777) RETURNING ctid"), "(0,3)");
-    control.sql("SELECT pg_advisory_unlock_all()");
+    gate.open();
     await_ready(&standby);
     signal("CONT", &follower);
     let mut session = standby.session();

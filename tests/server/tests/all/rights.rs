@@ -163,9 +163,6 @@ fn members(what: &str, class: &str) -> String {
     MEMBERS.replace("{what}", what).replace("{class}", class)
 }
 
-/// Shared with nitro: the class of its advisory locks.
-const STOPS: u32 = 1_852_404_850;
-
 #[test]
 fn each_role_reads_what_the_page_says() {
     let server = server();
@@ -174,9 +171,8 @@ fn each_role_reads_what_the_page_says() {
     assert_complete(&views, &mut session, &members("d.objid::regclass", "pg_class"));
     // An image that is being made, for the view of progress.
     let mut maker = server.session();
-    session.sql(&format!("SELECT pg_advisory_lock({STOPS}, {})", maker.pid()));
+    let gate = server.stop_at(&mut maker, "BackupTerm");
     server.sql("INSERT INTO t VALUES (0)");
-    maker.sql("SET nitro.debug_stop = 'BackupTerm'");
     let maker = maker.begin("SELECT nitro_backup('t_n')");
     server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
     for [view, any, monitor] in &views {
@@ -194,7 +190,7 @@ fn each_role_reads_what_the_page_says() {
         let code = outcome(&server, "alice", &format!("DELETE FROM {view}"));
         assert!([DENIED, "55000"].contains(&&*code), "{view}: {code}");
     }
-    session.sql("SELECT pg_advisory_unlock_all()");
+    gate.open();
     maker.finish().1.expect("an image is made");
 }
 

@@ -3,12 +3,9 @@
 
 use std::process::Command;
 
-use nitro_server_tests::{Random, Server, Session};
+use nitro_server_tests::{Gate, Random, Server, Session};
 
 use crate::standbys::{await_followed, primary};
-
-/// The first key of the advisory locks at which stop points wait.
-const STOPS: i32 = 1_852_404_850;
 
 /// Plans that read no table where the visibility map says that they need not.
 const INDEX_ONLY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; \
@@ -309,21 +306,15 @@ fn counted_beside(
     let by_table = standby.value(&format!("SET nitro.enable_scan = off; {query}"));
     let mut session = standby.session();
     session.sql("SET enable_seqscan = off; SET max_parallel_workers_per_gather = 0");
-    session.sql("SET nitro.debug_stop = 'AggregateAdds'");
-    let mut control = standby.session();
-    control.sql(&format!("SELECT pg_advisory_lock({STOPS}, {})", session.pid()));
+    let mut gate = standby.stop_at(&mut session, "AggregateAdds");
     let running = session.begin(query);
-    control.sql(&format!(
-        "DO $$ BEGIN \
-         WHILE NOT EXISTS (SELECT FROM pg_locks WHERE classid = {STOPS} AND NOT granted) LOOP \
-         PERFORM pg_sleep(0.01); END LOOP; END $$"
-    ));
-    let rest = |mut control: Session| {
+    gate.await_stopped();
+    let rest = |gate: Gate| {
         vacuum(primary, standby);
-        control.sql("SELECT pg_advisory_unlock_all()");
+        gate.open();
         running.finish().1.unwrap_or_else(|error| panic!("{error}"))
     };
-    let rows = if pauses { without_follower(standby, || rest(control)) } else { rest(control) };
+    let rows = if pauses { without_follower(standby, || rest(gate)) } else { rest(gate) };
     (rows[0][0].clone().unwrap_or_default(), by_table)
 }
 
