@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # bench/run.sh standbys: a primary with a standby by streaming, nitro indexes beside btrees:
-# queries, lag, WAL, promotions and fresh standbys (docs/benchmarks.md). ROWS: of each table
+# queries, lag, WAL, promotions, fresh standbys and restarts of a standby (docs/benchmarks.md). ROWS: of each table
 # (200000). ROUNDS: of queries and lag (3). PROMOTIONS: of each kind (3). PARTS: some of wal,
-# queries, lag, promotions.
+# queries, lag, promotions, restarts.
 # A primary (node main) with a standby by streaming. Two tables have the same rows, one with five
 # nitro indexes, one with five btrees. Times are elapsed times, but for those of replay and the
 # follower.
 export ROWS=${ROWS:-200000} ROUNDS=${ROUNDS:-3} PROMOTIONS=${PROMOTIONS:-3}
-export PARTS=${PARTS:-wal queries lag promotions}
+export PARTS=${PARTS:-wal queries lag promotions restarts}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
-rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions} "
+rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions restarts} "
 # Rows of a range, of an INSERT whose WAL is measured; seconds of a load; queries a sample.
 range=5000 inserted=20000 load_seconds=4 points=1000 ranges=100
 queries="point_int8 point_text range_int8 range_text only_int8 count_int8 join_int8"
@@ -232,6 +232,36 @@ promotions() {
     step "promotions"
 }
 
+# Starts the standby $node again, and returns when it follows all indexes.
+back() { # KIND
+    local t one; t=$(now)
+    start
+    until [ "$(q "SELECT state = 'following' FROM pg_stat_nitro_indexes WHERE indexrelname = 't_nitro_k'")" = t ]; do sleep 0.01; done
+    one=$(($(now) - t))
+    until [ "$(in_state following)" = t ]; do sleep 0.01; done
+    keep "back_$1" nitro ms $(($(now) - t)); keep "back_one_$1" nitro ms "$one"
+}
+caught_up() { # waits until the standby $node has what the primary has
+    local to; to=$(node=main sql "SELECT pg_current_wal_insert_lsn()")
+    until [ "$(q "SELECT pg_last_wal_replay_lsn() >= '$to'")" = t ]; do sleep 0.01; done
+}
+restarts() {
+    local i
+    standby restarted on
+    start; until [ "$(in_state following)" = t ]; do sleep 0.02; done
+    for i in $(seq "$promotions"); do
+        sql "SELECT nitro_backup()" > /dev/null
+        stop; back images
+        crash; back crash
+        # A hundredth of the rows, in a hundredth of the blocks.
+        node=main; sql "UPDATE t_nitro SET k = k WHERE id BETWEEN $rows / 2 AND $rows / 2 + $rows / 100"; node=restarted
+        caught_up; stop; back changed
+        stop; rm -rf "$(data)/pg_nitro"; back none
+    done
+    stop
+    step "restarts"
+}
+
 # --- tables: each cell is the best sample and, in brackets, the median ---------------------------
 columns() { # TITLE...
     local column rule=""
@@ -294,6 +324,11 @@ table_promotions() {
     row "five CREATE INDEX on the primary: nitro" "$(best create nitro)"
     row "btree" "$(best create btree)"
 }
+table_restarts() {
+    local kind
+    echo; columns "a standby starts again, ms, best (median)" "it follows the first index" "all five"
+    for kind in images crash changed none; do row "$kind" "$(best "back_one_$kind" nitro)" "$(best "back_$kind" nitro)"; done
+}
 
 new_server -c "shared_buffers = 1GB" -c "synchronous_commit = on" -c "hot_standby_feedback = on" -c "wal_keep_size = 2GB" \
     -c "max_worker_processes = 16" -c "nitro.max_loading_wait = 200ms" -c "log_min_messages = log"
@@ -309,4 +344,5 @@ if [[ $parts = *" queries "* || $parts = *" lag "* ]]; then
     node=standby; stop
 fi
 [[ $parts != *" promotions "* ]] || promotions
+[[ $parts != *" restarts "* ]] || restarts
 for part in $parts; do "table_$part"; done
