@@ -54,7 +54,7 @@ pub fn exist(entry: &Entry) -> bool {
 }
 
 /// Whether an image with these files is on disk.
-pub fn exists(image: &Manifest) -> bool {
+pub fn is_on_disk(image: &Manifest) -> bool {
     let same = |other: &Manifest| {
         (other.generation, &other.shards, &other.carried)
             == (image.generation, &image.shards, &image.carried)

@@ -64,7 +64,7 @@ fn nitro_verify_images(index: Oid) -> i64 {
             match with_order!(handle.desc, order => check.image(order, manifest)) {
                 Ok(()) => checked += 1,
                 // A newer image that appeared meanwhile took the files of this one.
-                Err(Refusal::Damaged(_)) if !image::exists(&copy) => {
+                Err(Refusal::Damaged(_)) if !image::is_on_disk(&copy) => {
                     let why = "newer images have replaced it";
                     not_checked(target.index, generation, "was not checked", why);
                 }

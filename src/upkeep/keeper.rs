@@ -155,12 +155,19 @@ pub unsafe fn look_for_one() {
 /// long as its index does not change. A new manifest would write a whole file of small images. A
 /// large image has a manifest of its own.
 fn want_images() {
-    let process = shmem::process();
+    let mut ready = Vec::new();
     directory::get().for_each(|entry| {
-        if entry.state() == State::Ready && !may_stay(entry, process) {
-            entry.image.wanted.store(1, Relaxed);
+        if entry.state() == State::Ready {
+            ready.push((entry, entry.generation()));
         }
     });
+    // Files are read without the lock of the directory. A new user of an entry has no image yet.
+    let process = shmem::process();
+    for (entry, generation) in ready {
+        if !may_stay(entry, process) && entry.generation() == generation {
+            entry.image.wanted.store(1, Relaxed);
+        }
+    }
 }
 
 /// Returns whether the newest image of an index is small and still there, its index unchanged, and
@@ -248,9 +255,14 @@ fn last_images() {
         }
     });
     all.sort_unstable_by_key(|&(size, ..)| size);
-    for (_, entry, generation) in all {
-        // A worker that makes an image ends too. What it leaves unfinished is made here.
-        while in_time() && last_image(entry, generation, in_time) == Some(Outcome::NotNow(BUSY)) {
+    while !all.is_empty() && in_time() {
+        let before = all.len();
+        // A worker that makes an image ends too. If it leaves the image unfinished, the index comes
+        // again after the others.
+        all.retain(|&(_, entry, generation)| {
+            in_time() && last_image(entry, generation, in_time) == Some(Outcome::NotNow(BUSY))
+        });
+        if all.len() == before {
             wait::shown_during(Wait::KeeperMain, || thread::sleep(BUSY_PAUSE));
         }
     }

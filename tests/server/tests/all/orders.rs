@@ -154,3 +154,30 @@ fn a_last_image_follows_one_that_ends_with_its_process() {
     assert!(maker.finish().1.is_err(), "the maker has ended its image");
     came_back_whole(&server);
 }
+
+/// A process that makes an image and does not end keeps no other index from its last image.
+#[test]
+fn last_images_come_beside_one_that_is_busy() {
+    let mut server = with_rows(5_000);
+    back_up(&server);
+    // Larger than the other one: small images come first.
+    server.sql("CREATE TABLE u AS SELECT md5(i::text) AS k FROM generate_series(1, 10000) i");
+    server.sql("CREATE INDEX u_k ON u USING nitro (k)");
+    server.sql("SELECT nitro_backup('u_k')");
+    server.sql("INSERT INTO u SELECT md5(i::text) FROM generate_series(10001, 15000) i");
+    insert(&server, 5_001, 5_100);
+    let mut maker = server.session();
+    let pid = maker.pid();
+    let _gate = server.stop_at(&mut maker, "BackupTerm");
+    let maker = maker.begin("SELECT nitro_backup('t_k')");
+    server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
+    let shell = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+    assert!(shell(&format!("kill -STOP {pid}")).wait().is_ok_and(|status| status.success()));
+    // The keeper has two seconds.
+    let mut late = shell(&format!("sleep 3; kill -CONT {pid}"));
+    server.restart();
+    assert!(late.wait().is_ok_and(|status| status.success()));
+    assert!(maker.finish().1.is_err(), "the maker has ended its image");
+    let loaded = "\"u_k\" loaded from its image: 15000 entries";
+    wait_until("it is back with all entries", || server.log().contains(loaded));
+}
