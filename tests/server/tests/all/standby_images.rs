@@ -256,9 +256,12 @@ fn older_snapshots_do_not_read_the_image() {
 /// After a promotion the images of the standby are not used.
 #[test]
 fn a_promoted_server_does_without() {
-    let primary = primary().start();
+    // Its images would be right after a promotion.
+    let primary = primary().conf("nitro.backup = off").start();
     primary.sql(TABLE);
     let mut standby = primary.standby();
+    standby.conf("nitro.backup = on");
+    standby.reload();
     await_followed(&standby);
     assert_eq!(standby.value("SELECT nitro_backup(NULL)"), "4");
     let aside = standby.data().with_file_name("images");
