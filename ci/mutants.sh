@@ -84,7 +84,7 @@ server() { # NAMES...
                     { killer="$test: $(sed -n 's/^FAILED at \([^:]*:[0-9]*\).*/\1/p' "$log" | head -1)"; break 2; }
             done
         done
-        verdict "$name" "${killer:-$(grep -lwE "$name" tests/server/tests/all/*.rs | head -1)}"
+        verdict "$name" "${killer:-$(grep -lE "[\"']$name[\"']" $(grep -l debug_break tests/server/tests/all/*.rs) | head -1)}"
     done
 }
 

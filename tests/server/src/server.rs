@@ -241,6 +241,8 @@ impl Server {
     #[track_caller]
     pub fn catch_up(&self, primary: &Server) {
         let to = primary.value("SELECT pg_current_wal_insert_lsn()");
+        // The position may be behind the header of a page that has no record yet.
+        primary.sql("SELECT pg_logical_emit_message(true, 'nitro', '')");
         let mut session = self.session();
         wait_until("the standby has replayed the WAL of its primary", || {
             session.value(&format!("SELECT pg_last_wal_replay_lsn() >= '{to}'")) == "t"
