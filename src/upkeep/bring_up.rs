@@ -64,7 +64,7 @@ mod sorted;
 mod take_over;
 
 pub use evaluate::{Evaluator, Unreadable};
-pub use sorted::is_small;
+pub use sorted::{build_sorted, is_small};
 
 /// Returns when the index is READY: loads or builds it, or waits for the process that does. Raises
 /// the original ERROR when it cannot be built.

@@ -295,9 +295,9 @@ impl Drop for Share {
     }
 }
 
-/// Whether the index is ready, or followed, or cannot be.
+/// Whether the index is ready, or cannot be.
 fn is_settled(entry: &Entry) -> bool {
-    matches!(entry.state(), State::Ready | State::Following | State::Failed)
+    matches!(entry.state(), State::Ready | State::Failed)
 }
 
 /// Makes an image; false if that has to wait for a lock.

@@ -56,6 +56,7 @@ use crate::state::claim::Claim;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{given_up, hosts, lifecycle, open, options, shmem};
+use crate::upkeep::bring_up;
 use followed::{Building, Followed};
 use group::{Group, Step, note};
 use images::Images;
@@ -429,7 +430,7 @@ impl Follower {
                 self.images.forget(relid);
                 return group(both, Work::default(), None);
             }
-            if self.images.is_loading(relid, entry) {
+            if self.images.is_loading(relid, entry, bring_up::is_small(heap)) {
                 return Begun::NotNow;
             }
             if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {

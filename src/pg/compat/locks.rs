@@ -45,6 +45,11 @@ pub unsafe fn holds_exclusive_lock(relid: pg_sys::Oid) -> bool {
 pub struct WithSnapshots(Vec<pg_sys::VirtualTransactionId>);
 
 impl WithSnapshots {
+    /// No transaction.
+    pub fn none() -> WithSnapshots {
+        WithSnapshots(Vec::new())
+    }
+
     /// Those of the current database now, without the one of this process.
     ///
     /// # Safety

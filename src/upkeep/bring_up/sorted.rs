@@ -35,7 +35,7 @@ use crate::key::sort::Sorter;
 use crate::pg::stop::{self, Point};
 use crate::pg::{background, compat, guc, memory, subtransaction, wait};
 use crate::state::claim::{self, BuildLock};
-use crate::state::handle::Unfinished;
+use crate::state::handle::{Handle, Unfinished};
 use crate::state::{given_up, options, refusal, shmem};
 
 /// The smallest table that is sorted, in blocks.
@@ -74,24 +74,34 @@ impl<O: KeyOrder> Sorting for Sorter<'_, O> {
         let key_len_hint = self.average_key_length();
         // SAFETY: open relation.
         let fillfactor = unsafe { options::fillfactor(up.index) };
-        let index = up.handle.create(&IndexOptions { fillfactor, key_len_hint })?;
-        let process = shmem::process();
-        let mut builder = Builder::new(process, index.index());
-        let order = self.order();
-        let mut n = 0u64;
-        self.try_drain(|key, tid| {
-            n += 1;
-            if n.is_multiple_of(LOADED) {
-                background::give_way();
-                wait::interrupts();
-            }
-            memory::check();
-            builder.push(order, key, tid)
-        })?;
-        nitro_engine::adopt(&index.index(), process, vec![builder.finish()?])?;
+        let index = build_sorted(*self, up.handle, &IndexOptions { fillfactor, key_len_hint })?;
         stop::at(Point::SortLoaded);
         Ok(index)
     }
+}
+
+/// Builds an index of sorted entries, in memory that no other process knows.
+pub fn build_sorted<O: KeyOrder>(
+    sorter: Sorter<'_, O>,
+    handle: &Handle,
+    options: &IndexOptions,
+) -> Result<Unfinished, BuildError> {
+    let index = handle.create(options)?;
+    let process = shmem::process();
+    let mut builder = Builder::new(process, index.index());
+    let order = sorter.order();
+    let mut n = 0u64;
+    sorter.try_drain(|key, tid| {
+        n += 1;
+        if n.is_multiple_of(LOADED) {
+            background::give_way();
+            wait::interrupts();
+        }
+        memory::check();
+        builder.push(order, key, tid)
+    })?;
+    nitro_engine::adopt(&index.index(), process, vec![builder.finish()?])?;
+    Ok(index)
 }
 
 /// One reading of a table for indexes that are SORTING.

@@ -1,5 +1,4 @@
-//! Images on a standby: the follower says when one is loaded, and when one is made. Builders do
-//! both.
+//! Builders on a standby: the follower says when one brings an index up, and when one makes images.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -17,7 +16,8 @@ use crate::state::tenants::Tenant;
 use crate::upkeep::keeper;
 use crate::upkeep::worker::{self, NoBuilder, Purpose, TAKEN};
 
-/// How long an index waits for a builder. After that the follower reads its table.
+/// How long an index waits until a builder begins in its database. After that the follower reads
+/// the table.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The images of the indexes of one database.
@@ -43,14 +43,15 @@ impl Images {
         std::mem::replace(&mut self.loaded, loaded) != loaded
     }
 
-    /// Whether a builder brings the index up. The first time this sends for one, if this standby
-    /// has an image of the index.
-    pub fn is_loading(&mut self, relid: Oid, entry: &Entry) -> bool {
+    /// Whether a builder brings the index up. The first time this sends for one, unless the table
+    /// is small and this standby has no image of the index.
+    pub fn is_loading(&mut self, relid: Oid, entry: &Entry, small: bool) -> bool {
         if let Some(at) = self.asked.get(&relid) {
             let asked = entry.requested.load(Relaxed);
-            return asked == TAKEN || asked != 0 && at.elapsed() < PATIENCE;
+            let waits = || at.elapsed() < PATIENCE || worker::has_builder(self.here);
+            return asked == TAKEN || asked != 0 && waits();
         }
-        if !image::standby::has_one(entry) {
+        if small && !image::standby::has_one(entry) {
             return false;
         }
         self.asked.insert(relid, Instant::now());

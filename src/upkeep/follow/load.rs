@@ -1,5 +1,7 @@
-//! A builder on a standby brings an index up from an image that this standby has made
-//! (`image::standby`), beside the follower.
+//! A builder on a standby brings an index up beside the follower: from an image that this standby
+//! has made (`image::standby`), else from its table. It sorts the entries, which takes less time
+//! and memory than the inserts of a follower. If it fails, the follower builds the index: it knows
+//! which row is at fault.
 //!
 //! While the image is read, the entries of blocks that have changed since are left out. These
 //! blocks are the work of the new index, as all blocks are the work of an index without an image.
@@ -11,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use nitro_engine::prelude::*;
 use nitro_engine::{
-    BuildError, Builder, Index, Memcmp, REVERSE_OPTIONS, REVERSE_TID, ReverseMap, Walk,
-    reverse_entry,
+    BuildError, Index, IndexOptions, REVERSE_OPTIONS, REVERSE_TID, ReverseMap, Walk, reverse_entry,
 };
+use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 
 use super::followed::{Building, Followed};
@@ -21,27 +23,29 @@ use super::group::{Group, Step};
 use super::{LOCK_TIMEOUT, SLEEP_MS};
 use crate::feed::rows::Action;
 use crate::feed::work::Work;
-use crate::feed::{Feed, Touched};
+use crate::feed::{Feed, Touched, readable_end};
 use crate::image;
 use crate::image::load::{Loaded, Refusal};
 use crate::key::sort::Sorter;
 use crate::pg::background::{self, transaction};
 use crate::pg::compat::{self, WithSnapshots};
+use crate::pg::error::{self, Failure};
 use crate::pg::guc::{self, Mechanism};
+use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
 use crate::pg::wait::{self, Wait};
-use crate::pg::{error, memory};
 use crate::state::claim::Claim;
 use crate::state::directory::Entry;
-use crate::state::handle::{Handle, Unfinished};
+use crate::state::handle::{Handle, Unfinished, with_order};
 use crate::state::tenants::Kind;
-use crate::state::{follow, given_up, open, shmem};
+use crate::state::{follow, given_up, open, options, shmem};
+use crate::upkeep::bring_up::{self, Evaluator};
 
+/// How long one step reads the table, and has a snapshot.
+const STEP_TIME: Duration = Duration::from_millis(20);
 /// How long an index waits for the end of older snapshots. After that the follower reads the table:
 /// it leaves out no row that a snapshot of this server sees.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Entries between two looks at interrupts.
-const LOOK: u64 = 4096;
 
 /// From now on this builder has the duties of a follower, whose steps it takes.
 pub fn begin_as_builder() {
@@ -57,11 +61,11 @@ pub fn begin_as_builder() {
     background::set_follower();
 }
 
-/// Brings an index up from an image. If that fails, the follower reads the table.
+/// Brings an index up. If that fails, the follower does.
 pub fn load(entry: &'static Entry, feed: &mut Feed) {
     let relid = Oid::from(entry.relid.load(Relaxed));
     let mut loaded = None;
-    transaction("load an image", || {
+    transaction("bring an index up", || {
         // SAFETY: inside a transaction. A snapshot would hold up recovery for all of the load.
         unsafe {
             pg_sys::PopActiveSnapshot();
@@ -82,7 +86,7 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
     }
 }
 
-/// An index that has the entries of an image.
+/// An index that has the entries of an image, or of its table.
 struct Loading {
     /// The index alone. Its work are the blocks that have changed since.
     group: Group,
@@ -91,12 +95,12 @@ struct Loading {
     read_to: XLogRecPtr,
     /// Transactions with snapshots that may see rows that the image lacks.
     older: WithSnapshots,
-    since: XLogRecPtr,
-    entries: u64,
+    /// The LSN of the image. `None`: the table was read.
+    since: Option<XLogRecPtr>,
     begun: Instant,
 }
 
-/// Reads the newest image that can be used.
+/// Reads the newest image that can be used, else the table.
 unsafe fn read(
     heap: Relation,
     index: Relation,
@@ -111,32 +115,76 @@ unsafe fn read(
             return None;
         }
         let claim = Claim::of_follower(handle).filter(Claim::sort)?;
-        let loaded = match image::load::load(heap, index, handle, feed, true) {
-            Ok(loaded) => loaded,
-            Err(Refusal::NoRoom(_)) => {
-                given_up::refused(entry);
-                return None;
-            }
-            Err(_) => return None,
+        let new = match from_image(heap, index, handle, feed, older) {
+            Ok(new) => Ok(new),
+            Err(Refusal::NoRoom(why)) => Err(why),
+            Err(_) => from_table(heap, index, handle, &claim).map_err(|e| e.to_string()),
         };
-        image::load::note(&entry.image, &loaded);
-        let Loaded { index: main, manifest, touched, read_to, .. } = loaded;
-        let map = match reverse_map(handle, main.index()) {
-            Ok(map) => map,
+        let with_map = new.and_then(|new| match reverse_map(handle, new.main.index()) {
+            Ok(map) => Ok((new, map)),
+            Err(e) => Err(e.to_string()),
+        });
+        let (New { main, work, changed, read_to, older, since }, map) = match with_map {
+            Ok(new) => new,
             Err(why) => {
-                error::log!("nitro index \"{}\" is not loaded: {why}", compat::name(index));
+                error::log!(
+                    "nitro index \"{}\" is not kept up to date by this standby: {why}",
+                    compat::name(index)
+                );
                 given_up::refused(entry);
                 return None;
             }
         };
         stop::at(Point::StandbyLoaded);
         let both = ReverseMap::of(main.index(), map.index());
-        let building = Building { claim, main, map, from_table: false };
+        let building = Building { claim, main, map, from_table: since.is_none() };
         let member = Followed::new(entry, (*index).rd_id, both, Some(building));
-        let (changed, since, entries) = (touched.count(), manifest.lsn, manifest.entries);
-        let group = Group::of(heap, member, work_of(&touched));
-        Some(Loading { group, changed, read_to, older, since, entries, begun })
+        let group = Group::of(heap, member, work);
+        Some(Loading { group, changed, read_to, older, since, begun })
     }
+}
+
+/// A new index, without its reverse map.
+struct New {
+    main: Unfinished,
+    work: Work,
+    changed: u64,
+    read_to: XLogRecPtr,
+    older: WithSnapshots,
+    since: Option<XLogRecPtr>,
+}
+
+unsafe fn from_image(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    feed: &mut Feed,
+    older: WithSnapshots,
+) -> Result<New, Refusal> {
+    if !image::standby::has_one(handle.entry) {
+        return Err(Refusal::NotNow("there is none".into()));
+    }
+    // SAFETY: by the caller's contract.
+    let loaded = unsafe { image::load::load(heap, index, handle, feed, true)? };
+    image::load::note(&handle.entry.image, &loaded);
+    let Loaded { index: main, manifest, touched, read_to, .. } = loaded;
+    let (work, changed) = (work_of(&touched), touched.count());
+    Ok(New { main, work, changed, read_to, older, since: Some(manifest.lsn) })
+}
+
+unsafe fn from_table(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    claim: &Claim,
+) -> Result<New, BuildError> {
+    // The pages have the changes of all earlier records. The follower looks at later ones. Every
+    // snapshot of this server finds its rows.
+    let read_to = readable_end();
+    // SAFETY: by the caller's contract.
+    let main = unsafe { sort(heap, index, handle, claim)? };
+    let (work, older) = (Work::default(), WithSnapshots::none());
+    Ok(New { main, work, changed: 0, read_to, older, since: None })
 }
 
 /// The work in blocks that have changed.
@@ -152,7 +200,6 @@ fn work_of(touched: &Touched) -> Work {
 
 /// Makes the reverse map of a new index.
 fn reverse_map(handle: &Handle, main: Index) -> Result<Unfinished, BuildError> {
-    let map = handle.create(&REVERSE_OPTIONS)?;
     let process = shmem::process();
     let mut sorter = Sorter::of_bytes(guc::maintenance_work_mem());
     sorter.expect(main.stats().live as usize);
@@ -166,19 +213,55 @@ fn reverse_map(handle: &Handle, main: Index) -> Result<Unfinished, BuildError> {
             sorter.push(&entry, REVERSE_TID);
         }
     }
-    let mut builder = Builder::new(process, map.index());
-    let mut n = 0u64;
-    sorter.try_drain(|entry, tid| {
-        n += 1;
-        if n.is_multiple_of(LOOK) {
-            background::give_way();
-            wait::interrupts();
-        }
-        memory::check();
-        builder.push(&Memcmp, entry, tid)
-    })?;
-    nitro_engine::adopt(&map.index(), process, vec![builder.finish()?])?;
-    Ok(map)
+    bring_up::build_sorted(sorter, handle, &REVERSE_OPTIONS)
+}
+
+/// Sorts the entries of a table, and builds an index of them. The index has what the table had at
+/// some time behind the position that the caller has read.
+unsafe fn sort(
+    heap: Relation,
+    index: Relation,
+    handle: &Handle,
+    claim: &Claim,
+) -> Result<Unfinished, BuildError> {
+    // SAFETY: open relations; the owner's identity ends below, or with the transaction.
+    unsafe {
+        let owner = AsOwner::begin(heap);
+        let fillfactor = options::fillfactor(index);
+        let built = with_order!(handle.desc, order => {
+            let mut sorter = Sorter::new(&handle.desc, order, guc::maintenance_work_mem());
+            sorter.expect(compat::likely_rows(heap));
+            let (mut next, blocks) = (0, compat::blocks(heap));
+            while next < blocks {
+                give_way(heap, index);
+                let begun = Instant::now();
+                let mut evaluator = Evaluator::begin(heap, [(index, handle)], &owner);
+                while next < blocks && begun.elapsed() < STEP_TIME {
+                    evaluator.block(next, &mut [&mut sorter], &mut false);
+                    next += 1;
+                }
+                evaluator.end();
+            }
+            // Code of the index has run.
+            claim.check_sorting();
+            let key_len_hint = sorter.average_key_length();
+            bring_up::build_sorted(sorter, handle, &IndexOptions { fillfactor, key_len_hint })
+        });
+        owner.end();
+        built
+    }
+}
+
+/// ERROR if another process waits for a lock on one of these relations, or if recovery has ended.
+unsafe fn give_way(heap: Relation, index: Relation) {
+    // SAFETY: open relations.
+    if !goes_on() || unsafe { compat::is_wanted([(*heap).rd_id, (*index).rd_id]) } {
+        Failure::new(
+            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+            "recovery waits for a lock on the table, or has ended",
+        )
+        .raise();
+    }
 }
 
 /// Whether a builder of a standby goes on.
@@ -238,15 +321,20 @@ impl Loading {
                     if !std::ptr::eq(handle.entry, member.entry) || !member.is_there() {
                         return;
                     }
-                    error::log!(
-                        "nitro index \"{}\" loaded from its image: {} entries in {} ms, {} blocks \
-                         read again since {}",
-                        compat::name(index),
-                        self.entries,
-                        self.begun.elapsed().as_millis(),
-                        self.changed,
-                        compat::lsn_text(self.since),
-                    );
+                    let (name, main) = (compat::name(index), member.both.main());
+                    let (entries, ms) = (main.stats().live, self.begun.elapsed().as_millis());
+                    match self.since {
+                        Some(since) => error::log!(
+                            "nitro index \"{name}\" loaded from its image: {entries} entries in \
+                             {ms} ms, {} blocks read again since {}",
+                            self.changed,
+                            compat::lsn_text(since),
+                        ),
+                        None => error::log!(
+                            "nitro index \"{name}\" built from its table: {entries} entries in \
+                             {ms} ms",
+                        ),
+                    }
                     member.finish(self.read_to);
                     follow::tell(handle.entry.tenant(Kind::Database));
                 });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nitro_server_tests::{Random, Server, Session, seed};
 
-use crate::standbys::{TABLE, await_followed, compare, primary, random_condition};
+use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
 
 /// A standby asks for its primary again after this time.
 const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
@@ -165,6 +165,37 @@ fn images_beside_changes_and_kills() {
         check(&standby, &mut random);
     }
     assert!(loads > 0, "no index was loaded");
+}
+
+/// Builders of a standby sort the entries of a large table while the primary changes it.
+#[test]
+fn a_large_table_is_sorted_beside_changes() {
+    let mut random = Random::new(seed());
+    let primary = primary().conf("nitro.backup = off").start();
+    primary.sql(TABLE);
+    primary.sql("INSERT INTO t SELECT i, i % 50, 'v' || i % 300, ARRAY[i % 20] FROM generate_series(1, 60000) i");
+    for _ in 0..3 {
+        let stop = AtomicBool::new(false);
+        let seed = random.below(1 << 30);
+        let standby = scope(|scope| {
+            scope.spawn(|| change(&primary, seed, &stop));
+            let standby = primary.standby();
+            await_followed(&standby);
+            sleep(Duration::from_millis(300));
+            stop.store(true, Relaxed);
+            standby
+        });
+        standby.catch_up(&primary);
+        check(&standby, &mut random);
+        let log = standby.log();
+        assert!(log.matches("built from its table").count() >= 4, "{log}");
+        // The reverse map knows all of it.
+        primary.sql("DELETE FROM t WHERE id % 3 = 0");
+        primary.sql("VACUUM (TRUNCATE off) t");
+        primary.sql("UPDATE t SET k = k + 1 WHERE id % 7 = 0");
+        standby.catch_up(&primary);
+        check(&standby, &mut random);
+    }
 }
 
 /// The history of a standby leaves the WAL of its image before the end of that WAL.
