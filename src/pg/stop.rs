@@ -47,6 +47,7 @@ pub enum Point {
     SortRead,
     SortLoaded,
     StandbyLoaded,
+    StandbyReadable,
     SortPublishes,
     TakeOverRead,
     CatchUpWal,
@@ -118,7 +119,10 @@ mod debug {
                 locktag_type: pg_sys::LockTagType::LOCKTAG_ADVISORY as u8,
                 locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
             };
+            // A process whose locks have a time limit waits here without one.
+            let limit = std::mem::take(&mut *(&raw mut pg_sys::LockTimeout));
             pg_sys::LockAcquire(&tag, mode, true, false);
+            pg_sys::LockTimeout = limit;
             pg_sys::LockRelease(&tag, mode, true);
         }
     }

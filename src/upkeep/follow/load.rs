@@ -43,6 +43,9 @@ use crate::upkeep::bring_up::{self, Evaluator};
 
 /// How long one step reads the table, and has a snapshot.
 const STEP_TIME: Duration = Duration::from_millis(20);
+/// Entries of the largest index that is readable before it has its reverse map. To make the map
+/// takes some seconds then. A scan that needs a change waits for it.
+const MOST_EARLY: u64 = 20_000_000;
 /// How long an index waits for the end of older snapshots. After that the follower reads the table:
 /// it leaves out no row that a snapshot of this server sees.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -115,10 +118,18 @@ unsafe fn read(
             return None;
         }
         let claim = Claim::of_follower(handle).filter(Claim::sort)?;
-        let new = match from_image(heap, index, handle, feed, older) {
+        let mut new = match from_image(heap, index, handle, feed, older) {
             Ok(new) => Ok(new),
             Err(Refusal::NoRoom(why)) => Err(why),
             Err(_) => from_table(heap, index, handle, &claim).map_err(|e| e.to_string()),
+        };
+        let early = new.as_mut().is_ok_and(New::is_readable);
+        let new = match new {
+            Ok(new) if early => {
+                read_early(index, handle, &claim, new, begun);
+                return None;
+            }
+            new => new,
         };
         let with_map = new.and_then(|new| match reverse_map(handle, new.main.index()) {
             Ok(map) => Ok((new, map)),
@@ -127,10 +138,7 @@ unsafe fn read(
         let (New { main, work, changed, read_to, older, since }, map) = match with_map {
             Ok(new) => new,
             Err(why) => {
-                error::log!(
-                    "nitro index \"{}\" is not kept up to date by this standby: {why}",
-                    compat::name(index)
-                );
+                not_followed(index, &why);
                 given_up::refused(entry);
                 return None;
             }
@@ -154,6 +162,73 @@ struct New {
     since: Option<XLogRecPtr>,
 }
 
+impl New {
+    /// Whether scans may read the index before it has a reverse map: it is equal to its table, and
+    /// the map is soon there.
+    fn is_readable(&mut self) -> bool {
+        self.since.is_some()
+            && self.work.is_done()
+            && self.main.index().stats().live <= MOST_EARLY
+            && are_gone(&mut self.older)
+    }
+}
+
+/// Changes the index to FOLLOWING before its reverse map is made. If that fails, the follower gives
+/// the index up.
+unsafe fn read_early(index: Relation, handle: &Handle, claim: &Claim, new: New, begun: Instant) {
+    // SAFETY: an open index.
+    unsafe {
+        let main = claim.follow_at(new.main, new.read_to, false);
+        report(index, main, begun, new.since, 0);
+        stop::at(Point::StandbyReadable);
+        match reverse_map(handle, main) {
+            Ok(map) => claim.complete(map),
+            Err(why) => {
+                not_followed(index, &why.to_string());
+                given_up::stop_following(index, handle.entry);
+                given_up::refused(handle.entry);
+            }
+        }
+    }
+    follow::tell(handle.entry.tenant(Kind::Database));
+}
+
+/// Says in the log how the index was brought up.
+unsafe fn report(
+    index: Relation,
+    main: Index,
+    begun: Instant,
+    since: Option<XLogRecPtr>,
+    changed: u64,
+) {
+    // SAFETY: an open index.
+    let name = unsafe { compat::name(index) };
+    let (entries, ms) = (main.stats().live, begun.elapsed().as_millis());
+    match since {
+        Some(since) => error::log!(
+            "nitro index \"{name}\" loaded from its image: {entries} entries in {ms} ms, {changed} \
+             blocks read again since {}",
+            compat::lsn_text(since),
+        ),
+        None => {
+            error::log!("nitro index \"{name}\" built from its table: {entries} entries in {ms} ms")
+        }
+    }
+}
+
+/// Says in the log why the index was not brought up.
+unsafe fn not_followed(index: Relation, why: &str) {
+    // SAFETY: an open index.
+    let name = unsafe { compat::name(index) };
+    error::log!("nitro index \"{name}\" is not kept up to date by this standby: {why}");
+}
+
+/// Whether all transactions with older snapshots have ended.
+fn are_gone(older: &mut WithSnapshots) -> bool {
+    // SAFETY: asks locks, without waiting.
+    !guc::holds(Mechanism::StandbySnapshots) || unsafe { older.have_ended() }
+}
+
 unsafe fn from_image(
     heap: Relation,
     index: Relation,
@@ -164,6 +239,9 @@ unsafe fn from_image(
     if !image::standby::has_one(handle.entry) {
         return Err(Refusal::NotNow("there is none".into()));
     }
+    // No process writes an image of an index that is not FOLLOWING, so a draft is an orphan.
+    let entry = handle.entry;
+    let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
     // SAFETY: by the caller's contract.
     let loaded = unsafe { image::load::load(heap, index, handle, feed, true)? };
     image::load::note(&handle.entry.image, &loaded);
@@ -276,7 +354,7 @@ impl Loading {
         let begun = Instant::now();
         let mut done = false;
         while self.look() && !done && goes_on() {
-            done = self.is_alone() && self.follow();
+            done = are_gone(&mut self.older) && self.follow();
             if !done && begun.elapsed() >= PATIENCE {
                 return;
             }
@@ -304,12 +382,6 @@ impl Loading {
         true
     }
 
-    /// Whether all snapshots have ended that may see rows that the image lacks.
-    fn is_alone(&mut self) -> bool {
-        // SAFETY: asks locks, without waiting.
-        !guc::holds(Mechanism::StandbySnapshots) || unsafe { self.older.have_ended() }
-    }
-
     /// Changes the index to FOLLOWING. Returns false if a lock is not free.
     fn follow(&mut self) -> bool {
         let mut free = true;
@@ -321,20 +393,8 @@ impl Loading {
                     if !std::ptr::eq(handle.entry, member.entry) || !member.is_there() {
                         return;
                     }
-                    let (name, main) = (compat::name(index), member.both.main());
-                    let (entries, ms) = (main.stats().live, self.begun.elapsed().as_millis());
-                    match self.since {
-                        Some(since) => error::log!(
-                            "nitro index \"{name}\" loaded from its image: {entries} entries in \
-                             {ms} ms, {} blocks read again since {}",
-                            self.changed,
-                            compat::lsn_text(since),
-                        ),
-                        None => error::log!(
-                            "nitro index \"{name}\" built from its table: {entries} entries in \
-                             {ms} ms",
-                        ),
-                    }
+                    let main = member.both.main();
+                    report(index, main, self.begun, self.since, self.changed);
                     member.finish(self.read_to);
                     follow::tell(handle.entry.tenant(Kind::Database));
                 });

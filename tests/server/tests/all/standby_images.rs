@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use nitro_server_tests::{Random, Server, Session, seed};
+use nitro_server_tests::{Gate, Random, Server, Session, seed};
 
-use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
+use crate::standbys::{
+    TABLE, await_followed, change, compare, primary, random_condition, uses_index,
+};
 
 /// A standby asks for its primary again after this time.
 const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
@@ -308,6 +310,81 @@ fn an_older_snapshot_would_miss_rows() {
     let Behind { standby, old, .. } = &mut Behind::start("standby_snapshots");
     await_followed(standby);
     assert_eq!(old.value(OF_ONE_KEY), "108");
+}
+
+/// A standby whose builder has loaded the image of an index and has not made its reverse map.
+fn without_map() -> (Server, Server, Gate) {
+    let primary = primary().conf("nitro.backup = off").start();
+    primary.sql(TABLE);
+    primary.sql("DROP INDEX t_v, t_k_third, t_tags");
+    let mut standby = primary.standby();
+    standby.conf("nitro.backup = on");
+    standby.reload();
+    await_followed(&standby);
+    assert_eq!(standby.value("SELECT nitro_backup('t_k')"), "1");
+    standby.conf("nitro.follow = off\nnitro.debug_stop = 'StandbyReadable'");
+    standby.restart();
+    let mut gate = standby.stop_next();
+    standby.conf("nitro.follow = on");
+    standby.reload();
+    // A query asks for a follower.
+    standby.wait_until(
+        "SELECT count(*) >= 0 FROM t WHERE k = 1 HAVING current_setting('nitro.follow') = 'on'",
+    );
+    gate.await_stopped();
+    assert_eq!(standby.value("SELECT state FROM pg_stat_nitro_indexes"), "following");
+    (primary, standby, gate)
+}
+
+#[test]
+fn an_index_is_read_before_it_has_its_map() {
+    let (primary, standby, gate) = without_map();
+    let mut session = standby.session();
+    session.sql("SET enable_seqscan = off; SET enable_bitmapscan = off");
+    let query = "SELECT count(*) FROM t WHERE k = 7";
+    assert!(uses_index(&mut session, query));
+    assert_eq!(session.value(query), "120");
+    primary.sql("UPDATE t SET k = 7 WHERE k = 8; DELETE FROM t WHERE k = 7 AND id > 3000");
+    standby.catch_up(&primary);
+    let waiting = session.begin(query);
+    sleep(Duration::from_millis(500));
+    assert!(!waiting.is_done(), "it waits for the map");
+    gate.open();
+    let (_, rows) = waiting.finish();
+    assert_eq!(rows.expect("an answer")[0][0].as_deref(), Some("120"));
+    check(&standby, &mut Random::new(seed()));
+}
+
+#[test]
+fn an_index_whose_map_is_not_made_is_built_again() {
+    let (primary, standby, mut gate) = without_map();
+    let builder = gate.await_stopped();
+    standby.sql(&format!("SELECT pg_terminate_backend({builder})"));
+    primary.sql("UPDATE t SET k = 7 WHERE k = 8");
+    standby.catch_up(&primary);
+    gate.open();
+    await_followed(&standby);
+    let mut random = Random::new(seed());
+    check(&standby, &mut random);
+    change_little(&primary, &mut random);
+    standby.catch_up(&primary);
+    check(&standby, &mut random);
+}
+
+#[test]
+fn a_promotion_beside_a_missing_map() {
+    let (_primary, standby, gate) = without_map();
+    standby.promote();
+    let session = standby.session();
+    let waiting = session.begin("UPDATE t SET k = 7 WHERE k = 8; SELECT nitro_verify('t_k', true)");
+    sleep(Duration::from_millis(300));
+    gate.open();
+    let (mut session, rows) = waiting.finish();
+    assert_eq!(rows.expect("it is right")[0][0].as_deref(), Some("6000"));
+    let mut random = Random::new(seed());
+    for _ in 0..20 {
+        compare(&mut session, &random_condition(&mut random));
+    }
 }
 
 /// After a promotion the images of the standby are not used.
