@@ -41,8 +41,13 @@ pub unsafe fn holds_exclusive_lock(relid: pg_sys::Oid) -> bool {
     }
 }
 
-/// The transactions of a database that had a snapshot at one moment.
-pub struct WithSnapshots(Vec<pg_sys::VirtualTransactionId>);
+/// The transactions of a database that had a snapshot at one moment, and those that import one of
+/// these snapshots.
+pub struct WithSnapshots {
+    those: Vec<pg_sys::VirtualTransactionId>,
+    /// A snapshot with a later `xmin` sees all that had ended at that moment.
+    xmin: pg_sys::TransactionId,
+}
 
 impl WithSnapshots {
     /// No transaction.
@@ -53,16 +58,20 @@ impl WithSnapshots {
     /// Those of the current database now, without the one of this process.
     ///
     /// # Safety
-    /// Inside a transaction.
+    /// Inside a transaction at READ COMMITTED.
     pub unsafe fn now() -> WithSnapshots {
-        // SAFETY: a palloc'd list of `n` transactions.
+        // SAFETY: by contract.
         unsafe {
-            let mut n = 0;
-            let any = pg_sys::InvalidTransactionId;
-            let list = pg_sys::GetCurrentVirtualXIDs(any, true, false, 0, &mut n);
-            let all = std::slice::from_raw_parts(list, n as usize).to_vec();
-            pg_sys::pfree(list.cast());
-            WithSnapshots(all)
+            let those = with_xmin_up_to(pg_sys::InvalidTransactionId);
+            let snapshot = pg_sys::GetLatestSnapshot();
+            pg_sys::PushActiveSnapshot(snapshot);
+            let (mut xmin, xmax) = ((*snapshot).xmin, (*snapshot).xmax);
+            pg_sys::PopActiveSnapshot();
+            // No transaction runs: a snapshot with this `xmin` sees as much as this one.
+            if xmin == xmax {
+                xmin = before(xmin);
+            }
+            WithSnapshots { those, xmin }
         }
     }
 
@@ -71,10 +80,39 @@ impl WithSnapshots {
     /// # Safety
     /// Inside a transaction.
     pub unsafe fn have_ended(&mut self) -> bool {
+        if self.those.is_empty() {
+            return true;
+        }
         // SAFETY: asks the lock of a transaction, without waiting.
-        self.0.retain(|&transaction| unsafe { !pg_sys::VirtualXactLock(transaction, false) });
-        self.0.is_empty()
+        self.those.retain(|&transaction| unsafe { !pg_sys::VirtualXactLock(transaction, false) });
+        if self.those.is_empty() {
+            // A transaction can import a snapshot of another one that has not ended. It gets the
+            // `xmin` of that one, and may go on for longer.
+            // SAFETY: by contract.
+            self.those = unsafe { with_xmin_up_to(self.xmin) };
+        }
+        self.those.is_empty()
     }
+}
+
+/// The transactions of the current database with snapshots whose `xmin` is not later than this one,
+/// without the one of this process. All that have snapshots if it is invalid.
+unsafe fn with_xmin_up_to(xmin: pg_sys::TransactionId) -> Vec<pg_sys::VirtualTransactionId> {
+    // SAFETY: a palloc'd list of `n` transactions.
+    unsafe {
+        let mut n = 0;
+        let list = pg_sys::GetCurrentVirtualXIDs(xmin, true, false, 0, &mut n);
+        let all = std::slice::from_raw_parts(list, n as usize).to_vec();
+        pg_sys::pfree(list.cast());
+        all
+    }
+}
+
+/// The transaction ID before this one.
+fn before(xid: pg_sys::TransactionId) -> pg_sys::TransactionId {
+    let previous = u32::from(xid).wrapping_sub(1);
+    let first = u32::from(pg_sys::FirstNormalTransactionId);
+    if previous < first { u32::MAX.into() } else { previous.into() }
 }
 
 /// The locktag of the running transaction's virtual ID.

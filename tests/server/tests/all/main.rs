@@ -23,6 +23,7 @@ mod shards;
 mod small_images;
 mod standby_events;
 mod standby_images;
+mod standby_images_more;
 mod standby_reads;
 mod standby_service;
 mod standby_storms;

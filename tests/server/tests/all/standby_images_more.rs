@@ -1,0 +1,72 @@
+//! Images of standbys: imported snapshots, WAL that is removed meanwhile, locks of the primary,
+//! builders that end, kinds of keys.
+
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use nitro_server_tests::{Random, Server, Session, seed, wait_until};
+
+use crate::standbys::{await_followed, primary};
+
+/// A standby asks for its primary again after this time.
+const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
+
+/// How often an index of a server was loaded from an image, and built.
+fn origin(server: &Server, index: &str) -> (String, String) {
+    let row = server.sql(&format!(
+        "SELECT loads, builds FROM pg_stat_nitro_indexes WHERE indexrelid = '{index}'::regclass"
+    ));
+    let text = |i: usize| row[0][i].clone().unwrap_or_default();
+    (text(0), text(1))
+}
+
+/// A snapshot is taken before recovery comes to the end of an image. Another transaction imports it
+/// later, and goes on when the first one has ended.
+#[test]
+fn imported_snapshots_do_not_read_the_image() {
+    let primary = primary().conf(SOON).start();
+    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 6000) i;
+                 CREATE INDEX t_k ON t USING nitro (k)");
+    let mut late = primary.standby();
+    late.catch_up(&primary);
+    late.stop();
+    primary.sql("DELETE FROM t WHERE id <= 600");
+    let early = primary.standby();
+    await_followed(&early);
+    assert_eq!(early.value("SELECT nitro_backup('t_k')"), "1");
+    let target = late.data().join("pg_nitro");
+    let _ = fs::remove_dir_all(&target);
+    let copied =
+        Command::new("cp").arg("-a").arg(early.data().join("pg_nitro")).arg(&target).status();
+    assert!(copied.expect("cp runs").success());
+    let source = fs::read_to_string(late.data().join("postgresql.auto.conf")).expect("a file");
+    let source = source.lines().rfind(|line| line.starts_with("primary_conninfo"));
+    let source = source.expect("where the primary is").to_owned();
+    late.conf("max_standby_streaming_delay = -1");
+    late.remove("postgresql.auto.conf");
+    late.start();
+    let query = "SELECT count(*) FROM t WHERE k = 7";
+    let (mut old, mut young): (Session, Session) = (late.session(), late.session());
+    old.sql("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    let snapshot = old.value("SELECT pg_export_snapshot()");
+    assert_eq!(old.value(query), "120");
+    late.conf(&source);
+    late.reload();
+    late.catch_up(&primary);
+    late.wait_until("SELECT state IN ('building', 'following') FROM pg_stat_nitro_indexes");
+    // Time enough to load it.
+    sleep(Duration::from_secs(2));
+    young.sql(&format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'"
+    ));
+    assert_eq!(young.value(query), "120");
+    old.sql("COMMIT");
+    sleep(Duration::from_secs(2));
+    young.sql("SET LOCAL enable_seqscan = off");
+    assert_eq!(young.value(query), "120");
+    young.sql("COMMIT");
+    await_followed(&late);
+    assert_eq!(origin(&late, "t_k"), ("1".to_owned(), "0".to_owned()));
+}
