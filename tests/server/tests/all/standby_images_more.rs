@@ -70,3 +70,48 @@ fn imported_snapshots_do_not_read_the_image() {
     await_followed(&late);
     assert_eq!(origin(&late, "t_k"), ("1".to_owned(), "0".to_owned()));
 }
+
+/// While an index is loaded, restartpoints remove the WAL since its image was read.
+#[test]
+fn a_long_load_leaves_other_indexes_alone() {
+    let primary = primary().conf("wal_keep_size = 0").conf(SOON).start();
+    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 6000) i;
+                 CREATE TABLE u (id int, k int); INSERT INTO u SELECT i, i % 50 FROM generate_series(1, 6000) i;
+                 CREATE INDEX t_k ON t USING nitro (k); CREATE INDEX u_k ON u USING nitro (k)");
+    primary.sql("VACUUM t, u");
+    let mut standby = primary.standby();
+    standby.conf("nitro.backup = on\nnitro.follow = on");
+    standby.reload();
+    await_followed(&standby);
+    assert_eq!(standby.value("SELECT nitro_backup('t_k')"), "1");
+    standby.conf("nitro.follow = off\nnitro.backup = off");
+    standby.restart();
+    standby.conf("max_standby_streaming_delay = -1\nhot_standby_feedback = on");
+    standby.reload();
+    let mut old = standby.session();
+    old.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u");
+    standby.conf("nitro.follow = on");
+    standby.reload();
+    standby.sql("SELECT count(*) FROM t WHERE k = 7");
+    standby.wait_until(
+        "SELECT state = 'following' FROM pg_stat_nitro_indexes WHERE indexrelid = 'u_k'::regclass",
+    );
+    standby.wait_until(
+        "SELECT state = 'building' FROM pg_stat_nitro_indexes WHERE indexrelid = 't_k'::regclass",
+    );
+    sleep(Duration::from_secs(1));
+    for _ in 0..4 {
+        primary.sql("INSERT INTO t VALUES (1, 1); INSERT INTO u VALUES (1, 1); SELECT pg_switch_wal(); CHECKPOINT");
+        standby.catch_up(&primary);
+        standby.sql("CHECKPOINT");
+    }
+    old.sql("COMMIT");
+    standby.wait_until(
+        "SELECT state = 'following' FROM pg_stat_nitro_indexes WHERE indexrelid = 't_k'::regclass",
+    );
+    // The follower comes for it.
+    sleep(Duration::from_secs(2));
+    assert_eq!(origin(&standby, "t_k"), ("1".to_owned(), "0".to_owned()), "{}", standby.log());
+    await_followed(&standby);
+    assert_eq!(origin(&standby, "u_k"), ("0".to_owned(), "1".to_owned()), "{}", standby.log());
+}
