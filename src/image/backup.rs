@@ -109,7 +109,7 @@ pub fn abandon(process: &Process) {
 }
 
 /// Why there is no image to be made of an index now.
-unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
+unsafe fn obstacle(index: Relation, handle: &Handle, standby: bool) -> Option<&'static str> {
     // SAFETY: open relation.
     unsafe {
         let form = (*index).rd_index;
@@ -130,7 +130,7 @@ unsafe fn obstacle(index: Relation, handle: &Handle) -> Option<&'static str> {
         if !valid && guc::holds(Mechanism::ValidIndexes) {
             return Some("the index is not valid");
         }
-        if pg_sys::RecoveryInProgress() {
+        if standby {
             let followed = handle.entry.state() == State::Following;
             return (!followed).then_some("this standby does not keep the index up to date");
         }
@@ -152,7 +152,10 @@ pub fn operations(engine: Index) -> u64 {
 pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Result<Outcome, String> {
     // SAFETY: open relations.
     unsafe {
-        if let Some(why) = obstacle(index, handle) {
+        // Asked once: the steps have to fit the state that was found. After a promotion an index is
+        // not complete at once.
+        let standby = pg_sys::RecoveryInProgress();
+        if let Some(why) = obstacle(index, handle, standby) {
             return Ok(Outcome::NotNow(why));
         }
         let at = compat::locator(heap);
@@ -178,7 +181,7 @@ pub unsafe fn back_up(heap: Relation, index: Relation, handle: &Handle) -> Resul
             shards: Vec::new(),
             carried: Vec::new(),
         };
-        make(handle.entry, prototype, |engine, sn, draft| {
+        make(handle.entry, standby, prototype, |engine, sn, draft| {
             let image = &handle.entry.image;
             let hurry = AtomicBool::new(false);
             let pace = Pace::new(guc::BACKUP_RATE.get(), thread::sleep, &hurry);
@@ -210,7 +213,7 @@ pub unsafe fn back_up_at_exit(
     let Some(prototype) = prototype else {
         return Ok(Outcome::NotNow("there is no image that describes the index"));
     };
-    make(entry, prototype, |engine, sn, draft| {
+    make(entry, false, prototype, |engine, sn, draft| {
         let hurry = AtomicBool::new(true);
         let pace = Pace::new(0, thread::sleep, &hurry);
         let abbreviated = !engine.is_byte_ordered();
@@ -241,11 +244,12 @@ impl Drop for Attempt<'_> {
 /// Makes an image, and counts it.
 fn make(
     entry: &'static Entry,
+    standby: bool,
     manifest: Manifest,
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
 ) -> Result<Outcome, String> {
     let attempt = Attempt(&entry.counters);
-    let outcome = steps(entry, manifest, write)?;
+    let outcome = steps(entry, standby, manifest, write)?;
     attempt.ends(&outcome);
     Ok(outcome)
 }
@@ -253,14 +257,13 @@ fn make(
 /// Steps 2 to 5. `write` writes the entries of a term to a draft.
 fn steps(
     entry: &'static Entry,
+    standby: bool,
     manifest: Manifest,
     write: impl FnOnce(Index, u32, &Draft<'_>) -> Result<Vec<ShardSummary>, String>,
 ) -> Result<Outcome, String> {
     let Some(_claim) = Claim::take(entry) else {
         return Ok(Outcome::NotNow(BUSY));
     };
-    // SAFETY: reads shared state.
-    let standby = unsafe { pg_sys::RecoveryInProgress() };
     let process = shmem::process();
     let engine = if standby { entry.readable_index(process) } else { entry.index(process) };
     let Some(engine) = engine else {
