@@ -42,7 +42,7 @@ use crate::state::directory::{self, Entry, Incarnation, State};
 use crate::state::{given_up, hosts, lifecycle, open};
 use crate::upkeep::bring_up::{self, Origin};
 use crate::upkeep::worker::{self, Purpose, TAKEN, is_asked};
-use crate::upkeep::{follow, pack};
+use crate::upkeep::{follow, keeper, pack};
 
 thread_local! {
     /// The place of this builder.
@@ -125,6 +125,8 @@ fn work(here: u32) {
 /// this standby has made, and makes new ones.
 fn work_in_recovery(here: u32) {
     follow::begin_as_builder();
+    // No keeper runs in recovery.
+    keeper::remove_orphans();
     let store = image::store();
     for incarnation in store.incarnations(here).unwrap_or_default() {
         if !directory::get().knows(here, incarnation) {

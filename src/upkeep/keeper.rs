@@ -488,7 +488,7 @@ fn remove_contradicted(found: slot::Found) {
 }
 
 /// Removes the images of databases that do not exist any more.
-fn remove_orphans() {
+pub fn remove_orphans() {
     transaction("remove images of dropped databases", || {
         let store = image::store();
         for database in store.databases().unwrap_or_default() {

@@ -7,6 +7,7 @@ use pgrx::prelude::*;
 use crate::pg::background;
 use crate::pg::{catalog, compat, guc};
 use crate::state::follow;
+use crate::upkeep::keeper;
 
 /// Registers the process that starts followers when a standby opens; only while
 /// `shared_preload_libraries` are loaded. Where `nitro.follow` comes on later, queries ask for
@@ -40,6 +41,8 @@ pub extern "C-unwind" fn nitro_standby_main(_argument: pg_sys::Datum) {
         }
         pg_sys::BackgroundWorkerInitializeConnection(std::ptr::null(), std::ptr::null(), 0);
     }
+    // No keeper runs in recovery.
+    keeper::remove_orphans();
     background::transaction("start followers", || {
         // SAFETY: a shared catalogue, inside a transaction.
         unsafe { catalog::databases(|form| (*form).datallowconn) }

@@ -115,3 +115,29 @@ fn a_long_load_leaves_other_indexes_alone() {
     await_followed(&standby);
     assert_eq!(origin(&standby, "u_k"), ("0".to_owned(), "1".to_owned()), "{}", standby.log());
 }
+
+/// The images of a database go with it on a standby, too.
+#[test]
+fn images_of_a_dropped_database_are_removed() {
+    let primary = primary().start();
+    primary.sql("CREATE DATABASE other");
+    let table = "CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 3000) i;
+                 CREATE INDEX t_k ON t USING nitro (k)";
+    primary.sql(table);
+    primary.session_as("postgres", "other").sql(&format!("CREATE EXTENSION nitro; {table}"));
+    let mut standby = primary.standby();
+    for database in ["postgres", "other"] {
+        let mut session = standby.session_as("postgres", database);
+        wait_until("the index has an image", || {
+            session.value("SELECT coalesce(bool_and(image_time IS NOT NULL), false) FROM pg_stat_nitro_indexes ") == "t"
+        });
+    }
+    let folders = || fs::read_dir(standby.data().join("pg_nitro")).map_or(0, Iterator::count);
+    assert_eq!(folders(), 2);
+    primary.sql("DROP DATABASE other");
+    standby.catch_up(&primary);
+    standby.restart();
+    await_followed(&standby);
+    let folders = || fs::read_dir(standby.data().join("pg_nitro")).map_or(0, Iterator::count);
+    wait_until("the folder is gone", || folders() == 1);
+}
