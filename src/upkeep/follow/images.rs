@@ -48,8 +48,15 @@ impl Images {
     pub fn is_loading(&mut self, relid: Oid, entry: &Entry, small: bool) -> bool {
         if let Some(at) = self.asked.get(&relid) {
             let asked = entry.requested.load(Relaxed);
-            let waits = || at.elapsed() < PATIENCE || worker::has_builder(self.here);
-            return asked == TAKEN || asked != 0 && waits();
+            if matches!(asked, 0 | TAKEN) {
+                return asked == TAKEN;
+            }
+            let waits = at.elapsed() < PATIENCE;
+            // Builders of other databases may have had all places. No keeper sends one later.
+            if waits && !worker::has_builder(self.here) {
+                let _ = worker::start(self.here, Purpose::Build);
+            }
+            return waits || worker::has_builder(self.here);
         }
         if small && !image::standby::has_one(entry) {
             return false;

@@ -116,6 +116,42 @@ fn a_long_load_leaves_other_indexes_alone() {
     assert_eq!(origin(&standby, "u_k"), ("0".to_owned(), "1".to_owned()), "{}", standby.log());
 }
 
+/// Two databases, and one builder at a time.
+#[test]
+fn builders_of_databases_take_turns() {
+    let primary = primary().conf("nitro.max_builders = 1").start();
+    primary.sql("CREATE DATABASE other");
+    let databases = ["postgres", "other"];
+    for database in databases {
+        let mut session = primary.session_as("postgres", database);
+        session.sql("CREATE EXTENSION IF NOT EXISTS nitro");
+        for i in 0..40 {
+            session.sql(&format!(
+                "CREATE TABLE t{i} (id int, k int);
+                 INSERT INTO t{i} SELECT i, i % 50 FROM generate_series(1, 300) i;
+                 CREATE INDEX t{i}_k ON t{i} USING nitro (k)"
+            ));
+            session.sql(&format!("VACUUM t{i}"));
+        }
+    }
+    let mut standby = primary.standby();
+    let wait_for = |standby: &Server, what: &str| {
+        for database in databases {
+            let mut session = standby.session_as("postgres", database);
+            let query =
+                format!("SELECT count(*) FILTER (WHERE {what}) = 40 FROM pg_stat_nitro_indexes");
+            wait_until(what, || session.value(&query) == "t");
+        }
+    };
+    wait_for(&standby, "image_time IS NOT NULL");
+    standby.restart();
+    wait_for(&standby, "state = 'following'");
+    for database in databases {
+        let mut session = standby.session_as("postgres", database);
+        assert_eq!(session.value("SELECT sum(loads) FROM pg_stat_nitro_indexes"), "40");
+    }
+}
+
 /// The images of a database go with it on a standby, too.
 #[test]
 fn images_of_a_dropped_database_are_removed() {
