@@ -222,6 +222,7 @@ impl Feed {
                 n = n.wrapping_add(1);
                 if n.is_multiple_of(1024) {
                     crate::pg::wait::interrupts();
+                    crate::pg::background::give_way_to_replay();
                 }
             }
         }

@@ -104,6 +104,7 @@ unsafe fn read_pages(
         let strategy = pg_sys::GetAccessStrategy(pg_sys::BufferAccessStrategyType::BAS_BULKREAD);
         for block in 0..blocks {
             crate::pg::wait::interrupts();
+            crate::pg::background::give_way_to_replay();
             let buffer = compat::read_shared(heap, block, strategy);
             let lsn = compat::page_lsn(buffer);
             pg_sys::UnlockReleaseBuffer(buffer);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe};
+use std::time::{Duration, Instant};
 
 use pgrx::pg_sys::panic::CaughtError;
 use pgrx::prelude::*;
@@ -14,7 +15,13 @@ thread_local! {
     static WORKER: Cell<bool> = const { Cell::new(false) };
     /// This process is the follower of a database.
     static FOLLOWER: Cell<bool> = const { Cell::new(false) };
+    /// An index and its table that this process uses for long in recovery, and when it looked last
+    /// whether another process waits for them.
+    static USES: Cell<Option<([pg_sys::Oid; 2], Instant)>> = const { Cell::new(None) };
 }
+
+/// Time between two looks whether a process waits for a relation.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Sets aside settings for sessions, as autovacuum does. Timeouts would end a background process in
 /// the middle of each long build or image. A snapshot that lasts as long as a transaction would
@@ -59,7 +66,8 @@ pub fn is_follower() -> bool {
 }
 
 /// In a background worker: raises an ERROR if a process waits to drop, move or copy the database,
-/// which would fail after five seconds. Does nothing elsewhere: there the user decides.
+/// which would fail after five seconds. Elsewhere the user decides. It looks for replay as well
+/// ([`give_way_to_replay`]).
 pub fn give_way() {
     if WORKER.get() && compat::database_is_wanted() {
         Failure::new(
@@ -67,6 +75,31 @@ pub fn give_way() {
             "another session wants the database for itself",
         )
         .raise();
+    }
+    give_way_to_replay();
+}
+
+/// Says which index and table this process uses from now on in recovery; `None`: it uses none for
+/// long.
+pub fn set_uses(relations: Option<[pg_sys::Oid; 2]>) {
+    USES.set(relations.map(|relations| (relations, Instant::now())));
+}
+
+/// In a builder of a standby: raises an ERROR if a process waits for a lock that ends the use of
+/// its relations: replay waits for these, too. Does nothing elsewhere.
+pub fn give_way_to_replay() {
+    if let Some((relations, looked)) = USES.get()
+        && looked.elapsed() >= LOOK
+    {
+        set_uses(Some(relations));
+        // SAFETY: set inside a transaction, and until its end.
+        if unsafe { compat::is_wanted(relations) } {
+            Failure::new(
+                PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
+                "another process waits for a lock on the index or its table",
+            )
+            .raise();
+        }
     }
 }
 

@@ -84,6 +84,7 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
         }
     });
+    background::set_uses(None);
     if let Some(loading) = loaded {
         loading.finish();
     }
@@ -114,6 +115,8 @@ unsafe fn read(
     let (entry, begun) = (handle.entry, Instant::now());
     // SAFETY: open relations, inside a transaction, in recovery with the claim.
     unsafe {
+        // The locks are held until all entries are in.
+        background::set_uses(Some([(*index).rd_id, (*heap).rd_id]));
         if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {
             return None;
         }

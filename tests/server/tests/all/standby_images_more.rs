@@ -177,3 +177,24 @@ fn images_of_a_dropped_database_are_removed() {
     let folders = || fs::read_dir(standby.data().join("pg_nitro")).map_or(0, Iterator::count);
     wait_until("the folder is gone", || folders() == 1);
 }
+
+/// A lock of the primary ends the load of an image of its table. Recovery does not wait for it.
+#[test]
+fn replay_does_not_wait_for_a_load() {
+    let primary = primary().conf("max_standby_streaming_delay = -1").start();
+    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 1000000) i;
+                 CREATE INDEX t_k ON t USING nitro (k, id)");
+    primary.sql("VACUUM t");
+    let mut standby = primary.standby();
+    await_followed(&standby);
+    assert_eq!(standby.value("SELECT nitro_backup('t_k')"), "1");
+    standby.conf("nitro.backup_workers = 1");
+    standby.restart();
+    standby.wait_until("SELECT state = 'building' FROM pg_stat_nitro_indexes");
+    primary.sql("ALTER TABLE t ADD COLUMN v int");
+    standby.catch_up(&primary);
+    let said = "another process waits for a lock on the index or its table";
+    assert!(standby.log().contains(said), "{}", standby.log());
+    await_followed(&standby);
+    assert_eq!(standby.value("SELECT count(*) FROM t WHERE k = 7"), "20000");
+}
