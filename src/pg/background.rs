@@ -85,21 +85,22 @@ pub fn set_uses(relations: Option<[pg_sys::Oid; 2]>) {
     USES.set(relations.map(|relations| (relations, Instant::now())));
 }
 
-/// In a builder of a standby: raises an ERROR if a process waits for a lock that ends the use of
-/// its relations: replay waits for these, too. Does nothing elsewhere.
+/// Raises an ERROR in a builder of a standby if a process waits for a lock that ends the use of its
+/// relations, as replay does. Raises it, too, if recovery has ended. Does nothing elsewhere.
 pub fn give_way_to_replay() {
     if let Some((relations, looked)) = USES.get()
         && looked.elapsed() >= LOOK
     {
         set_uses(Some(relations));
         // SAFETY: set inside a transaction, and until its end.
-        if unsafe { compat::is_wanted(relations) } {
-            Failure::new(
-                PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
-                "another process waits for a lock on the index or its table",
-            )
-            .raise();
-        }
+        let (wanted, ended) =
+            unsafe { (compat::is_wanted(relations), !pg_sys::RecoveryInProgress()) };
+        let why = match (wanted, ended) {
+            (true, _) => "another process waits for a lock on the index or its table",
+            (_, true) => "recovery has ended",
+            _ => return,
+        };
+        Failure::new(PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE, why).raise();
     }
 }
 

@@ -47,7 +47,6 @@ pub enum Point {
     SortRead,
     SortLoaded,
     StandbyLoaded,
-    StandbyReadable,
     SortPublishes,
     TakeOverRead,
     CatchUpWal,
@@ -120,7 +119,8 @@ mod debug {
                 locktag_lockmethodid: pg_sys::USER_LOCKMETHOD as u8,
             };
             // A process whose locks have a time limit waits here without one.
-            let limit = std::mem::take(&mut *(&raw mut pg_sys::LockTimeout));
+            let limit = pg_sys::LockTimeout;
+            pg_sys::LockTimeout = 0;
             pg_sys::LockAcquire(&tag, mode, true, false);
             pg_sys::LockTimeout = limit;
             pg_sys::LockRelease(&tag, mode, true);

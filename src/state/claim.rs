@@ -247,34 +247,18 @@ impl Claim {
     /// Changes SORTING to FOLLOWING, with a reverse map and an engine index of the rows that a
     /// table had at `since` or later. They were read from the table, or from an image.
     pub fn follow(&self, index: Unfinished, map: Unfinished, since: u64, from_table: bool) {
-        self.entry.set_reverse(&map.index());
-        map.done();
-        self.follow_at(index, since, from_table);
-    }
-
-    /// Does the same as [`Claim::follow`] before there is a reverse map. Scans may read the index
-    /// if they need no change after `since`. The follower leaves it alone until
-    /// [`Claim::complete`], and gives it up if the claim ends before.
-    pub fn follow_at(&self, index: Unfinished, since: u64, from_table: bool) -> Index {
         self.entry.reflects.store(since, Release);
         self.entry.cut_short.store(0, Relaxed);
         self.entry.needs.store(0, Relaxed);
+        self.entry.set_reverse(&map.index());
+        map.done();
         if from_table {
             // An existing image does not match the operations that this engine index will count.
             self.entry.image.operations.store(UNKNOWN, Relaxed);
         }
-        let engine = self.gain(Event::Follow, index);
+        self.gain(Event::Follow, index);
         let counters = &self.entry.counters;
         count(if from_table { &counters.builds } else { &counters.loads });
-        engine
-    }
-
-    /// Gives an index that is FOLLOWING its reverse map. Nothing has changed the index since
-    /// [`Claim::follow_at`].
-    pub fn complete(&self, map: Unfinished) {
-        self.entry.set_reverse(&map.index());
-        map.done();
-        directory::get().charge(shmem::process(), self.entry);
     }
 
     /// Changes FOLLOWING to CATCHING UP, after recovery. The index has no entry of a row that is

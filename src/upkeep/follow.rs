@@ -53,7 +53,6 @@ use crate::pg::compat;
 use crate::pg::wait::{self, Wait};
 use crate::pg::{catalog, guc, subtransaction};
 use crate::state::claim::Claim;
-use crate::state::directory::State;
 use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{given_up, hosts, lifecycle, open, options, shmem};
@@ -430,14 +429,6 @@ impl Follower {
             if let Some(both) = handle.entry.followed(shmem::process()) {
                 self.images.forget(relid);
                 return group(both, Work::default(), None);
-            }
-            if entry.state() == State::Following {
-                // A builder makes its reverse map, or has ended before.
-                if Claim::of_follower(handle).is_some() {
-                    self.images.forget(relid);
-                    given_up::stop_following(index, entry);
-                }
-                return Begun::NotNow;
             }
             if self.images.is_loading(relid, entry, bring_up::is_small(heap)) {
                 return Begun::NotNow;

@@ -52,7 +52,7 @@ pub struct WithSnapshots {
 impl WithSnapshots {
     /// No transaction.
     pub fn none() -> WithSnapshots {
-        WithSnapshots(Vec::new())
+        WithSnapshots { those: Vec::new(), xmin: pg_sys::InvalidTransactionId }
     }
 
     /// Those of the current database now, without the one of this process.

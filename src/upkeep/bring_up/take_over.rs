@@ -44,12 +44,7 @@ impl Bringing<'_> {
     /// Outside of recovery, under the build lock.
     pub(super) unsafe fn take_over(&self) -> bool {
         let entry = self.handle.entry;
-        let Some(both) = entry.followed(shmem::process()) else {
-            // Its reverse map was being made.
-            // SAFETY: an open index.
-            unsafe { given_up::stop_following(self.index, entry) };
-            return false;
-        };
+        let Some(both) = entry.followed(shmem::process()) else { return false };
         let from = entry.reflects.load(Acquire);
         // SAFETY: open relations, inside a transaction.
         let outcome = subtransaction::run(|| unsafe { self.remove_stale(&both, from) });

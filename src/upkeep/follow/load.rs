@@ -15,24 +15,24 @@ use nitro_engine::prelude::*;
 use nitro_engine::{
     BuildError, Index, IndexOptions, REVERSE_OPTIONS, REVERSE_TID, ReverseMap, Walk, reverse_entry,
 };
-use pgrx::PgSqlErrorCode;
 use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 
 use super::followed::{Building, Followed};
-use super::group::{Group, Step};
-use super::{LOCK_TIMEOUT, SLEEP_MS};
-use crate::feed::rows::Action;
+use super::group::{Group, Step, note};
+use super::{LOCK_TIMEOUT, READ, SLEEP_MS};
+use crate::feed::rows::{Action, Records};
 use crate::feed::work::Work;
-use crate::feed::{Feed, Touched, readable_end};
+use crate::feed::{Feed, Gap, Touched, readable_end};
 use crate::image;
 use crate::image::load::{Loaded, Refusal};
 use crate::key::sort::Sorter;
-use crate::pg::background::{self, transaction};
+use crate::pg::background::{self, transaction, try_transaction};
 use crate::pg::compat::{self, WithSnapshots};
-use crate::pg::error::{self, Failure};
+use crate::pg::error;
 use crate::pg::guc::{self, Mechanism};
 use crate::pg::owner::AsOwner;
 use crate::pg::stop::{self, Point};
+use crate::pg::subtransaction;
 use crate::pg::wait::{self, Wait};
 use crate::state::claim::Claim;
 use crate::state::directory::Entry;
@@ -43,9 +43,6 @@ use crate::upkeep::bring_up::{self, Evaluator};
 
 /// How long one step reads the table, and has a snapshot.
 const STEP_TIME: Duration = Duration::from_millis(20);
-/// Entries of the largest index that is readable before it has its reverse map. To make the map
-/// takes some seconds then. A scan that needs a change waits for it.
-const MOST_EARLY: u64 = 20_000_000;
 /// How long an index waits for the end of older snapshots. After that the follower reads the table:
 /// it leaves out no row that a snapshot of this server sees.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,10 +72,11 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
             pg_sys::InvalidateCatalogSnapshot();
             image::standby::await_replay(entry);
             // Later snapshots see what recovery has come to.
+            let replayed = readable_end();
             let older = WithSnapshots::now();
             open::with_index_at_once(relid, |heap, index, handle| {
                 if std::ptr::eq(handle.entry, entry) {
-                    loaded = read(heap, index, handle, feed, older);
+                    loaded = read(heap, index, handle, feed, (replayed, older));
                 }
             });
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
@@ -95,7 +93,7 @@ struct Loading {
     /// The index alone. Its work are the blocks that have changed since.
     group: Group,
     changed: u64,
-    /// Recovery had come here when the changed blocks were looked for.
+    /// The group has the work of all records that end at or before it.
     read_to: XLogRecPtr,
     /// Transactions with snapshots that may see rows that the image lacks.
     older: WithSnapshots,
@@ -110,7 +108,7 @@ unsafe fn read(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-    older: WithSnapshots,
+    older: (XLogRecPtr, WithSnapshots),
 ) -> Option<Loading> {
     let (entry, begun) = (handle.entry, Instant::now());
     // SAFETY: open relations, inside a transaction, in recovery with the claim.
@@ -121,18 +119,10 @@ unsafe fn read(
             return None;
         }
         let claim = Claim::of_follower(handle).filter(Claim::sort)?;
-        let mut new = match from_image(heap, index, handle, feed, older) {
+        let new = match from_image(heap, index, handle, feed, older) {
             Ok(new) => Ok(new),
             Err(Refusal::NoRoom(why)) => Err(why),
             Err(_) => from_table(heap, index, handle, &claim).map_err(|e| e.to_string()),
-        };
-        let early = new.as_mut().is_ok_and(New::is_readable);
-        let new = match new {
-            Ok(new) if early => {
-                read_early(index, handle, &claim, new, begun);
-                return None;
-            }
-            new => new,
         };
         let with_map = new.and_then(|new| match reverse_map(handle, new.main.index()) {
             Ok(map) => Ok((new, map)),
@@ -163,37 +153,6 @@ struct New {
     read_to: XLogRecPtr,
     older: WithSnapshots,
     since: Option<XLogRecPtr>,
-}
-
-impl New {
-    /// Whether scans may read the index before it has a reverse map: it is equal to its table, and
-    /// the map is soon there.
-    fn is_readable(&mut self) -> bool {
-        self.since.is_some()
-            && self.work.is_done()
-            && self.main.index().stats().live <= MOST_EARLY
-            && are_gone(&mut self.older)
-    }
-}
-
-/// Changes the index to FOLLOWING before its reverse map is made. If that fails, the follower gives
-/// the index up.
-unsafe fn read_early(index: Relation, handle: &Handle, claim: &Claim, new: New, begun: Instant) {
-    // SAFETY: an open index.
-    unsafe {
-        let main = claim.follow_at(new.main, new.read_to, false);
-        report(index, main, begun, new.since, 0);
-        stop::at(Point::StandbyReadable);
-        match reverse_map(handle, main) {
-            Ok(map) => claim.complete(map),
-            Err(why) => {
-                not_followed(index, &why.to_string());
-                given_up::stop_following(index, handle.entry);
-                given_up::refused(handle.entry);
-            }
-        }
-    }
-    follow::tell(handle.entry.tenant(Kind::Database));
 }
 
 /// Says in the log how the index was brought up.
@@ -237,7 +196,7 @@ unsafe fn from_image(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-    older: WithSnapshots,
+    older: (XLogRecPtr, WithSnapshots),
 ) -> Result<New, Refusal> {
     if !image::standby::has_one(handle.entry) {
         return Err(Refusal::NotNow("there is none".into()));
@@ -249,6 +208,10 @@ unsafe fn from_image(
     let loaded = unsafe { image::load::load(heap, index, handle, feed, true)? };
     image::load::note(&handle.entry.image, &loaded);
     let Loaded { index: main, manifest, touched, read_to, .. } = loaded;
+    let (replayed, older) = older;
+    if manifest.end > replayed {
+        return Err(Refusal::NotNow("recovery came to its end only now".into()));
+    }
     let (work, changed) = (work_of(&touched), touched.count());
     Ok(New { main, work, changed, read_to, older, since: Some(manifest.lsn) })
 }
@@ -314,7 +277,7 @@ unsafe fn sort(
             sorter.expect(compat::likely_rows(heap));
             let (mut next, blocks) = (0, compat::blocks(heap));
             while next < blocks {
-                give_way(heap, index);
+                background::give_way();
                 let begun = Instant::now();
                 let mut evaluator = Evaluator::begin(heap, [(index, handle)], &owner);
                 while next < blocks && begun.elapsed() < STEP_TIME {
@@ -333,18 +296,6 @@ unsafe fn sort(
     }
 }
 
-/// ERROR if another process waits for a lock on one of these relations, or if recovery has ended.
-unsafe fn give_way(heap: Relation, index: Relation) {
-    // SAFETY: open relations.
-    if !goes_on() || unsafe { compat::is_wanted([(*heap).rd_id, (*index).rd_id]) } {
-        Failure::new(
-            PgSqlErrorCode::ERRCODE_LOCK_NOT_AVAILABLE,
-            "recovery waits for a lock on the table, or has ended",
-        )
-        .raise();
-    }
-}
-
 /// Whether a builder of a standby goes on.
 fn goes_on() -> bool {
     // SAFETY: reads shared state.
@@ -355,16 +306,54 @@ impl Loading {
     /// Looks at the changed blocks, and gives the index to the follower.
     fn finish(mut self) {
         let begun = Instant::now();
-        let mut done = false;
-        while self.look() && !done && goes_on() {
-            done = are_gone(&mut self.older) && self.follow();
-            if !done && begun.elapsed() >= PATIENCE {
+        while self.read_on() && self.look() && goes_on() {
+            if are_gone(&mut self.older) && self.follow() || begun.elapsed() >= PATIENCE {
                 return;
             }
-            if !done {
-                wait::nap(Wait::FollowerMain, SLEEP_MS);
-            }
+            wait::nap(Wait::FollowerMain, SLEEP_MS);
         }
+    }
+
+    /// Notes what was replayed since the changed blocks were looked for. The follower goes back to
+    /// the position that the index reflects, with all of its indexes. If a restartpoint had removed
+    /// that WAL, it would build all of them anew. Returns false if the WAL is gone already.
+    fn read_on(&mut self) -> bool {
+        let (end, mut records) = (readable_end(), None);
+        let mut more = end != self.read_to;
+        while more && goes_on() {
+            let outcome =
+                try_transaction(|| self.read_some(end, &mut records), subtransaction::message);
+            let why = match outcome {
+                Ok(Ok(is_more)) => {
+                    more = is_more;
+                    continue;
+                }
+                Ok(Err(gap)) => gap.why().to_owned(),
+                Err(why) => why,
+            };
+            self.group.members.drain(..).for_each(|member| member.retire(&why));
+            return false;
+        }
+        true
+    }
+
+    /// Notes records for some milliseconds. Returns whether there are more before `end`.
+    fn read_some(&mut self, end: XLogRecPtr, records: &mut Option<Records>) -> Result<bool, Gap> {
+        let begun = Instant::now();
+        let here = self.group.table.database;
+        let records = match records {
+            Some(records) => records,
+            // SAFETY: inside a transaction.
+            none => none.insert(unsafe { Records::new(self.read_to)? }),
+        };
+        let mut more = true;
+        while more && begun.elapsed() < READ {
+            let groups = std::slice::from_mut(&mut self.group);
+            // SAFETY: as above.
+            more = unsafe { records.next(end, |change| _ = note(here, groups, change))? };
+        }
+        self.read_to = records.position();
+        Ok(more)
     }
 
     /// Makes the index equal to the blocks that have changed since the image. Returns false if the

@@ -7,20 +7,27 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use nitro_server_tests::{Gate, Random, Server, Session, seed};
+use nitro_server_tests::{Random, Server, Session, seed, wait_until};
 
-use crate::standbys::{
-    TABLE, await_followed, change, compare, primary, random_condition, uses_index,
-};
+use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
 
 /// A standby asks for its primary again after this time.
-const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
+pub const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
 
 /// How often the indexes of a server were loaded from images, and built, in its life.
 fn origins(server: &Server) -> (u32, u32) {
     let row = server.sql("SELECT sum(loads), sum(builds) FROM pg_stat_nitro_indexes");
     let number = |i: usize| row[0][i].as_deref().and_then(|text| text.parse().ok());
     (number(0).expect("a number"), number(1).expect("a number"))
+}
+
+/// Makes images of this number of indexes, as soon as no builder makes one of them.
+#[track_caller]
+pub fn back_up(server: &Server, indexes: u32) {
+    let mut session = server.session();
+    wait_until("images of all indexes", || {
+        session.value("SELECT nitro_backup(NULL)") == indexes.to_string()
+    });
 }
 
 /// Compares all indexes of the table with it.
@@ -58,7 +65,7 @@ fn pair(random: &mut Random) -> (Server, Server) {
     await_followed(&standby);
     change_little(&primary, random);
     standby.catch_up(&primary);
-    assert_eq!(standby.value("SELECT nitro_backup(NULL)"), "4");
+    back_up(&standby, 4);
     (primary, standby)
 }
 
@@ -98,7 +105,7 @@ fn a_standby_comes_back_from_its_images() {
         check(&standby, &mut random);
         // Some keep the image that they were loaded from.
         if random.below(2) == 0 {
-            assert_eq!(standby.value("SELECT nitro_backup(NULL)"), "4");
+            back_up(&standby, 4);
         }
     }
 }
@@ -216,7 +223,7 @@ fn an_image_of_a_history_that_was_left_is_not_used() {
     old.sql("UPDATE t SET k = 77 WHERE id <= 300");
     old.sql("VACUUM t");
     standby.catch_up(&old);
-    assert_eq!(standby.value("SELECT nitro_backup('t_k')"), "1");
+    back_up(&standby, 1);
     standby.stop();
     let images = standby.data().join("pg_nitro");
     let aside = standby.data().with_file_name("images");
@@ -270,7 +277,7 @@ impl Behind {
         primary.sql("DELETE FROM t WHERE id <= 600");
         let early = primary.standby();
         await_followed(&early);
-        assert_eq!(early.value("SELECT nitro_backup('t_k')"), "1");
+        back_up(&early, 1);
         copy_images(&early.data().join("pg_nitro"), &late);
         let source = fs::read_to_string(late.data().join("postgresql.auto.conf")).expect("a file");
         let source = source.lines().rfind(|line| line.starts_with("primary_conninfo"));
@@ -312,81 +319,6 @@ fn an_older_snapshot_would_miss_rows() {
     assert_eq!(old.value(OF_ONE_KEY), "108");
 }
 
-/// A standby whose builder has loaded the image of an index and has not made its reverse map.
-fn without_map() -> (Server, Server, Gate) {
-    let primary = primary().conf("nitro.backup = off").start();
-    primary.sql(TABLE);
-    primary.sql("DROP INDEX t_v, t_k_third, t_tags");
-    let mut standby = primary.standby();
-    standby.conf("nitro.backup = on");
-    standby.reload();
-    await_followed(&standby);
-    assert_eq!(standby.value("SELECT nitro_backup('t_k')"), "1");
-    standby.conf("nitro.follow = off\nnitro.debug_stop = 'StandbyReadable'");
-    standby.restart();
-    let mut gate = standby.stop_next();
-    standby.conf("nitro.follow = on");
-    standby.reload();
-    // A query asks for a follower.
-    standby.wait_until(
-        "SELECT count(*) >= 0 FROM t WHERE k = 1 HAVING current_setting('nitro.follow') = 'on'",
-    );
-    gate.await_stopped();
-    assert_eq!(standby.value("SELECT state FROM pg_stat_nitro_indexes"), "following");
-    (primary, standby, gate)
-}
-
-#[test]
-fn an_index_is_read_before_it_has_its_map() {
-    let (primary, standby, gate) = without_map();
-    let mut session = standby.session();
-    session.sql("SET enable_seqscan = off; SET enable_bitmapscan = off");
-    let query = "SELECT count(*) FROM t WHERE k = 7";
-    assert!(uses_index(&mut session, query));
-    assert_eq!(session.value(query), "120");
-    primary.sql("UPDATE t SET k = 7 WHERE k = 8; DELETE FROM t WHERE k = 7 AND id > 3000");
-    standby.catch_up(&primary);
-    let waiting = session.begin(query);
-    sleep(Duration::from_millis(500));
-    assert!(!waiting.is_done(), "it waits for the map");
-    gate.open();
-    let (_, rows) = waiting.finish();
-    assert_eq!(rows.expect("an answer")[0][0].as_deref(), Some("120"));
-    check(&standby, &mut Random::new(seed()));
-}
-
-#[test]
-fn an_index_whose_map_is_not_made_is_built_again() {
-    let (primary, standby, mut gate) = without_map();
-    let builder = gate.await_stopped();
-    standby.sql(&format!("SELECT pg_terminate_backend({builder})"));
-    primary.sql("UPDATE t SET k = 7 WHERE k = 8");
-    standby.catch_up(&primary);
-    gate.open();
-    await_followed(&standby);
-    let mut random = Random::new(seed());
-    check(&standby, &mut random);
-    change_little(&primary, &mut random);
-    standby.catch_up(&primary);
-    check(&standby, &mut random);
-}
-
-#[test]
-fn a_promotion_beside_a_missing_map() {
-    let (_primary, standby, gate) = without_map();
-    standby.promote();
-    let session = standby.session();
-    let waiting = session.begin("UPDATE t SET k = 7 WHERE k = 8; SELECT nitro_verify('t_k', true)");
-    sleep(Duration::from_millis(300));
-    gate.open();
-    let (mut session, rows) = waiting.finish();
-    assert_eq!(rows.expect("it is right")[0][0].as_deref(), Some("6000"));
-    let mut random = Random::new(seed());
-    for _ in 0..20 {
-        compare(&mut session, &random_condition(&mut random));
-    }
-}
-
 /// After a promotion the images of the standby are not used.
 #[test]
 fn a_promoted_server_does_without() {
@@ -397,7 +329,7 @@ fn a_promoted_server_does_without() {
     standby.conf("nitro.backup = on");
     standby.reload();
     await_followed(&standby);
-    assert_eq!(standby.value("SELECT nitro_backup(NULL)"), "4");
+    back_up(&standby, 4);
     let aside = standby.data().with_file_name("images");
     assert!(
         Command::new("cp")
@@ -431,11 +363,11 @@ fn images_that_serve_no_index_are_removed() {
     let primary = primary().start();
     primary.sql("CREATE TABLE t (id int, k text); INSERT INTO t SELECT i, repeat(md5(i::text), 4) FROM generate_series(1, 3000) i;
                  CREATE INDEX t_k ON t USING nitro (k); CREATE INDEX t_id ON t USING nitro (id)");
-    assert_eq!(primary.value("SELECT nitro_backup(NULL)"), "2");
+    back_up(&primary, 2);
     let standby = primary.standby();
     await_followed(&standby);
     assert_eq!(origins(&standby), (0, 2));
-    assert_eq!(standby.value("SELECT nitro_backup(NULL)"), "2");
+    back_up(&standby, 2);
     let before = files_of_images(&standby);
     primary.sql("DROP INDEX t_k; CREATE INDEX t_new ON t USING nitro (id, k)");
     standby.catch_up(&primary);
