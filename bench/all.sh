@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# bench/all.sh [SECTION...]: everything that is measured, or these sections, and what came of it as JSON, as a page and
-# as plots in bench/results. No section takes more than ten minutes on two processors. SIZE=small: a first look.
-# docs/benchmarks.md says what is measured and how to read it. RESULTS=FILE: samples are added to those that it has, for
-# a page of several runs.
+# bench/all.sh [SECTION...]: runs all measures, or these sections. The results go to bench/results as JSON,
+# as a page and as plots. No section takes more than ten minutes on two processors. SIZE=small: a first
+# look. docs/benchmarks.md says what is measured and how to read it. RESULTS=FILE: samples are added to
+# those in the file, for a page of several runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 small() { [ "${SIZE:-}" = small ]; }
-# How large: some million rows; some hundred thousand.
+# The sizes: some million rows; some hundred thousand.
 million() { small && echo $(($1 * 100000)) || echo $(($1 * 1000000)); }
-# A function for each section; `describe` gives their order.
+# A function for each section. `describe` gives their order.
 describe() {
     cat <<'S'
 engine      the engine beside other ordered maps in memory
@@ -43,7 +43,7 @@ inserts     statements of many rows, with entries that wait
 oltp        few rows at a time: bytes to disk, a queue, a heartbeat, arrays beside GIN
 S
 }
-# Five processes for each figure, three where two threads take too long for that, one of crossbeam.
+# Five processes for each figure, three where two threads take too long for five, one for crossbeam.
 peers() { PART=engine ENGINE_ROWS=$(million 10) REPETITIONS=1 ROUNDS=$1 LOADS=$2 bench/quick.sh; }
 engine() { peers 5 random; }
 strings() { peers 5 "text ascending bulk"; }
@@ -98,7 +98,7 @@ for SECTION in "$@"; do
     export SECTION
     begin=$SECONDS
     echo "== $SECTION"
-    # A section that fails leaves what it has measured, and is named.
+    # A section that fails leaves its samples, and its name is printed.
     if "$SECTION"; then took+="$SECTION $((SECONDS - begin)) s, "; else took+="$SECTION FAILED, "; fi
 done
 server=$("$(cat "$target/bench/server/bindir")/postgres" --version 2> /dev/null || echo none)

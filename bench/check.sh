@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# bench/check.sh: the instructions that each operation of the engine takes, beside those in bench/instructions.tsv;
-# fails where one takes over 3 % more. callgrind counts them: the same on a busy machine, to a millionth. UPDATE=1
-# writes the file anew. What another compiler or valgrind makes of the same code is not compared; COMPARE=1 makes that
-# a failure.
+# bench/check.sh: counts the instructions of each operation of the engine, and compares them with
+# bench/instructions.tsv. It fails if an operation takes over 3 % more. callgrind counts: the figures are
+# the same on a busy machine, to a millionth. UPDATE=1 writes the file anew. Figures of another compiler or
+# another valgrind are not compared. COMPARE=1 makes that a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 known=bench/instructions.tsv entries=20000

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bench/papers.sh: the workloads of the papers that nitro comes from, with their figures beside ours: the Nitro paper's
-# experiments on the engine and on Couchbase's indexes, SLIK's figures, YCSB A and E, ForestDB's readers and writer
-# (ENGINE_ROWS, ROWS, SECONDS_EACH, REPETITIONS; docs/benchmarks.md).
+# bench/papers.sh: the workloads of the papers that nitro comes from. The papers' figures stand beside ours.
+# They are the Nitro paper's experiments on the engine and on Couchbase's indexes, SLIK's figures, YCSB A
+# and E, and ForestDB's readers and writer. Variables: ENGINE_ROWS, ROWS, SECONDS_EACH, REPETITIONS
+# (docs/benchmarks.md).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export ENGINE_ROWS=${ENGINE_ROWS:-10000000} ROWS=${ROWS:-1000000} SECONDS_EACH=${SECONDS_EACH:-3} REPETITIONS=${REPETITIONS:-3}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench/quick.sh: first figures. The engine against its peers, then nitro against btree in a server of its
-# own. docs/benchmarks.md says what is measured and how to read it. PART=engine or PART=server: only that.
+# bench/quick.sh: first figures: the engine against its peers, then nitro against btree in a throwaway
+# server. docs/benchmarks.md says what is measured and how to read it. PART=engine or PART=server: only
+# that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export ENGINE_ROWS=${ENGINE_ROWS:-3000000} ROWS=${ROWS:-10000000} INSERT_ROWS=${INSERT_ROWS:-2000000}

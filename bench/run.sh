@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench/run.sh SECTION: builds nitro in the release profile, and measures on a throwaway server by bench/server/SECTION.sh.
-# The head of that program says what it measures, and by which variables. docs/benchmarks.md has methods and figures.
+# bench/run.sh SECTION: builds nitro in the release profile, and runs bench/server/SECTION.sh on a throwaway
+# server. The head of that program names its measures and variables. docs/benchmarks.md has methods and
+# figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -f "bench/server/${1:-}.sh" ] && grep -q "^# bench/run.sh $1:" "bench/server/$1.sh" || {

@@ -1,6 +1,6 @@
-# ci/cache.sh, to be sourced: sets and makes $cache, where PostgreSQL installations and sources are kept:
-# $NITRO_PG_CACHE, else /var/cache/nitro/pg for root, because the tests then run as another user who cannot
-# enter root's home, and ~/.cache/nitro/pg otherwise.
+# ci/cache.sh, to be sourced: sets and makes $cache, the folder of PostgreSQL installations and sources. It
+# is $NITRO_PG_CACHE if set. For root it is /var/cache/nitro/pg, because the tests then run as a user that
+# cannot enter root's home. Otherwise it is ~/.cache/nitro/pg.
 if [ "$(id -u)" = 0 ]; then cache=/var/cache/nitro/pg; else cache=${XDG_CACHE_HOME:-$HOME/.cache}/nitro/pg; fi
 cache=${NITRO_PG_CACHE:-$cache}
 mkdir -p "$cache"; cache=$(cd "$cache" && pwd)

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# ci/check.sh PG_CONFIG [TEST...]: build nitro (dev profile) for one server and run every test that needs
-# a server: sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/, and the tests of the
-# crate tests/server. With names (sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen)
-# only those, and with sql, specs or server/first all of a folder or module; NITRO_DONE is names of what has been run, which
-# is left out; NITRO_HALF=0 or 1 leaves out every other one of the programs and of the crate's tests. Works for root and for any user; KEEP=1 keeps the folder with data directories and logs, JOBS=1 runs
-# one test at a time; NITRO_STAGED is what ci/stage.sh has made before. LONG=1 and NITRO_SEED reach the tests.
+# ci/check.sh PG_CONFIG [TEST...]: builds nitro (dev profile) for one server and runs every test that needs
+# a server. These are sql/*.sql by pg_regress, specs/*.spec by the isolation tester, the programs in tests/,
+# and the crate tests/server. Works for root and for any user. LONG=1 and NITRO_SEED reach the tests.
+#   TEST            only these: sql/key_text, specs/cursor, tests/crash.sh, server/first::errors_and_notices_are_seen;
+#                   sql, specs or server/first: all of a folder or module
+#   NITRO_DONE      names of tests that have run already: they are left out
+#   NITRO_HALF      0 or 1: only every other one of the programs and of the crate's tests
+#   NITRO_STAGED    the folder that ci/stage.sh has made before
+#   KEEP=1          keeps the folder with data directories and logs
+#   JOBS=1          runs one test at a time
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/check.sh PG_CONFIG [TEST...]}; shift
@@ -16,8 +20,8 @@ export NITRO_PG_CONFIG=$pgc    # for tests that build a module of the server
 version=$($pgc --version); say() { printf '%s\n' "== $version: $*"; }
 
 t=$(mktemp -d /tmp/nitro-check.XXXXXX); chmod 755 "$t"
-# A test of the crate that was killed, by its time limit or with this script, has left its servers running. A postmaster
-# works in its data folder: a file that is left does not name another process.
+# A killed test of the crate has left its servers running: the time limit or the end of this script killed
+# it. A postmaster works in its data folder, so a stale PID file names no wrong process.
 stop_servers() { # FOLDER
     local file pid
     while read -r file; do
@@ -43,7 +47,7 @@ if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/beside"* ]]; then
 fi
 for d in sql expected specs tests deploy; do [ ! -d $d ] || cp -r $d "$t/"; done
 
-# The server of most users has a linguistic collation: make one where the machine has none.
+# Most users' servers have a linguistic collation. Make one where the machine has none.
 if ! grep -qi '^en_US\.utf-\?8$' <<< "$(locale -a)"; then
     mkdir "$t/locale"; localedef -i en_US -f UTF-8 "$t/locale/en_US.UTF-8"; export LOCPATH=$t/locale
 fi
@@ -51,18 +55,19 @@ cat > "$t/nitro.conf" <<E
 shared_preload_libraries = 'nitro'
 fsync = off
 autovacuum = off
-# Tests look at sizes. Those of packing have it on.
+# Tests look at sizes. Tests of packing switch it on.
 nitro.pack = off
 max_prepared_transactions = 10
 # Builders of a busy machine are slow, and tests look at plans.
 nitro.max_loading_wait = 3min
 E
-# Until 17 a plan whose scan is disabled costs so much that each query is compiled: a fifth of all time.
-# sql/fast_scan, sql/joins and sql/rows, where nodes of plans are exchanged, want it.
+# Until 17 a plan with a disabled scan has a very high cost. The server then compiles each query, which
+# takes a fifth of all time.
+# Needed by sql/fast_scan, sql/joins and sql/rows, where nitro replaces nodes of plans.
 [ -n "${LONG:-}" ] || echo "jit = off" >> "$t/nitro.conf"
-# For ci/mutants.sh: a mechanism that is off unless a test switches another one off.
+# For ci/mutants.sh: this mechanism is off in each test that switches no other one off.
 [ -z "${NITRO_MUTANT:-}" ] || echo "nitro.debug_break = $NITRO_MUTANT" >> "$t/nitro.conf"
-# Images and checkpoints keep to themselves where plans and horizons are looked at; the programs in tests/ have them.
+# No images and checkpoints where tests look at plans and horizons. The programs in tests/ have them.
 { cat "$t/nitro.conf"; printf '%s\n' "nitro.backup = off" "checkpoint_timeout = 1h"; } > "$t/quiet.conf"
 
 # PostgreSQL refuses to run as root.
@@ -72,13 +77,13 @@ if [ "$(id -u)" = 0 ]; then
     chown -R $user "$t"
     as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
 fi
-# RUST_BACKTRACE must not put stack traces into the DETAIL of errors; PG* would redirect psql.
+# RUST_BACKTRACE must not put stack traces into the DETAIL of errors. PG* would redirect psql.
 run() {
     (cd "$t" && exec "${as[@]}" env -u PGHOST -u PGPORT -u PGUSER -u PGDATABASE -u PGOPTIONS HOME="$t" RUST_BACKTRACE=1 PGCTLTIMEOUT=300 \
         PATH="$bin:$PATH" NITRO_BIN="$bin" NITRO_CONF="$t/nitro.conf" NITRO_TEMPLATE="$t/template" "$@")
 }
 
-# By its own name, or by that of its folder or module.
+# A test is chosen by its own name, or by that of its folder or module.
 named() { local name=$1; shift; [[ " $* " == *" $name "* || " $* " == *" ${name%%::*} "* || " $* " == *" ${name%%/*} "* ]]; }
 wanted() { { [ ${#only[@]} = 0 ] || named "$1" "${only[@]}"; } && ! named "$1" ${NITRO_DONE:-}; }
 pick() { # FOLDER SUFFIX: the names of its tests that are wanted
@@ -111,7 +116,7 @@ program() { # NAME: one of tests/
     run mkdir -p "$d"
     run env NITRO_TMP="$d" timeout --kill-after=20 "${NITRO_TEST_TIMEOUT:-1200}" "$1" || s=$?
     [ $s = 0 ] || for log in "$d"/*.log; do [ ! -f "$log" ] || { echo "-- $log"; tail -n 60 "$log"; }; done
-    # While others run: together they would take half a minute at the end.
+    # These run beside the rest. Together at the end they would take half a minute.
     [ $s != 0 ] || [ -n "${KEEP:-}" ] || find "$d" -type f ! -name '*.log' -delete || true
     return $s
 }
@@ -128,15 +133,16 @@ finished() { # waits for one of them and shows what it printed
     name=${running[$pid]} out=$t/out.${running[$pid]//\//_}
     unset "running[$pid]"
     say "$name"
-    # What a test wants to be read though it passed, its seed for one.
+    # Lines that a test prints although it passed, such as its seed.
     if [ $s != 0 ]; then cat "$out"; elif [[ $name == tests/* ]]; then grep '^#' "$out" || true; fi
     verdict "$name" $s $((SECONDS - since[$name]))
 }
-# Tests wait more than they compute: with one more than processors these were idle a sixth of the time.
+# Tests wait more than they compute. With one job more than processors, the processors were idle a sixth of
+# the time.
 jobs=${JOBS:-$(($(nproc) + 2))}
 x=$($pgc --pkglibdir)/pgxs/src/test
-# The longest first. Most files have a table t, so what runs side by side has servers of its own: one for each processor,
-# or one for a few files. The largest files are dealt out first.
+# The longest first. Most files have a table t, so files that run side by side need different servers: one
+# for each processor, or one for a few files. The largest files are dealt out first.
 mapfile -t names < <(pick sql .sql)
 servers=$((${#names[@]} < 8 ? 1 : $(nproc)))
 for ((i = 0; i < servers; i++)); do
@@ -145,10 +151,10 @@ for ((i = 0; i < servers; i++)); do
     kind=regress$((i + 1)); [ "$i" != 0 ] || kind=regress
     [ ${#names[@]} = 0 ] || begin $kind regress $kind regress/pg_regress "${dealt[@]}"
 done
-# Most servers of the programs begin as a copy of this one: initdb takes a second of a processor.
+# Most servers of the programs begin as a copy of this one: initdb takes a second of processor time.
 [ ${#only[@]} != 0 ] && [[ " ${only[*]} " != *" tests/"* && " ${only[*]} " != *" server/"* ]] ||
     run env NITRO_TMP="$t" bash -c '. tests/lib.sh; initdb_to "$NITRO_TEMPLATE"' > "$t/out" 2>&1 || { cat "$t/out"; exit 1; }
-# Each test of the crate is a program of its own here, so that it has a verdict, a folder and a place beside others.
+# Each test of the crate runs as a program here, with a verdict, a folder and a place in the queue.
 server_test() { # NAME NUMBER: a short folder, for the name of a socket has little room
     local d=$t/run/server$2 s=0
     run mkdir -p "$d"
@@ -171,7 +177,7 @@ if [ ${#only[@]} = 0 ] || [[ " ${only[*]}" == *" server/"* ]]; then
         begin "server/$name" server_test "$name" $programs
     done
 fi
-# By the size of their files. What lies in a folder of tests/ runs only when it is named.
+# By the size of their files. Tests in a folder of tests/ run only when they are named.
 for name in $(cd tests && ls -S) $(printf '%s\n' "${only[@]}" | sed -n 's|^tests/\(.*/.*\)|\1|p'); do
     name=tests/$name
     wanted "$name" && [ -x "$name" ] && [ -f "$name" ] || continue
@@ -183,7 +189,7 @@ mapfile -t names < <(pick specs .spec)
 [ ${#names[@]} = 0 ] || begin isolation regress isolation isolation/pg_isolation_regress "${names[@]}"
 while [ ${#running[@]} -gt 0 ]; do finished; done
 
-# Whatever the answers were: no assertion, panic or crash may stand in any log.
+# Whatever the answers were, no log may have an assertion, a panic or a crash.
 bad='TRAP:|PANIC:|panicked at|was terminated by signal (4|6|7|8|11)\b'
 s=0; find "$t" -name '*.log' -exec grep -HnE "$bad" {} + > "$t/out" || true
 [ ! -s "$t/out" ] || { s=1; head -n 50 "$t/out"; }

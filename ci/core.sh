@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/core.sh: PostgreSQL's own regression and isolation tests with nitro substituted for btree, compared with the
-# same tests without it (tests/core/run.sh). On PostgreSQL 18 with assertions; PG="18 debian" chooses servers.
-# UPDATE=1 writes the list of explained differences anew.
+# ci/core.sh: PostgreSQL's own regression and isolation tests with nitro substituted for btree, compared
+# with the same tests without it (tests/core/run.sh). It runs on PostgreSQL 18 with assertions; PG="18
+# debian" chooses servers. UPDATE=1 writes the list of explained differences anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 list=tests/core/explained.txt

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/deb.sh PG_CONFIG [FOLDER]: Debian packages of nitro for one server, one of what `make install` installs and one
-# of the debug symbols of its library. Prints their names. PROFILE=release, and VERSION=0.3.0-1~bookworm, of the
-# Debian that this is, if not said otherwise.
+# ci/deb.sh PG_CONFIG [FOLDER]: makes two Debian packages for one server and prints their names. One has the
+# files of `make install`, the other the debug symbols of the library. Defaults: PROFILE=release, and a
+# VERSION for this Debian, such as 0.3.0-1~bookworm.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/deb.sh PG_CONFIG [FOLDER]} out=${2:-target/deb}
@@ -11,7 +11,7 @@ name=postgresql-$major-nitro arch=$(dpkg --print-architecture)
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 chmod 755 "$work"; umask 022
 
-# The release profile strips what the package of symbols is made of.
+# The release profile strips the symbols that the second package needs.
 export CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none
 make -s --no-print-directory install PG_CONFIG="$pgc" DESTDIR="$work/nitro" PROFILE="${PROFILE:-release}" >&2
 library=$work/nitro$($pgc --pkglibdir)/nitro.so
@@ -23,7 +23,7 @@ ci/licenses.sh "$major" "$docs/licenses"
 gzip -9n < CHANGELOG.md > "$docs/changelog.gz"
 { echo "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/"; echo "License: PostgreSQL"; sed 's/^$/./; s/^/ /' LICENSE; } > "$docs/copyright"
 
-# What a debugger finds by the build id.
+# A debugger finds this file by the build id.
 id=$(readelf -n "$library" | sed -n 's/.*Build ID: //p')
 [ -n "$id" ] || { echo "the library has no build id" >&2; exit 1; }
 symbols=$work/dbgsym/usr/lib/debug/.build-id/${id:0:2}/${id:2}.debug

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/deps.sh: install what building and testing needs on a Debian with a Rust toolchain.
-# With everything present it does nothing and needs no rights.
+# ci/deps.sh: installs the packages that building and testing needs on a Debian with a Rust toolchain. With
+# everything present it does nothing and needs no rights.
 set -euo pipefail
 
 command -v cargo > /dev/null ||
@@ -46,7 +46,7 @@ echo "ci/deps.sh: installing ${want[*]:-} headers of PostgreSQL" >&2
 apt update
 [ ${#want[@]} = 0 ] || apt install -y --no-install-recommends "${want[@]}"
 if ! headers; then
-    # Headers of the very version that is installed: apt would else upgrade a server that may be running.
+    # Headers of exactly the installed version: otherwise apt would upgrade a server that may be running.
     v=$(server) p=postgresql-server-dev-$(server)
     installed=$(dpkg-query -W -f '${Version}' "postgresql-$v")
     apt install -y --no-install-recommends "$p=$installed" || {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/docs.sh: the manual as a book in target/docs/book, with a search, by mdBook (installed into
-# target/mdbook where there is none). The pages and their order are those of docs/README.md. Fails
-# on a link that leads nowhere, in the sources or in the book.
+# ci/docs.sh: builds the manual as a book with a search in target/docs/book, by mdBook. It installs mdBook
+# into target/mdbook if the machine has none. docs/README.md gives the pages and their order. Fails on a
+# link that leads nowhere, in the sources or in the book.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ci/prose.sh
@@ -10,7 +10,7 @@ command -v mdbook > /dev/null || nice cargo install mdbook --locked --no-default
     --features search --root target/mdbook --target-dir target/mdbook/build
 rm -rf target/docs
 mkdir -p target/docs/src
-# mdBook sees one folder, and the READMEs of the parts are outside of docs/. Untracked pages, too.
+# mdBook sees one folder, and the READMEs of the parts are outside of docs/. Untracked pages are included.
 git ls-files -co --exclude-standard -- '*.md' docs bench/results deploy LICENSE |
     grep -v '^tests/' | tar -cf - -T - | tar -xf - -C target/docs/src
 python3 - <<'P'
@@ -25,7 +25,7 @@ for line in open("docs/README.md"):
         summary.append(f"- [{page[1]}]({listed[-1]})")
     elif line.startswith("**"):
         summary += ["", "# " + line.strip("*\n"), ""]
-# A page that others link to has to be in the book: the results, for instance.
+# Each linked page must be in the book, the results for instance.
 summary += ["", "---", ""]
 for page in listed:
     for target in linked.findall(open(page).read()):

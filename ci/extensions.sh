@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# ci/extensions.sh PG_CONFIG DIR: put what others run beside nitro into the mirror that ci/stage.sh made under DIR: pg_partman,
-# pg_repack, HypoPG and PgBouncer, as this Debian has them in packages for its own server. Nothing is installed; what was
-# unpacked is kept in the folder of ci/cache.sh. Status 3: this server is not Debian's, or the packages cannot be had now.
+# ci/extensions.sh PG_CONFIG DIR: adds other extensions to the mirror that ci/stage.sh made under DIR:
+# pg_partman, pg_repack, HypoPG and PgBouncer. They come from this Debian's packages for its own server.
+# Nothing is installed. The unpacked files are kept in the folder of ci/cache.sh. Status 3: this server is
+# not Debian's, or the packages cannot be fetched now.
 set -euo pipefail
 pgc=${1:?usage: ci/extensions.sh PG_CONFIG DIR} dir=$2
 major=$("$pgc" --version | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
@@ -16,7 +17,7 @@ if [ ! -d "$unpacked" ]; then
     (cd "$work" && apt-get -qq -o APT::Sandbox::User=root -o Acquire::Retries=3 download "${packages[@]}") ||
         { echo "ci/extensions.sh: the packages cannot be had now" >&2; exit 3; }
     for p in "$work"/*.deb; do dpkg-deb -x "$p" "$work/root"; done
-    # Which versions were tested, for the log.
+    # The tested versions, for the log.
     for p in "$work"/*.deb; do dpkg-deb -W --showformat='${Package} ${Version}\n' "$p"; done > "$work/root/versions"
     chmod -R a+rX "$work/root"
     mv "$work/root" "$unpacked"              # appears whole or not at all

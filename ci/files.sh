@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# ci/files.sh [FOLDER]: the files that only others' machines read: META.json, the Dockerfile, compose.yaml and GitHub's
-# workflows. Prints what is wrong with them.
+# ci/files.sh [FOLDER]: checks the files that only other machines read: META.json, the Dockerfile,
+# compose.yaml and GitHub's workflows. Prints the faults.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 wrong=0
 say() { echo "FAILED: $*"; wrong=1; }
 
-# What https://pgxn.org/meta/spec.txt requires, and the files that it names.
+# The fields that https://pgxn.org/meta/spec.txt requires, and the files that META.json names.
 perl -MJSON::PP -e '
     local $/; my $m = decode_json(<>);
     my @no = grep { !defined $m->{$_} } qw(name version abstract maintainer license provides meta-spec);
@@ -17,7 +17,7 @@ perl -MJSON::PP -e '
     }
     print "META.json lacks: @no\n" if @no; exit !!@no' META.json || say "META.json"
 
-# A file of tests that no program has is never run.
+# A file of tests that no program includes never runs.
 for file in engine/tests/*.rs; do
     name=$(basename "$file" .rs)
     grep -qx "mod $name;" engine/tests/all.rs || grep -qx "name = \"$name\"" engine/Cargo.toml || say "$file: in no program of tests"
@@ -28,7 +28,7 @@ for file in tests/server/tests/all/*.rs; do
     [ "$name" = main ] || grep -qx "mod $name;" tests/server/tests/all/main.rs || say "$file: in no program of tests"
 done
 
-# Names of files and of goals of make, wherever they stand.
+# Names of files and of goals of make, anywhere in the file.
 dockerfile=deploy/Dockerfile
 mapfile -t yaml < <(ls .github/workflows/*.yml deploy/*.yaml)
 for file in $dockerfile "${yaml[@]}"; do
@@ -41,7 +41,7 @@ for file in $dockerfile "${yaml[@]}"; do
 done
 
 if python3 -c 'import yaml' 2> /dev/null; then
-    # Jobs have a machine and steps, and what a step runs is a program to bash.
+    # Jobs have a machine and steps. The text of a step is a program for bash.
     python3 - "${yaml[@]}" <<'P' || say "YAML"
 import re, subprocess, sys, yaml
 bad = 0
@@ -75,7 +75,7 @@ else
     echo "ci/files.sh: YAML is left out: no python3 with yaml"
 fi
 
-# Instructions that there are, stages and files that are there before they are copied from.
+# The instructions must be known. Stages and files must exist before they are copied from.
 stages=" "
 while read -r verb rest; do
     case $verb in
@@ -94,7 +94,7 @@ while read -r verb rest; do
 done < <(sed -E '/^ *(#|$)/d' $dockerfile | sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta')
 if command -v hadolint > /dev/null; then hadolint $dockerfile || say "hadolint"; fi
 
-# The instructions on record are one compiler's: the job that compares them has it.
+# The recorded counts of instructions belong to one compiler. The job that compares them must have it.
 counted=$(sed -n 's/^# counted with rustc \([0-9]*\.[0-9]*\)\..*/\1/p' bench/instructions.tsv)
 sed -n '/^  instructions:/,/bench-check/p' .github/workflows/test.yml | grep -q "container: rust:$counted-" ||
     say "bench/instructions.tsv was counted with rustc $counted, the job of test.yml that compares has another"

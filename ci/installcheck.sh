@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# ci/installcheck.sh PG_CONFIG: regression tests against a running server that has nitro installed and preloaded.
-# It makes a database "contrib_regression" and drops what it made. As a superuser, by PGHOST, PGPORT and PGUSER.
+# ci/installcheck.sh PG_CONFIG: regression tests against a running server that has nitro installed and
+# preloaded. It makes the database "contrib_regression" and drops all that it made. It connects as a
+# superuser, by PGHOST, PGPORT and PGUSER.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/installcheck.sh PG_CONFIG}

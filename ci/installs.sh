@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/installs.sh PG_CONFIG: the Makefile's install, uninstall and installcheck, by a user who has neither rights nor
-# cargo where that makes a difference, on copies of one server and of what was built for it. PROFILE=dev
+# ci/installs.sh PG_CONFIG: tests the Makefile's install, uninstall and installcheck on copies of a server
+# and of its build. Where it makes a difference, the user has neither rights nor cargo. PROFILE=dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/installs.sh PG_CONFIG}
@@ -19,7 +19,7 @@ trap end EXIT
 version=$(sed -n "s/^default_version = '\(.*\)'/\1/p" extension/nitro.control)
 scripts=("nitro--$version.sql" nitro--{0.1.0,0.2.0}--"$version.sql")
 
-# What was built goes where that user can read it. Of the programs he has those that the Makefile names.
+# The build goes to a folder that the user can read. Its programs are only those that the Makefile names.
 bin=$(ci/stage.sh "$pgc" "$t/server" "$PROFILE")
 target=$(realpath "${CARGO_TARGET_DIR:-target}"); unset CARGO_TARGET_DIR
 source=$t/source folder=$([ "$PROFILE" = dev ] && echo debug || echo "$PROFILE")
@@ -46,7 +46,7 @@ refused() { # OUT MESSAGE: what it said, and that it has changed nothing
 }
 files() { (cd "$t/server" && find . -type f -name '*nitro*' -printf '%p %m %s\n' | sort); }
 
-# Uninstalled, and installed again by somebody without cargo.
+# Uninstalled, and installed again by a user without cargo.
 before=$(files)
 [ "$(wc -l <<< "$before")" = $((2 + ${#scripts[@]})) ] || { echo "$before"; fail "not all files, or others"; }
 with "$t/path" uninstall || { cat "$t/out"; fail "uninstall"; }
@@ -55,7 +55,7 @@ with "$t/path" install || { cat "$t/out"; fail "install without cargo"; }
 [ "$(files)" = "$before" ] || { files; fail "not installed as by ci/stage.sh"; }
 cmp -s "$target/$folder/libnitro.so" "$lib/nitro.so" || fail "not the library that was built"
 
-# A library for another server, of another version, or none.
+# A library for another server, for another version, and no library.
 built=$source/target/nitro.$PROFILE.built
 read -r _ major _ < "$built"
 for other in "$version 14 $PROFILE" "0.0.9 $major $PROFILE"; do
@@ -68,7 +68,7 @@ rm "$built"
 refused "$t/out" "there is no cargo here: run \"make build\" first"
 cp "$target/nitro.$PROFILE.built" "$built"
 
-# No rights: refused before cargo is called, or by sudo for the copying alone.
+# No rights: the Makefile refuses before it calls cargo, or calls sudo for the copying alone.
 chmod -R a-w "$t/server"
 before=$(files)
 for goal in install uninstall; do
@@ -79,7 +79,7 @@ ordinary "$t/path:$t/sudo" install || { cat "$t/run/out"; fail "install with sud
 [ "$(files)" = "$before" ] || fail "files have changed"
 [ "$(cut -d' ' -f1 "$t/run/sudo.log" | tr '\n' ' ')" = "install mv install install " ] || { cat "$t/run/sudo.log"; fail "not those commands by sudo"; }
 
-# The tests of a running server, which preloads nitro or does not.
+# The tests on a running server, which preloads nitro or does not.
 server initdb -D data -U tester -N -A trust > "$t/initdb.log"
 server bash -c "printf '%s\n' \"listen_addresses = ''\" \"unix_socket_directories = '$t/run'\" 'fsync = off' >> data/postgresql.conf"
 server pg_ctl -D data -l log -w start > /dev/null

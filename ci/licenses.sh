@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/licenses.sh MAJOR FOLDER: puts licences into FOLDER: nitro's, and those of all crates in its library for one version
-# of PostgreSQL. nitro.cdx.json there names them (a bill of materials, CycloneDX 1.5).
+# ci/licenses.sh MAJOR FOLDER: puts licences into FOLDER: nitro's, and those of the crates in its library
+# for PostgreSQL MAJOR. nitro.cdx.json there names them (a bill of materials, CycloneDX 1.5).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 major=${1:?usage: ci/licenses.sh MAJOR FOLDER} out=${2:?usage: ci/licenses.sh MAJOR FOLDER}
@@ -15,7 +15,7 @@ packages = {package["id"]: package for package in metadata["packages"]}
 needs = {node["id"]: node["deps"] for node in metadata["resolve"]["nodes"]}
 root = next(package for package in packages.values() if package["name"] == "nitro")
 
-# What only builds the library, or tests it, is not in it.
+# Crates that only build or test the library are not in it.
 linked, ahead = set(), [root["id"]]
 while ahead:
     package = ahead.pop()

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# ci/limits.sh [PG_CONFIG]: tests/limits_of_machine.sh without anything left out: in a memory cgroup that it makes, and on a machine
-# that counts what is promised (vm.overcommit_memory = 2), which is changed for as long as that takes. For root, on a machine
-# of one's own.
+# ci/limits.sh [PG_CONFIG]: runs all parts of tests/limits_of_machine.sh. It makes a memory cgroup. It sets
+# vm.overcommit_memory = 2 on the machine while the test runs. For root, on a machine of one's own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || { echo "this is for root: it makes a cgroup, and changes vm.overcommit_memory" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ci/mutants.sh [SECTION [NAME...]]: switches one mechanism off after the other and runs the tests until one
-# fails. A mutant that survives them all is a missing test. Sections: engine, server.
+# ci/mutants.sh [SECTION [NAME...]]: switches off one mechanism after another, and runs the tests until one
+# fails. A mutant that survives all tests is a missing test. Sections: engine, server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -15,8 +15,8 @@ verdict() { # NAME TEST: what killed it, or nothing
     fi
 }
 
-# The engine: a mechanism is named by NITRO_MUTANT in a build with the feature `mutants`.
-# Pairs of mechanisms of which the second does what the first one fails to do.
+# The engine: NITRO_MUTANT names a mechanism, in a build with the feature `mutants`. In a pair the second
+# mechanism does the work that the first one leaves undone.
 engine_pairs=(
     "a leaf that dies is not where inserts append,an append looks whether its leaf is dead"
 )
@@ -26,7 +26,8 @@ engine_binaries() { # ARGS...: builds tests and prints their executables
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'
 }
 
-# A mutant may run for ever, or abort. All schedules are run, also under a comparator: whether one is missed does not depend on a seed.
+# A mutant may run forever, or abort. All schedules run, also under a comparator, so a miss does not depend
+# on a seed.
 engine_run() { (ulimit -c 0; LONG=1 NITRO_MUTANT=$1 timeout "${MUTANT_SECONDS:-240}" "${@:2}" > "$log" 2>&1); }
 
 engine_kill() { # NAME FIRST: the test that fails, or how
@@ -34,7 +35,7 @@ engine_kill() { # NAME FIRST: the test that fails, or how
     for filter in $2 ""; do
         for binary in "${binaries[@]}"; do
             s=$filter
-            # There the other tests of the library have nobody who schedules them.
+            # The other tests of the library have no scheduler in this build.
             [[ $binary != */shuttle/* || -n $filter ]] || s=random
             [[ $binary != */shuttle/* || $s = *random* ]] || continue
             engine_run "$1" "$binary" -q $s && s=0 || s=$?
@@ -67,9 +68,9 @@ engine() { # NAMES...
     done
 }
 
-# The server: the settings of nitro.debug_break. Tests that name a mechanism have schedules that switch it off and must
-# go wrong; here their other schedules, which must go right, run without it. A test of the crate tests/server that names
-# one switches it off by itself, in each run of all tests.
+# The server: the settings of nitro.debug_break. Tests that name a mechanism have schedules that switch it
+# off and must go wrong. Here their other schedules, which must go right, run without it. A test of the
+# crate tests/server that names a mechanism switches it off by itself, in each run of all tests.
 server() { # NAMES...
     local pgc name test schedule killer
     pgc=$(ci/pg.sh "${PG:-18}")

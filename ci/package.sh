@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/package.sh PG_CONFIG: makes the Debian packages for one server, installs them beside a copy of it, uses the
-# extension there, and removes them; before that it looks whether all files are of one version. What the Dockerfile
-# does is read from it, and done the same way. PROFILE=dev
+# ci/package.sh PG_CONFIG: makes the Debian packages for one server, installs them beside a copy of it, uses
+# the extension there, and removes them. First it checks that all files have one version. It reads the steps
+# of the Dockerfile and does the same. PROFILE=dev
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pgc=${1:?usage: ci/package.sh PG_CONFIG}
@@ -27,7 +27,7 @@ mkdir -p "$root$bin" "$root$lib" "$root$share" "$root/var/lib/dpkg/info" "$root/
 cp -L "$bin"/* "$root$bin/"; cp -rsf "$lib/." "$root$lib/"; cp -rsf "$share/." "$root$share/"
 near=$(dirname "$(dirname "$(dirname "$bin")")")/pgserver.libs     # as in ci/stage.sh
 [ ! -d "$near" ] || ln -s "$near" "$root$near"
-# A server in which somebody installed nitro by hand: the copies begin without.
+# On this server nitro may have been installed by hand: the copies begin without it.
 rm -f "$root$lib/nitro.so" "$root$share"/extension/nitro*
 : > "$root/var/lib/dpkg/status"; : > "$root/var/lib/dpkg/available"
 before=$(cd "$root" && find . \( -type f -o -type l \) -not -path './var/lib/dpkg/*' | sort)
@@ -40,7 +40,7 @@ manage() { # DPKG OPTIONS: as root, or as somebody who seems to be
     [ "$(id -u)" = 0 ] || who=(fakeroot)
     "${who[@]}" dpkg --root="$root" --log=/dev/null --force-depends --force-not-root "$@" > "$t/dpkg.log" 2>&1 || { cat "$t/dpkg.log"; exit 1; }
 }
-# What deploy/Dockerfile does with them, below a folder of ours; its own folders are Debian's.
+# The steps of deploy/Dockerfile, below a folder of ours. The Dockerfile's own folders are Debian's.
 docker=$(sed -e ':a' -e '/\\$/N; s/\\\n/ /; ta' deploy/Dockerfile)
 step() { # BEGINNING [INSTEAD]: a step of the Dockerfile as a command
     local found
@@ -77,7 +77,7 @@ lines() { # LIBRARY ROOT: do the symbols below ROOT say in which line its _PG_in
 }
 lines "$root$lib/nitro.so" "$root"
 
-# What is released is made in another profile, which takes minutes: here with one line for the library.
+# A release has another profile, which takes minutes. Here the library is one line of Rust.
 mkdir -p "$t/line/src" "$t/line/bin" "$t/line/root"
 { printf '%s\n' '[package]' 'name = "nitro"' 'edition = "2024"' '[lib]' 'crate-type = ["cdylib"]' '[features]' 'default = []'
   for v in 15 16 17 18 19; do echo "pg$v = []"; done

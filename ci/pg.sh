@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ci/pg.sh VERSION: print the pg_config of a PostgreSQL, building or fetching it when absent.
+# ci/pg.sh VERSION: prints the pg_config of a PostgreSQL. It builds or fetches a version that is absent.
 #   19        as 18, from Debian's experimental; where its source cannot be had, Debian's package, without assertions
 #   18, 17    Debian's source package, built with assertions
 #   18-release  the same source, built as Debian builds it, for measuring; 17-release, 19-release
@@ -9,8 +9,8 @@
 #   debian    the newest server package of this Debian
 #   system    pg_config on PATH if it has the server's headers, else as debian
 # Results are kept in the folder of ci/cache.sh.
-# Status 3: that version cannot be had here, which is no failure of a test, except for 18.
-# A PostgreSQL of one's own serves as well: put a link to its prefix there, named by its version.
+# Status 3: that version is not available here. That is no failure of a test, except for 18. To use your own
+# PostgreSQL, put a link to its prefix there, named by its version.
 set -euo pipefail
 v=${1:?usage: ci/pg.sh 19|18|17|18-release|16|15|debian|system}
 
@@ -65,7 +65,7 @@ else
     [ "$v" = "$major" ] || options=() flags="-O2 -g1 -fno-omit-frame-pointer"
     echo "ci/pg.sh: building PostgreSQL $v in $cache (about four minutes)" >&2
     archive=$("$here/source.sh" "$major") || {
-        # Without 18 nothing would be tested where nobody reads what is left out.
+        # Without 18 a run would test nothing, and the list of tests left out is easily missed.
         [ "$major" != 18 ] || exit 1
         [ "$v" != 19 ] || ! "$here/unpacked.sh" 19 experimental "$p" >&2 || { echo "$p/bin/pg_config"; exit; }
         left_out "Debian's source of it cannot be had now"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# ci/pgspot.sh: pgspot, a program in Python, reads the install script and the update scripts for names that a stranger in
-# the schema of the extension could take, and for objects that he could have made before. The first run installs it from
-# PyPI into the folder of ci/cache.sh, later ones need no network.
+# ci/pgspot.sh: checks the install script and the update scripts with pgspot, a program in Python. It finds
+# names that a stranger in the schema of the extension could take. It also finds objects that a stranger
+# could have made before. The first run installs it from PyPI into the folder of ci/cache.sh. Later runs need no
+# network.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=0.9.4
@@ -16,8 +17,9 @@ if ! "$spot/bin/pgspot" --version > /dev/null 2>&1; then
 fi
 t=$(mktemp -d); trap 'rm -rf "$t"' EXIT
 make -s --no-print-directory scripts CARGO_TARGET_DIR="$t/made"
-# It does not know BEGIN ATOMIC. A body like that is bound when the function is made, so under the path of the script:
-# here it is one that is bound when it runs, under the same path.
+# pgspot does not know BEGIN ATOMIC. The names in a body of this kind are bound when the script makes the
+# function, under the path of the script. Here the body is one that is bound when it runs, under the same
+# path.
 for script in "$t"/made/*.sql; do
     perl -0pe 's{^(CREATE (?:(?!^CREATE).)*?)^BEGIN ATOMIC\n(.*?)^END;\n}{
         my ($head, $body) = ($1, $2);
@@ -25,8 +27,8 @@ for script in "$t"/made/*.sql; do
         "$head    AS \$atomic\$\n$body\$atomic\$;\n"}gmse' "$script" > "$t/${script##*/}"
     ! grep -n 'BEGIN ATOMIC' "$t/${script##*/}" || { echo "FAILED: $script: a body that is not read"; exit 1; }
 done
-# An update has CREATE OR REPLACE of functions (PS002) and views (PS015). From 15 on the server refuses to replace what is
-# no member of the extension. Installation has none.
+# An update has CREATE OR REPLACE of functions (PS002) and views (PS015). From 15 on the server replaces
+# only members of the extension there. The install script has none.
 read_scripts() { # OPTION... FILE...
     (cd "$t" && "$spot/bin/pgspot" "$@") > "$t/out" 2>&1 || { cat "$t/out"; echo "FAILED: pgspot: $*"; exit 1; }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/quick.sh: does nitro work on this machine? Ten minutes on two processors, from a clean clone: the library is built
-# once, for the server at hand, and no PostgreSQL is built. Two rows run beside each other: the server's tests, and what
-# needs no server. The last line counts. ci/test.sh begins with this, by `source`.
+# ci/quick.sh: does nitro work on this machine? Ten minutes on two processors, from a clean clone. It builds
+# the library once, for the server at hand, and builds no PostgreSQL. Tests of the server and tests without
+# a server run side by side. The last line counts. ci/test.sh sources this first.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ -n "${results:-}" ] || . ci/steps.sh
@@ -17,7 +17,7 @@ without_server() {
     step "rustfmt and clippy" make -s check-workspace PG_CONFIG="$server"
 }
 build() { ci/stage.sh "$server" "$stages/quick" dev > /dev/null; }
-# cargo lets one of them build at a time: the server's tests wait for nothing else.
+# cargo lets one build run at a time: the server's tests wait for nothing else.
 step "build" build
 without_server > "$results.without" 2>&1 &
 rows=$!

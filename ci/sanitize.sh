@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# ci/sanitize.sh thread|address|loom|shuttle|storms: the engine's tests under ThreadSanitizer or AddressSanitizer
-# (these need a nightly toolchain), its models under loom, drawn schedules of the whole engine under
-# shuttle, or its storms with small nodes and pauses. Each has a target folder of its own.
+# ci/sanitize.sh thread|address|loom|shuttle|storms: a checker of the engine. Each has a target folder of
+# its own.
+#   thread, address    the engine's tests under ThreadSanitizer or AddressSanitizer (these need a nightly toolchain)
+#   loom               its models under loom
+#   shuttle            drawn schedules of the whole engine under shuttle
+#   storms             its storms with small nodes and pauses
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
@@ -9,7 +12,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 export RUST_BACKTRACE=0
 # A checker makes everything some ten times slower: fewer random cases, unless asked otherwise.
 [ -n "${LONG:-}" ] || export PROPTEST_CASES=${PROPTEST_CASES:-12}
-# The engine's memory is the area; what a test forgets of the process's own is not looked for.
+# The engine's memory is the area. Leaks of the test process's own memory are not looked for.
 export ASAN_OPTIONS=detect_leaks=0
 
 case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle|storms} in
@@ -28,12 +31,12 @@ case ${1:?usage: ci/sanitize.sh thread|address|loom|shuttle|storms} in
                 --target "$host" --target-dir "$target/$sanitizer" "$@"
         }
         sanitizer=$1
-        # Left out: the schedules, in which one thread runs at a time, and words, which handle faults themselves.
+        # Left out: the schedules, which run one thread at a time, and words, which handles faults itself.
         skip=(--skip schedule:: --skip words::)
         [ "$1" = thread ] || { run --lib --tests -- "${skip[@]}"; exit; }
-        # It sees threads, not processes; and nothing at all where there is one thread: only what has several.
+        # ThreadSanitizer sees threads, not processes. So only tests with several threads run.
         skip+=(--skip two_processes --skip ends_in_a_comparator)
-        # Long ones of one thread beside others.
+        # Long tests of one thread run beside others.
         skip+=(--skip each_limit_is_kept --skip leaves_without_separators)
         mapfile -t modules < <(grep -rlE 'thread::(scope|spawn)' engine/src engine/tests |
             sed -E 's|engine/[a-z]*/||; s|(_tests)?\.rs$|::|; s|/|::|g')

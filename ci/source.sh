@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# ci/source.sh VERSION: print the path of the archive with the source of a PostgreSQL, fetching it when absent.
+# ci/source.sh VERSION: prints the path of the archive with the source of a PostgreSQL. It fetches an absent
+# archive.
 #   19, 18, 17  the newest of Debian's source package of that major version
-#   18.6        that one; where Debian has only another minor version any more, that (and says so)
-# A major version that is in no suite named here is looked for in this Debian itself. Archives are kept in
-# the folder of ci/cache.sh; one of your own, put there as source-18.6.tar.bz2, serves as well, for its major
-# version where Debian lists a source that its mirror does not have. Without one, a minor version of before
-# is asked for that was known to be in the mirror.
+#   18.6        that minor version. If Debian no longer has it, the one that Debian has, with a message
+# A major version that has no suite below is looked for in this Debian itself. Archives are kept in the
+# folder of ci/cache.sh. You may put one of your own there as source-18.6.tar.bz2. It serves its major
+# version if Debian lists a source that its mirror lacks. Without an archive, an older minor version is
+# asked for that was once in the mirror.
 set -euo pipefail
 version=${1:?usage: ci/source.sh 18|18.6}
 . "$(dirname "$0")/cache.sh"
@@ -27,10 +28,10 @@ work=$(mktemp -d "$cache/source.XXXXXX"); trap 'rm -rf "$work"' EXIT
 . "$(dirname "$0")/apt.sh"
 own_apt "$work" "deb-src $suite"
 (cd "$work" && apt-get -qq source --download-only "postgresql-$major" >&2) || {
-    # None is no failure.
+    # Finding none is no failure.
     ours=$({ ls "$cache/source-$major".*.tar.bz2 2> /dev/null || true; } | sort -V | tail -1)
     if [ -z "$ours" ]; then
-        # No list vouches for it any more: its digest does, which is the one of Debian's signed .dsc.
+        # No list has its digest any more. This digest is from Debian's signed .dsc.
         case $major in
             17) before=17.11 digest=dd27f2b3c59e73ed14aa3324901242bf69a032a6347805f274e6260322d42979 ;;
             *) exit 1 ;;

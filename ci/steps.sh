@@ -1,4 +1,5 @@
-# ci/steps.sh, to be sourced: steps with a verdict each, for ci/quick.sh and ci/test.sh. One failure does not stop the rest.
+# ci/steps.sh, to be sourced: steps with a verdict each, for ci/quick.sh and ci/test.sh. After a failure the
+# rest still runs.
 results=$(mktemp); stages=$(mktemp -d); chmod 755 "$stages"
 trap 'rm -rf "$results"* "$stages"' EXIT
 start=$SECONDS failed=()

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# ci/test.sh: every test there is. First what `make test` does (ci/quick.sh), then the rest on PostgreSQL 18 with assertions
-# and on this Debian's package. The package runs every other one of the programs in tests/ and of the crate's tests, those
-# that the tree chooses (all with LONG=1 or PG). One failure does not stop the rest; the last line counts.
-# PG="15 16 17 18 19" chooses servers, NITRO_SEED what the random tests do.
+# ci/test.sh: runs every test. First come the tests of `make test` (ci/quick.sh). The rest runs on
+# PostgreSQL 18 with assertions and on this Debian's package. The package runs every other one of the
+# programs in tests/ and of the crate's tests. The tree chooses which; LONG=1 or PG runs all. After a
+# failure the rest still runs. The last line counts. PG="15 16 17 18 19" chooses servers. NITRO_SEED chooses
+# the cases of the random tests.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . ci/steps.sh
@@ -11,11 +12,11 @@ set -- ${PG:-18 debian}
 export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10}
 draw_seeds
 
-# Each build here is one from nothing: what would make the next one quicker makes it slower.
+# Each build here starts from nothing. Files that would make the next build quicker make this one slower.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 
-# Building servers goes first, beside all else, for its compilers often have work for one processor only and would leave
-# the others idle at the end. The checkers take what the others leave.
+# Servers are built first, beside everything else: their compilers often keep one processor busy and leave
+# the others idle at the end. The checkers use the idle ones.
 servers() { # what ci/pg.sh prints, and behind it its status
     local v s
     for v in "$@"; do s=0; ci/pg.sh "$v" > "$results.$v" || s=$?; echo $s >> "$results.$v"; done
@@ -51,7 +52,7 @@ for v in "$@"; do
         *) echo "0 1" >> "$results"; failed+=("PostgreSQL $v") ;;
     esac
 done
-# Whether a server is the one at hand, for which `make test` has built and tested.
+# Whether a server is the one that `make test` has built and tested for.
 at_hand() { [ "$("$1" --bindir)" = "$("$server" --bindir)" ]; }
 first=${config[$1]:-$(ci/pg.sh debian)}
 major=$($first --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
@@ -60,20 +61,20 @@ for v in "$@"; do           # what is compiled differs between versions
     at_hand "${config[$v]:-$server}" || step "style, PostgreSQL $v" make -s check PG_CONFIG="${config[$v]}"
 done
 step "extension, without a server" cargo test -q --lib -p nitro --ignore-rust-version --no-default-features --features "pg$major"
-# Each server's at one go: cargo builds the library anew when its features change, and again when they change back.
+# All tests of one server together: cargo builds the library anew whenever its features change.
 stage() { ci/stage.sh "$2" "$stages/$1" dev > /dev/null || { rm -rf "${stages:?}/$1"; return 1; }; }
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
     step "packages, PostgreSQL $v" ci/package.sh "${config[$v]}"
     if at_hand "${config[$v]}"; then ln -s quick "$stages/$v"; else step "build, PostgreSQL $v" stage "$v" "${config[$v]}"; fi
 done
-# What make does is the same for each server.
+# make does the same for each server.
 step "make install, uninstall and installcheck" ci/installs.sh "${config[debian]:-$first}"
 wait; cat "$results.checkers"
 half=
 for v in "$@"; do
     [ -n "${config[$v]:-}" ] || continue
-    # check.sh counts its own suites; it counts as one here only if it stops before it can.
+    # check.sh counts its own suites. It counts as one here only if it stops before it counts.
     before=$(wc -l < "$results")
     done=; ! at_hand "${config[$v]}" || done=${quick[*]}
     NITRO_STAGED=$stages/$v NITRO_HALF=$half NITRO_DONE=$done NITRO_RESULTS=$results ci/check.sh "${config[$v]}" || failed+=("PostgreSQL $v")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# ci/upgrade.sh [PG_CONFIG [VERSION...]]: data directories of released versions, all if none is named, under this library,
-# and back (tests/upgrade/first.sh). They are built from this repository's history, so `make test-all` does without. 0.1.0 is for
-# PostgreSQL 15 to 18.
+# ci/upgrade.sh [PG_CONFIG [VERSION...]]: data directories of released versions (default: all) under this
+# library, and back (tests/upgrade/first.sh). The versions are built from this repository's history, so
+# `make test-all` does without. 0.1.0 is for PostgreSQL 15 to 18.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 declare -A commits=([0.1.0]=fd56a27 [0.2.0]=f7c6fcf)
@@ -16,7 +16,7 @@ for v in "${versions[@]}"; do
     target=$PWD/target/released-$v
     (cd "$t/$v" && PGRX_PG_CONFIG_PATH=$pgc cargo build -q --target-dir "$target" \
         --ignore-rust-version --no-default-features --features "pg$major")
-    # The server of this version, with the files of the released one in the places of its own.
+    # The server of this version, with the released version's files in the places of its own.
     bin=$(ci/stage.sh "$pgc" "$t/server-$v" dev)
     install -m 755 "$target/debug/libnitro.so" "$t/server-$v$($pgc --pkglibdir)/nitro.so"
     extension=$t/server-$v$($pgc --sharedir)/extension

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What nitro_advise says of tables whose use is known: which indexes gain, in which order, and why the others do not.
+# nitro_advise on tables whose use is known: which indexes gain, in which order, and why the others do not.
 . "$(dirname "$0")/lib.sh"
 new_server -c "nitro.max_memory = 16MB" -c "nitro.backup = off" -c "jit = off" -c "shared_buffers = 64MB" -c "maintenance_work_mem = 64MB"
 
@@ -10,7 +10,8 @@ sql "CREATE TABLE large (k text) WITH (autovacuum_enabled = off); INSERT INTO la
 sql "CREATE TABLE parted (k int) PARTITION BY RANGE (k); CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (100); CREATE INDEX ON parted (k)"
 sql "CREATE TABLE keyed (k int PRIMARY KEY); CREATE TABLE single (k int); CREATE UNIQUE INDEX single_k ON single (k)"
 sql "SELECT nitro_convert('ours_k'); ANALYZE" > /dev/null
-# Each connection has told its numbers when it is gone: then they can be forgotten, and what comes now is the use.
+# Each connection has reported its counts when it is gone. They are reset then, and only the use below
+# counts.
 flushed() { wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'client backend'"; }
 flushed; sql "SELECT pg_stat_reset()" > /dev/null; flushed
 searches() { sql "SET enable_seqscan = off; SET enable_bitmapscan = off; DO 'BEGIN FOR i IN 1..$2 LOOP PERFORM v FROM $1 WHERE k = i; END LOOP; END'"; }

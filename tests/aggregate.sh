@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Aggregates in an index beside writers and VACUUM: schedules that stop one between the reading of a leaf and the look at the visibility
-# map, transfers whose sum never moves, and random queries, two hundred of them, with LONG=1 ten thousand.
+# Aggregates in an index beside writers and VACUUM. Schedules stop an aggregate between its reading of a
+# leaf and its look at the visibility map. Transfers keep a sum constant. Random queries: two hundred, with
+# LONG=1 ten thousand.
 . "$(dirname "$0")/lib.sh"
 
 new_server -c "nitro.backup = off" -c "deadlock_timeout = 200ms"
@@ -18,7 +19,7 @@ table() { # twenty rows a page, all-visible, with room on the first
 }
 stopped() { # QUERY [POINT]: session q stands in the first leaf
     session control; session q
-    # By elements there are bitmaps only.
+    # Indexes by elements have bitmaps only.
     local bitmaps=off
     [[ $1 != *" e "* ]] || bitmaps=on
     process=$(ask q "$plans; SET enable_bitmapscan = $bitmaps; SET nitro.debug_stop = '${2:-AggregateAdds}'; SELECT pg_backend_pid()")
@@ -45,7 +46,7 @@ vacuum_beside() { # QUERY WANTED
     stopped "$1"
     session vacuum
     tell vacuum "VACUUM (INDEX_CLEANUP on) f"
-    # It waits for the aggregate; if it did not, it would be through.
+    # VACUUM waits for the aggregate. Without the wait it would have ended.
     wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'VACUUM (INDEX_CLEANUP%' AND (state = 'idle' OR wait_event_type IN ('Extension', 'IPC', 'Lock'))"
     end control
     assert_eq "$1" "$(answer q)" "$2"
@@ -100,7 +101,7 @@ transfers() {
              SELECT sum(x.s), sum(x.c) INTO s, c FROM (SELECT g, sum(v) AS s, count(*) AS c FROM a GROUP BY g) x;
              IF (s, c) IS DISTINCT FROM (3000000, 3000) THEN RAISE EXCEPTION ''it has moved in groups: % of % rows'', s, c; END IF;
          END LOOP; END'"
-    # What a PL/pgSQL statement selects INTO variables is never shared.
+    # A PL/pgSQL statement that selects INTO variables never runs in parallel.
     sql "CREATE PROCEDURE look_shared(n int) LANGUAGE plpgsql AS 'DECLARE s numeric; c int8; q text; BEGIN FOR i IN 1..n LOOP
              FOREACH q IN ARRAY ARRAY[''SELECT sum(v), count(*) FROM a WHERE k > 0'', ''SELECT sum(v), count(*) FROM a WHERE v > -1000000000'',
                      ''SELECT sum(x.s), sum(x.c) FROM (SELECT g, sum(v) AS s, count(*) AS c FROM a GROUP BY g) x''] LOOP
@@ -223,7 +224,7 @@ random_queries() {
         used=$((used + counts[0])) grouped=$((grouped + counts[1])) shared=$((shared + counts[2]))
     done
     note "$used of $n queries, $grouped with groups, $shared shared"
-    # About a half and a third of them: few are a test that has lost its subject.
+    # About a half and a third of them. With few of them the test has lost its subject.
     [ "$used" -ge $((n / 3)) ] || fail "only $used of $n queries were answered by it"
     [ "$grouped" -ge $((n / 10)) ] || fail "only $grouped of $n queries had groups by it"
     [ "$shared" -ge $((n / 10)) ] || fail "only $shared of $n queries were shared among processes"
@@ -236,7 +237,7 @@ if [ "$stops" = 1 ]; then
     run vacuum_beside "SELECT count(*) FROM f WHERE k > 3" 3995
     run vacuum_beside "SELECT max(k), count(k) FROM f WHERE k > 3" "4000|3995"
     run vacuum_beside "$groups" "41|3998|8001965"
-    # By elements: a list that is complete, and one that is read piece by piece; it is looked at after each of them.
+    # By elements: a complete list, and a list that is read piece by piece. The test looks after each piece.
     run vacuum_beside "SELECT count(*) FROM f WHERE e @> '{7}'" 3998
     run vacuum_beside "SELECT count(*) FROM f WHERE e @> '{7,9}'" 3998
     run vacuum_beside "SELECT count(*) FROM f WHERE e && '{2,7}'" 3998

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Scans that ask for rows ahead while hardly any page stays in a buffer, rows move, pages are pruned and vacuumed and the
-# table shrinks: against a sum that never moves.
+# Scans that ask for rows ahead, compared with a constant sum. Hardly any page stays in a buffer, rows move,
+# pages are pruned and vacuumed, and the table shrinks.
 . "$(dirname "$0")/lib.sh"
 new_server -c "shared_buffers = 1MB" -c "max_parallel_workers_per_gather = 0" -c "effective_io_concurrency = 4" -c "autovacuum = off" \
     -c "deadlock_timeout = 10ms"
@@ -9,7 +9,7 @@ sql "CREATE TABLE t (k int, v int, pad text) WITH (fillfactor = 60);
      INSERT INTO t SELECT g, 1000, repeat('x', 200) FROM generate_series(1, 60000) g ORDER BY hashint4(g);
      CREATE INDEX t_k ON t USING nitro (k); VACUUM ANALYZE t"
 [ "$(sql "SELECT relpages > 1100 FROM pg_class WHERE relname = 't'")" = t ] || fail "the table is too small to be asked for ahead"
-# All of it in both directions, and what a join with a LIMIT sees twice.
+# Reads all rows in both directions, and the rows that a join with a LIMIT sees twice.
 cat > "$NITRO_TMP/read.sql" << 'S'
 SET enable_seqscan = off; SET enable_bitmapscan = off;
 BEGIN ISOLATION LEVEL REPEATABLE READ;

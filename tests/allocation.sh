@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A process that gets no more memory from the system (ulimit -v, which stands for vm.overcommit_memory = 2) fails
-# its statement with 53200, or makes do with less. It never takes the server down.
+# A process gets no more memory from the system (ulimit -v, which stands for vm.overcommit_memory = 2). Its
+# statement fails with 53200, or succeeds with less. The server stays up.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -16,15 +16,15 @@ sql "CREATE TABLE d AS SELECT i % 100 AS k, jsonb_build_array(i, 's' || i) AS j 
      CREATE INDEX d_j ON d USING nitro (j jsonb_array_ops); CREATE INDEX d_k_j ON d USING nitro (k, j jsonb_array_ops); ANALYZE d"
 started=$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
 
-# What a fresh backend has mapped: the limits begin a little above it.
+# The memory that a fresh backend has mapped: the limits begin a little above it.
 base=$(sql "CREATE FUNCTION mapped() RETURNS int LANGUAGE sql AS \$\$
     SELECT substring(pg_read_file('/proc/self/status') FROM 'VmSize:\s*(\d+)')::int \$\$; SELECT mapped()")
-# MB: runs a statement in a session that may map so much more; prints its SQLSTATE or ok.
+# MB: runs a statement in a session that may map MB more. Prints its SQLSTATE or ok.
 limited() { local mb=$1; shift; starved $((mb * 1024)) "$@"; }
 starved() { # KB
     local kb=$1 out; shift
     session limited
-    # A library that is loaded needs addresses.
+    # Loading a library takes addresses.
     ask limited "LOAD 'plpgsql'" > /dev/null
     prlimit --pid "$(ask limited 'SELECT pg_backend_pid()')" --as=$(((base + kb) * 1024)): 2> /dev/null
     out=$(ask limited "\\set VERBOSITY sqlstate"$'\n'"$*") || { echo "no answer"; return; }
@@ -48,7 +48,7 @@ declare -A seen
 for work in build scan elements many some documents keys product verify image text array; do
     result=
     limits="2 12 25 30 35 40 150"
-    # The server's own ERROR may find a full memory context anywhere.
+    # The server's own ERROR may meet a full memory context anywhere.
     case $work in many | keys | product) limits="1 2 3 4 5 6 7 8 9 $limits" ;; esac
     for mb in $limits; do
         got=$($work "$mb")
@@ -60,7 +60,8 @@ for work in build scan elements many some documents keys product verify image te
     done
     note "$work$result"
 done
-# The server's own ERROR passes through Rust where hardly anything is left, more than once in a session, and with a long message.
+# The server's own ERROR passes through Rust with hardly any memory left. It does so more than once in a
+# session, and with a long message.
 sql "CREATE TABLE long (s text); INSERT INTO long SELECT repeat('x', 150000)"
 many="SELECT count(*) FROM t WHERE a @> (SELECT array_agg(g) FROM generate_series(1, 30000) g);"
 again() { starved "$1" "SET enable_seqscan = off; BEGIN; SAVEPOINT a; $many ROLLBACK TO a; $many ROLLBACK TO a; $many ROLLBACK TO a; COMMIT;"; }
@@ -87,15 +88,15 @@ done
 assert_eq "no restart" "$(sql "SELECT pg_postmaster_start_time(), pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")" "$started"
 assert_eq "no crash" "$(grep -cE 'terminated by|reinitializing|memory allocation of' "$NITRO_TMP/main.log" || true)" 0
 
-# With less memory than the sort may have, the runs are shorter: CREATE INDEX succeeds, as with btree.
+# With less memory than the sort may use, the runs are shorter: CREATE INDEX succeeds, as with btree.
 assert_eq "a build with less memory" "$(build 12)" ok
 sql "SELECT nitro_verify(c.oid, true) FROM pg_class c JOIN pg_am a ON a.oid = relam WHERE amname = 'nitro' AND relname LIKE 't%'" > /dev/null
 
-# Bringing an index up from its image: the blocks that the WAL names need more than the reserve has.
+# Bringing an index up from its image: the blocks that the WAL names need more memory than the reserve has.
 checkpointer="SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
 ended() { logged 'background worker "nitro builder".*exited' "$1"; }
 by_verify() { starved "$1" "SELECT nitro_verify('f_nitro', false);"; }
-# The postmaster hands its limit down. This session is older.
+# The postmaster passes its limit on to new processes. This session is older.
 by_builder() {
     local i p
     p=$(postmaster)
@@ -111,7 +112,7 @@ changed() { sql "INSERT INTO f VALUES ($RANDOM + 10000); UPDATE f SET s = s"; }
 brought_up() { # WORK KB
     local got from how server images
     mechanism builders; restart immediate
-    # The keeper's own has ended by then.
+    # The keeper's builder has ended.
     [ "$1" != by_builder ] || mechanism none
     wait_until "$idle_keeper"; server=$(sql "$checkpointer"); from=$(log_end)
     got=$("$1" "$2")
@@ -119,7 +120,8 @@ brought_up() { # WORK KB
     assert_eq "$1 with $2 kB: no crash" "$(sql "$checkpointer")" "$server"
     how=$(came_from f_nitro "$from")
     if [ "$(state f_nitro)" != ready ]; then
-        # It comes from its image then, unless that is lost or the table has been begun with; a builder, who has time, has begun to sort it.
+        # The index then comes from its image, unless the image is lost or a builder has begun with the
+        # table. A builder has time, so it may have begun to sort.
         how="not up" images=$(generations f_nitro) from=$(log_end)
         [ "$(state f_nitro)" = unbuilt ] && [ "$1" != by_builder ] || images=
     fi
@@ -135,10 +137,10 @@ restart
 sql "CREATE EXTENSION pageinspect; CREATE TABLE f (i int, s text) WITH (fillfactor = 10);
      INSERT INTO f SELECT i, repeat('x', 450) FROM generate_series(1, 9000) i; CREATE INDEX f_nitro ON f USING nitro (i); CREATE INDEX f_btree ON f (i); ANALYZE f"
 backup f_nitro; changed
-# Who has no time for a sort loads an image of which little is left.
+# A query has no time for a sort. It loads an image even if most of it has changed.
 export PGOPTIONS="-c statement_timeout=1h"
 for work in by_verify by_builder; do
-    # What is left at the lower limits varies from one server to the next.
+    # The error at the lower limits differs from one server to the next.
     result= limits="0 0 300 600 8000"
     [ -z "$LONG" ] || limits=$(seq 0 200 8000)
     for kb in $limits; do brought_up $work "$kb"; done

@@ -3,10 +3,9 @@
 # Naming convention: an index called *_nitro is ours, one called *_btree its twin on the same columns.
 #
 #   same_answers TABLE 'QUERY'...  each query gives the same rows by sequential scan, btree, nitro index scan
-#                                  and nitro bitmap scan, all in one snapshot; the plans are looked at, so a
-#                                  comparison of nothing with nothing fails. ORDER BY in a query: the order
-#                                  counts (it has to decide everything); else only the set of rows does.
-#                                  With any_plan set the plans are not looked at.
+#                                  and nitro bitmap scan, all in one snapshot. With ORDER BY, which must decide
+#                                  everything, the order counts, too. The plans are checked, so that no plan is
+#                                  compared with itself. With any_plan set they are not.
 #   ready INDEX...                 brings indexes up in the foreground
 #   verified TABLE                 brings up and checks all nitro indexes of a table against the heap
 #   state INDEX                    its state, "unbuilt" also when the server does not know it yet
@@ -40,8 +39,8 @@ same_answers() {
         digest="sum(hashtextextended(q::text, 0)::numeric)"
         [[ $query != *"ORDER BY"* ]] || digest="md5(string_agg(q::text, E'\n'))"
         q="SELECT count(*), $digest FROM ($query) q"
-        # Hiding the twins by indisvalid takes no lock on the table, so writers go on meanwhile. A WARNING about a
-        # damaged image is no part of an answer.
+        # Hiding the twins by indisvalid takes no lock on the table, so writers go on meanwhile. A WARNING
+        # about a damaged image is no part of an answer.
         out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 2> "$said" <<E2
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SET LOCAL statement_timeout = '300s';

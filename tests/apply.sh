@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Who chooses an index without the planner goes on when that index cannot be brought up: logical replication looks for the
-# row to change, an exclusion constraint for a conflict. And a unique index is what it looks for rows by.
+# Some code chooses an index without the planner: logical replication looks for the row to change, an
+# exclusion constraint for a conflict. It goes on when that index cannot be brought up. Logical replication
+# finds rows by a unique index.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 new_server -c "nitro.backup = off" -c "wal_level = logical" -c "wal_retrieve_retry_interval = 500ms"
@@ -17,11 +18,11 @@ apply() {
     sql "CREATE SUBSCRIPTION sub CONNECTION 'host=$NITRO_TMP port=$(port) dbname=source user=postgres' PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)" 2> /dev/null
     source "INSERT INTO t SELECT i, i FROM generate_series(1, 500) i"
     wait_until "$without SELECT count(*) = 500 FROM t"
-    # It can be brought up.
+    # The index can be brought up.
     restart
     source "UPDATE t SET b = -b WHERE a = 99; DELETE FROM t WHERE a = 100"
     wait_until "$without SELECT count(*) = 499 FROM t"
-    # It cannot.
+    # The index cannot be brought up.
     picky "RAISE EXCEPTION ''bad luck'';"; restart
     source "UPDATE t SET b = -b WHERE a IN (42, 200); DELETE FROM t WHERE a IN (101, 102)"
     wait_until "$without SELECT count(*) = 497 FROM t"
@@ -29,7 +30,7 @@ apply() {
     wait_until "$without SELECT count(*) = 499 FROM t"
     assert_eq "errors" "$(sql "SELECT apply_error_count FROM pg_stat_subscription_stats")" 0
     assert_eq "rows" "$(sql "$without SELECT md5(string_agg(t::text, ';' ORDER BY a, b)) FROM t")" "$(source "SELECT md5(string_agg(t::text, ';' ORDER BY a, b)) FROM t")"
-    # Only from 18 on an index of this kind is chosen.
+    # Only from 18 on this kind of index is chosen.
     [ "$(sql "SHOW server_version_num")" -lt 180000 ] || assert_eq "state" "$(state t_nitro)" failed
     picky "NULL;"; sql "REINDEX INDEX t_nitro"; verified t
     sql "ALTER SUBSCRIPTION sub DISABLE; ALTER SUBSCRIPTION sub SET (slot_name = NONE); DROP SUBSCRIPTION sub; DROP TABLE t" 2> /dev/null
@@ -66,19 +67,20 @@ identity() {
     restart
     source "UPDATE i SET v = v + 1; DELETE FROM i WHERE k % 11 = 0; INSERT INTO i VALUES (7, 7), (11, 11)"
     local all="SELECT count(*), md5(string_agg(i::text, ';' ORDER BY k)) FROM i"
-    # Both are there before the first rows go, too, if the restart comes before that.
+    # Both are there before the first rows go, also if the restart comes earlier.
     wait_until "$without SELECT (SELECT count(*) FROM i WHERE k IN (7, 11)) = 2 AND NOT EXISTS (SELECT FROM i WHERE k = 22)"
     assert_eq "rows" "$(sql "$without $all")" "$(source "$without $all")"
     assert_eq "errors" "$(sql "SELECT sum(apply_error_count) FROM pg_stat_subscription_stats WHERE subname = 'subi'")" 0
     [[ $(sql_fails "INSERT INTO i VALUES (7, 8)") == *"23505: "* ]] || fail "not unique"
-    # A row that is here already stops the worker with what it would say of a btree, until it is gone.
+    # An existing row with the same key stops the worker, with the same message as for a btree, until the
+    # row is gone.
     sql "INSERT INTO i VALUES (3000, 1)"
     source "INSERT INTO i VALUES (3000, 2)"
     wait_until "SELECT confl_insert_exists > 0 FROM pg_stat_subscription_stats WHERE subname = 'subi'"
     source "UPDATE i SET k = 3001 WHERE k = 3000"
     sql "INSERT INTO i VALUES (3001, 1); DELETE FROM i WHERE k = 3000"
     wait_until "SELECT confl_update_exists > 0 FROM pg_stat_subscription_stats WHERE subname = 'subi'"
-    # Before 19, and since.
+    # The messages before 19, and since.
     local key='Key \(k\)=\(3001\); existing local row \(3001, 1\); remote row \(3001, 2\); replica identity \(k\)=\(3000\)'
     key+='|unique index "i_nitro", modified in .*: key \(k\)=\(3001\), local row \(3001, 1\)'
     [ "$(logged "$key")" -gt 0 ] || fail "another conflict"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Other extensions that have the planner's and the executor's hooks, preloaded before nitro and behind it: the answers are the
-# same, theirs are called, and a node whose function another one has exchanged is left to it.
+# Other extensions have the planner's and the executor's hooks, too. They are preloaded before nitro and
+# behind it. The answers are the same, and their hooks are called. A node whose function another extension
+# has replaced is left to it.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -40,7 +41,7 @@ preloaded() { # LIBRARIES
 if [ -n "$beside" ]; then
     for libraries in "$beside,nitro" "nitro,$beside"; do
         preloaded "$libraries"
-        # Each row of the scan, and one call more, is the module's.
+        # The module sees each row of the scan, and one call more.
         for q in "SELECT 1 FROM t WHERE k > 5" "SELECT 1 FROM o LEFT JOIN t ON t.k = o.k AND t.v = o.k"; do
             n=$(sql "SELECT count(*) FROM ($q OFFSET 0) x")
             got=$(sql "$q; SELECT current_setting('beside.rows')::int > $n, current_setting('beside.paths')::int > 0, current_setting('beside.uppers')::int > 0" | tail -1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What goes on while an image is written does not wait for it, and does not make it worthless.
+# Statements beside the writing of an image do not wait for it, and do not make it worthless.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
@@ -40,7 +40,7 @@ slow_image() {
     local lsn; lsn=$(sql "UPDATE t1 SET s = s || 'y' WHERE k = 2; SELECT pg_current_wal_insert_lsn(); CHECKPOINT")
     # shellcheck disable=SC2059
     wait_until "$(printf "$writing" t1_2_nitro)"
-    # More than half of what the slot may keep. At its pace the image would take half a minute more.
+    # More than half of the WAL that the slot may keep. At its pace the image would take half a minute more.
     for _ in 1 2 3; do sql "CREATE TABLE x (i int); DROP TABLE x; SELECT pg_switch_wal()" > /dev/null; done
     # shellcheck disable=SC2059
     for _ in $(seq 100); do [ "$(sql "$(printf "$writing" t1_2_nitro)")" = t ] || break; sleep 0.1; done
@@ -50,7 +50,7 @@ run slow_image
 
 last_images_of_a_database() {
     note "a database is dropped while the keeper makes a last image in it"
-    # The builders make no images, the keeper one when it ends; it stops in the middle.
+    # The builders make no images. The keeper makes one when it ends, and stops in the middle.
     setting nitro.backup_rate 0; setting nitro.backup on
     sql "CREATE DATABASE d"
     (

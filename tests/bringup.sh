@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# Bringing an index up runs code of its owner. Here that code queries its own table, checks its own index, and fails; and
-# whoever brings an index up is stopped where it gives up. Afterwards the answers are right, no memory is lost and no
-# piece of it is used twice (the server's assertions see a root with two owners).
+# Bringing an index up runs code of its owner. Here that code queries its own table, checks its own index,
+# and fails. The process that brings the index up is stopped where it gives up. Afterwards the answers are
+# right and no memory is lost. No piece of memory is used twice: the server's assertions see a root with two
+# owners.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
-# No place for workers: an index is brought up exactly when a statement says so.
+# No place for workers: an index is brought up only by a statement.
 new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0" -c "bgwriter_lru_maxpages = 0"
 sql "CREATE EXTENSION pageinspect"
 used() { sql "SELECT used FROM nitro_memory"; }
 index_plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off"
-# The keeper has looked at the slot before anybody asks for an image.
+# The keeper has looked at the slot before a session asks for an image.
 started() { wait_until "SELECT wait_event IN ('NitroKeeperMain', 'Extension') FROM pg_stat_activity WHERE backend_type = 'nitro keeper'"; }
 
 # Comparison functions of an operator class that query the table they order.
@@ -70,7 +71,7 @@ checks_itself() {
     sql "DROP TABLE s"
 }
 
-# One index is brought up, its code makes another one.
+# One index is brought up. Its code makes another index.
 makes_another() {
     note "an expression that makes another index while its own is brought up"
     sql "CREATE TABLE m (i int); INSERT INTO m SELECT generate_series(1, 500)"
@@ -90,7 +91,7 @@ makes_another() {
     assert_eq "memory" "$(used)" "$before"
 }
 
-# What a comparison function asks for.
+# The queries of a comparison function.
 saves_itself() {
     note "a comparison function that makes an image of its own index while a row is inserted"
     sql "CREATE TABLE b (i int); INSERT INTO b SELECT generate_series(1, 300)"
@@ -107,7 +108,8 @@ saves_itself() {
     sql "DROP TABLE b"
 }
 
-# Where the transaction is to blame, or the machine, the next one goes on; who blames the row gives the index up.
+# If the transaction or the machine is to blame, the next process tries again. If the row is to blame, the
+# index is given up.
 whose_fault() { # WHAT fails, the index' column
     note "errors while an index is brought up, by their SQLSTATE: $1"
     local code want builder event=NitroReady
@@ -138,7 +140,8 @@ whose_fault() { # WHAT fails, the index' column
     sql "DROP TABLE e; DROP OPERATOR FAMILY moody_ops USING nitro; DROP FUNCTION moody_cmp, moody"
 }
 
-# The deadlock detector knows nothing of who is inside the engine: nobody waits for them with locks.
+# The deadlock detector does not see waits inside the engine. So no process waits there while it holds
+# locks.
 nobody_waits() { # WHOSE comparison function
     note "an index is given up by who has a lock that a comparison function of $1 index waits for"
     local before inside column='i' used_by_y
@@ -196,12 +199,12 @@ given_up() {
     ask busy "$index_plans" > /dev/null
     tell busy "DO 'BEGIN FOR i IN 1..100000 LOOP PERFORM count(*) FROM u WHERE k > 0; END LOOP; END'"
     sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i = 1500 THEN RAISE EXCEPTION ''bad luck''; END IF; RETURN i; END'"
-    # A process is stopped anywhere; most of its time it is inside the engine.
+    # A process is stopped anywhere. It is inside the engine most of the time.
     while kill -STOP "$inside"; [ "$(glance "SELECT processes_inside FROM nitro_memory")" != 1 ]; do kill -CONT "$inside"; sleep 0.05; done
     for _ in 1 2 3; do [[ $(sql_fails "SELECT nitro_verify('p_nitro', false)") == *"bad luck" ]] || fail "another error"; done
     assert_eq "state" "$(state p_nitro)" failed
     [ "$(used)" -gt "$before" ] || fail "memory is free that somebody may look at"
-    # Nobody is hindered by what is still there, and nobody uses it.
+    # The remains of the killed process hinder no other process, and no other process uses them.
     sql "INSERT INTO p SELECT generate_series(3001, 3100)" 2> /dev/null
     kill -CONT "$inside"; sql "SELECT pg_cancel_backend($inside)" > /dev/null; answer busy > /dev/null
     sql "CREATE OR REPLACE FUNCTION picky(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'"
@@ -215,7 +218,7 @@ given_up() {
     sql "DROP TABLE p, u; DROP FUNCTION picky"
 }
 
-# F10, the end of what is read again: the WAL up to the end of the loading, not up to its beginning.
+# F10, the last WAL that is read again: it ends where the loading ended, not where it began.
 inserted_while_it_is_read() { # MECHANISM
     note "rows that come while the image is read (off: $1)"
     sql "CREATE TABLE r (k int) WITH (autovacuum_enabled = off); INSERT INTO r SELECT generate_series(1, 30000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
@@ -261,7 +264,7 @@ wal_that_cannot_be_read() {
     sql "DROP TABLE r"
 }
 
-# Who changes the terms of an index while it is read finds nothing in memory to charge.
+# A process that changes the terms of an index while it is read finds no memory in the area to charge.
 other_terms() { # WHAT is changed
     note "another $1 while an image is read"
     local pid from before; before=$(used)
@@ -319,7 +322,7 @@ ended_anywhere() {
 forgets_what_was_dropped() {
     note "what a session remembers of indexes that are gone"
     local n once="CREATE TABLE g (k int); CREATE INDEX g_nitro ON g USING nitro ((ROW(k)::c) c_ops); INSERT INTO g VALUES (1); DROP TABLE g"
-    # Each has a memory context, because its keys are compared by functions.
+    # Each has a memory context, because functions compare its keys.
     n=$(sql "$(for n in $(seq 100); do echo "$once;"; done) SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'nitro comparators'")
     [ "$n" -gt 0 ] && [ "$n" -lt 50 ] || fail "$n indexes are remembered"
 }

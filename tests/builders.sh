@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The builders: how many there are, what each works on, and what is left when one ends.
+# The builders: their number, the index that each works on, and the remains of one that ends.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
@@ -137,7 +137,7 @@ image_since t1_nitro "$lsn"
 note "temporary tables of other sessions are nobody else's business"
 session owner; ask owner "CREATE TEMP TABLE x (i int); INSERT INTO x VALUES (1); CREATE INDEX x_nitro ON x USING nitro (i); SELECT count(*) FROM x WHERE i = 1" > /dev/null
 from=$(log_end)
-# Nobody else makes one at this moment.
+# No other process makes one at this moment.
 no_builders
 [ "$(sql "SELECT nitro_backup()")" -ge $n ] || fail "not all images were made"
 sql "INSERT INTO t2 VALUES (300)"; checkpointed t2_nitro

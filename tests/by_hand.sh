@@ -1,11 +1,11 @@
-# tests/by_hand.sh: servers whose images are made and loaded exactly when a statement says so. Sourced after
+# tests/by_hand.sh: servers whose images are made and loaded only by statements. Sourced after
 # image_files.sh; needs pageinspect.
 #
 #   new_server "${by_hand[@]}"      one that has no place for workers but the keeper
 #   gates                           makes functions that stop a process in the middle of an index' expression
-#   shut | at_gate [LOCK] | open_gate   shuts the gate, waits until somebody stands before it, opens it
+#   shut | at_gate [LOCK] | open_gate   shuts the gate, waits until a process stands before it, opens it
 #   verdict MECHANISM TABLE 'QUERY'...   right answers; wrong ones if the mechanism is off. Drops the table
-#   loaded INDEX | rebuilt INDEX REASON   brings it up and looks at what from
+#   loaded INDEX | rebuilt INDEX REASON   brings it up and checks whether it came from its image
 #   stop_flushing | go_on_flushing  only statements flush WAL in between
 #   without_wal | stop_as_is | switch_wal | keeper | stop_keeper | bring_up INDEX
 
@@ -39,7 +39,8 @@ stop_keeper() { # while it has neither a lock nor the slot
     local p; p=$(keeper)
     while kill -STOP "$p"; [ "$(glance "$idle_keeper")" != t ]; do kill -CONT "$p"; sleep 0.05; done
 }
-# By its first scan or check; with a mechanism off it may be damaged. The keeper has looked at the slot before.
+# An index is brought up by its first scan or check. With a mechanism off it may be damaged. The keeper has
+# looked at the slot before.
 bring_up() { wait_until "$idle_keeper"; "${PSQL[@]}" -p "$(port)" <<< "SELECT nitro_verify('$1')" > /dev/null 2>&1 || true; }
 loaded() { # INDEX: it comes from its image, here and now
     local from; from=$(log_end)
@@ -57,10 +58,10 @@ rebuilt() { # INDEX REASON [FROM_LINE of the log]: its image is refused for this
 without_wal() {
     "$NITRO_BIN/pg_archivecleanup" "$(data)/pg_wal" "$("$NITRO_BIN/pg_controldata" "$(data)" | sed -n "s/.*REDO WAL file: *//p")"
 }
-# A clean stop makes last images of what has changed; some schedules are about those from before.
+# A clean stop makes last images of changed indexes. Some schedules are about the images before.
 stop_as_is() { setting nitro.backup off; stop; sed -i '/nitro.backup /d' "$(data)/postgresql.auto.conf"; }
 switch_wal() { sql "SELECT pg_switch_wal(); CHECKPOINT" > /dev/null; }
-# Nobody but a statement flushes WAL meanwhile. They are stopped where they hold no lock.
+# Only statements flush WAL meanwhile. The other processes are stopped where they hold no lock.
 stop_flushing() {
     mapfile -t others < <(sql "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer')")
     while kill -STOP "${others[@]}"; [ "$(glance "SELECT count(*) FROM pg_stat_activity WHERE backend_type IN ('walwriter', 'background writer') AND wait_event_type = 'Activity'")" != 2 ]; do

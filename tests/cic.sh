@@ -26,7 +26,7 @@ for round in $(seq "$rounds"); do
     for kind in k s p x all; do sql "REINDEX INDEX CONCURRENTLY t_${kind}_nitro"; done
     sql "REINDEX TABLE CONCURRENTLY t"
     stop_writers; check; start_writers 500 25000
-    # With a snapshot that is older, for which the drop waits.
+    # With an older snapshot, for which the drop waits.
     session old
     ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t" > /dev/null
     old_rows=$(ask old "SET nitro.enable_scan = off; SELECT count(*), sum(k) FROM t")

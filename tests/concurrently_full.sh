@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# CREATE INDEX CONCURRENTLY and REINDEX CONCURRENTLY when there is no memory: the index that was there stays as it is, and what was
-# begun leaves nothing in memory.
+# CREATE INDEX CONCURRENTLY and REINDEX CONCURRENTLY without free memory: the old index stays as it is, and
+# the new one leaves nothing in memory.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -61,10 +61,10 @@ for choice in error give_up_index; do
             sql "DROP INDEX t_new"; assert_eq "memory" "$(memory)" "$before"
             out=$(sql "REINDEX INDEX CONCURRENTLY t_s_nitro" 2>&1)
             [[ $out == *WARNING*t_s_nitro*"is given up"* ]] || fail "no WARNING: $out"
-            # The old one is gone then, so there is room for the next who asks.
+            # The old index is gone then, so there is room for the next process.
             assert_eq "it is valid" "$(index t_s_nitro)" "t|t"
             sql "SELECT count(*) FROM t WHERE s COLLATE \"C\" = 'x'" > /dev/null; built t_s_nitro
-            # What inserts built is a little larger.
+            # An index built by inserts is a little larger.
             [ "$(memory)" -le $((before * 11 / 10)) ] || fail "$(memory) bytes are in use, $before before" ;;
     esac
     answers

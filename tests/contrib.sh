@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Types of other extensions: without a class of their own they are refused, with the adopted one the answers are btree's. A
-# dump has the classes, and DROP EXTENSION takes them and their indexes along.
+# Types of other extensions. Without a class of their own they are refused; with the adopted class the
+# answers are btree's. A dump has the classes. DROP EXTENSION drops them with their indexes.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 new_server -c "nitro.backup = off" -c "jit = off"
@@ -8,7 +8,7 @@ sql "CREATE DATABASE here"
 export PGDATABASE=here
 sql "CREATE EXTENSION nitro"
 
-# Equal values that are not the same bytes are among them where a type has such.
+# Where a type has equal values with different bytes, they are among these.
 adopted() { # EXTENSION TYPE CLASS LESS GREATER MAKE: operators of its order, and an expression of i
     local extension=$1 type=$2 class=$3 less=$4 greater=$5 make=$6 t=t_$2 out some more rows=()
     if [ "$(sql "SELECT count(*) FROM pg_available_extensions WHERE name = '$extension'")" = 0 ]; then
@@ -20,7 +20,7 @@ adopted() { # EXTENSION TYPE CLASS LESS GREATER MAKE: operators of its order, an
          INSERT INTO $t SELECT i, CASE WHEN i % 50 > 0 THEN ($make)::$type END, 'x' FROM generate_series(1, 1000) i;
          CREATE INDEX ${t}_btree ON $t (k, id)"
     out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "CREATE INDEX ON $t USING nitro (k, id)" 2>&1) && fail "$type without its class"
-    # What is like text says so itself; for the others the server speaks.
+    # Types like text have a message of their own. For the others the server reports.
     [[ $out == *42704* && $out == *HINT:*"operator class"* ]] || fail "$type without its class: $out"
     [ "$type" != citext ] || [[ $out == *nitro_adopt_opclass* ]] || fail "citext without its class: $out"
     sql "SELECT nitro_adopt_opclass('$class')" > /dev/null
@@ -29,7 +29,7 @@ adopted() { # EXTENSION TYPE CLASS LESS GREATER MAKE: operators of its order, an
     sql "VACUUM ANALYZE $t"
     verified "$t"
     some=$(sql "SELECT k FROM $t WHERE id = 77") more=$(sql "SELECT k FROM $t WHERE id = 602")
-    # hstore has no operator that goes by the name of one of integers.
+    # No operator of hstore has the name of an operator of integers.
     [ "$less" != "<" ] || rows=("SELECT id FROM $t WHERE (k, id) > ('$some', 500) ORDER BY k, id LIMIT 10" "SELECT id FROM $t WHERE (k, id) <= ('$more', 200)")
     same_answers "$t" "SELECT id, k, pad FROM $t WHERE k = '$some'" "SELECT id, k FROM $t WHERE k $less '$some'" "SELECT id FROM $t WHERE k $greater '$some'" \
         "SELECT id, k FROM $t ORDER BY k, id" "SELECT id, k, pad FROM $t ORDER BY k DESC NULLS LAST, id" "SELECT id, k FROM $t WHERE k IN ('$some', '$more')" \

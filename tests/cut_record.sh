@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# A crash in the middle of a record: the WAL on disk ends with a page, and the record that it ends in has no rest. A start writes
-# behind it that there is none. Images from before are used all the same, though what was written since is shorter than that rest.
+# A crash in the middle of a record: the WAL on disk ends with a page, and the last record has no rest. A
+# start writes behind it that the rest is missing. Images from before are still used, though the WAL written
+# since is shorter than that rest.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 
 new_server -c "bgwriter_lru_maxpages = 0" -c "wal_compression = off"
-# With checksums the first look at a table writes whole pages of it.
+# With checksums the first look at a table writes whole pages of it to the WAL.
 stop; "$NITRO_BIN/pg_checksums" --disable -D "$(data)" > "$NITRO_TMP/checksums" 2>&1 || true; start
 page=8192 segment=$((16 << 20))
 sql "CREATE TABLE t (k int, pad text DEFAULT repeat('x', 100)) WITH (autovacuum_enabled = off); INSERT INTO t SELECT i FROM generate_series(1, 6000) i;
      CREATE INDEX t_nitro ON t USING nitro (k); CREATE INDEX t_btree ON t (k); SELECT nitro_backup('t_nitro')" > /dev/null
-# Another one would be newer than what is left of the WAL.
+# Another image would be newer than the end of the WAL.
 setting nitro.backup off
-# The first change of each page has all of it: records of nearly a page.
+# The first change of each page writes all of it: records of nearly a page.
 sql "CHECKPOINT; SELECT pg_switch_wal()" > /dev/null
 sql "DELETE FROM t WHERE (ctid::text::point)[1] = 1"
 end=$(sql "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint") wal=$(data)/pg_wal/$(sql "SELECT pg_walfile_name(pg_current_wal_insert_lsn())")
@@ -31,7 +32,7 @@ without() { # PAGES BEFORE THE END
     verified t; same_answers t "SELECT k FROM t WHERE k > 3000"
     assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 6000
     [ "$(logged 't_nitro" loaded from its image')" = 1 ] || fail "$(grep nitro "$NITRO_TMP/$node.log")"
-    # What comes behind is read once more.
+    # The WAL behind it is read once more.
     sql "INSERT INTO t SELECT i FROM generate_series(6001, 6500) i; DELETE FROM t WHERE k % 3 = 0"
     crash; start
     verified t; same_answers t "SELECT k FROM t WHERE k > 3000"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Randomized: concurrent writers on a table whose columns have a nitro and a btree index each; VACUUM, REINDEX and
-# queries beside them, servers that end in every way; all plans must agree, all the time.
-# NITRO_SEED repeats the statements of every writer (not their interleaving); LONG=1 runs for ten minutes.
+# Randomized: concurrent writers on a table whose columns have a nitro and a btree index each. VACUUM,
+# REINDEX and queries run beside them, and servers end in every way. All plans must agree, all the time.
+# NITRO_SEED repeats the statements of every writer (not their interleaving). LONG=1 runs for ten minutes.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/random.sh"
-# Between the DROP and the CREATE of an act whose process was killed.
+# A killed process may have been between the DROP and the CREATE of its action.
 expected+='|"d_[a-z]*_nitro[a-z_]*" does not exist'
 note "seed $NITRO_SEED"
 here=$(dirname "$0") duration=${LONG:+600}; duration=${duration:-45} writers=4
@@ -66,7 +66,7 @@ for ((round = 1; round < 4 || SECONDS < duration; round++)); do
     verified d
     all_answers
     note "round $round: $(sql "SELECT count(*) FROM d") rows, $end"
-    # Keeps the table at a size that a round can turn over.
+    # Keeps the table at a size that a round can replace.
     sql "DELETE FROM d WHERE id % 3 <> $round % 3 AND (SELECT count(*) FROM d) > 20000"
 done
 sql "VACUUM (INDEX_CLEANUP on) d"

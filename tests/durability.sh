@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
-# Schedules that break naive images: what is recycled while none is loaded, WAL that is not there, tables that
-# change as a whole. Each asserts that it got where it wanted. (What is written while an image is made is in
-# straddlers.sh, histories that fork in histories.sh, the slot in slot.sh, what moves in moved.sh.)
+# Schedules that break naive images: TIDs that are recycled while no image is loaded, WAL that is missing,
+# tables that change as a whole. Each asserts that it reached its moment. (Writes during an image are in
+# straddlers.sh, histories that fork in histories.sh, the slot in slot.sh, moves in moved.sh.)
 #
-# Most have a switch (nitro.debug_break) that takes one mechanism away: the same schedule must then go wrong, which
-# shows that it would notice. Those that need no image (F11, F12, F13) are in schedules.sh. Insert-if-absent (F7) has
-# none: it is inside the engine, which knows no settings; the engine's own tests (snapshot_tests.rs) fail without it.
+# Most have a switch (nitro.debug_break) that takes one mechanism away. The same schedule must then go
+# wrong, which shows that it would notice. Schedules without an image (F11, F12, F13) are in schedules.sh.
+# Insert-if-absent (F7) has no switch: it is inside the engine, which knows no settings. The engine's
+# snapshot_tests.rs fails without it.
 #
-# The server has no place for workers, so images are made and loaded exactly when a statement says so; an
-# advisory lock taken by an index expression stops a process exactly there. What remains to chance (which
-# instruction of a backup another process meets) is left to the storm at the end.
+# The server has no place for workers, so images are made and loaded only by statements. An advisory lock
+# taken by an index expression stops a process at that point. One thing remains to chance: at which
+# instruction of a backup another process arrives. The storm at the end tests that.
 #
 # Not tested here:
-# - logical apply and table sync (F4): they take the same path as a process without knowledge of its statement,
-#   since all that counts is the transaction ID;
-# - the record of a truncation (F15), for which there is a test in feed.rs: an entry of an image that lies behind the
-#   cut was removed by a VACUUM whose second pass came later than the image and named the block by itself;
-# - an image that appears before the WAL of what was dropped meanwhile is flushed (F5): what VACUUM removes stays
-#   in the leaves until nobody reads them;
-# - a machine that loses what was written but not flushed (F9, fsync = off): needs another machine;
-# - checkpoints that stand still behind a slot's owner (F14): the slot is held for no time that could be met.
+# - logical apply and table sync (F4): they take the same path as a process that does not know its statement. Only
+#   the transaction ID counts.
+# - the record of a truncation (F15): feed.rs has a test. An entry of an image that lies behind the cut was removed
+#   by a VACUUM. Its second pass came later than the image and named the block by itself.
+# - an image that appears before the WAL of a concurrent removal is flushed (F5): entries that VACUUM removes stay in
+#   the leaves until no reader needs them.
+# - a machine that loses written but unflushed data (F9, fsync = off): this needs another machine.
+# - checkpoints that stand still behind a slot's owner (F14): the slot is held too briefly to be met.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -30,7 +31,7 @@ new_server "${by_hand[@]}"
 sql "CREATE EXTENSION pageinspect"
 gates
 
-# --- of which indexes there are images ------------------------------------------------------------------
+# --- indexes that have images ----------------------------------------------------------------------------
 no_image_of_half_an_index() { # MECHANISM
     note "no image of an index that is being built or validated (F6; off: $1)"
     sql "CREATE TABLE h (k int, g int); INSERT INTO h SELECT i, i FROM generate_series(1, 500) i; CREATE INDEX h_nitro ON h USING nitro (k, gate(g, 400)); CREATE INDEX h_btree ON h (k)"
@@ -47,13 +48,13 @@ no_image_of_half_an_index() { # MECHANISM
     [[ $(sql_fails "SELECT nitro_backup('h_nitro')") == 55000:* ]] || fail "an image of half an index"
     open_gate; answer builder > /dev/null
     backup h_nitro
-    # Between build and validation, with a row that only the validation will index: written before the index was
-    # ready for inserts, committed after the build.
+    # Between build and validation comes a row that only the validation will index. It is written before the
+    # index is ready for inserts, and committed after the build.
     local in_phase="SELECT count(*) = 1 FROM pg_stat_progress_create_index WHERE phase ="
     session one; session two; session old
     ask one "BEGIN; INSERT INTO h VALUES (1, 1)" > /dev/null
-    # What the validation adds straddles an image that is made before it, and that alone would be enough. A command goes on
-    # with the setting that it began with.
+    # The entries of the validation straddle an image that is made before it. That alone would be enough. A
+    # command keeps the setting that it began with.
     [ "$1" = none ] || mechanism straddlers
     tell builder "CREATE INDEX CONCURRENTLY h_cic_nitro ON h USING nitro (gate(g, 400), k)"
     wait_until "$in_phase 'waiting for writers before build'"
@@ -108,11 +109,12 @@ vacuum_before_the_load() { # MECHANISM
     mechanism "$1"
     crash; start
     session cursor; session vacuum
-    # An index-only cursor pins a leaf of the btree, and VACUUM, done with ours, stops at it.
+    # An index-only cursor pins a leaf of the btree. VACUUM has finished with our index and stops at that
+    # leaf.
     ask cursor "$index_plans; SET nitro.enable_scan = off; BEGIN; DECLARE c CURSOR FOR SELECT b FROM v WHERE b > 0 ORDER BY b; FETCH 1 FROM c" > /dev/null
     tell vacuum "VACUUM (INDEX_CLEANUP on) v"
     wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'BufferPin' OR wait_event = 'BufferCleanup'"
-    # VACUUM has loaded it itself, and left the rest to whoever needs the index.
+    # VACUUM has loaded the index itself. The rest is left to the next process that needs the index.
     [ "$1" != none ] || assert_eq "state" "$(state v_nitro)" "catching up"
     bring_up v_nitro
     [ "$1" != none ] || assert_eq "it has caught up" "$(logged 'v_nitro" has caught up')" 1
@@ -132,7 +134,7 @@ image_that_stays() {
     crash; chmod 000 "$f/shard-0"; chmod 500 "$f"; start
     sql "VACUUM (INDEX_CLEANUP on) i"
     chmod 700 "$f"; chmod 600 "$f/shard-0"
-    # It is whole again, and it is still there; but TIDs that it has are used again.
+    # The index is whole again. But TIDs in its image are used again.
     sql "INSERT INTO i SELECT generate_series(2001, 2300)"
     [ -e "$f/shard-0" ] || fail "the image was removed"
     local from; from=$(log_end)
@@ -141,7 +143,7 @@ image_that_stays() {
     verdict none i "SELECT * FROM i WHERE k < 600" "SELECT k FROM i WHERE k > 900 ORDER BY k"
 }
 
-# F3, in the image and in the look at changed blocks.
+# F3, in the image and in the pass over changed blocks.
 hot_chains_older_than_the_index() { # MECHANISM, HOW the index is made
     note "HOT chains older than the index, $2, image, the block changes, power cut (F3; off: $1)"
     sql "CREATE TABLE f3 (a int PRIMARY KEY, b int) WITH (fillfactor = 50); INSERT INTO f3 SELECT i, 1 FROM generate_series(1, 50) i"
@@ -164,7 +166,7 @@ hot_chains_older_than_the_index() { # MECHANISM, HOW the index is made
 inserted_during_the_load() { # MECHANISM
     note "a row is in the heap, the load indexes it, then its own insertion arrives; an unflushed tail (F7, F10; off: $1)"
     sql "CREATE TABLE f7 (k int, g int); INSERT INTO f7 SELECT i, i FROM generate_series(1, 1000) i"
-    # Indexes are served in the order of their OIDs: the writer stops before it comes to ours.
+    # Inserts serve indexes in the order of their OIDs: the writer stops before our index.
     sql "CREATE INDEX f7_gate ON f7 (gate(g, 1000)); CREATE INDEX f7_nitro ON f7 USING nitro (k); CREATE INDEX f7_btree ON f7 (k)"
     backup f7_nitro; mechanism "$1"
     crash; start; shut; session writer
@@ -241,7 +243,8 @@ deadlock_in_the_load() {
     local from; from=$(log_end)
     tell loader "SELECT nitro_verify('f12_nitro')"
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = 'f12_other'::regclass"
-    # A plan waits for whoever loads, no longer than this: here that one waits for the plan's transaction.
+    # A plan waits for the loading process, but no longer than this: here that process waits for the plan's
+    # transaction.
     ask writer "SET nitro.max_loading_wait = '300ms'" > /dev/null
     assert_eq "the query" "$(ask writer "SELECT count(*) FROM f12 WHERE reads_other(i) = 5")" 1
     ask writer "ROLLBACK" > /dev/null; answer loader > /dev/null
@@ -251,8 +254,8 @@ deadlock_in_the_load() {
 }
 
 # --- tables that change as a whole ---------------------------------------------------------------------
-# Without its check the image of a table that was moved is taken, and all that it has is looked at again: the WAL names
-# the making of the new file.
+# Without this check the image of a moved table is taken, and all its entries are checked again: the WAL
+# names the making of the new file.
 whole_tables() { # MECHANISM
     note "truncation by VACUUM, TRUNCATE, REINDEX, VACUUM FULL, another tablespace, another type (off: $1)"
     mechanism "$1"
@@ -282,7 +285,8 @@ whole_tables() { # MECHANISM
     done
 }
 
-# F9: the relation was truncated, extended again and not used yet when the server died: such a page has no LSN.
+# F9: the server died after the relation was truncated and extended again, before the new page was used. The
+# page has no LSN.
 pages_without_lsn() { # MECHANISM
     note "new pages without an LSN where the image has rows, without WAL (off: $1)"
     sql "CREATE TABLE n (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO n SELECT i, repeat('x', 700) FROM generate_series(1, 500) i; CREATE INDEX n_nitro ON n USING nitro (k); CREATE INDEX n_btree ON n (k)"
@@ -336,7 +340,7 @@ storm() { # ROUNDS
   COMMIT;
 \endif
 E2
-    # Every image is checked, not only the last before the power goes.
+    # Every image is checked, not only the last one before the power cut.
     echo "SELECT nitro_backup(); SELECT nitro_verify_images(oid) FROM pg_class WHERE relname IN ('t_k_nitro', 't_s_nitro', 't_p_nitro');" > "$NITRO_TMP/backups"
     printf 'VACUUM (INDEX_CLEANUP on) t;\n\\sleep 100 ms\n' > "$NITRO_TMP/vacuums"
     for round in $(seq "$1"); do
@@ -363,7 +367,7 @@ E2
             # VACUUM would forget images that no worker can load.
             ready t_k_nitro t_s_nitro t_p_nitro
         fi
-        # Nobody updates or removes these. A table that grew would be read in place of its images.
+        # No writer updates or removes these rows. A table that grew would be read in place of its images.
         sql "DELETE FROM t WHERE id > 8000"
     done
     sql "DROP TABLE t"

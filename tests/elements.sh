@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Indexes with an entry per element after every kind of end: loaded from an image and caught up with the table, rebuilt,
-# and with writers that were in the middle of a row's entries.
+# Indexes with an entry per element, after every kind of end. They are loaded from an image and caught up
+# with the table, or rebuilt. Some writers were in the middle of a row's entries.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 new_server
@@ -34,7 +34,7 @@ change 5
 stop; start
 verified t; same_answers
 
-# A writer dies between two entries of its row, or so near to it as a signal comes.
+# A writer dies between two entries of its row, or as near to it as a signal comes.
 for i in 1 2 3 4 5; do
     session writer
     pid=$(ask writer "SELECT pg_backend_pid()")

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Names and messages in databases of every kind of encoding arrive as they were sent: in errors, warnings and
-# the log, from nitro itself and through it, with DETAIL, HINT and CONTEXT.
+# Names and messages arrive unchanged in databases of every kind of encoding. They are in errors, warnings
+# and the log, from nitro itself and through it, with DETAIL, HINT and CONTEXT.
 . "$(dirname "$0")/lib.sh"
 
 new_server
-# The text in the encoding of the client, which is that of the database: raw bytes, compared as bytes.
+# The text in the client's encoding, which is the database's: raw bytes, compared as bytes.
 psql_in() { PGCLIENTENCODING=$encoding "${PSQL[@]}" -p "$(port)" -d "$database" "$@" 2>&1 || true; }
 try() { # ENCODING BYTES
     encoding=$1 database=db_$1
@@ -45,11 +45,11 @@ S
 }
 try UTF8 'boum\xc3\xa9'
 try LATIN1 'boum\xe9'
-# Bytes of EUC_JP: not UTF-8, and some that are by accident.
+# Bytes of EUC_JP: not UTF-8, with some that are UTF-8 by accident.
 try EUC_JP '\xa4\xa2\xc3\xa9'
 try SQL_ASCII '\xff\xe9\xc3\xa9'
 
-# A walk in the background: what it says is in the log.
+# A walk in the background: its messages are in the log.
 setting nitro.when_loading skip
 for encoding in LATIN1 EUC_JP; do sql "ALTER DATABASE \"db_$encoding\" SET my.fail = 'on'"; done
 crash; rm -r "$(data)/pg_nitro"; start
@@ -64,7 +64,7 @@ for encoding in LATIN1 EUC_JP; do
         sleep 0.1
     done
     LC_ALL=C grep -aqF "nitro index \"s$word\"" "$NITRO_TMP/main.log" || fail "$encoding: the log names no index"
-    # Of an error, which ends no statement, all of it.
+    # All parts of an error that ends no statement.
     LC_ALL=C grep -aF -A 2 "$because$word" "$NITRO_TMP/main.log" > "$NITRO_TMP/$encoding.log" || fail "$encoding: the log does not say why"
     for what in "DETAIL: *detail" "HINT: *hint"; do LC_ALL=C grep -aqE "$what $word\$" "$NITRO_TMP/$encoding.log" || fail "$encoding: $what"; done
 done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Faults at every point of a fixed workload: the n-th allocation fails, the n-th check for interrupts finds a
-# cancel, the stack is nearly used up. Whatever fails, the server lives, memory comes back, and the index agrees
-# with its table. A sample of n; LONG=MINUTES: in strides, for so long (LONG=1: twenty) for each kind. See docs/testing.md.
+# Faults at every point of a fixed workload: the n-th allocation fails, the n-th check for interrupts finds
+# a cancel, the stack is nearly used up. After each fault the server lives, memory comes back, and the index
+# agrees with its table. It tries a sample of n. LONG=MINUTES: strides through all n, for MINUTES for each
+# kind of fault (LONG=1: twenty). See docs/testing.md.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -13,7 +14,7 @@ started=$(sql "$pid")
 sql "CREATE FUNCTION twice(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 2 * i; END'"
 baseline=$(sql "SELECT used, indexes FROM nitro_memory")
 
-# One workload for all: statements that fail are left out, as in a client that goes on.
+# One workload for all: failed statements are left out, as in a client that goes on.
 read -r -d '' work << 'S' || true
 CREATE INDEX t_s ON t USING nitro (s COLLATE "C", (s || i) COLLATE "C");
 CREATE INDEX t_x ON t USING nitro (twice(i)) WHERE i % 2 = 0;
@@ -36,7 +37,8 @@ REINDEX INDEX t_a;
 DROP INDEX t_x;
 ALTER TABLE t ALTER i TYPE bigint;
 S
-# KIND N: the workload with that fault; what it said goes to the file, the checks follow in another session.
+# KIND N: runs the workload with that fault. The output goes to the file. The checks follow in another
+# session.
 attempt() {
     local kind=$1 n=$2 out bad
     sql "CREATE TABLE t AS SELECT i, md5(i::text) AS s, ARRAY[i, i % 5] AS a FROM generate_series(1, 2000) i;
@@ -76,7 +78,7 @@ sweep nitro.debug_cancel 1500 20
 hits=0
 for kb in 100 120 200; do attempt max_stack_depth "'${kb}kB'"; done
 
-# Loops whose length the data decides look at interrupts: a cancel is found in them, by the place that the server names.
+# Loops over data check for interrupts. A cancel is found in them, by the place that the server names.
 found_in() { # FILE 'STATEMENTS': the n-th check while they run is in this file of src/, for some n
     local n
     for n in 1 $(seq 4 7 400); do echo "SET nitro.debug_cancel = $n; $2"; done > "$NITRO_TMP/statements"
@@ -90,19 +92,20 @@ found_at() { # FILE N 'STATEMENT': the n-th check is there
 }
 long_loops() {
     local query n
-    # One row, one sort, one argument. Of the latter each element is met four times before they are compared and after: as a
-    # point, as a group, as a stream that is made and as one that is read.
+    # One row, one sort, one argument. Each element of the argument is met four times before the comparison
+    # and four times after. It is met as a point, as a group, as a stream that is made and as a stream that
+    # is read.
     sql "CREATE TABLE long (i int, a int[]); CREATE INDEX long_a ON long USING nitro (a); INSERT INTO long SELECT i * 7919 % 20011, ARRAY[i] FROM generate_series(1, 20000) i"
     found_at am/insert.rs 50 "INSERT INTO long (a) SELECT array_agg(i) FROM generate_series(1, 6400) i"
-    # Two dozen looks while parts are made and sorted, and one for each 4096 entries behind that.
+    # Two dozen checks while parts are made and sorted, and one for each 4096 entries behind that.
     sql "CREATE TABLE many AS SELECT i::bigint * 7919 % 200003 AS i FROM generate_series(1, 200000) i"
     query="SET max_parallel_maintenance_workers = 0; CREATE INDEX ON many USING nitro (i)"
     found_at key/sort.rs 15 "$query"; found_at key/sort/short.rs 40 "$query"
     sql "DROP TABLE many"
     found_at am/quals/elements.rs 100000 "SELECT FROM long WHERE a @> (SELECT array_agg(i * 7919 % 10007) FROM generate_series(1, 10000) i)"
     sql "SELECT nitro_verify('long_a', true); DROP TABLE long" > /dev/null
-    # A list is met three times until it is sorted and merged, and once more when all of it are points; two lists have another
-    # look together. And a document as an argument.
+    # A list is met three times until it is sorted and merged, and once more if all of it are points. Two
+    # lists have one more check together. A document as an argument is the last case.
     sql "CREATE TABLE l (i int); CREATE INDEX l_i ON l USING nitro (i); CREATE TABLE j (d jsonb); CREATE INDEX j_d ON j USING nitro (d jsonb_array_ops)"
     query="SELECT FROM l WHERE i = ANY (ARRAY(SELECT 2 * i FROM generate_series(1, 7000) i))"
     for n in 17500 24500; do found_at am/intervals.rs $n "$query"; done
@@ -111,10 +114,12 @@ long_loops() {
     sql "DROP TABLE l, j"
     sql "CREATE TABLE e AS SELECT ARRAY[1, 2, i] AS a FROM generate_series(3, 5000) i; CREATE INDEX e_a ON e USING nitro (a); ANALYZE e"
     found_in am/scan/tids.rs "SET enable_seqscan = off; SELECT count(*) FROM e WHERE a @> ARRAY[1, 2];"
-    # Twenty looks for each pass over the TIDs: three of the sort, and one over what the other stream had given by then.
+    # Twenty checks for each pass over the TIDs: three of the sort, and one over the TIDs that the other
+    # stream had given.
     [ "$(grep -c 'found at src/am/scan/tids.rs' "$NITRO_TMP/found")" -ge 10 ] || fail "three passes"
-    # A cursor that reads in both directions over entries that came later than its scan: more than a hundred looks'
-    # worth of leaves, among two dozen batches. (An index-only scan also looks at each row that it fetches.)
+    # A cursor reads in both directions over entries that came later than its scan. It meets more than a
+    # hundred checks in leaves, among two dozen batches. (An index-only scan also checks at each row that it
+    # fetches.)
     sql "CREATE TABLE r AS SELECT i * 1000000 AS i FROM generate_series(1, 200) i; CREATE INDEX r_i ON r USING nitro (i); ANALYZE r"
     for query in "SELECT i FROM r ORDER BY i" "SELECT i FROM r ORDER BY i DESC"; do
         session reader
@@ -127,7 +132,7 @@ long_loops() {
         [[ $query == *"a cancel is found at src/am/scan/walk.rs"* ]] || fail "no look at interrupts: $query"
         end reader
     done
-    # Rows of a table that are asked for ahead, where most calls of a scan are without a guard for ERRORs.
+    # Rows of a table are asked for ahead. There most calls of a scan have no guard for ERRORs.
     sql "CREATE TABLE large WITH (fillfactor = 10) AS SELECT i, repeat('x', 500) AS s FROM generate_series(1, 3000) i ORDER BY hashint4(i);
          CREATE INDEX large_i ON large USING nitro (i); ANALYZE large"
     found_in am/scan/ahead.rs "SET enable_seqscan = off; SET enable_bitmapscan = off; SELECT count(s) FROM large WHERE i > 0;"
@@ -138,8 +143,8 @@ long_loops() {
 hidden=0
 long_loops
 
-# The same while indexes are brought up, each from its image and the WAL since: one index for each fault, since a life of the
-# server brings it up once.
+# The same while indexes are brought up, each from its image and the WAL since. Each fault needs an index of
+# its own, since the server brings an index up once between two starts.
 settings "max_worker_processes = 1" "max_logical_replication_workers = 0" # nobody else does
 columns=('s COLLATE "C", i' a '(s || i) COLLATE "C"' 'twice(i)')
 brought_up() { # KIND LAST: with two dozen faults, evenly among the first ones
@@ -163,7 +168,7 @@ brought_up() { # KIND LAST: with two dozen faults, evenly among the first ones
         assert_eq "$kind = $n: the server" "$(sql "$pid")" "$started"
     done
     sql "DROP TABLE source"
-    # Without memory to read it an image is left out; a cancel leaves it for the next one.
+    # An image is left out if there is no memory to read it. A cancel leaves it to the next process.
     [ "$(logged 'loaded from its image' "$from")" -gt 0 ] || fail "none is from its image"
     [ "$kind" != nitro.debug_cancel ] || assert_eq "from tables" "$(logged 'rebuilt from its table' "$from")" 0
 }

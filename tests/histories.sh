@@ -9,7 +9,7 @@ new_server "${by_hand[@]}"
 sql "CREATE EXTENSION pageinspect; CREATE EXTENSION pg_buffercache"
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
 
-# The data directory comes from a backup, the folder of images stayed: it was on another disk, say.
+# The data directory comes from a backup. The folder of images stayed, on another disk for instance.
 images_of_the_future() { # MECHANISM
     note "an older data directory with newer images (off: $1)"
     sql "CREATE TABLE a (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO a SELECT i, 'x' FROM generate_series(1, 1000) i; CREATE INDEX a_nitro ON a USING nitro (k); CREATE INDEX a_btree ON a (k)"
@@ -25,7 +25,8 @@ images_of_the_future() { # MECHANISM
     verdict "$1" a "SELECT * FROM a WHERE k < 600" "SELECT k FROM a WHERE k > 900 ORDER BY k"
 }
 
-# The page of an index alone, with its mark, as if its buffer had been needed; before 17 nothing does that.
+# Writes only the page of the index, with its mark, as if its buffer had been needed. Before 17 nothing does
+# that.
 written() { # INDEX...
     local i
     [ "$(sql "SELECT current_setting('server_version_num')::int >= 170000")" = t ] || return 0
@@ -35,7 +36,7 @@ written() { # INDEX...
 reset_wal() { # MECHANISM
     note "pg_resetwal after a power cut: pages may be older than the image; the image does not come back later either (F9; off: $1)"
     sql "CREATE TABLE z (k int, pad text) WITH (autovacuum_enabled = off); INSERT INTO z SELECT i, 'x' FROM generate_series(1, 100) i; CREATE INDEX z_nitro ON z USING nitro (k)"
-    # All hint bits are set: the page is not written any more after the loss.
+    # All hint bits are set: the page is not written after the loss.
     sql "CREATE INDEX z_pad_nitro ON z USING nitro (pad COLLATE \"C\", k); CREATE INDEX z_btree ON z (k); VACUUM (FREEZE) z; CHECKPOINT"
     sql "INSERT INTO z SELECT i, 'lost' FROM generate_series(101, 150) i"
     backup z_nitro z_pad_nitro
@@ -46,7 +47,7 @@ reset_wal() { # MECHANISM
     local from; from=$(log_end); start
     assert_eq "rows are lost" "$(sql "SET nitro.when_loading = skip; SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM z")" 100
     rebuilt z_nitro "WAL since it was made (cannot be used|is gone)" "$from"
-    # Nobody needs the other one in this server life; a clean stop takes the slot away.
+    # The other image is not needed in this life of the server. A clean stop takes the slot away.
     sql "CHECKPOINT"; restart
     if [ "$1" = none ]; then ready z_pad_nitro; else loaded z_pad_nitro; fi
     # Only now the TIDs of the lost rows are used.
@@ -72,7 +73,8 @@ asked_before_the_keeper_looked() { # MECHANISM
     verdict "$1" z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE k BETWEEN 95 AND 180 ORDER BY k"
 }
 
-# Without its record the image is taken. What such a server does not log is in new files, of which the WAL knows.
+# Without its record the image is taken. A server of this kind does not log new files, so the WAL does not
+# know them.
 other_level() { # MECHANISM
     note "wal_level = minimal in between, and a start with it after a clean stop (F9, F14; off: $1)"
     mechanism "$1"
@@ -80,7 +82,7 @@ other_level() { # MECHANISM
     sql "CREATE TABLE m2 AS SELECT * FROM m; CREATE INDEX m2_nitro ON m2 USING nitro (k); CREATE INDEX m2_btree ON m2 (k)"
     sql "CREATE TABLE m3 AS SELECT * FROM m; CREATE INDEX m3_nitro ON m3 USING nitro (k); CREATE INDEX m3_btree ON m3 (k)"
     backup m_nitro m2_nitro m3_nitro
-    # The WAL stays: it is known what is in it.
+    # The WAL stays: its content is known.
     setting wal_keep_size 1GB
     stop_as_is
     settings "wal_level = minimal" "max_wal_senders = 0"; start
@@ -118,7 +120,7 @@ copy() { # FROM TO [OPTION...]: a base backup of one server as another, not star
     settings "port = $(port)"
 }
 
-# An image that stops after it has read its LSN and before its snapshot; then rows come, and the image has them.
+# An image stops after it has read its LSN and before its snapshot. Then rows come, and the image has them.
 begin_image() { # INDEX
     session saver; session holder
     ask saver "SET nitro.debug_stop = 'BackupXid'"
@@ -128,7 +130,8 @@ begin_image() { # INDEX
 }
 end_image() { end holder; assert_eq "images" "$(answer saver)" 1; end saver; }
 
-# What the image knows of is gone, what it was begun with is there. Nothing but its end speaks against it.
+# The rows that the image knows are gone, and the rows from its beginning are there. Only its end speaks
+# against it.
 the_wal_ends_early() { # MECHANISM, HOW much is lost
     note "the WAL ends between the LSN of an image and its end, $2 is lost (off: $1)"
     fork_table; [ "$2" = much ] || sql "DROP INDEX f_btree"
@@ -138,7 +141,7 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     local name at why from
     read -r name at < <(sql "SELECT file_name || ' ' || file_offset FROM pg_walfile_name_offset(pg_current_wal_insert_lsn())")
     case $2 in
-        # A record and the mark: what the start writes in their place may be more.
+        # A record and the mark: the start may write more in their place.
         little) why="does not know its mark|newer than the server's WAL"; session writer; ask writer "BEGIN; INSERT INTO f VALUES (5000, 'lost')" > /dev/null ;;
         much) why="newer than the server's WAL"; sql "INSERT INTO f SELECT i, 'lost' FROM generate_series(5000, 5010) i" ;;
     esac
@@ -152,7 +155,7 @@ the_wal_ends_early() { # MECHANISM, HOW much is lost
     verdict "$1" f "SELECT k FROM f WHERE k BETWEEN 4000 AND 6000" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
 }
 
-# Where recovery does not read: what came after the image would be missing from it.
+# In WAL that recovery does not read, changes after the image would be missing from it.
 damaged_wal() { # HOW
     note "the WAL since an image is $1 in the middle"
     fork_table; backup f_nitro
@@ -163,7 +166,7 @@ damaged_wal() { # HOW
     truncate -s "$at" "$(data)/pg_wal/$name"; [ "$1" = cut ] || truncate -s 16M "$(data)/pg_wal/$name"
     from=$(log_end); start
     rebuilt f_nitro "WAL since it was made cannot be used: .*(could not read|invalid record length)" "$from"
-    # What cannot be read may be there again; what is not WAL will not be.
+    # A file that cannot be read may come back. A file that is not WAL stays wrong.
     if [ "$1" = cut ]; then [ -e "$image" ] || fail "the image was removed"; else [ ! -e "$image" ] || fail "the image is still there"; fi
     verdict none f "SELECT k FROM f WHERE k < 700 ORDER BY k" "SELECT k FROM f WHERE k > 2900 ORDER BY k"
 }
@@ -182,7 +185,7 @@ image_across_the_fork() { # MECHANISM
     node=side; start
     sql "SELECT pg_promote()" > /dev/null; wait_until "SELECT NOT pg_is_in_recovery()"
     mechanism "$1"
-    # Further on than the other one: only the mark speaks against the image.
+    # Further on than the other server: only the mark speaks against the image.
     sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 10000) i"
     crash; rm -rf "$(data)/pg_nitro"; cp -r "$NITRO_TMP/main.data/pg_nitro" "$(data)"; start
     if [ "$1" = none ]; then rebuilt f_nitro "does not know its mark"; else loaded f_nitro; fi
@@ -192,8 +195,8 @@ image_across_the_fork() { # MECHANISM
     node=main; start; sql "DROP TABLE f"
 }
 
-# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown apart. The mark in
-# the index tells, and nothing else has to.
+# Both servers have one system identifier, one timeline and one incarnation of the index, and have grown
+# apart. Only the mark in the index shows it.
 image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
     note "an image of a server that began as the same; its LSN is $2 (off: $1)"
     fork_table
@@ -209,14 +212,15 @@ image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
         sql "SELECT pg_logical_emit_message(true, '', repeat('x', greatest(0, '$end'::pg_lsn - pg_current_wal_insert_lsn())::int + 100000))" > /dev/null
     else
         sql "DELETE FROM f WHERE k BETWEEN 400 AND 500; VACUUM (INDEX_CLEANUP on) f; INSERT INTO f SELECT i, 'side' FROM generate_series(8000, 8100) i"
-        # A message that ends there. The first one is for what the statement finds out and notes on pages of the catalogue.
-        # 54 bytes are before the text, 24 begin a page.
+        # A message that ends there. The first message takes the records of the statement itself: it looks
+        # at pages of the catalogue and notes hints there. 54 bytes are before the text, 24 begin a page.
         local to
         for to in "pg_current_wal_insert_lsn() + 3000" "'$lsn'::pg_lsn"; do
             sql "SELECT pg_logical_emit_message(false, '', repeat('x', (x.t - x.h - 54 - 24 * (div(x.t - '0/0', 8192) - div(x.h - '0/0', 8192)))::int))
                  FROM (SELECT pg_current_wal_insert_lsn() AS h, $to AS t) x" > /dev/null
         done
-        # In the form that servers before 19 have. Another query could write to the WAL by what it looks up.
+        # In the form that servers before 19 have. Another query could write to the WAL when it looks up the
+        # catalogue.
         assert_eq "the end of the WAL" "$(sql "SELECT pg_current_wal_insert_lsn()" | sed 's,/0*,/,')" "$lsn"
         sql "CREATE TABLE x AS SELECT i FROM generate_series(1, 1000) i"
     fi
@@ -236,7 +240,7 @@ image_of_a_twin() { # MECHANISM WHERE its LSN is in our WAL
     sql "DROP TABLE f"
 }
 
-# A backup, or a standby that is promoted, has images from when it began, and no WAL from before.
+# A backup, or a promoted standby, has images from its beginning, and no WAL from before.
 marks_of_long_ago() {
     note "the index knows the last hundred images that were made of it"
     fork_table; backup f_nitro
@@ -253,7 +257,8 @@ marks_of_long_ago() {
     sql "DROP TABLE f"
 }
 
-# Three timelines in one history. Each server goes on with images of its own, and believes none of another one's.
+# Three timelines in one history. Each server goes on with images of its own, and refuses the images of
+# another.
 promoted_again() {
     note "a standby of a promoted standby; a crash while its first image is loaded; the images of all of them exchanged"
     stop; node=one
@@ -275,9 +280,10 @@ promoted_again() {
         tell loader "SELECT nitro_verify('f_nitro')"; at_gate "$pid"
         sql "SET nitro.enable_scan = off; INSERT INTO f SELECT i, 'meanwhile' FROM generate_series(300001, 300100) i"
         crash; end loader; end holder; start
-        # From the table: its image is from before all WAL that it has, and it has a slot now, which would have kept that.
+        # From the table: the image is older than all WAL that the server has. Its slot is new and could not
+        # keep that WAL.
         ready f_nitro; right
-        # Neither knows what the other one does from here on, and both have images.
+        # From here on neither server knows the other's changes, and both have images.
         changes f 5; backup f_nitro; images_right f_nitro
         (node=$source; changes f 6; right; backup f_nitro; images_right f_nitro)
         changes f 7
@@ -326,7 +332,7 @@ forks() {
     local source=""; source=$(folder f_nitro)
     node=three; echo 5435 > "$(data)/nitro.port"; rm "$(data)/standby.signal"; touch "$(data)/recovery.signal"
     settings "port = 5435" "archive_mode = off" "primary_conninfo = ''" "restore_command = 'cp $NITRO_TMP/archive/%f %p'" "recovery_target_name = 'here'" "recovery_target_action = 'promote'"
-    # An image that is newer than the point is only there if somebody put it there.
+    # An image newer than the recovery point exists only if an administrator put it there.
     rm -r "$(data)/${source#"$NITRO_TMP/one.data/"}"; cp -a "$source" "$(data)/${source#"$NITRO_TMP/one.data/"}"
     start; wait_until "SELECT NOT pg_is_in_recovery()"
     right
@@ -347,7 +353,7 @@ forks() {
     cp -a "$(folder f_nitro)" "$NITRO_TMP/other_timeline"
 
     note "- an image of a timeline that was left before, put there by hand"
-    # Further on than the other one, and with its WAL at hand: nothing but the mark speaks against the image.
+    # Further on than the other server, and with its WAL at hand: only the mark speaks against the image.
     node=two; switch_wal; crash
     cp -n "$NITRO_TMP"/one.data/pg_wal/00000001???????????????? "$(data)/pg_wal/" || true
     local here=${source/one.data/two.data}
@@ -364,7 +370,7 @@ forks() {
     (node=two; stop)
     "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" -c > "$NITRO_TMP/rewind" 2>&1 ||
         "$NITRO_BIN/pg_rewind" -D "$NITRO_TMP/one.data" --source-pgdata "$NITRO_TMP/two.data" > "$NITRO_TMP/rewind" 2>&1 || fail "pg_rewind: $(cat "$NITRO_TMP/rewind")"
-    # The configuration of the other one came along.
+    # The configuration of the other server came along.
     settings "port = $(port)" "primary_conninfo = ''" "archive_mode = off"; rm -f "$(data)/standby.signal"
     start; right
     assert_eq "rows" "$(sql "SELECT sum(k) FROM f")" "$changes_two"

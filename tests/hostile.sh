@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Functions of an index that are called immutable and are anything but: a random family of them queries its own table,
-# checks and images its own index, makes and drops others, writes, locks, raises, catches, sleeps, leaves cursors open, calls
-# itself. They run wherever nitro calls code of an index: CREATE INDEX, INSERT, catching up, rebuilding, checking, images,
-# VACUUM, with other sessions beside them and cancels in between. Statements may fail; the server may not, no answer may be
-# wrong afterwards, no rights may leak and no memory get lost.
+# Functions of an index that are marked immutable and are not. A random family of them does the following:
+# - query their own table, check and image their own index, make and drop other indexes
+# - write, lock, raise, catch, sleep, leave cursors open, call themselves
+# They run wherever nitro calls code of an index: CREATE INDEX, INSERT, catching up, rebuilding, checking, images,
+# VACUUM. Other sessions run beside them, with cancels in between. Statements may fail. The server may not fail, no
+# answer may be wrong afterwards, no rights may leak and no memory may get lost.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -13,17 +14,17 @@ sql "CREATE EXTENSION pageinspect"
 sql "CREATE ROLE alice LOGIN; CREATE ROLE secret; CREATE SCHEMA a AUTHORIZATION alice; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO alice"
 sql "CREATE SCHEMA s AUTHORIZATION secret; SET ROLE secret; CREATE TABLE s.t AS SELECT 'secret ' || i AS v, i FROM generate_series(1, 500) i; CREATE INDEX secret_nitro ON s.t USING nitro (v)"
 alice() { PGUSER=alice sql "SET search_path = a, public; $*"; }
-# A statement that may fail, but not by losing the server.
+# A statement that may fail, but must not lose the server.
 tries() {
     local s=0
     PGUSER=${as:-alice} PGOPTIONS="-c search_path=a,public -c statement_timeout=${timeout:-10s}" "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "$1" \
         >> "$NITRO_TMP/out" 2>> "$NITRO_TMP/errors" || s=$?
     [ $s -le 1 ] || [ $s = 3 ] || fail "the server is gone after: $1"
 }
-# What no index has.
+# A value that no index has.
 lost() { sql "SELECT (SELECT used FROM nitro_memory) - (SELECT sum(bytes) FROM pg_stat_nitro_indexes)"; }
 
-# What such a function may do. @t is its table, @i its index.
+# The actions of a hostile function. @t is its table, @i its index.
 actions=(
     "PERFORM count(*) FROM @t WHERE k > 10"
     "PERFORM count(*) FROM @t WHERE f_@t(k) BETWEEN 3 AND 30"
@@ -99,7 +100,7 @@ attack() {
         timeout=300ms tries "CREATE INDEX ${t}_nitro ON $t USING nitro $(columns $t)"
         tries "CREATE INDEX ${t}_nitro ON $t USING nitro $(columns $t)"
         tries "INSERT INTO $t SELECT generate_series(401, 500)"
-        # Never not there: what is hostile is tried on a good index, too.
+        # Never a missing index: the hostile function is tried on a good index, too.
         [ "$(sql "SELECT to_regclass('a.${t}_nitro') IS NULL")" = f ] ||
             { install $t "RETURN k;"; alice "CREATE INDEX ${t}_nitro ON $t USING nitro $(columns $t)"; install $t "$body"; }
         tries "SELECT nitro_backup('${t}_nitro')"
@@ -122,7 +123,7 @@ attack() {
         tries "REINDEX INDEX ${t}_nitro"
     done
     assert_eq "code of an index that ran as another role" "$(logged 'leaked: ')" 0
-    # With functions that keep their word everything is right again.
+    # With functions that are really immutable everything is right again.
     for t in $tables; do
         install $t "RETURN k;"
         alice "DELETE FROM $t WHERE k IS NULL; INSERT INTO $t SELECT generate_series(600, 700)"

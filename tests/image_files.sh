@@ -20,7 +20,7 @@
 #   words                       makes the collation words
 
 in_folders() { every_server+=("nitro.debug_collect = off"); }
-# Whoever has made one is done with the index: the next one can be made.
+# A process that has made an image is done with the index: the next image can be made.
 image_since() { wait_until "SELECT image_lsn >= '$2'::pg_lsn - '0/0' AND progress_pid IS NULL FROM nitro_index_stats() WHERE indexrelid = '$1'::regclass"; }
 imaged() { local i; for i; do image_since "$i" 0/0; done; }
 checkpointed() {
@@ -73,7 +73,7 @@ from_image() {
     source=$(came_from "$1" "$2")
     [ "$source" = table ] || { assert_eq "$1 came from" "$source" image; return; }
     blocks=$(tail -n "+$(($2 + 1))" "$NITRO_TMP/$node.log" | sed -n "s/.*nitro index \"$1\": its image is not loaded: \([0-9]* of [0-9]*\) blocks have changed since it was made.*/\1/p" | tail -n 1)
-    # A small table is never read in place of its image, nor is one of which most is as it was.
+    # A small table is never read in place of its image. Neither is a table that is mostly unchanged.
     [ -n "$blocks" ] && [ "${blocks#* of }" -ge 256 ] && [ "${blocks% of *}" -gt $((${blocks#* of } / 4)) ] || fail "$1 is from its table: ${blocks:-nobody knows why}"
 }
 wrong() {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# From 18 on an extension may be outside of the server's folders, as in an image volume of CloudNativePG: found by
-# extension_control_path and dynamic_library_path, preloaded from there, after a crash, too. See docs/kubernetes.md.
+# From 18 on an extension may be outside of the server's folders, as in an image volume of CloudNativePG.
+# The server finds it by extension_control_path and dynamic_library_path, and preloads it from there, also
+# after a crash. See docs/kubernetes.md.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Images that are read: loaded after every kind of end, waited for, refused when anything about them is wrong. How they
-# are made: images_made.sh.
+# Images that are read: loaded after every kind of end, waited for, refused when anything about them is
+# wrong. The making of images is in images_made.sh.
 #
-# Not tested here: errors of the disk below the file system (a full one is, where a user may mount a small one),
-# and what a machine keeps of files that were never flushed; both are the matter of the tests in image/.
+# Not tested here: disk errors below the file system, and the loss of unflushed files in a machine. The
+# tests in image/ have both. A full disk is tested where a user may mount a small one.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -97,8 +97,8 @@ shards_in_parallel() {
     for i in i s words; do assert_eq "$i" "$(came_from many_${i}_nitro "$from")" image; done
     verified many
     same_answers many "SELECT i FROM many WHERE i > 100 ORDER BY i"
-    # Fewer threads read what more have written.
-    # What the stop finds changed it would write anew, by one thread.
+    # Fewer threads read the files that more threads have written. The stop would write changed files anew,
+    # with one thread.
     checkpointed many_s_nitro
     setting nitro.backup_workers 1
     from=$(log_end)
@@ -113,7 +113,7 @@ shards_in_parallel() {
 
 damage() {
     note "damaged, deleted, swapped, foreign images"
-    # Per index what is done to it, the reason that the log gives, and what it comes from then.
+    # For each index: the damage, the reason that the log gives, and the source that it comes from then.
     local -A harm=(
         [shard_cut]='truncated;image' [shard_longer]='unexpected bytes after the end;image' [shard_bits]='checksum;image'
         [shard_missing]='shard 0 is missing;image' [shard_swapped]='belongs elsewhere|unexpected bytes|truncated;image' [shard_old]='belongs elsewhere|unexpected bytes|truncated;image'
@@ -143,7 +143,7 @@ damage() {
         newest[$kind]=$(newest "d_${kind}_nitro")
         assert_eq "$kind" "${newest[$kind]##*/} $(find "${newest[$kind]}" -name 'shard-*' | wc -l)" "2 2"
     done
-    # No last images: those that are damaged are the newest.
+    # No last images: the damaged images are the newest.
     setting nitro.backup off; stop
     for kind in "${!harm[@]}"; do
         f=${newest[$kind]} old=${newest[$kind]%/*}/1
@@ -194,7 +194,7 @@ damage() {
     fi
     verified d
     same_answers d "SELECT k FROM d WHERE k > 19000 ORDER BY k" "SELECT k FROM d WHERE k < 100"
-    # And they have images again, from which they come the next time.
+    # They have images again, and come from them the next time.
     setting nitro.backup on
     sql "INSERT INTO d VALUES (50000)"
     mapfile -t all < <(nitro_indexes d)
@@ -307,7 +307,7 @@ full_disk() {
     out=$(tried f_nitro)
     [[ $out == *"WARNING:  could not make an image of nitro index"*"No space left"* ]] || fail "no WARNING: $out"
     assert_eq "the image before" "$(image_lsn f_nitro)" "$lsn"
-    # What was written of it is gone again: there is space for a smaller one.
+    # The part already written is gone again: there is space for a smaller image.
     tried f_i_nitro > /dev/null
     sql "CHECKPOINT; DELETE FROM f WHERE i % 50 = 0; VACUUM (INDEX_CLEANUP on) f"
     local victim from

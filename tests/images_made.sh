@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Images that are made: at the right moments, untouched while nothing changes, removed when nobody needs them, and in
-# nobody's way meanwhile. How they are read: images.sh.
+# Images that are made at the right moments, stay untouched while nothing changes, and are removed when they
+# are not needed. Sessions do not wait for them. The reading of images is in images.sh.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -8,7 +8,7 @@ in_folders
 
 new_server -c "deadlock_timeout = 200ms"
 sql "CREATE EXTENSION pageinspect"
-# What tells that nobody has written a shard: its inode and its time.
+# The inode and time of a shard tell that it was not written again.
 shards() { stat -c '%n %i %Y %y' "$(newest "$1")"/shard-*; }
 gone() { for _ in $(seq 1800); do [ -e "$1" ] || return 0; sleep 0.1; done; fail "$1 is still there"; }
 
@@ -101,7 +101,7 @@ switched_off() {
     if [ "$(major)" -ge 18 ]; then
         assert_eq "EXPLAIN" "$(sql "SET enable_seqscan = off; EXPLAIN (NITRO, COSTS off) SELECT k FROM same WHERE k = 1" | grep -o 'Nitro Image: .*')" "Nitro Image: $lsn"
     fi
-    # Nor does a builder come to find that out: it would hold a snapshot for nothing.
+    # No builder comes to find that out: it would hold a snapshot for nothing.
     sql "CHECKPOINT"; sleep 1
     assert_eq "builders that were sent" "$(logged 'image of nitro index .*NotNow' "$from")" 0
     setting log_min_messages warning; setting nitro.backup on
@@ -138,7 +138,7 @@ orphans() {
     [ -d "$f" ] || fail "no images of another database"
     wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'gone'"
     sql_alone "DROP DATABASE gone"; sql "CHECKPOINT"; gone "$f"
-    # What an older server or a draft that was killed left behind.
+    # Files left by an older server or by a killed draft.
     local index; index=$(folder same_nitro)
     mkdir -p "$(data)/pg_nitro/999999/00000000000000000000000000000001/1" "$index/77" "$index/not ours"
     touch "$index/77/shard-0" "$(newest same_nitro)/manifest.tmp"
@@ -179,7 +179,7 @@ progress() {
     note "the progress of a slow backup"
     setting nitro.backup_rate 1MB
     slow_table p 120000
-    # What sessions have is not for builders: a transaction would have a snapshot all the time.
+    # Settings of sessions are not for builders: a transaction would have a snapshot all the time.
     setting default_transaction_isolation "repeatable read"
     sql "CREATE INDEX p_nitro ON p USING nitro (s COLLATE \"C\")"
     wait_until "SELECT count(*) = 1 FROM pg_stat_progress_nitro WHERE index_relid = 'p_nitro'::regclass AND relid = 'p'::regclass AND command = 'backup'
@@ -187,7 +187,7 @@ progress() {
     assert_eq "the worker" "$(sql "SELECT backend_type FROM pg_stat_activity a JOIN pg_stat_progress_nitro p USING (pid)")" "nitro builder"
     [[ $(sql_fails "SELECT nitro_backup('p_nitro')") == 55000:* ]] || fail "two images at once"
     assert_eq "nothing yet" "$(image_lsn p_nitro)" ""
-    # No snapshot is held meanwhile, and writers go on; what they write is not in the image.
+    # No snapshot is held meanwhile, and writers go on. Their new entries are not in the image.
     assert_eq "no horizon" "$(sql "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'nitro builder' AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)")" 0
     sql "INSERT INTO p SELECT i, md5(i::text) FROM generate_series(120001, 120500) i; DELETE FROM p WHERE i % 30 = 0; VACUUM (INDEX_CLEANUP on) p; INSERT INTO p SELECT i, md5(i::text) FROM generate_series(120501, 121000) i"
     assert_eq "still under way" "$(sql "SELECT count(*) FROM pg_stat_progress_nitro")" 1
@@ -259,8 +259,9 @@ gives_way() {
     setting nitro.backup_rate 0
 }
 
-# A server that does nothing but what nitro does by itself, while all else here is tested: the mark of an image is no reason for a
-# checkpoint, nor a checkpoint for another image, which comes when it is over. 30 seconds are the least that the server has between checkpoints.
+# An idle server with nitro's own activity only, while the other tests here run. The mark of an image gives
+# no reason for a checkpoint. A checkpoint gives no reason for another image: an image comes when the
+# checkpoint is over. The server's shortest time between checkpoints is 30 seconds.
 idle_server() {
     note "an idle server makes neither checkpoints nor images"
     node=idle; new_server -c "checkpoint_timeout = 30s" -c "checkpoint_completion_target = 0" -c "log_checkpoints = on"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Random joins, subqueries and changes that look up by nitro indexes, beside writers and VACUUM: each by every way through
-# the index, by a btree twin and by the tables alone, of one snapshot. A hundred queries, with LONG=1 ten thousand, or as many as
-# fifteen minutes have room for. A seed repeats the queries, not what the writers do meanwhile.
+# Random joins, subqueries and changes that look up by nitro indexes, beside writers and VACUUM. Each runs
+# by every way through the index, by a btree twin and by the tables alone, in one snapshot. A hundred
+# queries; with LONG=1 ten thousand, or as many as fifteen minutes allow. A seed repeats the queries, not
+# the writers' changes.
 . "$(dirname "$0")/lib.sh"
 
 note "seed $NITRO_SEED"
@@ -11,7 +12,7 @@ n=100
 workers=debug_parallel_query
 [ "$(major)" -gt 15 ] || workers=force_parallel_mode
 
-# NULLs, keys of many rows, keys that are nowhere; p is i in parts.
+# NULLs, keys of many rows, keys that are nowhere. Column p is i in parts.
 sql "CREATE TABLE o (id int, k int, a int, b int, s text COLLATE \"C\", n numeric, ks int[]);
      INSERT INTO o SELECT g, nullif(g * 7919 % 700, 70), g * 31 % 50 - 3, nullif(g % 9, 4), CASE WHEN g % 17 > 0 THEN 's' || g % 120 END, g % 30 / 10.0, ARRAY[g % 9, NULL, g % 500, g % 9] FROM generate_series(1, 300) g;
      CREATE TABLE i (id serial, k int, a int, b int, s text COLLATE \"C\", n numeric, v int) WITH (fillfactor = 60);

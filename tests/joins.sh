@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Nested loops that look outer rows up ahead, and VACUUM: what they hold is not used again.
+# Nested loops that look outer rows up ahead, and VACUUM: TIDs that the loops hold are not used again.
 . "$(dirname "$0")/lib.sh"
 new_server
 plans="SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET enable_memoize = off; SET enable_material = off; SET enable_sort = off"
 event=NitroTidTokens
 [ "$(major)" -ge 17 ] || event=Extension
 
-# Dead rows among those that are looked up when the cursor stops: their entries are there, their pages are not all-visible.
+# Dead rows are among the looked-up rows when the cursor stops: their entries are there, and their pages are
+# not all-visible.
 tables() {
     sql "CREATE TABLE o (k int) WITH (autovacuum_enabled = off); CREATE TABLE i (k int, v int) WITH (autovacuum_enabled = off);
          INSERT INTO o SELECT generate_series(1, 300); INSERT INTO i SELECT k, k FROM o; CREATE INDEX ON i USING nitro (k)"
@@ -27,7 +28,7 @@ index_only() { # FAST SCAN
     wait_until "SELECT state = 'idle' OR wait_event = '$event' FROM pg_stat_activity WHERE pid = $pid"
     assert_eq "rows" "$(ask reader "FETCH 3 FROM c" | xargs)" "18 19 31"
     assert_eq "VACUUM waits" "$(sql "SELECT wait_event FROM pg_stat_activity WHERE pid = $pid")" $event
-    # What is held then is newer.
+    # The token that is held then is newer.
     ask reader "FETCH 2 FROM c" > /dev/null
     answer vacuum > /dev/null
     assert_eq "the rest" "$(ask reader "FETCH ALL FROM c" | wc -l)" $((300 - 11 - 22))

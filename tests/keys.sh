@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Randomized: every type whose keys are bytes, in every place of an index (ASC and DESC, NULLS FIRST and LAST, INCLUDE, several
-# columns), built and inserted and packed; sequential, index, index-only and bitmap scans and btree must agree, to the last
-# digit that is shown. NITRO_SEED repeats a run; LONG=1 asks ten times as much.
+# Randomized: every type whose keys are bytes, in every place of an index (ASC and DESC, NULLS FIRST and
+# LAST, INCLUDE, several columns), built and inserted and packed. Sequential, index, index-only and bitmap
+# scans and btree must agree, to the last digit shown. NITRO_SEED repeats a run. LONG=1 asks ten times as
+# many queries.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 note "seed $NITRO_SEED"
@@ -60,7 +61,7 @@ rows() { # FROM TO
     sql "SET lc_monetary = 'C'; SELECT setseed((($NITRO_SEED + $1) % 1000) / 1000.0); INSERT INTO k SELECT g$values FROM generate_series($1, $2) g" > /dev/null
 }
 one_of() { local n; random $#; n=$((REPLY + 1)); REPLY=${!n}; }
-# A condition on a column, with a value that is there or almost.
+# A condition on a column, with a value that the column has or almost has.
 condition() { # COLUMN
     local value t=${type[$1]% COLLATE*} op top second=c_$1
     top=$(sql "SELECT max(id) FROM k"); random 600
@@ -72,7 +73,7 @@ condition() { # COLUMN
         *) REPLY=$value ;;
     esac
     value=$REPLY
-    # In a list with one a date becomes a timestamp, which not all can.
+    # In a list with a timestamp a date becomes a timestamp. Not all dates can.
     [[ $1 != date || $value != *::timestamp* ]] || second="CASE WHEN c_date BETWEEN '4000-01-01 BC' AND '290000-01-01' THEN c_date END"
     one_of "< " "<=" "= " ">=" "> " IN BETWEEN "IS NULL" "IS NOT NULL"; op=$REPLY
     case $op in
@@ -82,7 +83,8 @@ condition() { # COLUMN
         *) REPLY="c_$1 $op $value" ;;
     esac
 }
-# Queries on an index. Ranks tell the order but for that of equal values, which is open; "order by" is small for same_answers.
+# Queries on an index. Ranks show the order, except among equal values, where it is open. "order by" is
+# small for same_answers.
 questions() { # sets q; of $keys, with $forward and $backward, and $shown
     local i where select
     q=()
@@ -97,7 +99,7 @@ questions() { # sets q; of $keys, with $forward and $backward, and $shown
 top=600; rows 1 $top; sql "VACUUM ANALYZE k"
 for ((n = 0; n < indexes; n++)); do
     random 3; width=$((REPLY + 1)) keys=() forward="" backward="" definition=""
-    # Each type leads an index before one does again.
+    # Each type leads an index before a type leads a second one.
     left=(${left[@]+"${left[@]}"}); [ ${#left[@]} -gt 0 ] || mapfile -t left < <(printf '%s\n' "${names[@]}" | shuf --random-source=<(yes "$NITRO_SEED $n"))
     keys=("${left[0]}"); left=("${left[@]:1}")
     while [ ${#keys[@]} -lt $width ]; do one_of "${names[@]}"; [[ " ${keys[*]} " == *" $REPLY "* ]] || keys+=("$REPLY"); done
@@ -111,7 +113,7 @@ for ((n = 0; n < indexes; n++)); do
     if [ "$REPLY" -lt 2 ] && [[ " ${keys[*]} " != *" $include "* ]]; then definition+=" INCLUDE (c_$include)" shown+=", c_$include"; fi
     shown=${shown#, }
     sql "CREATE INDEX k_nitro ON k USING nitro $definition; CREATE INDEX k_btree ON k $definition"
-    # Entries that were built, and such that were inserted, packed by VACUUM and not.
+    # Entries that were built, and inserted entries, packed by VACUUM or not.
     rows $((top + 1)) $((top + 100)); sql "DELETE FROM k WHERE id <= $top - 500; VACUUM (INDEX_CLEANUP on) k"; top=$((top + 100))
     random 2; [ "$REPLY" = 0 ] || { rows $((top + 1)) $((top + 50)); top=$((top + 50)); }
     questions

@@ -19,12 +19,13 @@
 #   session NAME | tell NAME 'STATEMENT' | answer NAME | ask NAME 'STATEMENT' | end NAME
 #                                   long-lived connections: ask = tell, then wait for the answer
 #   setting NAME VALUE              by ALTER SYSTEM, without a restart
-#   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again, but $NITRO_MUTANT
+#   mechanism NAME                  switches a mechanism off (nitro.debug_break); none: all are on again, except
+#                                   $NITRO_MUTANT
 #   run FUNCTION [ARGUMENT]...      a schedule; SCHEDULE=word runs only those that have it in their line
 #   sql_alone 'STATEMENT'           one that must be alone in a database
 #   wait_until 'SELECT bool'        poll, at most three minutes
 #   next_pids PID                   a FROM item with the PIDs p that come after that one
-#   glance 'SELECT'                 its answer, or none after ten seconds: who was stopped may hold what it needs
+#   glance 'SELECT'                 its answer, or none after ten seconds: a stopped process may hold a lock it needs
 #   assert_eq WHAT GOT WANT | fail WHY | note TEXT
 #   major                           the server's version
 #   random N                        sets REPLY to 0..N-1, the same in every run with $NITRO_SEED
@@ -41,8 +42,8 @@ fail() {
     exit 1
 }
 major() { "$NITRO_BIN/postgres" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/'; }
-# A number without a divisor in common with N, about 0.618 of it: its multiples modulo N are all numbers below N, and the first
-# ones of them are spread evenly.
+# A number near 0.618 N that has no divisor in common with N. Its multiples modulo N are all numbers below
+# N. The first multiples are spread evenly.
 stride() { # N
     local a b rest
     for ((REPLY = $1 * 618 / 1000 + 1; ; REPLY++)); do
@@ -51,13 +52,13 @@ stride() { # N
         [ "$a" != 1 ] || return 0
     done
 }
-# When what LONG=MINUTES asks for has to end, by $SECONDS; LONG=1 is twenty minutes.
+# The time, by $SECONDS, at which the test ends by LONG=MINUTES. LONG=1 is twenty minutes.
 long_end() { REPLY=$((SECONDS + 60 * (${LONG:-1} > 1 ? ${LONG:-1} : 20))); }
 random() { REPLY=$(((RANDOM << 15 | RANDOM) % $1)); }
 
 # --- servers -----------------------------------------------------------------------------------------
 data() { echo "$NITRO_TMP/$node.data"; }
-# A port is here only the suffix of a socket's name: one for each server of the test.
+# A port is here only the suffix of a socket's name. Each server of the test has one.
 port() { local p; read -r p < "$(data)/nitro.port"; echo "$p"; }
 settings() { printf '%s\n' "$@" >> "$(data)/postgresql.conf"; }
 
@@ -68,7 +69,7 @@ new_data() {
     local n conf=("${every_server[@]}")
     while [ "${1:-}" = -c ]; do conf+=("$2"); shift 2; done
     n=$(find "$NITRO_TMP" -maxdepth 1 -name '*.data' | wc -l)
-    # The first server of a test: two of one test have different identifiers.
+    # The first server of a test comes from the template. Further ones need identifiers of their own.
     if [ "$n" = 0 ] && [ ${#initdb_options[@]} = 0 ] && [ -d "${NITRO_TEMPLATE:-}" ]; then cp -r "$NITRO_TEMPLATE" "$(data)"; else initdb_to "$(data)"; fi
     echo $((5432 + n)) > "$(data)/nitro.port"
     cat "$NITRO_CONF" >> "$(data)/postgresql.conf"
@@ -97,20 +98,20 @@ crash() {
     kill -STOP "$p"
     until [[ $(ps -o state= -p "$p") == T* ]]; do sleep 0.01; done
     children=$(ps -o pid= --ppid "$p")
-    # The children first, so that none sees its postmaster gone and ends in an orderly way.
+    # The children first, so that none sees the end of its postmaster and ends in an orderly way.
     # shellcheck disable=SC2086
     kill -KILL $children "$p" 2> /dev/null || true
     for p in $p $children; do while kill -0 "$p" 2> /dev/null; do sleep 0.02; done; done
     rm -f "$(data)/postmaster.pid"
 }
-# The server restarts all its processes when one died: wait until it answers anew.
+# The server restarts all its processes when one dies: wait until it answers again.
 kill_backend() {
     local log=$NITRO_TMP/$node.log i from before
     from=$(wc -l < "$log") before=$(grep -c 'ready to accept connections' "$log")
     kill -KILL "$1" 2> /dev/null || return 1
     for i in $(seq 1800); do
         [ "$(grep -c 'ready to accept connections' "$log")" -le "$before" ] || return 0
-        # It was about to exit by itself: gone, and nobody says that it was killed.
+        # It was about to exit by itself: it is gone, and the server reports no kill.
         if [ "$i" -gt 50 ] && ! kill -0 "$1" 2> /dev/null &&
             [ "$(tail -n +$((from + 1)) "$log" | grep -c "(PID $1) was terminated")" = 0 ]; then return 1; fi
         sleep 0.1
@@ -126,11 +127,11 @@ sql_fails() {
     if out=$("${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "$*" 2>&1); then
         fail "should have failed: $*"
     fi
-    # What was said before, a NOTICE or a WARNING, is not the error.
+    # A NOTICE or a WARNING before it is not the error.
     sed -nE 's/^(ERROR|FATAL|PANIC): *([0-9A-Z]{5}: .*)/\2/p' <<< "$out"
 }
-# The server waits five seconds for others to leave the database. A builder does when asked, but not out of an
-# fsync, which takes longer on a bad disk.
+# The server waits five seconds for other sessions to leave the database. A builder leaves when asked, but
+# not during an fsync, which takes longer on a bad disk.
 sql_alone() {
     local out
     for _ in $(seq 6); do

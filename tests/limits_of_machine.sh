@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A server in a memory cgroup, and one whose machine has vm.overcommit_memory = 2. Neither can be set by who runs tests, so each part
-# is left out where it is not so:
-#   NITRO_TEST_CGROUP   a folder of a memory cgroup (v1 or v2), without processes, that the user of the test may write to
+# A server in a memory cgroup, and a server on a machine with vm.overcommit_memory = 2. The user of the
+# tests can set neither, so a part is left out where its condition is missing:
+#   NITRO_TEST_CGROUP   a folder of a memory cgroup (v1 or v2) without processes. The user of the test may write to it
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -19,7 +19,7 @@ in_a_cgroup() { # LIMIT
     local limit=memory.max
     [ -e "$group/$limit" ] || limit=memory.limit_in_bytes
     echo "$1" > "$group/$limit"
-    # Whoever is started from there is in it, too.
+    # Processes that are started from there are in it, too.
     (echo "$BASHPID" > "$group/cgroup.procs" && start)
     grep -q "^$(postmaster)\$" "$group/cgroup.procs" || fail "the server is not in its cgroup"
 }
@@ -38,7 +38,7 @@ if [ -n "$group" ]; then
     "${PSQL[@]}" -p "$(port)" -c "$(rows 10001 150000)" > "$NITRO_TMP/said" 2>&1 || true
     note "$(head -n 1 "$NITRO_TMP/said" | cut -c 1-100); killed: $(killed)"
     [ "$(killed)" -gt 0 ] || grep -q "out of nitro memory" "$NITRO_TMP/said" || fail "neither killed nor refused"
-    # Whoever it was: with more memory the server is there again.
+    # Whichever process was killed: with more memory the server comes back.
     "$NITRO_BIN/pg_ctl" -D "$(data)" -m immediate -w stop > "$NITRO_TMP/said" 2>&1 || rm -f "$(data)/postmaster.pid"
     in_a_cgroup 1G; answers
     stop

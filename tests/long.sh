@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Long values after a crash, by images and without, on a promoted standby, in little memory of the area and of the
-# process. What they answer: sql/long.
+# Long values after a crash, by images and without, on a promoted standby, in little memory of the area and
+# of the process. Their answers are tested by sql/long.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -68,7 +68,7 @@ for mb in 2 5 9 150; do
         out=$(ask limited "\\set VERBOSITY sqlstate"$'\n'"SET enable_seqscan = off; SET enable_sort = off; $what") || out="ERROR: no answer"
         end limited
         case $out in *ERROR*) out=$(sed -n 's/.*ERROR: *//p' <<< "$out" | head -n 1) ;; *) out=ok ;; esac
-        # 22023: what the server makes of a lack of memory for a collator.
+        # 22023: the server's error when a collator gets no memory.
         case $out in ok | 53200 | 22023) seen[$out]=1 ;; *) fail "$what with $mb MB: $out" ;; esac
     done
 done

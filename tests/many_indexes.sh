@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Hundreds of indexes: after a restart all come back, by as many builders as may be, whatever becomes of some of them meanwhile;
-# and nothing is left of those for which the directory has no room (nitro.max_indexes).
+# Hundreds of indexes. After a restart all come back by the allowed number of builders, also if some indexes
+# change meanwhile. Indexes without a place in the directory (nitro.max_indexes) leave nothing.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
@@ -20,7 +20,7 @@ functions() {
         ; CREATE OR REPLACE FUNCTION f_gate(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
           'BEGIN IF i = 50 THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN i; END'"
 }
-# Who asks for each of them, as a query does that is planned.
+# Sessions that ask for each of them, as the planning of a query does.
 wanted() { # FROM TO
     sql "DO \$\$ DECLARE i int; line text; BEGIN FOR i IN $1..$2 LOOP
         IF to_regclass('t' || i) IS NOT NULL THEN EXECUTE format('EXPLAIN SELECT * FROM t%s WHERE f%s(i) = 1', i, CASE WHEN i % 3 = 0 THEN '_gate' ELSE '' END) INTO line; END IF;
@@ -28,7 +28,7 @@ wanted() { # FROM TO
 }
 builders="SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'nitro builder'"
 at_gates() { wait_until "SELECT count(*) = $1 FROM pg_stat_activity a WHERE backend_type = 'nitro builder' AND EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid AND locktype = 'advisory' AND NOT granted)"; }
-# The largest number that anybody has seen.
+# The largest number seen so far.
 watch() {
     local now
     while :; do
@@ -41,7 +41,7 @@ all_come_back() {
     note "$n indexes after a restart, beside failures and drops"
     functions; tables 1 $n
     sql "CHECKPOINT; SELECT nitro_backup()" > /dev/null
-    # These fail when they are built: none of them has an image, nor stands at the gate.
+    # Their builds fail: none of them has an image, nor stands at the gate.
     local failing=(7 77 175) i
     for i in "${failing[@]}"; do sql "CREATE FUNCTION f$i(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'; DROP INDEX t${i}_nitro; CREATE INDEX t${i}_nitro ON t$i USING nitro (f$i(i)) WITH (backup = off)"; done
     sql "CREATE DATABASE gone"
@@ -51,7 +51,8 @@ all_come_back() {
     crash; start; from=$(log_end)
     shut; PGDATABASE=gone session gone_keeper; ask gone_keeper "SELECT pg_advisory_lock(1)" > /dev/null
     watch
-    # One stands at the gate of a database that will be dropped, which asks for more than there are places left for.
+    # One builder stands at the gate of a database that will be dropped. That database asks for more
+    # builders than there are free places.
     (export PGDATABASE=gone; wanted 3 3)
     at_gates 1
     wanted 1 $n
@@ -60,7 +61,7 @@ all_come_back() {
     (export PGDATABASE=gone; wanted 1 12)
     wanted 1 $n
     assert_eq "builders at the gates" "$(sql "$builders")" $most
-    # Who drops waits for a builder that has the table, and for no other.
+    # DROP waits only for a builder that has the table.
     local dropped
     dropped=$(sql "SELECT string_agg(relname, ', ') FROM (SELECT relname FROM pg_class c WHERE relname ~ '^t(2[0-9]|12[0-9])\$' AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = c.oid)) q")
     sql "SET lock_timeout = '60s'; DROP TABLE $dropped"
@@ -68,7 +69,7 @@ all_come_back() {
     open_gate
     local left=($(sql "SELECT substr(relname, 2)::int FROM pg_class WHERE relname ~ '^t[0-9]+\$' AND relkind = 'r' ORDER BY 1"))
     for i in "${failing[@]}"; do wait_until "SELECT state = 'failed' FROM pg_stat_nitro_indexes WHERE indexrelname = 't${i}_nitro'"; done
-    # Nobody asks again.
+    # No session asks again.
     wait_until "SELECT count(*) = $((${#left[@]} - ${#failing[@]})) FROM pg_stat_nitro_indexes WHERE state = 'ready'"
     assert_eq "ready" "$(sql "SELECT state, count(*) FROM pg_stat_nitro_indexes GROUP BY 1 ORDER BY 1")" $'failed|3\nready|'$((${#left[@]} - 3))
     assert_eq "most builders at once" "$(watched)" $most
@@ -119,7 +120,7 @@ full_directory() {
     sql "SELECT count(*) FROM last WHERE i = 1" > /dev/null
     no_builders
     assert_eq "indexes" "$(sql "SELECT indexes FROM nitro_memory")" 100
-    # Those that have no place are neither used nor in the way of who writes.
+    # Indexes without a place are not used, and do not hinder writers.
     for i in $(seq 1 7 $n); do
         sql "INSERT INTO t$i SELECT generate_series(101, 110); DELETE FROM t$i WHERE i < 3; VACUUM t$i"
         assert_eq "t$i" "$(sql "SET enable_seqscan = off; SELECT count(*) FROM t$i WHERE f(i) > 0 AND f_gate(i) > 0")" 108

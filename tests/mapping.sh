@@ -28,7 +28,7 @@ full() { # STATEMENT: 53200, and the area is full
 }
 MB=$((1024 * 1024))
 
-# Where the kernel has a pool of huge pages they come last; else the kernel is asked for transparent ones.
+# A pool of huge pages comes last if the kernel has one. Otherwise the kernel is asked for transparent ones.
 free=$(awk '/^HugePages_Free/ { print $2 }' /proc/meminfo)
 new_server -c "huge_pages = $([ "$free" = 0 ] && echo try || echo off)" -c "nitro.max_memory = 16MB" -c "nitro.reserved_memory = 256MB" -c "checkpoint_timeout = 1h" \
     -c "nitro.backup = off" -c "max_connections = 20"
@@ -73,7 +73,7 @@ note "no further than what is reserved"
 settings "nitro.max_memory = 300MB"; sql "ALTER SYSTEM RESET nitro.max_memory; SELECT pg_reload_conf()" > /dev/null
 wait_until "SELECT pg_read_file('../main.log') LIKE '%invalid value for parameter \"nitro.max_memory\": 300%'"
 assert_eq "total" "$(sql "SELECT total FROM nitro_memory")" $((16 * MB))
-# The default is more than that: without the setting it is all that is reserved, also after a crash.
+# The default is larger: without the setting it is all reserved memory, also after a crash.
 sed -i '/nitro.max_memory/d' "$(data)/postgresql.conf"; sql "SELECT pg_reload_conf()" > /dev/null
 wait_until "SELECT total = 256 * 1024 * 1024 FROM nitro_memory"
 kill_backend "$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")"

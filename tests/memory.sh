@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The shared area: full is SQLSTATE 53200 and nothing worse, and everything that ends returns its memory.
+# The shared area: a full area gives SQLSTATE 53200 and nothing worse. Everything that ends returns its
+# memory.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
-# Entries that wait would leave smaller leaves than the sizes here count with.
+# With entries that wait, leaves would be smaller than the sizes here assume.
 new_server -c "nitro.insert_memory = 0" -c "nitro.max_memory = 16MB" -c "max_prepared_transactions = 5" -c "maintenance_work_mem = 8MB"
 
 used() { sql "SELECT used FROM nitro_memory"; }
@@ -25,13 +26,13 @@ full "INSERT INTO t SELECT * FROM big WHERE i > 10000"
 assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 10000
 full "COPY t FROM PROGRAM 'seq 1 100000 | sed \"s/.*/&\\t&$(printf %0200d 0)/\"'"
 assert_eq "rows" "$(sql "SELECT count(*) FROM t")" 10000
-# Reads go on, and so does what needs no memory of the area.
+# Reads go on. So do statements that need no memory of the area.
 same_answers t "SELECT s FROM t WHERE s COLLATE \"C\" > 'a' ORDER BY s COLLATE \"C\""
 sql "CREATE TABLE plain (i int); INSERT INTO plain VALUES (1); DELETE FROM t WHERE i = 1; UPDATE plain SET i = 2"
 verified t
 sql "VACUUM t"
 verified t
-# What VACUUM freed is usable again, by this index and by others.
+# Memory freed by VACUUM is usable again, by this index and by the other indexes.
 sql "INSERT INTO t SELECT * FROM big WHERE i BETWEEN 10001 AND 13000"
 verified t
 same_answers t "SELECT s FROM t WHERE s COLLATE \"C\" > 'a' ORDER BY s COLLATE \"C\" DESC"
@@ -76,7 +77,7 @@ sql "BEGIN; ALTER TABLE s ALTER i TYPE bigint; ROLLBACK"; again "rewrite rolled 
 sql "ALTER TABLE s SET UNLOGGED"; again "SET UNLOGGED"
 sql "ALTER TABLE s SET LOGGED"; again "SET LOGGED"
 sql "CREATE MATERIALIZED VIEW m AS SELECT * FROM s; CREATE INDEX ON m USING nitro (i); REFRESH MATERIALIZED VIEW m; DROP MATERIALIZED VIEW m"; again "REFRESH MATERIALIZED VIEW"
-# The same file under a new OID: no rewrite, so nothing has to be built again.
+# The same file under a new OID: no rewrite, so nothing is built again.
 sql "ALTER TABLE s ADD v varchar(10) DEFAULT 'v'; CREATE INDEX s_v_nitro ON s USING nitro (v COLLATE \"C\"); CREATE INDEX s_v_btree ON s (v COLLATE \"C\")"
 sql "ALTER TABLE s ALTER v TYPE varchar(20)"
 same_answers s "SELECT v, i FROM s WHERE v COLLATE \"C\" >= 'a'"
@@ -146,7 +147,7 @@ full "CREATE INDEX q_nitro ON big USING nitro (s COLLATE \"C\")"
 sql "COMMIT PREPARED 'create'"
 assert_eq "kept" "$(state p_nitro)" ready
 verified p
-# An INSERT, too, finds the memory of an index that a prepared transaction dropped.
+# An INSERT also finds the memory of an index that a prepared transaction dropped.
 sql "CREATE TABLE i (s text); CREATE INDEX i_nitro ON i USING nitro (s COLLATE \"C\"); BEGIN; DROP INDEX p_nitro; PREPARE TRANSACTION 'drop'"
 sql "COMMIT PREPARED 'drop'; INSERT INTO i SELECT s FROM p LIMIT 25000"
 verified i
@@ -162,7 +163,7 @@ after=$(used)
 note "12 rounds of updating every row: $before bytes, then $after"
 [ "$after" -lt $((before * 4)) ] || fail "$before bytes grew to $after"
 verified c
-# Leaves that take inserts have slots, which VACUUM packs: both states, and neither grows.
+# Leaves that take inserts have slots, and VACUUM packs them. Both states occur, and neither grows.
 peaks=() packed=()
 for _ in 1 2 3 4; do
     sql "DELETE FROM c; VACUUM (INDEX_CLEANUP on) c; INSERT INTO c SELECT i, 5 FROM generate_series(1, 10000) i"
@@ -171,7 +172,8 @@ for _ in 1 2 3 4; do
     packed+=("$(used)")
 done
 note "deleting and inserting all rows, four times: ${peaks[*]} bytes, each time packed to ${packed[*]}"
-# 36 bytes for each of 10000 entries in leaves of slots that are four fifths full; half of that where a round's leaves stayed packed.
+# 36 bytes for each of 10000 entries in leaves of slots that are four fifths full. Half of that if a round's
+# leaves stayed packed.
 for bytes in "${peaks[@]}"; do
     [ "$bytes" -lt 420000 ] || fail "it grew to $bytes bytes"
 done
@@ -204,7 +206,8 @@ unbuilt() { # STATEMENT: goes through, without the index; which comes back by it
     same_answers w "SELECT s FROM w WHERE s COLLATE \"C\" >= 'a' ORDER BY s COLLATE \"C\""
     verified w
 }
-# Longer keys than packed leaves have: being built by inserts takes no more than being built at once.
+# Keys longer than packed leaves hold: an index built by inserts takes no more memory than one built at
+# once.
 sql "CREATE TABLE w AS SELECT i, repeat(md5(i::text), 17) AS s FROM generate_series(1, 12800) i; CREATE INDEX w_nitro ON w USING nitro (s COLLATE \"C\"); CREATE INDEX w_btree ON w (s COLLATE \"C\")"
 unbuilt "REINDEX INDEX w_nitro"
 unbuilt "VACUUM FULL w"
@@ -227,7 +230,7 @@ wait_until "SELECT used = $empty FROM nitro_memory"
 
 note "the area is full during a rebuild"
 settings "nitro.max_memory = 64MB"; restart
-# Without an image, from which the restart would begin to load it.
+# Without an image: the restart would begin to load one.
 sql "CREATE INDEX big_nitro ON big USING nitro (s COLLATE \"C\") WITH (backup = off); CREATE INDEX big_i_nitro ON big USING nitro (i); CREATE INDEX big_i_btree ON big (i)"
 settings "nitro.max_memory = 16MB"; restart
 full "SELECT nitro_verify('big_nitro')"

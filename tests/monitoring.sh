@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# deploy/monitoring/: each query of the exporter's file runs, gives the columns that the file declares and no others, for a member of
-# pg_monitor; counters are counted in the views; the dashboard asks for what there is, and leaves nothing out.
+# deploy/monitoring/: each query of the exporter's file runs for a member of pg_monitor. It gives exactly
+# the columns that the file declares. Counters are counted in the views. The dashboard asks only for
+# existing metrics, and for all of them.
 . "$(dirname "$0")/lib.sh"
 queries=$(dirname "$0")/../deploy/monitoring/postgres_exporter.yaml
 dashboard=$(dirname "$0")/../deploy/monitoring/grafana.json
@@ -8,7 +9,7 @@ dashboard=$(dirname "$0")/../deploy/monitoring/grafana.json
 new_server
 sql "CREATE TABLE t (i int); INSERT INTO t SELECT generate_series(1, 1000); CREATE INDEX t_i ON t USING nitro (i); CREATE ROLE watcher LOGIN IN ROLE pg_monitor"
 
-# A line each: the query's name, what it is of, its text or the usage of a column.
+# A line each: the query's name, the kind, and its text or the usage of a column.
 parsed=$(perl -ne '
     /^(\w+):$/ and $of = $1;
     /^  query: "(.*)"$/ and print "$of\tquery\t$1\n";

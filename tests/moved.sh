@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tables and databases that move, and come back to where they were: a file is not the same because it has the
-# same name at the same place.
+# Tables and databases that move, and come back to their old place: a file is not the same because it has
+# the same name at the same place.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh
@@ -35,7 +35,7 @@ database_there_and_back() { # MECHANISM
     if [ "$1" = none ]; then rebuilt t_nitro "the database was moved"; else loaded t_nitro; fi
     right "$1" t
     if [ "$1" = none ]; then
-        # From the first image after the move on all is as ever.
+        # From the first image after the move on, images are used again.
         make t; in_postgres "ALTER DATABASE d SET TABLESPACE other"; backup t_nitro; change t
         crash; start; loaded t_nitro; right none t
     fi
@@ -50,7 +50,7 @@ database_of_the_same_number() {
     sql_alone "$again"
     export PGDATABASE=d
     sql "DELETE FROM t WHERE k < 1000; VACUUM (INDEX_CLEANUP on) t"; ready t_nitro; backup t_nitro
-    # The keeper removes them with their database; a folder that comes from elsewhere is there again.
+    # The keeper removes them with their database. A folder copied from elsewhere comes back.
     local images; images=$(dirname "$(folder t_nitro)"); cp -a "$images" "$NITRO_TMP/images"
     in_postgres "DROP DATABASE d"; in_postgres "$again"
     crash; rm -rf "$images"; mv "$NITRO_TMP/images" "$images"; start
@@ -69,14 +69,14 @@ relations_there_and_back() {
     change t; change i
     sql "ALTER TABLE t SET TABLESPACE pg_default; ALTER INDEX i_nitro SET TABLESPACE pg_default"
     crash; start
-    # VACUUM has looked at it already.
+    # VACUUM has checked it already.
     rebuilt t_nitro "the table was moved" "$from"
     ready i_nitro
     right none t; right none i
     export PGDATABASE=postgres; sql_alone "DROP DATABASE d"
 }
 
-# Neither builders nor parallel workers can build one, and no transaction's end tells what becomes of it.
+# Neither builders nor parallel workers can build one, and no end of a transaction tells its fate.
 temporary_index() {
     note "a temporary index that moves, and one whose file goes to another index"
     sql "CREATE TABLE big (i int); INSERT INTO big SELECT generate_series(1, 30000); CREATE INDEX big_nitro ON big USING nitro (i); ANALYZE big"
@@ -85,7 +85,7 @@ temporary_index() {
     ask x "CREATE TEMP TABLE x (c varchar(10), k int); INSERT INTO x SELECT i, i FROM generate_series(1, 1000) i; CREATE INDEX x_nitro ON x USING nitro (c); ANALYZE x" > /dev/null
     query="SELECT count(*) FROM big WHERE i + 0 > (SELECT k FROM x WHERE c = '77')"
     [[ $(ask x "EXPLAIN $query") =~ x_nitro.*Parallel ]] || fail "another plan"
-    # Some transaction looks which files are still where they were.
+    # Some transaction checks which files are still in their place.
     ask x "ALTER INDEX x_nitro SET TABLESPACE other; CREATE TEMP TABLE y (); DROP TABLE y" > /dev/null
     assert_eq "rows" "$(ask x "$query")" 29923
     ask x "ALTER TABLE x ALTER c TYPE varchar(20)" > /dev/null
@@ -102,7 +102,8 @@ temporary_of_the_same_number() {
     note "a temporary index whose file has the number of another table's, and is built anew where it is"
     local n
     sql "CREATE TABLE t AS SELECT generate_series(1, 1000) AS k; CREATE INDEX t_nitro ON t USING nitro (k)"
-    # REINDEX takes the next number for which there is no file of its kind: that of a temporary table has another name.
+    # REINDEX takes the next number that has no file of its kind. The file of a temporary table has another
+    # name.
     n=$(sql "SELECT pg_relation_filenode('t_nitro')")
     stop; "$NITRO_BIN/pg_resetwal" -o $((n - 20)) "$(data)" > "$NITRO_TMP/resetwal" 2>&1 || fail "$(cat "$NITRO_TMP/resetwal")"; start
     ready t_nitro

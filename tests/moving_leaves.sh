@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Scans of every kind beside leaves that are split, packed, filled, merged and moved: cursors that turn round anywhere, index-only and
-# bitmap scans, lists and parallel scans, on keys short and long, against the table in the same snapshot; beside writers, VACUUM
-# and images, and over power cuts.
+# Scans of every kind beside leaves that are split, packed, filled, merged and moved. Cursors turn
+# round anywhere. There are index-only, bitmap and parallel scans, and lists, on short and long keys. Their
+# answers are compared with the table in the same snapshot. Writers, VACUUM and images run beside them, and
+# power cuts come.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 note "seed $NITRO_SEED"
 new_server -c "log_min_messages = error" -c "max_wal_size = 4GB"
 seconds=8; [ -z "$LONG" ] || seconds=120
 
-# a: groups that come in descending order; l: prefixes that many share, some of them long, a few of them in chunks.
+# a: groups that come in descending order. l: shared prefixes, some of them long, a few of them in chunks.
 sql "CREATE FUNCTION long(i int) RETURNS text IMMUTABLE LANGUAGE sql AS
      \$\$ SELECT CASE WHEN i % 11 = 0 THEN NULL ELSE left(repeat('shared by many of them, and by others ' || i % 3, CASE WHEN i % 7 = 0 THEN 60 ELSE 2 END), CASE WHEN i % 7 = 0 THEN 100 + i % 900 ELSE i % 40 END)
         || CASE WHEN i % 53 = 0 THEN (SELECT string_agg(md5((i + g)::text), '') FROM generate_series(1, 20 + i % 300) g) ELSE i % 5000 || '' END END \$\$;
@@ -19,7 +20,7 @@ sql "${insert}(1, 20000) n"
 for kind in "${!definition[@]}"; do sql "CREATE INDEX t_${kind}_nitro ON t USING nitro ${definition[$kind]}"; done
 sql "VACUUM ANALYZE t"
 
-# One reader: a snapshot, the answer of the table, that of an index.
+# One reader: a snapshot, the answer of the table, the answer of an index.
 sql "CREATE PROCEDURE with_indexes(how text) LANGUAGE plpgsql AS \$\$ BEGIN
         PERFORM set_config('enable_seqscan', CASE how WHEN 'table' THEN 'on' ELSE 'off' END, true), set_config('enable_nestloop', CASE how WHEN 'merge' THEN 'off' ELSE 'on' END, true), set_config('enable_hashjoin', CASE how WHEN 'table' THEN 'on' ELSE 'off' END, true),
             set_config('enable_sort', CASE WHEN how IN ('index', 'merge') THEN 'off' ELSE 'on' END, true),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What an operator sees: the log at start, who holds memory, what is said when there is too little of it, when
-# files are damaged or cannot be written, when the preload is missing, and what is shown after a restart.
+# The view of an operator: the log at start, the holders of memory, and the state after a restart. The
+# messages when memory is short, when files are damaged or cannot be written, and when the preload is
+# missing.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -41,7 +42,7 @@ for what in p_i t_b t; do
     done
 done
 [[ $(sql_fails "SELECT nitro_backup('p_i')") == *'"p_i"' ]] || fail "the index is not named"
-# Where an error comes from: not the line that raises all of them.
+# The origin of an error: not the line that raises all of them.
 out=$("${PSQL[@]}" -p "$(port)" -v VERBOSITY=verbose -c "SELECT nitro_verify('t')" 2>&1 || true)
 [[ $out == *"LOCATION:"*verify.rs* ]] || fail "$out"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whose rights code of an index has where nitro calls it on its own account: the owner's of the table, always.
-# An operator class of a superuser has a comparison function that another role may replace.
+# The rights of an index' code where nitro calls it by itself: always those of the table's owner. An
+# operator class of a superuser has a comparison function that another role may replace.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -9,10 +9,10 @@ sql "CREATE EXTENSION pageinspect"
 sql "CREATE ROLE alice LOGIN; CREATE SCHEMA a AUTHORIZATION alice"
 sql "SET ROLE alice; CREATE FUNCTION a.cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN sign(a::bigint - b); END'"
 sql "CREATE OPERATOR CLASS a.spied FOR TYPE int USING nitro AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 a.cmp(int, int)"
-# So many that an image has two parts, and looks for the place where the second begins.
+# Enough rows for an image of two parts. The image looks for the place where the second part begins.
 sql "SET ROLE alice; CREATE TABLE a.t (k int); INSERT INTO a.t SELECT generate_series(1, 40000); CREATE INDEX t_nitro ON a.t USING nitro (k a.spied)"
 imaged a.t_nitro
-# Says so once in a session.
+# Reports once in a session.
 sql "SET ROLE alice; CREATE OR REPLACE FUNCTION a.cmp(a int, b int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
      BEGIN
        IF current_user <> 'alice' AND coalesce(current_setting('spy.said', true), '') = '' THEN

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Parallel scans whose processes fail: while one has taken the place where parts are cut, others wait for it. Whoever is cancelled,
-# terminated or killed then, nobody hangs, and the next query is right.
+# Parallel scans whose processes fail. One process has the right to cut parts, and the other processes wait
+# for it. Then any process is cancelled, terminated or killed. No process hangs, and the next query is
+# right.
 . "$(dirname "$0")/lib.sh"
 
 new_server -c "nitro.backup = off"
@@ -44,7 +45,7 @@ over() { # WHAT WANTED: how it ended for the query, and that nothing is left of 
     end q
 }
 lost() { # WHAT: the connection is, and nothing is left of it
-    # psql has said so and ended.
+    # psql has reported it and ended.
     for _ in $(seq 1800); do kill -0 "${session_pid[q]}" 2> /dev/null || break; sleep 0.1; done
     ! kill -0 "${session_pid[q]}" 2> /dev/null || fail "$1: the query did not end"
     wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE leader_pid = $leader"

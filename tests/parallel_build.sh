@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# CREATE INDEX and REINDEX with parallel workers: what the index has is what the table has, workers do their part of it, what may
-# not run in them is built by one process, and whoever fails or is ended, nothing is left.
+# CREATE INDEX and REINDEX with parallel workers. The index has the entries of the table, and workers do
+# their part. Code that may not run in workers makes one process build the index. A process that fails or is
+# ended leaves nothing.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/workers.sh"
 
@@ -50,11 +51,11 @@ sql "VACUUM t"
 assert_eq "pages that are not all-visible" "$(sql "SELECT relpages - relallvisible FROM pg_class WHERE relname = 't'")" 0
 check t "n, i" "n, i"
 check t "d, s COLLATE \"C\" DESC, i NULLS FIRST" "d, s COLLATE \"C\" DESC, i NULLS FIRST"
-# Few keys: TIDs cut them.
+# Few keys: cuts are at TIDs.
 check t "d" "d"
 check t "twice(i)" "twice(i)"
 check t "b" "b" "d = 1 AND i > 5000"
-# Rows that no index has.
+# Rows that no index covers.
 check t "b" "b" "i < 0"
 if has en-x-icu; then check t "s COLLATE \"en-x-icu\"" "s COLLATE \"en-x-icu\""; fi
 sql "DO \$\$ BEGIN CREATE COLLATION words (provider = libc, locale = 'en_US.UTF-8'); EXCEPTION WHEN OTHERS THEN NULL; END \$\$"
@@ -68,7 +69,8 @@ assert_eq "elements" "$(sql "SET enable_seqscan = off; $elements")" "$(sql "SET 
 sql "DROP INDEX x"
 whole "kinds of indexes"
 
-# Sorters that write runs, keys of many lengths, some longer than a piece and than a splitter may be.
+# Sorters that write runs, and keys of many lengths: some are longer than a piece or than the longest
+# splitter.
 sql "CREATE TABLE l (i int, b int, d int, s text, n int) WITH (parallel_workers = 2);
      INSERT INTO l SELECT i, i, 1, (SELECT string_agg(md5((i * j)::text), '') FROM generate_series(1, CASE WHEN i % 100 = 0 THEN 2000 WHEN i % 10 = 0 THEN 60 ELSE 1 END) j)
      FROM generate_series(1, 3000) i"
@@ -77,7 +79,7 @@ check l "s COLLATE \"C\"" "s COLLATE \"C\""
 check t "s COLLATE \"C\", n" "s COLLATE \"C\", n"
 setting maintenance_work_mem 64MB
 
-# No rows, few rows, few rows in many pages, none that lives.
+# No rows, few rows, few rows in many pages, no live rows.
 sql "CREATE TABLE e (LIKE t) WITH (parallel_workers = 2)"
 alone "CREATE INDEX e_i ON e USING nitro (i)"
 sql "DROP INDEX e_i; INSERT INTO e SELECT * FROM t WHERE i IN (1, 2, 3)"
@@ -92,7 +94,7 @@ sql "INSERT INTO f SELECT * FROM t; SELECT nitro_verify('f_i', true)" > /dev/nul
 answers f i true
 sql "DROP TABLE e, f"
 
-# HOT chains that an index breaks: queries of older snapshots may not use it.
+# HOT chains that an index breaks: queries of older snapshots may not use the index.
 sql "CREATE TABLE h (i int, b int, d int, s text, n int) WITH (parallel_workers = 2, fillfactor = 50); INSERT INTO h SELECT i, i, i FROM generate_series(1, 20000) i; CREATE INDEX h_i ON h USING btree (i)"
 session old
 ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM h" > /dev/null
@@ -105,7 +107,8 @@ sql "SELECT nitro_verify('h_d', true)" > /dev/null
 answers h d true
 sql "DROP TABLE h"
 
-# Rows that code of the index deletes when the leader looks at its sample, of a table all of whose pages were all-visible.
+# Code of the index deletes rows when the leader looks at its sample. All pages of the table were
+# all-visible.
 sql "CREATE TABLE h (i int) WITH (parallel_workers = 2); INSERT INTO h SELECT generate_series(1, 20000);
      CREATE FUNCTION deletes() RETURNS void LANGUAGE plpgsql AS 'BEGIN SET test.deletes = off; DELETE FROM public.h WHERE i = 9999; END';
      CREATE FUNCTION deletes_once(i int) RETURNS int IMMUTABLE PARALLEL SAFE LANGUAGE plpgsql AS
@@ -120,7 +123,7 @@ assert_eq "an old snapshot" "$(ask old "SET enable_seqscan = off; SELECT count(*
 tell old "COMMIT"; end old
 sql "DROP TABLE h"
 
-# CONCURRENTLY, while others write; unlogged; partitioned; a table that is rewritten; ALTER TYPE.
+# CONCURRENTLY, beside writers; unlogged; partitioned; a table that is rewritten; ALTER TYPE.
 together "CREATE INDEX CONCURRENTLY c ON t USING nitro (b, i)"
 sql "SELECT nitro_verify('c', true)" > /dev/null
 answers t "b, i" true
@@ -146,7 +149,7 @@ sql "SELECT nitro_verify(c.oid, true) FROM pg_class c WHERE relname IN ('p1_b_id
 sql "DROP TABLE p"
 whole "kinds of tables"
 
-# What is built by one process.
+# Builds by one process.
 sql "CREATE FUNCTION unsafe(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN i; END';
      CREATE FUNCTION backward(a int, b int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN CASE WHEN a > b THEN -1 WHEN a < b THEN 1 ELSE 0 END; END';
      CREATE OPERATOR CLASS backward FOR TYPE int USING nitro AS OPERATOR 1 >, OPERATOR 2 >=, OPERATOR 3 =, OPERATOR 4 <=, OPERATOR 5 <, FUNCTION 1 backward(int, int)"
@@ -169,7 +172,7 @@ answers t i true
 sql "DROP INDEX x"
 whole "one process"
 
-# Code of an index runs as the owner of its table, in workers, too, and may read.
+# Code of an index runs as the owner of its table, also in workers, and may read.
 sql "CREATE ROLE owner; GRANT ALL ON SCHEMA public TO owner;
      CREATE FUNCTION me(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN IF current_user <> ''owner'' THEN RAISE ''as %'', current_user; END IF; RETURN i; END';
      CREATE FUNCTION seeks(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN RETURN i + (SELECT count(*) FROM public.o WHERE o.i = 5 OR (o.i = seeks.i AND seeks.i % 100 = 0)) * 0; END';
@@ -183,7 +186,8 @@ answers o "seeks(i)" true
 sql "DROP TABLE o"
 whole "the owner's code"
 
-# An error of an expression is the statement's, wherever it was raised; so is a lack of memory for indexes.
+# An error of an expression is an error of the statement, in whichever process it was raised. So is a lack
+# of memory for indexes.
 sql "CREATE FUNCTION fails(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN IF i = 4711 THEN RAISE ''not this one'' USING ERRCODE = ''XX123''; END IF; RETURN i; END'"
 for _ in 1 2 3; do
     assert_eq "an error" "$(sql_fails "CREATE INDEX x ON t USING nitro (fails(i))")" "XX123: not this one"
@@ -197,13 +201,13 @@ ask inside "CREATE INDEX x ON t USING nitro (fails(i))" > /dev/null 2>&1 || true
 ask inside "ROLLBACK TO s" > /dev/null
 assert_eq "after the subtransaction" "$(sql "$quiet")" "$baseline"
 tell inside "COMMIT"; end inside
-# A subtransaction that aborts inside of the build: the memory that workers fill is not what it leaves behind.
+# A subtransaction aborts inside the build: the memory that workers fill does not belong to it.
 if [ "$(major)" -ge 18 ]; then
     sql "CREATE FUNCTION catches(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS 'BEGIN IF i % 500 = 0 THEN BEGIN RAISE ''caught''; EXCEPTION WHEN OTHERS THEN NULL; END; END IF; RETURN i; END'"
     check t "catches(i)" "catches(i)"
     whole "an error in it"
 fi
-# A limit that a worker reaches is named as it is.
+# A worker names the limit that it reaches.
 sql "CREATE TABLE m WITH (parallel_workers = 2) AS SELECT md5(i::text) || md5((-i)::text) || repeat(md5((i * 3)::text), 3) AS s FROM generate_series(1, 200000) i"
 sql "ALTER DATABASE postgres SET nitro.max_memory_per_database = '2MB'"
 refused=$(sql_fails "CREATE INDEX m_s ON m USING nitro (s COLLATE \"C\")")
@@ -220,7 +224,7 @@ sql "DROP INDEX m_s"
 setting nitro.max_memory 128MB
 together "CREATE INDEX m_s ON m USING nitro (s COLLATE \"C\")"
 sql "SELECT nitro_verify('m_s', true)" > /dev/null
-# What is made anew is left unbuilt, and built when there is room. That of the old one is not there yet.
+# REINDEX leaves the new index unbuilt. It is built when there is room: the old index still has its memory.
 setting nitro.max_memory 32MB
 said=$(say "REINDEX INDEX m_s")
 [[ $said == *WARNING*"m_s"* && $(workers "$said") == "2 "* ]] || fail "not left unbuilt: $said"
@@ -252,7 +256,8 @@ begin() { # WHO POINT [STATEMENT]: a session that builds and of which the leader
     leader=$(ask q "$debug; SET nitro.debug_stop = '$2'; SELECT pg_backend_pid()")
     session control
     local stops=$1
-    # Each process stops at its first shard: one that goes on may load all shards before the others come.
+    # Each process stops at its first shard: a process that goes on may load all shards before the other
+    # ones come.
     [ "$2" != ShareSorted ] || stops="leader worker"
     [[ $1 != alone && $stops != *leader* ]] || ask control "SELECT pg_advisory_lock($class, $leader)" > /dev/null
     # Workers are among the next ones that begin.
@@ -272,7 +277,7 @@ over() { # WHAT WANTED
     end q; end control
 }
 
-# The leader does nothing: workers read all rows.
+# The leader stands still: workers read all rows.
 begin leader ShareBegun
 wait_until "SELECT count(*) = 2 FROM pg_stat_activity WHERE leader_pid = $leader AND wait_event IN ('NitroParallelBuild', 'Extension')"
 assert_eq "the phase" "$(sql "SELECT phase FROM pg_stat_progress_create_index WHERE pid = $leader")" "building index: scanning table"
@@ -296,7 +301,7 @@ answer q > /dev/null
 assert_eq "a worker's broken chain" "$(sql "SELECT indcheckxmin FROM pg_index WHERE indexrelid = 'h_d'::regclass")" t
 tell old "COMMIT"; end old; end q
 sql "DROP TABLE h"
-# It has taken one shard: workers load the others.
+# It has taken one shard. Workers load the other shards.
 begin alone ShareSorted
 wait_until "SELECT count(*) = 1 FROM ($stopped) s"
 wait_until "SELECT count(*) = 0 FROM pg_stat_activity WHERE leader_pid = $leader"
@@ -331,7 +336,7 @@ for point in ShareBegun ShareScanned ShareSorted; do
     done
 done
 
-# SIGKILL of one of them: the server begins anew, and nothing is left.
+# SIGKILL of one of them: the server restarts its processes, and nothing is left.
 for who in leader worker; do
     begin $who ShareSorted
     wait_until "SELECT count(*) >= 1 FROM ($victim) s"

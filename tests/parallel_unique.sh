@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Unique indexes that are built by several processes: equal keys are looked at by one of them, wherever their rows are.
+# Unique indexes built by several processes: one process compares equal keys, wherever their rows are.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/workers.sh"
 
@@ -7,8 +7,8 @@ new_server -c "nitro.backup = off" -c "max_worker_processes = 16" -c "max_parall
     -c "max_parallel_maintenance_workers = 2" -c "min_parallel_table_scan_size = 0" -c "jit = off" -c "nitro.max_memory = 128MB"
 [ "$(major)" -ge 18 ] || { note "left out: before 18 core takes no unique index of another access method"; exit 0; }
 
-# Few keys with many rows each, of which one lives; an older snapshot wants the others, so they are in the index. Most cuts of a
-# sample are between rows of one key.
+# Few keys with many rows each. One row of each key lives. An older snapshot needs the others, so the index
+# has them. Most cuts of a sample are between rows of one key.
 sql "CREATE TABLE t (k int, s text COLLATE \"C\", n numeric, v int) WITH (parallel_workers = 2, autovacuum_enabled = off);
      INSERT INTO t SELECT i % 40, 'key ' || i % 40, i % 40, i FROM generate_series(1, 20000) i"
 session old
@@ -34,7 +34,7 @@ for kind in "${kinds[@]}"; do
         sql "DELETE FROM t WHERE v = 30000"
     done
 done
-# Equal keys of these have other bytes, and might be in two shards.
+# Equal keys of these types have different bytes, and might be in two shards.
 alone "CREATE UNIQUE INDEX x ON t USING nitro (n)"
 tell old "COMMIT"; end old
 
@@ -47,7 +47,7 @@ together "CREATE UNIQUE INDEX CONCURRENTLY x ON t USING nitro (k, s)"
 together "REINDEX INDEX CONCURRENTLY x"
 sql "SELECT nitro_verify('x', true); DROP INDEX x" > /dev/null
 
-# Without memory all rows are looked at nevertheless, by one process: an index that is made anew is left unbuilt, but not if there
+# Without memory one process still checks all rows. REINDEX leaves the new index unbuilt, but fails if there
 # are duplicates.
 sql "CREATE TABLE m WITH (parallel_workers = 2, autovacuum_enabled = off) AS SELECT md5(i::text) || md5((-i)::text) || repeat(md5((i * 3)::text), 6) COLLATE \"C\" AS s FROM generate_series(1, 100000) i"
 together "CREATE UNIQUE INDEX m_s ON m USING nitro (s)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Plans over a restart: queries run without an index until it is ready, and a cached plan goes back to it.
+# Plans over a restart: queries run without an index until it is ready. Then a cached plan uses it again.
 . "$(dirname "$0")/lib.sh"
 new_server
 sql "CREATE TABLE t AS SELECT i AS a, i % 1000 AS b FROM generate_series(1, 200000) i;
@@ -31,20 +31,21 @@ executed "at first"
 end s
 
 restart immediate
-# Without an image nobody builds it before this plan is made, and the plan asks for it.
+# It has no image, so no process builds it before this plan is made. The plan asks for it.
 prepare
 uses_none "${executions[@]}"
 executed "without the index"
 wait_until "SELECT count(*) = 1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a' AND state = 'ready'"
-# The plan was marked transient: it is made again once the oldest transaction has changed. Nothing else may bring it back: not a
-# temporary table, for the schema of the first ones makes the server plan everything anew.
+# The plan was marked transient: it is made again when the oldest transaction has changed. Nothing else may
+# bring the index back. A temporary table would: the schema of the first one makes the server plan
+# everything anew.
 back() { for _ in $(seq 50); do sql "SELECT pg_current_xact_id()" > /dev/null; ! uses "${executions[@]}" || return 0; sleep 0.1; done; return 1; }
 back || fail "the cached plans do not return to the index"
 executed "by the index"
 assert_eq "entries" "$(sql "SELECT entries FROM pg_stat_nitro_indexes WHERE indexrelname = 't_a'")" 200000
 assert_eq "verified" "$(sql "SELECT nitro_verify('t_a', true)")" 200000
 
-# The same plans once another index is in its place, and none.
+# The same plans with another index in its place, and with none.
 for statement in "REINDEX INDEX t_a" "REINDEX INDEX CONCURRENTLY t_a"; do
     sql "$statement"
     executed "after $statement"
@@ -55,7 +56,8 @@ executed "after DROP INDEX"
 uses_none "${executions[@]}"
 end s
 
-# An index that has no image and cannot be built any more is failed and stays out of the way. nitro_verify tells why.
+# An index that has no image and can no longer be built is failed, and plans avoid it. nitro_verify tells
+# why.
 sql "CREATE OR REPLACE FUNCTION slow(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN 1000 / (\$1 - 50); END'"
 restart immediate
 sql "SET enable_seqscan = off; EXPLAIN SELECT * FROM f WHERE slow(a) = 3" > /dev/null

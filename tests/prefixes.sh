@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# A crash at every WAL record: the data directory as it was at the start, with the WAL up to the end of some record and
-# the newest images that can have been there by then, is started, and every index has to be whole, however it comes back;
-# once more after VACUUM has freed TIDs and new rows have got them.
+# A crash at every WAL record. A server starts from the data directory of the beginning, the WAL up to the
+# end of some record, and the newest images that can have existed at that moment. Every index has to be
+# whole, whether it comes from an image or the table. The check is repeated after VACUUM has freed TIDs and
+# new rows have got them.
 #
-# Images are copied as soon as they are made, with the position up to which the WAL was flushed: no crash after
-# that leaves less. Nothing is flushed but by who has to (the WAL writer stands still, commits do not wait).
+# Images are copied as soon as they are made, with the position of the flushed WAL: any later crash keeps at
+# least that. WAL is flushed only where it must be: the WAL writer stands still, and commits do not wait.
 #
-# Looks at the moment of each image and at random records; LONG=MINUTES (LONG=1: twenty): at as many as there is time for, in
-# strides over all of them (NITRO_TEST_TIMEOUT=2400). NITRO_SEED repeats the choice, not the workload.
+# It looks at the moment of each image and at random records. LONG=MINUTES (LONG=1: twenty): as many records
+# as the time allows, in strides over all of them (NITRO_TEST_TIMEOUT=2400). NITRO_SEED repeats the choice,
+# not the workload.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -17,21 +19,22 @@ new_server -c "max_worker_processes = 1" -c "max_logical_replication_workers = 0
     -c "bgwriter_lru_maxpages = 0" -c "synchronous_commit = off" -c "wal_writer_delay = 10s" -c "nitro.use_slot = off" \
     -c "shared_buffers = 16MB" -c "max_wal_size = 1GB" -c "wal_keep_size = 1GB" -c "nitro.max_memory = 64MB"
 sql "CREATE EXTENSION pageinspect"
-# With checksums the first hint bit on a page after a checkpoint is a record, and nearly every block would be read again.
+# With checksums the first hint bit on a page after a checkpoint is a record. Nearly every block would then
+# be read again.
 stop; "$NITRO_BIN/pg_checksums" --disable -D "$(data)" > "$NITRO_TMP/checksums" 2>&1 || true; start
-# Between a row and its entries time goes by; for k = 1000 until the gate is open.
+# Time passes between a row and its entries. For k = 1000 it lasts until the gate is open.
 sql "CREATE FUNCTION late(k int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN
          IF k = 1000 THEN PERFORM pg_advisory_xact_lock_shared(1); ELSIF k % 7 = 0 THEN PERFORM pg_sleep(0.002); END IF;
          RETURN k; END'"
 
-# --- what is looked at -------------------------------------------------------------------------------
+# --- checks ------------------------------------------------------------------------------------------
 sql "CREATE TABLE t (id serial, k int, s text, pad text DEFAULT repeat('x', 60)) WITH (autovacuum_enabled = off)"
 sql "INSERT INTO t (k, s) SELECT i % 700, md5(i::text) || md5((-i)::text) FROM generate_series(1, 3000) i"
 sql "CREATE INDEX t_late ON t (late(k)) WHERE id > 3000"
 sql "CREATE INDEX t_k_nitro ON t USING nitro (k); CREATE INDEX t_s_nitro ON t USING nitro (s, id) WHERE k % 2 = 0"
 sql "CREATE INDEX t_id_nitro ON t USING nitro (id) INCLUDE (k)"
 indexes=(t_k_nitro t_s_nitro t_id_nitro)
-# Everything that a start has to answer, in one go: an ERROR says what is wrong.
+# All questions that a start has to answer, in one go: an ERROR names the fault.
 sql "CREATE FUNCTION whole(what text) RETURNS void LANGUAGE plpgsql AS \$\$
 DECLARE i regclass; q text; mine text; heap text;
 BEGIN
@@ -107,7 +110,7 @@ begin() {
     ready "${indexes[@]}"
     first=$(bytes "$(position pg_current_wal_insert_lsn)")
 }
-# The end: the WAL of it all, and where its records end.
+# The end: the WAL of the whole run, and the ends of its records.
 finish() {
     sql "SET synchronous_commit = on; SELECT pg_logical_emit_message(true, '', '')" > /dev/null
     crash
@@ -121,7 +124,7 @@ finish() {
 
 # --- a crash -----------------------------------------------------------------------------------------
 segment=$((16 << 20)) port=5432
-# The server as a crash at an LSN leaves it.
+# The server in the state that a crash at an LSN leaves.
 at_record() { # LSN
     local lsn last file offset i newest=0
     lsn=$(bytes "$1")
@@ -166,7 +169,7 @@ workload() {
     writers 4; wait
     finish 2000
 }
-# The end of the first record that ends no earlier than an image was there.
+# The end of the first record that ends at or after the moment an image existed.
 moment() {
     local lsn
     for lsn in "${ends[@]}"; do [ "$(bytes "$lsn")" -lt "${legal[$1]}" ] || { echo "$lsn"; return; }; done
@@ -190,7 +193,8 @@ some_records() { # NUMBER
     for i in "${!legal[@]}"; do look "$(moment "$i")"; done
     for _ in $(seq "$1"); do random ${#ends[@]}; look "${ends[REPLY]}"; done
 }
-# A row is in the table, an image is made, then come the row's entries: nothing says so to who loads the image.
+# A row is in the table, an image is made, then come the row's entries. No record tells the loader of the
+# image.
 planted_defect() {
     note "without a look at the page, an insert that straddles an image is found"
     at_record "${ends[-1]}"

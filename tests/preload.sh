@@ -55,7 +55,7 @@ says "verify" "SELECT nitro_verify('t_i_nitro', true)"
 says "VACUUM FULL" "VACUUM FULL t"
 says "TRUNCATE" "TRUNCATE t"
 sql "DELETE FROM t WHERE i = 20000"
-# Nothing is in memory, so nothing is in the way of VACUUM: an anti-wraparound one must get through.
+# Nothing is in memory, so nothing holds up VACUUM: an anti-wraparound VACUUM must get through.
 sql "VACUUM (INDEX_CLEANUP on, FREEZE) t"
 sql "ANALYZE t"
 assert_eq "nothing lost" "$(sql "SELECT count(*), sum(i) FROM t")" "19999|199990000"

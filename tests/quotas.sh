@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# What the indexes of a database, an owner, or one index alone may take: nobody grows beyond it, and nobody else is kept from his own.
+# The limits of memory for the indexes of a database, of an owner, or for one index. No index grows beyond
+# its limit, and no other index loses its share.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
-# Entries that wait would leave smaller leaves than the limits here count with.
+# With entries that wait, leaves would be smaller than the limits here assume.
 new_server -c "nitro.insert_memory = 0" -c "nitro.max_memory = 64MB" -c "max_prepared_transactions = 2" -c "nitro.backup_rate = 0"
 
 owner() { sql "SELECT bytes FROM nitro_memory_by_owner WHERE rolname = '$1'" | grep . || echo 0; }
@@ -122,7 +123,7 @@ sql "$(rows a 1 1000); SELECT nitro_verify('a_i_nitro', true)" > /dev/null
 sql "DROP INDEX a_s_nitro; CREATE INDEX a_s_nitro ON a USING nitro (s COLLATE \"C\")"
 sql "ALTER ROLE a SET nitro.max_indexes_per_owner = 1"
 restart
-# Which of the two is first is open: a builder is under way, too.
+# Which of the two comes first is open: a builder is under way, too.
 sql "SET enable_seqscan = off; SELECT count(*) FROM a WHERE s COLLATE \"C\" = 'x'; SELECT count(*) FROM a WHERE i = 1; $(rows a 1 10)" > /dev/null
 [ "$(logged 'LOG:  too many nitro indexes of role "a" in memory')" -gt 0 ] || fail "an index is left out in silence"
 wait_until "SELECT array_agg(state ORDER BY state) = '{ready,unbuilt}' FROM pg_stat_nitro_indexes WHERE relname = 'a'"

@@ -2,9 +2,9 @@
 #
 #   random_database NAME    with the collation of most users, a linguistic one, where the machine has it
 #   random_table            d, every index of it once as nitro and once as btree; definition[...] has their columns
-#   some_answers N          N random queries, beside writers and maintenance, which may have taken the index away
+#   some_answers N          N random queries, beside writers and maintenance, which may have removed the index
 #   all_answers             all of them, with a look at the plans; all_answers N: only N of them
-#   check_errors FILE...    the test fails if psql wrote an error there that nobody had to expect
+#   check_errors FILE...    the test fails if psql wrote an unexpected error there
 declare -A definition=([i]="(i)" [t]="(t)" [k]='(t COLLATE "C", id)' [ts]="(ts DESC NULLS LAST, i)" [m]="(i DESC, t, ts NULLS FIRST)"
     [p]="(n) WHERE i > 500" [x]="(lower(t), (i % 10))" [c]="(f) INCLUDE (t, n)")
 
@@ -51,7 +51,7 @@ all_answers() {
     for _ in $(seq "$1"); do random ${#q[@]}; same_answers d "${q[REPLY]}"; done
 }
 
-# What belongs to concurrency and to a server that goes away.
+# Errors of concurrency, and of a server that goes away.
 expected='deadlock detected|could not serialize|current transaction is aborted|terminating connection|shutting down|starting up|canceling|in recovery mode|not yet accepting|SAVEPOINT can only|savepoint "s" does not|ROLLBACK TO SAVEPOINT can only|RELEASE SAVEPOINT can only'
 check_errors() {
     if grep -hE '(ERROR|FATAL|PANIC)' "$@" | grep -vE "$expected" > "$NITRO_TMP/unexpected"; then

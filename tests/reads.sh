@@ -19,10 +19,10 @@ for checksums in off hints; do
     sql "DELETE FROM t WHERE k < 2000 AND k % 40 = 0"
     backup t_nitro
     assert_eq "pages visible to all before" "$(visible)" 0
-    # Marks pages in which nothing is dead, and says so in the WAL; prunes the others.
+    # Marks pages without dead rows, with a WAL record. Prunes the other pages.
     sql "SET nitro.enable_scan = off; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off; SELECT sum(k) FROM t; SELECT count(pad) FROM t" > /dev/null
     n=$(visible); [ "$n" -gt 0 ] || fail "the query has marked no page"
-    # What is visible to all is read from the index alone.
+    # Rows visible to all are read from the index alone.
     plan=$(sql "ANALYZE t; SET enable_seqscan = off; SET enable_bitmapscan = off; EXPLAIN SELECT k FROM t WHERE k > 15000")
     [[ $plan == *"Index Only Scan"* ]] || fail "$plan"
     sql "INSERT INTO t SELECT i, 'y' FROM generate_series(30001, 30100) i; DELETE FROM t WHERE k BETWEEN 100 AND 200"

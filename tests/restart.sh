@@ -55,7 +55,7 @@ note "kill -9 of everything"
 sql "DELETE FROM t WHERE i % 89 = 0"; fill $((rows + 1)) $((rows + 500)); rows=$((rows + 500))
 crash; start; check "crash"
 
-# One backend dies in the middle of something; the server restarts its processes.
+# One backend dies in the middle of a statement. The server restarts its processes.
 background() { # STATEMENT: runs it again and again until told to stop; sets pid to its backend
     : > "$NITRO_TMP/go"
     (
@@ -84,7 +84,7 @@ background "CREATE INDEX more_nitro ON t USING nitro (n, i); DROP INDEX more_nit
 die "killed in CREATE INDEX"
 sql "DROP INDEX IF EXISTS more_nitro"
 restart
-# Slow enough to be met in the middle.
+# Slow enough to be caught in the middle.
 sql "CREATE FUNCTION slowly(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i % 10 = 0 THEN PERFORM pg_sleep(0.001); END IF; RETURN i; END'"
 sql "CREATE INDEX t_slow_nitro ON t USING nitro (slowly(i))"
 restart

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Transactions that give a table or its indexes another file, write there, and end in every way. An index has the rows
-# of one file of its table: whichever it is in the end, no entry of the other one is in its answers, and none is missing.
-# One in three of the table's moves is run, and one in twenty of the rest; with LONG=1 all.
+# Transactions that give a table or its indexes another file, write there, and end in every way. In the end
+# a table has one of its files. Each index then has all rows of that file, and no entry of the other one.
+# One in three of the table's moves runs, and one in twenty of the rest; with LONG=1 all.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 new_server
 mkdir "$NITRO_TMP/other"; sql "CREATE TABLESPACE other LOCATION '$NITRO_TMP/other'"
-# VACUUM looks for what no transaction's end tells about.
+# VACUUM finds the indexes that no end of a transaction reports.
 sql "CREATE TABLE anchor (k int) WITH (autovacuum_enabled = off); CREATE INDEX anchor_nitro ON anchor USING nitro (k)"
 memory() { sql "VACUUM anchor; SELECT used, indexes FROM nitro_memory"; }
 sql "CREATE FUNCTION picky(i bigint) RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
@@ -64,7 +64,7 @@ one() { # CHANGE WORK END
         commit_prepared) ask x "PREPARE TRANSACTION 'p'" > /dev/null; sql "COMMIT PREPARED 'p'" ;;
     esac
     right
-    # Also in the session whose transaction it was, and after the addresses were used again.
+    # Also in the session of that transaction, and after the addresses were used again.
     [[ $3 == terminate || $3 == prepared_crash ]] || ask x "INSERT INTO t SELECT i, 'newer' FROM generate_series(5001, 5050) i" > /dev/null
     end x
     sql "VACUUM (INDEX_CLEANUP on) t"; right

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Random schedules of three sessions on a few keys, statement by statement: who waits, who gets which error, and which rows are there is
-# the same with unique indexes of nitro as with btrees.
+# Random schedules of three sessions on a few keys, statement by statement. With nitro's unique indexes and
+# with btrees, the same sessions wait, the same errors come, and the same rows are there.
 . "$(dirname "$0")/lib.sh"
 note "seed $NITRO_SEED"
 new_server -c "max_prepared_transactions = 20" -c "deadlock_timeout = 10ms" -c "log_min_messages = fatal" -c "nitro.backup = off"
@@ -49,10 +49,10 @@ schedule() { # SEED
     }'
 }
 declare -A busy begun
-# What a session has said so far, in one line; busy[...] is empty if that was all.
+# The output of a session so far, in one line. busy[...] is empty if that was all.
 heard() { # SESSION
     local line said=
-    # Of a line that has not come to its end the beginning is kept.
+    # The beginning of an incomplete line is kept.
     while IFS= read -r -t 0.02 -u "${session_out[$1]}" line || { begun[$1]+=$line; false; }; do
         line=${begun[$1]:-}$line begun[$1]=
         if [ "$line" = :end: ]; then busy[$1]=; break; fi
@@ -60,7 +60,7 @@ heard() { # SESSION
     done
     REPLY=$said
 }
-# Whether one waits, for who does nothing that would end it: not a deadlock, which ends by itself.
+# Whether a session waits for another one that will not end the wait by itself. A deadlock ends by itself.
 waits() { # PID
     ask control "SELECT cardinality(w) > 0 AND NOT EXISTS (SELECT FROM unnest(w) b WHERE $1 = ANY (pg_blocking_pids(b))
         OR EXISTS (SELECT FROM pg_stat_activity WHERE pid = b AND state = 'active' AND cardinality(pg_blocking_pids(b)) = 0)) FROM pg_blocking_pids($1) w"
@@ -85,12 +85,12 @@ play() { # SEED: prints what happens
         ask $s "\\set ON_ERROR_ROLLBACK $rollback"$'\n'"SET enable_seqscan = $seqscan" > /dev/null
     done
     while read -r s statement; do
-        # Who waits has no next statement.
+        # A waiting session has no next statement.
         [ -z "${busy[$s]}" ] || continue
         echo "$s $statement"
         busy[$s]=1; tell $s "$statement"
         settle; settle
-        # Which of two goes on first nobody says: what comes after is not compared.
+        # Either of two may go on first: later output is not compared.
         [ $waiting -lt 2 ] || break
     done < <(schedule "$1")
     [ $waiting -lt 2 ] || exec > "$NITRO_TMP/rest"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Schedules that break naive versions of bulk delete, rebuild and insertion. Each one asserts that it got where it
-# wanted, so that it cannot pass by missing the moment. An advisory lock taken by an index expression stops a
-# process exactly there.
+# Schedules that break naive versions of bulk delete, rebuild and insertion. Each asserts that it reached
+# its moment, so that it cannot pass by missing it. An advisory lock taken by an index expression stops a
+# process at that point.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
 new_server -c "nitro.backup = off" -c "max_prepared_transactions = 5" -c "deadlock_timeout = 200ms" -c "bgwriter_lru_maxpages = 0"
 sql "CREATE EXTENSION pageinspect"
-# Immutable as far as its value goes. The gate is shut while somebody holds advisory lock 1 exclusively.
+# Its value is immutable. The gate is shut while a session holds advisory lock 1 exclusively.
 sql "CREATE FUNCTION gate(i int, at int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
      'BEGIN IF i = at THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN i; END'"
 version=$(sql "SHOW server_version_num")
@@ -29,7 +29,8 @@ dead_items_stay_out() {
     sql "SET enable_indexscan = off; SET enable_bitmapscan = off; SELECT count(*) FROM f1" > /dev/null
     assert_eq "a dead line pointer" "$(sql "SELECT count(*) FROM heap_page_items(get_raw_page('f1', 0)) WHERE lp_flags = 3")" 1
     unbuild
-    # An index-only cursor pins a leaf of the btree index, and VACUUM, done with ours, stops at it.
+    # An index-only cursor pins a leaf of the btree index. VACUUM has finished with our index and stops at
+    # that leaf.
     session cursor; session vacuum
     ask cursor "$index_plans; SET nitro.enable_scan = off; BEGIN; DECLARE c CURSOR FOR SELECT b FROM f1 WHERE b > 0 ORDER BY b; FETCH 1 FROM c" > /dev/null
     tell vacuum "VACUUM (INDEX_CLEANUP on) f1"
@@ -73,7 +74,7 @@ killed_entry_in_index_only_cursor() { # HOW the cursor lets go, MECHANISM
     fi
     wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum_pid"
     sleep 0.5
-    # It naps: between two naps it shows no event.
+    # VACUUM naps. Between two naps it shows no event.
     wait_until "SELECT state = 'active' AND wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum_pid"
     local rows
     case $1 in
@@ -118,7 +119,7 @@ kill_comes_too_late() {
     verified kill
 }
 
-# The row's root is kept RECENTLY_DEAD over a crash by a prepared transaction that is older.
+# A prepared transaction is older than the row's deletion: it keeps the root RECENTLY_DEAD over a crash.
 hot_chain_older_than_the_index() { # HOW the index is made; HOW it gets unbuilt
     note "HOT update before $1, old snapshot, rebuild after $2"
     sql "DROP TABLE IF EXISTS f3; CREATE TABLE f3 (a int PRIMARY KEY, b int) WITH (fillfactor = 50)"
@@ -161,7 +162,7 @@ hot_chain_older_than_the_index() { # HOW the index is made; HOW it gets unbuilt
 row_already_indexed_by_the_walk() { # WHO builds: foreground or worker
     note "a row is in the heap, a walk indexes it, then its own insertion arrives ($1 build)"
     sql "DROP TABLE IF EXISTS f7; CREATE TABLE f7 (k int, g int); INSERT INTO f7 SELECT i, i FROM generate_series(1, 100) i"
-    # Indexes are served in the order of their OIDs: the inserter stops before it reaches ours.
+    # Inserts serve indexes in the order of their OIDs: the inserter stops before our index.
     sql "CREATE INDEX f7_gate ON f7 (gate(g, 1000)); CREATE INDEX f7_k_nitro ON f7 USING nitro (k); CREATE INDEX f7_k_btree ON f7 (k)"
     unbuild; shut
     session insert
@@ -263,7 +264,7 @@ parallel_query() {
     for _ in 1 2 3 4; do assert_eq "parallel join" "$(ask q "EXECUTE q")" "$want"; done
     [[ $(ask q "EXPLAIN EXECUTE q") == *Gather* ]] || fail "not parallel"
     built p_i_nitro
-    # The plan that was made without the index does not stay for ever.
+    # The plan that was made without the index does not stay forever.
     ask q "SET enable_hashjoin = off; SET enable_mergejoin = off; SELECT pg_current_xact_id()" > /dev/null
     for _ in 1 2 3 4; do assert_eq "parallel join, built" "$(ask q "EXECUTE q")" "$want"; done
     [[ $(ask q "EXPLAIN EXECUTE q") == *p_i_nitro* ]] || fail "the join does not use the index: $(ask q "EXPLAIN EXECUTE q")"
@@ -311,7 +312,7 @@ deadlock_is_seen() {
     local toast
     toast=$(sql "SELECT reltoastrelid::regclass FROM pg_class WHERE relname = 'f12'")
     session writer; session full; session builder
-    # So that no query wakes the worker: the foreground is to meet the deadlock.
+    # No query may wake the worker: the foreground is to meet the deadlock.
     ask writer "SET nitro.enable_scan = off; BEGIN; UPDATE f12 SET big = big || 'x' WHERE i = 1" > /dev/null
     tell full "VACUUM FULL $toast"
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted AND relation = '$toast'::regclass"
@@ -331,7 +332,7 @@ deadlock_is_seen() {
 
 progress_is_kept() { # MECHANISM
     note "statements that end long before a rebuild would (F11; off: $1)"
-    # Two rounds of blocks are done in the time of a statement, of the four that there are.
+    # Two rounds of blocks, of four, are done in the time of a statement.
     sql "CREATE TABLE f11p (i int, pad text) WITH (fillfactor = 10); INSERT INTO f11p SELECT i, repeat('x', 500) FROM generate_series(1, 256) i"
     sql "CREATE FUNCTION slow(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN i; END'; CREATE INDEX f11p_nitro ON f11p USING nitro (slow(i))"
     sql "CREATE OR REPLACE FUNCTION slow(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN IF i % 64 = 1 THEN PERFORM pg_sleep(0.2); END IF; RETURN i; END'"
@@ -388,7 +389,7 @@ runs_as_owner() {
     note "index code of another role, triggered by a superuser (F13)"
     sql "CREATE ROLE alice LOGIN; CREATE SCHEMA a AUTHORIZATION alice"
     sql "SET ROLE alice; CREATE TABLE a.t (i int); INSERT INTO a.t SELECT generate_series(1, 10)"
-    # What an immutable function may not do is done by one that it calls.
+    # An immutable function calls another function for the things that it may not do.
     sql "CREATE FUNCTION a.deeds() RETURNS void LANGUAGE plpgsql AS \$\$
          BEGIN
            BEGIN CREATE TEMP TABLE inside (i int); DROP TABLE inside; RAISE LOG 'spy: not restricted';
@@ -425,7 +426,7 @@ runs_as_owner() {
                 sql "ALTER ROLE alice NOSUPERUSER"
                 continue ;;
             worker)
-                # Only planned: a query evaluates the function with its own rights, as ever.
+                # Only planned: a query evaluates the function with the rights of its user.
                 who='nitro builder'
                 sql "EXPLAIN SELECT * FROM a.t WHERE a.spy(i) = 3 AND a.spy(i) > 0" > /dev/null
                 built a.t_nitro ;;
@@ -442,7 +443,7 @@ runs_as_owner() {
         out=$(tail -n "+$((from + 1))" "$NITRO_TMP/main.log" | grep "$who LOG:  spy: ")
         [[ $out == *user=alice* ]] || fail "$how: the function did not run as its table's owner"
         assert_eq "$how: another role" "$(grep 'user=' <<< "$out" | grep -v 'user=alice')" ""
-        # Safe at first, later what the function itself has set.
+        # Safe at first; later the value that the function has set.
         assert_eq "$how: search_path" "$(grep 'path=' <<< "$out" | grep -vE 'path=(pg_catalog, pg_temp|a)$')" ""
         assert_eq "$how: not restricted" "$(grep -E 'not restricted|escalated' <<< "$out")" ""
     done
@@ -458,7 +459,7 @@ index_before_table() {
     sql "CREATE TABLE d (k int) PARTITION BY RANGE (k); CREATE TABLE d1 PARTITION OF d FOR VALUES FROM (0) TO (100)"
     sql "INSERT INTO d SELECT generate_series(1, 50); CREATE INDEX d_k ON d USING nitro (k)"
     session drop; session image
-    # REINDEX takes the lock on the index that DROP takes first, and leaves the table to readers.
+    # REINDEX first takes the lock on the index that DROP also takes first. It leaves the table to readers.
     ask drop "BEGIN; REINDEX INDEX d1_k_idx" > /dev/null
     tell image "SELECT count(nitro_backup())"
     wait_until "SELECT count(*) = 1 FROM pg_locks WHERE NOT granted"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Serializable transactions one of which stands between its look for readers and its entry. The server looks before an
-# entry is there, and locks the whole index for a reader; who reads in between neither finds the entry nor is seen by that look.
-# Orders of whole statements: specs/serializable.spec, and the server's own (tests/core/run.sh).
+# Serializable transactions. One stands between its check for readers and its entry. The server checks
+# before the entry exists, and locks the whole index for a reader. A reader in between does not find the
+# entry, and that check misses it. Orders of whole statements are in specs/serializable.spec and in the
+# server's own tests (tests/core/run.sh).
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 new_server -c "nitro.backup = off" -c "max_worker_processes = 1" -c "default_transaction_isolation = serializable"

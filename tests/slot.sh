@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The replication slot: it is there while somebody moves it, ours is known by itself, and nothing keeps WAL
-# without bound.
+# The replication slot: it exists while a process moves it, nitro recognizes its own slot, and nothing keeps
+# WAL without bound.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -28,7 +28,7 @@ slot_is_no_burden() {
     wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
     stop_keeper; sql "SELECT pg_drop_replication_slot('nitro')"; kill -CONT "$(keeper)"; sql "CHECKPOINT"
     wait_until "SELECT count(*) = 1 FROM pg_replication_slots WHERE slot_name = 'nitro'"
-    # Kept by nobody, the WAL of a crash is not there; the pages tell.
+    # No slot keeps the WAL of a crash, so it is missing. The pages show the changes.
     backup w_nitro
     stop_keeper; sql "SELECT pg_drop_replication_slot('nitro'); DELETE FROM w WHERE k < 100; VACUUM (INDEX_CLEANUP on) w; INSERT INTO w SELECT i, 'y' FROM generate_series(3001, 3090) i"
     switch_wal; switch_wal
@@ -99,7 +99,7 @@ slots_keep_nothing() {
     end image
     assert_eq "it says so" "$(entry "$(newest z_nitro)" slot)" no
     sql "DELETE FROM z WHERE k BETWEEN 1000 AND 1100; VACUUM (INDEX_CLEANUP on) z; INSERT INTO z SELECT i, i FROM generate_series(500001, 500100) i"
-    # VACUUM has set all pages visible: who has time would rather sort the table.
+    # VACUUM has set all pages visible: a builder with time would rather sort the table.
     crash; start; PGOPTIONS="-c statement_timeout=1h" loaded z_nitro
     assert_eq "no slot" "$(slot)" 0
     sql "ALTER SYSTEM RESET max_slot_wal_keep_size; ALTER SYSTEM RESET nitro.backup_rate; SELECT pg_reload_conf(); CHECKPOINT" > /dev/null
@@ -129,7 +129,7 @@ folder_of_images_removed() { # HOW
     sql "CREATE TABLE r (k int); INSERT INTO r SELECT generate_series(1, 1000); CREATE INDEX r_nitro ON r USING nitro (k); CREATE INDEX r_btree ON r (k)"
     backup r_nitro; has_slot
     if [ "$1" = running ]; then rm -r "$(data)/pg_nitro"; else crash; rm -r "$(data)/pg_nitro"; start; fi
-    # Nobody needs it any more.
+    # The slot is not needed any more.
     sql "CHECKPOINT"; has_none
     ready r_nitro; backup r_nitro; has_slot
     stop
@@ -160,7 +160,8 @@ no_place_for_the_keeper() {
     # The server's own launcher has the only place.
     settings "max_logical_replication_workers = 4"; local from; from=$(log_end); start
     assert_eq "a slot that nobody moves" "$(slot)" 1
-    # An unbuilt index stays so, and a query says why; when the keeper has not come up for a while the slot goes.
+    # An unbuilt index stays unbuilt, and a query reports why. When the keeper has not come up for a while,
+    # the slot goes.
     rm -r "$(folder p_nitro)"
     wait_until "SELECT count(*) = 1000 FROM p WHERE k > 0 HAVING (SELECT count(*) FROM pg_replication_slots) = 0"
     assert_eq "said" "$(logged 'LOG: *nitro keeper is not running' "$from")" 1

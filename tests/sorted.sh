@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# An index without an image, or with one of which little is left, is built as by CREATE INDEX: its table is read and sorted, and then what
-# has changed meanwhile is looked at. Rows of all kinds change while who does it stands between two steps; he is cancelled there, and killed; what
-# fails, and where time is short, is left to the walk that inserts. (Each pair of steps: steps.sh. The protocol: image/model.)
+# An index without an image, or with a mostly outdated one, is built as by CREATE INDEX. Its table is read
+# and sorted. Then changes since the beginning are read again. Rows of all kinds change while the builder
+# stands between two steps. The builder is also cancelled and killed there. If the sort fails or time is
+# short, the walk inserts instead. (Each pair of steps: steps.sh. The protocol: image/model.)
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -22,7 +23,7 @@ table() {
 }
 # Without images.
 lost() { crash; rm -rf "$(data)/pg_nitro"; start; wait_until "$idle_keeper"; }
-# How it was built, by the log from there on: sorted, walked, or not.
+# How the index was built, by the log from there on: sorted, walked, or neither.
 how() { # INDEX FROM_LINE
     local sorted walked
     sorted=$(logged "nitro index \"$1\" rebuilt from its table: .* blocks read again since" "$2") walked=$(logged "nitro index \"$1\" rebuilt from its table: [0-9]+ entries in [0-9]+ ms\$" "$2")
@@ -53,7 +54,7 @@ kinds() {
     lost
     local from i; from=$(log_end)
     for i in t t_w t_part t_a t_one; do ready "${i}_nitro"; assert_eq "$i" "$(how "${i}_nitro" "$from")" sorted; done
-    # What hints are written by the first reader is no change of rows.
+    # The hints that the first reader writes are no change of rows.
     assert_eq "blocks read again" "$(again t_w_nitro)" 0
     right
     same_answers t "SELECT k, w FROM t WHERE w COLLATE words BETWEEN 'w1' AND 'w3' ORDER BY w COLLATE words, g DESC NULLS LAST, ctid"
@@ -63,12 +64,12 @@ kinds() {
     sql "DROP TABLE t"
 }
 
-# Whatever happens to rows between two steps, by transactions that end before and after.
+# All changes of rows between two steps, by transactions that end before and after.
 changes() { # POINT MECHANISM
     note "rows that change while the builder stands at $1 (off: $2)"
     table; lost; mechanism "$2"
     session long; session other
-    # Nobody waits for the builder but who wants to.
+    # Only processes that choose to wait for the builder do so.
     ask long "SET nitro.when_loading = skip; BEGIN; INSERT INTO t VALUES (501, 1, 'before'); UPDATE t SET k = 1001 WHERE k = 1; DELETE FROM t WHERE k = 2" > /dev/null
     stop_at "$1"
     sql "SET nitro.when_loading = skip; INSERT INTO t SELECT 600 + i, i, repeat('y', 700) FROM generate_series(1, 30) i; UPDATE t SET k = k + 2000 WHERE k BETWEEN 10 AND 30; UPDATE t SET pad = 'hot' WHERE k BETWEEN 40 AND 60
@@ -86,7 +87,7 @@ changes() { # POINT MECHANISM
     verdict "$2" t "${queries[@]}"
 }
 
-# Who is cancelled leaves nothing, and the next one walks; a process that is killed takes the server along.
+# A cancelled builder leaves nothing, and the next one walks. A killed builder makes the server restart.
 ended() { # POINT
     note "a cancel at $1"
     local before from
@@ -94,7 +95,7 @@ ended() { # POINT
     stop_at "$1"
     sql "SELECT pg_cancel_backend($builder)" > /dev/null
     end control; answer builder > /dev/null; end builder
-    # The next one only looks at what has changed.
+    # The next builder only reads changed blocks again.
     if [ "$1" = SortPublishes ]; then assert_eq "state" "$(state t_nitro)" "catching up"
     else
         assert_eq "state" "$(state t_nitro)" unbuilt
@@ -116,11 +117,11 @@ ended() { # POINT
     sql "DROP TABLE t"
 }
 
-# VACUUM waits for who sorts; what it has collected before is nowhere.
+# VACUUM waits for a sorting builder. The TIDs that VACUUM collected before are in no index.
 beside_vacuum() { # MECHANISM
     note "VACUUM beside a builder that has read the table (off: $1)"
     table; lost
-    # A snapshot that still sees what goes keeps the rows in the sorted table.
+    # A snapshot still sees the deleted rows, so the sorted table keeps them.
     session old; ask old "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t" > /dev/null
     sql "DELETE FROM t WHERE k BETWEEN 100 AND 200"
     mechanism "$1"
@@ -130,7 +131,8 @@ beside_vacuum() { # MECHANISM
     if [ "$1" = walks ]; then
         answer cleaner > /dev/null
         sql "INSERT INTO t SELECT 3000 + i, i, repeat('z', 700) FROM generate_series(1, 150) i"
-        # What it reads again it finds, so the rows that have the TIDs now are there twice.
+        # It finds the rows when it reads their blocks again. So the rows that now have the TIDs are there
+        # twice.
         go_on > /dev/null
     else
         wait_until "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'object' AND classid = 'pg_class'::regclass)"
@@ -142,7 +144,7 @@ beside_vacuum() { # MECHANISM
     verdict "$1" t "SELECT k, g FROM t WHERE k BETWEEN 50 AND 3000 ORDER BY k, g, ctid" "SELECT k FROM t WHERE k > 3000"
 }
 
-# Who may sort goes on with what another one has walked over.
+# A process that may sort goes on with another's unfinished walk.
 half_walked() {
     note "a walk that was cancelled"; local n
     # Each batch is full after some rows.
@@ -152,7 +154,7 @@ half_walked() {
     ask control "SELECT pg_advisory_lock($class, $builder)" > /dev/null
     tell builder "SELECT nitro_verify('t_pad_nitro', false)"
     waits "= 1"; tell again "SELECT pg_advisory_lock($class, $builder)"; waits "= 2"
-    # It comes there once more.
+    # The process arrives there once more.
     end control; answer again > /dev/null; waits "= 1"
     sql "SELECT pg_cancel_backend($builder)" > /dev/null; end again; answer builder > /dev/null; end builder
     n=$(walked); [ "$n" -gt 0 ] || fail "nothing is kept"
@@ -191,7 +193,7 @@ left_to_the_walk() { # WHAT SETTING DDL
     note "walked: $1"
     local from
     sql "CREATE ${3:-} TABLE t ($columns) $wide; INSERT INTO t $rows; CREATE INDEX t_nitro ON t USING nitro (k) INCLUDE (g); CREATE INDEX t_btree ON t (k) INCLUDE (g)"
-    # Those of an unlogged table are gone after a crash.
+    # The rows of an unlogged table are gone after a crash.
     if [ "${3:-}" = UNLOGGED ]; then stop; rm -rf "$(data)/pg_nitro"; start; wait_until "$idle_keeper"; else lost; fi
     from=$(log_end)
     sql "SET $2; SELECT nitro_verify('t_nitro', false)" > /dev/null
@@ -241,12 +243,13 @@ trouble() {
     sql "DROP TABLE t"
 }
 
-# Code of the index runs as the owner of the table, in comparison functions, too; it may query its table and check its index.
+# Code of the index runs as the owner of the table, also in comparison functions. It may query its table and
+# check its index.
 code() {
     note "code that does what it may"
     local from
     sql "CREATE ROLE eve; GRANT ALL ON SCHEMA public TO eve; CREATE TABLE who (name text); GRANT ALL ON who TO eve"
-    # One that is called immutable must not insert, but may call what does.
+    # A function marked immutable must not insert, but may call one that does.
     sql "SET ROLE eve; CREATE FUNCTION say() RETURNS void LANGUAGE sql AS 'INSERT INTO public.who VALUES (current_user)'
          ; CREATE FUNCTION more() RETURNS void LANGUAGE plpgsql AS 'BEGIN IF NOT EXISTS (SELECT FROM public.t WHERE k = 4000) THEN INSERT INTO public.t (k) VALUES (4000); END IF; END'
          ; CREATE FUNCTION look(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
@@ -270,7 +273,7 @@ code() {
     verified t
     assert_eq "how" "$(how t_nitro "$from") $(how t_c_nitro "$from")" "sorted sorted"
     assert_eq "who" "$(sql "SELECT string_agg(DISTINCT name, ' ') FROM who")" eve
-    # What it has inserted into its own table is not in a block that was read.
+    # The rows that it has inserted into its own table are not in the blocks already read.
     sql "CREATE OR REPLACE FUNCTION look(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS \$\$
          BEGIN IF i = 350 THEN PERFORM public.more(); END IF; RETURN i; END \$\$"
     lost; from=$(log_end); ready t_nitro

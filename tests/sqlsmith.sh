@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# The query generator sqlsmith on tables with nitro indexes of every kind; only with LONG=1. It executes what it
-# comes up with, in transactions that roll back, for five minutes ($SMITH_SECONDS). Nothing may crash, fail an
-# assertion or raise an internal error out of nitro. Then its queries run again, with and without nitro: where
-# the answer without it is the same twice, it is the same with it.
+# The query generator sqlsmith on tables with nitro indexes of every kind; only with LONG=1. It executes its
+# queries in transactions that roll back, for five minutes ($SMITH_SECONDS). Nothing may crash, fail an
+# assertion or raise an internal error out of nitro. Then its queries run again, with and without nitro. If
+# both answers without nitro are the same, the answer with nitro must be the same, too.
 . "$(dirname "$0")/lib.sh"
 [ -n "$LONG" ] || { note "left out, runs with LONG=1"; exit 0; }
 command -v sqlsmith > /dev/null || { note "left out: sqlsmith is not installed (LONG=1 ci/deps.sh)"; exit 0; }
 seconds=${SMITH_SECONDS:-300}
 
-# The place in the source that an error comes from tells whose error it is.
+# The place in the source where an error comes from tells whether it is nitro's.
 new_server -c "log_error_verbosity = verbose" -c "log_min_error_statement = log" -c "nitro.max_memory = '256MB'" \
     -c "checkpoint_timeout = 30s" -c "log_line_prefix = '%m [%p] %e %b '"
 sql "CREATE ROLE smith LOGIN; GRANT CREATE ON SCHEMA public TO smith; ALTER DATABASE postgres OWNER TO smith"
@@ -58,7 +58,7 @@ smith() { # SEED
     exec sqlsmith --target="$target" --exclude-catalog --dump-all-queries --seed="$1" \
         > "$NITRO_TMP/smith.$1.sql" 2> "$NITRO_TMP/smith.$1.err"
 }
-# Two, as locks and other people's rows matter. First they read the catalogues for a while.
+# Two sqlsmiths, since locks and rows of other sessions matter. First they read the catalogues for a while.
 smith "$NITRO_SEED" & smiths=$!
 smith $((NITRO_SEED + 1)) & smiths+=" $!"
 for _ in $(seq 300); do
@@ -73,7 +73,7 @@ log=$NITRO_TMP/main.log
 n=$(cat "$NITRO_TMP"/smith.*.sql | grep -c ';$' || true)
 [ "$n" -gt $((seconds * 2)) ] || { cat "$NITRO_TMP"/smith.*.err; fail "only $n statements were generated"; }
 internal() {
-    # An error of which the line with its place names a Rust file is nitro's.
+    # An error is nitro's if its LOCATION line names a Rust file.
     awk '/ (ERROR|FATAL|PANIC|LOG|WARNING):  XX/ { hit = $0 } /^[^\t]*LOCATION: .*\.rs:/ { if (hit != "") print hit; } / LOCATION: / { hit = "" }' "$log"
 }
 assert_eq "internal errors out of nitro" "$(internal | head)" ""
@@ -81,8 +81,8 @@ assert_eq "crashes" "$(grep -cE 'TRAP:|PANIC:|terminated by signal' "$log" || tr
 note "$n statements, $(grep -c ' ERROR:  ' "$log" || true) of them errors, XX000 elsewhere: $(grep -c ' ERROR:  XX000' "$log" || true)"
 
 # --- compared ------------------------------------------------------------------------------------------
-# Left out is what depends on the order of rows by itself: LIMIT (removed), window functions, aggregates of lists
-# and of floats. Random values give themselves away by the repetition.
+# Left out are queries whose answer depends on the order of rows: LIMIT (removed), window functions,
+# aggregates of lists and of floats. Random values show themselves in the repetition.
 sql "CREATE FUNCTION answer(query text, nitro bool) RETURNS text LANGUAGE plpgsql AS \$\$
 DECLARE result text;
 BEGIN
@@ -100,7 +100,8 @@ BEGIN
     RETURN CASE WHEN again = heap AND answer(query, true) IS DISTINCT FROM heap AND answer(query, true) IS NOT NULL
            THEN 'DIFFERENT ' || query ELSE 'unstable' END;
 END \$\$"
-# One statement a line; those that only read. Samples and limits go, and what picks one row picks it in order.
+# One statement a line, and only statements that read. Samples and limits are removed. Expressions that pick
+# one row pick it in order.
 cat "$NITRO_TMP"/smith.*.sql | tr '\n' ' ' | tr -s ' ' | sed 's/; */;\n/g' | grep -iE '^ *select ' |
     sed -E 's/ tablesample (system|bernoulli) \([0-9.]+\)//g; s/( limit 1 offset [0-9]+) *\)/ order by 1\1)/g
             s/ limit [0-9]+( *[);])/\1/g; s/;$//' |
@@ -123,7 +124,7 @@ for i in $(sql "SELECT indexrelid::regclass FROM pg_index i JOIN pg_class c ON c
 done
 
 # --- a planted defect ----------------------------------------------------------------------------------
-# Rows that their indexes do not know of: a comparison that does not see it compares nothing.
+# Rows that their indexes do not have: a comparison that misses this defect compares nothing.
 sql "UPDATE pg_index SET indisready = false WHERE indrelid = 'plain'::regclass"
 sql "INSERT INTO plain SELECT * FROM plain WHERE i < 30"
 sql "UPDATE pg_index SET indisready = true WHERE indrelid = 'plain'::regclass"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Copies of a server and of a database: hot standby, promotion, base backup, CREATE DATABASE, tablespaces, dump.
-# A copied index is one that nobody has built in this server's memory yet.
+# Copies of a server and of a database: hot standby, promotion, base backup, CREATE DATABASE, tablespaces,
+# dump. A copied index is not built in this server's memory yet.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -64,7 +64,8 @@ built t_i_nitro
 ask s "BEGIN; INSERT INTO t VALUES (100001, 'x', now()), (5, 'x', now()); COMMIT" > /dev/null
 assert_eq "prepared, later" "$(ask s "EXECUTE q")" 12
 end s
-# What is dead may not be dead to all: the transaction from before removes no entry, the next one does.
+# Rows that are dead to one transaction may not be dead to all. The older transaction removes no entry, the
+# next one does.
 sql "EXPLAIN SELECT * FROM t WHERE d = '2030-01-01'" > /dev/null
 built t_new_nitro
 entries() { sql "SELECT entries FROM pg_stat_nitro_indexes WHERE indexrelname = 't_new_nitro'"; }
@@ -152,7 +153,7 @@ sql_alone "ALTER DATABASE wal_log SET TABLESPACE space"
 )
 crash; start
 (export PGDATABASE=wal_log; verified c; same_answers c "${copies[@]}")
-# What a builder still loads in another database would add to what the drop returns.
+# A builder's load in another database would add to the memory that the drop returns.
 verified t; verified u
 for database in source file_copy; do (export PGDATABASE=$database; verified c); done
 before=$(sql "SELECT used FROM nitro_memory")

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Every pair of steps of two actors: A is stopped behind one of its steps (nitro.debug_stop), B goes to one of its
-# own or to its end, or waits for A; then A goes on, or is cancelled, and B after it, or the server crashes. Answers
-# are compared then, after a crash, and after TIDs were used again. A sample that stops some A once behind each
-# step; LONG=1: all; STEPS="go load LoadRead insert" (FATE A POINT B [POINT]): this one. See docs/testing.md.
+# Every pair of steps of two actors. A is stopped behind one of its steps (nitro.debug_stop). B goes to one
+# of its own steps or to its end, or waits for A. Then A goes on or is cancelled, and B after it; or the
+# server crashes. Answers are compared then, after a crash, and after TIDs were used again. A sample stops
+# some A once behind each step. LONG=1: all. STEPS="go load LoadRead insert" (FATE A POINT B [POINT]): this
+# pair. See docs/testing.md.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 . "$(dirname "$0")/by_hand.sh"
 note "seed $NITRO_SEED"
 new_server "${by_hand[@]}" -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" -c "nitro.max_loading_wait = 100ms"
-# The end of a process is in builders.sh, who gives an index up for lack of memory in when_full.sh.
+# builders.sh tests the end of a process, when_full.sh an index that is given up for lack of memory.
 points=$(sql "SELECT unnest(enumvals) FROM pg_settings WHERE name = 'nitro.debug_stop'" | grep -v '^None$\|^Exit\|^Keeper\|^Key[LRC]\|^Aggregate\|^PartSeized\|^Retired\|^Share\|^TakeOver\|^Drain' | sort || true)
 [ -n "$points" ] || { note "left out: not a build for tests"; exit 0; }
-# A row fails in who says so, and in nobody else.
+# The row fails only in sessions that ask for it.
 sql "CREATE FUNCTION fine(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
      'BEGIN IF current_setting(''my.trouble'', true) = ''on'' THEN RAISE ''trouble''; END IF; RETURN i; END'"
 baseline=$(sql "SELECT used, indexes FROM nitro_memory")
@@ -50,7 +51,7 @@ class=1852404850
 control() { ask control "$1"; }
 prepare() { # TABLE A: an image, then changes that are in none
     local fill=80 pad=60
-    # A row a page: what is large, and has changed in many places, is sorted.
+    # A row a page: a large index with changes in many places is sorted.
     [ "$2" != sort ] || fill=10 pad=700
     sql "CREATE TABLE $1 (k int, pad text) WITH (autovacuum_enabled = off, fillfactor = $fill);
          INSERT INTO $1 SELECT i, repeat('x', $pad) FROM generate_series(1, 300) i;
@@ -59,7 +60,7 @@ prepare() { # TABLE A: an image, then changes that are in none
          DELETE FROM $1 WHERE k % 7 = 0; UPDATE $1 SET k = k + 2000 WHERE k % 11 = 0; UPDATE $1 SET pad = '' WHERE k % 13 = 0;
          INSERT INTO $1 SELECT 400 + i, '' FROM generate_series(1, 50) i" > /dev/null
 }
-# A session of its own, which waits behind that point as long as `control` holds the lock.
+# A session that waits behind that point as long as `control` holds the lock.
 declare -A process
 enter() { # NAME ACTOR POINT TABLE
     session "$1"
@@ -77,7 +78,7 @@ SET nitro.debug_stop = '$3'; SELECT pg_backend_pid()")
     tell "$1" "$(work "$2" "$4")
 SET application_name = 'ended'"
 }
-# What it does when nothing else happens: stands at its point, waits for the other one, or has ended.
+# The state of a session: it stands at its point, waits for the other session, or has ended.
 where_is() { # NAME
     local s p=${process[$1]}
     for _ in $(seq 3000); do
@@ -98,7 +99,7 @@ finish() { # NAME
     [ -z "$out" ] || fail "$what: $1 says: $out"
     end "$1"
 }
-# Whatever A and B may say: trouble, gone, not ready, in use, gives way, nothing to commit.
+# Outputs that A and B may have: trouble, gone, not ready, in use, gives way, nothing to commit.
 say="P0001|42704|42P01|55000|55006|55P03|25P01"
 
 park() { # TABLE A POINT B POINT: leaves both where they are
@@ -125,7 +126,7 @@ go_on() { # TABLE FATE POINT
     finish "$a" "$codes"; finish "$b" "$say"
 }
 right() { # TABLE
-    # Dropped, or its transaction was.
+    # The index was dropped, or its transaction ended.
     sql "CREATE INDEX IF NOT EXISTS $1_nitro ON $1 USING nitro (fine(k))" 2> /dev/null
     verified "$1"
     same_answers "$1" "SELECT fine(k), ctid FROM $1 WHERE fine(k) < 3000 ORDER BY fine(k), ctid" "SELECT * FROM $1 WHERE fine(k) IN (7, 14, 77, 501, 520, 1001, 2011)"
@@ -180,7 +181,7 @@ schedules() {
         done
     done
 }
-# Each goes wrong without one mechanism.
+# Each of these goes wrong without one mechanism.
 declare -A needs=(["go insert InsertInHeap backup"]=straddlers ["go backup BackupClaimed insert InsertInHeap"]=x_first
     ["go insert InsertInHeap backup BackupTerm"]=late_lsn ["go backup BackupLsn insert InsertInHeap"]=second_lsn
     ["crash load LoadPublishes backup"]=half_images)

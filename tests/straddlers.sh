@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# What is written while an image is made: in the image, or in the WAL since its LSN.
+# Rows that are written while an image is made: they are in the image, or in the WAL since its LSN.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 in_folders
 . "$(dirname "$0")/by_hand.sh"
-# One entry at a time: tests/server has those that wait.
+# One entry at a time: tests/server tests entries that wait.
 new_server "${by_hand[@]}" -c "nitro.insert_memory = 0"
 sql "CREATE EXTENSION pageinspect"
 gates
 
-# The rows of a statement are in the heap, the last entry is not published when the image is made.
+# The rows of a statement are in the heap. Its last entry is not published when the image is made.
 straddler() { # MECHANISM, HOW the rows are written
     note "an insert that straddles an image: $2 (off: $1)"
     local off=$1 how=$2 key="gate(g, 1000)" damaged
@@ -45,7 +45,8 @@ straddler() { # MECHANISM, HOW the rows are written
         [ "$(newest s_nitro)" != "$damaged" ] || fail "only one image"
         damaged=$(newest s_nitro)
     fi
-    # Moves the LSN of the writer's page, so that it makes no record of its own: this one has to count.
+    # Moves the LSN of the writer's page, so that it makes no record of its own. Then this record has to
+    # count.
     [ "$how" != "beside a delete" ] || sql "DELETE FROM s WHERE k = 299"
     open_gate; answer writer > /dev/null
     case $how in
@@ -61,11 +62,11 @@ straddler() { # MECHANISM, HOW the rows are written
     verdict "$off" s "SELECT * FROM s WHERE k = 1000" "SELECT k FROM s WHERE k > 250 ORDER BY k" "SELECT * FROM s WHERE k < 20"
 }
 
-# The LSN of an image, then the next transaction ID, both told to all, then the snapshot.
+# The LSN of an image, then the next transaction ID, both published, then the snapshot.
 order_of_steps() { # MECHANISM
     note "a writer between the steps of a backup whose order is wrong (F5; off: $1)"
-    # The rows after the index: their leaves have slots, which tell an image what came after its term. A packed leaf
-    # has no terms, and its entries are in the image in any case.
+    # The rows come after the index: their leaves have slots, which tell an image the entries after its
+    # term. A packed leaf has no terms, and its entries are in the image in any case.
     sql "CREATE TABLE s (k int, g int); CREATE INDEX s_nitro ON s USING nitro (k, gate(g, 1000)); CREATE INDEX s_btree ON s (k); INSERT INTO s SELECT i, i FROM generate_series(1, 300) i"
     mechanism "$1"
     local saver point
@@ -76,7 +77,7 @@ order_of_steps() { # MECHANISM
     ask holder "SELECT pg_advisory_lock(1852404850, $saver)" > /dev/null
     local write="INSERT INTO s VALUES (1000, 1000)"
     case $1 in
-        # After X was read it gets its ID and puts its row into the table; only then B is read.
+        # It gets its transaction ID and puts its row into the table after X was read. B is read only then.
         x_first) tell saver "SELECT nitro_backup('s_nitro')"; at_gate $saver; tell writer "$write"; at_gate; end holder; answer saver > /dev/null; open_gate; answer writer > /dev/null ;;
         # It publishes after the snapshot, and does not know B.
         late_lsn) tell writer "$write"; at_gate; tell saver "SELECT nitro_backup('s_nitro')"; at_gate $saver; open_gate; answer writer > /dev/null; end holder; answer saver > /dev/null ;;
@@ -89,6 +90,6 @@ order_of_steps() { # MECHANISM
 
 ways=(insert copy update "an unchanged index" "a function that writes" "a function of SQL" subtransaction "an exception block" "a prepared transaction")
 for how in "${ways[@]}"; do run straddler none "$how"; run straddler straddlers "$how"; done
-# Here another record names the block, too: the right answer comes from the feed, which leaves none out.
+# Here another record names the block, too. The right answer comes from the feed, which reads every record.
 run straddler none "beside a delete"; run straddler none "two images"
 for off in none x_first late_lsn; do run order_of_steps $off; done

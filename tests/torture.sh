@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Torture: random writers and maintenance on tables in two databases, servers and processes that end in every way, and
-# images, WAL and settings that change while the server is down. After each end every index must be whole and every
-# plan must give the same answers, however the index came back; it must have come back in both ways.
-# NITRO_SEED repeats the statements (not their interleaving); LONG=1 runs for 15 minutes.
+# Torture: random writers and maintenance on tables in two databases. Servers and processes end in every
+# way. Images, WAL and settings change while the server is down. After each end every index must be whole
+# and every plan must give the same answers. Both ways of bringing an index up must have occurred.
+# NITRO_SEED repeats the statements (not their interleaving). LONG=1 runs for 15 minutes.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/random.sh"
 note "seed $NITRO_SEED"
 here=$(dirname "$0") duration=${LONG:+900}; duration=${duration:-45}
-# WAL goes as soon as it may, and nobody waits long for the locks of a prepared transaction.
+# WAL goes as soon as it may. No session waits long for the locks of a prepared transaction.
 new_server -c "nitro.pack = on" -c "deadlock_timeout = 100ms" -c "log_min_messages = log" -c "maintenance_work_mem = 1MB" -c "min_wal_size = 32MB" \
     -c "max_wal_size = 64MB" -c "wal_keep_size = 0" -c "max_prepared_transactions = 10" -c "include_if_exists = 'life.conf'"
 
@@ -31,7 +31,8 @@ writer() { # SEED: the statements of actions.awk on the table of the environment
     awk -v seed="$1" -v n=3000 -v top="$top" -v copies="$f.copy" -f "$here/actions.awk" > "$f.sql"
     impatient -f "$f.sql" > "$f.out" &
 }
-# One transaction that lives longer than images take, with a statement that does so by itself. Some are left prepared.
+# One transaction that lives longer than an image takes. One of its statements alone does so, too. Some
+# transactions are left prepared.
 straddler() { # SEED
     local f=$NITRO_TMP/straddler.$1 a end inner
     random 1500; a=$REPLY
@@ -77,8 +78,8 @@ maintenance() { # SEED
         (at "$place"; impatient "${statements[@]/#/-c}") || sleep 0.1
     done > "$NITRO_TMP/maintenance.out"
 }
-# Images are begun all the time, in one database or by the keeper in both; not before the end, so that much happens
-# after the last of them.
+# Images are begun all the time, in one database or by the keeper in both. They stop
+# some time before the end, so that much happens after the last image.
 images() { # SEED
     local statement
     RANDOM=$1
@@ -86,7 +87,7 @@ images() { # SEED
         random 2; statement="SELECT nitro_backup()"
         [ "$REPLY" = 0 ] || statement=CHECKPOINT
         random ${#tables[@]}
-        # All of them, not only the last before the end.
+        # All images, not only the last one before the end.
         (at "${tables[REPLY]}"; impatient -c "$statement" && impatient <<< "$every_image") || true
         random 5; sleep "0.$REPLY"
     done >> "$NITRO_TMP/images.out"
@@ -125,7 +126,7 @@ end_somehow() { # sets end
         8) end="killed keeper"; victim "backend_type = 'nitro keeper'" ;;
     esac
 }
-# With the server down: one file or folder of the images.
+# While the server is down: one file or folder of the images is changed.
 damage() {
     local files file other at
     mapfile -t files < <(find "$(data)/pg_nitro" -type f -size +0 2> /dev/null | sort)
@@ -153,7 +154,7 @@ damage() {
             done ;;
     esac
 }
-# With the server down: what else may have happened to it meanwhile. Sets the settings of its next life.
+# While the server is down: other changes. Sets the settings of its next life.
 meanwhile() {
     local n life=
     random 10; n=$((REPLY < 4 ? REPLY * 3 : 0))
@@ -172,19 +173,19 @@ meanwhile() {
         6) life="full_page_writes = off" ;;
         7) life="nitro.backup = off" ;;
         8) life="max_slot_wal_keep_size = 1MB" ;;
-        # A server with a slot would refuse it.
+        # A server with a slot would refuse this setting.
         9) [ -d "$(data)/pg_replslot/nitro" ] || life=$'wal_level = minimal\nmax_wal_senders = 0' ;;
     esac
     printf '%s\n' "$life" > "$(data)/life.conf"
     end+="${life:+, ${life//$'\n'/, }}"
 }
 
-# --- what must be true -------------------------------------------------------------------------------
+# --- requirements ------------------------------------------------------------------------------------
 whole() {
     sql "SELECT format('SELECT nitro_verify(%L, true)', indexrelid::regclass) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
          WHERE relam = (SELECT oid FROM pg_am WHERE amname = 'nitro') AND indrelid = 'd'::regclass AND indisvalid ORDER BY 1 \\gexec" > /dev/null
 }
-# Prepared transactions keep DDL out, and new indexes from being used: what exists is used before they end.
+# Prepared transactions block DDL and the use of new indexes: existing indexes are used before they end.
 look() { some_answers 2; }
 settle() {
     local p
@@ -203,7 +204,7 @@ tidy() {
     sql "SET client_min_messages = warning; $(for k in "${!definition[@]}"; do echo "CREATE INDEX IF NOT EXISTS d_${k}_nitro ON d USING nitro ${definition[$k]};"; done)"
     whole
     all_answers 4
-    # Keeps the table at a size that a round can turn over.
+    # Keeps the table at a size that a round can replace.
     sql "DELETE FROM d WHERE id % 3 <> $round % 3 AND (SELECT count(*) FROM d) > 8000"
 }
 
@@ -224,7 +225,7 @@ for ((round = 1; round < 5 || SECONDS < duration; round++)); do
     some_answers 2
     random 2000; sleep "$((REPLY / 1000)).$(printf %03d $((REPLY % 1000)))"
     rm "$NITRO_TMP/imaging"
-    # What VACUUM frees is used again before the end.
+    # Memory that VACUUM frees is used again before the end.
     everywhere impatient -c "VACUUM (INDEX_CLEANUP on) d" >> "$NITRO_TMP/vacuum.out" || true
     random 1000; sleep "0.$(printf %03d "$REPLY")"
     case $round in

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Unique indexes beside everything: no duplicate comes in, and none is seen that is not there. Schedules that stop an insert
-# between its look at the key and its entry, indexes that are not ready, prepared transactions, VACUUM, crashes; then a storm.
+# Unique indexes beside everything: no duplicate comes in, and none is reported without reason. Schedules
+# stop an insert between its look at the key and its entry. Others have indexes that are not ready, prepared
+# transactions, VACUUM and crashes. A storm comes last.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -30,7 +31,8 @@ whole() { # no duplicates, and what it must be
     sql "SELECT nitro_verify('u_k', true)" > /dev/null
 }
 said() { [[ $2 == *"$3"* ]] || fail "$1: $2"; }
-# A key that was there: its entry stays while somebody can still see the row, and so nobody takes the key for a new one.
+# A key of a deleted row: its entry stays while a snapshot can see the row. So no insert takes the key for a
+# new one.
 seen_before() { # KEY
     sql "INSERT INTO u VALUES ($1, 'gone')"
     session reader; ask reader "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM u" > /dev/null
@@ -102,7 +104,7 @@ cancelled() {
     sql "SELECT pg_cancel_backend(pid) FROM pg_locks WHERE NOT granted AND locktype = 'page'" > /dev/null
     said "cancel" "$(answer b)" "canceling statement due to user request"
     ask b "ROLLBACK TO s" > /dev/null
-    # Who holds the key is ended: it is free.
+    # The session that holds the key is ended: the key is free.
     sql "SELECT pg_cancel_backend(${process[a]})" > /dev/null
     said "the first" "$(answer a)" "canceling statement due to user request"
     ask b "INSERT INTO u VALUES (500, 'b'); COMMIT" > /dev/null
@@ -184,7 +186,7 @@ other_chain() {
     note "an update that was aborted beside a lock that lasts, whose place is in another chain now"
     table
     sql "TRUNCATE u; INSERT INTO u VALUES (1, 'old'), (2, 'old')"
-    # The row's xmax is a multixact with a running member, so nothing marks the update of the other one as aborted.
+    # The row's xmax is a multixact with a running member, so nothing marks the other update as aborted.
     sql "BEGIN; SELECT FROM u WHERE k = 1 FOR KEY SHARE; PREPARE TRANSACTION 'lock'"
     assert_eq "a place" "$(sql "BEGIN; UPDATE u SET v = 'aborted' WHERE k = 1 RETURNING ctid; ROLLBACK")" "(0,3)"
     sql "VACUUM u"
@@ -280,7 +282,7 @@ fails() {
         sql "INSERT INTO u SELECT i, repeat(md5(i::text), 8) FROM generate_series(1, 8000) i"
         said "build, $when" "$(sql_fails "SET nitro.when_full = $when; CREATE UNIQUE INDEX u_2 ON u USING nitro ((v || repeat(md5(v), 100))) WITH (max_memory = '1MB')")" "53400"
         said "$when: still unique" "$(sql_fails "SET nitro.when_full = $when; INSERT INTO u VALUES (1, repeat(md5('1'), 8))")" "23505"
-        # The memory is not there when it is brought up.
+        # There is no memory when the index is brought up.
         sql "ALTER INDEX u_k SET (max_memory = '1MB')"
         end control; crash; start; session control
         said "given up, $when" "$(sql_fails "SET nitro.when_full = $when; INSERT INTO u VALUES (1, repeat(md5('1'), 8))" | cut -c 1-2)" "53"
@@ -296,7 +298,7 @@ concurrently() {
     ask w "BEGIN; INSERT INTO u VALUES (600, 'w')" > /dev/null
     tell maker "CREATE UNIQUE INDEX CONCURRENTLY u_k ON u USING nitro (k)"
     waits virtualxid
-    # Not in the snapshot of the build, nor in an index.
+    # Neither in the snapshot of the build, nor in an index.
     sql "INSERT INTO u VALUES (600, 'other')"
     ask w "COMMIT" > /dev/null
     said "a duplicate" "$(answer maker)" "ERROR"
@@ -321,7 +323,7 @@ concurrently() {
     ask w "BEGIN; INSERT INTO u VALUES (700, 'w')" > /dev/null
     tell maker "CREATE UNIQUE INDEX CONCURRENTLY u_k ON u USING nitro (k)"
     waits virtualxid
-    # Knows that there is an index, and not that it takes rows.
+    # It knows that the index exists, but not that it takes rows.
     ask x "BEGIN; INSERT INTO u VALUES (701, 'x')" > /dev/null
     ask w "COMMIT" > /dev/null
     wait_until "SELECT indisready FROM pg_index WHERE indexrelid = 'u_k'::regclass"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Unique indexes that are made, made anew and dropped CONCURRENTLY beside writers on a few keys, cancelled, killed and cut off: from the
-# moment at which one is valid there is no duplicate, every row is in it, and what is left behind is in nobody's way.
+# Unique indexes are made, made anew and dropped CONCURRENTLY beside writers on a few keys. They are
+# cancelled, killed and cut off. Once an index is valid there is no duplicate and every row is in it.
+# Invalid remains hinder no statement.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 note "seed $NITRO_SEED"
@@ -10,10 +11,10 @@ seconds=5; [ -z "$LONG" ] || seconds=120
 
 sql "CREATE TABLE u (id bigserial, k int, j jsonb, n int DEFAULT 0) WITH (autovacuum_enabled = off, fillfactor = 70);
      INSERT INTO u (k) SELECT -i FROM generate_series(1, 600) i"
-# Of the second one updates of n are HOT.
+# Updates of n are HOT for the second one.
 kinds=("(k) INCLUDE (n)" "((k + 0)) WHERE k > 0")
 valid="EXISTS (SELECT FROM pg_index WHERE indrelid = 'u'::regclass AND indisunique AND indisvalid)"
-# The catalogue and the rows by one snapshot.
+# The catalogue and the rows in one snapshot.
 sql "CREATE FUNCTION duplicates() RETURNS text LANGUAGE sql SET enable_indexscan = off SET enable_indexonlyscan = off SET enable_bitmapscan = off AS
      \$\$ SELECT coalesce(string_agg(k || ' ' || n, ', '), 'none') FROM (SELECT k, count(*) n FROM u WHERE k > 0 GROUP BY k HAVING count(*) > 1) d WHERE $valid \$\$;
      CREATE PROCEDURE look() LANGUAGE plpgsql AS
@@ -24,7 +25,7 @@ statements() {
         for (i = 0; i < 200000; i++) { a = key(); b = key(); print pick(int(rand() * 13.5)) }
     }
     function key() { return 1 + int(rand() * 40) }
-    # As by who hopes that nobody else writes: where no index keeps it, there are few duplicates.
+    # As a client that assumes no other writer: without a unique index there are few duplicates.
     function insert(k) { return "INSERT INTO u (k) SELECT " k " WHERE NOT EXISTS (SELECT FROM u WHERE k = " k ")" }
     function pick(what) {
         if (what < 3) return insert(a) ";"
@@ -57,7 +58,7 @@ gone() {
 seen() { grep -q "duplicates:" "$NITRO_TMP/seen"; }
 : > "$NITRO_TMP/seen"
 built=0 refused=0 cancelled=0
-# One statement; some are cancelled.
+# One statement. Some are cancelled.
 one() {
     local out pid
     out=$NITRO_TMP/one
@@ -93,7 +94,7 @@ storm() {
         esac
     done
 }
-# Ends the writers, what is prepared, and what was left behind.
+# Ends the writers and the prepared transactions, and removes the remains.
 still() {
     local gid left
     gone
@@ -103,7 +104,7 @@ still() {
     ! grep "duplicates:" "$NITRO_TMP/seen" || fail "$1"
     ! cat "$NITRO_TMP"/said.* | grep -E "ERROR|FATAL|PANIC" | grep -vE 'duplicate key value|deadlock detected|lock timeout|current transaction is aborted|does not exist|SAVEPOINT|savepoint|is busy|server closed|terminating|connection|command a second time|cannot PREPARE|maximum number of prepared|because of crash|concurrent' || fail "a writer met another error"
     for left in $(sql "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'u'::regclass AND indisvalid"); do sql "SELECT nitro_verify('$left', true)" > /dev/null; done
-    # What is left invalid takes rows, and goes.
+    # Indexes left invalid take rows, and are dropped.
     sql "BEGIN; INSERT INTO u (k) SELECT max(k) + 1 FROM u; ROLLBACK; VACUUM u"
     for left in $(sql "SELECT indexrelid::regclass FROM pg_index WHERE indrelid = 'u'::regclass"); do sql "DROP INDEX CONCURRENTLY $left"; done
     wait_until "SELECT indexes = 0 FROM nitro_memory"
@@ -118,7 +119,7 @@ for round in 1 2; do
     columns=${kinds[round - 1]}
     write; storm
     ! seen || fail "$(cat "$NITRO_TMP/seen")"
-    # Power fails in the middle of one of them, and the writers go on at once.
+    # Power fails in the middle of a statement, and the writers go on at once.
     random 2; what=("CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS u_k ON u USING nitro $columns" "REINDEX TABLE CONCURRENTLY u")
     "${PSQL[@]}" -p "$(port)" -c "${what[REPLY]}" > "$NITRO_TMP/one" 2>&1 & others+=($!)
     random 150; sleep "0.$(printf %03d "$REPLY")"

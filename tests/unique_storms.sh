@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Storms of writers on a few keys of unique indexes, which end in a power cut or a promotion, and go on at once: there is never
-# a duplicate. Without one mechanism there is one within seconds, so somebody does look; tests/unique.sh has a schedule for each.
+# Storms of writers on a few keys of unique indexes end in a power cut or a promotion, and go on at once:
+# there is never a duplicate. Without one mechanism a duplicate comes within seconds, which shows that the
+# test notices. tests/unique.sh has a schedule for each mechanism.
 . "$(dirname "$0")/lib.sh"
 
 new_server -c "max_prepared_transactions = 30" -c "deadlock_timeout = 50ms" -c "max_wal_senders = 5" -c "hot_standby = on" -c "log_min_messages = fatal"
 [ "$(major)" -ge 18 ] || { note "left out: before 18 core takes no unique index of another access method"; exit 0; }
 seconds=4; [ -z "$LONG" ] || seconds=20
 
-# The old rows come first in the table: a walk over it finds those that the storm is about late.
+# The old rows come first in the table: a walk over it finds the storm's rows late.
 table() { # OLD_ROWS
     sql "DROP TABLE IF EXISTS u; CREATE TABLE u (k int, v text, j jsonb, n int DEFAULT 0) WITH (autovacuum_enabled = off, fillfactor = 70);
          INSERT INTO u SELECT -i, NULL, NULL, 0 FROM generate_series(1, $1) i;
          CREATE UNIQUE INDEX u_k ON u USING nitro (k) INCLUDE (n); CREATE UNIQUE INDEX u_j ON u USING nitro (j);
          CREATE UNIQUE INDEX u_v ON u USING nitro (v COLLATE \"C\") WHERE n % 2 = 0" 2> /dev/null
 }
-# What one writer does; equal values of jsonb have different bytes. Whoever comes by ends what is prepared.
+# The statements of one writer. Equal values of jsonb have different bytes. Each writer may end prepared
+# transactions.
 statements() { # WRITER SEED
     awk -v seed="$2$1" -v gid="$1.$SRANDOM" 'BEGIN {
         srand(seed); print "SET lock_timeout = 200;"
@@ -66,7 +68,7 @@ still() { # no writer is left, and what was prepared is ended
     for gid in $(sql "SELECT gid FROM pg_prepared_xacts"); do sql "COMMIT PREPARED '$gid'"; done
 }
 expected='duplicate key value|deadlock detected|lock timeout|current transaction is aborted|could not serialize|does not exist|savepoint|is busy|read-only transaction|hot standby|during recovery|command a second time|cannot PREPARE|server closed|connection to server|terminating connection|because of crash|maximum number of prepared|is being|concurrent'
-# Duplicates, by the table; one may be gone a moment later, so somebody looks all the time.
+# Duplicates, by the table. One may be gone a moment later, so the test looks all the time.
 sql "SET check_function_bodies = off; CREATE FUNCTION duplicates() RETURNS text LANGUAGE sql SET enable_indexscan = off SET enable_indexonlyscan = off SET enable_bitmapscan = off AS
      \$\$ SELECT coalesce(string_agg(d, ', '), 'none') FROM (SELECT 'k ' || k FROM u WHERE k > 0 GROUP BY k HAVING count(*) > 1 UNION ALL SELECT 'j ' || j::text FROM u WHERE j IS NOT NULL GROUP BY j HAVING count(*) > 1
                                UNION ALL SELECT 'v ' || v FROM u WHERE n % 2 = 0 AND v IS NOT NULL GROUP BY v HAVING count(*) > 1) d(d) \$\$;
@@ -120,14 +122,14 @@ promoted() { # a standby, with writers from the moment it takes any
     (node=standby; echo 5500 > "$(data)/nitro.port"; settings "port = 5500"; start)
     beside 2
     crash; gone; node=standby
-    # One that was ready long before; or one that is promoted as soon as it has been started.
+    # A server that was ready long before, or one that is promoted as soon as it has started.
     if [ $((round % 2)) = 0 ]; then
         write
     else
         stop immediate; write
         "$NITRO_BIN/pg_ctl" -D "$(data)" -l "$NITRO_TMP/$node.log" -W start > /dev/null
     fi
-    # Whoever asks too early is not heard.
+    # A promotion that comes too early is ignored.
     for ((try = 0; try < 1800; try++)); do
         "$NITRO_BIN/pg_ctl" -D "$(data)" -W promote > /dev/null 2>&1 || true
         [ "$(glance "SELECT pg_is_in_recovery()")" != f ] || break

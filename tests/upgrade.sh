@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A database whose extension is of 0.1.0 under this library: everything works before ALTER EXTENSION UPDATE, after it
-# the extension is the one that CREATE EXTENSION makes, and its indexes are those that were there.
+# A database whose extension is of 0.1.0 under this library. Everything works before ALTER EXTENSION UPDATE.
+# After it the extension equals the one that CREATE EXTENSION makes, and its indexes are the old ones.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/upgrade/indexes.sh
@@ -9,7 +9,7 @@ cp "$(dirname "$0")/upgrade/nitro--0.1.0.sql" "$share/extension/"
 # The images of its indexes are changed by hand.
 new_server -c "nitro.backup = on" -c "max_wal_size = 1GB" -c "nitro.debug_collect = off"
 
-# Everything that the extension consists of, as far as the catalogues tell; not the names of its schema.
+# All objects of the extension, as far as the catalogues show them, without the names of its schema.
 members() { # SCHEMA
     sql "SET search_path = $1, pg_catalog;
     WITH m AS (SELECT classid, objid FROM pg_depend d JOIN pg_extension e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
@@ -58,7 +58,7 @@ assert_eq "views of 0.1.0" "$seen" $'8|8\nt\n1|t'
 assert_eq "columns that it does not have" "$(sql "SELECT count(*) FROM information_schema.columns WHERE table_name = 'pg_stat_nitro_indexes' AND column_name = 'free_bytes'")" 0
 assert_eq "columns behind those" "$(sql "SELECT bool_and(leaf_blocks BETWEEN 1 AND 1000 AND inner_blocks < 100 AND builder_pid IS NULL) FROM ext.pg_stat_nitro_indexes")" t
 used; verified
-# The keeper may be making one of them, and has made others.
+# The keeper may be making one of them, and has made other images.
 wait_until "SELECT ext.nitro_backup() >= 0 AND (SELECT count(*) = 0 FROM ext.pg_stat_progress_nitro)"
 assert_eq "each has an image" "$(sql "SELECT count(*) FROM ext.pg_stat_nitro_indexes WHERE image_time > now() - interval '1 hour' AND image_bytes > 0")" 8
 sql "UPDATE t SET i = i WHERE i % 3 = 0"
@@ -69,7 +69,7 @@ verified
 note "images of 0.1.0"
 wait_until "SELECT ext.nitro_backup() >= 0 AND (SELECT count(*) = 0 FROM ext.pg_stat_progress_nitro)"
 crash
-# Had it written the same lines but for the first, they would have been left out as well.
+# Images with the same lines except for the first would have been refused as well.
 find "$(data)/pg_nitro" -name manifest -exec sed -i '1s/.*/nitro image 1/' {} +
 from=$(log_end); start; answers > /dev/null; ready
 assert_eq "from images" "$(logged 'loaded from its image' "$from")" 0
@@ -79,7 +79,8 @@ assert_eq "answers" "$(answers)" "$want"
 verified
 
 note "files that 0.1.0 wrote"
-# Of PostgreSQL 15, by tests/upgrade/first.sh: pages up to where they are empty, and an image of t_mod_nitro.
+# From PostgreSQL 15, by tests/upgrade/first.sh: pages up to where they are empty, and an image of
+# t_mod_nitro.
 written=$(dirname "$0")/upgrade/0.1.0
 sql "CREATE UNLOGGED TABLE u AS SELECT generate_series(1, 100) AS i; CREATE INDEX u_nitro ON u USING nitro (i)"
 unlogged() { sql "SET enable_seqscan = off; SELECT count(*), sum(i) FROM u WHERE i > 0"; }
@@ -101,7 +102,7 @@ assert_eq "from tables" "$(logged 'nitro index "t_[a-z]*_nitro" rebuilt from its
 [ "$(logged "\"t_mod_nitro\": its image is not used: unknown format version 1$|$(basename "$written"/*/) is not used: unknown format version 1$" "$from")" -ge 1 ] || fail "nothing says why"
 assert_eq "answers" "$(answers)" "$want"; verified
 assert_eq "unlogged" "$(unlogged)" "100|5050"
-# Their pages have room for what 0.1.0 did not know.
+# Their pages have room for fields that 0.1.0 did not know.
 wait_until "SELECT ext.nitro_backup() >= 0 AND (SELECT count(*) = 0 FROM ext.pg_stat_progress_nitro)"
 assert_eq "whose image it is" "$(grep -l 'name t_mod_nitro' "$images"/*/*/manifest | sed 's|/[0-9]*/manifest||' | sort -u)" "$images/$(basename "$written"/*/)"
 crash; from=$(log_end); start; answers > /dev/null; ready

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# VACUUM and the states of an index: what it removes from memory stays away whatever becomes of the index until its TIDs
-# are used again, and it waits for nobody but those who may still use them, where the deadlock detector sees it.
+# VACUUM and the states of an index. Entries that VACUUM removes stay away until their TIDs are used again,
+# in every state of the index. VACUUM waits only for processes that may still use the TIDs, and the deadlock
+# detector sees these waits.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
 in_folders
 quiet=(-c "deadlock_timeout = 200ms" -c "bgwriter_lru_maxpages = 0")
-# No place for workers: an index is brought up exactly when a statement says so.
+# No place for workers: an index is brought up only by a statement.
 alone=(-c "max_worker_processes = 1" -c "max_logical_replication_workers = 0")
 new_server "${quiet[@]}" "${alone[@]}"
 sql "CREATE EXTENSION pageinspect"
-# The gate is shut while somebody holds advisory lock 1 exclusively.
+# The gate is shut while a session holds advisory lock 1 exclusively.
 sql "CREATE FUNCTION gate(i int, at int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
      'BEGIN IF i = at THEN PERFORM pg_advisory_xact_lock_shared(1); END IF; RETURN i; END'"
 index_plans="SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off"
@@ -29,8 +30,8 @@ verdict() { # MECHANISM TABLE 'QUERY'...: right answers, or wrong ones if the me
     sql "DROP TABLE $1"
 }
 
-# A TID is dead before the image; VACUUM removes its entry from an index that publishes but is not ready, and stands
-# before its second pass; the index fails, and is brought up again.
+# A TID is dead before the image. VACUUM removes its entry from an index that publishes but is not ready,
+# and stops before its second pass. The index fails, and is brought up again.
 fails_beside_vacuum() { # STATE that VACUUM meets
     note "VACUUM of an index that is $1, which then fails and is brought up again, before VACUUM's second heap pass"
     picky "NULL;"
@@ -54,7 +55,8 @@ fails_beside_vacuum() { # STATE that VACUUM meets
     [[ $(answer loader) == *canceling* ]] || fail "not cancelled"
     open_gate
     assert_eq state "$(state v_nitro)" "$1"
-    # An index-only cursor pins a leaf of the btree, and VACUUM, done with ours, stops at it.
+    # An index-only cursor pins a leaf of the btree. VACUUM has finished with our index and stops at that
+    # leaf.
     ask cursor "$index_plans; SET nitro.enable_scan = off; BEGIN; DECLARE c CURSOR FOR SELECT b FROM v WHERE b > 0 ORDER BY b; FETCH 1 FROM c" > /dev/null
     tell vacuum "VACUUM (INDEX_CLEANUP on) v"
     wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'BufferPin' OR wait_event = 'BufferCleanup'"
@@ -71,7 +73,8 @@ fails_beside_vacuum() { # STATE that VACUUM meets
     verdict none v "SELECT * FROM v WHERE k = 7" "SELECT k FROM v WHERE k < 3000 ORDER BY k"
 }
 
-# The rows are dead to the walk's own snapshot, but not to an older one, which ends in the middle of the walk.
+# The rows are dead to the walk's own snapshot, but not to an older snapshot, which ends in the middle of
+# the walk.
 waits_for_a_walk() { # MECHANISM
     note "VACUUM beside a walk that has copied rows which die meanwhile (off: $1)"
     sql "CREATE TABLE w (k int) WITH (autovacuum_enabled = off); INSERT INTO w SELECT generate_series(1, 1000); CREATE INDEX w_nitro ON w USING nitro (gate(k, 500)); CREATE INDEX w_btree ON w (k)"
@@ -92,7 +95,7 @@ waits_for_a_walk() { # MECHANISM
     any_plan=1 verdict "$1" w "SELECT k FROM w WHERE gate(k, 500) < 100" "SELECT k FROM w WHERE gate(k, 500) > 100 ORDER BY gate(k, 500)"
 }
 
-# A row that is dead, but not yet to everybody, has lost its TOAST data when the walk comes to evaluate it.
+# A row that is dead, but not yet to all snapshots, has lost its TOAST data when the walk evaluates it.
 evaluates_a_row_without_toast() {
     note "a walk copies a deleted row, VACUUM takes its TOAST data away, the walk evaluates it"
     local toast
@@ -116,7 +119,7 @@ evaluates_a_row_without_toast() {
     any_plan=1 verdict none x "SELECT k FROM x WHERE gate(k, 5) > 0"
 }
 
-# Index-only cursors of somebody else hold tokens; VACUUM waits for those of its own index alone.
+# Index-only cursors of another session hold tokens. VACUUM waits only for the tokens of its own index.
 waits_for_its_own_tokens() {
     note "VACUUM beside idle index-only cursors of other indexes, in this database and in another"
     sql "CREATE ROLE mallory LOGIN; CREATE DATABASE d OWNER mallory"
@@ -139,7 +142,7 @@ waits_for_its_own_tokens() {
     done
     tell vacuum "VACUUM (VERBOSE, INDEX_CLEANUP on) u"
     [[ $(answer vacuum) == *"index scan needed"* ]] || fail "VACUUM had nothing to do"
-    # One that the transaction has a lock on, of a statement that is over.
+    # A finished statement on m3 holds no token, though its transaction keeps the lock of the table.
     [[ $(sql "SET statement_timeout = '60s'; VACUUM (VERBOSE, INDEX_CLEANUP on) m3" 2>&1) == *"index scan needed"* ]] || fail "VACUUM had nothing to do"
     # Several tokens, and this index among them.
     p=$(pid vacuum)
@@ -152,7 +155,7 @@ waits_for_its_own_tokens() {
     ask near "CLOSE c1" > /dev/null; answer vacuum > /dev/null
     [ "$(sql "$waited")" -gt "$before" ] || fail "that VACUUM waited is not counted: still $before ms"
     ask near "COMMIT" > /dev/null; end near
-    # One that is not in memory has no readers.
+    # An index that is not in memory has no readers.
     stop; rm -rf "$(data)/pg_nitro"; start
     sql "SET nitro.enable_scan = off; DELETE FROM u WHERE k < 200"
     session near; ask near "$index_plans; SET nitro.when_loading = 'wait'" > /dev/null
@@ -165,7 +168,8 @@ waits_for_its_own_tokens() {
     sql "DROP TABLE u, m1, m2, m3"; sql_alone "DROP DATABASE d"; sql "DROP ROLE mallory"
 }
 
-# The only worker is held up at another index; before, VACUUM waited for it, unseen.
+# The only worker stands at another index. VACUUM once waited for it, and the deadlock detector did not see
+# that.
 waits_where_it_is_seen() {
     note "VACUUM of an index whose image is not loaded, while the worker stands still elsewhere"
     sql "CREATE FUNCTION gates(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS
@@ -176,7 +180,7 @@ waits_where_it_is_seen() {
     sql "BEGIN; SELECT pg_advisory_xact_lock(1); PREPARE TRANSACTION 'gate'" > /dev/null
     crash; sed -i '/^max_worker_processes/d' "$(data)/postgresql.conf"
     start
-    # The worker loads what the older image is of first, and stops at the gate.
+    # The worker first loads the index with the older image, and stops at the gate.
     wait_until "SELECT count(*) = 1 FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE locktype = 'advisory' AND NOT granted AND backend_type = 'nitro builder'"
     session vacuum
     tell vacuum "VACUUM (INDEX_CLEANUP on) t2"; answer vacuum > /dev/null
@@ -191,7 +195,7 @@ waits_where_it_is_seen() {
     assert_eq "who is in its way" "$(sql "SELECT b.backend_type FROM pg_stat_activity a, unnest(pg_blocking_pids(a.pid)) p JOIN pg_stat_activity b ON b.pid = p WHERE a.query LIKE 'VACUUM%t1%' AND a.state = 'active'")" "nitro builder"
     tell gate_keeper "BEGIN; ALTER TABLE t1 ADD COLUMN x int"
     local told; told="$(answer gate_keeper)"
-    # Whoever is told, the others go on.
+    # Whichever session gets the error, the other sessions go on.
     [[ $told == *"deadlock detected"* ]] || told="$(answer vacuum)"
     [[ $told == *"deadlock detected"* ]] || [ "$(logged 'deadlock detected')" != 0 ] || fail "nobody was told of the deadlock: $told"
     end gate_keeper; end vacuum
@@ -200,7 +204,8 @@ waits_where_it_is_seen() {
     stop; settings "max_worker_processes = 1"; start
 }
 
-# A session with a cursor, for whose end VACUUM waits, waits itself for a lock of VACUUM, or for somebody who does.
+# VACUUM waits for the end of a session with a cursor. The session waits for a lock of VACUUM, or for a
+# session that waits for one.
 waits_for_who_waits_for_it() { # BETWEEN: there or not
     note "a session that VACUUM waits for waits for VACUUM, another one between them $1"
     sql "CREATE TABLE d (i int) WITH (autovacuum_enabled = off); INSERT INTO d SELECT generate_series(1, 1000); CREATE INDEX ON d USING nitro (i); CREATE TABLE e (i int)"
@@ -212,7 +217,7 @@ waits_for_who_waits_for_it() { # BETWEEN: there or not
     vacuum=$(pid vacuum)
     tell vacuum "VACUUM (INDEX_CLEANUP on) d"
     wait_until "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum"
-    # Who gives up before long is seen waiting once at most.
+    # A session that soon gives up is seen waiting at most once.
     local i
     for i in 1 2 3; do
         [[ $(ask reader "SAVEPOINT a; SET LOCAL lock_timeout = 900; LOCK d IN SHARE MODE; ROLLBACK TO a" 2>&1) == *"lock timeout"* ]] || fail "no timeout: $(logged "timeout")"
@@ -222,7 +227,7 @@ waits_for_who_waits_for_it() { # BETWEEN: there or not
     if [ "$1" = there ]; then
         between=$(pid between); ask between "BEGIN; LOCK e" > /dev/null; tell between "LOCK d IN SHARE MODE"
         wait_until "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = $between"
-        # Somebody waits for it, but nobody for whom it waits.
+        # One session waits for VACUUM, but VACUUM does not wait for that session.
         sleep 2.5
         assert_eq "VACUUM waits" "$(sql "SELECT wait_event = '$event' FROM pg_stat_activity WHERE pid = $vacuum")" t
         tell reader "LOCK e"
@@ -238,7 +243,8 @@ waits_for_who_waits_for_it() { # BETWEEN: there or not
     sql "VACUUM (INDEX_CLEANUP on) d"; verified d; sql "DROP TABLE d, e"
 }
 
-# Where VACUUM has indexes for workers it is a parallel operation from its beginning, without subtransactions before 17.
+# Where workers may vacuum indexes, VACUUM is parallel from its beginning, without subtransactions before
+# 17.
 loads_in_a_parallel_operation() { # WAL: there or gone
     note "VACUUM with parallel workers of an index whose image is not loaded, its WAL $1"
     sql "CREATE TABLE p (i int) WITH (autovacuum_enabled = off); INSERT INTO p SELECT generate_series(1, 1000)"
@@ -255,7 +261,8 @@ loads_in_a_parallel_operation() { # WAL: there or gone
     sql "DROP TABLE p"
 }
 
-# What a worker has vacuumed is vacuumed; the file of a nitro index, of one page, is not large enough for one by itself.
+# An index that a worker vacuums is finished. A nitro index has a file of one page, too small to get a
+# worker for itself.
 has_workers() {
     note "VACUUM with a parallel worker"
     stop; settings "max_worker_processes = 8"; start

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# nitro_verify_images: every image is checked against the live index, not only the last one before a crash. The orders
-# inside a backup that no other test can see are found by it.
+# nitro_verify_images checks every image against the live index, not only the last image before a crash. It
+# finds wrong orders inside a backup that no other test can see.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 . "$(dirname "$0")/image_files.sh"
@@ -34,12 +34,13 @@ counts() {
     [[ $(sql_fails "SELECT nitro_verify_images('plain_btree')") == 42809:* ]] || fail "a btree"
 }
 
-# The position behind the last record is then behind the header of a page that is not there yet.
+# The position behind the last record is then behind the header of a page that does not exist yet.
 ends_with_a_page() { # lsn | end: of the image
     note "an image whose \"$1\" is the end of a page of WAL is not ahead of the WAL"
     sql "CREATE TABLE p (k int) WITH (autovacuum_enabled = off); INSERT INTO p SELECT generate_series(1, 1000); CREATE INDEX p_nitro ON p USING nitro (k); VACUUM p; CHECKPOINT"
     backup p_nitro
-    # Messages fill the page: one says how long it is, the other is as long as what is left. Somebody may write in between.
+    # Messages fill the page: one tells its length, the other fills the rest. Another process may write in
+    # between.
     local i before after left mark=0 at=1000
     local here="SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
     for i in $(seq 100); do
@@ -48,7 +49,7 @@ ends_with_a_page() { # lsn | end: of the image
         before=$(sql "$here; SELECT pg_logical_emit_message(false, '', repeat('x', 300))") after=$(sql "$here")
         before=${before%%$'\n'*}
         left=$((8192 - after % 8192 - (after - before - 300) - mark))
-        # What crosses the end of a page has a header of the next one in it.
+        # A record that crosses the end of a page has a header of the next page in it.
         [ $left -gt 256 ] && [ $((before / 8192)) = $((after / 8192)) ] || continue
         sql "SELECT pg_logical_emit_message(false, '', repeat('x', $left))" > /dev/null
         sql "SELECT nitro_backup('p_nitro'); SELECT nitro_verify_images('p_nitro')" > /dev/null
@@ -93,8 +94,8 @@ hostile() {
     assert_eq "one" "$(checked o.h_nitro)" 1
 }
 
-# A row is in its table (gate 1), an image is begun and stopped between two steps whose order is wrong (gate 3), its entry
-# comes after the snapshot.
+# A row is in its table (gate 1). An image stops between two steps whose order is wrong (gate 3). The row's
+# entry comes after the snapshot.
 shut() { session "gate$1"; ask "gate$1" "SELECT pg_advisory_lock($1)" > /dev/null; }
 at_gate() { wait_until "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = $1"; }
 stop_saver() { # POINT of src/pg/stop.rs
@@ -140,7 +141,7 @@ not_flushed() {
     mechanism none
 }
 
-# An image that says to be younger than it is: it has an entry that VACUUM has removed since.
+# An image that claims to be younger than it is: it has an entry that VACUUM has removed since.
 dangling() {
     note "an entry of an image that leads to nothing"
     sql "CREATE TABLE d (k int) WITH (autovacuum_enabled = off); INSERT INTO d SELECT generate_series(1, 100); CREATE INDEX d_nitro ON d USING nitro (k)"

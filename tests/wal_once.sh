@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Whoever brings up many indexes reads the WAL once for all of them, in whatever order their images were made.
+# A process that brings up many indexes reads the WAL once for all of them, in whatever order their images
+# were made.
 . "$(dirname "$0")"/lib.sh
 . "$(dirname "$0")"/answers.sh
 . "$(dirname "$0")"/image_files.sh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# nitro.when_full: an index for which there is no memory is an ERROR for who writes to its table, or is given up; never both.
+# nitro.when_full: without memory for an index, writers to its table get an ERROR, or the index is given up.
+# Never both.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/answers.sh"
 
@@ -9,7 +10,7 @@ used() { sql "SELECT used FROM nitro_memory"; }
 index() { sql "SELECT state, given_up FROM pg_stat_nitro_indexes WHERE indexrelname = '$1'"; }
 said() { "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -c "$1" 2>&1 || fail "statement failed: $1"; }
 rows() { echo "INSERT INTO t SELECT i, repeat(md5(i::text), 8) FROM generate_series($1, $2) i"; }
-# Keys that are too long for packed leaves: what they take does not depend on how they came.
+# Keys that are too long for packed leaves: their memory does not depend on how they came.
 filler() { echo "CREATE TABLE filler AS SELECT repeat(md5(i::text), 17) AS s FROM generate_series(1, $1) i"; }
 fill="CREATE INDEX filler_i ON filler USING nitro (s COLLATE \"C\")"
 begin() { # a table with an index of strings and one of numbers, and one that takes some 14 MB
@@ -136,8 +137,8 @@ fi
 
 note "an image of it is under way: who makes it frees what is left of it, without a query"
 setting nitro.backup_rate 1MB
-# It is stopped where it waits for its threads, which wait for their pace: it holds nothing that inserts need. A busy machine may
-# have made it before it is looked for.
+# The image is stopped while it waits for its threads, and these wait for their pace: it holds nothing that
+# inserts need. A busy machine may have finished it before the test looks.
 for _ in $(seq 10); do
     begin; saver=
     for _ in $(seq 200); do
@@ -199,7 +200,7 @@ session only; session vacuum
 ask only "SET enable_seqscan = off; SET enable_bitmapscan = off; BEGIN; DECLARE c CURSOR FOR SELECT s FROM t WHERE s COLLATE \"C\" > ''; MOVE 1 IN c" > /dev/null
 [[ $(said "$(rows 6001 16000)") == *WARNING*t_s_nitro* ]] || fail "no WARNING"
 tell vacuum "VACUUM t"
-# It waits for the token of the batch that was read, and no more for that of a later one.
+# It waits for the token of the batch that was read, and not for that of a later batch.
 wait_until "SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^VACUUM t' AND state = 'active' AND wait_event_type = 'Extension'"
 found=$(($(ask only "FETCH 500 FROM c" | grep -c .) + 1))
 answer vacuum > /dev/null

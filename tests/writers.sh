@@ -1,7 +1,7 @@
-# tests/writers.sh: writers on a table t (id, k, s, n), beside what a test does to it. Sourced after lib.sh.
+# tests/writers.sh: writers on a table t (id, k, s, n), which run beside a test. Sourced after lib.sh.
 #
-#   start_writers RATE IDS [COLUMN VALUE]    four sessions, so many transactions a second together, on rows 1 .. IDS; inserted
-#                                            rows have VALUE, an expression of :k, in the array COLUMN
+#   start_writers RATE IDS [COLUMN VALUE]    four sessions with RATE transactions a second together, on rows 1 .. IDS;
+#                                            inserted rows have VALUE, an expression of :k, in the array COLUMN
 #   stop_writers                             the test fails if one of them failed, or stopped by itself
 writers=
 start_writers() {

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/demo/demo.sh: nitro beside btree on a throwaway server in target/demo. Two tables have the same content and the same
-# ten indexes, one by nitro, the other by btree and GIN. It prints what inserts, updates, reads and a crash cost with
-# each. Every answer is compared, after a write load, VACUUM and SIGKILL too: a difference makes it fail.
-# VERBOSE=1 shows plans, answers and all times. PG_CONFIG chooses the server; ROWS the size; KEEP=1 leaves the server
-# running and says how to reach it.
+# bench/demo/demo.sh: nitro beside btree on a throwaway server in target/demo. Two tables have the same
+# content and the same ten indexes, one by nitro, the other by btree and GIN. It prints the costs of
+# inserts, updates, reads and a crash with each. Every answer is compared, also after a write load, VACUUM
+# and SIGKILL. A difference makes it fail. VERBOSE=1 shows plans, answers and all times. PG_CONFIG chooses
+# the server, ROWS the size. KEEP=1 leaves the server running and says how to reach it.
 . "$(dirname "$0")/lib.sh"
 rows=${ROWS:-1000000} seconds=${LOAD_SECONDS:-10}
 details=$work/details
@@ -34,13 +34,14 @@ sql "CREATE INDEX accounts_aid ON pgbench_accounts USING nitro (aid);
      CREATE INDEX tellers_tid ON pgbench_tellers USING nitro (tid);
      CREATE INDEX branches_bid ON pgbench_branches USING nitro (bid)"
 
-# The values of row i, with this as its time.
+# The values of row i, with its time.
 row() { # I AT
     echo "$1, 'customer-' || lpad((hashint4($1) & 262143)::text, 7, '0'), $2,
           ((hashint4($1 + 1) & 16777215) / 100.0)::numeric(12,2), md5($1::text), hashint4($1 + 2) & 63,
           md5(($1 + 3)::text)::uuid, ARRAY['tag-' || (hashint4($1 + 4) & 1023), 'tag-' || (hashint4($1 + 5) & 1023), 'all-' || $1 % 16]"
 }
-# A multiplier prime to the number of rows makes the timestamps unique and their order unlike the heap's.
+# The multiplier is prime to the number of rows. So the timestamps are unique, and their order differs from
+# the heap's.
 sql "CREATE TABLE event_btree (id int NOT NULL, customer text, at timestamptz, amount numeric(12,2), note text, region int,
                                device uuid, tags text[]);
      INSERT INTO event_btree
@@ -65,7 +66,7 @@ average() { # QUERY: its time in ms as a prepared statement, repeated for a seco
 }
 answer() { sql "SELECT count(*) || ' rows, md5 ' || md5(coalesce(string_agg(q::text, E'\n'), '')) FROM ($1) q"; }
 
-# NAME QUERY: the query has a %s where the table stands. Plans and times are shown the first time only.
+# NAME QUERY: %s in the query stands for the table. Plans and times are shown the first time only.
 show() {
     local n=${2//%s/event_nitro} b=${2//%s/event_btree} plan an ab
     plan=$(sql "EXPLAIN (COSTS OFF) $n")
@@ -108,7 +109,7 @@ size_nitro=$(sql "SELECT round(sum(bytes) / 1048576) FROM pg_stat_nitro_indexes 
 size_btree=$(sql "SELECT round(pg_indexes_size('event_btree') / 1048576.0)")
 echo "  memory of the nitro indexes: $size_nitro MB, size of the others: $size_btree MB"
 sql "VACUUM ANALYZE event_nitro, event_btree, pgbench_accounts, pgbench_tellers, pgbench_branches"
-# A join of this size is as good by hash: the point here is a hundred thousand descents.
+# A hash join is as good at this size. The query is here for its hundred thousand descents.
 sql "ALTER SYSTEM SET enable_hashjoin = off; ALTER SYSTEM SET enable_mergejoin = off"; sql "SELECT pg_reload_conf()" > /dev/null
 sleep 0.2
 
@@ -116,7 +117,7 @@ step "eleven questions to each; the answers are compared"
 phase=first; ask; phase=later
 
 step "an INSERT of 100 000 rows, and an UPDATE of 50 000"
-# A checkpoint before each: what the statement writes to the WAL includes the pages that it touches first.
+# A checkpoint before each statement: its WAL then includes each page that it changes first.
 write() { # NAME STATEMENT
     local am w_nitro w_btree t_nitro t_btree lsn
     for am in nitro btree; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# bench/demo/replicas.sh: a primary that keeps no secondary index, and two index nodes that share the indexes of a
-# partitioned table. Writers go on while one node is killed, the other one takes its indexes, and it comes back.
-# Every answer of a node is compared with the table alone, in the same snapshot.
-# PG_CONFIG chooses the PostgreSQL; ROWS the size; KEEP=1 leaves the servers running.
+# bench/demo/replicas.sh: a primary without secondary indexes, and two index nodes. The nodes share the
+# indexes of a partitioned table. Writers go on while one node is killed, the other node takes its indexes,
+# and the first node comes back. Every answer of a node is compared with the table alone, in the same
+# snapshot. PG_CONFIG chooses the PostgreSQL, ROWS the size. KEEP=1 leaves the servers running.
 . "$(dirname "$0")/lib.sh"
 rows=${ROWS:-400000} wrong=0
 declare -A port=([primary]=5432 [a]=5433 [b]=5434)
@@ -56,7 +56,7 @@ states() {
 await() { # NODE PARTITION...: until it has the indexes of these partitions
     local node=$1 i; shift
     for i in "$@"; do
-        # The first query after the first CREATE INDEX of a database asks for the process that follows.
+        # The first query after the first CREATE INDEX of a database starts the follower.
         on "$node" "SELECT FROM event_$i WHERE customer = ''"
         for _ in $(seq 600); do
             [ "$(on "$node" "SELECT state FROM pg_stat_nitro_indexes WHERE indexrelname = 'event_${i}_customer'")" != following ] || continue 2
@@ -67,7 +67,8 @@ await() { # NODE PARTITION...: until it has the indexes of these partitions
 }
 await a 0 1; await b 2 3; states primary a b
 
-# NODE PARTITION...: rows that the primary has written by now, by the index of the node and by its table alone.
+# NODE PARTITION...: compares the rows that the primary has written so far, by the node's index and by its
+# table alone.
 compare() {
     local node=$1 lsn i query by_index by_table; shift
     lsn=$(on primary "SELECT pg_current_wal_insert_lsn()")

@@ -9,8 +9,9 @@ export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 new_server -c "nitro.backup = off"
 step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
-# What is committed without waiting for the disk is marked as visible only once it is there: hence the checkpoint. A wide table has more than
-# three pages of the visibility map, however many rows; a narrow one, of one page, has no room for more than some millions.
+# A row committed without waiting for the disk is marked as visible only when its commit is on disk: hence
+# the checkpoint. A wide table has more than three pages of the visibility map at any size. A narrow table
+# has one page, and room for a few million rows.
 declare -A rows=([wide]=$ROWS [narrow]=$((ROWS < 2000000 ? ROWS : 2000000)))
 for size in wide narrow; do
     pad=$([ $size = wide ] && echo "repeat('x', greatest(0, 900000000 / $ROWS - 60)::int)" || echo "''")
@@ -45,7 +46,7 @@ for size in wide narrow; do
     one ${size}_ten "$size, count, a tenth a group" "$n" "SELECT ten, count(*) FROM ${size}_@ GROUP BY ten"
     one ${size}_ten_sum "$size, count and sum, a tenth a group" "$n" "SELECT ten, count(*), sum(v) FROM ${size}_@ GROUP BY ten"
 done
-# What workers share counts by the clock.
+# Elapsed time counts where workers share the work.
 plan+=(-c "SET max_parallel_workers_per_gather = 2; SET parallel_setup_cost = 0; SET min_parallel_index_scan_size = 0")
 shared() { # NAME TITLE ROWS QUERY
     measure "$1" -t "$2, two workers, by the clock" -u "ns a row" -s "$(awk "BEGIN { print 1e9 / $3 }")" -a "btree nitro" -w -e "$4"
@@ -57,7 +58,8 @@ for size in wide narrow; do
     shared ${size}_ten_shared "$size, count and sum, a tenth a group" "${rows[$size]}" "SELECT ten, count(*), sum(v) FROM ${size}_@ GROUP BY ten"
 done
 unset "plan[-1]" "plan[-1]"
-# One row of each twelfth page, or of each, is deleted and is back: the page is not all-visible until VACUUM has seen it.
+# One row of each twelfth page, or of each page, is deleted and inserted again. The page is not all-visible
+# until VACUUM has seen it.
 touch_pages() { # EVERY
     for am in btree nitro; do
         sql "BEGIN; DELETE FROM wide_$am WHERE ctid = ANY (ARRAY(SELECT format('(%s,1)', b)::tid
@@ -67,7 +69,7 @@ touch_pages() { # EVERY
 touch_pages 12
 all twelfth "a twelfth of the pages not all-visible"
 touch_pages 1
-# A row of these is fifteen to eighty times as much work.
+# A row of these costs fifteen to eighty times as much.
 repetitions=2 all none "no page all-visible"
 sql "ANALYZE wide_btree, wide_nitro"
 plan=(-c "SELECT")

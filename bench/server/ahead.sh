@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench/run.sh ahead: index scans that fetch rows of a table of ROWS rows, in another order than its
-# own, all of it in memory: by btree, by nitro, and by nitro where nothing is asked for ahead
+# bench/run.sh ahead: index scans that fetch rows of a table of ROWS rows in another order than its own.
+# All of the table is in memory. They run by btree, by nitro, and by nitro without asking for rows ahead
 # (docs/benchmarks.md).
 export ROWS=${ROWS:-4000000} repetitions=${REPETITIONS:-5}
 . "$(dirname "$0")/../../tests/lib.sh"
@@ -8,7 +8,7 @@ export ROWS=${ROWS:-4000000} repetitions=${REPETITIONS:-5}
 new_server -c "nitro.backup = off"
 step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
-# As many rows are fetched by each.
+# Each fetches the same number of rows.
 probes=$((ROWS / 200)) hot=$((ROWS / 200 < 10000 ? ROWS / 200 : 10000))
 for am in btree nitro; do
     for table in t_$am hot_$am; do

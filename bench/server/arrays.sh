@@ -57,7 +57,7 @@ measure any -w -t "one element, e = ANY (t.a)" -u us -s 1e3 -a nitro "$(query on
 measure three -w -t "three elements, @>" -u us -s 1e3 -a "$all" "$(query three 't.a @> e')"
 measure ten -w -t "ten elements, &&" -u us -s 5e3 -a "$all" "$(query ten 't.a && e')"
 
-# A range that a thousandth of the rows has an element in.
+# A range of elements that a thousandth of the rows matches.
 width=$(awk -v d="$DISTINCT" -v n="$ELEMENTS" 'BEGIN { w = int(d / n / 1000); print (w > 0 ? w : 1) }')
 measure range -w -t "range of elements, index" -u us -s 1e6 -a nitro \
     "SELECT count(*) FROM nitro WHERE a &<@ int4range(777, 777 + $width)"

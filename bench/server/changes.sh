@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/run.sh changes: which part of an image is written after which changes, as a table in
-# Markdown, with the bytes of all files of the index.
-# ROWS: 2000000 (docs/benchmarks.md).
+# bench/run.sh changes: which part of an image is written after which changes.
+# It prints a table in Markdown, with the bytes of all files of the index. ROWS: 2000000
+# (docs/benchmarks.md).
 export ROWS=${ROWS:-2000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
@@ -18,14 +18,14 @@ add "$rows"
 indexes=(t_id t_r t_s)
 for column in id r s; do sql "CREATE INDEX t_$column ON t USING nitro ($column)"; done
 sql "VACUUM (FREEZE, ANALYZE) t"
-# Those that CREATE INDEX asks for.
+# The images that CREATE INDEX asks for.
 wait_until "SELECT count(*) = 3 FROM pg_stat_nitro_indexes WHERE image_time IS NOT NULL"
 wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
 
 declare -A whole
 # newest INDEX: the folder of its newest image
 newest() { grep -lx "name $1" "$(data)"/pg_nitro/*/*/*/manifest | xargs ls -t | head -n 1 | xargs dirname; }
-# image TITLE: makes an image of each index, and a line of the table
+# image TITLE: makes an image of each index, and prints a line of the table
 image() {
     local index written needed files ms line="| $1"
     for index in "${indexes[@]}"; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/run.sh growth: how costs grow with what GROWS says (docs/benchmarks.md):
+# bench/run.sh growth: how costs grow with one size, GROWS (docs/benchmarks.md):
 # - rows: with the rows of a table, up to ROWS
 # - indexes: with the number of its indexes; INSERT_ROWS are inserted
 # - keys, clients: with the length of keys, with the number of clients
@@ -16,7 +16,7 @@ sql "CREATE FUNCTION noise(i bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS 'S
          'SELECT left(string_agg(md5(i || ''.'' || j), ''''), n) FROM generate_series(0, n / 32) j'"
 one=(-c "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off; SET enable_memoize = off; SET enable_bitmapscan = off")
 each() { awk -v n="$1" 'BEGIN { print 1e9 / n }'; }
-# size AT ENTRIES: of the index on t by each method.
+# size AT ENTRIES: the size of each method's index on t.
 size() {
     record size "size of the index" "bytes an entry" nitro "$1" size "$(sql "SELECT round(bytes / $2, 1) FROM pg_stat_nitro_indexes WHERE indexrelname = 't_nitro'")" -
     record size "size of the index" "bytes an entry" btree "$1" size "$(sql "SELECT round(pg_relation_size('t_btree') / $2, 1)")" -
@@ -63,7 +63,7 @@ keys() {
     local n bytes methods
     for bytes in 8 32 128 512 1024 2048 4096; do
         n=$((ROWS / (bytes < 128 ? 10 : bytes < 1024 ? 50 : 200)))
-        # btree takes no key that is longer, once compressed, than a third of a page.
+        # btree refuses a key that is longer than a third of a page after compression.
         methods=$([ $bytes -gt 2048 ] && echo nitro || echo "nitro btree")
         sql "CREATE TABLE t AS SELECT hex(i, $bytes) COLLATE \"C\" AS k, hex(i, $bytes) COLLATE \"C\" AS btree, hex(i, $bytes) COLLATE \"C\" AS nitro FROM generate_series(1, $n::bigint) i;
              CREATE TABLE probe AS SELECT k FROM t ORDER BY md5(k) LIMIT 20000"
@@ -79,7 +79,7 @@ keys() {
     done
 }
 
-# Rows that come in random order at a steady rate, and no VACUUM: a million rows become two.
+# Rows come in random order at a steady rate, without VACUUM: a million rows become two.
 steady() {
     local part n=1000000 column
     sql "CREATE TABLE t (k int8, s text COLLATE \"C\", a int[]) WITH (autovacuum_enabled = off)"

@@ -15,16 +15,17 @@ calculate() { awk "BEGIN { printf \"$1\", $2 }"; }
 best() { sort -n | head -n 1; }
 workers() { sql "ALTER SYSTEM SET nitro.backup_workers = $1; SELECT pg_reload_conf()" > /dev/null; }
 image() { sql "SELECT $1 FROM pg_stat_nitro_indexes WHERE indexrelname = 't_$2'"; }
-# An image without a change before it would be a new manifest only.
+# An image without a change before it would write a new manifest only.
 touch_table() { sql "INSERT INTO t VALUES ($rows + 1, -1, '', gen_random_uuid()); DELETE FROM t WHERE id > $rows"; }
-# Returns when the images that belong to it are made, too; with WAL before it, they are not those of before.
+# Returns when the images of this checkpoint are made. WAL before the checkpoint makes them differ from the
+# last ones.
 checkpoint() {
     touch_table
     sql "CHECKPOINT"
     wait_until "SELECT count(image_lsn) = ${#types[@]} AND min(image_lsn) >= (SELECT redo_lsn FROM pg_control_checkpoint()) FROM pg_stat_nitro_indexes"
     wait_until "SELECT count(*) = 0 FROM pg_stat_progress_nitro"
 }
-# Starts the server; returns when all indexes are there.
+# Starts the server. Returns when all indexes are ready.
 up() {
     from=$(log_end)
     start
@@ -36,7 +37,7 @@ loaded() {
         sed -nE "s/.*\"t_$1\" loaded from its image: [0-9]+ entries in ([0-9]+) ms, ([0-9]+) of them dropped and ([0-9]+) blocks.*/\1 \2 \3/p"
 }
 
-# Unlike the other measures of the server these wait for the disk.
+# Unlike the other measures of the server, these wait for the disk.
 new_server -c "fsync = on" -c "synchronous_commit = on" -c "checkpoint_timeout = 1h" -c "nitro.backup_rate = 0"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 step "$rows rows (ROWS)"
@@ -65,7 +66,7 @@ for n in 1 2 4; do
         step "backup of $type, $n workers: ${time[write,$type,$n]} ms"
     done
 done
-# What four threads wrote is read by one, two and four.
+# One, two and four threads read an image that four threads wrote.
 for type in "${types[@]}"; do
     size[$type]=$(image image_bytes "$type") size[memory,$type]=$(image bytes "$type")
 done
@@ -94,8 +95,9 @@ for type in "${types[@]}"; do
 done
 
 step "from the start of the server to the first answer of the index"
-# first_answer WHICH TITLE: milliseconds until the server answers go to up.WHICH, until a query is answered by the index to
-# first.WHICH. One asked before would not use it.
+# first_answer WHICH TITLE: measures milliseconds after a start. Until the server answers: to up.WHICH.
+# Until the index answers a query: to first.WHICH. A query planned before the index is ready would not use
+# it.
 first_answer() {
     local t plan up
     t=$(now)
@@ -113,7 +115,7 @@ types=(int8)
 for _ in $(seq "$repetitions"); do
     checkpoint; stop; first_answer image nitro
     checkpoint; crash; first_answer kill "nitro, after kill -9"
-    # A hundredth of the rows has changed since the image, which is on four fifths of the blocks.
+    # A hundredth of the rows has changed since the image. They are in four fifths of the blocks.
     checkpoint; sql "UPDATE t SET int8 = int8 + 1 WHERE id % 100 = 0"
     crash; first_answer crash "nitro, after kill -9, rows changed"
     stop; rm -r "$(data)/pg_nitro"; first_answer heap "nitro without its image"
@@ -141,7 +143,7 @@ pgbench_round() {
     local kind=$1 backups=$2 pid; shift 2
     if [ "$backups" = with ]; then
         touch "$NITRO_TMP/go"
-        # At the rate of every server that does not choose another one.
+        # At the default rate of a server.
         (while [ -f "$NITRO_TMP/go" ]; do sql "SET nitro.backup_rate = '16MB'; SELECT nitro_backup('t_int8')" > /dev/null; echo; done >> "$NITRO_TMP/backups") & pid=$!
     fi
     rm -f "$NITRO_TMP"/pgbench_log.*
@@ -164,7 +166,7 @@ rate=$(calculate %d "$(average "$NITRO_TMP/tps.full.without") / 3")
 for _ in $(seq $((repetitions + 1))); do
     pgbench_round paced without -R "$rate"; pgbench_round paced with -R "$rate"
 done
-# What of it is the disk's: the images are in memory.
+# The disk's share: the images are in memory.
 stop; mkdir "$MEMORY"
 mv "$(data)/pg_nitro" "$MEMORY"; ln -s "$MEMORY/pg_nitro" "$(data)/pg_nitro"
 up
@@ -182,7 +184,7 @@ sql "VACUUM t"
 touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
 stop; up; read -r base _ < <(loaded int8)
 for part in 50 10 3; do
-    # Its WAL is counted from the checkpoint that is also the image's.
+    # Its WAL is counted from the checkpoint of the image.
     checkpoint
     touch_table; sql "SELECT nitro_backup('t_int8')" > /dev/null
     sql "UPDATE t SET int8 = int8 + 1 WHERE id <= $rows / $part"

@@ -9,8 +9,9 @@ export ROWS=${ROWS:-10000000} repetitions=${REPETITIONS:-5}
 new_server -c "nitro.backup = off"
 step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS)"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
-# What is committed without waiting for the disk is marked as visible only once it is there: hence the checkpoint. A wide table has more than
-# three pages of the visibility map, however many rows; a narrow one, of one page, has no room for more than some millions.
+# A row committed without waiting for the disk is marked as visible only when its commit is on disk: hence
+# the checkpoint. A wide table has more than three pages of the visibility map at any size. A narrow table
+# has one page, and room for a few million rows.
 declare -A rows=([wide]=$ROWS [narrow]=$((ROWS < 2000000 ? ROWS : 2000000)))
 for size in wide narrow; do
     pad=$([ $size = wide ] && echo "repeat('x', greatest(0, 900000000 / $ROWS - 80)::int)" || echo "''")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# bench/run.sh inserts: statements of many rows: the indexes' part of their time, one by one, with
-# entries that wait, and btree's; the memory that a load leaves (docs/benchmarks.md). ROWS, ROUNDS.
-# PARTS: some of statements, and copy under ten indexes with its WAL.
+# bench/run.sh inserts: statements of many rows: the indexes' part of their time.
+# Entries are inserted one by one, or wait for a batch; btree stands beside. The memory after a load is
+# measured, too. ROWS, ROUNDS (docs/benchmarks.md). PARTS: some of statements, and copy under ten indexes
+# with its WAL.
 export ROWS=${ROWS:-2000000} ROUNDS=${ROUNDS:-3} PARTS=${PARTS:-statements copy}
 . "$(dirname "$0")/../../tests/lib.sh"
 rows=${ROWS:-2000000} rounds=${ROUNDS:-3}
@@ -9,7 +10,8 @@ variants=(none one 4MB 64MB btree)
 new_server -c "nitro.backup = off" -c "autovacuum = off" -c "nitro.pack = off"
 psql="psql -X -q -A -t -v ON_ERROR_STOP=1 -d postgres"
 
-# cost CASE VARIANT STATEMENT ROWS: keeps the processor time of the statement, us a row, and its WAL, bytes a row.
+# cost CASE VARIANT STATEMENT ROWS: keeps the statement's processor time (us a row) and its WAL (bytes a
+# row).
 cost() {
     local memory="SET work_mem = '64MB'; SET nitro.insert_memory = '64MB'" n=$4
     case $2 in one) memory="SET nitro.insert_memory = 0" ;; 4MB) memory="SET work_mem = '4MB'" ;; esac

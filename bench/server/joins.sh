@@ -8,12 +8,12 @@ new_server -c "nitro.backup = off"
 step "$("$NITRO_BIN/postgres" --version); $ROWS rows (ROWS), $PROBES outer rows (PROBES)"
 [ "$(sql 'SHOW debug_assertions')" = off ] || note "THIS SERVER HAS ASSERTIONS: its times mean nothing"
 for am in btree nitro; do
-    # The checkpoint: no page is all-visible before the commit of its rows is on disk.
+    # The checkpoint puts the commits on disk. Before that no page can become all-visible.
     sql "CREATE TABLE t_$am (k int8, v int8, s text COLLATE \"C\", pad text) WITH (autovacuum_enabled = off);
          INSERT INTO t_$am SELECT i, i, left(md5(i::text), 25), repeat('x', 30) FROM generate_series(1, $ROWS) i ORDER BY hashint8(i);
          CREATE INDEX ON t_$am USING $am (k); CREATE INDEX ON t_$am USING $am (s); CHECKPOINT; VACUUM ANALYZE t_$am"
 done
-# Of the keys of p about every second one is there, of those of present each.
+# The index has about every second key of p, and each key of present.
 sql "CREATE TABLE p AS SELECT k, left(md5(k::text), 25) COLLATE \"C\" AS s
      FROM (SELECT 1 + (hashint8extended(i, 3) & 1073741823) % (2 * $ROWS) AS k FROM generate_series(1, $PROBES) i) x;
      CREATE TABLE present AS SELECT 1 + (k - 1) / 2 AS k, left(md5((1 + (k - 1) / 2)::text), 25) COLLATE \"C\" AS s FROM p; VACUUM ANALYZE p; VACUUM ANALYZE present"
@@ -30,7 +30,7 @@ one semirow "semi join, rows of the table" "$PROBES" "SELECT count(*) FROM p WHE
 one anti "anti join" "$PROBES" "SELECT count(*) FROM p WHERE NOT EXISTS (SELECT FROM t_@ t WHERE t.k = p.k)"
 one left "left join, rows of the table" "$PROBES" "SELECT count(t.v) FROM p LEFT JOIN t_@ t ON t.k = p.k"
 one limit10 "LATERAL ... LIMIT 10" $((PROBES / 4)) "SELECT count(v) FROM (SELECT * FROM present LIMIT $((PROBES / 4))) p, LATERAL (SELECT v FROM t_@ t WHERE t.k > p.k ORDER BY t.k LIMIT 10) x"
-# Of each list about half is there.
+# The index has about half of each list.
 one list "IN list of 1000, a key" "$PROBES" "SELECT sum(n) FROM (SELECT array_agg(k) AS a FROM p GROUP BY hashint8(k) % ($PROBES / 1000)) l, LATERAL (SELECT count(*) AS n FROM t_@ t WHERE t.k = ANY (l.a)) x"
 echo
 echo "| ns an outer row of processor time, best (median) of $repetitions | btree | nitro | btree / nitro |"

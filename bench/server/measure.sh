@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# bench/server/measure.sh: what is measured in the server; run.sh starts it. In every measure the access methods
-# take turns in one session. A sample is what getrusage says about the backend for the statement.
+# bench/server/measure.sh: the measures in the server. run.sh starts it. In every measure the access methods
+# take turns in one session. A sample is the backend's time for the statement, by getrusage.
 . "$(dirname "$0")/../../tests/lib.sh"
 set -euo pipefail
 rows=${ROWS:-10000000} insert_rows=${INSERT_ROWS:-2000000} repetitions=${REPETITIONS:-3}
 update_rows=$((insert_rows / 4))
 . "$(dirname "$0")/sample.sh"
-# show STATEMENT: the plan, once for each access method; the right index must be in it.
+# show STATEMENT: prints the plan, once for each access method. The right index must be in it.
 show() {
     local am text
     for am in nitro btree; do
@@ -18,7 +18,7 @@ show() {
 plan=(-c "SELECT")
 join=(-c "SET enable_hashjoin = off" -c "SET enable_mergejoin = off" -c "SET enable_material = off"
       -c "SET enable_memoize = off" -c "SET enable_bitmapscan = off")
-# Rows that are handed up; index_only.sh has those that are counted in the index.
+# Rows that the scan returns. index_only.sh counts rows in the index.
 ordered=(-c "SET enable_seqscan = off" -c "SET enable_sort = off" -c "SET enable_bitmapscan = off" -c "SET nitro.enable_aggregate = off")
 
 step "$("$NITRO_BIN/postgres" --version); $rows rows, $insert_rows rows to insert (ROWS, INSERT_ROWS)"
@@ -27,7 +27,7 @@ new_server
 step "making the tables"
 "${PSQL[@]}" -p "$(port)" -v ON_ERROR_STOP=1 -v rows="$rows" -v insert_rows="$insert_rows" -v update_rows="$update_rows" \
     -f "$(dirname "$0")/setup.sql"
-# No page is all-visible before the commit of its rows is on disk.
+# No page is all-visible before the commits of its rows are on disk.
 sql "CHECKPOINT"; sql "VACUUM (FREEZE, ANALYZE) points, probe, words, numbers, changes_none, changes_nitro, changes_btree"
 
 step "processor time of the backend (elapsed) of each sample:"

@@ -11,8 +11,9 @@ export ROWS=${ROWS:-3000000} COLUMNS=${COLUMNS:-.}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 
-# One table for each way: the rows were there before the index, came in random order, came in their own.
-# column NAME 'VALUES OF ROW i' INDEX-COLUMNS [ROWS [THE OTHER INDEX, or none [WITH]]]
+# One table for each case: the rows were there before the index, came in random order, or came in their own
+# order.
+#   column NAME 'VALUES OF ROW i' INDEX-COLUMNS [ROWS [THE OTHER INDEX, or none [WITH]]]
 column() {
     local name=$1 values=$2 columns=$3 rows=${4:-$ROWS} other=${5:-btree ($3)} options=${6:-} t estimate
     [[ $name =~ $COLUMNS ]] || return 0
@@ -23,7 +24,7 @@ column() {
         sql "CREATE INDEX ${t}_nitro ON $t USING nitro ($columns) $options"
         [ "$other" = none ] || sql "CREATE INDEX ${t}_other ON $t USING $other $options"
     done
-    # Of some types there is none.
+    # Some types have no other index.
     estimate=$("${PSQL[@]}" -p "$(port)" -c "SELECT nitro_estimate_size('built_nitro')" 2> /dev/null || true)
     # VACUUM packs leaves.
     sql "INSERT INTO random SELECT * FROM built ORDER BY hashtid(ctid); INSERT INTO ordered TABLE built;

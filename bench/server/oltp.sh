@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # bench/run.sh oltp: the price of few rows at a time for a whole server, as a table in Markdown.
-# It counts bytes written to disk in all under 5 and 15 secondary indexes, and has latencies of a
-# queue, of a heartbeat column, and of arrays beside GIN with its pending list and without. The
-# primary keys are btrees. ROWS: of each table (300000). TRANSACTIONS: of each round under secondary
-# indexes (60000). SECONDS_EACH: of the others (20). ROUNDS: how often (3). docs/benchmarks.md has
-# the method.
+# It counts all bytes written to disk under 5 and 15 secondary indexes. It measures latencies of a queue, of
+# a heartbeat column, and of arrays beside GIN with its pending list and without. The primary keys are
+# btrees. ROWS: of each table (300000). TRANSACTIONS: of each round under secondary indexes (60000).
+# SECONDS_EACH: of the others (20). ROUNDS: how often (3). docs/benchmarks.md has the method.
 export ROWS=${ROWS:-300000} TRANSACTIONS=${TRANSACTIONS:-60000} SECONDS_EACH=${SECONDS_EACH:-20} ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
@@ -27,12 +26,12 @@ percentile() { awk -v p="$1" '{ v[NR] = $1 } END { print v[int((NR - 1) * p / 10
 tps() { awk '/^tps = / { printf "%.0f", $3 }' "$NITRO_TMP/pgbench.out"; }
 
 # --- bytes to disk -------------------------------------------------------------------------------------
-# Bytes that processes have written to files of tables and indexes.
+# Bytes that processes have written to the files of tables and indexes.
 data_bytes() {
     if [ "$(sql "SHOW server_version_num")" -ge 180000 ]; then sql "SELECT sum(write_bytes)::bigint FROM pg_stat_io WHERE object = 'relation'"
     else sql "SELECT 8192 * (buffers_checkpoint + buffers_clean + buffers_backend) FROM pg_stat_bgwriter"; fi
 }
-# Bytes of the newest image of each index that no image before had.
+# Bytes of the newest image of each index that its image before did not have.
 image_bytes() {
     local index
     for index in "$(data)"/pg_nitro/*/*/; do

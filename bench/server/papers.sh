@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/papers.sh: workloads of the papers by the wire, elapsed times; run.sh starts it. What a paper says of its own
-# machines stands beside it. A database for each access method. fsync = off: the papers' figures wait for no disk either,
-# but most of them for a network.
+# bench/server/papers.sh: workloads of the papers over connections, in elapsed time. run.sh starts it. A
+# paper's figures on its own machines stand beside ours. Each access method has a database. fsync = off: the
+# papers' figures wait for no disk either, but most of them wait for a network.
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-1000000} seconds=${SECONDS_EACH:-3} repetitions=${REPETITIONS:-3}
@@ -15,17 +15,17 @@ done
 in_each() { for am in "${methods[@]}"; do PGDATABASE=$am sql "${1//@/$am}" > /dev/null; done; }
 now() { date +%s%3N; }
 
-# --- what comes of it --------------------------------------------------------------------------------
-# sample NAME TITLE UNIT AT METHOD VALUE: less is better in what bench/all.sh reads, so a rate is a time there.
+# --- results -----------------------------------------------------------------------------------------
+# sample NAME TITLE UNIT AT METHOD VALUE: bench/all.sh takes less as better, so a rate becomes a time there.
 sample() {
     local unit=$3 value=$6
     if [[ $unit = */s ]]; then unit=us value=$(awk "BEGIN { printf \"%.3f\", 1e6 / $value }"); fi
     record "$1" "$2" "$unit" "$5" "$4" elapsed "$value" -
     printf '%s\t' "$@" >> "$NITRO_TMP/figures"; echo >> "$NITRO_TMP/figures"
 }
-# paper NAME TITLE UNIT AT VALUE WHERE: what the paper has.
+# paper NAME TITLE UNIT AT VALUE WHERE: the paper's figure.
 paper() { sample "$1" "$2" "$3" "$4" paper "$5"; echo "$1	$4	$6" >> "$NITRO_TMP/where"; }
-# The best of each, a line for each measure.
+# The best sample of each measure, a line for each measure.
 table() {
     printf '\n| %s | at | unit | nitro | btree | paper | where |\n| --- | --- | --- | --- | --- | --- | --- |\n' "$1"
     awk -F'\t' -v which="$2" '
@@ -41,14 +41,15 @@ table() {
 }
 : > "$NITRO_TMP/where"; : > "$NITRO_TMP/figures"
 
-# bench OPTIONS...: pgbench, in the database $am, the script on standard input.
+# bench OPTIONS...: runs pgbench in the database $am, with the script on standard input.
 bench() {
     cat > "$NITRO_TMP/script"
     pgbench -n -M prepared -p "$(port)" -j 1 -T "$seconds" -f "$NITRO_TMP/script" "$@" $am > "$NITRO_TMP/said" 2>&1 || { cat "$NITRO_TMP/said" >&2; fail "pgbench"; }
     cat "$NITRO_TMP/said"
 }
 per_second() { awk -v times="${1:-1}" '/^tps = / { printf "%.2f", $3 * times }'; }
-# rates NAME TITLE AT CLIENTS TIMES SCRIPT: transactions a second, TIMES as many of what is counted; @ is the access method.
+# rates NAME TITLE AT CLIENTS TIMES SCRIPT: transactions a second, times TIMES operations in each. @ is the
+# access method.
 rates() {
     local am i
     for i in $(seq "$repetitions"); do for am in "${methods[@]}"; do
@@ -56,7 +57,7 @@ rates() {
     done; done
     step "$2, $3: $(tail -n 2 "$NITRO_TMP/figures" | cut -f 5,6 | xargs)"
 }
-# latencies NAME TITLE AT "PERCENTILE..." SCRIPT: of one client, in microseconds.
+# latencies NAME TITLE AT "PERCENTILE..." SCRIPT: latencies of one client, in microseconds.
 latencies() {
     local am p
     for am in "${methods[@]}"; do
@@ -71,7 +72,8 @@ latencies() {
 }
 
 # --- Nitro, section 10: indexes of Couchbase -----------------------------------------------------------
-# documents INDEXES: the rows of a table with so many indexes on strings of 25 bytes are inserted, updated and deleted.
+# documents INDEXES: inserts, updates and deletes the rows of a table with INDEXES indexes on strings of 25
+# bytes.
 documents() {
     local n=$1 am i kind t since fields values changed
     fields=$(seq -s ', ' -f 'f%.0f text COLLATE "C"' "$n") values=$(seq -s ', ' -f "left(md5(i || '.%.0f'), 25)" "$n")
@@ -88,7 +90,7 @@ documents() {
             since=$(now); PGDATABASE=$am sql "$t"
             sample "gsi-$kind" "documents, by indexes: $kind, entries of indexes" "/s" "$n" $am \
                 "$(awk "BEGIN { printf \"%.0f\", $documents * $n * 1000 / ($(now) - $since) }")"
-            # What follows an experiment is not to pay for it.
+            # The next measure must not pay for this experiment.
             [ $kind != create ] || PGDATABASE=$am sql "VACUUM ANALYZE docs"
         done
     done
@@ -151,7 +153,7 @@ slik() {
         objects "slik$n" "$n" 1
         latencies slik4-lookup "SLIK figure 4: look-up by the secondary key" "$n" "50 10 90" "\\set i random(1, $n)
 SELECT value FROM slik$n WHERE s1 = $sk;"
-        # It has other neighbours in the index then, so that it is written to.
+        # The new key has other neighbours in the index, so the index is written.
         latencies slik4-overwrite "SLIK figure 4: overwrite" "$n" "50 10 90" "\\set i random(1, $n)
 UPDATE slik$n SET s1 = left(md5(s1), 30), value = repeat(md5(:i || 'v'), 3) || 'four' WHERE pk = $pk;"
     done
@@ -195,7 +197,7 @@ UPDATE tail SET s1 = left(md5(s1), 30) WHERE pk = $pk;"
 }
 
 # --- YCSB A and E, by Couchbase ---------------------------------------------------------------------------
-# Keys are drawn as there: a few are in most requests, and these lie anywhere.
+# Keys are drawn as in YCSB: a few are in most requests, and they lie anywhere.
 zipfian="\\set z random_zipfian(1, $rows, 1.001)
 \\set i permute(:z, $rows) + 1"
 key="'user' || hashint8extended(:i, 7)"
@@ -209,7 +211,7 @@ ycsb() {
 SELECT field FROM users WHERE key = $key;
 $zipfian
 UPDATE users SET field = md5(field) WHERE key = $key;"
-        # One of twenty inserts.
+        # One of twenty requests inserts.
         rates ycsb-e "YCSB E: short ranges, and inserts" "$n" "$n" 20 "$(for n in $(seq 19); do echo "$zipfian
 \\set n random(1, 100)
 SELECT key FROM users WHERE key >= $key ORDER BY key LIMIT :n;"; done)
@@ -226,7 +228,7 @@ INSERT INTO users VALUES ($key, md5(:i::text));"
 forest() {
     local bytes n here am i pid title document
     for bytes in 48 1024; do
-        # Pages are full: the new version of a row is on another one, and is entered into the index.
+        # Pages are full: the new version of a row is on another page, and gets an index entry.
         n=$((rows / 5)) title="ForestDB: four readers beside a writer, keys of $bytes bytes"
         document="rpad(md5(:i::text), $bytes, 'key')"
         in_each "CREATE TABLE forest (key text COLLATE \"C\", document text);

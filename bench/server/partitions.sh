@@ -22,7 +22,7 @@ wait_until "SELECT count(image_lsn) = $n AND min(image_lsn) >= (SELECT redo_lsn 
 ready="SELECT count(*) = $n FROM pg_stat_nitro_indexes WHERE state = 'ready'"
 for i in $(seq "$repetitions"); do
     step "repetition $i of $repetitions"
-    # Some of what has changed since the images is only in the WAL.
+    # Some of the changes since the images are only in the WAL.
     sql "UPDATE p SET v = v + 1 WHERE k % 100 = 7"
     crash; start; planning > "$NITRO_TMP/crash.$i"
     wait_until "$ready"

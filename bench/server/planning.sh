@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# bench/run.sh planning: the instructions of a plan by btree and by nitro, on tables with 1, 6 and
-# 30 indexes; fails where nitro takes over 5 % more. callgrind counts them in a server with one
-# process: the same on a busy machine, to half a hundredth.
-# Instructions of plans. In a loop of plans all that is kept from the last plan is there: a loop
-# before it is not counted.
+# bench/run.sh planning: the instructions of a plan by btree and by nitro.
+# The tables have 1, 6 and 30 indexes. It fails if nitro takes over 5 % more. callgrind counts in a server
+# with one process: the figures are the same on a busy machine, to half a hundredth. A loop of plans runs
+# before the counted one, so that the counted loop finds all caches filled.
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 . "$(dirname "$0")/tables.sh"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# bench/server/run.sh [PROGRAM]: measures on a throwaway server made of what stage.sh left. The measures are in the
-# program beside this one, measure.sh by default; this gives it a folder, a user (PostgreSQL refuses root) and the
-# settings. The samples that it leaves go to the end of the file RESULTS, if there is one to be, as those of SECTION.
+# bench/server/run.sh [PROGRAM]: runs a measure on a throwaway server, from the folder that stage.sh made.
+# PROGRAM is beside this one, measure.sh by default. It gets a folder, the settings, and a user, since
+# PostgreSQL refuses root. If RESULTS names a file, the samples are appended to it as those of SECTION.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(cat "${BENCH_DIR:-$PWD/target/bench/server}/bindir")
 tmp=$(mktemp -d /tmp/nitro-bench.XXXXXX)
-# A folder in memory, for who makes it.
+# A folder in memory, for programs that make one.
 memory=/dev/shm/${tmp##*/}
 as=()
 if [ "$(id -u)" = 0 ]; then
     user=postgres; id -u postgres > /dev/null 2>&1 || user=nobody
     as=(setpriv --reuid=$user --regid="$(id -g $user)" --clear-groups)
-    # A root's home is closed to others: the programs are then used from a copy.
+    # Other users cannot enter root's home: the programs then run from a copy.
     if ! "${as[@]}" test -x "$bin/postgres" || ! "${as[@]}" test -r bench/server/measure.sh; then
         BENCH_DIR=$tmp/server bench/server/stage.sh; bin=$(cat "$tmp/server/bindir")
     fi
@@ -27,7 +27,7 @@ shared_preload_libraries = 'nitro'
 nitro.max_memory = '${NITRO_MEMORY:-4GB}'
 shared_buffers = '${SHARED_BUFFERS:-4GB}'
 huge_pages = try
-# Nothing waits for a disk, and no checkpoint comes in between: btree gets its WAL for nothing.
+# Nothing waits for a disk, and no checkpoint comes in between. So btree's WAL costs no wait.
 fsync = off
 synchronous_commit = off
 max_wal_size = 40GB

@@ -1,15 +1,17 @@
-# bench/server/sample.sh: how a measure is taken; for the scripts that run.sh starts.
+# bench/server/sample.sh: how a sample is taken. For the scripts that run.sh starts.
 begin=$SECONDS plan=(-c "SELECT") mark=@
 samples=$NITRO_TMP/samples titles=$NITRO_TMP/titles; : > "$samples" > "$titles"
 step() { printf '[%3ds] %s\n' $((SECONDS - begin)) "$*" >&2; }
 
-# record NAME TITLE UNIT METHOD AT BASIS VALUE ELAPSED: a sample for bench/all.sh. AT: how large what grows is. ELAPSED: by
-# the clock, where VALUE is not. Or -.
+# record NAME TITLE UNIT METHOD AT BASIS VALUE ELAPSED: writes a sample for bench/all.sh. AT: the size that
+# grows from measure to measure. ELAPSED: the elapsed time if VALUE is another time. Or -.
 record() { (IFS=$'\t'; echo "$*") >> "$NITRO_TMP/results"; }
 
-# measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-x AT] [-e] [-w] STATEMENT
-#   $mark (@) in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. Of methods `none nitro
-#   btree` the index part is reported: less what `none` takes. AT: how large what grows from measure to measure is.
+# measure NAME -t TITLE -u UNIT -s SCALE [-r REPETITIONS] [-f FLOOR] [-a METHODS] [-b BEFORE] [-x AT] [-e] [-w]
+#         STATEMENT
+#   $mark (@) in BEFORE and STATEMENT stands for the access method. SCALE turns seconds into UNIT. With the methods
+#     `none nitro btree` the time of `none` is subtracted: the rest is the indexes' part.
+#   AT: the size that grows from measure to measure.
 #   -e: elapsed time counts, not processor time (the statement has parallel workers). -w: one unmeasured round first.
 measure() {
     local name=$1 title unit scale reps=$repetitions floor=- methods="nitro btree" before="" basis=cpu warm=0 at=- OPTIND=1 opt
@@ -48,8 +50,8 @@ measure() {
     step "$title: $(awk -v scale="$scale" -v unit="$unit" '{ printf "%s %.4g (%.4g)  ", $2, $3 * scale, $4 * scale } END { print unit }' "$NITRO_TMP/new")"
 }
 
-# wal NAME TITLE ROWS: records what the indexes wrote to the WAL at a measure, less what it writes without any. The server
-# writes a record now and then that is nobody's.
+# wal NAME TITLE ROWS: records the WAL of the indexes in a measure: all WAL less the WAL without an index.
+# Background processes of the server add a record now and then.
 wal() {
     awk -v name="$1" -v title="WAL of $2, the indexes' part" -v rows="$3" -v OFS='\t' '
         $1 != name { next }
@@ -63,7 +65,8 @@ wal() {
         }' "$samples" >> "$NITRO_TMP/results"
 }
 
-# relations UNIT METHOD...: all measures as a table, the best (median) for each method, and the first one's best divided by the others'.
+# relations UNIT METHOD...: prints all measures as a table: the best (median) for each method. Then comes
+# the first method's best divided by each other's.
 relations() {
     local unit=$1 head rule am name title scale basis line
     shift
@@ -83,8 +86,8 @@ relations() {
     done
 }
 
-# transactions NAME TITLE CLIENTS DATABASE SCRIPT: elapsed time of a transaction, of all clients together, by turns for each method,
-# for which @ stands in both.
+# transactions NAME TITLE CLIENTS DATABASE SCRIPT: elapsed time of a transaction, of all clients together.
+# The methods take turns. @ in DATABASE and SCRIPT stands for the method.
 transactions() {
     local am
     for am in nitro btree nitro btree nitro btree; do

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/run.sh short: short statements and planning by btree and by nitro, on tables with 1, 6 and
-# 30 indexes (docs/benchmarks.md). PAIRS of samples for each figure, TABLES.
-# Processor time of a backend for short statements and for plans. One session runs 50 statements by
-# btree and 50 by nitro in turns, and notes before and after each fifty what it has taken so far.
-# The figure is the median of PAIRS, and so is the relation of both.
+# bench/run.sh short: short statements and planning by btree and by nitro.
+# The tables have 1, 6 and 30 indexes (docs/benchmarks.md). PAIRS of samples for each figure, TABLES. The
+# measure is processor time of a backend. One session runs 50 statements by btree and 50 by nitro in turns.
+# It notes its processor time before and after each fifty. The figure is the median of PAIRS, and so is the
+# relation of both.
 export PAIRS=${PAIRS:-150} TABLES=${TABLES:-1 6 30}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

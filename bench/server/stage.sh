@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/stage.sh: build nitro for the server of $PG_CONFIG, by default a release build of PostgreSQL 18 if that can
-# be had, and install it into a mirror of that server in target/bench/server, or where $BENCH_DIR says; the folder is
-# readable for the user who runs the server.
+# bench/server/stage.sh: builds nitro for the server of $PG_CONFIG, and installs it into a mirror of that
+# server. The default is a release build of PostgreSQL 18 if ci/pg.sh can make one. The mirror is in
+# target/bench/server, or in $BENCH_DIR. The user that runs the server can read the folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 dir=${BENCH_DIR:-$PWD/target/bench/server}

@@ -11,7 +11,7 @@ export PARTS=${PARTS:-wal queries lag promotions restarts}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
 rows=${ROWS:-200000} rounds=${ROUNDS:-3} promotions=${PROMOTIONS:-3} parts=" ${PARTS:-wal queries lag promotions restarts} "
-# Rows of a range, of an INSERT whose WAL is measured; seconds of a load; queries a sample.
+# Rows of a range; rows of an INSERT whose WAL is measured; seconds of a load; queries of a sample.
 range=5000 inserted=20000 load_seconds=4 points=1000 ranges=100
 queries="point_int8 point_text range_int8 range_text only_int8 count_int8 join_int8"
 now() { date +%s%3N; }
@@ -19,14 +19,14 @@ pgbench() { "$NITRO_BIN/pgbench" -p "$(port)" -n -M prepared "$@"; }
 q() { "$NITRO_BIN/psql" -p "$(port)" -XAtqc "$1" 2> /dev/null; }
 email() { echo "'user' || lpad(($1)::text, 12, '0') || '.example.com'"; }
 
-# Three digits, or all before the point.
+# Three digits, or all digits before the point.
 shown='function shown(v) { return sprintf(v >= 100 || v <= -100 ? "%.0f" : "%.3g", v) }'
-# keep NAME METHOD UNIT VALUE: a sample. best NAME METHOD: the best of them, and the median.
+# keep NAME METHOD UNIT VALUE: keeps a sample. best NAME METHOD: prints the best of them, and the median.
 keep() {
     local basis=elapsed
     printf '%s\t%s\t%s\n' "$1" "$2" "$4" >> "$NITRO_TMP/figures"
     [ "$3" != bytes ] || basis=size
-    # Of what has a record less is better.
+    # A rate (1/s) is no sample: in samples less is better.
     [ "$3" = 1/s ] || record "standby_$1" "standbys, ${1//_/ }" "$3" "$2" - $basis "$4" -
 }
 sorted() { awk -F'\t' -v name="$1" -v am="$2" '$1 == name && $2 == am { print $3 }' "$NITRO_TMP/figures" | sort -g; }
@@ -78,7 +78,7 @@ wals() {
     step "WAL"
 }
 
-# One INSERT and one UPDATE that is not HOT, each a transaction.
+# One INSERT and one UPDATE that is not HOT, each in a transaction.
 writes() { # METHOD
     echo "\\set id random(1, $rows)
 UPDATE t_$1 SET at = now() WHERE id = :id;
@@ -95,7 +95,7 @@ query() { # QUERY METHOD
         point_int8) echo "SELECT n FROM t_$2 WHERE k = :lo;" ;;
         point_text) echo "SELECT n FROM t_$2 WHERE s = $(email :lo);" ;;
         range_int8) echo "SELECT sum(n) FROM t_$2 WHERE k BETWEEN :lo AND :hi;" ;;
-        # Without fetches: row by row, in the index, and keys of a few rows looked up together.
+        # Queries that fetch no rows: row by row, in the index, and keys of a few rows looked up together.
         only_int8) echo "SELECT count(*) FROM (SELECT k FROM t_$2 WHERE k BETWEEN :lo AND :hi OFFSET 0) x;" ;;
         count_int8) echo "SELECT count(*) FROM t_$2 WHERE k BETWEEN :lo / 2 AND :lo / 2 + 10 * $range;" ;;
         join_int8) echo "SELECT count(t.k) FROM few LEFT JOIN t_$2 t ON t.k = few.k + :lo;" ;;
@@ -103,7 +103,7 @@ query() { # QUERY METHOD
     esac
 }
 latencies() { # PERCENT: that percentile of the latencies in the log of pgbench, in microseconds. With
-    # a rate pgbench adds the time by which it was late.
+    # With a rate, pgbench adds its own delay.
     cat "$NITRO_TMP"/log.* | awk '{ print $3 - $7 }' | sort -g |
         awk -v p="$1" '{ v[NR] = $1 } END { i = int(NR * p / 100 + 0.999); print v[i < 1 ? 1 : i] }'
 }
@@ -123,7 +123,7 @@ indexed() { # METHOD: all plans have its indexes
 }
 all_queries() { # LOAD METHOD: points on the standby one each millisecond, all others without a pause
     local name n
-    # Those that read no table in turns: they take little time.
+    # Queries without a table take turns, too: they take little time.
     for name in only_int8 count_int8 join_int8; do for n in 1 2 3 4 5; do
         node=main; timed "${name}_main_$1" "$2" "$name" -t $((ranges / 2))
         node=standby; timed "${name}_standby_$1" "$2" "$name" -t $((ranges / 2))
@@ -141,7 +141,7 @@ beside_queries() {
     local i am writer from t
     for node in standby main; do for am in nitro btree; do indexed $am; done; done
     for i in $(seq "$rounds"); do
-        # What the last round has written is all-visible, and the follower has packed it.
+        # The rows of the last round are all-visible, and the follower has packed their leaves.
         node=main; sql "VACUUM t_nitro; VACUUM t_btree"
         wait_until "SELECT count(*) = 1 FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_flush_lsn()"
         sleep 2
@@ -161,7 +161,7 @@ beside_queries() {
 ticks() { # TYPE: processor time of the process of the standby with this type, in clock ticks
     awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$(sql "SELECT pid FROM pg_stat_activity WHERE backend_type = '$1' LIMIT 1")/stat"
 }
-# lag METHOD: as fast as the primary can, for some seconds.
+# lag METHOD: the primary writes as fast as it can, for some seconds.
 lag() {
     local am=$1 before from replay follower writer
     node=standby; replay=$(ticks startup) follower=$(ticks "nitro follower")
@@ -193,7 +193,7 @@ lags() {
     step "lag"
 }
 
-# first NAME METHOD FUNCTION: keeps when it succeeds first; at most three minutes.
+# first NAME METHOD FUNCTION: keeps the time until FUNCTION first succeeds, at most three minutes.
 first() {
     (until "$3" "$2" || [ $(($(now) - begun)) -gt 180000 ]; do sleep 0.01; done; echo $(($(now) - begun)) > "$NITRO_TMP/first.$1") &
 }
@@ -211,7 +211,7 @@ promotion() { # KIND METHOD FOLLOW
         off_image) start ;;
         *) followed ;;
     esac
-    # A query that has looked at the tables before.
+    # A query that has opened the tables before.
     sql "SELECT sum(n) FROM t_nitro; SELECT sum(n) FROM t_btree" > /dev/null
     begun=$(now)
     first answer "$2" answers; local one=$!
@@ -232,7 +232,7 @@ promotions() {
     step "promotions"
 }
 
-# Starts the standby $node again, and returns when it follows all indexes.
+# Starts the standby $node again. Returns when it follows all indexes.
 back() { # KIND
     local t one; t=$(now)
     start
@@ -253,7 +253,7 @@ restarts() {
         sql "SELECT nitro_backup()" > /dev/null
         stop; back images
         crash; back crash
-        # A hundredth of the rows, in a hundredth of the blocks.
+        # A hundredth of the rows changes, in a hundredth of the blocks.
         node=main; sql "UPDATE t_nitro SET k = k WHERE id BETWEEN $rows / 2 AND $rows / 2 + $rows / 100"; node=restarted
         caught_up; stop; back changed
         stop; rm -rf "$(data)/pg_nitro"; back none

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# bench/run.sh starts: how long a server with many small nitro indexes takes to start after a kill
-# -9, beside one with btrees (docs/benchmarks.md). INDEXES: how many (2000). ROUNDS: how often (3).
-# How long a server with many small indexes takes to accept its first query after a kill -9. All
-# indexes have changed, and have new images, before each kill. Three servers in turns: btrees,
-# nitro, and nitro with recovery_init_sync_method = syncfs.
+# bench/run.sh starts: how long a server with many small nitro indexes takes to start after a kill -9.
+# Servers with btrees stand beside (docs/benchmarks.md). INDEXES: how many (2000). ROUNDS: how often (3).
+# The measure is the time until the first query is accepted. All indexes have changed, and have new images,
+# before each kill. Three servers take turns: btrees, nitro, and nitro with recovery_init_sync_method =
+# syncfs.
 export INDEXES=${INDEXES:-2000} ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

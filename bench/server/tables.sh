@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bench/server/tables.sh: tables with 1, 6 and 30 indexes of either access method, and functions that plan; for the scripts that
-# run.sh starts. Plans are those of LIMIT 0 with custom plans: of a plan nothing is run but its start.
+# bench/server/tables.sh: tables with 1, 6 and 30 indexes of either access method, and functions that plan.
+# For the scripts that run.sh starts. Plans are custom plans with LIMIT 0: the executor starts them and
+# reads no row.
 # tables ROWS NUMBER...: makes a pair of tables for each NUMBER of indexes.
 tables() {
     local n am t query rows=$1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench/run.sh unique: what uniqueness adds to an insert, nitro beside btree, in a server of its own
-# (PG_CONFIG: 18 or later). ROWS rows into an index that has as many; docs/benchmarks.md says how to
-# read it.
+# bench/run.sh unique: the cost of uniqueness for an insert, nitro beside btree.
+# It has a throwaway server (PG_CONFIG: 18 or later). It inserts ROWS rows into an index with ROWS rows.
+# docs/benchmarks.md says how to read it.
 export ROWS=${ROWS:-1000000}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"
@@ -30,7 +30,7 @@ for kind in ascending int8 text; do
         esac
     done
     sql "CREATE TABLE source_$kind AS $(keys $kind $((rows + 1)))" 2> /dev/null
-    # What was inserted before goes first, with its entries.
+    # The rows of the round before go first, with their entries.
     measure "insert_$kind" -t "insert, $kind" -u "ns a row" -s "$(awk -v n="$rows" 'BEGIN { print 1e9 / n }')" \
         -a "none nitro unique_nitro btree unique_btree" \
         -b "DELETE FROM t_${kind}_@ USING source_$kind s WHERE t_${kind}_@.k = s.k; VACUUM t_${kind}_@; CHECKPOINT" \

@@ -14,14 +14,15 @@ for am in nitro btree; do
     sql "VACUUM ANALYZE one_$am, five_$am"
 done
 scale=$(awk -v n="$ROWS" 'BEGIN { print 10e6 / n }')
-# The oldest rows go and as many new ones come, so that every round has as much to do.
+# The oldest rows go and as many new rows come, so every round has the same work.
 for table in one five; do
     measure $table -w -t "VACUUM after DELETE of a tenth in one range, table and $table" -u "us a deleted row" -s "$scale" \
         -b "INSERT INTO ${table}_@ SELECT max + i FROM (SELECT max(id) FROM ${table}_@) m, generate_series(1, $ROWS / 10) i;
             DELETE FROM ${table}_@ WHERE id < (SELECT min(id) + $ROWS / 10 FROM ${table}_@)" \
         "VACUUM (INDEX_CLEANUP ON) ${table}_@"
 done
-# The table's part is the same with one index and with five. Without any, VACUUM takes another way through the table.
+# The table's part is the same with one index and with five. Without an index VACUUM takes another path
+# through the table.
 title="VACUUM after DELETE of a tenth in one range, the pass over an index"
 printf 'pass\t%s\t%s\n' "$title, us a deleted row" "$scale" >> "$titles"
 awk '$1 == "one" { if (!($2 in least) || $3 < least[$2]) { least[$2] = $3 } if (!($2 in soonest) || $4 < soonest[$2]) { soonest[$2] = $4 } }

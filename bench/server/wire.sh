@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # bench/run.sh wire: elapsed times of transactions of pgbench over connections, SCALE, SECONDS_EACH.
-# Its own scripts run with nitro in the place of its btrees. Others read ten rows in order, and
-# insert at the end of an index or under fifteen text indexes, with fsync and without. Each access
-# method has a database of its own, so that none pays for the indexes of the other
-# (docs/benchmarks.md).
+# pgbench's own scripts run with nitro in the place of its btrees. Other scripts read ten rows in order, and
+# insert at the end of an index or under fifteen text indexes, with fsync and without. Each access method
+# has a database of its own, so neither pays for the other's indexes (docs/benchmarks.md).
 export SCALE=${SCALE:-20} SECONDS_EACH=${SECONDS_EACH:-3}
 . "$(dirname "$0")/../../tests/lib.sh"
 . "$(dirname "$0")/sample.sh"

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# PostgreSQL's own tests; ci/core.sh runs this. The regression tests run on a bare server, on one with the
-# extension installed, and on one where nitro is substituted wherever CREATE INDEX would make a plain btree
-# (substitute.c), and on that one without what reads an index above the access method; the isolation tests with and
-# without the substitution. Then neighbours are compared:
+# PostgreSQL's own tests; ci/core.sh runs this. The regression tests run on four servers:
+# - a bare server
+# - a server with the extension installed
+# - a server where nitro is substituted wherever CREATE INDEX would make a plain btree (substitute.c)
+# - that server without the parts that read an index above the access method
+# The isolation tests run with and without the substitution. Then neighbours are compared:
 #   installed, plans      bare / installed: the same output, the same plans to the last digit of their costs.
 #                         Installing the extension changes nothing for tables without a nitro index.
 #   nitro, isolation      installed / substituted: the same rows
-#   off, off_isolation    substituted / that without fast scans, aggregates in the index and batched joins: the same rows
-# And once more the isolation tests of serializable transactions, with unique indexes in the place of keys, read by index: as
-# the server expects.
-# explained.txt holds every difference there may be; compare.pl finds the others.
+#   off, off_isolation    substituted / the last server: the same rows. The last server has no fast scans,
+#                         no aggregates in the index and no batched joins.
+# The isolation tests of serializable transactions run once more, with unique indexes in the place of keys, read
+# by index. They give the output that the server expects.
+# explained.txt holds every allowed difference. compare.pl finds the others.
 . "$(dirname "$0")/../lib.sh"
 : "${NITRO_SOURCE:?run this by ci/core.sh}" "${NITRO_PG_CONFIG:?}" "${NITRO_EXPLAINED:?}"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +22,7 @@ major=$("$NITRO_PG_CONFIG" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 mkdir "$NITRO_TMP/source" "$NITRO_TMP/lib"
 src=$NITRO_TMP/source/src/test lib=$NITRO_TMP/lib
 tar xjf "$NITRO_SOURCE" -C "$NITRO_TMP/source" --strip-components=1 --wildcards '*/src/test/regress' '*/src/test/isolation'
-# What the tests load is looked for in one folder.
+# The tests load their files from one folder.
 ln -s "$("$NITRO_PG_CONFIG" --pkglibdir)"/{autoinc,refint}.so "$lib"
 for f in "$here/substitute.c" "$src/regress/regress.c"; do
     # shellcheck disable=SC2046
@@ -27,9 +30,9 @@ for f in "$here/substitute.c" "$src/regress/regress.c"; do
         -o "$lib/$(basename "$f" .c).so"
 done
 
-# Nothing may depend on what else is running: one test at a time and no autovacuum. auto_explain writes every
-# plan and its costs into the log. Images are made at every checkpoint, but not beside the isolation tests, which
-# print who holds which lock.
+# Nothing may depend on other sessions: one test at a time and no autovacuum. auto_explain writes every plan
+# and its costs into the log. Every checkpoint makes images, except beside the isolation tests: these print
+# the holder of each lock.
 conf() { # SUBSTITUTE [LIBRARY]
     cat <<C
 shared_preload_libraries = '${2:+$2,}$lib/substitute.so,auto_explain'
@@ -62,10 +65,11 @@ suite() { # KIND MODE: one run of all tests
     "$driver" --inputdir="$src/$kind" --outputdir="$out" --bindir="$NITRO_BIN" --dlpath="$lib" \
         --temp-instance="$out/instance" --temp-config="$out.conf" --no-locale --encoding=UTF8 "${options[@]}" \
         > "$out.tap" 2>&1 || s=$?
-    # 1: something is not what PostgreSQL expects of btree. That is not the question here.
+    # Status 1: something differs from PostgreSQL's expectation for btree. That is not the question here.
     [ $s -le 1 ] || { tail -n 20 "$out.tap"; fail "$kind tests, $2: status $s"; }
 }
-# Constraints stay btrees, and tables of a few rows are read as a whole: almost none of these tests would meet an index of ours.
+# Constraints stay btrees, and small tables are read as a whole. Without this almost no test would meet an
+# index of ours.
 serializable=(classroom-scheduling index-only-scan matview-write-skew multiple-row-versions partial-index predicate-lock-hot-tuple
     prepared-transactions project-manager read-only-anomaly read-only-anomaly-2 read-only-anomaly-3 read-write-unique read-write-unique-2
     read-write-unique-3 read-write-unique-4 receipt-report referential-integrity ri-trigger serializable-parallel serializable-parallel-2

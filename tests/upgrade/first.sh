@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A data directory that a released version has written, pages and images, under this library; and back under that version,
-# as long as the extension is not updated. Run by ci/upgrade.sh, which builds that version.
+# A data directory that a released version has written, pages and images, runs under this library. It runs
+# again under that version while the extension is not updated. Run by ci/upgrade.sh, which builds that
+# version.
 . "$(dirname "$0")"/../lib.sh
 . "$(dirname "$0")"/../answers.sh
 . "$(dirname "$0")"/indexes.sh
@@ -9,7 +10,8 @@ ours=$NITRO_BIN
 with() { NITRO_BIN=$1; from=$(log_end); start; answers > /dev/null; ready; }
 formats() { grep -aorh "nitro image [0-9]*" "$(data)/pg_nitro" | sort -u; }
 loaded() { logged 'nitro index "t_[a-z]*_nitro" loaded from its image' "$from"; }
-# Images of the other version are used if it has the format of this one, else each is refused for its format.
+# Images of the other version are used if they have this version's format. Otherwise each is refused for its
+# format.
 told() { # THEIRS OURS
     local theirs=${1##* }
     if [ "$1" = "$2" ]; then assert_eq "from images" "$(loaded)" 8; return; fi
@@ -56,7 +58,8 @@ for how in stop crash; do
 
     note "back under $NITRO_FIRST_VERSION"
     $how; with "$NITRO_FIRST"
-    # It does not know files of several images, and may find an older image of its own that is right.
+    # The other version does not know files of several images. It may find an older image of its own that is
+    # right.
     rebuilt=$(logged 'nitro index "t_[a-z]*_nitro" rebuilt from its table' "$from")
     assert_eq "from images or tables" "$(($(loaded) + rebuilt))" 8
     right

@@ -1,5 +1,5 @@
-# tests/upgrade/indexes.sh: indexes of each kind that 0.1.0 had, and what is asked of them. Sourced after answers.sh; the
-# extension is in the schema ext.
+# tests/upgrade/indexes.sh: indexes of each kind that 0.1.0 had, and queries for them. Sourced after
+# answers.sh; the extension is in the schema ext.
 
 make_indexes() {
     sql "CREATE TABLE t (a int, i int, s text, c text COLLATE \"C\", tags int[], doc jsonb, d date)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# pg_upgrade of a cluster that has nitro indexes of every kind, from the server in $NITRO_OLD to this one, by copies, links and
-# swapped folders. Run by ci/pg_upgrade.sh, which makes that server.
+# pg_upgrade of a cluster that has nitro indexes of every kind, from the server in $NITRO_OLD to this one,
+# by copies, links and swapped folders. Run by ci/pg_upgrade.sh, which makes that server.
 . "$(dirname "$0")"/../lib.sh
 . "$(dirname "$0")"/../answers.sh
 : "${NITRO_OLD:?run this through ci/pg_upgrade.sh}"
@@ -9,7 +9,7 @@ NITRO_BIN=$NITRO_OLD; old_major=$(major)
 version=$(sed -n "s/^default_version = '\(.*\)'/\1/p" "$("$new/pg_config" --sharedir)/extension/nitro.control")
 cluster=(-c "nitro.backup = on" -c "nitro.backup_rate = 0" -c "nitro.when_full = give_up_index")
 
-# Index for index a twin, where btree has one.
+# Each index has a twin, where btree has one.
 declare -A definition=([k]="(k)" [c]="(c)" [l]="(l)" [many]="(d DESC, k) INCLUDE (id)" [mod]="((k % 7), id)" [part]="(c, id) WHERE k > 2000")
 declare -A elements=([tags]="(tags)" [doc]="(doc jsonb_array_ops)")
 questions=("SELECT id, k FROM t WHERE k BETWEEN 100 AND 900 ORDER BY k, id" "SELECT k FROM t WHERE k IN (5, 77, 4000, 8001) ORDER BY k" "SELECT c FROM t WHERE c COLLATE \"C\" > 'B5' ORDER BY c"
@@ -73,7 +73,7 @@ images
 restart
 states
 right
-# What has been built for these questions is unbuilt again.
+# Indexes built for these questions are unbuilt again.
 images; restart; states
 assert_eq "invalid" "$(sql "SELECT count(*) FROM pg_index WHERE NOT indisvalid")" 1
 wait_until "SELECT count(*) >= 10 AND bool_and(state = 'ready') FROM pg_stat_nitro_indexes WHERE indexrelname ~ '^(t|p1|p2)_.*_nitro'"
@@ -89,7 +89,7 @@ upgrade() { # [OPTION]...: from a copy of the old cluster to $node
 }
 from_old() { rm -rf "$NITRO_TMP/from.data"; cp -a "$NITRO_TMP/old.data" "$NITRO_TMP/from.data"; }
 NITRO_BIN=$new
-# Servers before 18 make no checksums unless asked, and both clusters have to agree.
+# Servers before 18 make no checksums unless asked, and both clusters must agree.
 [ "$old_major" -ge 18 ] || [ "$new_major" -lt 18 ] || initdb_options=(--no-data-checksums)
 modes=(copy link)
 [ "$new_major" -lt 18 ] || modes+=(swap)
@@ -100,13 +100,14 @@ for node in "${modes[@]}"; do
     upgrade "${option[@]}" --check || { cat "$said"; fail "pg_upgrade --check"; }
     ! grep -i nitro "$said" || fail "pg_upgrade --check speaks of nitro"
     upgrade "${option[@]}" || { cat "$said"; fail "pg_upgrade"; }
-    # No keeper and no builder was there, in neither server.
+    # Neither server had a keeper or a builder.
     ! grep -rE 'nitro (keeper|builder)|(ERROR|WARNING|FATAL):.*nitro' "$(data)/pg_upgrade_output.d" --include='*.log' || fail "what was at work"
     assert_eq "images, slots" "$(find "$(data)/pg_nitro" -mindepth 1 2> /dev/null)$(slots)" ""
     if [ "$node" = copy ]; then assert_eq "images of the old cluster" "$(node=from folders)" "$had"; fi
 
     start
-    # The servers may have different C libraries, and so different orders, of which btree does not know.
+    # The servers may have different C libraries with different orders. btree does not notice the
+    # difference.
     for d in app two; do PGDATABASE=$d sql "ALTER DATABASE $d REFRESH COLLATION VERSION" > /dev/null 2>&1; done
     sql "REINDEX INDEX t_l_btree"
     assert_eq "invalid" "$(sql "SELECT count(*) FROM pg_index WHERE NOT indisvalid")" 0
