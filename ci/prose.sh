@@ -3,18 +3,18 @@
 # and image, CONTRIBUTING, CHANGELOG, SECURITY. Prints FILE:LINE and each fault, and fails if there is one.
 # A line has 100 columns and a sentence 30 words. Some words are not used. Links lead to a file and a
 # heading that exist, and a path in `backticks` exists. Tables, URLs and code may be longer.
-# The doc comments of the sources (DOCUMENTED) have the same limit of words and the same words, and
-# all comments there the same columns.
+# The same words and the same limit of words hold for doc comments of Rust sources and for comments of
+# scripts (COMMENTED). Comments of sources have 100 columns, comments of scripts 120.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v python3 > /dev/null || { echo "ci/prose.sh is left out: no python3"; exit 0; }
 exec python3 - "$@" <<'P'
 import functools, os, re, subprocess, sys
 
-WIDTH, WORDS = 100, 30
+WIDTH, SCRIPT_WIDTH, WORDS = 100, 120, 30
 LONGEST = {"README.md": 130, "docs/architecture.md": 150}    # lines of a page that is read at once
-# An actor or a thing without a name, and expressions that a reader parses twice. `what` alone is
-# allowed: "the message says what failed" is plain, "of what was inserted" is not.
+# Actors and things without a name, and expressions that a reader parses twice. `what` alone is allowed:
+# "the message says what failed" is plain. After a preposition or a conjunction it is not.
 BANNED = [re.compile(p, re.I) for p in (
     r"\b(who|whom|whoever|somebody|someone|nobody|anybody|everybody|no one)\b",
     r"\b(he|him|his)\b(?! *\()",
@@ -27,8 +27,9 @@ BANNED = [re.compile(p, re.I) for p in (
     r"(?:^|[.;:,] )what (is|was|are|were|has|have|had|it|they)\b(?![^.]*\?)",
 )]
 
-# Sources whose doc comments are checked.
-DOCUMENTED = re.compile(r"(engine/(src|tests)|image/src|src|tests/server)/[\w/]+\.rs")
+# Sources whose doc comments are checked, and scripts whose comments are.
+COMMENTED = re.compile(r"(engine/(src|tests)|image/src|src|tests/server)/[\w/]+\.rs|"
+                       r"(ci|bench|tests|deploy)/[\w/]+\.sh|\.ci/run")
 
 # A path in the repository, in backticks. Others are of a data directory or of another program.
 PATH = re.compile(r"(?:\.\./)?(?:src|engine|image|docs|ci|tests|bench|sql|specs|expected|deploy|"
@@ -130,23 +131,28 @@ def style(file):
         words(file, number, text)
 
 
-def doc_comments(file):
-    """The paragraphs and list items of the doc comments, outside of fenced text."""
+def comments(file):
+    """The paragraphs and list items of the comments, outside of fenced text. In a script an indented
+    line is an item."""
+    rust = file.endswith(".rs")
+    width, mark = (WIDTH, "//") if rust else (SCRIPT_WIDTH, "#")
+    checked = r"\s*//[/!](?: (.*))?$" if rust else r"\s*#(?!!)(?: (.*))?$"
     begin, text, fence = 0, [], False
     for number, line in enumerate(open(file, encoding="utf-8"), 1):
-        found = re.match(r"\s*//[/!](?: (.*))?$", line)
-        bare = (found.group(1) or "").strip() if found else ""
+        found = re.match(checked, line)
+        inner = (found.group(1) or "") if found else ""
+        bare = inner.strip()
         comment = line.rstrip("\n")
-        if len(comment) > WIDTH and comment.lstrip().startswith("//") and not fence \
+        if len(comment) > width and comment.lstrip().startswith(mark) and not fence \
                 and "://" not in comment and not bare.startswith("|"):
             say(file, number, f"{len(comment)} columns")
         if bare.startswith("```"):
             fence, bare = not fence, ""
-        item = re.match(r"([*+-]|\d+\.)\s", bare)
-        if text and (fence or not bare or item or bare[0] in "|#"):
+        item = re.match(r"([*+-]|\d+\.)\s", bare) or (not rust and re.match(r"(?= {1,5}\S)", inner))
+        if text and (fence or not bare or item or bare.startswith(("|", "#", "---"))):
             yield begin, " ".join(text)
             text = []
-        if bare and not fence and bare[0] not in "|#":
+        if bare and not fence and not bare.startswith(("|", "#", "---")):
             begin, text = (begin if text else number), text + [bare[item.end():] if item else bare]
     if text:
         yield begin, " ".join(text)
@@ -158,14 +164,14 @@ for page in pages:
     links(page)
     style(page)
 commented = [] if sys.argv[1:] else sorted(
-    file for file in tracked if DOCUMENTED.fullmatch(file) and os.path.exists(file))
+    file for file in tracked if COMMENTED.fullmatch(file) and os.path.exists(file))
 for file in commented:
-    for number, text in doc_comments(file):
+    for number, text in comments(file):
         words(file, number, text)
 sources = "".join(open(file).read() for file in tracked if file.startswith("src/pg/guc"))
 for name in sorted(set(re.findall(r'c"(nitro\.\w+)"', sources))):
     if "debug_" not in name and f"`{name}`" not in open("docs/reference.md").read():
         say("docs/reference.md", 1, f"it lacks the setting {name}")
-print(f"prose: {len(pages)} pages, comments of {len(commented)} sources")
+print(f"prose: {len(pages)} pages, comments of {len(commented)} sources and scripts")
 sys.exit(wrong)
 P
