@@ -73,8 +73,8 @@ asked_before_the_keeper_looked() { # MECHANISM
     verdict "$1" z "SELECT * FROM z WHERE k > 90" "SELECT k FROM z WHERE k BETWEEN 95 AND 180 ORDER BY k"
 }
 
-# Without its record the image is taken. A server of this kind does not log new files, so the WAL does not
-# know them.
+# Without its record the image is taken. The content that this server does not log is in new files, and the
+# WAL names these files.
 other_level() { # MECHANISM
     note "wal_level = minimal in between, and a start with it after a clean stop (F9, F14; off: $1)"
     mechanism "$1"
