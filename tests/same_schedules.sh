@@ -73,7 +73,9 @@ settle() { # after a step: who is done, who waits for another one; waiting is ho
             heard $s
             [ -z "$REPLY" ] || echo "  $s: $REPLY"
             [ -n "${busy[$s]}" ] || { echo "  $s done"; break; }
-            [ "$(waits "${pids[$s]}")" != t ] || { echo "  $s waits"; waiting=$((waiting + 1)); break; }
+            # A second look: the other session may be between two commands of its psql.
+            [ "$(waits "${pids[$s]}")" = t ] && sleep 0.05 && [ "$(waits "${pids[$s]}")" = t ] || continue
+            echo "  $s waits"; waiting=$((waiting + 1)); break
         done
     done
 }
