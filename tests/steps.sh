@@ -10,7 +10,8 @@
 . "$(dirname "$0")/by_hand.sh"
 note "seed $NITRO_SEED"
 new_server "${by_hand[@]}" -c "max_parallel_maintenance_workers = 0" -c "max_parallel_workers_per_gather = 0" -c "nitro.max_loading_wait = 100ms"
-# builders.sh tests the end of a process, standby_images of the crate a standby, when_full.sh an index that is given up for lack of memory.
+# builders.sh tests the end of a process, standby_images of the crate a standby. when_full.sh tests an index
+# that is given up for lack of memory.
 points=$(sql "SELECT unnest(enumvals) FROM pg_settings WHERE name = 'nitro.debug_stop'" | grep -v '^None$\|^Exit\|^Keeper\|^Key[LRC]\|^Aggregate\|^PartSeized\|^Retired\|^Share\|^TakeOver\|^Standby\|^Drain' | sort || true)
 [ -n "$points" ] || { note "left out: not a build for tests"; exit 0; }
 # The row fails only in sessions that ask for it.
