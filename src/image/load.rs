@@ -6,9 +6,8 @@
 //! - by the LSNs of the pages, if the WAL is missing for a harmless reason. The image was made
 //!   under the protection of the slot, but this server started without it (clean stop, base backup,
 //!   fresh standby). Or the slot was invalidated for keeping too much. Or a standby made the image,
-//!   without a slot. If the slot promises WAL
-//!   that is missing, the WAL was reset. Then pages may be older than the image, and no comparison
-//!   finds that out.
+//!   without a slot. If the slot promises WAL that is missing, the WAL was reset. Then pages may be
+//!   older than the image, and no comparison finds that out.
 //!
 //! Entries of changed blocks are left out while the image is read: their TIDs may have been
 //! recycled before the restart. After the restart none is recycled as long as the image can be

@@ -10,15 +10,15 @@
 //! - No entry, and no lack of one, comes from WAL after E. The follower looks at pages, and
 //!   recovery had changed these pages before E was read.
 //!
-//! *Using an image.* Only a server in recovery uses it, and only when recovery has replayed E, on
-//! the timeline of the image or on one that left it behind E. A history that left it before E has
-//! another timeline at E. A server that is no standby could have lost the WAL before E without a
-//! new timeline: it has no use for these images.
+//! *Using an image.* Only a server in recovery uses it, when recovery has replayed E. The WAL at E
+//! must be of the image's timeline in the history of the server. A history that branched off before
+//! E has another timeline there. A server that is no standby could have lost the WAL before E
+//! without a new timeline, so it uses no image of a standby.
 //!
 //! *Old snapshots.* The image lacks rows that were dead to all snapshots of their server. The
 //! transaction that ended the row has committed before E. After a restart a snapshot may be
 //! taken before recovery comes to E, and it sees the row. So the index is not readable before all
-//! snapshots have ended that were taken before then.
+//! snapshots have ended that were taken before then, and all transactions that imported one.
 
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant, SystemTime};
@@ -37,12 +37,12 @@ use crate::state::shmem;
 /// read.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether there is an image that this standby made of an index.
+/// Whether there is an image of an index that a standby made.
 pub fn has_one(entry: &Entry) -> bool {
     newest(entry).is_some()
 }
 
-/// The newest image that this standby made of an index.
+/// The newest image of an index that a standby made.
 fn newest(entry: &Entry) -> Option<Manifest> {
     let all = super::manifests(entry.database(), entry.incarnation());
     all.into_iter().find(Manifest::is_of_standby)

@@ -171,7 +171,10 @@ fn register_waits() {
     GucRegistry::define_enum_guc(
         c"nitro.when_full",
         c"Sets what happens to an index for which there is no memory.",
-        c"\"error\": statements that write to its table fail, with SQLSTATE 53400 if a limit of the index, its database or its owner is reached, else with 53200. \"give_up_index\": they go on without the index, which is unbuilt until memory has become free. A unique index is never given up.",
+        c"\"error\": statements that write to its table fail, with SQLSTATE 53400 if a limit of the \
+          index, its database or its owner is reached, else with 53200. \"give_up_index\": they go \
+          on without the index, which is unbuilt until memory has become free. A unique index is \
+          never given up.",
         &WHEN_FULL,
         GucContext::Suset,
         GucFlags::default(),
@@ -211,7 +214,8 @@ fn register_plans() {
     GucRegistry::define_bool_guc(
         c"nitro.enable_fast_scan",
         c"Enables nitro's own implementation of index-only scans.",
-        c"Answers are the same without it. Aggregates in the index need it. Turn it off to find out whether it causes a problem.",
+        c"Answers are the same without it. Aggregates in the index need it. Turn it off to find out \
+          whether it causes a problem.",
         &ENABLE_FAST_SCAN,
         GucContext::Userset,
         GucFlags::EXPLAIN,
