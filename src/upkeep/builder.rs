@@ -124,7 +124,8 @@ fn work(here: u32) {
 /// All that a builder does on a standby, beside the follower of the database: it loads images that
 /// this standby has made, and makes new ones.
 fn work_in_recovery(here: u32) {
-    follow::begin_as_builder();
+    // SAFETY: in a background worker.
+    unsafe { follow::take_duties() };
     // No keeper runs in recovery.
     keeper::remove_orphans();
     let store = image::store();

@@ -30,10 +30,10 @@
 //! other ERROR, and a lack of memory, retires the index. It is built anew after `AGAIN`.
 
 mod apply;
+mod builders;
 mod elsewhere;
 mod followed;
 mod group;
-mod images;
 mod load;
 mod pack;
 
@@ -57,10 +57,10 @@ use crate::state::handle::Handle;
 use crate::state::tenants::{Kind, Tenant};
 use crate::state::{given_up, hosts, lifecycle, open, options, shmem};
 use crate::upkeep::bring_up;
+use builders::Builders;
 use followed::{Building, Followed};
 use group::{Group, Step, note};
-use images::Images;
-pub use load::{begin_as_builder, load};
+pub use load::load;
 
 /// How often the follower looks for indexes that are new, gone or to be tried again.
 const LOOK_AROUND: Duration = Duration::from_secs(5);
@@ -96,6 +96,24 @@ pub fn at_exit() {
     }
 }
 
+/// From now on this process takes the steps of a follower. It waits for no lock for long, and plans
+/// with no nitro index.
+///
+/// # Safety
+/// In a background worker.
+pub unsafe fn take_duties() {
+    // SAFETY: the value is valid, so nothing is raised.
+    unsafe {
+        pg_sys::SetConfigOption(
+            c"lock_timeout".as_ptr(),
+            LOCK_TIMEOUT.as_ptr(),
+            pg_sys::GucContext::PGC_SUSET,
+            pg_sys::GucSource::PGC_S_OVERRIDE,
+        );
+    }
+    background::set_follower();
+}
+
 /// Entry point.
 #[pg_guard]
 #[unsafe(no_mangle)]
@@ -107,12 +125,7 @@ pub extern "C-unwind" fn nitro_follower_main(argument: pg_sys::Datum) {
         compat::die_on_sigterm();
         compat::reload_on_sighup();
         background::set_limits_aside();
-        pg_sys::SetConfigOption(
-            c"lock_timeout".as_ptr(),
-            LOCK_TIMEOUT.as_ptr(),
-            pg_sys::GucContext::PGC_SUSET,
-            pg_sys::GucSource::PGC_S_OVERRIDE,
-        );
+        take_duties();
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(
             Oid::from(here),
@@ -120,7 +133,6 @@ pub extern "C-unwind" fn nitro_follower_main(argument: pg_sys::Datum) {
             pg_sys::BGWORKER_BYPASS_ALLOWCONN,
         );
     }
-    background::set_follower();
     // Its exit callback gives back what this process has.
     shmem::process();
     let mut follower = Follower::new(here);
@@ -151,7 +163,7 @@ struct Follower {
     busy: Instant,
     /// When an index was packed last.
     packed: Instant,
-    images: Images,
+    builders: Builders,
     /// An index that scans read has more work than a step has time for.
     unfinished: bool,
 }
@@ -168,7 +180,7 @@ impl Follower {
             looked_around: None,
             busy: Instant::now(),
             packed: Instant::now(),
-            images: Images::new(here),
+            builders: Builders::new(here),
             unfinished: false,
         }
     }
@@ -176,7 +188,8 @@ impl Follower {
     /// Notes the replayed records, works for some milliseconds, and sleeps a moment if there is
     /// nothing to do. Returns false if this process is not needed.
     fn turn(&mut self) -> bool {
-        if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND) || self.images.have_come()
+        if self.looked_around.is_none_or(|at| at.elapsed() > LOOK_AROUND)
+            || self.builders.have_brought_some()
         {
             if !self.look_around() {
                 return false;
@@ -357,7 +370,7 @@ impl Follower {
             }
         }
         self.gather();
-        self.images.want(&mut self.groups);
+        self.builders.want_images(&mut self.groups);
         !indexes.is_empty() || !all_left
     }
 
@@ -427,10 +440,10 @@ impl Follower {
                 Begun::Here(Group::of(heap, member, work))
             };
             if let Some(both) = handle.entry.followed(shmem::process()) {
-                self.images.forget(relid);
+                self.builders.forget(relid);
                 return group(both, Work::default(), None);
             }
-            if self.images.is_loading(relid, entry, bring_up::is_small(heap)) {
+            if self.builders.have(relid, entry, bring_up::is_small(heap)) {
                 return Begun::NotNow;
             }
             if !given_up::reclaim(index, entry) || !given_up::may_fit(entry) {

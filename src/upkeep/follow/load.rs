@@ -19,7 +19,7 @@ use pgrx::pg_sys::{self, Oid, Relation, XLogRecPtr};
 
 use super::followed::{Building, Followed};
 use super::group::{Group, Step, note};
-use super::{LOCK_TIMEOUT, READ, SLEEP_MS};
+use super::{READ, SLEEP_MS};
 use crate::feed::rows::{Action, Records};
 use crate::feed::work::Work;
 use crate::feed::{Feed, Gap, Touched, readable_end};
@@ -47,20 +47,6 @@ const STEP_TIME: Duration = Duration::from_millis(20);
 /// it leaves out no row that a snapshot of this server sees.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// From now on this builder has the duties of a follower, whose steps it takes.
-pub fn begin_as_builder() {
-    // SAFETY: the value is valid, so nothing is raised.
-    unsafe {
-        pg_sys::SetConfigOption(
-            c"lock_timeout".as_ptr(),
-            LOCK_TIMEOUT.as_ptr(),
-            pg_sys::GucContext::PGC_SUSET,
-            pg_sys::GucSource::PGC_S_OVERRIDE,
-        );
-    }
-    background::set_follower();
-}
-
 /// Brings an index up. If that fails, the follower does.
 pub fn load(entry: &'static Entry, feed: &mut Feed) {
     let relid = Oid::from(entry.relid.load(Relaxed));
@@ -71,12 +57,12 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
             pg_sys::PopActiveSnapshot();
             pg_sys::InvalidateCatalogSnapshot();
             image::standby::await_replay(entry);
-            // Later snapshots see what recovery has come to.
+            // Later snapshots see all that was replayed.
             let replayed = readable_end();
-            let older = WithSnapshots::now();
+            let before = Before { replayed, older: WithSnapshots::now() };
             open::with_index_at_once(relid, |heap, index, handle| {
                 if std::ptr::eq(handle.entry, entry) {
-                    loaded = read(heap, index, handle, feed, (replayed, older));
+                    loaded = read(heap, index, handle, feed, before);
                 }
             });
             pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
@@ -86,6 +72,13 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
     if let Some(loading) = loaded {
         loading.finish();
     }
+}
+
+/// The moment before an image was read.
+struct Before {
+    /// Recovery had come here.
+    replayed: XLogRecPtr,
+    older: WithSnapshots,
 }
 
 /// An index that has the entries of an image, or of its table.
@@ -108,7 +101,7 @@ unsafe fn read(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-    older: (XLogRecPtr, WithSnapshots),
+    before: Before,
 ) -> Option<Loading> {
     let (entry, begun) = (handle.entry, Instant::now());
     // SAFETY: open relations, inside a transaction, in recovery with the claim.
@@ -119,7 +112,7 @@ unsafe fn read(
             return None;
         }
         let claim = Claim::of_follower(handle).filter(Claim::sort)?;
-        let new = match from_image(heap, index, handle, feed, older) {
+        let new = match from_image(heap, index, handle, feed, before) {
             Ok(new) => Ok(new),
             Err(Refusal::NoRoom(why)) => Err(why),
             Err(_) => from_table(heap, index, handle, &claim).map_err(|e| e.to_string()),
@@ -196,7 +189,7 @@ unsafe fn from_image(
     index: Relation,
     handle: &Handle,
     feed: &mut Feed,
-    older: (XLogRecPtr, WithSnapshots),
+    before: Before,
 ) -> Result<New, Refusal> {
     if !image::standby::has_one(handle.entry) {
         return Err(Refusal::NotNow("there is none".into()));
@@ -208,12 +201,12 @@ unsafe fn from_image(
     let loaded = unsafe { image::load::load(heap, index, handle, feed, true)? };
     image::load::note(&handle.entry.image, &loaded);
     let Loaded { index: main, manifest, touched, read_to, .. } = loaded;
-    let (replayed, older) = older;
-    if manifest.end > replayed {
+    if manifest.end > before.replayed {
         return Err(Refusal::NotNow("recovery came to its end only now".into()));
     }
     let (work, changed) = (work_of(&touched), touched.count());
-    Ok(New { main, work, changed, read_to, older, since: Some(manifest.lsn) })
+    let since = Some(manifest.lsn);
+    Ok(New { main, work, changed, read_to, older: before.older, since })
 }
 
 unsafe fn from_table(

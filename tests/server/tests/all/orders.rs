@@ -134,24 +134,29 @@ fn a_stopping_server_writes_last_images() {
     came_back_whole(&server);
 }
 
+/// Restarts the server while a process makes an image of `t_k`. The process sees only after this
+/// time that it has to end.
+fn restart_beside_maker(server: &mut Server, seconds: f32) {
+    let mut maker = server.session();
+    let pid = maker.pid();
+    let _gate = server.stop_at(&mut maker, "BackupTerm");
+    let maker = maker.begin("SELECT nitro_backup('t_k')");
+    server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
+    let shell = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
+    assert!(shell(&format!("kill -STOP {pid}")).wait().is_ok_and(|status| status.success()));
+    let mut late = shell(&format!("sleep {seconds}; kill -CONT {pid}"));
+    server.restart();
+    assert!(late.wait().is_ok_and(|status| status.success()));
+    assert!(maker.finish().1.is_err(), "the maker has ended its image");
+}
+
 /// A last image is made also if another process still makes one when the server begins to stop.
 #[test]
 fn a_last_image_follows_one_that_ends_with_its_process() {
     let mut server = with_rows(10_000);
     back_up(&server);
     insert(&server, 10_001, 30_000);
-    let mut maker = server.session();
-    let pid = maker.pid();
-    let _gate = server.stop_at(&mut maker, "BackupTerm");
-    let maker = maker.begin("SELECT nitro_backup('t_k')");
-    server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
-    // The process does not see at once that it has to end.
-    let shell = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
-    assert!(shell(&format!("kill -STOP {pid}")).wait().is_ok_and(|status| status.success()));
-    let mut late = shell(&format!("sleep 0.5; kill -CONT {pid}"));
-    server.restart();
-    assert!(late.wait().is_ok_and(|status| status.success()));
-    assert!(maker.finish().1.is_err(), "the maker has ended its image");
+    restart_beside_maker(&mut server, 0.5);
     came_back_whole(&server);
 }
 
@@ -166,18 +171,8 @@ fn last_images_come_beside_one_that_is_busy() {
     server.sql("SELECT nitro_backup('u_k')");
     server.sql("INSERT INTO u SELECT md5(i::text) FROM generate_series(10001, 15000) i");
     insert(&server, 5_001, 5_100);
-    let mut maker = server.session();
-    let pid = maker.pid();
-    let _gate = server.stop_at(&mut maker, "BackupTerm");
-    let maker = maker.begin("SELECT nitro_backup('t_k')");
-    server.wait_until("SELECT count(*) = 1 FROM pg_stat_progress_nitro");
-    let shell = |script: &str| Command::new("sh").args(["-c", script]).spawn().expect("a shell");
-    assert!(shell(&format!("kill -STOP {pid}")).wait().is_ok_and(|status| status.success()));
     // The keeper has two seconds.
-    let mut late = shell(&format!("sleep 3; kill -CONT {pid}"));
-    server.restart();
-    assert!(late.wait().is_ok_and(|status| status.success()));
-    assert!(maker.finish().1.is_err(), "the maker has ended its image");
+    restart_beside_maker(&mut server, 3.0);
     let loaded = "\"u_k\" loaded from its image: 15000 entries";
     wait_until("it is back with all entries", || server.log().contains(loaded));
 }

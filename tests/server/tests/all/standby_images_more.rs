@@ -1,12 +1,11 @@
-//! Images of standbys: imported snapshots, WAL that is removed meanwhile, locks of the primary,
-//! builders that end, kinds of keys.
+//! Images of standbys: WAL that is removed meanwhile, locks of the primary, builders that end,
+//! kinds of keys.
 
 use std::fs;
-use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use nitro_server_tests::{Random, Server, Session, seed, wait_until};
+use nitro_server_tests::{Random, Server, seed, wait_until};
 
 use crate::standby_images::{SOON, back_up};
 use crate::standbys::{await_followed, primary};
@@ -20,63 +19,18 @@ fn origin(server: &Server, index: &str) -> (String, String) {
     (text(0), text(1))
 }
 
-/// A snapshot is taken before recovery comes to the end of an image. Another transaction imports it
-/// later, and goes on when the first one has ended.
-#[test]
-fn imported_snapshots_do_not_read_the_image() {
-    let primary = primary().conf(SOON).start();
-    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 6000) i;
-                 CREATE INDEX t_k ON t USING nitro (k)");
-    let mut late = primary.standby();
-    late.catch_up(&primary);
-    late.stop();
-    primary.sql("DELETE FROM t WHERE id <= 600");
-    let early = primary.standby();
-    await_followed(&early);
-    back_up(&early, 1);
-    let target = late.data().join("pg_nitro");
-    let _ = fs::remove_dir_all(&target);
-    let copied =
-        Command::new("cp").arg("-a").arg(early.data().join("pg_nitro")).arg(&target).status();
-    assert!(copied.expect("cp runs").success());
-    let source = fs::read_to_string(late.data().join("postgresql.auto.conf")).expect("a file");
-    let source = source.lines().rfind(|line| line.starts_with("primary_conninfo"));
-    let source = source.expect("where the primary is").to_owned();
-    late.conf("max_standby_streaming_delay = -1");
-    late.remove("postgresql.auto.conf");
-    late.start();
-    let query = "SELECT count(*) FROM t WHERE k = 7";
-    let (mut old, mut young): (Session, Session) = (late.session(), late.session());
-    old.sql("BEGIN ISOLATION LEVEL REPEATABLE READ");
-    let snapshot = old.value("SELECT pg_export_snapshot()");
-    assert_eq!(old.value(query), "120");
-    late.conf(&source);
-    late.reload();
-    late.catch_up(&primary);
-    late.wait_until("SELECT state IN ('building', 'following') FROM pg_stat_nitro_indexes");
-    // Time enough to load it.
-    sleep(Duration::from_secs(2));
-    young.sql(&format!(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '{snapshot}'"
-    ));
-    assert_eq!(young.value(query), "120");
-    old.sql("COMMIT");
-    sleep(Duration::from_secs(2));
-    young.sql("SET LOCAL enable_seqscan = off");
-    assert_eq!(young.value(query), "120");
-    young.sql("COMMIT");
-    await_followed(&late);
-    assert_eq!(origin(&late, "t_k"), ("1".to_owned(), "0".to_owned()));
-}
-
 /// While an index is loaded, restartpoints remove the WAL since its image was read.
 #[test]
 fn a_long_load_leaves_other_indexes_alone() {
     let primary = primary().conf("wal_keep_size = 0").conf(SOON).start();
-    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 6000) i;
-                 CREATE TABLE u (id int, k int); INSERT INTO u SELECT i, i % 50 FROM generate_series(1, 6000) i;
+    primary.sql(
+        "CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50
+        FROM generate_series(1, 6000) i;
+                 CREATE TABLE u (id int, k int); INSERT INTO u SELECT i, i % 50
+                 FROM generate_series(1, 6000) i;
                  CREATE INDEX t_k ON t USING nitro (k);
-                 CREATE INDEX u_k ON u USING nitro (k) WITH (backup = off)");
+                 CREATE INDEX u_k ON u USING nitro (k) WITH (backup = off)",
+    );
     primary.sql("VACUUM t, u");
     let mut standby = primary.standby();
     standby.conf("nitro.backup = on\nnitro.follow = on");
@@ -100,7 +54,10 @@ fn a_long_load_leaves_other_indexes_alone() {
     );
     sleep(Duration::from_secs(1));
     for _ in 0..4 {
-        primary.sql("INSERT INTO t VALUES (1, 1); INSERT INTO u VALUES (1, 1); SELECT pg_switch_wal(); CHECKPOINT");
+        primary.sql(
+            "INSERT INTO t VALUES (1, 1); INSERT INTO u VALUES (1, 1);
+            SELECT pg_switch_wal(); CHECKPOINT",
+        );
         standby.catch_up(&primary);
         // Until the follower has read this WAL, and the builder, too.
         standby.sql("SET enable_seqscan = off; SELECT count(*) FROM u WHERE k = 7");
@@ -125,12 +82,14 @@ const KINDS: &str = "
     CREATE TABLE t (id int, j jsonb, n numeric, l text COLLATE ling, big text, a text[], f float8,
         d date, o uuid) WITH (fillfactor = 70);
     INSERT INTO t SELECT i,
-        CASE i % 5 WHEN 0 THEN to_jsonb(i % 30) WHEN 1 THEN jsonb_build_object('a', i % 10, 'b', 'x' || i % 7)
+        CASE i % 5 WHEN 0 THEN to_jsonb(i % 30)
+        WHEN 1 THEN jsonb_build_object('a', i % 10, 'b', 'x' || i % 7)
             WHEN 2 THEN jsonb_build_array(i % 9, 'é') WHEN 3 THEN 'null' END,
         CASE WHEN i % 11 > 0 THEN (i % 100) / 7.0 END,
         CASE i % 3 WHEN 0 THEN 'Ä' || i % 40 WHEN 1 THEN 'a-' || i % 40 ELSE 'Z' || i % 40 END,
         spell(i % 200), ARRAY['e' || i % 13, NULL, 'E' || i % 5],
-        CASE i % 17 WHEN 0 THEN float8 'NaN' WHEN 1 THEN '-0' WHEN 2 THEN 'Infinity' ELSE i % 60 END,
+        CASE i % 17 WHEN 0 THEN float8 'NaN' WHEN 1 THEN '-0'
+        WHEN 2 THEN 'Infinity' ELSE i % 60 END,
         date '2020-01-01' + i % 90, md5((i % 500)::text)::uuid
         FROM generate_series(1, 5000) i;
     CREATE INDEX t_j ON t USING nitro (j);
@@ -165,11 +124,20 @@ fn compare_kinds(server: &Server, random: &mut Random) {
         let condition = kind_condition(random);
         for what in ["count(*) || ' ' || coalesce(sum(hashtext(t::text)::bigint), 0)", "count(*)"] {
             let query = format!("SELECT {what} FROM t WHERE {condition}");
-            session.sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = off");
+            session.sql(
+                "BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL enable_indexscan = off;
+                SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = off",
+            );
             let by_table = session.value(&query);
-            session.sql("SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on; SET LOCAL enable_seqscan = off");
+            session.sql(
+                "SET LOCAL enable_indexscan = on; SET LOCAL enable_indexonlyscan = on;
+                SET LOCAL enable_seqscan = off",
+            );
             assert_eq!(session.value(&query), by_table, "{condition}");
-            session.sql("SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off; SET LOCAL enable_bitmapscan = on");
+            session.sql(
+                "SET LOCAL enable_indexscan = off; SET LOCAL enable_indexonlyscan = off;
+                SET LOCAL enable_bitmapscan = on",
+            );
             assert_eq!(session.value(&query), by_table, "{condition}");
             session.sql("COMMIT");
         }
@@ -302,7 +270,10 @@ fn builders_of_databases_take_turns() {
 fn builders_end_at_any_moment() {
     let mut random = Random::new(seed());
     let primary = primary().conf(SOON).start();
-    primary.sql("CREATE TABLE t (id int, k int, v text); INSERT INTO t SELECT i, i % 50, 'v' || i % 300 FROM generate_series(1, 40000) i");
+    primary.sql(
+        "CREATE TABLE t (id int, k int, v text);
+        INSERT INTO t SELECT i, i % 50, 'v' || i % 300 FROM generate_series(1, 40000) i",
+    );
     for i in 0..12 {
         primary.sql(&format!("CREATE INDEX t_{i} ON t USING nitro (k, v, (id + {i}))"));
     }
@@ -316,9 +287,15 @@ fn builders_end_at_any_moment() {
         standby.restart();
         for _ in 0..10 {
             sleep(Duration::from_millis(random.below(120)));
-            standby.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro builder'");
+            standby.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE backend_type = 'nitro builder'",
+            );
             if random.below(4) == 0 {
-                standby.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'nitro follower'");
+                standby.sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                    WHERE backend_type = 'nitro follower'",
+                );
             }
             standby.sql("SELECT count(*) FROM t WHERE k = 7");
         }
@@ -335,7 +312,10 @@ fn builders_end_at_any_moment() {
             let query = format!("SELECT count(*), sum(id) FROM t WHERE k = {k}");
             session.sql("SET enable_seqscan = off");
             let by_index = session.sql(&query);
-            session.sql("RESET enable_seqscan; SET enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off");
+            session.sql(
+                "RESET enable_seqscan; SET enable_indexscan = off;
+                SET enable_indexonlyscan = off; SET enable_bitmapscan = off",
+            );
             assert_eq!(by_index, session.sql(&query));
             session.sql("RESET ALL");
         }
@@ -351,7 +331,8 @@ fn builders_end_at_any_moment() {
 fn images_of_a_dropped_database_are_removed() {
     let primary = primary().start();
     primary.sql("CREATE DATABASE other");
-    let table = "CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 3000) i;
+    let table = "CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50
+        FROM generate_series(1, 3000) i;
                  CREATE INDEX t_k ON t USING nitro (k)";
     primary.sql(table);
     primary.session_as("postgres", "other").sql(&format!("CREATE EXTENSION nitro; {table}"));
@@ -359,7 +340,10 @@ fn images_of_a_dropped_database_are_removed() {
     for database in ["postgres", "other"] {
         let mut session = standby.session_as("postgres", database);
         wait_until("the index has an image", || {
-            session.value("SELECT coalesce(bool_and(image_time IS NOT NULL), false) FROM pg_stat_nitro_indexes ") == "t"
+            session.value(
+                "SELECT coalesce(bool_and(image_time IS NOT NULL), false)
+                FROM pg_stat_nitro_indexes ",
+            ) == "t"
         });
     }
     let folders = || fs::read_dir(standby.data().join("pg_nitro")).map_or(0, Iterator::count);
@@ -376,8 +360,11 @@ fn images_of_a_dropped_database_are_removed() {
 #[test]
 fn replay_does_not_wait_for_a_load() {
     let primary = primary().conf("max_standby_streaming_delay = -1").start();
-    primary.sql("CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50 FROM generate_series(1, 1000000) i;
-                 CREATE INDEX t_k ON t USING nitro (k, id)");
+    primary.sql(
+        "CREATE TABLE t (id int, k int); INSERT INTO t SELECT i, i % 50
+        FROM generate_series(1, 1000000) i;
+                 CREATE INDEX t_k ON t USING nitro (k, id)",
+    );
     primary.sql("VACUUM t");
     let mut standby = primary.standby();
     await_followed(&standby);

@@ -19,49 +19,59 @@ use crate::upkeep::worker::{self, NoBuilder, Purpose, TAKEN};
 /// How long an index waits until a builder begins in its database. After that the follower reads
 /// the table.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the follower sends for a builder of an index. Then it builds the index itself: only it
+/// knows which row is at fault.
+const MOST_TRIES: u32 = 3;
 
-/// The images of the indexes of one database.
-pub struct Images {
+/// The indexes that the follower of a database leaves to builders.
+pub struct Builders {
     here: u32,
-    /// Indexes that were left to builders, and when.
-    asked: HashMap<Oid, Instant>,
+    /// For each of them, when a builder was last sent for, and how often.
+    asked: HashMap<Oid, (Instant, u32)>,
     /// How many indexes builders had loaded at the last look.
     loaded: u64,
     /// The redo pointer of the last restartpoint that images were made for.
     redo: u64,
 }
 
-impl Images {
-    pub fn new(here: u32) -> Images {
-        Images { here, asked: HashMap::new(), loaded: 0, redo: keeper::redo() }
+impl Builders {
+    pub fn new(here: u32) -> Builders {
+        Builders { here, asked: HashMap::new(), loaded: 0, redo: keeper::redo() }
     }
 
-    /// Whether builders have loaded indexes since the last question.
-    pub fn have_come(&mut self) -> bool {
+    /// Whether builders have brought indexes up since the last question.
+    pub fn have_brought_some(&mut self) -> bool {
         let loaded =
             MINE.get().map_or(0, |tenant: &Tenant| tenant.following().loaded.load(Acquire));
         std::mem::replace(&mut self.loaded, loaded) != loaded
     }
 
-    /// Whether a builder brings the index up. The first time this sends for one, unless the table
-    /// is small and this standby has no image of the index.
-    pub fn is_loading(&mut self, relid: Oid, entry: &Entry, small: bool) -> bool {
-        if let Some(at) = self.asked.get(&relid) {
-            let asked = entry.requested.load(Relaxed);
-            if matches!(asked, 0 | TAKEN) {
-                return asked == TAKEN;
-            }
-            let waits = at.elapsed() < PATIENCE;
+    /// Whether a builder brings the index up. If the table is small and there is no image of the
+    /// index, none does. A builder that ends for a lock of the primary is sent for again.
+    pub fn have(&mut self, relid: Oid, entry: &Entry, small: bool) -> bool {
+        let (asked, tries) = match self.asked.get(&relid) {
+            Some(&(at, tries)) => (Some(at), tries),
+            None => (None, 0),
+        };
+        match (asked, entry.requested.load(Relaxed)) {
+            (Some(_), TAKEN) => true,
+            (Some(_), 0) if tries == MOST_TRIES => false,
+            (None, _) if small && !image::standby::has_one(entry) => false,
+            (None, _) | (Some(_), 0) => self.send_for(relid, entry, tries + 1),
             // Builders of other databases may have had all places. No keeper sends one later.
-            if waits && !worker::has_builder(self.here) {
-                let _ = worker::start(self.here, Purpose::Build);
+            (Some(at), _) => {
+                let waits = at.elapsed() < PATIENCE;
+                if waits && !worker::has_builder(self.here) {
+                    let _ = worker::start(self.here, Purpose::Build);
+                }
+                waits || worker::has_builder(self.here)
             }
-            return waits || worker::has_builder(self.here);
         }
-        if small && !image::standby::has_one(entry) {
-            return false;
-        }
-        self.asked.insert(relid, Instant::now());
+    }
+
+    /// Asks for a builder. Returns false if the server has no process for it.
+    fn send_for(&mut self, relid: Oid, entry: &Entry, tries: u32) -> bool {
+        self.asked.insert(relid, (Instant::now(), tries));
         worker::expect(entry);
         match worker::start(self.here, Purpose::Build) {
             Ok(_) | Err(NoBuilder::Enough) => true,
@@ -79,7 +89,7 @@ impl Images {
 
     /// Sends for a builder that makes images: the first one of each index, and new ones after each
     /// restartpoint.
-    pub fn want(&mut self, groups: &mut [Group]) {
+    pub fn want_images(&mut self, groups: &mut [Group]) {
         if !guc::BACKUP.get() {
             return;
         }
