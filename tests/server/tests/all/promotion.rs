@@ -14,7 +14,7 @@ pub fn signal(name: &str, pid: &str) {
 }
 
 /// Stops the process that follows the database, and gives its PID.
-fn stop_follower(standby: &Server) -> String {
+pub fn stop_follower(standby: &Server) -> String {
     let pid = standby
         .value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'nitro follower' LIMIT 1");
     signal("STOP", &pid);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use nitro_server_tests::{Random, Server, Session, seed, wait_until};
 
+use crate::promotion::stop_follower;
 use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
 
 /// A standby asks for its primary again after this time.
@@ -133,6 +134,26 @@ fn without_wal_the_pages_tell() {
     change_little(&primary, &mut random);
     standby.catch_up(&primary);
     check(&standby, &mut random);
+}
+
+/// An image has what the index reflects, and that may be behind the pages.
+#[test]
+fn an_image_is_as_old_as_its_index() {
+    let mut random = Random::new(seed());
+    let (primary, mut standby) = pair(&mut random);
+    // The follower is killed with the server.
+    let _stopped = stop_follower(&standby);
+    change_little(&primary, &mut random);
+    primary.sql("UPDATE t SET k = 49 WHERE id BETWEEN 100 AND 110");
+    standby.catch_up(&primary);
+    // Without a change the image gets a new manifest. Its LSN must be the old one.
+    back_up(&standby, 4);
+    standby.crash();
+    standby.start();
+    await_followed(&standby);
+    assert_eq!(origins(&standby), (4, 0));
+    check(&standby, &mut random);
+    compare(&mut standby.session(), "k = 49");
 }
 
 /// Images are made while the primary changes the table, and the standby is killed at any time.

@@ -356,7 +356,7 @@ fn images_of_a_dropped_database_are_removed() {
     wait_until("the folder is gone", || folders() == 1);
 }
 
-/// A lock of the primary ends the load of an image of its table. Recovery does not wait for it.
+/// A lock of the primary ends the load of an image. Recovery does not wait. The load begins again.
 #[test]
 fn replay_does_not_wait_for_a_load() {
     let primary = primary().conf("max_standby_streaming_delay = -1").start();
@@ -377,5 +377,7 @@ fn replay_does_not_wait_for_a_load() {
     let said = "another process waits for a lock on the index or its table";
     assert!(standby.log().contains(said), "{}", standby.log());
     await_followed(&standby);
+    // By a builder that came again, and from the image.
+    assert_eq!(origin(&standby, "t_k"), ("1".to_owned(), "0".to_owned()));
     assert_eq!(standby.value("SELECT count(*) FROM t WHERE k = 7"), "20000");
 }
