@@ -24,7 +24,7 @@ pub struct Following {
     pub waited_us: AtomicU64,
     /// Steps that did not get a lock.
     pub refused_locks: AtomicU64,
-    /// Indexes that builders have loaded and left to the follower.
+    /// Indexes that builders have brought up and left to the follower.
     pub loaded: AtomicU64,
     /// When the counts were last taken back, in seconds since 1970. 0 means never.
     pub reset_at: AtomicI64,

@@ -8,8 +8,8 @@
 //! - It makes the images that are due.
 //! - It packs the indexes that have grown.
 //!
-//! On a standby it loads images that the standby has made, and makes new ones. The follower keeps
-//! the indexes up to date.
+//! On a standby it brings indexes up for the follower (`follow::load`), and makes images of those
+//! that the follower keeps up to date.
 //!
 //! Then it ends. It ends earlier when it sees a DROP DATABASE that waits for it.
 //!
@@ -121,8 +121,8 @@ fn work(here: u32) {
     later.into_iter().for_each(|entry| entry.image.wanted.store(1, Relaxed));
 }
 
-/// All that a builder does on a standby, beside the follower of the database: it loads images that
-/// this standby has made, and makes new ones.
+/// All that a builder does on a standby, beside the follower of the database: it brings indexes up
+/// and makes images.
 fn work_in_recovery(here: u32) {
     // SAFETY: in a background worker.
     unsafe { follow::take_duties() };

@@ -43,12 +43,20 @@ use crate::upkeep::bring_up::{self, Evaluator};
 
 /// How long one step reads the table, and has a snapshot.
 const STEP_TIME: Duration = Duration::from_millis(20);
-/// How long an index waits for the end of older snapshots. After that the follower reads the table:
-/// it leaves out no row that a snapshot of this server sees.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a loaded index waits for the end of older snapshots. After that the table is read: it
+/// has all rows that snapshots of this server see.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Brings an index up. If that fails, the follower does.
 pub fn load(entry: &'static Entry, feed: &mut Feed) {
+    if !attempt(entry, Some(&mut *feed)) {
+        attempt(entry, None);
+    }
+}
+
+/// Tries to bring an index up from an image, by this feed, else from its table. Returns false if
+/// snapshots that may see more than the image go on for too long.
+fn attempt(entry: &'static Entry, feed: Option<&mut Feed>) -> bool {
     let relid = Oid::from(entry.relid.load(Relaxed));
     let mut loaded = None;
     transaction("bring an index up", || {
@@ -69,9 +77,7 @@ pub fn load(entry: &'static Entry, feed: &mut Feed) {
         }
     });
     background::set_uses(None);
-    if let Some(loading) = loaded {
-        loading.finish();
-    }
+    loaded.is_none_or(Loading::finish)
 }
 
 /// The moment before an image was read.
@@ -100,7 +106,7 @@ unsafe fn read(
     heap: Relation,
     index: Relation,
     handle: &Handle,
-    feed: &mut Feed,
+    feed: Option<&mut Feed>,
     before: Before,
 ) -> Option<Loading> {
     let (entry, begun) = (handle.entry, Instant::now());
@@ -178,22 +184,16 @@ unsafe fn not_followed(index: Relation, why: &str) {
     error::log!("nitro index \"{name}\" is not kept up to date by this standby: {why}");
 }
 
-/// Whether all transactions with older snapshots have ended.
-fn are_gone(older: &mut WithSnapshots) -> bool {
-    // SAFETY: asks locks, without waiting.
-    !guc::holds(Mechanism::StandbySnapshots) || unsafe { older.have_ended() }
-}
-
 unsafe fn from_image(
     heap: Relation,
     index: Relation,
     handle: &Handle,
-    feed: &mut Feed,
+    feed: Option<&mut Feed>,
     before: Before,
 ) -> Result<New, Refusal> {
-    if !image::standby::has_one(handle.entry) {
+    let Some(feed) = feed.filter(|_| image::standby::has_one(handle.entry)) else {
         return Err(Refusal::NotNow("there is none".into()));
-    }
+    };
     // No process writes an image of an index that is not FOLLOWING, so a draft is an orphan.
     let entry = handle.entry;
     let _ = image::store().sweep(entry.database(), entry.incarnation(), None);
@@ -296,15 +296,17 @@ fn goes_on() -> bool {
 }
 
 impl Loading {
-    /// Looks at the changed blocks, and gives the index to the follower.
-    fn finish(mut self) {
+    /// Looks at the changed blocks, and gives the index to the follower. Returns false if older
+    /// snapshots go on for too long.
+    fn finish(mut self) -> bool {
         let begun = Instant::now();
-        while self.read_on() && self.look() && goes_on() {
-            if are_gone(&mut self.older) && self.follow() || begun.elapsed() >= PATIENCE {
-                return;
+        while self.read_on() && self.look() && goes_on() && !self.follow() {
+            if begun.elapsed() >= PATIENCE {
+                return false;
             }
             wait::nap(Wait::FollowerMain, SLEEP_MS);
         }
+        true
     }
 
     /// Notes what was replayed since the changed blocks were looked for. The follower goes back to
@@ -367,22 +369,25 @@ impl Loading {
         true
     }
 
-    /// Changes the index to FOLLOWING. Returns false if a lock is not free.
+    /// Changes the index to FOLLOWING. Returns false if older snapshots are left, or if a lock is
+    /// not free.
     fn follow(&mut self) -> bool {
         let mut free = true;
         transaction("follow an index", || {
             let Some(member) = self.group.members.first_mut() else { return };
             // SAFETY: inside a transaction. The lock keeps the index and its entry.
             unsafe {
-                free = open::with_index_at_once(member.relid, |_, index, handle| {
-                    if !std::ptr::eq(handle.entry, member.entry) || !member.is_there() {
-                        return;
-                    }
-                    let main = member.both.main();
-                    report(index, main, self.begun, self.since, self.changed);
-                    member.finish(self.read_to);
-                    follow::tell(handle.entry.tenant(Kind::Database));
-                });
+                free = !guc::holds(Mechanism::StandbySnapshots) || self.older.have_ended();
+                free = free
+                    && open::with_index_at_once(member.relid, |_, index, handle| {
+                        if !std::ptr::eq(handle.entry, member.entry) || !member.is_there() {
+                            return;
+                        }
+                        let main = member.both.main();
+                        report(index, main, self.begun, self.since, self.changed);
+                        member.finish(self.read_to);
+                        follow::tell(handle.entry.tenant(Kind::Database));
+                    });
             }
         });
         free

@@ -10,7 +10,9 @@ use std::time::Duration;
 use nitro_server_tests::{Random, Server, Session, seed, wait_until};
 
 use crate::promotion::stop_follower;
-use crate::standbys::{TABLE, await_followed, change, compare, primary, random_condition};
+use crate::standbys::{
+    TABLE, await_followed, change, compare, primary, random_condition, uses_index,
+};
 
 /// A standby asks for its primary again after this time.
 pub const SOON: &str = "wal_retrieve_retry_interval = '200ms'";
@@ -337,6 +339,18 @@ fn older_snapshots_do_not_read_the_image() {
     await_followed(standby);
     assert_eq!(origins(standby), (1, 0));
     old.sql("SET enable_seqscan = off");
+    assert_eq!(old.value(OF_ONE_KEY), "108");
+}
+
+/// If the older snapshot goes on, the index is built from the table, which has its rows.
+#[test]
+fn an_older_snapshot_that_goes_on_is_no_obstacle() {
+    let Behind { standby, old, .. } = &mut Behind::start("none");
+    await_followed(standby);
+    assert_eq!(origins(standby), (0, 1));
+    assert!(uses_index(old, OF_ONE_KEY));
+    assert_eq!(old.value(OF_ONE_KEY), "120");
+    old.sql("COMMIT; SET enable_seqscan = off");
     assert_eq!(old.value(OF_ONE_KEY), "108");
 }
 
